@@ -1,0 +1,73 @@
+"""Events as bytes: Confluent wire format (magic 0, big-endian 4-byte schema id, Avro datum).
+
+Always decodes with the writer's schema, found by id in the committed id file; no registry is asked.
+"""
+
+import io
+import struct
+from functools import cache
+from typing import Any
+
+import fastavro
+
+from schemas.avro_files import current_ids, fingerprint, schema_ids, self_contained
+from schemas.errors import BadMagic, EmptyValue, MalformedDatum, UnknownSchemaId
+from schemas.events import EVENT_TYPES, Event
+
+HEADER = struct.Struct(">bI")
+MAGIC = 0
+
+
+def encode(event: Event) -> bytes:
+    """An event as wire bytes. Raises ValueError or TypeError when a field does not fit its schema."""
+    schema_id, schema = _writer(type(event).__name__)
+    out = io.BytesIO()
+    out.write(HEADER.pack(MAGIC, schema_id))
+    fastavro.schemaless_writer(out, schema, event.to_datum())
+    return out.getvalue()
+
+
+def decode(value: bytes | None) -> Event:
+    """Wire bytes as an event. Raises a subclass of `UndecodableRecord` that says what is wrong with them."""
+    schema_id = schema_id_of(value)
+    name, schema = _reader(schema_id)
+    stream = io.BytesIO(value)  # type: ignore[arg-type]  # schema_id_of refuses None
+    stream.seek(HEADER.size)
+    try:
+        datum = fastavro.schemaless_reader(stream, schema, None)
+        event = EVENT_TYPES[name].from_datum(datum)  # type: ignore[arg-type]  # the schema is a record
+    except Exception as broken:  # any parser error on foreign bytes means the same: these bytes are not that event
+        raise MalformedDatum(f"{name}: {type(broken).__name__}: {broken}") from broken
+    if stream.read(1):
+        raise MalformedDatum(f"{name}: bytes left over after the datum")
+    return event
+
+
+def schema_id_of(value: bytes | None) -> int:
+    """Schema id of wire bytes. Raises EmptyValue or BadMagic."""
+    if not value:
+        raise EmptyValue("null or empty value")
+    if len(value) < HEADER.size or value[0] != MAGIC:
+        raise BadMagic(f"starts with {value[: HEADER.size].hex()}")
+    return int(HEADER.unpack_from(value)[1])
+
+
+def event_name(value: bytes | None) -> str:
+    """Short name of the event type without decoding it. Raises EmptyValue, BadMagic or UnknownSchemaId."""
+    return _reader(schema_id_of(value))[0]
+
+
+@cache
+def _writer(name: str) -> tuple[int, Any]:  # a parsed fastavro schema has no public type
+    return current_ids()[f"claw.{name}"], fastavro.parse_schema(self_contained(f"claw.{name}"))
+
+
+@cache
+def _reader(schema_id: int) -> tuple[str, Any]:  # as above
+    entry = schema_ids().get(schema_id)
+    if entry is None:
+        raise UnknownSchemaId(f"schema id {schema_id}")
+    name = entry["name"].rpartition(".")[2]
+    if fingerprint(entry["name"]) != entry["fingerprint"]:
+        raise UnknownSchemaId(f"schema id {schema_id} is a withdrawn, never released version of {name}")
+    return name, _writer(name)[1]

@@ -1,0 +1,38 @@
+"""Making envelopes: ids that sort by time for observations, ids that repeat for decisions."""
+
+import os
+import time
+import uuid
+
+from schemas.events import Envelope
+
+DECISIONS = uuid.uuid5(uuid.NAMESPACE_URL, "claw:decisions")
+
+
+def new_id() -> str:
+    """A fresh id: UUID version 7 (RFC 9562), so that ids sort by the time they were made (to the millisecond)."""
+    milliseconds = time.time_ns() // 1_000_000
+    value = milliseconds << 80 | 7 << 76 | int.from_bytes(os.urandom(10)) & ~(0xF << 76) & ~(0x3 << 62) | 2 << 62
+    return str(uuid.UUID(int=value))
+
+
+def decision_id(*subject: str) -> str:
+    """Id of a decision that may be taken again after a crash: equal subjects give equal ids (uuid5)."""
+    return str(uuid.uuid5(DECISIONS, "\x00".join(subject)))
+
+
+def now_us() -> int:
+    """UTC microseconds."""
+    return time.time_ns() // 1000
+
+
+def envelope(producer: str, *, event_id: str | None = None, run_id: str | None = None, traceparent: str | None = None, causation_id: str | None = None) -> Envelope:
+    """An envelope that is stamped now."""
+    return Envelope(
+        event_id=event_id or new_id(),
+        occurred_at_us=now_us(),
+        producer=producer,
+        run_id=run_id,
+        traceparent=traceparent,
+        causation_id=causation_id,
+    )

@@ -1,0 +1,154 @@
+"""`python -m schemas.generate`: avro/*.avsc -> events.py, and an id for each new schema of a record on a topic.
+
+`--check` writes nothing and exits 1 when a file is out of date.
+"""
+
+import argparse
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+from schemas.avro_files import FIRST_ID, IDS_FILE, Json, fingerprint, raw_schemas
+from schemas.topics import TOPICS
+
+EVENTS_FILE = Path(__file__).parent / "events.py"
+PRIMITIVES = {"string": "str", "bytes": "bytes", "int": "int", "long": "int", "double": "float", "boolean": "bool", "null": "None"}
+HEADER = '''"""Event types, generated from avro/*.avsc by `python -m schemas.generate`. Do not edit."""
+
+# ruff: noqa: E501, D101, D102
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+'''
+
+
+def short(full_name: str) -> str:
+    return full_name.rpartition(".")[2]
+
+
+def is_record(node: Json) -> bool:
+    return isinstance(node, str) and node in raw_schemas() and raw_schemas()[node]["type"] == "record"
+
+
+def annotation(node: Json) -> str:
+    """Avro type -> Python annotation: arrays are tuples, maps are mappings, enums are literals."""
+    if isinstance(node, list):
+        return " | ".join(annotation(branch) for branch in sorted(node, key=lambda branch: branch == "null"))
+    if isinstance(node, dict):
+        if node["type"] == "array":
+            return f"tuple[{annotation(node['items'])}, ...]"
+        return f"Mapping[str, {annotation(node['values'])}]"
+    return PRIMITIVES.get(node) or short(node)
+
+
+def to_datum(node: Json, value: str) -> str:
+    """Expression that turns the attribute `value` into what fastavro writes."""
+    if isinstance(node, list):
+        inner = next(branch for branch in node if branch != "null")
+        return value if to_datum(inner, value) == value else f"None if {value} is None else {to_datum(inner, value)}"
+    if isinstance(node, dict) and node["type"] == "array":
+        return f"[x.to_datum() for x in {value}]" if is_record(node["items"]) else value
+    return f"{value}.to_datum()" if is_record(node) else value
+
+
+def from_datum(node: Json, value: str) -> str:
+    """Expression that turns what fastavro read, `value`, into the attribute."""
+    if isinstance(node, list):
+        inner = next(branch for branch in node if branch != "null")
+        return value if from_datum(inner, value) == value else f"None if {value} is None else {from_datum(inner, value)}"
+    if isinstance(node, dict) and node["type"] == "array":
+        item = node["items"]
+        return f"tuple([{short(item)}.from_datum(x) for x in {value}])" if is_record(item) else f"tuple({value})"
+    return f"{short(node)}.from_datum({value})" if is_record(node) else value
+
+
+def default_of(spec: Json) -> str:
+    if "default" not in spec:
+        return ""
+    if spec["default"] == [] or spec["default"] == {}:
+        return " = ()" if spec["default"] == [] else " = field(default_factory=dict)"
+    return f" = {spec['default']!r}"
+
+
+def record_class(schema: Json) -> str:
+    fields = schema["fields"]
+    lines = ["@dataclass(frozen=True, slots=True, kw_only=True)", f"class {schema['name']}:", f'    """{schema["doc"]}"""', ""]
+    for spec in fields:
+        lines.append(f"    {spec['name']}: {annotation(spec['type'])}{default_of(spec)}")
+        if spec.get("doc"):
+            lines.append(f'    """{spec["doc"]}"""')
+    lines += ["", "    def to_datum(self) -> dict[str, Any]:", "        return {"]
+    lines += [f'            "{spec["name"]}": {to_datum(spec["type"], "self." + spec["name"])},' for spec in fields]
+    lines += ["        }", "", "    @classmethod", f'    def from_datum(cls, d: Mapping[str, Any]) -> "{schema["name"]}":', "        return cls("]
+    lines += [f"            {spec['name']}={from_datum(spec['type'], _read(spec))}," for spec in fields]
+    lines += ["        )", "", ""]
+    return "\n".join(lines)
+
+
+def _read(spec: Json) -> str:
+    return f'd["{spec["name"]}"]'
+
+
+def ordered() -> list[Json]:
+    """Schemas so that each stands after those it refers to."""
+    done: dict[str, Json] = {}
+
+    def visit(node: Json) -> None:
+        if isinstance(node, list):
+            for branch in node:
+                visit(branch)
+        elif isinstance(node, dict):
+            visit(node.get("items", node.get("values")))
+        elif node in raw_schemas() and node not in done:
+            for spec in raw_schemas()[node].get("fields", []):
+                visit(spec["type"])
+            done[node] = raw_schemas()[node]
+
+    for name in raw_schemas():
+        visit(name)
+    return list(done.values())
+
+
+def module() -> str:
+    enums = [schema for schema in ordered() if schema["type"] == "enum"]
+    records = [schema for schema in ordered() if schema["type"] == "record"]
+    literals = [f"{e['name']} = Literal[{', '.join(repr(s) for s in e['symbols'])}]\n\"\"\"{e['doc']}\"\"\"" for e in enums]
+    on_topics = sorted({name for topic in TOPICS for name in topic.records})
+    union = "Event = " + " | ".join(on_topics) + '\n"""Anything that stands on a topic."""\n'
+    table = f"EVENT_TYPES: dict[str, type[Event]] = {{{', '.join(f'{name!r}: {name}' for name in on_topics)}}}\n"
+    return HEADER + "\n".join(literals) + "\n\n\n" + "\n".join(map(record_class, records)) + "\n" + union + table
+
+
+def ids() -> dict[str, Json]:
+    """The id file with a new id appended for each schema on a topic whose fingerprint has none yet."""
+    table = json.loads(IDS_FILE.read_text()) if IDS_FILE.exists() else {}
+    known = {(entry["name"], entry["fingerprint"]) for entry in table.values()}
+    for name in sorted({f"claw.{name}" for topic in TOPICS for name in topic.records}):
+        if (name, fingerprint(name)) not in known:
+            table[str(max([FIRST_ID - 1, *map(int, table)]) + 1)] = {"name": name, "fingerprint": fingerprint(name)}
+    return table
+
+
+def formatted(source: str) -> str:
+    ruff = Path(sys.executable).with_name("ruff")
+    command = [ruff, "format", "--stdin-filename", "schemas/events.py", "-"]
+    return subprocess.run(command, input=source, capture_output=True, text=True, check=True).stdout
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--check", action="store_true", help="only say whether the files are up to date")
+    check = parser.parse_args().check
+    wanted = {EVENTS_FILE: formatted(module()), IDS_FILE: json.dumps(ids(), indent=1) + "\n"}
+    stale = [path for path, text in wanted.items() if not path.exists() or path.read_text() != text]
+    for path in stale:
+        print(f"{'stale' if check else 'written'}: {path.name}")
+        if not check:
+            path.write_text(wanted[path])
+    return 1 if check and stale else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

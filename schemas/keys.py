@@ -1,0 +1,36 @@
+"""Record keys. Ids may contain any character, so each part is percent-encoded before parts are joined by `/`."""
+
+from urllib.parse import quote, unquote
+
+TOKENS = "tokens"
+
+
+def group_key(group_id: str) -> bytes:
+    """Key of every fact of a group, and of its GroupRecord."""
+    return group_id.encode("utf-8", "surrogatepass")
+
+
+def trajectory_key(group_id: str, trajectory_id: str) -> bytes:
+    return _join(group_id, trajectory_id)
+
+
+def step_key(group_id: str, trajectory_id: str, call_id: str) -> bytes:
+    return _join(group_id, trajectory_id, call_id)
+
+
+def tokens_key(group_id: str, trajectory_id: str, call_id: str) -> bytes:
+    return _join(group_id, trajectory_id, call_id, TOKENS)
+
+
+def parts(key: bytes) -> tuple[str, ...]:
+    """Ids of a trajectory, step or tokens key. The inverse of the functions above."""
+    return tuple(unquote(part, errors="surrogatepass") for part in key.decode("ascii").split("/"))
+
+
+def is_tokens_key(key: bytes) -> bool:
+    """Whether a key of the steps topic names tokens; asked before decoding."""
+    return key.count(b"/") == 3 and key.endswith(b"/" + TOKENS.encode())
+
+
+def _join(*ids: str) -> bytes:
+    return "/".join(quote(part, safe="", errors="surrogatepass") for part in ids).encode("ascii")

@@ -1,0 +1,161 @@
+"""The catalogue of topics: who writes what where, under which key, kept how long. Names exist here and nowhere else.
+
+Invariant: every topic of the data path has one partition count, and every producer partitions by murmur2 of the same
+key, so that all facts and records of a group lie in one partition number.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+DAY_MS = 86_400_000
+Policy = Literal["delete", "compact"]
+LARGEST_RECORD_BYTES = 8 << 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Topic:
+    """One entry of the catalogue. `name` is without prefix; `records` are short names of event types."""
+
+    name: str
+    key: str
+    policy: Policy
+    records: tuple[str, ...]
+    writers: tuple[str, ...]
+    readers: tuple[str, ...]
+    transactional: bool = False
+    doc: str = ""
+    config: Mapping[str, str] = field(default_factory=dict)
+
+    def settings(self) -> dict[str, str]:
+        """Topic configuration as Kafka takes it."""
+        kept = {"retention.ms": "-1", "retention.bytes": "-1"} if self.policy == "delete" else COMPACTION
+        size = {"max.message.bytes": str(LARGEST_RECORD_BYTES)}
+        return {"cleanup.policy": self.policy, **kept, **size, **self.config}
+
+
+COMPACTION = {
+    # A reader whose view is older than delete.retention.ms starts again from 0, or it would miss tombstones.
+    "segment.ms": str(DAY_MS // 4),
+    "min.cleanable.dirty.ratio": "0.3",
+    "max.compaction.lag.ms": str(DAY_MS),
+    "delete.retention.ms": str(7 * DAY_MS),
+}
+
+CALLS = Topic(
+    name="calls",
+    key="group_id",
+    policy="delete",
+    records=("CallCaptured", "CallFailed", "GroupOpened", "TrajectoryStarted", "TrajectoryCompleted", "TrajectoryAbandoned", "GroupClosed", "TrajectoryEvicted"),
+    writers=("gateway", "reactors", "operator"),
+    readers=("streams", "trainer (by position)", "claw inspect"),
+    doc="Facts: model calls and the life of trajectories and groups.",
+)
+REWARDS = Topic(
+    name="rewards",
+    key="group_id",
+    policy="delete",
+    records=("RewardAssigned", "StepCurated"),
+    writers=("gateway", "reward workers"),
+    readers=("streams",),
+    doc="Facts: what was judged, by whom.",
+)
+STEPS = Topic(
+    name="datapool.steps",
+    key="group/trajectory/call[/tokens]",
+    policy="compact",
+    records=("StepRecord", "StepTokens"),
+    writers=("streams",),
+    readers=("trainer", "exporters", "claw"),
+    transactional=True,
+    doc="The pool: steps, and their tokens apart.",
+)
+TRAJECTORIES = Topic(
+    name="datapool.trajectories",
+    key="group/trajectory",
+    policy="compact",
+    records=("TrajectoryRecord",),
+    writers=("streams",),
+    readers=("trainer", "claw"),
+    transactional=True,
+    doc="The pool: trajectories with their readiness.",
+)
+GROUPS = Topic(
+    name="datapool.groups",
+    key="group_id",
+    policy="compact",
+    records=("GroupRecord",),
+    writers=("streams",),
+    readers=("trainer", "gateway (admission)", "claw"),
+    transactional=True,
+    doc="The pool: groups with their readiness and statistics.",
+)
+POSITIONS = Topic(
+    name="streams.positions",
+    key="partition",
+    policy="compact",
+    records=("StreamPosition",),
+    writers=("streams",),
+    readers=("streams",),
+    transactional=True,
+    doc="How far the pool of a partition has folded its sources.",
+)
+BATCHES = Topic(
+    name="training.batches",
+    key="run_id",
+    policy="delete",
+    records=("RunStarted", "BatchAssembled", "BatchTrained", "BatchSkipped", "RunEnded"),
+    writers=("the run's trainer",),
+    readers=("trainer (resume)", "gateway (admission)", "lineage", "claw"),
+    transactional=True,
+    doc="What each run planned, trained and left out.",
+)
+WEIGHTS = Topic(
+    name="weights",
+    key="model_id",
+    policy="delete",
+    records=("WeightsPublished",),
+    writers=("the run's trainer",),
+    readers=("rollout", "gateway (admission)", "claw"),
+    transactional=True,
+    doc="Which weights versions exist and where to get them.",
+)
+WORKERS = Topic(
+    name="rollout.workers",
+    key="worker_id",
+    policy="compact",
+    records=("WorkerReported",),
+    writers=("rollout supervisors",),
+    readers=("gateway (routing)", "claw"),
+    doc="What each rollout worker is and can do now.",
+)
+DEAD_LETTERS = Topic(
+    name="dead-letters",
+    key="original key",
+    policy="delete",
+    records=(),
+    writers=("any reader",),
+    readers=("claw", "operator"),
+    doc="Records that could not be read or folded, byte for byte, with the reason in headers.",
+)
+TOPICS = (CALLS, REWARDS, STEPS, TRAJECTORIES, GROUPS, POSITIONS, BATCHES, WEIGHTS, WORKERS, DEAD_LETTERS)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Catalogue:
+    """The topics of one installation: their full names, partition count and replication."""
+
+    prefix: str = "claw"
+    partitions: int = 32
+    replication: int = 1
+
+    def name(self, topic: Topic) -> str:
+        """Full name on the broker, for example `claw.calls`."""
+        return f"{self.prefix}.{topic.name}"
+
+    def topic(self, full_name: str) -> Topic:
+        """Entry of a full name. Raises KeyError when the catalogue has none."""
+        return {self.name(topic): topic for topic in TOPICS}[full_name]
+
+    def __iter__(self) -> Iterator[Topic]:
+        return iter(TOPICS)
