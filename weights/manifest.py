@@ -1,0 +1,130 @@
+"""What a weights version consists of: a manifest and a digest name its bytes exactly, in order.
+
+Free of torch at import: a supervisor reads manifests and never touches a tensor.
+"""
+
+import hashlib
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Self
+
+from weights.errors import DigestMismatch, ManifestMismatch
+
+if TYPE_CHECKING:
+    import torch
+
+NamedTensors = Iterable[tuple[str, "torch.Tensor"]]
+
+# Bytes per element by torch's name. A dtype that is missing here cannot travel; better said early than guessed.
+ITEM_BYTES = {
+    "float64": 8,
+    "float32": 4,
+    "float16": 2,
+    "bfloat16": 2,
+    "float8_e4m3fn": 1,
+    "float8_e5m2": 1,
+    "int64": 8,
+    "int32": 4,
+    "int16": 2,
+    "int8": 1,
+    "uint8": 1,
+    "bool": 1,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class TensorSpec:
+    """One tensor: its name in the HF checkpoint, torch's name of the dtype, its shape."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the contiguous tensor; raises ManifestMismatch for a dtype that cannot travel."""
+        if self.dtype not in ITEM_BYTES:
+            raise ManifestMismatch(f"{self.name}: dtype {self.dtype} cannot be sent")
+        count = 1
+        for length in self.shape:
+            count *= length
+        return count * ITEM_BYTES[self.dtype]
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """The tensors of a version in order, and the sha256 (hex) over their contiguous bytes in that order."""
+
+    tensors: tuple[TensorSpec, ...]
+    digest: str
+
+    @property
+    def bytes_total(self) -> int:
+        """Bytes of all tensors, without padding."""
+        return sum(spec.nbytes for spec in self.tensors)
+
+    @classmethod
+    def of(cls, named_tensors: NamedTensors) -> Self:
+        """The manifest of these tensors, in the order in which they come. Reads every byte."""
+        specs: list[TensorSpec] = []
+        sha = hashlib.sha256()
+        for name, tensor in named_tensors:
+            specs.append(spec_of(name, tensor))
+            sha.update(memory_of(tensor))
+        return cls(tuple(specs), sha.hexdigest())
+
+    def to_json(self) -> dict[str, object]:
+        """Plain values; `from_json` is the inverse."""
+        tensors = [{"name": t.name, "dtype": t.dtype, "shape": list(t.shape)} for t in self.tensors]
+        return {"digest": self.digest, "tensors": tensors}
+
+    @classmethod
+    def from_json(cls, value: dict[str, object]) -> Self:
+        """Raises ManifestMismatch when `value` is no manifest."""
+        try:
+            rows: list[dict[str, object]] = value["tensors"]  # type: ignore[assignment]  # checked by the uses below
+            return cls(tuple(_spec_from_json(row) for row in rows), str(value["digest"]))
+        except (KeyError, TypeError, ValueError) as error:
+            raise ManifestMismatch(f"not a manifest: {error!r}") from error
+
+
+def _spec_from_json(row: dict[str, object]) -> TensorSpec:
+    shape: Sequence[int] = row["shape"]  # type: ignore[assignment]  # int() below refuses anything else
+    return TensorSpec(str(row["name"]), str(row["dtype"]), tuple(int(n) for n in shape))
+
+
+def spec_of(name: str, tensor: "torch.Tensor") -> TensorSpec:
+    """The spec of a tensor that will travel under `name`."""
+    return TensorSpec(name, str(tensor.dtype).removeprefix("torch."), tuple(tensor.shape))
+
+
+def memory_of(tensor: "torch.Tensor") -> memoryview:
+    """The contiguous bytes of a tensor; a copy only where it is strided or on a device."""
+    flat = bytes_of(tensor.detach().cpu())
+    return memoryview(flat.numpy())  # type: ignore[arg-type]  # typed as a buffer from Python 3.12 on
+
+
+def bytes_of(tensor: "torch.Tensor") -> "torch.Tensor":
+    """A flat uint8 view (or copy, when strided) of any tensor, zero-dimensional ones included."""
+    import torch
+
+    return tensor.detach().contiguous().reshape(-1).view(torch.uint8)
+
+
+def verified(tensors: NamedTensors, manifest: Manifest) -> Iterator[tuple[str, "torch.Tensor"]]:
+    """Pass tensors through and raise DigestMismatch after the last one unless all bytes are the promised ones.
+
+    Raises ManifestMismatch at the first tensor of another name, dtype or shape.
+    """
+    sha = hashlib.sha256()
+    count = 0
+    for name, tensor in tensors:
+        if count >= len(manifest.tensors) or spec_of(name, tensor) != manifest.tensors[count]:
+            raise ManifestMismatch(f"tensor {count} is {spec_of(name, tensor)}, not the manifest's")
+        sha.update(memory_of(tensor))
+        count += 1
+        yield name, tensor
+    if count != len(manifest.tensors):
+        raise ManifestMismatch(f"{count} tensors, {len(manifest.tensors)} promised")
+    if sha.hexdigest() != manifest.digest:
+        raise DigestMismatch(f"digest {sha.hexdigest()[:12]}, promised {manifest.digest[:12]}")

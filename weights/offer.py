@@ -1,0 +1,149 @@
+"""The trainer's side: stage versions, answer `GET /offer`, send to whoever asked.
+
+    GET /offer?worker=ID[&run_id=R][&version=N]  200 an Offer | 404 not staged | 503 every sender is busy
+    GET /healthz                                 200
+
+A worker asks for exactly the version that it saw published, so a version that was staged but never published
+(the trainer died before its transaction) is loaded by nobody.
+"""
+
+import json
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from urllib.parse import parse_qs, urlsplit
+
+import torch
+
+from weights.buckets import BUCKET_BYTES_MAX
+from weights.errors import OfferRefused, SendersBusy
+from weights.manifest import Manifest, NamedTensors
+from weights.rendezvous import Offer
+from weights.sender import Senders, Sent
+from weights.staging import Stagings
+
+REQUEST_TIMEOUT_S = 5.0
+
+
+@dataclass(slots=True)
+class Totals:
+    """Counters since the start, for metrics."""
+
+    sends_ok: int = 0
+    sends_failed: int = 0
+    bytes_sent: int = 0
+    seconds_sending: float = 0.0
+
+
+class WeightOffers:
+    """Serves offers from construction until `close`. `on_sent` is called from sender threads."""
+
+    def __init__(
+        self,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        *,
+        advertise_host: str | None = None,
+        device: str = "cpu",
+        timeout_s: float = 30.0,
+        bucket_bytes_max: int = BUCKET_BYTES_MAX,
+        senders_max: int = 16,
+        on_sent: Callable[[Sent], None] | None = None,
+    ) -> None:
+        self.totals = Totals()
+        self._totals_lock = threading.Lock()
+        self._on_sent = on_sent
+        self._advertise_host = advertise_host or host
+        self._stagings = Stagings(bucket_bytes_max)
+        self._senders = Senders(
+            self._stagings,
+            bind_host=host,
+            advertise_host=self._advertise_host,
+            device=torch.device(device),
+            timeout_s=timeout_s,
+            bucket_bytes_max=bucket_bytes_max,
+            senders_max=senders_max,
+            on_sent=self._count,
+        )
+        self._server = ThreadingHTTPServer((host, port), _handler(self))
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.1,), name="offers", daemon=True)
+        self._thread.start()
+
+    @property
+    def url(self) -> str:
+        """What `WeightsPublished.offer_url` carries."""
+        return f"http://{self._advertise_host}:{self._server.server_address[1]}/offer"
+
+    def stage(self, run_id: str, version: int, named_tensors: NamedTensors, manifest: Manifest) -> None:
+        """Copy this version to host memory and offer it from now on; call it before the version is published.
+
+        Raises ManifestMismatch when the tensors are not the manifest's, or the version is staged with other bytes.
+        The tensors may change as soon as this returns. Host memory: two versions, three while a send runs long.
+        """
+        self._stagings.add(run_id, version, named_tensors, manifest)
+
+    def offer(self, worker_id: str, run_id: str | None = None, version: int | None = None) -> Offer:
+        """Start a sender for one worker. Raises OfferRefused."""
+        staging = self._stagings.find(run_id, version)
+        rendezvous = self._senders.start(staging, worker_id)
+        return Offer(staging.run_id, staging.version, staging.manifest, rendezvous)
+
+    def close(self) -> None:
+        """Stop answering at once. Running sends end with their worker, their deadline or this process."""
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join(timeout=1.0)
+
+    def _count(self, sent: Sent) -> None:
+        with self._totals_lock:
+            self.totals.seconds_sending += sent.seconds
+            if sent.error is None:
+                self.totals.sends_ok += 1
+                self.totals.bytes_sent += sent.bytes_total
+            else:
+                self.totals.sends_failed += 1
+        if self._on_sent is not None:
+            self._on_sent(sent)
+
+
+def _handler(offers: WeightOffers) -> type[BaseHTTPRequestHandler]:
+    class Handler(BaseHTTPRequestHandler):
+        timeout = REQUEST_TIMEOUT_S  # a client that never finishes its request must not keep a thread
+
+        def do_GET(self) -> None:
+            status, body = _answer(offers, self.path)
+            payload = json.dumps(body, separators=(",", ":")).encode()
+            self.send_response(status)
+            self.send_header("content-type", "application/json")
+            self.send_header("content-length", str(len(payload)))
+            self.end_headers()
+            self.wfile.write(payload)
+
+        def log_message(self, format: str, *args: object) -> None:
+            """Silent: `on_sent` tells how each send ended."""
+
+    return Handler
+
+
+def _answer(offers: WeightOffers, target: str) -> tuple[int, dict[str, object]]:
+    parts = urlsplit(target)
+    query = {name: values[0] for name, values in parse_qs(parts.query).items()}
+    if parts.path == "/healthz":
+        return 200, {"status": "ok"}
+    if parts.path != "/offer":
+        return 404, {"error": "no such path"}
+    version = query.get("version")
+    if "worker" not in query or (version is not None and not version.isdecimal()):
+        return 400, {"error": "needs ?worker=ID, and version must be a whole number"}
+    try:
+        offer = offers.offer(
+            query["worker"],
+            query.get("run_id"),
+            None if version is None else int(version),
+        )
+    except SendersBusy as refusal:
+        return 503, {"error": str(refusal)}
+    except OfferRefused as refusal:
+        return 404, {"error": str(refusal)}
+    return 200, offer.to_json()
