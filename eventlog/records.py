@@ -1,0 +1,70 @@
+"""What goes into the log and what comes out of it, without a Kafka client."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from schemas import cloudevents, codec
+from schemas.events import Event
+from schemas.topics import Topic
+
+Headers = Sequence[tuple[str, bytes]]
+Place = tuple[str, int]
+"""A partition: full topic name and partition number."""
+OFFSET_UNKNOWN = -1
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Position:
+    """Where a record stands. `offset` is `OFFSET_UNKNOWN` in the rare case of an acknowledgement that did not say."""
+
+    topic: str
+    partition: int
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One record of the log. A `value` of None is a tombstone."""
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp_ms: int
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes], ...] = ()
+
+    @property
+    def position(self) -> Position:
+        return Position(self.topic, self.partition, self.offset)
+
+    def event(self) -> Event:
+        """The value decoded. Raises `schemas.errors.UndecodableRecord`, for a tombstone too."""
+        return codec.decode(self.value)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outgoing:
+    """A record on its way. Without `partition`, the murmur2 hash of the key decides it."""
+
+    topic: Topic
+    key: bytes | None
+    value: bytes | None
+    headers: Headers = ()
+    partition: int | None = None
+
+    @classmethod
+    def of(cls, topic: Topic, key: bytes, event: Event, partition: int | None = None) -> "Outgoing":
+        """An event encoded, with CloudEvents headers. Raises ValueError or TypeError when a field does not fit."""
+        return cls(
+            topic=topic,
+            key=key,
+            value=codec.encode(event),
+            headers=cloudevents.headers(event),
+            partition=partition,
+        )
+
+    @classmethod
+    def tombstone(cls, topic: Topic, key: bytes, partition: int | None = None) -> "Outgoing":
+        """The record that removes `key` from a compacted topic."""
+        return cls(topic=topic, key=key, value=None, partition=partition)
