@@ -1,0 +1,50 @@
+"""The DataPool: facts folded into steps, trajectories and groups. Pure; `view.py` alone touches the log.
+
+Invariant: the records of a group are a function of the *set* of its facts. No order, duplication, restart or clock
+changes them; no setting is read. What a record says, and how a conflict is settled:
+
+**Identity.** A group holds trajectories, a trajectory holds steps (one per call). All facts of a group share a key, so
+they lie in one partition; a fact's position is (topic, partition, offset).
+
+| question | answer |
+|---|---|
+| the same call twice | lowest (attempt, offset) counts; `attempts` lists all that were captured |
+| two rewards in one slot (subject, source, name) | highest (revision, event_id) |
+| a completion that carries a reward | is slot (trajectory, `agent`, `outcome`), revision 0 |
+| status | evicted > completed > failed > abandoned > open; equal rank: highest event_id. Counts and reason are the winner's |
+| group declared twice, trajectory registered twice, group closed twice | highest event_id |
+| curation | per field the highest `<revision>/<event_id>`; null leaves the earlier one |
+| channel | `val` wins, then a channel of the operator's (first by name), then `train`; GroupRecord: over all its facts |
+| run_id, agent of a trajectory | first by name that is not null (they agree unless somebody errs) |
+| reward before its call | StepRecord without position, reason `no_call` |
+| reward by step index | stays with the trajectory, shown in the StepRecord of the call that has the index *now* |
+| reward or curation of a trajectory nobody started | TrajectoryRecord `open`, reason `unknown`; no member of its group |
+| step after completion, more calls or members than counted | folded like any other; counts are lower bounds |
+| evicted | absorbing: a stub TrajectoryRecord stays, steps and tokens become tombstones, later facts are ignored |
+
+**Order of steps**: (timings.received_us, call_id).
+
+**Trainable step** (`StepRecord.trainable`, else `reasons`, see `trainable.py`): captured whole, invariants hold, status
+completed, temperature > 0, top_p 1, no top_k, min_p or penalty, not constrained, every token's version known and of one
+run, its chain of prompt bases known, not curated away.
+
+**Ready trajectory** (`TrajectoryRecord.ready`, else `reasons`, see `readiness.py`): completed, or failed with a reward (a
+failure that nobody scored is no data); as many calls and rewards as its completion counted; at least one trainable call.
+Ready says nothing about rewards of completed ones: `return_total` is null until somebody judged; the batch spec decides.
+Counted are calls (choices k > 0 of one call are not counted apart) and *slots* (not revisions; not the completion's own).
+
+**Ready group**: no member open, and - closed: at least one listed member ready; declared with a size: that many members
+ready; else: at least one ready. A closed group has exactly the members that its GroupClosed lists. Statistics
+(`reward_mean`, `reward_std` with ddof 1, versions) are over ready members in id order; null unless each has a return.
+
+**Digests** chain, so that a reader of three topics never combines rows of different moments: StepTokens.digest =
+StepRecord.digest (`digests.step_digest`); TrajectoryRecord.digest covers its StepRecords (`digests.steps_digest`);
+GroupMember.digest is the sha256 of the encoded TrajectoryRecord; GroupRecord.digest covers its members.
+
+Where to look: `fold.fold(state, fact, position) -> GroupState`, `project.project(state) -> {RowKey: record}`,
+`restore.restore(records) -> GroupState` (exact inverse, tokens aside), `project.changes(before, state)` for what a flush
+writes, `view.PoolView` for readers.
+"""
+
+FOLD_VERSION = 1
+"""Counts up when equal facts give other records; a pool holds records of one fold version."""

@@ -1,0 +1,62 @@
+"""Digests that tie rows of different topics together. All are sha256 in lower-case hex.
+
+Every variable-length part is preceded by its length, so that no two inputs run into the same bytes.
+"""
+
+import hashlib
+import struct
+from collections.abc import Iterable, Sequence
+
+from schemas.codec import encode
+from schemas.events import CallCaptured, Event, VersionSpan
+
+LENGTH = struct.Struct("<q")
+SPAN = struct.Struct("<qqq")
+
+
+def step_digest(prompt_digest: str, response_ids: bytes, response_logprobs: bytes, spans: Sequence[VersionSpan]) -> str:
+    """Digest of what training reads of a call: `StepRecord.digest`, `StepTokens.digest`, `PlannedStep.digest`.
+
+    prompt_digest: sha256 hex of the whole prompt's packed ids (`Edge.full_digest`).
+    """
+    parts = [prompt_digest.encode(), response_ids, response_logprobs]
+    for span in spans:
+        parts += [span.run_id.encode(), SPAN.pack(span.version, span.start, span.end)]
+    return _sha256(parts)
+
+
+def call_digest(call: CallCaptured) -> str:
+    """`step_digest` of a fact."""
+    return step_digest(call.prompt.full_digest, call.response_ids, call.response_logprobs, call.spans)
+
+
+def record_digest(record: Event) -> str:
+    """Digest of a pool record: of its wire bytes, as written by the current schema."""
+    return row_digest(encode(record))
+
+
+def row_digest(value: bytes) -> str:
+    """Digest of a record as it stands in the log."""
+    return hashlib.sha256(value).hexdigest()
+
+
+def steps_digest(steps: Iterable[tuple[str, str]]) -> str:
+    """`TrajectoryRecord.digest`: over (call_id, record_digest of its StepRecord) of all its steps, in call_id order."""
+    return _pairs(steps)
+
+
+def members_digest(members: Iterable[tuple[str, str]]) -> str:
+    """`GroupRecord.digest`: over (trajectory_id, record_digest of its TrajectoryRecord) in trajectory_id order."""
+    return _pairs(members)
+
+
+def _pairs(pairs: Iterable[tuple[str, str]]) -> str:
+    return _sha256(part.encode("utf-8", "surrogatepass") for pair in sorted(pairs) for part in pair)
+
+
+def _sha256(parts: Iterable[bytes]) -> str:
+    sha = hashlib.sha256()
+    for part in parts:
+        sha.update(LENGTH.pack(len(part)))
+        sha.update(part)
+    return sha.hexdigest()

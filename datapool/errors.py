@@ -1,0 +1,17 @@
+"""What can be wrong with a fact that decodes well."""
+
+
+class PoolError(Exception):
+    """Root of this room's errors."""
+
+
+class UnusableFact(PoolError, ValueError):
+    """The fact contradicts its own contract; retrying cannot help (poison). `reason` is a stable word."""
+
+    def __init__(self, reason: str, message: str) -> None:
+        super().__init__(message)
+        self.reason = reason
+
+
+class ViewFailed(PoolError):
+    """The thread that follows the pool topics died; the view is stale and must not be used."""
