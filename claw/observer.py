@@ -1,0 +1,87 @@
+"""What the demo knows of its own run, read from the topics like any other consumer.
+
+Input: every topic of the data path, from the offsets at the start of the run. Output: counts. A replay from the same
+offsets gives the same counts; nothing is written.
+"""
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from eventlog.records import Record
+from schemas.errors import UndecodableRecord
+from schemas.events import BatchTrained, Event, GroupRecord, RunEnded, WeightsPublished, WorkerReported
+from schemas.topics import BATCHES, CALLS, DEAD_LETTERS, GROUPS, WEIGHTS, WORKERS, Catalogue
+
+WATCHED = (CALLS, GROUPS, BATCHES, WEIGHTS, WORKERS, DEAD_LETTERS)
+CALL_TYPE = ("ce_type", b"claw.CallCaptured")
+
+
+@dataclass(slots=True)
+class Progress:
+    """Counts of one run, updated record by record."""
+
+    run_id: str
+    calls: int = 0
+    ready: set[str] = field(default_factory=set)
+    opened: set[str] = field(default_factory=set)
+    batches: list[BatchTrained] = field(default_factory=list)
+    version: int | None = None
+    worker_version: int | None = None
+    worker_ready: bool = False
+    dead_letters: int = 0
+    ended: RunEnded | None = None
+
+    def observe(self, record: Record, catalogue: Catalogue) -> None:
+        """Takes one record in. Calls are counted by their header, since there are many and only their number is shown."""
+        if record.topic == catalogue.name(DEAD_LETTERS):
+            self.dead_letters += 1
+        elif record.topic == catalogue.name(CALLS):
+            self.calls += CALL_TYPE in record.headers
+        elif record.value is not None:
+            self.take(record.event())
+
+    def take(self, event: Event) -> None:
+        match event:
+            case GroupRecord(run_id=self.run_id, channel="train"):
+                self.opened.add(event.group_id)
+                (self.ready.add if event.ready else self.ready.discard)(event.group_id)
+            case BatchTrained(run_id=self.run_id):
+                self.batches.append(event)
+            case RunEnded(run_id=self.run_id):
+                self.ended = event
+            case WeightsPublished(run_id=self.run_id):
+                self.version = event.version
+            case WorkerReported():
+                self.worker_ready = event.state == "ready" and event.run_id == self.run_id
+                self.worker_version = event.version if event.run_id == self.run_id else None
+            case _:
+                pass
+
+    def reward(self, batches: int = 5) -> float | None:
+        """Mean reward of the last `batches` batches; None before the first."""
+        last = [batch.metrics["reward"] for batch in self.batches[-batches:]]
+        return sum(last) / len(last) if last else None
+
+
+class Observer:
+    """Progress that other threads may wait on."""
+
+    def __init__(self, run_id: str, catalogue: Catalogue) -> None:
+        self.progress = Progress(run_id)
+        self._catalogue = catalogue
+        self._changed = threading.Condition()
+
+    def on_record(self, record: Record) -> None:
+        """Hands one record to the progress. A record that cannot be read counts nowhere: the streams report it."""
+        with self._changed:
+            try:
+                self.progress.observe(record, self._catalogue)
+            except UndecodableRecord:
+                return
+            self._changed.notify_all()
+
+    def wait_for(self, condition: Callable[[Progress], bool], timeout_s: float) -> bool:
+        """Whether the condition came true within the timeout."""
+        with self._changed:
+            return self._changed.wait_for(lambda: condition(self.progress), timeout_s)

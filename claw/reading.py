@@ -1,0 +1,19 @@
+"""A log to read from: the broker that is named or runs, else the kept one, started for the duration of the command."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from claw.broker import resolve_broker
+from claw.errors import CannotRun
+from eventlog.errors import BrokerUnreachable, TopicMissing
+from eventlog.settings import LogSettings
+
+
+@contextmanager
+def log_for_reading(prefix: str) -> Iterator[LogSettings]:
+    """Settings of a broker that answers. Raises CannotRun with the ways out when there is none, or no topic."""
+    with resolve_broker() as broker:
+        try:
+            yield LogSettings(bootstrap_servers=broker.bootstrap, prefix=prefix)
+        except (BrokerUnreachable, TopicMissing) as error:
+            raise CannotRun(str(error)) from error

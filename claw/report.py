@@ -1,0 +1,119 @@
+"""The result of a demo: one JSON object, a table, a plot and two episodes; pure but for the plot's file."""
+
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from schemas.events import BatchTrained, TrajectoryRecord
+
+REWARD_FIRST_MAX = 0.25
+REWARD_LAST_MIN = 0.90
+GREEDY_BEFORE_MAX = 0.1
+GREEDY_AFTER_MIN = 0.9
+GAP_MAX = 1e-4
+FIRST_TRAJECTORIES_MIN = 64
+CONTROL_REWARD_MAX = 0.30
+CONTROL_VERSIONS_MIN = 20
+LAST_BATCHES = 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    """What `claw demo --json` prints last."""
+
+    reward_first: float | None
+    reward_last: float | None
+    greedy_before: float
+    greedy_after: float
+    versions: int
+    batches: int
+    calls_captured: int
+    calls_replied: int
+    groups_trained: int
+    max_logprob_gap: float | None
+    stale_max: int
+    dead_letters: int
+    seconds: float
+    plot: str
+
+    def as_dict(self) -> dict[str, float | int | str | None]:
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """One line of the summary table: a measured value beside what it should be."""
+
+    name: str
+    shown: str
+    wanted: str
+    met: bool
+
+
+def reward_first(trajectories: list[TrajectoryRecord], run_id: str) -> float | None:
+    """Mean return of the training trajectories sampled entirely by version 0; None when fewer than 64 are there."""
+    returns = [
+        t.return_total or 0.0
+        for t in trajectories
+        if t.policy_run_id == run_id and t.channel == "train" and t.max_version == 0 and t.status in ("completed", "failed")
+    ]
+    return sum(returns) / len(returns) if len(returns) >= FIRST_TRAJECTORIES_MIN else None
+
+
+def targets(r: Result, *, control: bool) -> list[Target]:
+    """What a run must have reached; a control run (learning rate 0) must not have learnt."""
+    shared = [
+        Target("reward, version 0 only", _number(r.reward_first), f"≤ {REWARD_FIRST_MAX}", _at_most(r.reward_first, REWARD_FIRST_MAX)),
+        Target("greedy before", _number(r.greedy_before), f"≤ {GREEDY_BEFORE_MAX}", r.greedy_before <= GREEDY_BEFORE_MAX),
+        Target("calls captured / replied", f"{r.calls_captured} / {r.calls_replied}", "equal", r.calls_captured == r.calls_replied),
+        Target("engine against trainer, |Δ logprob|", _scientific(r.max_logprob_gap), f"≤ {GAP_MAX:.0e}", _at_most(r.max_logprob_gap, GAP_MAX)),
+        Target("dead letters", str(r.dead_letters), "0", r.dead_letters == 0),
+    ]
+    last = f"reward, last {LAST_BATCHES} batches"
+    if control:
+        return [
+            *shared,
+            Target(last, _number(r.reward_last), f"≤ {CONTROL_REWARD_MAX} (control)", _at_most(r.reward_last, CONTROL_REWARD_MAX)),
+            Target("versions", str(r.versions), f"≥ {CONTROL_VERSIONS_MIN}", r.versions >= CONTROL_VERSIONS_MIN),
+        ]
+    return [
+        *shared,
+        Target(last, _number(r.reward_last), f"≥ {REWARD_LAST_MIN}", r.reward_last is not None and r.reward_last >= REWARD_LAST_MIN),
+        Target("greedy after", _number(r.greedy_after), f"≥ {GREEDY_AFTER_MIN}", r.greedy_after >= GREEDY_AFTER_MIN),
+    ]
+
+
+def _at_most(value: float | None, limit: float) -> bool:
+    return value is not None and value <= limit
+
+
+def _number(value: float | None) -> str:
+    return "too few" if value is None else f"{value:.3f}"
+
+
+def _scientific(value: float | None) -> str:
+    return "none measured" if value is None else f"{value:.1e}"
+
+
+def plot(batches: list[BatchTrained], path: Path, *, title: str) -> Path:
+    """Draws reward and staleness over batches into a PNG of about 30 kB."""
+    import matplotlib as mpl  # a second of import that only the end of a run needs
+
+    mpl.use("Agg")
+    from matplotlib import pyplot as plt
+
+    rewards = [batch.metrics["reward"] for batch in batches]
+    figure, (above, below) = plt.subplots(2, 1, figsize=(7, 5), sharex=True, height_ratios=[3, 1], layout="constrained")
+    above.plot(rewards, color="tab:blue", alpha=0.4, label="batch mean")
+    above.plot([_mean(rewards[max(0, i - 4) : i + 1]) for i in range(len(rewards))], color="tab:blue", label="mean of 5 batches")
+    above.set(ylabel="reward per episode", ylim=(0, 1.05), title=title)
+    above.axhline(REWARD_LAST_MIN, color="grey", linewidth=0.8, linestyle="--", label=f"target {REWARD_LAST_MIN}")
+    above.legend(loc="lower right")
+    below.bar(range(len(batches)), [batch.metrics.get("staleness_mean", 0.0) for batch in batches], color="tab:orange")
+    below.set(xlabel="batch", ylabel="staleness\n(versions)")
+    figure.savefig(path, dpi=110)
+    plt.close(figure)
+    return path
+
+
+def _mean(values: list[float]) -> float:
+    return sum(values) / len(values)

@@ -1,0 +1,98 @@
+"""The components of a stack on this machine as processes: their command lines, environments and readiness. Starts nothing."""
+
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from claw.home import claw_home
+from claw.processes import Component, RestartBudget
+from claw.procfs import write_atomically
+
+CURRENT = "current"
+PROBE_TIMEOUT_S = 1.0
+DEMO_PARTITIONS = 8
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stack:
+    """Where a stack keeps its files, and which log it uses."""
+
+    run_dir: Path
+    bootstrap: str
+    prefix: str = "claw"
+    partitions: int = DEMO_PARTITIONS
+    env: Mapping[str, str] = field(default_factory=dict)
+
+    def room(
+        self,
+        name: str,
+        module: str,
+        *arguments: str,
+        ready: Callable[[], bool] | None = None,
+        may_finish: bool = False,
+        restarts_max: int = 3,
+    ) -> Component:
+        """`python -m module arguments…` as a component with a log file of its own."""
+        return Component(
+            name=name,
+            argv=(sys.executable, "-m", module, *arguments),
+            log_path=self.run_dir / "logs" / f"{name}.log",
+            env=self.environment(),
+            budget=RestartBudget(restarts_max=restarts_max),
+            ready=ready,
+            may_finish=may_finish,
+        )
+
+    def environment(self) -> dict[str, str]:
+        """What every component gets: the log, one thread per numeric library, no look-ups outside."""
+        return {
+            "KAFKA_BOOTSTRAP_SERVERS": self.bootstrap,
+            "CLAW_LOG_PREFIX": self.prefix,
+            "CLAW_LOG_PARTITIONS": str(self.partitions),
+            "OMP_NUM_THREADS": "1",
+            "HF_HUB_OFFLINE": "1",
+            "TOKENIZERS_PARALLELISM": "false",
+            "PYTHONUNBUFFERED": "1",
+            **self.env,
+        }
+
+    def gateway(self, port: int) -> Component:
+        arguments = ("--port", str(port))
+        return self.room("gateway", "gateway", *arguments, ready=answers(f"http://127.0.0.1:{port}/readyz"))
+
+    def streams(self) -> Component:
+        return self.room("streams", "streams")
+
+    def rollout(self, model: Path, model_id: str, *arguments: str) -> Component:
+        return self.room("rollout", "rollout", "--model", str(model), "--model-id", model_id, *arguments)
+
+    def trainer(self, config: Path) -> Component:
+        return self.room("trainer", "trainer", "--config", str(config), may_finish=True)
+
+
+def answers(url: str) -> Callable[[], bool]:
+    """A readiness probe: whether a GET of the URL says 200."""
+
+    def probe() -> bool:
+        try:
+            with urllib.request.urlopen(url, timeout=PROBE_TIMEOUT_S) as reply:
+                return bool(reply.status == 200)
+        except (urllib.error.URLError, OSError):
+            return False
+
+    return probe
+
+
+def remember(run_dir: Path) -> None:
+    """Makes this run the one that `claw status` and `claw down` speak of."""
+    claw_home().mkdir(parents=True, exist_ok=True)
+    write_atomically(claw_home() / CURRENT, str(run_dir))
+
+
+def remembered() -> Path | None:
+    """The run that was started last, whether it still runs or not."""
+    path = claw_home() / CURRENT
+    return Path(path.read_text()) if path.exists() else None
