@@ -1,0 +1,49 @@
+# Thin names; the work is done by claw/bootstrap.py and the tools it installs. `make demo ARGS="--seed 1"`.
+PYTHON ?= python3
+BIN := .venv/bin
+ARGS ?=
+
+.PHONY: demo test test-unit setup check format lint types contracts schemas lock clean help
+
+help:  ## these lines
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+
+demo:  ## set everything up and let agents learn through a real Kafka log
+	@$(PYTHON) claw/bootstrap.py demo $(ARGS)
+
+test:  ## set everything up and run all tests but those that need a GPU
+	@$(PYTHON) claw/bootstrap.py test $(ARGS)
+
+test-unit:  ## the tests that need no broker and no engine
+	@$(PYTHON) claw/bootstrap.py test -m "not (kafka or vllm or slow or gpu)" $(ARGS)
+
+setup:  ## install only
+	@$(PYTHON) claw/bootstrap.py setup
+
+check:  ## format, lint, types and import contracts, without changing a file
+	@infra/check.sh
+
+format:  ## rewrite the files in the house's format
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+lint:  ## style rules
+	$(BIN)/ruff check .
+
+types:  ## strict types
+	$(BIN)/mypy
+
+contracts:  ## who may import whom
+	$(BIN)/lint-imports
+
+schemas:  ## generate the event types from schemas/avro
+	$(BIN)/python -m schemas.generate
+
+lock:  ## resolve all requirements again and write locks/*.txt
+	infra/lock.sh
+
+bench-%:  ## measure one room: bench-gateway, bench-streams, ...
+	$(BIN)/python -m bench.$* $(ARGS)
+
+clean:  ## forget runs, caches and the environment
+	rm -rf .venv .tools .claw .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

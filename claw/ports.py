@@ -1,0 +1,67 @@
+"""TCP ports of this machine, and whether a Kafka broker answers on one. No Kafka client: one request by hand."""
+
+import contextlib
+import itertools
+import socket
+import struct
+import time
+
+METADATA, VERSION, CORRELATION = 3, 1, 7
+TRY_S = 2.0
+PAUSE_S = 0.05
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports that nobody listens on at this moment (loopback)."""
+    with contextlib.ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for one in sockets:
+            one.bind(("127.0.0.1", 0))
+        return [one.getsockname()[1] for one in sockets]
+
+
+def is_free(port: int) -> bool:
+    """Whether a server could listen on this loopback port now."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as a server does: TIME_WAIT does not count
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+        return True
+
+
+def split_servers(bootstrap: str) -> list[tuple[str, int]]:
+    """`host:port,host:port` as pairs. Raises ValueError for anything else."""
+    pairs = [server.strip().rpartition(":") for server in bootstrap.split(",") if server.strip()]
+    if not pairs or not all(host and port.isdigit() for host, _, port in pairs):
+        raise ValueError(f"not a list of host:port: {bootstrap!r}")
+    return [(host.strip("[]"), int(port)) for host, _, port in pairs]
+
+
+def kafka_answers(host: str, port: int, timeout_s: float = TRY_S) -> bool:
+    """Whether a Kafka broker answers a metadata request there and knows at least one broker that is up."""
+    body = struct.pack(">hhih", METADATA, VERSION, CORRELATION, -1) + struct.pack(">i", 0)  # no client id, no topics
+    try:
+        with socket.create_connection((host, port), timeout_s) as connection:
+            connection.sendall(struct.pack(">i", len(body)) + body)
+            reply = connection.recv(12, socket.MSG_WAITALL)
+    except OSError:
+        return False
+    if len(reply) < 12:
+        return False
+    _size, correlation, brokers = struct.unpack(">iii", reply)
+    return bool(correlation == CORRELATION and brokers > 0)
+
+
+def any_answers(servers: list[tuple[str, int]], timeout_s: float) -> bool:
+    """Whether one of the brokers answers within `timeout_s` in all; each is asked again until then."""
+    deadline = time.monotonic() + timeout_s
+    for host, port in itertools.cycle(servers):
+        left = deadline - time.monotonic()
+        if left <= 0:
+            return False
+        if kafka_answers(host, port, min(TRY_S, left)):
+            return True
+        time.sleep(PAUSE_S)
+    return False

