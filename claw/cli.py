@@ -19,7 +19,13 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-STACK, AUTHORS, ENGINEERS, DATA, OPERATORS = "The local stack", "Agent authors", "RL engineers", "Data people", "Operators"
+STACK, AUTHORS, ENGINEERS, DATA, OPERATORS = (
+    "The local stack",
+    "Agent authors",
+    "RL engineers",
+    "Data people",
+    "Operators",
+)
 PASS_ON = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON object (or JSON lines) on stdout.")]
 Prefix = Annotated[str, typer.Option(envvar="CLAW_LOG_PREFIX", help="Prefix of the topics.")]
@@ -142,7 +148,9 @@ def streams(context: typer.Context) -> None:
 def topics(
     action: Annotated[str, typer.Argument(help="create, describe or diff.")],
     prefix: Prefix = "claw",
-    partitions: Annotated[int, typer.Option(envvar="CLAW_LOG_PARTITIONS", help="Of every topic; never changed later.")] = 8,
+    partitions: Annotated[
+        int, typer.Option(envvar="CLAW_LOG_PARTITIONS", help="Of every topic; never changed later.")
+    ] = 8,
     replication: Annotated[int, typer.Option(envvar="CLAW_LOG_REPLICATION", help="3 outside the local stack.")] = 1,
     as_json: AsJson = False,
 ) -> None:

@@ -21,7 +21,9 @@ def conversation(calls: list[Call]) -> list[Message]:
     shown: list[Message] = []
     for call in calls:
         asked = [_message(message) for message in _parsed(call.request).get("messages", [])]
-        common = next((i for i, (a, b) in enumerate(zip(shown, asked, strict=False)) if a != b), min(len(shown), len(asked)))
+        common = next(
+            (i for i, (a, b) in enumerate(zip(shown, asked, strict=False)) if a != b), min(len(shown), len(asked))
+        )
         shown = shown if common == len(shown) else [*shown, {"role": "", "content": "— a branch —"}]
         shown += asked[common:]
         shown += [_message(choice["message"]) for choice in _parsed(call.reply).get("choices", [])[:1]]

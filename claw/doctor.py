@@ -58,7 +58,11 @@ def machine() -> Iterator[Finding]:
         yield Finding("java", "note", str(missing))
     for room, modules in EXTRAS.items():
         absent = [module for module in modules if importlib.util.find_spec(module) is None]
-        yield Finding(room, "note" if absent else "ok", f"not installed: {', '.join(absent)} (extra `{room}`)" if absent else "libraries installed")
+        yield Finding(
+            room,
+            "note" if absent else "ok",
+            f"not installed: {', '.join(absent)} (extra `{room}`)" if absent else "libraries installed",
+        )
 
 
 def broker(prefix: str) -> Iterator[Finding]:
@@ -82,4 +86,6 @@ def topics(settings: LogSettings) -> Iterator[Finding]:
         yield Finding("topics", "bad", difference)
     replication = min(state.replication for state in states)
     single = "one replica: a lost disk is lost data; 3 replicas with min.insync.replicas 2 outside the local stack"
-    yield Finding("replication", "ok" if replication >= 3 else "note", f"{replication} replicas" if replication >= 3 else single)
+    yield Finding(
+        "replication", "ok" if replication >= 3 else "note", f"{replication} replicas" if replication >= 3 else single
+    )

@@ -58,11 +58,6 @@ class Progress:
             case _:
                 pass
 
-    def reward(self, batches: int = 5) -> float | None:
-        """Mean reward of the last `batches` batches; None before the first."""
-        last = [batch.metrics["reward"] for batch in self.batches[-batches:]]
-        return sum(last) / len(last) if last else None
-
 
 class Observer:
     """Progress that other threads may wait on."""

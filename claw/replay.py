@@ -54,7 +54,12 @@ def start_of(settings: LogSettings, topic: Topic, start: str) -> Literal["beginn
 
 
 def json_line(record: Record) -> str:
-    place = {"topic": record.topic, "partition": record.partition, "offset": record.offset, "timestamp_ms": record.timestamp_ms}
+    place = {
+        "topic": record.topic,
+        "partition": record.partition,
+        "offset": record.offset,
+        "timestamp_ms": record.timestamp_ms,
+    }
     return orjson.dumps({**place, "key": _text(record.key), "event": _event(record)}).decode()
 
 
@@ -74,7 +79,11 @@ def _event(record: Record) -> dict[str, Any] | None:  # JSON
     try:
         return as_plain(record.event())
     except UndecodableRecord as broken:
-        return {"undecodable": broken.reason, "hex": record.value[:64].hex(), "headers": {k: _text(v) for k, v in record.headers}}
+        return {
+            "undecodable": broken.reason,
+            "hex": record.value[:64].hex(),
+            "headers": {k: _text(v) for k, v in record.headers},
+        }
 
 
 def _text(value: bytes | None) -> str | None:

@@ -2,6 +2,7 @@
 
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import TypedDict
 
 from schemas.events import BatchTrained, TrajectoryRecord
 
@@ -54,30 +55,85 @@ def reward_first(trajectories: list[TrajectoryRecord], run_id: str) -> float | N
     returns = [
         t.return_total or 0.0
         for t in trajectories
-        if t.policy_run_id == run_id and t.channel == "train" and t.max_version == 0 and t.status in ("completed", "failed")
+        if t.policy_run_id == run_id
+        and t.channel == "train"
+        and t.max_version == 0
+        and t.status in ("completed", "failed")
     ]
     return sum(returns) / len(returns) if len(returns) >= FIRST_TRAJECTORIES_MIN else None
+
+
+class OfBatches(TypedDict):
+    """The part of a result that the run's BatchTrained events hold."""
+
+    reward_last: float | None
+    versions: int
+    batches: int
+    groups_trained: int
+    max_logprob_gap: float | None
+    stale_max: int
+
+
+def of_batches(batches: list[BatchTrained]) -> OfBatches:
+    """Sums up the run's batches, in order of their sequence."""
+    last = [batch.metrics["reward"] for batch in batches[-LAST_BATCHES:]]
+    gaps = [batch.metrics["max_logprob_gap"] for batch in batches if "max_logprob_gap" in batch.metrics]
+    return OfBatches(
+        reward_last=_mean(last) if last else None,
+        versions=len({batch.version for batch in batches}),
+        batches=len(batches),
+        groups_trained=round(sum(batch.metrics["groups"] for batch in batches)),
+        max_logprob_gap=max(gaps, default=None),
+        stale_max=round(max((batch.metrics["staleness_max"] for batch in batches), default=0)),
+    )
 
 
 def targets(r: Result, *, control: bool) -> list[Target]:
     """What a run must have reached; a control run (learning rate 0) must not have learnt."""
     shared = [
-        Target("reward, version 0 only", _number(r.reward_first), f"≤ {REWARD_FIRST_MAX}", _at_most(r.reward_first, REWARD_FIRST_MAX)),
-        Target("greedy before", _number(r.greedy_before), f"≤ {GREEDY_BEFORE_MAX}", r.greedy_before <= GREEDY_BEFORE_MAX),
-        Target("calls captured / replied", f"{r.calls_captured} / {r.calls_replied}", "equal", r.calls_captured == r.calls_replied),
-        Target("engine against trainer, |Δ logprob|", _scientific(r.max_logprob_gap), f"≤ {GAP_MAX:.0e}", _at_most(r.max_logprob_gap, GAP_MAX)),
+        Target(
+            "reward, version 0 only",
+            _number(r.reward_first),
+            f"≤ {REWARD_FIRST_MAX}",
+            _at_most(r.reward_first, REWARD_FIRST_MAX),
+        ),
+        Target(
+            "greedy before", _number(r.greedy_before), f"≤ {GREEDY_BEFORE_MAX}", r.greedy_before <= GREEDY_BEFORE_MAX
+        ),
+        Target(
+            "calls captured / replied",
+            f"{r.calls_captured} / {r.calls_replied}",
+            "equal",
+            r.calls_captured == r.calls_replied,
+        ),
+        Target(
+            "engine against trainer, |Δ logprob|",
+            _scientific(r.max_logprob_gap),
+            f"≤ {GAP_MAX:.0e}",
+            _at_most(r.max_logprob_gap, GAP_MAX),
+        ),
         Target("dead letters", str(r.dead_letters), "0", r.dead_letters == 0),
     ]
     last = f"reward, last {LAST_BATCHES} batches"
     if control:
         return [
             *shared,
-            Target(last, _number(r.reward_last), f"≤ {CONTROL_REWARD_MAX} (control)", _at_most(r.reward_last, CONTROL_REWARD_MAX)),
+            Target(
+                last,
+                _number(r.reward_last),
+                f"≤ {CONTROL_REWARD_MAX} (control)",
+                _at_most(r.reward_last, CONTROL_REWARD_MAX),
+            ),
             Target("versions", str(r.versions), f"≥ {CONTROL_VERSIONS_MIN}", r.versions >= CONTROL_VERSIONS_MIN),
         ]
     return [
         *shared,
-        Target(last, _number(r.reward_last), f"≥ {REWARD_LAST_MIN}", r.reward_last is not None and r.reward_last >= REWARD_LAST_MIN),
+        Target(
+            last,
+            _number(r.reward_last),
+            f"≥ {REWARD_LAST_MIN}",
+            r.reward_last is not None and r.reward_last >= REWARD_LAST_MIN,
+        ),
         Target("greedy after", _number(r.greedy_after), f"≥ {GREEDY_AFTER_MIN}", r.greedy_after >= GREEDY_AFTER_MIN),
     ]
 
@@ -104,7 +160,11 @@ def plot(batches: list[BatchTrained], path: Path, *, title: str) -> Path:
     rewards = [batch.metrics["reward"] for batch in batches]
     figure, (above, below) = plt.subplots(2, 1, figsize=(7, 5), sharex=True, height_ratios=[3, 1], layout="constrained")
     above.plot(rewards, color="tab:blue", alpha=0.4, label="batch mean")
-    above.plot([_mean(rewards[max(0, i - 4) : i + 1]) for i in range(len(rewards))], color="tab:blue", label="mean of 5 batches")
+    above.plot(
+        [_mean(rewards[max(0, i - 4) : i + 1]) for i in range(len(rewards))],
+        color="tab:blue",
+        label="mean of 5 batches",
+    )
     above.set(ylabel="reward per episode", ylim=(0, 1.05), title=title)
     above.axhline(REWARD_LAST_MIN, color="grey", linewidth=0.8, linestyle="--", label=f"target {REWARD_LAST_MIN}")
     above.legend(loc="lower right")

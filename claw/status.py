@@ -17,7 +17,11 @@ def show_status(*, as_json: bool) -> int:
     run_dir = remembered()
     states = with_engine(read_status(run_dir)) if run_dir else []
     if as_json:
-        print(orjson.dumps({"run_dir": str(run_dir) if run_dir else None, "components": [asdict(s) for s in states]}).decode())
+        print(
+            orjson.dumps(
+                {"run_dir": str(run_dir) if run_dir else None, "components": [asdict(s) for s in states]}
+            ).decode()
+        )
     else:
         print(as_text(states))
     return 0 if any(state.state in ALIVE for state in states) else 1

@@ -13,7 +13,19 @@ from claw.home import PROJECT
 from schemas.topics import TOPICS
 
 README = PROJECT / "README.md"
-ROOMS = ("schemas", "eventlog", "datapool", "gateway", "streams", "weights", "trainer", "rollout", "agentflow", "consumers", "claw")
+ROOMS = (
+    "schemas",
+    "eventlog",
+    "datapool",
+    "gateway",
+    "streams",
+    "weights",
+    "trainer",
+    "rollout",
+    "agentflow",
+    "consumers",
+    "claw",
+)
 
 
 def rooms_table() -> str:

@@ -35,11 +35,17 @@ def describe(settings: LogSettings, as_json: bool) -> int:
     print(f"{'topic':<32} {'key':<36} {'policy':<8} {'partitions':>10} {'replicas':>8} {'records':>9}")
     for state in states:
         topic = catalogue.topic(state.name)
-        print(f"{state.name:<32} {topic.key:<36} {topic.policy:<8} {state.partitions:>10} {state.replication:>8} {state.records:>9}")
+        print(
+            f"{state.name:<32} {topic.key:<36} {topic.policy:<8} {state.partitions:>10} {state.replication:>8} {state.records:>9}"
+        )
     return 0
 
 
 def diff(settings: LogSettings, as_json: bool) -> int:
     differences = diff_topics(settings)
-    print(orjson.dumps({"differences": differences}).decode() if as_json else "\n".join(differences) or "the broker has what the catalogue asks for")
+    print(
+        orjson.dumps({"differences": differences}).decode()
+        if as_json
+        else "\n".join(differences) or "the broker has what the catalogue asks for"
+    )
     return 1 if differences else 0

@@ -1,0 +1,56 @@
+"""What a demo says at its end: the table of targets, where the plot is, two episodes, and what to look at next."""
+
+from pathlib import Path
+from typing import Any
+
+import orjson
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from claw.report import Result, Target
+
+Episode = dict[str, Any]  # JSON of one evaluated episode: trajectory_id, group_id, reward, messages
+SOLVED = 0.999
+
+
+def print_summary(
+    result: Result, targets: list[Target], files: tuple[Path, Path], run_dir: Path, *, to_stderr: bool
+) -> None:
+    """Prints it on stdout, or on stderr where stdout is for JSON."""
+    console = Console(stderr=to_stderr, highlight=False)
+    console.print(_table(result, targets))
+    console.print(f"plot: {result.plot}\nlogs, metrics, checkpoints: {run_dir}")
+    before, after = (_episodes(file) for file in files)
+    failing = next((episode for episode in before if episode["reward"] < SOLVED), None)
+    solved = next((episode for episode in after if episode["reward"] >= SOLVED), None)
+    for title, episode in (
+        ("before training, a failing episode", failing),
+        ("after training, a solved episode", solved),
+    ):
+        if episode:
+            console.print(f"\n[bold]{title}[/bold] (reward {episode['reward']:.2f})\n{_conversation(episode)}")
+    some = (solved or failing or {}).get("trajectory_id", "<trajectory>")
+    console.print(
+        f"\nlook further:\n  claw topics describe\n  claw replay --topic calls --limit 3\n  claw inspect {some}"
+    )
+
+
+def _table(result: Result, targets: list[Target]) -> Table:
+    title = f"{result.batches} batches, {result.versions} versions, {result.groups_trained} groups trained in {result.seconds:.0f} s"
+    table = Table("", "measured", "target", "", title=title, title_justify="left")
+    for target in targets:
+        table.add_row(
+            target.name, target.shown, target.wanted, "[green]met[/green]" if target.met else "[red]missed[/red]"
+        )
+    table.add_row("staleness, highest", str(result.stale_max), "", "")
+    return table
+
+
+def _episodes(file: Path) -> list[Episode]:
+    episodes: list[Episode] = orjson.loads(file.read_bytes())["episodes"]
+    return episodes
+
+
+def _conversation(episode: Episode) -> str:
+    return "\n".join(f"  {message['role']:>9}  {escape(str(message['content']))}" for message in episode["messages"])

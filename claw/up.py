@@ -1,0 +1,137 @@
+"""`claw up` and `claw down`: a stack that stays until it is stopped, watched by one manager process."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from claw.broker import resolve_broker
+from claw.errors import CannotRun
+from claw.home import claw_home
+from claw.ports import free_ports, is_free
+from claw.processes import Processes, State, read_status
+from claw.procfs import ProcessId
+from claw.stack import DEMO_PARTITIONS, Stack, remember, remembered
+from eventlog.admin import create_topics, describe_topics
+from eventlog.settings import LogSettings
+
+MANAGER_FILE = "manager.json"
+POLL_S = 0.2
+UP_TIMEOUT_S = 300.0
+DOWN_TIMEOUT_S = 20.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UpSettings:
+    """What to start."""
+
+    model: Path | None = None
+    config: Path | None = None
+    port: int = 8000
+    prefix: str = "claw"
+
+
+def run_up(settings: UpSettings, *, foreground: bool) -> int:
+    """Starts the stack and returns when it is up; with `foreground` stays until Ctrl-C. Raises CannotRun."""
+    _refuse_bad(settings)
+    if (manager := _manager()) is not None:
+        raise CannotRun(f"a stack runs already (manager pid {manager.pid}): `claw status`, `claw down`")
+    if foreground:
+        return _serve(settings)
+    return _detach(settings)
+
+
+def _refuse_bad(settings: UpSettings) -> None:
+    if settings.port and not is_free(settings.port):
+        raise CannotRun(
+            f"port {settings.port} is in use by another program: choose another with --port (0 takes a free one)"
+        )
+    if settings.model and not (settings.model / "config.json").exists():
+        raise CannotRun(f"{settings.model} is no HF model directory: it has no config.json")
+    if settings.config and not settings.config.is_file():
+        raise CannotRun(f"{settings.config} is no file: --config takes the trainer's settings (YAML)")
+
+
+def _serve(settings: UpSettings) -> int:
+    stop = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: stop.set())
+    run_dir = claw_home() / "up"
+    run_dir.mkdir(parents=True, exist_ok=True)
+    manager = ProcessId.of(os.getpid())
+    if manager:
+        manager.save(run_dir / MANAGER_FILE)
+    with resolve_broker() as broker, Processes(run_dir) as processes:
+        stack = _stack(settings, run_dir, broker.bootstrap)
+        port = settings.port or free_ports(1)[0]
+        processes.start(stack.gateway(port))
+        processes.start(stack.streams())
+        if settings.model:
+            processes.start(stack.rollout(settings.model, settings.model.resolve().name))
+        if settings.config:
+            processes.start(stack.trainer(settings.config))
+        remember(run_dir)
+        print(f"broker {broker.bootstrap}, gateway http://127.0.0.1:{port}, logs {run_dir / 'logs'}", flush=True)
+        while not stop.wait(POLL_S):
+            processes.poll()
+    return 0
+
+
+def _stack(settings: UpSettings, run_dir: Path, bootstrap: str) -> Stack:
+    """Creates missing topics; a prefix that exists keeps its partition count."""
+    there = describe_topics(LogSettings(bootstrap_servers=bootstrap, prefix=settings.prefix))
+    partitions = there[0].partitions if there else DEMO_PARTITIONS
+    create_topics(LogSettings(bootstrap_servers=bootstrap, prefix=settings.prefix, partitions=partitions))
+    return Stack(run_dir=run_dir, bootstrap=bootstrap, prefix=settings.prefix, partitions=partitions)
+
+
+def _detach(settings: UpSettings) -> int:
+    run_dir = claw_home() / "up"
+    run_dir.mkdir(parents=True, exist_ok=True)
+    (run_dir / "status.json").unlink(missing_ok=True)
+    options = ["--foreground", "--port", str(settings.port), "--prefix", settings.prefix]
+    options += ["--model", str(settings.model)] if settings.model else []
+    options += ["--config", str(settings.config)] if settings.config else []
+    with (run_dir / "manager.log").open("wb") as output:
+        command = [sys.executable, "-m", "claw.cli", "up", *options]
+        child = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, start_new_session=True
+        )
+    deadline = time.monotonic() + UP_TIMEOUT_S
+    while not _all_running(run_dir):
+        if child.poll() is not None or time.monotonic() > deadline:
+            raise CannotRun(_last_line(run_dir / "manager.log"))
+        time.sleep(POLL_S)
+    print((run_dir / "manager.log").read_text().strip().splitlines()[-1])
+    return 0
+
+
+def _all_running(run_dir: Path) -> bool:
+    states = read_status(run_dir)
+    return (
+        bool(states) and (run_dir / "manager.log").stat().st_size > 0 and all(s.state is State.RUNNING for s in states)
+    )
+
+
+def _last_line(path: Path) -> str:
+    lines = path.read_text().strip().splitlines() if path.exists() else []
+    return lines[-1].removeprefix("claw: ") if lines else f"the stack did not come up; its log: {path}"
+
+
+def _manager() -> ProcessId | None:
+    return ProcessId.load(claw_home() / "up" / MANAGER_FILE)
+
+
+def run_down() -> int:
+    """Stops the manager of `claw up`, which stops everything. Exit code 1 when nothing ran."""
+    manager = _manager()
+    if manager is None:
+        print(f"nothing to stop: no `claw up` runs (last started: {remembered() or 'nothing'})")
+        return 1
+    manager.stop(DOWN_TIMEOUT_S)
+    print("stopped")
+    return 0
