@@ -15,3 +15,11 @@ class UnusableFact(PoolError, ValueError):
 
 class ViewFailed(PoolError):
     """The thread that follows the pool topics died; the view is stale and must not be used."""
+
+
+class BatchSpecInvalid(PoolError, ValueError):
+    """A batch spec cannot be read, or contradicts itself."""
+
+
+class PromptBroken(PoolError):
+    """A prompt cannot be put together from its edge: its base is missing, or length or digest disagree."""
