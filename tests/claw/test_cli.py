@@ -1,0 +1,65 @@
+"""What a person types: help at once, one clear line for each mistake."""
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+COMMANDS = ["up", "down", "status", "demo", "broker", "topics", "gateway", "streams", "train", "rollout", "agents", "replay", "inspect", "doctor"]
+HEAVY = ("torch", "transformers", "vllm", "deepspeed", "faust", "confluent_kafka", "matplotlib")
+
+
+def claw(*arguments: str, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "claw.cli", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, env=env)
+
+
+def test_help_lists_every_command_of_the_contract() -> None:
+    """`claw --help` names each command."""
+    shown = claw("--help").stdout
+    assert [command for command in COMMANDS if f" {command} " not in shown] == []
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_has_help(command: str) -> None:
+    """`claw X --help` says what X does and exits with 0."""
+    done = claw(command, "--help")
+    assert done.returncode == 0, done.stderr
+    assert "sage" in done.stdout
+
+
+def test_help_imports_nothing_heavy() -> None:
+    """Reading the command line needs no numeric library and no Kafka client."""
+    code = "import sys, claw.cli, claw.stack, claw.processes; print([m for m in sys.argv[1:] if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code, *HEAVY], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["replay", "--topic", "nonsense"], "no topic 'nonsense' in the catalogue"),
+        (["topics", "shuffle"], "the actions are create, describe, diff"),
+        (["demo", "--batches-min", "9", "--batches-max", "3"], "--batches-min 9 is above --batches-max 3"),
+        (["up", "--model", "/nonexistent", "--port", "0"], "is no HF model directory"),
+        (["up", "--config", "/nonexistent", "--port", "0"], "is no file"),
+    ],
+)
+def test_a_mistake_is_one_line_and_exit_code_2(arguments: list[str], says: str, tmp_path: Path) -> None:
+    """Bad input is refused before anything is started, without a traceback."""
+    done = claw(*arguments, env={**os.environ, "CLAW_HOME": str(tmp_path)})
+    assert done.returncode == 2
+    assert says in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def test_a_broker_that_refuses_is_one_line_within_ten_seconds(tmp_path: Path) -> None:
+    """A named broker that does not answer is said so, with what to do."""
+    started = time.monotonic()
+    done = claw("topics", "describe", env={**os.environ, "CLAW_HOME": str(tmp_path), "KAFKA_BOOTSTRAP_SERVERS": "127.0.0.1:1"})
+    assert done.returncode == 2
+    assert "no Kafka broker answers at 127.0.0.1:1" in done.stderr
+    assert time.monotonic() - started < 20
