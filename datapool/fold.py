@@ -1,9 +1,114 @@
 """`fold`: one fact into the state of its group. A function of (state, fact, position), commutative and idempotent."""
 
-from datapool.state import GroupState
-from schemas.events import Event, FactPosition
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from datapool import join, trajectory
+from datapool.state import NO_PROGRESS, Closing, Declaration, Fact, GroupState, Progress, StepState, TrajectoryState
+from datapool.usable import usable
+from schemas.events import (
+    CallCaptured,
+    CallFailed,
+    Event,
+    FactPosition,
+    GroupClosed,
+    GroupOpened,
+    RewardAssigned,
+    StepCurated,
+    TrajectoryAbandoned,
+    TrajectoryCompleted,
+    TrajectoryEvicted,
+    TrajectoryStarted,
+)
+
+Handler = Callable[[TrajectoryState, Any], TrajectoryState]  # each takes the fact type it stands for
+
+ON_TRAJECTORY: dict[type[Event], Handler] = {
+    CallFailed: trajectory.call_failed,
+    RewardAssigned: trajectory.rewarded,
+    StepCurated: trajectory.curated,
+    TrajectoryStarted: trajectory.started,
+    TrajectoryCompleted: trajectory.completed,
+    TrajectoryAbandoned: trajectory.abandoned,
+    TrajectoryEvicted: trajectory.evicted,
+}
+DECISIONS = (TrajectoryAbandoned, GroupClosed)
+"""What a reactor decided is no sign of life: it must not change the id of its own next decision."""
+NEW_TRAJECTORY = TrajectoryState()
 
 
-def fold(state: GroupState | None, fact: Event, position: FactPosition) -> GroupState:
-    """The group after one more fact. Raises UnusableFact when the fact contradicts its own contract."""
-    raise NotImplementedError
+def fold(state: GroupState | None, event: Event, position: FactPosition) -> GroupState:
+    """The group after one more fact. Raises UnusableFact for an event that is no fact or contradicts its contract."""
+    fact = usable(event)
+    group = state or GroupState(fact.group_id)
+    if isinstance(fact, GroupOpened):
+        group = _opened(group, fact)
+    elif isinstance(fact, GroupClosed):
+        group = _closed(group, fact)
+    else:
+        before = group.trajectories.get(fact.trajectory_id, NEW_TRAJECTORY)
+        after = _in_trajectory(before, fact, position)
+        if after is not before:
+            group = replace(group, trajectories={**group.trajectories, fact.trajectory_id: after})
+    return _observed(group, fact)
+
+
+def _in_trajectory(now: TrajectoryState, fact: Any, position: FactPosition) -> TrajectoryState:  # a TrajectoryFact
+    if now.evicted and not isinstance(fact, TrajectoryEvicted):
+        return now
+    if isinstance(fact, CallCaptured):
+        after = trajectory.called(now, fact, position)
+    else:
+        after = ON_TRAJECTORY[type(fact)](now, fact)
+    if after.evicted:
+        return after
+    run_id = join.first(after.run_id, fact.envelope.run_id)
+    return replace(after, run_id=run_id, progress=max(after.progress, _progress(fact)))
+
+
+def _observed(group: GroupState, fact: Fact) -> GroupState:
+    return replace(
+        group,
+        channel=join.channel(group.channel, getattr(fact, "channel", "")),
+        run_id=join.first(group.run_id, fact.envelope.run_id),
+        progress=max(group.progress, _progress(fact)),
+    )
+
+
+def _progress(fact: Fact) -> Progress:
+    if isinstance(fact, DECISIONS):
+        return NO_PROGRESS
+    return Progress(fact.envelope.occurred_at_us, fact.envelope.event_id)
+
+
+def _opened(group: GroupState, fact: GroupOpened) -> GroupState:
+    event_id = fact.envelope.event_id
+    if group.declaration is not None and event_id < group.declaration.event_id:
+        return group
+    declaration = Declaration(event_id, fact.expected_size, fact.task, fact.deadline_us, fact.agent, fact.tags)
+    return replace(group, declaration=declaration)
+
+
+def _closed(group: GroupState, fact: GroupClosed) -> GroupState:
+    event_id = fact.envelope.event_id
+    if group.closing is not None and event_id < group.closing.event_id:
+        return group
+    return replace(group, closing=Closing(event_id, tuple(sorted(set(fact.members)))))
+
+
+def flag(state: GroupState | None, fact: Fact) -> GroupState:
+    """The group after a fact that the fold raised on: what it speaks of is marked, so that nobody trains on it."""
+    group = state or GroupState(fact.group_id)
+    if isinstance(fact, GroupOpened | GroupClosed):
+        return replace(group, buggy=True)
+    now = group.trajectories.get(fact.trajectory_id, NEW_TRAJECTORY)
+    if now.evicted:
+        return group
+    call_id = getattr(fact, "call_id", None)
+    if call_id is None:
+        marked = replace(now, buggy=True)
+    else:
+        step = replace(now.steps.get(call_id, StepState()), buggy=True)
+        marked = replace(now, steps={**now.steps, call_id: step})
+    return replace(group, trajectories={**group.trajectories, fact.trajectory_id: marked})

@@ -13,8 +13,8 @@ from schemas.events import GroupRecord, StepRecord, StepTokens, TrajectoryRecord
 class PoolView:
     """Follows the pool in a thread. All reads are snapshots and safe from any thread."""
 
-    def __init__(self, settings: LogSettings, *, wanted: Callable[[GroupRecord], bool] = lambda record: True) -> None:
-        """`wanted` is asked for each version of a group; rows of a group that is not wanted are dropped."""
+    def __init__(self, settings: LogSettings, *, wanted: Callable[[GroupRecord], bool] | None = None) -> None:
+        """`wanted` is asked for each version of a group (default: all); rows of a group that is not wanted are dropped."""
         raise NotImplementedError
 
     def start(self) -> None:

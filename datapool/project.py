@@ -1,0 +1,328 @@
+"""What the pool says about a group: state -> records, and which of them changed since an earlier state.
+
+Invariant: a record is a function of the state alone; sums are exact (`math.fsum`) and taken over sorted things, so equal
+states give equal bytes. Tokens are not projected: they pass by the state and go from the fact to their row.
+"""
+
+import math
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+from datapool.digests import members_digest, row_digest, steps_digest
+from datapool.readiness import group_reasons, trajectory_reasons
+from datapool.state import GroupState, SlotKey, StepState, TrajectoryState
+from datapool.trainable import reasons
+from schemas.codec import encode
+from schemas.events import GroupMember, GroupRecord, RewardSlot, StepRecord, StepTokens, TrajectoryRecord
+from schemas.keys import group_key, step_key, tokens_key, trajectory_key
+from schemas.topics import GROUPS, STEPS, TRAJECTORIES, Topic
+
+PoolRecord = StepRecord | StepTokens | TrajectoryRecord | GroupRecord
+
+
+class RowKey(NamedTuple):
+    """A key in its topic; a group's key may equal a trajectory's."""
+
+    topic: str
+    """`Topic.name`."""
+    key: bytes
+
+
+class Row(NamedTuple):
+    """A record and its wire bytes, which are needed for the digest anyway."""
+
+    record: PoolRecord
+    value: bytes
+
+
+Rows = dict[RowKey, Row | None]
+"""None is a tombstone."""
+
+
+@dataclass(frozen=True, slots=True)
+class StepImage:
+    """What was written of a step, and from what."""
+
+    state: StepState
+    by_index: tuple[RewardSlot, ...]
+    chain_known: bool
+    digest: str
+    trainable: bool
+    total: float | None
+
+    def still(self, state: StepState, by_index: tuple[RewardSlot, ...], chain_known: bool) -> bool:
+        return state is self.state and by_index == self.by_index and chain_known == self.chain_known
+
+
+@dataclass(frozen=True, slots=True)
+class TrajectoryImage:
+    """What was written of a trajectory."""
+
+    state: TrajectoryState
+    member: GroupMember
+    steps: Mapping[str, StepImage] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class GroupImage:
+    """What was written of a group: with it a later state is written as a difference."""
+
+    state: GroupState
+    trajectories: Mapping[str, TrajectoryImage] = field(default_factory=dict)
+
+
+def project(state: GroupState) -> dict[RowKey, PoolRecord]:
+    """All records of a group but its tokens."""
+    rows = changes(None, state)[1]
+    return {key: row.record for key, row in rows.items() if row is not None}
+
+
+def image(state: GroupState) -> GroupImage:
+    """The image of a state that is already written, for example of one that was just restored."""
+    return changes(None, state)[0]
+
+
+def changes(before: GroupImage | None, state: GroupState) -> tuple[GroupImage, Rows]:
+    """The new image and the rows that differ from `before`; of an erased step both rows, as tombstones."""
+    rows: Rows = {}
+    old = before.trajectories if before is not None else {}
+    images = {
+        trajectory_id: _trajectory(state.group_id, trajectory_id, now, old.get(trajectory_id), rows)
+        for trajectory_id, now in state.trajectories.items()
+    }
+    _write(rows, GROUPS, group_key(state.group_id), _group_record(state, images))
+    return GroupImage(state, images), rows
+
+
+def _write(rows: Rows, topic: Topic, key: bytes, record: PoolRecord) -> str:
+    value = encode(record)
+    rows[RowKey(topic.name, key)] = Row(record, value)
+    return row_digest(value)
+
+
+def _trajectory(
+    group_id: str, trajectory_id: str, now: TrajectoryState, before: TrajectoryImage | None, rows: Rows
+) -> TrajectoryImage:
+    if before is not None and before.state is now:
+        return before
+    old = before.steps if before is not None else {}
+    for call_id in old.keys() - now.steps.keys():
+        rows[RowKey(STEPS.name, step_key(group_id, trajectory_id, call_id))] = None
+        rows[RowKey(STEPS.name, tokens_key(group_id, trajectory_id, call_id))] = None
+    calls = call_order(now)
+    by_index = rewards_by_index(now, calls)
+    whole = whole_chains(now)
+    steps = {
+        call_id: _step(
+            (group_id, trajectory_id, call_id),
+            step,
+            by_index.get(call_id, ()),
+            call_id in whole,
+            old.get(call_id),
+            rows,
+        )
+        for call_id, step in now.steps.items()
+    }
+    record = _trajectory_record(group_id, trajectory_id, now, calls, steps)
+    digest = _write(rows, TRAJECTORIES, trajectory_key(group_id, trajectory_id), record)
+    return TrajectoryImage(now, _member(record, digest), steps)
+
+
+def _step(
+    ids: tuple[str, str, str],
+    state: StepState,
+    by_index: tuple[RewardSlot, ...],
+    chain_known: bool,
+    before: StepImage | None,
+    rows: Rows,
+) -> StepImage:
+    if before is not None and before.still(state, by_index, chain_known):
+        return before
+    record = _step_record(ids, state, by_index, chain_known)
+    digest = _write(rows, STEPS, step_key(*ids), record)
+    return StepImage(state, by_index, chain_known, digest, record.trainable, record.reward_total)
+
+
+def call_order(now: TrajectoryState) -> tuple[str, ...]:
+    """Captured calls by (received, call_id)."""
+    captured = (
+        (step.capture.timings.received_us, call_id)
+        for call_id, step in now.steps.items()
+        if step.capture is not None and step.capture.timings is not None
+    )
+    return tuple(call_id for _, call_id in sorted(captured))
+
+
+def rewards_by_index(now: TrajectoryState, calls: Sequence[str]) -> dict[str, tuple[RewardSlot, ...]]:
+    """call_id -> the slots by index that mean it at present, sorted. An index beyond the calls means none."""
+    found: dict[str, tuple[RewardSlot, ...]] = {}
+    for slot in sorted_slots(now.slots.values()):
+        if slot.step_index is not None and slot.step_index < len(calls):
+            call_id = calls[slot.step_index]
+            found[call_id] = (*found.get(call_id, ()), slot)
+    return found
+
+
+def whole_chains(now: TrajectoryState) -> frozenset[str]:
+    """Captured calls whose prompt can be put together: every base up to a full prompt is captured, and none is its own."""
+    bases = {call_id: step.capture.base_call_id for call_id, step in now.steps.items() if step.capture is not None}
+    verdicts: dict[str, bool] = {call_id: True for call_id, base in bases.items() if base is None}
+    for call_id in bases:
+        path: dict[str, None] = {}
+        cursor: str | None = call_id
+        while cursor is not None and cursor not in verdicts and cursor in bases and cursor not in path:
+            path[cursor] = None
+            cursor = bases[cursor]
+        verdict = cursor is not None and verdicts.get(cursor, False)
+        verdicts.update(dict.fromkeys(path, verdict))
+    return frozenset(call_id for call_id, whole in verdicts.items() if whole)
+
+
+def sorted_slots(slots: Iterable[RewardSlot]) -> tuple[RewardSlot, ...]:
+    """Slots in the order of records."""
+    return tuple(
+        sorted(slots, key=lambda slot: (-1 if slot.step_index is None else slot.step_index, slot.source, slot.name))
+    )
+
+
+def _total(slots: Iterable[RewardSlot]) -> float | None:
+    values = [slot.value for slot in slots]
+    return math.fsum(values) if values else None
+
+
+def _winners(own: Iterable[RewardSlot], by_index: Iterable[RewardSlot]) -> list[RewardSlot]:
+    """One slot per (source, name): a reward by index and one by id of the same call are one subject."""
+    won: dict[SlotKey, RewardSlot] = {}
+    for slot in (*own, *by_index):
+        key = SlotKey(None, slot.source, slot.name)
+        won[key] = max(won.get(key, slot), slot, key=lambda one: (one.revision, one.event_id, one.value))
+    return list(won.values())
+
+
+def _step_record(
+    ids: tuple[str, str, str], state: StepState, by_index: tuple[RewardSlot, ...], chain_known: bool
+) -> StepRecord:
+    group_id, trajectory_id, call_id = ids
+    blank = state.capture or StepRecord(group_id=group_id, trajectory_id=trajectory_id, call_id=call_id)
+    why_not = reasons(state, chain_known)
+    own = sorted_slots(state.slots.values())
+    return replace(
+        blank,
+        attempts=state.attempts,
+        trainable=not why_not,
+        reasons=why_not,
+        rewards=own + by_index,
+        reward_total=_total(_winners(own, by_index)),
+        curation=state.curation,
+    )
+
+
+def _trajectory_record(
+    group_id: str, trajectory_id: str, now: TrajectoryState, calls: tuple[str, ...], steps: Mapping[str, StepImage]
+) -> TrajectoryRecord:
+    captures = [capture for call_id in calls if (capture := now.steps[call_id].capture) is not None]
+    slots = sorted_slots(now.slots.values())
+    outcome = _total(slot for slot in slots if slot.step_index is None)
+    parts = [part for part in (outcome, *(steps[call_id].total for call_id in calls)) if part is not None]
+    trainable = sum(steps[call_id].trainable for call_id in calls)
+    why_not = trajectory_reasons(now, calls, trainable, bool(parts))
+    runs = sorted({capture.policy_run_id for capture in captures if capture.policy_run_id is not None})
+    return TrajectoryRecord(
+        group_id=group_id,
+        trajectory_id=trajectory_id,
+        status=now.ending.status,
+        status_event_id=now.ending.event_id,
+        reason=now.ending.reason,
+        calls_expected=now.ending.calls,
+        rewards_expected=now.ending.rewards,
+        calls=calls,
+        failed_calls=tuple(sorted(now.failed_calls)),
+        rewards=slots,
+        outcome=outcome,
+        return_total=math.fsum(parts) if parts else None,
+        min_version=_lowest(capture.min_version for capture in captures),
+        max_version=_highest(capture.max_version for capture in captures),
+        policy_run_id=None if not runs else runs[0] if len(runs) == 1 else "mixed",
+        channel=now.channel,
+        agent=now.agent,
+        task=now.registration.task,
+        tags=now.registration.tags,
+        run_id=now.run_id,
+        trainable_calls=trainable,
+        ready=not why_not,
+        reasons=why_not,
+        registered_event_id=now.registration.event_id,
+        metadata=now.registration.metadata,
+        last_progress_event_id=now.progress.event_id,
+        last_progress_us=now.progress.occurred_at_us,
+        digest=steps_digest((call_id, step.digest) for call_id, step in steps.items()),
+    )
+
+
+def _member(record: TrajectoryRecord, digest: str) -> GroupMember:
+    return GroupMember(
+        trajectory_id=record.trajectory_id,
+        status=record.status,
+        ready=record.ready,
+        return_total=record.return_total,
+        min_version=record.min_version,
+        max_version=record.max_version,
+        digest=digest,
+    )
+
+
+def members(group: GroupState, images: Mapping[str, TrajectoryImage]) -> tuple[GroupMember, ...]:
+    """Who counts: once closed the listed ones, before that everybody who showed itself. Sorted."""
+    if group.closing is not None:
+        missing = {
+            name: GroupMember(trajectory_id=name, status="unknown", ready=False, digest="")
+            for name in group.closing.members
+        }
+        listed = {name: images[name].member if name in images else missing[name] for name in group.closing.members}
+        return tuple(listed[name] for name in sorted(listed))
+    return tuple(images[name].member for name in sorted(images) if images[name].state.known)
+
+
+def _group_record(group: GroupState, images: Mapping[str, TrajectoryImage]) -> GroupRecord:
+    counted = members(group, images)
+    why_not = group_reasons(group, counted)
+    ready = [member for member in counted if member.ready]
+    returns = [member.return_total for member in ready if member.return_total is not None]
+    judged = bool(ready) and len(returns) == len(ready)
+    declared = group.declaration
+    return GroupRecord(
+        group_id=group.group_id,
+        declared=declared is not None,
+        declared_event_id=declared.event_id if declared else "",
+        expected_size=declared.expected_size if declared else None,
+        channel=group.channel,
+        task=declared.task if declared else None,
+        deadline_us=declared.deadline_us if declared else None,
+        agent=declared.agent if declared else None,
+        tags=declared.tags if declared else (),
+        run_id=group.run_id,
+        members=counted,
+        closed=group.closing is not None,
+        closed_event_id=group.closing.event_id if group.closing else "",
+        closed_members=group.closing.members if group.closing else (),
+        ready=not why_not,
+        reasons=why_not,
+        reward_mean=statistics.fmean(returns) if judged else None,
+        reward_std=statistics.stdev(returns) if judged and len(returns) > 1 else None,
+        zero_variance=judged and len(returns) > 1 and min(returns) == max(returns),
+        min_version=_lowest(member.min_version for member in ready),
+        max_version=_highest(member.max_version for member in ready),
+        last_progress_event_id=group.progress.event_id,
+        last_progress_us=group.progress.occurred_at_us,
+        digest=members_digest((member.trajectory_id, member.digest) for member in counted),
+    )
+
+
+def _lowest(versions: Iterable[int | None]) -> int | None:
+    return min((version for version in versions if version is not None), default=None)
+
+
+def _highest(versions: Iterable[int | None]) -> int | None:
+    return max((version for version in versions if version is not None), default=None)

@@ -1,0 +1,66 @@
+"""Whether a trajectory or a group is data, and each reason why not as a stable word.
+
+Nothing here waits: a late call, reward or deadline changes the answer when its fact comes.
+"""
+
+import re
+from collections.abc import Collection, Iterator, Sequence
+
+from datapool.state import GroupState, TrajectoryState
+from datapool.trainable import FOLD_BUG
+from datapool.trajectory import OUTCOME
+from schemas.events import GroupMember
+
+CHOICE = re.compile(r"\.\d+$")
+
+
+def trajectory_reasons(now: TrajectoryState, calls: Collection[str], trainable: int, judged: bool) -> tuple[str, ...]:
+    """Why a trajectory is not ready, sorted. calls: ids captured; trainable: how many; judged: it has a return."""
+    return tuple(sorted(_trajectory_reasons(now, calls, trainable, judged)))
+
+
+def _trajectory_reasons(now: TrajectoryState, calls: Collection[str], trainable: int, judged: bool) -> Iterator[str]:
+    if now.buggy:
+        yield FOLD_BUG
+    if not now.known:
+        yield "unknown"
+    ending = now.ending
+    if ending.status == "failed" and not judged:
+        yield "failed_without_reward"
+    if ending.status not in ("completed", "failed"):
+        yield ending.status
+    if ending.calls is not None and _counted_calls(calls) < ending.calls:
+        yield "calls_missing"
+    if ending.rewards is not None and _counted_rewards(now) < ending.rewards:
+        yield "rewards_missing"
+    if trainable == 0:
+        yield "no_trainable_call"
+
+
+def _counted_calls(calls: Collection[str]) -> int:
+    known = frozenset(calls)
+    return sum(1 for call in known if not (CHOICE.search(call) and CHOICE.sub("", call) in known))
+
+
+def _counted_rewards(now: TrajectoryState) -> int:
+    """Slots that somebody filled beside the completion itself."""
+    of_completion = OUTCOME in now.slots and now.slots[OUTCOME].event_id == now.ending.event_id
+    return len(now.slots) + sum(len(step.slots) for step in now.steps.values()) - of_completion
+
+
+def group_reasons(group: GroupState, members: Sequence[GroupMember]) -> tuple[str, ...]:
+    """Why a group is not ready, sorted. members: those that count, see `project.members`."""
+    return tuple(sorted(_group_reasons(group, members)))
+
+
+def _group_reasons(group: GroupState, members: Sequence[GroupMember]) -> Iterator[str]:
+    ready = sum(member.ready for member in members)
+    size = group.declaration.expected_size if group.declaration and not group.closing else None
+    if group.buggy:
+        yield FOLD_BUG
+    if any(member.status in ("open", "unknown") for member in members):
+        yield "members_open"
+    if size is not None and ready < size:
+        yield "members_missing"
+    if ready == 0:
+        yield "no_ready_member"

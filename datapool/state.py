@@ -1,0 +1,152 @@
+"""The state of one group: exactly what its records say, without what follows from it.
+
+Invariant: nothing here is mutated. A fold returns a new value that shares what did not change, so a reference is a
+snapshot. Everything here can be read back from the group's records (`restore.py`).
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from schemas.events import (
+    CallCaptured,
+    CallFailed,
+    Curation,
+    GroupClosed,
+    GroupOpened,
+    RewardAssigned,
+    RewardSlot,
+    StepCurated,
+    StepRecord,
+    TrajectoryAbandoned,
+    TrajectoryCompleted,
+    TrajectoryEvicted,
+    TrajectoryStarted,
+    TrajectoryStatus,
+)
+
+TrajectoryFact = (
+    CallCaptured
+    | CallFailed
+    | RewardAssigned
+    | StepCurated
+    | TrajectoryStarted
+    | TrajectoryCompleted
+    | TrajectoryAbandoned
+    | TrajectoryEvicted
+)
+Fact = TrajectoryFact | GroupOpened | GroupClosed
+"""Everything that stands on claw.calls and claw.rewards."""
+
+
+class SlotKey(NamedTuple):
+    """Names a reward slot within its subject; step_index is None but for rewards by index."""
+
+    step_index: int | None
+    source: str
+    name: str
+
+
+class Progress(NamedTuple):
+    """The latest sign of life, on the clock of its producer."""
+
+    occurred_at_us: int = 0
+    event_id: str = ""
+
+
+NO_PROGRESS = Progress()
+Slots = Mapping[SlotKey, RewardSlot]
+
+
+@dataclass(frozen=True, slots=True)
+class StepState:
+    """One call."""
+
+    capture: StepRecord | None = None
+    """The record as the winning CallCaptured alone decides it; `reasons` holds flaws that only the capture shows."""
+    attempts: tuple[int, ...] = ()
+    slots: Slots = field(default_factory=dict)
+    curation: Curation | None = None
+    buggy: bool = False
+    """A fold raised on one of its facts."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """The winning word on how a trajectory stands."""
+
+    status: TrajectoryStatus = "open"
+    event_id: str = ""
+    reason: str = ""
+    calls: int | None = None
+    rewards: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Registration:
+    """The winning TrajectoryStarted."""
+
+    event_id: str = ""
+    task: str | None = None
+    tags: tuple[str, ...] = ()
+    metadata: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TrajectoryState:
+    """One trajectory. Once evicted, only `ending` has content."""
+
+    ending: Ending = Ending()
+    registration: Registration = Registration()
+    steps: Mapping[str, StepState] = field(default_factory=dict)
+    failed_calls: frozenset[str] = frozenset()
+    slots: Slots = field(default_factory=dict)
+    channel: str = ""
+    agent: str | None = None
+    run_id: str | None = None
+    progress: Progress = NO_PROGRESS
+    buggy: bool = False
+
+    @property
+    def evicted(self) -> bool:
+        return self.ending.status == "evicted"
+
+    @property
+    def known(self) -> bool:
+        """Whether an agent ever showed itself; a reward alone makes no member of the group."""
+        started = bool(self.registration.event_id or self.failed_calls or self.ending.status != "open")
+        return started or any(step.capture is not None for step in self.steps.values())
+
+
+@dataclass(frozen=True, slots=True)
+class Declaration:
+    """The winning GroupOpened."""
+
+    event_id: str
+    expected_size: int | None = None
+    task: str | None = None
+    deadline_us: int | None = None
+    agent: str | None = None
+    tags: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Closing:
+    """The winning GroupClosed."""
+
+    event_id: str
+    members: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class GroupState:
+    """One group. Channel, run and progress are over all of its facts, of evicted trajectories too."""
+
+    group_id: str
+    declaration: Declaration | None = None
+    closing: Closing | None = None
+    trajectories: Mapping[str, TrajectoryState] = field(default_factory=dict)
+    channel: str = ""
+    run_id: str | None = None
+    progress: Progress = NO_PROGRESS
+    buggy: bool = False

@@ -1,0 +1,116 @@
+"""Facts about one call: its capture, its rewards, its curation."""
+
+from dataclasses import replace
+from typing import Any
+
+from datapool import join
+from datapool.digests import call_digest
+from datapool.state import SlotKey, StepState
+from datapool.trainable import capture_flaws
+from schemas.arrays import ITEM_BYTES
+from schemas.events import (
+    CallCaptured,
+    Curation,
+    FactPosition,
+    RewardAssigned,
+    RewardSlot,
+    StepCurated,
+    StepRecord,
+    StepTokens,
+)
+
+
+def captured(step: StepState, call: CallCaptured, position: FactPosition) -> StepState:
+    """The lowest (attempt, offset) is the call; other attempts are only remembered by number."""
+    attempts = step.attempts if call.attempt in step.attempts else tuple(sorted((*step.attempts, call.attempt)))
+    if step.capture is None or (call.attempt, position.offset) < _rank(step.capture):
+        return replace(step, capture=_record(call, position), attempts=attempts)
+    return step if attempts is step.attempts else replace(step, attempts=attempts)
+
+
+def _rank(capture: StepRecord) -> tuple[int, int]:
+    assert capture.position is not None  # a capture has one
+    return capture.attempt, capture.position.offset
+
+
+def _record(call: CallCaptured, position: FactPosition) -> StepRecord:
+    versions = [span.version for span in call.spans]
+    runs = {span.run_id for span in call.spans}
+    return StepRecord(
+        group_id=call.group_id,
+        trajectory_id=call.trajectory_id,
+        call_id=call.call_id,
+        attempt=call.attempt,
+        position=position,
+        digest=call_digest(call),
+        prompt_length=call.prompt.full_length,
+        response_length=len(call.response_ids) // ITEM_BYTES,
+        base_call_id=call.prompt.base_call_id,
+        spans=call.spans,
+        min_version=min(versions, default=None),
+        max_version=max(versions, default=None),
+        policy_run_id=None if not runs else runs.pop() if len(runs) == 1 else "mixed",
+        sampling=call.sampling,
+        finish_reason=call.finish_reason,
+        status=call.status,
+        reasons=capture_flaws(call),
+        model_id=call.model_id,
+        worker_id=call.worker_id,
+        agent=call.agent,
+        channel=call.channel,
+        tags=call.tags,
+        usage=call.usage,
+        timings=call.timings,
+        integrity=call.integrity,
+        run_id=call.envelope.run_id,
+    )
+
+
+def tokens(call: CallCaptured, digest: str) -> StepTokens:
+    """The tokens row of a call. digest: `StepRecord.digest` of the same call."""
+    return StepTokens(
+        group_id=call.group_id,
+        trajectory_id=call.trajectory_id,
+        call_id=call.call_id,
+        attempt=call.attempt,
+        prompt=call.prompt,
+        response_ids=call.response_ids,
+        response_logprobs=call.response_logprobs,
+        spans=call.spans,
+        digest=digest,
+    )
+
+
+def reward_slot(fact: RewardAssigned) -> tuple[SlotKey, RewardSlot]:
+    """The slot that a reward claims; a call id outranks an index."""
+    index = fact.step_index if fact.call_id is None else None
+    slot = RewardSlot(
+        call_id=fact.call_id,
+        step_index=index,
+        source=fact.source,
+        name=fact.name,
+        value=fact.value,
+        revision=fact.revision,
+        event_id=fact.envelope.event_id,
+    )
+    return SlotKey(index, fact.source, fact.name), slot
+
+
+def rewarded(step: StepState, key: SlotKey, slot: RewardSlot) -> StepState:
+    """A reward of this call."""
+    return replace(step, slots={**step.slots, key: join.slot(step.slots.get(key), slot)})
+
+
+def curated(step: StepState, fact: StepCurated) -> StepState:
+    """Field by field the highest version wins."""
+    version = f"{fact.revision:020d}/{fact.envelope.event_id}"
+    now = step.curation or Curation()
+    judged = {"trainable": fact.trainable, "quality": fact.quality, "tags": fact.tags, "note": fact.note}
+    won: dict[str, Any]  # a field's value, each of its own type
+    won = {name: value for name, value in judged.items() if value is not None and version > now.versions.get(name, "")}
+    if not won:
+        return step
+    if version > max(now.versions.values(), default=""):
+        won["who"] = fact.who
+    versions = dict(sorted({**now.versions, **{name: version for name in won if name in judged}}.items()))
+    return replace(step, curation=replace(now, **won, versions=versions))

@@ -1,0 +1,37 @@
+"""Facts that decode well and still mean nothing. Checked before folding, so that refusal depends on no state."""
+
+import math
+
+from datapool.errors import UnusableFact
+from datapool.state import Fact
+from schemas.events import Event, RewardAssigned, StepCurated, TrajectoryCompleted
+
+
+def usable(event: Event) -> Fact:
+    """The event as a fact. Raises UnusableFact when it is none or contradicts its own contract."""
+    if not isinstance(event, Fact):
+        raise UnusableFact("wrong_type", f"{type(event).__name__} is no fact of the pool")
+    if isinstance(event, RewardAssigned):
+        _reward(event)
+    elif isinstance(event, TrajectoryCompleted):
+        _completion(event)
+    elif isinstance(event, StepCurated):
+        _finite("quality_not_finite", event.quality)
+    return event
+
+
+def _reward(fact: RewardAssigned) -> None:
+    _finite("reward_not_finite", fact.value)
+    if fact.call_id is None and fact.step_index is not None and fact.step_index < 0:
+        raise UnusableFact("step_index_negative", f"step index {fact.step_index} of {fact.trajectory_id}")
+
+
+def _completion(fact: TrajectoryCompleted) -> None:
+    _finite("reward_not_finite", fact.reward)
+    if fact.status not in ("completed", "failed"):
+        raise UnusableFact("completion_status", f"{fact.trajectory_id} completed as {fact.status}")
+
+
+def _finite(reason: str, value: float | None) -> None:
+    if value is not None and not math.isfinite(value):
+        raise UnusableFact(reason, f"{value} is no finite number")
