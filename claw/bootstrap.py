@@ -18,13 +18,13 @@ USAGE = """usage: python3 claw/bootstrap.py demo  [claw demo's arguments]   set 
        python3 claw/bootstrap.py check                           check this machine, download nothing"""
 
 
-def fail(message):
+def fail(message: str) -> None:
     """Ends the program with one line and exit code 2."""
     sys.stderr.write("claw setup: " + message + "\n")
     sys.exit(2)
 
 
-def use_supported_python():
+def use_supported_python() -> None:
     """Continues under Python 3.11 or 3.12: this one, or another on PATH (a name there may be a shim that runs nothing)."""
     if (3, 11) <= sys.version_info[:2] <= (3, 12):
         return

@@ -28,6 +28,7 @@ from claw.java import find_java
 from claw.kafka_config import LOG4J, java_command, server_properties
 from claw.leash import leashed
 from claw.procfs import POLL_S, ProcessId, write_atomically
+from eventlog.settings import LogSettings
 
 log = structlog.get_logger()
 
@@ -242,13 +243,14 @@ def resolve_broker(data_dir: Path | None = None, *, leash: bool = True) -> Broke
     return Broker(local.bootstrap, local)
 
 
-def check_answers(servers: str) -> str:
-    """`servers`, if a Kafka broker answers at one of them within 8 s. Raises `CannotRun`."""
+def check_answers(servers: str, timeout_s: float = ANSWER_TIMEOUT_S) -> str:
+    """`servers`, if a Kafka broker answers at one of them within `timeout_s`. Raises `CannotRun`."""
     try:
         pairs = tcp.split_servers(servers)
     except ValueError as error:
         raise CannotRun(f"KAFKA_BOOTSTRAP_SERVERS is {error}; write host:port,host:port") from None
-    if not tcp.any_answers(pairs, ANSWER_TIMEOUT_S):
+    ask = tcp.accepts if "security.protocol" in LogSettings().client_config else tcp.kafka_answers
+    if not tcp.any_answers(pairs, timeout_s, ask):
         raise CannotRun(
             f"no Kafka broker answers at {servers} (KAFKA_BOOTSTRAP_SERVERS): start it or correct the address, "
             "or unset the variable and claw starts a broker of its own"

@@ -55,7 +55,12 @@ def read_lock(lock: Path = LOCK) -> list[Jar]:
             f"cannot read the list of Kafka's jars {lock} ({error.strerror}): run claw from a clone of the project"
         ) from None
     entries = [line.split() for line in lines if line.strip() and not line.startswith("#")]
-    return [Jar(*coordinate.split(":"), sha256) for coordinate, sha256 in entries]
+    return [_jar(coordinate, sha256) for coordinate, sha256 in entries]
+
+
+def _jar(coordinate: str, sha256: str) -> Jar:
+    group, artifact, version = coordinate.split(":")
+    return Jar(group, artifact, version, sha256)
 
 
 def kafka_jars(lock: Path = LOCK, home: Path | None = None) -> Path:

@@ -5,6 +5,7 @@ import itertools
 import socket
 import struct
 import time
+from collections.abc import Callable
 
 METADATA, VERSION, CORRELATION = 3, 1, 7
 TRY_S = 2.0
@@ -54,14 +55,25 @@ def kafka_answers(host: str, port: int, timeout_s: float = TRY_S) -> bool:
     return bool(correlation == CORRELATION and brokers > 0)
 
 
-def any_answers(servers: list[tuple[str, int]], timeout_s: float) -> bool:
+def accepts(host: str, port: int, timeout_s: float = TRY_S) -> bool:
+    """Whether anything listens there: all that can be asked of a broker that wants TLS or a password."""
+    try:
+        socket.create_connection((host, port), timeout_s).close()
+    except OSError:
+        return False
+    return True
+
+
+def any_answers(
+    servers: list[tuple[str, int]], timeout_s: float, ask: Callable[[str, int, float], bool] = kafka_answers
+) -> bool:
     """Whether one of the brokers answers within `timeout_s` in all; each is asked again until then."""
     deadline = time.monotonic() + timeout_s
     for host, port in itertools.cycle(servers):
         left = deadline - time.monotonic()
         if left <= 0:
             return False
-        if kafka_answers(host, port, min(TRY_S, left)):
+        if ask(host, port, min(TRY_S, left)):
             return True
         time.sleep(PAUSE_S)
     return False

@@ -1,0 +1,110 @@
+"""The real broker of the tests, one for the whole session: a given one, a container where an engine answers, or a local node."""
+
+import contextlib
+import os
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from claw.broker import LocalBroker, check_answers
+from claw.ports import any_answers, free_ports
+from eventlog.settings import LogSettings
+from schemas.topics import Catalogue
+
+DEFAULT_IMAGE = "apache/kafka:4.3.1"
+CONTAINER_READY_TIMEOUT_S = 60.0
+TEST_PARTITIONS = 2
+
+
+@pytest.fixture(scope="session")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """`host:port` of a broker that lives as long as the session. A test must not stop it: `local_broker` is for that."""
+    if given := os.environ.get("KAFKA_BOOTSTRAP_SERVERS"):
+        yield check_answers(given)
+    elif engine_answers():
+        with kafka_container(os.environ.get("CLAW_TEST_KAFKA_IMAGE", DEFAULT_IMAGE)) as bootstrap:
+            yield bootstrap
+    else:
+        with LocalBroker(tmp_path_factory.mktemp("broker")) as local:
+            yield local.bootstrap
+
+
+@pytest.fixture
+def local_broker(tmp_path: Path) -> Iterator[LocalBroker]:
+    """A node of the test's own, started, which it may stop and kill."""
+    local = LocalBroker(tmp_path / "broker").start()
+    yield local
+    local.stop()
+
+
+@pytest.fixture
+def log_settings(broker: str) -> LogSettings:
+    """A log of the test's own on the shared broker: a fresh prefix, few partitions, every topic created."""
+    from eventlog.admin import create_topics  # imports the Kafka client, which tests without a broker do not need
+
+    settings = LogSettings(bootstrap_servers=broker, prefix=f"t{uuid.uuid4().hex[:10]}", partitions=TEST_PARTITIONS)
+    create_topics(settings)
+    return settings
+
+
+@pytest.fixture
+def catalogue(log_settings: LogSettings) -> Catalogue:
+    """The topics of `log_settings`."""
+    return log_settings.catalogue()
+
+
+def engine_answers() -> bool:
+    """Whether a container engine answers here and the tests may use it (`CLAW_TEST_KAFKA_IMAGE=none`: they may not)."""
+    if os.environ.get("CLAW_TEST_KAFKA_IMAGE") == "none":
+        return False
+    reachable = os.environ.get("DOCKER_HOST") or Path("/var/run/docker.sock").exists()
+    if not reachable:
+        return False
+    import docker
+    from docker.errors import DockerException
+
+    try:
+        with contextlib.closing(docker.from_env(timeout=3)) as engine:
+            return bool(engine.ping())
+    except DockerException:
+        return False
+
+
+@contextlib.contextmanager
+def kafka_container(image: str) -> Iterator[str]:
+    """Apache Kafka's own image (or one that takes its settings) on a free port of this machine."""
+    os.environ.setdefault("TESTCONTAINERS_RYUK_DISABLED", "true")  # the fixture itself removes what it started
+    from testcontainers.core.container import DockerContainer
+
+    (port,) = free_ports(1)
+    container = DockerContainer(image).with_bind_ports(9092, port)
+    for name, value in container_settings(port).items():
+        container = container.with_env(name, value)
+    with container:
+        if not any_answers([("127.0.0.1", port)], CONTAINER_READY_TIMEOUT_S):
+            raise RuntimeError(f"{image} does not answer on port {port}: {container.get_logs()}")
+        yield f"127.0.0.1:{port}"
+
+
+def container_settings(port: int) -> dict[str, str]:
+    """Environment of Apache Kafka's image; `ADVERTISED` is for the image that `infra/` builds."""
+    settings = {
+        "process.roles": "broker,controller",
+        "node.id": "1",
+        "controller.quorum.voters": "1@localhost:9093",
+        "listeners": "PLAINTEXT://:9092,CONTROLLER://:9093",
+        "advertised.listeners": f"PLAINTEXT://127.0.0.1:{port}",
+        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+        "controller.listener.names": "CONTROLLER",
+        "auto.create.topics.enable": "false",
+        "offsets.topic.replication.factor": "1",
+        "offsets.topic.num.partitions": "4",
+        "transaction.state.log.replication.factor": "1",
+        "transaction.state.log.min.isr": "1",
+        "transaction.state.log.num.partitions": "4",
+        "group.initial.rebalance.delay.ms": "0",
+    }
+    image_names = {f"KAFKA_{name.upper().replace('.', '_')}": value for name, value in settings.items()}
+    return {**image_names, "ADVERTISED": f"127.0.0.1:{port}"}
