@@ -1,0 +1,139 @@
+"""The gateway as an agent sees it: open a group, call the model, assign rewards, complete.
+
+Invariant: what this client counts as replied has been captured, because the gateway answers only after its event is
+durable. One client serves many episodes at once.
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from types import TracebackType
+from typing import Any, Self
+from urllib.parse import quote
+
+from agentflow.errors import MalformedReply
+from agentflow.protocol import ChatReply, GroupSpec, JsonObject, Opened, RetryAfter, Trajectory, TrajectoryOutcome
+from agentflow.settings import AgentFlowSettings
+from agentflow.transport import BUSY, Answer, Transport
+
+CALL_ID = "x-claw-call-id"
+POLICY_VERSION = "x-claw-policy-version"
+
+
+class GatewayClient:
+    """Async context manager. Every method may raise GatewayUnavailable, RequestRefused, MalformedReply."""
+
+    def __init__(
+        self,
+        base_url: str,
+        *,
+        run_id: str | None = None,
+        channel: str | None = None,
+        agent: str | None = None,
+        model: str | None = None,
+        settings: AgentFlowSettings | None = None,
+    ) -> None:
+        """`run_id`, `channel` and `agent` label every call; `model` is sent where the gateway serves several."""
+        self.settings = settings or AgentFlowSettings()
+        self._model = model
+        labels = {"x-claw-run-id": run_id, "x-claw-channel": channel, "x-claw-agent": agent}
+        self._transport = Transport(base_url, _given(labels), self.settings)
+
+    async def __aenter__(self) -> Self:
+        await self._transport.__aenter__()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._transport.__aexit__(kind, error, trace)
+
+    async def open_group(self, spec: GroupSpec) -> Opened | RetryAfter:
+        """Declare a group; RetryAfter while the trainer has enough under way (bounded staleness)."""
+        body = _given(
+            {
+                "group_id": spec.group_id,
+                "size": spec.size,
+                "channel": spec.channel,
+                "run_id": spec.run_id,
+                "task": spec.task,
+                "deadline_s": spec.deadline_s,
+                "admission": spec.admission,
+            }
+        )
+        answer = await self._transport.post("/groups", body, busy_is_an_answer=True)
+        if answer.status == BUSY:
+            asked = answer.retry_after_s()
+            pause_s = self.settings.retry_pause_s if asked is None else asked
+            return RetryAfter(min(pause_s, self.settings.retry_pause_max_s))
+        return Opened(str(answer.body.get("group_id", spec.group_id)))
+
+    async def chat(self, trajectory: Trajectory, messages: Sequence[JsonObject], **sampling: Any) -> ChatReply:
+        """One model call. `sampling`: any field of OpenAI's chat body (JSON values of the caller's, hence Any)."""
+        body = _given({"model": self._model, "messages": list(messages), **sampling})
+        return _chat_reply(await self._transport.post(_path(trajectory, "chat/completions"), body))
+
+    async def register(self, trajectory: Trajectory, **about: Any) -> None:
+        """Announce a trajectory before its first call (optional): channel, agent, task, tags, metadata."""
+        await self._transport.post(_path(trajectory, "register_trajectory"), about)
+
+    async def reward(
+        self,
+        trajectory: Trajectory,
+        value: float,
+        *,
+        name: str | None = None,
+        call_id: str | None = None,
+        revision: int | None = None,
+    ) -> None:
+        """Assign a reward to a call, or to the trajectory when none is given; a higher revision wins."""
+        body = _given({"value": value, "name": name, "call_id": call_id, "revision": revision})
+        await self._transport.post(_path(trajectory, "rewards"), body)
+
+    async def complete(
+        self,
+        trajectory: Trajectory,
+        reward: float | None = None,
+        *,
+        calls: int,
+        rewards: int = 0,
+        status: TrajectoryOutcome = "completed",
+    ) -> None:
+        """End the trajectory. `calls` and `rewards` say how many must be there before it may be trained on."""
+        body = _given({"reward": reward, "status": status, "calls": calls, "rewards": rewards or None})
+        await self._transport.post(_path(trajectory, "complete_trajectory"), body)
+
+
+async def open_when_admitted(client: GatewayClient, spec: GroupSpec, on_refusal: Callable[[], None]) -> Opened:
+    """Ask until the group is admitted; `on_refusal` is called at each "not now"."""
+    while isinstance(answer := await client.open_group(spec), RetryAfter):
+        on_refusal()
+        await asyncio.sleep(answer.seconds)
+    return answer
+
+
+def _path(trajectory: Trajectory, action: str) -> str:
+    return f"/{quote(trajectory.trajectory_id, safe='')}/{quote(trajectory.group_id, safe='')}/v1/{action}"
+
+
+def _given(fields: dict[str, Any]) -> dict[str, Any]:
+    """The fields that have a value: JSON of mixed types, hence Any."""
+    return {name: value for name, value in fields.items() if value is not None}
+
+
+def _chat_reply(answer: Answer) -> ChatReply:
+    try:
+        choice = answer.body["choices"][0]
+        message = _given(choice["message"])
+        usage = answer.body.get("usage") or {}
+        return ChatReply(
+            text=message.get("content") or "",
+            message=message,
+            finish_reason=choice.get("finish_reason"),
+            call_id=answer.headers.get(CALL_ID),
+            policy_version=answer.headers.get(POLICY_VERSION),
+            prompt_tokens=int(usage.get("prompt_tokens", 0)),
+            completion_tokens=int(usage.get("completion_tokens", 0)),
+            raw=answer.body,
+        )
+    except (KeyError, IndexError, TypeError, AttributeError) as error:
+        raise MalformedReply(f"not a chat completion: {error!r}") from error

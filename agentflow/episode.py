@@ -1,0 +1,86 @@
+"""One episode as its flow sees it: a task, a model to talk to, rewards to assign.
+
+Invariant: `calls` and `rewards` count what the gateway acknowledged, so that a completion which carries them makes the
+trajectory ready for training only when all of it has arrived.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from agentflow.client import GatewayClient
+from agentflow.protocol import ChatReply, JsonObject, Trajectory, TrajectoryOutcome
+
+
+class Episode:
+    """Made by the runner, handed to `AgentFlow.run`."""
+
+    def __init__(
+        self,
+        client: GatewayClient,
+        trajectory: Trajectory,
+        *,
+        task: JsonObject,
+        seed: int,
+        sampling: Mapping[str, Any] | None = None,
+    ) -> None:
+        """`sampling` (fields of OpenAI's body, hence Any) overrides what the flow asks for: evaluation is greedy."""
+        self.task = task
+        """Equal for all members of the group."""
+        self.seed = seed
+        """The member's own, for a flow that draws at random."""
+        self.trajectory = trajectory
+        self.outcome: float | None = None
+        """Reward of the episode as a whole; set it, it is sent when the episode completes."""
+        self.calls = 0
+        self.policy_versions: set[str] = set()
+        self.transcript: list[JsonObject] = []
+        """The conversation as of the last call, its reply included."""
+        self._client = client
+        self._sampling = dict(sampling or {})
+        self._assigned: dict[tuple[str | None, str], list[float]] = {}
+
+    async def chat(self, messages: Sequence[JsonObject], **sampling: Any) -> ChatReply:
+        """One model call with the whole conversation so far. `sampling`: any field of OpenAI's chat body."""
+        reply = await self._client.chat(self.trajectory, messages, **{**sampling, **self._sampling})
+        self.transcript = [*messages, reply.message]
+        self.calls += reply.call_id is not None
+        if reply.policy_version is not None:
+            self.policy_versions.add(reply.policy_version)
+        return reply
+
+    async def reward(self, value: float, *, name: str | None = None, call_id: str | None = None) -> None:
+        """Assign a reward now, to a call (its `call_id`) or to the episode. Assigning it again replaces it."""
+        slot = (call_id, name or ("outcome" if call_id is None else "step"))
+        values = self._assigned.setdefault(slot, [])
+        await self._client.reward(self.trajectory, value, name=slot[1], call_id=call_id, revision=len(values))
+        values.append(value)
+
+    @property
+    def rewards(self) -> int:
+        """Slots that have a reward."""
+        return sum(1 for values in self._assigned.values() if values)
+
+    @property
+    def earned(self) -> float:
+        """The return: all rewards assigned so far and the outcome."""
+        return sum(values[-1] for values in self._assigned.values() if values) + (self.outcome or 0.0)
+
+    async def complete(self, status: TrajectoryOutcome) -> None:
+        """End the trajectory; the runner does this. A failed episode has no outcome."""
+        outcome = self.outcome if status == "completed" else None
+        await self._client.complete(self.trajectory, outcome, calls=self.calls, rewards=self.rewards, status=status)
+
+
+@dataclass(frozen=True, slots=True)
+class EpisodeResult:
+    """An episode that is over."""
+
+    trajectory: Trajectory
+    status: TrajectoryOutcome
+    reported: bool
+    """False when the gateway could not be told; the group's deadline ends such a trajectory."""
+    reward: float
+    calls: int
+    policy_versions: tuple[str, ...]
+    transcript: tuple[JsonObject, ...]

@@ -1,0 +1,30 @@
+"""What can go wrong for an agent, by what to do about it."""
+
+
+class AgentFlowError(Exception):
+    """Root of this room's errors."""
+
+
+class GatewayUnavailable(AgentFlowError):
+    """The gateway did not answer for the whole retry budget: start it, or look at its log."""
+
+    def __init__(self, url: str, reason: str, seconds: float) -> None:
+        super().__init__(f"no answer from {url} for {seconds:.0f} s: {reason}")
+        self.url = url
+
+
+class RequestRefused(AgentFlowError):
+    """The gateway or the engine answered no; the same request would be refused again."""
+
+    def __init__(self, status: int, message: str, code: str | None = None) -> None:
+        super().__init__(f"HTTP {status}{f' ({code})' if code else ''}: {message}")
+        self.status = status
+        self.code = code
+
+
+class MalformedReply(AgentFlowError):
+    """An answer that is not what the protocol promises: client and gateway differ in version, or it is no gateway."""
+
+
+class FlowNotFound(AgentFlowError):
+    """`module:Class` does not name an AgentFlow."""

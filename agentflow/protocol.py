@@ -1,0 +1,70 @@
+"""The words between an agent and the gateway: what is asked, what comes back."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+from uuid import uuid4
+
+JsonObject = Mapping[str, Any]
+"""A JSON object of somebody else's: a task, a message, an OpenAI body. Its shape is theirs, hence Any."""
+
+TrajectoryOutcome = Literal["completed", "failed"]
+
+
+@dataclass(frozen=True, slots=True)
+class Trajectory:
+    """Identity of one episode: the trajectory's id is unique within its group only."""
+
+    trajectory_id: str
+    group_id: str
+
+    @classmethod
+    def new(cls, group_id: str) -> "Trajectory":
+        """A fresh member of the group."""
+        return cls(trajectory_id=uuid4().hex, group_id=group_id)
+
+
+@dataclass(frozen=True, slots=True)
+class GroupSpec:
+    """A group to open. The client chooses the id, so that opening it again after a lost answer is the same opening."""
+
+    size: int
+    channel: str = "train"
+    run_id: str | None = None
+    task: JsonObject | None = None
+    deadline_s: float | None = None
+    """After it the group is closed with the members that are complete."""
+    admission: bool = True
+    """False: never refused for staleness (evaluation)."""
+    group_id: str = field(default_factory=lambda: uuid4().hex)
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """The group exists."""
+
+    group_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class RetryAfter:
+    """Not now: the trainer has enough groups under way."""
+
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class ChatReply:
+    """One model call, answered."""
+
+    text: str
+    """Content of the first choice; empty when there is none."""
+    message: dict[str, Any]
+    """The first choice's message without its empty fields, ready to be appended to the conversation."""
+    finish_reason: str | None
+    call_id: str | None
+    """Identity of the captured call, for step rewards; None when something other than the gateway answered."""
+    policy_version: str | None
+    prompt_tokens: int
+    completion_tokens: int
+    raw: JsonObject

@@ -1,0 +1,146 @@
+"""Plays groups of episodes until told to stop.
+
+Invariant: at most `concurrency` episodes run at once, and all members of a group have the same task. How far ahead of
+the trainer the groups may run is the gateway's decision: the runner asks before each group and waits when told to.
+"""
+
+import asyncio
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from agentflow.client import GatewayClient, open_when_admitted
+from agentflow.episode import Episode
+from agentflow.flow import AgentFlow, play
+from agentflow.protocol import GroupSpec, JsonObject, Trajectory
+from agentflow.seeds import derived_seed
+from agentflow.stats import Stats, Summary, write_summary
+
+
+@dataclass(frozen=True, slots=True)
+class RunPlan:
+    """What to play."""
+
+    group_size: int = 8
+    concurrency: int = 64
+    """Episodes at once; a group starts when all of its members can."""
+    seed: int = 0
+    run_id: str | None = None
+    channel: str = "train"
+    groups_max: int | None = None
+    """None: until stopped."""
+    deadline_s: float | None = 300.0
+    """After it the pool closes a group with the members that are complete."""
+    stats_path: Path | None = None
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.group_size <= self.concurrency:
+            raise ValueError(f"a group of {self.group_size} does not fit into {self.concurrency} episodes at once")
+
+
+class Runner:
+    """One run of one flow; `run` once, `stop` from anywhere in the same event loop."""
+
+    def __init__(self, flow: AgentFlow, client: GatewayClient, plan: RunPlan) -> None:
+        self._flow = flow
+        self._client = client
+        self._plan = plan
+        self._stats = Stats(plan.run_id, plan.channel)
+        self._stopping = asyncio.Event()
+        self._slots = asyncio.Semaphore(plan.concurrency)
+        self._playing: set[asyncio.Task[None]] = set()
+        self._bug: BaseException | None = None
+
+    def stop(self) -> None:
+        """Open no more groups; running episodes get `drain_timeout_s` to end, then fail."""
+        self._stopping.set()
+
+    async def run(self) -> Summary:
+        """Play until the plan is fulfilled or `stop`. Raises GatewayUnavailable, RequestRefused, MalformedReply."""
+        writing = asyncio.create_task(self._write_stats_regularly())
+        opening = asyncio.create_task(self._open_groups())
+        try:
+            await self._until_stopped(opening)
+            await _cancelled(opening)
+            await self._drain()
+        finally:
+            await _cancelled(opening, writing, *self._playing)
+            self._stats.state = "ended"
+            self._write_stats()
+        if self._bug is not None:
+            raise self._bug
+        return self._stats.summary()
+
+    async def _open_groups(self) -> None:
+        index = 0
+        while self._plan.groups_max is None or index < self._plan.groups_max:
+            for _ in range(self._plan.group_size):
+                await self._slots.acquire()
+            await self._open_group(derived_seed(self._plan.seed, index))
+            index += 1
+
+    async def _open_group(self, seed: int) -> None:
+        plan, task = self._plan, self._flow.task(seed)
+        spec = GroupSpec(plan.group_size, plan.channel, plan.run_id, task, plan.deadline_s)
+        await open_when_admitted(self._client, spec, self._stats.count_refusal)
+        self._stats.groups_opened += 1
+        for member in range(plan.group_size):
+            self._start_episode(spec.group_id, task, derived_seed(seed, member))
+
+    def _start_episode(self, group_id: str, task: JsonObject, seed: int) -> None:
+        episode = Episode(self._client, Trajectory.new(group_id), task=task, seed=seed)
+        playing = asyncio.create_task(self._play(episode))
+        self._playing.add(playing)
+        playing.add_done_callback(self._forget)
+
+    async def _play(self, episode: Episode) -> None:
+        try:
+            self._stats.count(await play(self._flow, episode, self._client.settings))
+        except asyncio.CancelledError:
+            self._stats.episodes_failed += 1
+            raise
+        finally:
+            self._stats.calls_replied += episode.calls
+
+    def _forget(self, playing: asyncio.Task[None]) -> None:
+        self._playing.discard(playing)
+        self._slots.release()
+        if not playing.cancelled() and (error := playing.exception()) is not None:
+            self._bug = error  # `play` raises nothing: this is a fault of ours, and it ends the run.
+            self.stop()
+
+    async def _until_stopped(self, work: asyncio.Task[None]) -> None:
+        """Until the work is done, whose error is raised, or `stop` was called."""
+        stopped = asyncio.create_task(self._stopping.wait())
+        await asyncio.wait({work, stopped}, return_when=asyncio.FIRST_COMPLETED)
+        await _cancelled(stopped)
+        if work.done():
+            work.result()
+
+    async def _drain(self) -> None:
+        """Let running episodes end: as long as they need, but within the time limit once stopped."""
+        ending = asyncio.create_task(self._all_ended())
+        await self._until_stopped(ending)
+        await asyncio.wait({ending}, timeout=self._client.settings.drain_timeout_s)
+        await _cancelled(ending)
+
+    async def _all_ended(self) -> None:
+        while self._playing:
+            await asyncio.wait(self._playing)
+
+    async def _write_stats_regularly(self) -> None:
+        while True:
+            self._write_stats()
+            await asyncio.sleep(self._client.settings.stats_interval_s)
+
+    def _write_stats(self) -> None:
+        if self._plan.stats_path is not None:
+            write_summary(self._plan.stats_path, self._stats.summary())
+
+
+async def _cancelled(*tasks: "asyncio.Task[Any]") -> None:
+    """Cancel what still runs and wait until it has ended; errors of the ended are their owner's business."""
+    for task in tasks:
+        task.cancel()
+    if tasks:
+        await asyncio.wait(tasks)

@@ -1,0 +1,137 @@
+"""POSTs to the gateway, repeated until they are answered or the retry budget is spent.
+
+Invariant: all attempts of one request carry the same idempotency key, so that a gateway killed between doing and
+answering sees that it is one request.
+"""
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import count
+from types import TracebackType
+from typing import Self
+from uuid import uuid4
+
+import aiohttp
+import orjson
+import structlog
+
+from agentflow.errors import GatewayUnavailable, MalformedReply, RequestRefused
+from agentflow.protocol import JsonObject
+from agentflow.settings import AgentFlowSettings
+
+log = structlog.get_logger()
+
+IDEMPOTENCY_KEY = "x-claw-idempotency-key"
+BUSY = 429
+UNAVAILABLE = frozenset({502, 503, 504})
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """Status, headers (case-insensitive) and JSON body of an answer."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: JsonObject
+
+    def retry_after_s(self) -> float | None:
+        """What the gateway asks us to wait; its body may tell fractions of a second."""
+        told = _error_of(self.body).get("retry_after_s", self.headers.get("Retry-After"))
+        try:
+            return None if told is None else max(0.0, float(told))
+        except (TypeError, ValueError):
+            return None  # Retry-After may be a date; our own pause serves as well.
+
+
+@dataclass(frozen=True, slots=True)
+class _Failure:
+    reason: str
+    retry_after_s: float | None = None
+
+
+class Transport:
+    """One HTTP session to one gateway; use as an async context manager."""
+
+    def __init__(self, base_url: str, headers: Mapping[str, str], settings: AgentFlowSettings) -> None:
+        self._base_url = base_url.rstrip("/")
+        self._headers = dict(headers)
+        self._settings = settings
+        self._session: aiohttp.ClientSession | None = None
+
+    async def __aenter__(self) -> Self:
+        # The runner bounds what is in flight; a second limit here would only queue where nobody looks.
+        self._session = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=0),
+            timeout=aiohttp.ClientTimeout(total=self._settings.request_timeout_s),
+            headers={"content-type": "application/json", **self._headers},
+        )
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._session is not None:
+            await self._session.close()
+
+    async def post(self, path: str, body: JsonObject, *, busy_is_an_answer: bool = False) -> Answer:
+        """The answer, when it is a success (or 429 where `busy_is_an_answer`).
+
+        Raises GatewayUnavailable, RequestRefused, MalformedReply.
+        """
+        url, key, payload = self._base_url + path, uuid4().hex, orjson.dumps(body)
+        budget_s = self._settings.retry_budget_s
+        gives_up_at: float | None = None
+        for attempt in count():
+            outcome = await self._attempt(url, key, payload, busy_is_an_answer)
+            if isinstance(outcome, Answer):
+                return outcome
+            now = asyncio.get_running_loop().time()
+            gives_up_at = gives_up_at or now + budget_s
+            pause_s = self._pause_s(attempt, outcome)
+            if now + pause_s > gives_up_at:
+                raise GatewayUnavailable(url, outcome.reason, budget_s)
+            log.debug("request_repeated", url=url, reason=outcome.reason, attempt=attempt, pause_s=pause_s)
+            await asyncio.sleep(pause_s)
+        raise AssertionError("unreachable")
+
+    async def _attempt(self, url: str, key: str, payload: bytes, busy_is_an_answer: bool) -> Answer | _Failure:
+        try:
+            answer = await self._once(url, key, payload)
+        except (aiohttp.ClientConnectionError, aiohttp.ClientPayloadError, TimeoutError) as error:
+            return _Failure(f"{type(error).__name__}: {error}")
+        if answer.status < 300 or (answer.status == BUSY and busy_is_an_answer):
+            return answer
+        if answer.status == BUSY or answer.status in UNAVAILABLE:
+            return _Failure(f"HTTP {answer.status}", answer.retry_after_s())
+        refusal = _error_of(answer.body)
+        raise RequestRefused(answer.status, str(refusal.get("message", "no message")), refusal.get("code"))
+
+    async def _once(self, url: str, key: str, payload: bytes) -> Answer:
+        if self._session is None:
+            raise RuntimeError("use the client as an async context manager")
+        async with self._session.post(url, data=payload, headers={IDEMPOTENCY_KEY: key}) as response:
+            return Answer(response.status, response.headers, _json_of(await response.read(), response.status, url))
+
+    def _pause_s(self, attempt: int, failure: _Failure) -> float:
+        doubled = self._settings.retry_pause_s * 2 ** min(attempt, 16)
+        asked = doubled if failure.retry_after_s is None else failure.retry_after_s
+        return min(asked, self._settings.retry_pause_max_s)
+
+
+def _json_of(content: bytes, status: int, url: str) -> JsonObject:
+    """The body as a JSON object; an error page that is none counts as an empty one, its status says enough."""
+    try:
+        body = orjson.loads(content) if content else {}
+    except orjson.JSONDecodeError:
+        body = None
+    if isinstance(body, dict):
+        return body
+    if status >= 300:
+        return {}
+    raise MalformedReply(f"{url} answered {status} with something other than a JSON object")
+
+
+def _error_of(body: JsonObject) -> JsonObject:
+    error = body.get("error")
+    return error if isinstance(error, dict) else {}

@@ -1,0 +1,76 @@
+"""A gateway of forty lines: the HTTP contract, a scripted model, and facts kept in a list."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Self
+from uuid import uuid4
+
+from aiohttp import web
+
+Model = Callable[[Sequence[Mapping[str, Any]]], str]
+
+
+@dataclass
+class FakeGateway:
+    """`model` answers from the messages; `refusals` groups get 429; `outages` requests get 503 or lose the connection."""
+
+    model: Model = lambda messages: "hello"
+    refusals: int = 0
+    outages: list[str] = field(default_factory=list)
+    requests: list[tuple[str, dict[str, Any], dict[str, str]]] = field(default_factory=list)
+    port: int = 0
+
+    async def __aenter__(self) -> Self:
+        app = web.Application()
+        app.router.add_post("/groups", self._open_group)
+        app.router.add_post("/{trajectory}/{group}/v1/{action:.+}", self._act)
+        self._runner = web.AppRunner(app, shutdown_timeout=0.1)
+        await self._runner.setup()
+        await web.TCPSite(self._runner, "127.0.0.1", self.port).start()
+        self.port = self._runner.addresses[0][1]
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._runner.cleanup()
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    def bodies(self, action: str) -> list[dict[str, Any]]:
+        return [body for name, body, _ in self.requests if name == action]
+
+    async def _open_group(self, request: web.Request) -> web.Response:
+        body = await request.json()
+        if self.refusals:
+            self.refusals -= 1
+            error = {"message": "too far ahead", "type": "rate_limit", "code": "staleness", "retry_after_s": 0.01}
+            return web.json_response({"error": error}, status=429, headers={"Retry-After": "1"})
+        self.requests.append(("groups", body, dict(request.headers)))
+        return web.json_response({"group_id": body["group_id"]}, status=201)
+
+    async def _act(self, request: web.Request) -> web.Response:
+        body, ids, action = await request.json(), request.match_info, request.match_info["action"]
+        lowered = {name.lower(): value for name, value in request.headers.items()}
+        self.requests.append((action, {**body, "ids": (ids["trajectory"], ids["group"])}, lowered))
+        if self.outages and (outage := self.outages.pop(0)) != "none":
+            if outage == "cut" and request.transport is not None:
+                request.transport.close()
+            return web.json_response(
+                {"error": {"message": outage, "code": outage}}, status=int(outage.strip("cut") or 503)
+            )
+        if action != "chat/completions":
+            return web.json_response({"event_id": uuid4().hex})
+        return self._completion(body, ids)
+
+    def _completion(self, body: dict[str, Any], ids: Mapping[str, str]) -> web.Response:
+        message = {"role": "assistant", "content": self.model(body["messages"]), "refusal": None, "tool_calls": None}
+        choice = {"index": 0, "message": message, "finish_reason": "stop"}
+        headers = {
+            "x-claw-group": ids["group"],
+            "x-claw-trajectory": ids["trajectory"],
+            "x-claw-call-id": uuid4().hex,
+            "x-claw-policy-version": "run/3",
+        }
+        usage = {"prompt_tokens": 5, "completion_tokens": 2}
+        return web.json_response({"object": "chat.completion", "choices": [choice], "usage": usage}, headers=headers)

@@ -1,0 +1,112 @@
+import asyncio
+from collections.abc import Callable, Coroutine
+
+import pytest
+
+from agentflow.client import GatewayClient
+from agentflow.episode import Episode, EpisodeResult
+from agentflow.errors import FlowNotFound
+from agentflow.flow import AgentFlow, load_flow, play
+from agentflow.protocol import Trajectory
+from agentflow.settings import AgentFlowSettings
+from tests.agentflow.fake_gateway import FakeGateway
+
+HELLO = [{"role": "user", "content": "hi"}]
+QUICK = AgentFlowSettings(retry_budget_s=0.05, retry_pause_s=0.01)
+
+
+class Scripted(AgentFlow):
+    """A flow given as a function."""
+
+    def __init__(self, script: Callable[[Episode], Coroutine[None, None, None]]) -> None:
+        self._script = script
+
+    async def run(self, episode: Episode) -> None:
+        await self._script(episode)
+
+
+async def played(fake: FakeGateway, script: Callable[[Episode], Coroutine[None, None, None]]) -> EpisodeResult:
+    async with GatewayClient(fake.url, settings=QUICK) as client:
+        episode = Episode(client, Trajectory("t", "g"), task={}, seed=0)
+        return await play(Scripted(script), episode, QUICK)
+
+
+async def test_completion_counts_calls_and_rewards() -> None:
+    """The completion carries the outcome and how many calls and rewards must be there before training."""
+
+    async def script(episode: Episode) -> None:
+        for _ in range(3):
+            reply = await episode.chat(HELLO)
+            await episode.reward(0.1, call_id=reply.call_id)
+        episode.outcome = 0.5
+
+    async with FakeGateway() as fake:
+        result = await played(fake, script)
+    assert fake.bodies("complete_trajectory") == [
+        {"reward": 0.5, "status": "completed", "calls": 3, "rewards": 3, "ids": ("t", "g")}
+    ]
+    assert result.reward == pytest.approx(0.8)
+    assert (result.calls, result.policy_versions, result.reported) == (3, ("run/3",), True)
+
+
+async def test_a_reward_assigned_again_replaces_the_first() -> None:
+    """The second value of a slot has a higher revision, and the slot counts once."""
+
+    async def script(episode: Episode) -> None:
+        await episode.reward(0.3)
+        await episode.reward(0.9)
+
+    async with FakeGateway() as fake:
+        result = await played(fake, script)
+    assert [(body["value"], body["revision"]) for body in fake.bodies("rewards")] == [(0.3, 0), (0.9, 1)]
+    assert fake.bodies("complete_trajectory")[0]["rewards"] == 1
+    assert result.reward == 0.9
+
+
+async def test_an_exception_fails_the_episode_only() -> None:
+    """A flow that raises is reported as failed, without a reward, and nothing is raised."""
+
+    async def script(episode: Episode) -> None:
+        await episode.chat(HELLO)
+        episode.outcome = 1.0
+        raise ZeroDivisionError("the author's mistake")
+
+    async with FakeGateway() as fake:
+        result = await played(fake, script)
+    assert result.status == "failed"
+    assert fake.bodies("complete_trajectory") == [{"status": "failed", "calls": 1, "ids": ("t", "g")}]
+
+
+async def test_a_cancelled_episode_says_farewell() -> None:
+    """A cancelled episode tells the gateway that it failed, then ends as cancelled."""
+    asked = asyncio.Event()
+
+    async def script(episode: Episode) -> None:
+        asked.set()
+        await asyncio.Event().wait()
+
+    async with FakeGateway() as fake:
+        playing = asyncio.create_task(played(fake, script))
+        await asked.wait()
+        playing.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await playing
+    assert fake.bodies("complete_trajectory")[0]["status"] == "failed"
+
+
+async def test_a_completion_that_cannot_be_told_is_counted_not_raised() -> None:
+    """When the gateway is gone at the end, the result says that it was not reported."""
+
+    async def script(episode: Episode) -> None:
+        await episode.chat(HELLO)
+
+    async with FakeGateway(outages=["none"] + ["503"] * 99) as fake:
+        result = await played(fake, script)
+    assert (result.status, result.reported) == ("completed", False)
+
+
+@pytest.mark.parametrize("name", ["nowhere", "no.such.module:Flow", "agentflow.flow:Nothing", "agentflow.flow:play"])
+def test_a_name_that_is_no_flow_is_told(name: str) -> None:
+    """Whatever is wrong with a flow's name, the error is FlowNotFound and repeats the name."""
+    with pytest.raises(FlowNotFound, match=name):
+        load_flow(name)

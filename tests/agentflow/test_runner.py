@@ -1,0 +1,118 @@
+import asyncio
+import os
+from pathlib import Path
+
+import orjson
+import pytest
+
+from agentflow.client import GatewayClient
+from agentflow.episode import Episode
+from agentflow.errors import GatewayUnavailable
+from agentflow.evaluate import EvaluationPlan, evaluate
+from agentflow.flow import AgentFlow
+from agentflow.runner import Runner, RunPlan
+from agentflow.settings import AgentFlowSettings
+from tests.agentflow.fake_gateway import FakeGateway
+
+QUICK = AgentFlowSettings(retry_budget_s=0.5, retry_pause_s=0.01, drain_timeout_s=0.2, stats_interval_s=0.02)
+
+
+class Echo(AgentFlow):
+    """Counts how many episodes run at once; every third member fails where `fails` is set."""
+
+    def __init__(self, fails: bool = False, hang: bool = False) -> None:
+        self.fails, self.hang = fails, hang
+        self.now = self.most = self.started = self.replied = 0
+        self.full = asyncio.Event()  # the fourth has had their reply
+
+    async def run(self, episode: Episode) -> None:
+        self.now, self.started = self.now + 1, self.started + 1
+        self.most, number = max(self.most, self.now), self.started
+        try:
+            await episode.chat([{"role": "user", "content": str(episode.task["seed"])}], temperature=1.0)
+            self.replied += 1
+            if self.replied == 4:
+                self.full.set()
+            if self.hang:
+                await asyncio.Event().wait()
+            if self.fails and number % 3 == 0:
+                raise ValueError("every third")
+            episode.outcome = 0.5
+        finally:
+            self.now -= 1
+
+
+async def test_groups_share_their_task_and_members_are_told_apart() -> None:
+    """G trajectories per group, all with the group's task, no more than `concurrency` at once, every call counted."""
+    flow = Echo()
+    async with FakeGateway(refusals=3) as fake, GatewayClient(fake.url, settings=QUICK) as client:
+        summary = await Runner(flow, client, RunPlan(group_size=4, concurrency=8, groups_max=6, run_id="r")).run()
+    tasks = {body["group_id"]: str(body["task"]["seed"]) for body in fake.bodies("groups")}
+    chats = fake.bodies("chat/completions")
+    assert len(tasks) == len(set(tasks.values())) == 6
+    assert len({chat["ids"] for chat in chats}) == len(chats) == summary.calls_replied == 24
+    assert all(chat["messages"][0]["content"] == tasks[chat["ids"][1]] for chat in chats)
+    assert flow.most <= 8
+    assert (summary.groups_opened, summary.groups_refused, summary.reward_mean) == (6, 3, 0.5)
+
+
+async def test_the_same_seed_plays_the_same_tasks() -> None:
+    """Tasks are a function of the run's seed; group ids are not, so that a restarted runner mixes nothing."""
+    tasks, ids = [], []
+    for _ in range(2):
+        async with FakeGateway() as fake, GatewayClient(fake.url, settings=QUICK) as client:
+            await Runner(Echo(), client, RunPlan(group_size=1, concurrency=1, groups_max=5, seed=7)).run()
+        tasks.append([body["task"] for body in fake.bodies("groups")])
+        ids += [body["group_id"] for body in fake.bodies("groups")]
+    assert tasks[0] == tasks[1]
+    assert len(set(ids)) == 10
+
+
+async def test_failing_episodes_do_not_stop_the_run() -> None:
+    """Exceptions of a flow are counted as failed episodes while the others go on."""
+    async with FakeGateway() as fake, GatewayClient(fake.url, settings=QUICK) as client:
+        summary = await Runner(Echo(fails=True), client, RunPlan(group_size=3, concurrency=3, groups_max=4)).run()
+    assert (summary.episodes_completed, summary.episodes_failed) == (8, 4)
+    assert len(fake.bodies("complete_trajectory")) == 12
+
+
+async def test_stop_ends_the_run_within_its_limit(tmp_path: Path) -> None:
+    """After a stop no group is opened, hanging episodes are failed and told, the file says that it ended."""
+    stats, flow = tmp_path / "stats.json", Echo(hang=True)
+    async with FakeGateway() as fake, GatewayClient(fake.url, settings=QUICK) as client:
+        runner = Runner(flow, client, RunPlan(group_size=2, concurrency=4, stats_path=stats))
+        running = asyncio.create_task(runner.run())
+        async with asyncio.timeout(5):
+            await flow.full.wait()
+            assert orjson.loads(stats.read_bytes())["state"] == "running"
+            runner.stop()
+            summary = await running
+    assert (summary.groups_opened, summary.episodes_failed, summary.calls_replied) == (2, 4, 4)
+    assert {body["status"] for body in fake.bodies("complete_trajectory")} == {"failed"}
+    assert orjson.loads(stats.read_bytes())["state"] == "ended"
+    assert os.listdir(tmp_path) == ["stats.json"]
+
+
+async def test_a_gateway_that_never_answers_ends_the_run() -> None:
+    """When no group can be opened within the budget, the run raises instead of waiting for ever."""
+    async with FakeGateway() as fake:
+        url = fake.url
+    async with GatewayClient(url, settings=QUICK) as client:
+        with pytest.raises(GatewayUnavailable):
+            await Runner(Echo(), client, RunPlan(group_size=1, concurrency=1)).run()
+
+
+def test_a_group_that_can_never_start_is_refused() -> None:
+    """A group larger than the concurrency is a contradiction."""
+    with pytest.raises(ValueError, match="does not fit"):
+        RunPlan(group_size=8, concurrency=4)
+
+
+async def test_evaluation_is_greedy_on_val_and_waits_for_nobody() -> None:
+    """Every task once, temperature 0 whatever the flow asks for, channel val, no admission; transcripts in order."""
+    async with FakeGateway() as fake, GatewayClient(fake.url, channel="val", settings=QUICK) as client:
+        result = await evaluate(Echo(), client, EvaluationPlan(episodes=5, seed=1, concurrency=2))
+    assert {(body["channel"], body["admission"], body["size"]) for body in fake.bodies("groups")} == {("val", False, 1)}
+    assert {chat["temperature"] for chat in fake.bodies("chat/completions")} == {0.0}
+    assert (result.reward_mean, result.calls_replied, result.policy_versions) == (0.5, 5, ("run/3",))
+    assert [episode.transcript[-1]["content"] for episode in result.episodes] == ["hello"] * 5
