@@ -1,0 +1,1 @@
+"""The demo's task: answer each observation with the right tool, two or three model calls per episode."""

@@ -1,0 +1,46 @@
+"""The agent of the verbs environment: shows an observation to the model, plays its answer, assigns what it earned."""
+
+from typing import Any
+
+from agentflow.episode import Episode
+from agentflow.flow import AgentFlow
+from agentflow.protocol import JsonObject
+from examples.verbs.environment import Task, judge
+
+SAMPLING: dict[str, Any] = {
+    "temperature": 1.0,
+    "max_tokens": 7,
+    # A mark such as <|user|> within an answer is a fault, so it has to be seen; it also keeps the text exact, so that
+    # the next prompt extends this one. A field of vLLM's; its values are JSON, hence Any.
+    "skip_special_tokens": False,
+}
+
+
+class VerbsFlow(AgentFlow):
+    """Step rewards go to their calls at once; the last call's reward is the outcome of the episode."""
+
+    def task(self, seed: int) -> JsonObject:
+        """The observations in order: readable in the pool, and all that `run` needs."""
+        return {"observations": list(Task.from_seed(seed).observations)}
+
+    async def run(self, episode: Episode) -> None:
+        """Two or three calls, fewer after a fault."""
+        task = Task(tuple(episode.task["observations"]))
+        messages: list[JsonObject] = []
+        episode.outcome = 0.0
+        for index, observation in enumerate(task.observations):
+            messages.append(_shown(index, observation))
+            reply = await episode.chat(messages, **SAMPLING)
+            messages.append(reply.message)
+            turn = judge(task, index, reply.text)
+            if turn.observation is None:
+                episode.outcome = turn.reward
+                return
+            await episode.reward(turn.reward, call_id=reply.call_id)
+
+
+def _shown(index: int, observation: str) -> JsonObject:
+    """The user asks, afterwards a tool answers."""
+    if index == 0:
+        return {"role": "user", "content": observation}
+    return {"role": "tool", "tool_call_id": f"turn-{index}", "content": observation}
