@@ -14,28 +14,28 @@ class LogSettings(BaseSettings):
     model_config = SettingsConfigDict(env_prefix="CLAW_LOG_", frozen=True, populate_by_name=True, extra="ignore")
 
     bootstrap_servers: str = Field(
-        "127.0.0.1:9092",
+        default="127.0.0.1:9092",
         min_length=1,
         validation_alias=AliasChoices("CLAW_LOG_BOOTSTRAP_SERVERS", "KAFKA_BOOTSTRAP_SERVERS"),
     )
     """host:port of one or more brokers, comma-separated."""
-    prefix: str = Field("claw", pattern=r"^[A-Za-z0-9._-]+$", max_length=200)
+    prefix: str = Field(default="claw", pattern=r"^[A-Za-z0-9._-]+$", max_length=200)
     """Front of every topic name: one installation, or one generation of the partition count."""
-    partitions: int = Field(32, ge=1)
+    partitions: int = Field(default=32, ge=1)
     """Partitions of every topic; never changed for a prefix once topics exist."""
-    replication: int = Field(1, ge=1)
+    replication: int = Field(default=1, ge=1)
     """Copies of every topic; 3 outside the local stack."""
-    ack_timeout_ms: int = Field(10_000, ge=100)
+    ack_timeout_ms: int = Field(default=10_000, ge=100)
     """How long a record may wait for its acknowledgement, queueing included."""
-    linger_ms: float = Field(0.5, ge=0, le=1000)
+    linger_ms: float = Field(default=0.5, ge=0, le=1000)
     """How long a producer gathers records for one request; adds to the latency of every reply."""
-    connect_timeout_s: float = Field(8.0, gt=0)
+    connect_timeout_s: float = Field(default=8.0, gt=0)
     """How long a metadata request may take before the broker counts as unreachable."""
-    read_timeout_s: float = Field(30.0, gt=0)
+    read_timeout_s: float = Field(default=30.0, gt=0)
     """How long a bounded read may go without any progress."""
-    commit_timeout_s: float = Field(120.0, gt=0)
+    commit_timeout_s: float = Field(default=120.0, gt=0)
     """How long a transaction is opened, committed or replayed before its owner gives up."""
-    fetch_wait_ms: int = Field(100, ge=1)
+    fetch_wait_ms: int = Field(default=100, ge=1)
     """How long the broker holds a fetch that finds nothing; records that arrive are sent at once."""
     client_config: Mapping[str, str] = Field(default_factory=dict, repr=False)
     """More librdkafka settings as JSON, for example security.protocol and sasl.*; never logged."""

@@ -1,0 +1,149 @@
+"""How every Kafka client of ours is set up, and what librdkafka's errors mean to us. Settings of librdkafka stand in
+this file and nowhere else.
+"""
+
+from typing import Any
+
+import structlog
+from confluent_kafka import KafkaError, KafkaException, Message
+
+from eventlog.errors import BrokerUnreachable, Fenced, LogError, NotAcknowledged, RecordTooLarge, TopicMissing
+from eventlog.records import Record
+from eventlog.settings import LogSettings
+from schemas.topics import LARGEST_RECORD_BYTES
+
+log = structlog.get_logger()
+
+Config = dict[str, Any]  # librdkafka takes strings, numbers, booleans and callables
+FRAME_BYTES = 64 << 10  # room for batch headers around the largest record
+FENCES = (KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH)
+UNREACHABLE = (KafkaError._TRANSPORT, KafkaError._TIMED_OUT, KafkaError._ALL_BROKERS_DOWN, KafkaError._RESOLVE)
+UNKNOWN_TOPIC = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC)
+
+
+def _common(settings: LogSettings) -> Config:
+    return {
+        "bootstrap.servers": settings.bootstrap_servers,
+        "message.max.bytes": LARGEST_RECORD_BYTES,
+        # librdkafka prints a line per lost connection to stderr; what matters comes back as errors instead.
+        "log_level": 2,
+        "error_cb": _on_client_error,
+        "reconnect.backoff.max.ms": 1000,
+        "allow.auto.create.topics": False,
+        **settings.client_config,
+    }
+
+
+def _on_client_error(error: KafkaError) -> None:
+    """Errors of no particular request; librdkafka goes on by itself unless the error is fatal."""
+    if error.fatal():
+        log.error("log_client_fatal", code=error.name(), error=error.str())
+    elif error.code() == KafkaError._ALL_BROKERS_DOWN:
+        log.warning("log_unreachable", error=error.str())
+    else:
+        log.debug("log_client_error", code=error.name(), error=error.str())
+
+
+def producer_config(settings: LogSettings) -> Config:
+    """At least once within a process's life without duplicates: acks=all and idempotent, murmur2."""
+    return {
+        **{key: value for key, value in _common(settings).items() if key != "allow.auto.create.topics"},
+        "acks": "all",
+        "enable.idempotence": True,
+        "partitioner": "murmur2_random",  # librdkafka's default agrees with Java and Faust on 3 % of the keys
+        "linger.ms": settings.linger_ms,
+        "message.timeout.ms": settings.ack_timeout_ms,
+        # A topic that is not in the metadata for this long does not exist.
+        "topic.metadata.propagation.max.ms": min(2000, settings.ack_timeout_ms),
+    }
+
+
+def transactional_config(settings: LogSettings, transactional_id: str, timeout_ms: int) -> Config:
+    return {
+        **producer_config(settings),
+        "transactional.id": transactional_id,
+        "transaction.timeout.ms": timeout_ms,
+        # A record must not give up before its transaction does: an abort and a replay cost more than waiting.
+        "message.timeout.ms": timeout_ms,
+        "linger.ms": 0,
+    }
+
+
+def consumer_config(
+    settings: LogSettings, *, group_id: str = "claw-reader", fetch_wait_ms: int | None = None
+) -> Config:
+    """Manual assignment, committed records only; a position that the log does not hold is an error, never a jump."""
+    largest = LARGEST_RECORD_BYTES + FRAME_BYTES
+    return {
+        **_common(settings),
+        "group.id": group_id,
+        "enable.auto.commit": False,
+        "enable.auto.offset.store": False,
+        "isolation.level": "read_committed",
+        "auto.offset.reset": "error",
+        "enable.partition.eof": True,
+        "fetch.wait.max.ms": fetch_wait_ms or settings.fetch_wait_ms,
+        "max.partition.fetch.bytes": largest,
+        "receive.message.max.bytes": 100 << 20,
+        "queued.max.messages.kbytes": 16 << 10,
+    }
+
+
+def admin_config(settings: LogSettings) -> Config:
+    return {
+        key: value
+        for key, value in _common(settings).items()
+        if key not in ("allow.auto.create.topics", "message.max.bytes")
+    }
+
+
+def error_of(raised: KafkaException) -> KafkaError:
+    """The KafkaError inside an exception."""
+    error: KafkaError = raised.args[0]
+    return error
+
+
+def delivery_failure(error: KafkaError, topic: str) -> LogError:
+    """What a failed delivery means. Everything that a retry may cure is NotAcknowledged."""
+    if error.code() in (KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.INVALID_MSG_SIZE):
+        return RecordTooLarge(f"a record for {topic} is larger than {LARGEST_RECORD_BYTES} bytes")
+    if error.code() in UNKNOWN_TOPIC:
+        return TopicMissing(topic)
+    if error.code() in FENCES:
+        return Fenced(f"{topic}: {error.str()}")
+    return NotAcknowledged(f"{topic}: {error.name()}: {error.str()}")
+
+
+def request_failure(error: KafkaError, settings: LogSettings, topic: str = "") -> LogError:
+    """What a failed request means to a reader or to administration."""
+    if error.code() in UNREACHABLE:
+        return unreachable(settings)
+    if error.code() in (*UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION):
+        return TopicMissing(topic or "(unnamed)")
+    return LogError(f"{topic or 'log'}: {error.name()}: {error.str()}")
+
+
+def unreachable(settings: LogSettings) -> BrokerUnreachable:
+    return BrokerUnreachable(
+        f"no Kafka broker answers at {settings.bootstrap_servers}: "
+        "start one (`claw broker`) or set KAFKA_BOOTSTRAP_SERVERS"
+    )
+
+
+def record_of(message: Message) -> Record:
+    """A consumed message without error as a Record."""
+    pairs: list[tuple[str, str | bytes | None]] = list(message.headers() or ())  # type: ignore[arg-type]  # never a dict here
+    headers = tuple((name, _bytes(value)) for name, value in pairs)
+    return Record(
+        topic=str(message.topic()),
+        partition=int(message.partition() or 0),
+        offset=int(message.offset() or 0),
+        timestamp_ms=message.timestamp()[1],
+        key=message.key(),
+        value=message.value(),
+        headers=headers,
+    )
+
+
+def _bytes(value: str | bytes | None) -> bytes:
+    return value.encode() if isinstance(value, str) else value or b""

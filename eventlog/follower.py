@@ -1,0 +1,87 @@
+"""A thread that hands every record of a reader to a function, for ever.
+
+Invariant: a position counts as reached only after `on_record` returned for every record before it. An exception, of
+the log or of `on_record`, ends the follower: it never skips.
+"""
+
+import threading
+import time
+from collections.abc import Callable
+
+import structlog
+
+from eventlog.errors import BrokerUnreachable, LogError
+from eventlog.protocols import Reader
+from eventlog.records import Place, Record
+
+log = structlog.get_logger()
+
+POLL_S = 0.2
+JOIN_TIMEOUT_S = 10.0
+
+
+class Follower:
+    """Owns `reader` once started, and closes it at the end. `error` is what ended it, if anything did."""
+
+    def __init__(
+        self,
+        reader: Reader,
+        on_record: Callable[[Record], None],
+        on_error: Callable[[BaseException], None] = lambda _: None,
+    ) -> None:
+        self.error: BaseException | None = None
+        self._reader = reader
+        self._on_record = on_record
+        self._on_error = on_error
+        self._done: dict[Place, int] = reader.positions()
+        self._moved = threading.Condition()
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="claw-log-follower", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def wait_caught_up(self, timeout_s: float) -> None:
+        """Returns when everything committed before this call was handed over. Raises BrokerUnreachable, or `error`."""
+        deadline = time.monotonic() + timeout_s
+        ends = self._reader.end_offsets()
+        with self._moved:
+            if not self._moved.wait_for(
+                lambda: self.error is not None or self._reached(ends), deadline - time.monotonic()
+            ):
+                raise BrokerUnreachable(
+                    f"not caught up with the log within {timeout_s} s: at {self._done}, ends {ends}"
+                )
+        if self.error is not None and not self._reached(ends):
+            raise LogError(f"the follower ended: {self.error}") from self.error
+
+    def stop(self) -> None:
+        """Ends the thread after the record in hand. Idempotent; may be called from `on_record` or `on_error`."""
+        self._stopping.set()
+        if self._thread.is_alive() and threading.current_thread() is not self._thread:
+            self._thread.join(JOIN_TIMEOUT_S)
+
+    def _reached(self, ends: dict[Place, int]) -> bool:
+        return all(self._done.get(place, 0) >= end for place, end in ends.items())
+
+    def _run(self) -> None:
+        try:
+            while not self._stopping.is_set():
+                self._step()
+        except BaseException as error:  # whatever it is, the owner has to hear of it: nobody joins this thread
+            log.error("log_follower_ended", error=f"{type(error).__name__}: {error}")
+            with self._moved:
+                self.error = error
+                self._moved.notify_all()
+            self._on_error(error)
+        finally:
+            self._reader.close()
+
+    def _step(self) -> None:
+        for record in self._reader.poll(POLL_S):
+            if self._stopping.is_set():
+                return
+            self._on_record(record)
+        with self._moved:
+            self._done = self._reader.positions()
+            self._moved.notify_all()

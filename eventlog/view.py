@@ -1,0 +1,88 @@
+"""The latest record of each key of compacted topics, in memory.
+
+Invariant: the view equals the log's latest record per key at the positions reached; a tombstone means absent, and so
+does a latest record that `keep` refuses.
+"""
+
+import threading
+from collections.abc import Callable, Sequence
+
+from eventlog.follower import Follower
+from eventlog.protocols import Reader
+from eventlog.reader import LogReader
+from eventlog.records import Record
+from eventlog.settings import LogSettings
+from schemas.topics import Topic
+
+
+def every_record(_: Record) -> bool:
+    return True
+
+
+class CompactedView:
+    """Reads from the beginning in a thread of its own; reads of the view are safe from any thread.
+
+    `on_change(key, record or None)` is called in that thread after each change, outside the lock. An exception in it,
+    or of the log, ends the view: `error` is set and `on_error` called.
+    """
+
+    def __init__(
+        self,
+        settings: LogSettings,
+        topics: Sequence[Topic],
+        *,
+        keep: Callable[[Record], bool] = every_record,
+        on_change: Callable[[bytes, Record | None], None] | None = None,
+        on_error: Callable[[BaseException], None] = lambda _: None,
+        open_reader: Callable[[], Reader] | None = None,
+    ) -> None:
+        self._names = {settings.catalogue().name(topic): topic for topic in topics}
+        self._open_reader: Callable[[], Reader] = open_reader or (lambda: LogReader(settings, topics))
+        self._catalogue = settings.catalogue()
+        self._keep = keep
+        self._on_change = on_change
+        self._on_error = on_error
+        self._latest: dict[str, dict[bytes, Record]] = {name: {} for name in self._names}
+        self._lock = threading.Lock()
+        self._follower: Follower | None = None
+
+    @property
+    def error(self) -> BaseException | None:
+        """What ended the view, if anything did."""
+        return self._follower.error if self._follower else None
+
+    def start(self) -> None:
+        """Raises BrokerUnreachable, TopicMissing."""
+        self._follower = Follower(self._open_reader(), self._apply, self._on_error)
+        self._follower.start()
+
+    def wait_caught_up(self, timeout_s: float) -> None:
+        """Returns when the view holds everything committed before this call. Raises BrokerUnreachable or LogError."""
+        if self._follower is None:
+            raise RuntimeError("start() comes before wait_caught_up()")
+        self._follower.wait_caught_up(timeout_s)
+
+    def get(self, topic: Topic, key: bytes) -> Record | None:
+        """The latest record of `key`, or None."""
+        with self._lock:
+            return self._latest[self._catalogue.name(topic)].get(key)
+
+    def items(self, topic: Topic) -> list[tuple[bytes, Record]]:
+        """A snapshot of a topic's keys and records."""
+        with self._lock:
+            return list(self._latest[self._catalogue.name(topic)].items())
+
+    def stop(self) -> None:
+        if self._follower is not None:
+            self._follower.stop()
+
+    def _apply(self, record: Record) -> None:
+        key = record.key or b""
+        latest = record if record.value is not None and self._keep(record) else None
+        with self._lock:
+            table = self._latest[record.topic]
+            before = table.pop(key, None)
+            if latest is not None:
+                table[key] = latest
+        if self._on_change is not None and (before is not None or latest is not None):
+            self._on_change(key, latest)
