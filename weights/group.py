@@ -9,7 +9,7 @@ from datetime import timedelta
 from typing import Literal
 
 import torch
-from torch.distributed import BroadcastOptions, PrefixStore, Store, TCPStore  # type: ignore[attr-defined]  # no re-export
+from torch.distributed import BroadcastOptions, PrefixStore, Store, TCPStore
 from torch.distributed.distributed_c10d import ProcessGroup
 
 from weights.deadline import Deadline
@@ -66,12 +66,12 @@ def _join(rendezvous: Rendezvous, rank: Rank, device: torch.device, timeout: tim
 def _gloo(store: Store, rank: Rank, timeout: timedelta, rendezvous: Rendezvous) -> ProcessGroup:
     from torch.distributed.distributed_c10d import ProcessGroupGloo
 
-    options = ProcessGroupGloo._Options()  # type: ignore[attr-defined]  # the stubs call it Options; it is not there
+    options = ProcessGroupGloo._Options()
     # Gloo's default is the address of the machine's host name, which may not resolve, or not be the route to the peer.
     address = local_address_towards(rendezvous.host, rendezvous.port)
     options._devices = [ProcessGroupGloo.create_device(hostname=address)]
     options._timeout = timeout
-    return ProcessGroupGloo(store, rank, 2, options)  # type: ignore[return-value]  # stubs lag behind
+    return ProcessGroupGloo(store, rank, 2, options)
 
 
 def _nccl(store: Store, rank: Rank, timeout: timedelta) -> ProcessGroup:
@@ -79,7 +79,7 @@ def _nccl(store: Store, rank: Rank, timeout: timedelta) -> ProcessGroup:
 
     options = ProcessGroupNCCL.Options()
     options._timeout = timeout
-    return ProcessGroupNCCL(store, rank, 2, options)  # type: ignore[return-value]  # stubs lag behind
+    return ProcessGroupNCCL(store, rank, 2, options)
 
 
 def local_address_towards(host: str, port: int) -> str:

@@ -101,7 +101,7 @@ def spec_of(name: str, tensor: "torch.Tensor") -> TensorSpec:
 def memory_of(tensor: "torch.Tensor") -> memoryview:
     """The contiguous bytes of a tensor; a copy only where it is strided or on a device."""
     flat = bytes_of(tensor.detach().cpu())
-    return memoryview(flat.numpy())  # type: ignore[arg-type]  # typed as a buffer from Python 3.12 on
+    return memoryview(flat.numpy())
 
 
 def bytes_of(tensor: "torch.Tensor") -> "torch.Tensor":

@@ -120,7 +120,7 @@ def _handler(offers: WeightOffers) -> type[BaseHTTPRequestHandler]:
             self.end_headers()
             self.wfile.write(payload)
 
-        def log_message(self, format: str, *args: object) -> None:
+        def log_message(self, format: str, *args: object) -> None:  # noqa: A002  # the overridden signature
             """Silent: `on_sent` tells how each send ended."""
 
     return Handler

@@ -14,9 +14,10 @@ from weights.rendezvous import Rendezvous
 def receive(
     rendezvous: Rendezvous, manifest: Manifest, device: torch.device | str = "cpu"
 ) -> Iterator[tuple[str, torch.Tensor]]:
-    """(name, tensor) in manifest order on `device`; raises a WeightsError, at the latest after `timeout_s`.
+    """(name, tensor) in manifest order in host memory; raises a WeightsError, at the latest after `timeout_s`.
 
-    A wrong digest shows only after the last tensor: collect all of them before you overwrite anything.
+    `device` chooses the backend; each bucket leaves it at once, so that a GPU never holds a second model. A wrong
+    digest shows only after the last tensor: collect all of them before you overwrite anything.
     """
     return verified(_received(rendezvous, manifest, torch.device(device)), manifest)
 
@@ -35,4 +36,4 @@ def _bucket(group: PairGroup, size: int) -> torch.Tensor:
     flat = torch.empty(size, dtype=torch.uint8, device=group.device)
     if size:
         group.broadcast(flat)
-    return flat
+    return flat.cpu()

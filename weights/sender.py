@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 import torch
-from torch.distributed import TCPStore  # type: ignore[attr-defined]  # the stubs do not re-export it
+from torch.distributed import TCPStore
 
 from weights.deadline import Deadline
 from weights.errors import SendersBusy, WeightsError

@@ -1,0 +1,71 @@
+"""How vLLM is started: arguments and environment as a function of the settings. Why each stands on its line."""
+
+import json
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from rollout.errors import BadModelDirectory
+from rollout.plugin.guard import SECRET_VARIABLE
+from rollout.plugin.register import BACKEND, DIE_WITH_PARENT
+from rollout.settings import RolloutSettings
+
+
+def check_model(directory: Path) -> None:
+    """Raises BadModelDirectory with one line that says what is missing."""
+    if not directory.is_dir():
+        raise BadModelDirectory(f"{directory} is no directory; give a HF model directory (config.json, *.safetensors)")
+    if not (directory / "config.json").is_file():
+        raise BadModelDirectory(f"{directory} has no config.json, so it is no HF model directory")
+    if not any(directory.glob("*.safetensors")):
+        raise BadModelDirectory(f"{directory} has no *.safetensors; save the model with save_pretrained()")
+
+
+def arguments(settings: RolloutSettings, port: int) -> list[str]:
+    """The command line."""
+    command = [
+        # Not `vllm serve`: it asks for the version of a distribution that the CPU build does not have.
+        *(sys.executable, "-m", "vllm.entrypoints.openai.api_server"),
+        *("--model", str(settings.model), "--served-model-name", settings.served_name),
+        *("--host", settings.host, "--port", str(port)),
+        *("--max-model-len", str(settings.max_model_len), "--max-num-seqs", str(settings.max_num_seqs)),
+        # The default silently applies the model directory's top_k and top_p.
+        *("--generation-config", "vllm"),
+        # Log-probabilities of the distribution that was sampled from, after temperature.
+        *("--logprobs-mode", "processed_logprobs"),
+        *("--weight-transfer-config", json.dumps({"backend": BACKEND})),
+        # The last one is the outermost: nothing is tracked for a request that the guard refuses.
+        *("--middleware", "rollout.plugin.spans.VersionSpans", "--middleware", "rollout.plugin.guard.ControlGuard"),
+        *("--enable-prefix-caching", "--enable-request-id-headers", "--enable-prompt-tokens-details"),
+        "--disable-uvicorn-access-log",
+    ]
+    if settings.kv_cache_bytes is not None:
+        command += ["--kv-cache-memory-bytes", settings.kv_cache_bytes]
+    if settings.tool_call_parser is not None:
+        command += ["--enable-auto-tool-choice", "--tool-call-parser", settings.tool_call_parser]
+    if settings.runs_on_cpu:
+        command += ["--enforce-eager"]  # with an explicit cache size this skips the warm-up
+    command += ["--dtype", settings.dtype or ("float32" if settings.runs_on_cpu else "auto")]
+    return [*command, *settings.extra_args]
+
+
+def environment(settings: RolloutSettings, secret: str, inherited: Mapping[str, str]) -> dict[str, str]:
+    """The environment of vLLM's processes."""
+    ours = {
+        SECRET_VARIABLE: secret,
+        DIE_WITH_PARENT: "1",
+        "VLLM_PLUGINS": "claw_weights,claw_spans",  # endpoint plugins load only when named
+        "VLLM_SERVER_DEV_MODE": "1",  # the control routes; the guard closes them
+        "VLLM_WORKER_MULTIPROC_METHOD": "spawn",
+        "VLLM_NO_USAGE_STATS": "1",
+        "HF_HUB_OFFLINE": "1",
+        "PYTHONUNBUFFERED": "1",
+    }
+    if settings.runs_on_cpu:
+        ours |= {
+            "VLLM_ENABLE_V1_MULTIPROCESSING": "0",  # one engine process instead of engine and worker
+            "VLLM_CPU_OMP_THREADS_BIND": "nobind",  # several servers would fight for the same cores
+            "OMP_NUM_THREADS": str(settings.threads),
+            "TORCHDYNAMO_DISABLE": "1",  # or the first request with logprobs compiles for 19 s
+        }
+    return {**inherited, **ours}

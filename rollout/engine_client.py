@@ -1,0 +1,100 @@
+"""vLLM's control routes as methods, each with its own deadline. HTTP becomes this room's errors here and nowhere else."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import aiohttp
+
+from rollout.errors import EngineLost, SourceFailed
+from rollout.plugin.guard import SECRET_HEADER
+from rollout.settings import RolloutSettings
+
+Json = Mapping[str, object]
+
+
+@dataclass(frozen=True, slots=True)
+class EngineInfo:
+    """What /claw/info says."""
+
+    label: str
+    capabilities: tuple[str, ...]
+    in_flight: int
+
+
+class EngineClient:
+    """The engine behind one server, as long as that server's secret holds."""
+
+    def __init__(self, http: aiohttp.ClientSession, url: str, secret: str, settings: RolloutSettings) -> None:
+        self._http = http
+        self._url = url
+        self._headers = {SECRET_HEADER: secret}
+        self._timeout_s = settings.control_timeout_s
+        self._health_timeout_s = settings.health_timeout_s
+
+    async def is_healthy(self) -> bool:
+        """False also when nobody answers."""
+        try:
+            status, _ = await self._request("GET", "/health", self._health_timeout_s)
+        except (aiohttp.ClientError, TimeoutError):
+            return False
+        return status == 200
+
+    async def info(self) -> EngineInfo:
+        """Capabilities, label and load; asks the engine itself, so it is the test of life, except during an update.
+
+        Raises EngineLost, also when our plugin is not in that server.
+        """
+        body = await self._must("GET", "/claw/info", timeout_s=self._health_timeout_s)
+        try:
+            capabilities = tuple(str(word) for word in body["capabilities"])  # type: ignore[attr-defined]  # JSON
+            return EngineInfo(str(body["label"]), capabilities, int(str(body["in_flight"])))
+        except (KeyError, TypeError, ValueError) as error:
+            raise EngineLost(f"/claw/info is not ours: {body}") from error
+
+    async def pause(self) -> None:
+        """Freeze running replies between two steps; their caches are computed again with the next weights."""
+        await self._must("POST", "/pause?mode=keep&clear_cache=true")
+
+    async def start(self) -> None:
+        """Open an update; only after `pause`."""
+        await self._must("POST", "/start_weight_update")
+
+    async def update(self, update_info: Json, timeout_s: float) -> None:
+        """Receive and load. Raises SourceFailed when the engine says that it could not, EngineLost when it says nothing.
+
+        `timeout_s` must be longer than the deadline inside the engine, which alone tells the two apart.
+        """
+        try:
+            status, body = await self._request("POST", "/update_weights", timeout_s, {"update_info": update_info})
+        except (aiohttp.ClientError, TimeoutError) as error:
+            raise EngineLost(f"/update_weights: {error!r}") from error
+        if status != 200:
+            raise SourceFailed(f"/update_weights: {status} {body}")
+
+    async def finish(self, label: str | None = None) -> None:
+        """Close the update and, while still paused, set the label."""
+        await self._must("POST", "/finish_weight_update", {} if label is None else {"weight_version": label})
+
+    async def resume(self) -> None:
+        """Let frozen and waiting requests go on."""
+        await self._must("POST", "/resume")
+
+    async def set_label(self, label: str) -> None:
+        """Name the weights that are loaded; only while no reply runs, or the label moves in the middle of one."""
+        await self._must("POST", "/update_weight_version", {"new_version": label})
+
+    async def _must(self, method: str, path: str, body: Json | None = None, timeout_s: float | None = None) -> Json:
+        try:
+            status, answer = await self._request(method, path, timeout_s or self._timeout_s, body)
+        except (aiohttp.ClientError, TimeoutError) as error:
+            raise EngineLost(f"{path}: {error!r}") from error
+        if status != 200 or not isinstance(answer, dict):
+            raise EngineLost(f"{path}: {status} {answer}")
+        return answer
+
+    async def _request(self, method: str, path: str, timeout_s: float, body: Json | None = None) -> tuple[int, object]:
+        timeout = aiohttp.ClientTimeout(total=timeout_s)
+        call = self._http.request(method, self._url + path, json=body, headers=self._headers, timeout=timeout)
+        async with call as reply:
+            is_json = reply.content_type == "application/json"
+            return reply.status, await (reply.json() if is_json else reply.text())

@@ -1,0 +1,21 @@
+"""What can go wrong in a rollout worker. The first is the operator's, the second retryable, the last two restart vLLM."""
+
+
+class RolloutError(RuntimeError):
+    """Root of this room's errors."""
+
+
+class BadModelDirectory(RolloutError):
+    """The model directory is none; nothing was started."""
+
+
+class SourceFailed(RolloutError):
+    """Weights could not be had from one source; the engine serves its old ones, exactly."""
+
+
+class EngineLost(RolloutError):
+    """The engine answered wrongly or not at all at a step that never fails: its state is unknown, so it must go."""
+
+
+class ServerDied(RolloutError):
+    """vLLM ended by itself, or never became healthy."""

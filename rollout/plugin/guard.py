@@ -1,0 +1,59 @@
+"""Control routes of vLLM answer 404 unless the per-start secret comes along.
+
+An exact allow-list, because control routes hide under open-looking prefixes (/v1/load_lora_adapter,
+/inference/v1/abort_requests) and a new version of vLLM may add more. Fails closed: without a secret, nobody controls.
+"""
+
+import hmac
+import os
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp, Receive, Scope, Send
+
+SECRET_HEADER = "x-claw-control"  # noqa: S105  # a name, not a secret
+SECRET_VARIABLE = "CLAW_ROLLOUT_CONTROL_SECRET"  # noqa: S105  # a name, not a secret
+OPEN_PATHS = frozenset(
+    {
+        "/v1/chat/completions",
+        "/v1/completions",
+        "/v1/responses",
+        "/v1/messages",
+        "/v1/messages/count_tokens",
+        "/v1/models",
+        "/tokenize",
+        "/detokenize",
+        "/health",
+        "/ping",
+        "/version",
+        "/load",
+        "/metrics",
+        "/metrics/",
+        "/claw/info",
+    }
+)
+
+
+class ControlGuard:
+    """Outermost middleware (`--middleware`); reads the secret once, at start."""
+
+    def __init__(self, app: "ASGIApp", secret: str | None = None) -> None:
+        self.app = app
+        self._secret = (os.environ.get(SECRET_VARIABLE, "") if secret is None else secret).encode()
+
+    async def __call__(self, scope: "Scope", receive: "Receive", send: "Send") -> None:
+        """ASGI."""
+        if scope["type"] not in ("http", "websocket") or self._allows(scope):
+            await self.app(scope, receive, send)
+        elif scope["type"] == "websocket":
+            await send({"type": "websocket.close", "code": 1008})
+        else:
+            headers = [(b"content-type", b"application/json")]
+            await send({"type": "http.response.start", "status": 404, "headers": headers})
+            await send({"type": "http.response.body", "body": b'{"detail":"Not Found"}'})
+
+    def _allows(self, scope: "Scope") -> bool:
+        if scope["path"] in OPEN_PATHS:
+            return True
+        given = next((value for name, value in scope["headers"] if name == SECRET_HEADER.encode()), b"")
+        return bool(self._secret) and hmac.compare_digest(given, self._secret)

@@ -1,0 +1,95 @@
+"""Exact weight-version spans on vLLM 0.32's model routes, in one hop.
+
+    JSON reply  header   x-claw-weight-versions: {"0":[["run/3",0,36],["run/4",36,50]]}
+    SSE reply   comment  : claw.weight_versions={...}    after the last token, before `data: [DONE]`
+
+Choice index -> [label, start, end) over that choice's output tokens. A reply without it has no known version.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+from rollout.plugin import record
+
+if TYPE_CHECKING:
+    from argparse import Namespace
+
+    from fastapi import FastAPI
+    from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+SPANS_HEADER = "x-claw-weight-versions"
+SPANS_COMMENT = "claw.weight_versions="
+CAPABILITIES = ("spans_json", "spans_sse")
+TRACKED_PATHS = frozenset({"/v1/chat/completions", "/v1/completions", "/v1/responses", "/v1/messages"})
+
+
+class VersionSpans:
+    """Middleware (`--middleware`). `in_flight` counts the model calls inside this server now."""
+
+    in_flight = 0  # of the class: vLLM constructs the instance, and /claw/info has no way to it
+
+    def __init__(self, app: "ASGIApp") -> None:
+        self.app = app
+
+    async def __call__(self, scope: "Scope", receive: "Receive", send: "Send") -> None:
+        """ASGI."""
+        if scope["type"] != "http" or scope["path"] not in TRACKED_PATHS:
+            await self.app(scope, receive, send)
+            return
+        reply = TrackedReply(send)
+        token = record.current.set(reply.record)
+        VersionSpans.in_flight += 1
+        try:
+            await self.app(scope, receive, reply.send)
+        finally:
+            VersionSpans.in_flight -= 1
+            record.current.reset(token)
+
+
+class TrackedReply:
+    """Passes one reply on and adds its spans as soon as they are complete."""
+
+    def __init__(self, send: "Send") -> None:
+        self.record = record.Record()
+        self._send = send
+        self._is_stream = False
+
+    async def send(self, message: "Message") -> None:
+        """ASGI send."""
+        if message["type"] == "http.response.start":
+            message = self._started(message)
+        elif self._is_stream and self.record.is_ready() and _is_event_boundary(message.get("body", b"")):
+            comment = b": " + SPANS_COMMENT.encode() + self.record.dump() + b"\n\n"
+            message = {**message, "body": comment + message.get("body", b"")}
+        await self._send(message)
+
+    def _started(self, message: "Message") -> "Message":
+        headers = list(message["headers"])
+        self._is_stream = any(k == b"content-type" and v.startswith(b"text/event-stream") for k, v in headers)
+        if self._is_stream or not self.record.is_ready():
+            return message
+        return {**message, "headers": [*headers, (SPANS_HEADER.encode(), self.record.dump())]}
+
+
+def _is_event_boundary(body: bytes) -> bool:
+    """A comment inside a half-written event would break it."""
+    return not body or body.startswith((b"data:", b"event:", b":"))
+
+
+class ClawSpans:
+    """Entry point `claw_spans` of vllm.endpoint_plugins: taps the engine and answers GET /claw/info."""
+
+    name = "claw_spans"
+    required_tasks = ("generate",)
+
+    def attach_router(self, app: "FastAPI") -> None:
+        """Register the capability route: ask the worker what it can do, never compare version numbers."""
+
+        @app.get("/claw/info")
+        async def info() -> dict[str, object]:
+            label = await app.state.engine_client.get_weight_version()
+            return {"capabilities": CAPABILITIES, "label": label, "in_flight": VersionSpans.in_flight}
+
+    async def init_state(self, engine_client: Any, state: Any, args: "Namespace") -> None:  # noqa: ARG002  # vLLM's signature and types
+        """vLLM calls it once, before the first request."""
+        if engine_client is not None:
+            record.tap_engine(engine_client)

@@ -1,0 +1,53 @@
+"""A real worker on files instead of Kafka, through the real composition root.
+
+usage: supervise.py EVENTS REPORTS (settings come from CLAW_ROLLOUT_*)
+EVENTS: one encoded WeightsPublished per line, in hex. REPORTS: one JSON object per report is appended.
+"""
+
+import asyncio
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from rollout.app import serve
+from rollout.settings import RolloutSettings
+from schemas.codec import decode
+from schemas.events import WeightsPublished, WorkerReported
+
+
+class FileFeed:
+    """A WeightsFeed that follows a file."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    async def run(self, on_event: Callable[[WeightsPublished], None], caught_up: asyncio.Event) -> None:
+        """Deliver for ever."""
+        seen = 0
+        while True:
+            lines = self._path.read_text().splitlines()
+            for line in lines[seen:]:
+                event = decode(bytes.fromhex(line))
+                assert isinstance(event, WeightsPublished)
+                on_event(event)
+            seen = len(lines)
+            caught_up.set()
+            await asyncio.sleep(0.02)
+
+
+class FileSink:
+    """A ReportSink that appends to a file."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    async def report(self, event: WorkerReported) -> None:
+        """One line."""
+        names = ("state", "url", "model", "run_id", "version", "in_flight", "capabilities", "detail")
+        with self._path.open("a") as out:
+            out.write(json.dumps({name: getattr(event, name) for name in names}) + "\n")
+
+
+if __name__ == "__main__":
+    asyncio.run(serve(RolloutSettings(), FileFeed(Path(sys.argv[1])), FileSink(Path(sys.argv[2]))))

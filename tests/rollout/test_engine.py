@@ -1,0 +1,270 @@
+"""Laws of a real worker: vLLM under its supervisor, fed by a trainer in this process.
+
+The tests share one worker and run in order: each publishes versions of its own, the last two break the worker.
+"""
+
+import json
+import signal
+import socket
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from typing import Any
+
+import httpx
+import psutil
+import pytest
+import torch
+from torch.distributed import TCPStore
+
+from rollout.plugin.spans import SPANS_COMMENT, SPANS_HEADER
+from tests.rollout.tiny_model import make_tiny_model
+from tests.rollout.worker import RUN, Worker, gap, until
+from weights import buckets
+from weights.deadline import Deadline
+from weights.group import PairGroup
+from weights.manifest import Manifest
+from weights.rendezvous import Offer, Rendezvous
+
+pytestmark = pytest.mark.vllm
+TOLERANCE = 1e-4
+Spans = dict[str, list[tuple[str, int, int]]]
+
+
+@pytest.fixture(scope="module")
+def worker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Worker]:
+    """One worker for all tests here; it starts without any published version."""
+    torch.set_num_threads(1)
+    model = tmp_path_factory.mktemp("model")
+    make_tiny_model(model)
+    worker = Worker(model, tmp_path_factory.mktemp("worker"))
+    try:
+        worker.wait_ready(None, seconds=150)
+        yield worker
+    finally:
+        worker.close()
+
+
+def tiles(spans: list[tuple[str, int, int]], length: int) -> bool:
+    """Whether spans cover [0, length) without gap or overlap."""
+    ends = [0, *(end for _, _, end in spans)]
+    return (
+        all(start == before < end for (_, start, end), before in zip(spans, ends, strict=False)) and ends[-1] == length
+    )
+
+
+def streamed(reply: httpx.Response) -> tuple[list[dict[str, Any]], list[Spans], list[str]]:
+    """Chunks, span comments and the order of the last lines of an SSE reply."""
+    lines = [line for line in reply.text.splitlines() if line]
+    marker = f": {SPANS_COMMENT}"
+    chunks = [json.loads(line[6:]) for line in lines if line.startswith("data: {")]
+    return chunks, [json.loads(line.removeprefix(marker)) for line in lines if line.startswith(marker)], lines[-2:]
+
+
+def test_a_new_worker_labels_the_weights_it_started_with(worker: Worker) -> None:
+    """Before any version is published, replies carry the label base/0, and capabilities are reported."""
+    report = worker.wait_ready(None)
+    assert worker.label() == "base/0"
+    assert set(report["capabilities"]) == {"spans_json", "spans_sse"}
+    assert json.loads(worker.chat(max_tokens=3, ignore_eos=True).headers[SPANS_HEADER]) == {"0": [["base/0", 0, 3]]}
+
+
+def test_a_published_version_is_served_exactly(worker: Worker) -> None:
+    """After a push, greedy choices and log-probabilities are transformers' of the new weights, tied head included."""
+    for version in (0, 1):
+        worker.push(version)
+        assert worker.label() == f"{RUN}/{version}"
+        assert worker.greedy_gap(version) <= TOLERANCE
+    assert "updating" in worker.states()
+
+
+def test_json_replies_carry_spans_that_tile_every_choice(worker: Worker) -> None:
+    """With several choices of different lengths, each has spans over exactly its tokens."""
+    reply = worker.chat(n=3, max_tokens=40, temperature=1.0)
+    spans: Spans = json.loads(reply.headers[SPANS_HEADER])
+    choices = reply.json()["choices"]
+    assert set(spans) == {str(choice["index"]) for choice in choices}
+    assert all(tiles(spans[str(choice["index"])], len(choice["token_ids"])) for choice in choices)
+
+
+def test_streams_carry_spans_just_before_their_end(worker: Worker) -> None:
+    """One SSE comment, after the last token and before [DONE], with spans over each choice's tokens."""
+    chunks, comments, tail = streamed(worker.chat(n=2, max_tokens=9, ignore_eos=True, stream=True))
+    lengths = {str(index): 0 for index in range(2)}
+    for choice in (choice for chunk in chunks for choice in chunk["choices"]):
+        lengths[str(choice["index"])] += len(choice.get("token_ids") or [])
+    assert len(comments) == 1
+    assert all(tiles(comments[0][index], length) and length == 9 for index, length in lengths.items())
+    assert tail[0].startswith(f": {SPANS_COMMENT}")
+    assert tail[1] == "data: [DONE]"
+
+
+def test_replies_with_one_request_id_do_not_mix(worker: Worker) -> None:
+    """Simultaneous calls that carry the same X-Request-Id each get their own spans."""
+    body = {"model": "policy", "messages": [{"role": "user", "content": "x"}], "ignore_eos": True}
+
+    def call(length: int) -> int:
+        headers = {"x-request-id": "same"}
+        url = f"{worker.url}/v1/chat/completions"
+        reply = worker.http.post(url, json={**body, "max_tokens": length}, headers=headers)
+        return int(json.loads(reply.headers[SPANS_HEADER])["0"][-1][2])
+
+    lengths = list(range(10, 16))
+    with ThreadPoolExecutor(6) as pool:
+        assert list(pool.map(call, lengths)) == lengths
+
+
+def test_replies_in_flight_keep_exact_versions_across_updates(worker: Worker) -> None:
+    """Tokens sampled while versions change have the log-probability that the version of their span gives them."""
+
+    def call(seed: int) -> tuple[dict[str, Any], Spans]:
+        reply = worker.chat(max_tokens=1500, temperature=1.0, ignore_eos=True, seed=seed)
+        return reply.json(), json.loads(reply.headers[SPANS_HEADER])
+
+    with ThreadPoolExecutor(6) as pool:
+        replies = [pool.submit(call, seed) for seed in range(6)]
+        until(lambda: worker.http.get(f"{worker.url}/claw/info").json()["in_flight"] == 6 or None, 10, "six in flight")
+        for version in (2, 3, 4):
+            worker.push(version)
+    seen: set[str] = set()
+    for body, spans in (future.result() for future in replies):
+        ids = body["choices"][0]["token_ids"]
+        logprobs = [entry["logprob"] for entry in body["choices"][0]["logprobs"]["content"]]
+        assert len(ids) == 1500
+        assert tiles(spans["0"], 1500)
+        for label, start, end in spans["0"]:
+            reference = worker.reference(int(label.split("/")[1]), body["prompt_token_ids"], ids)[start:end]
+            assert gap(reference, ids[start:end], logprobs[start:end]) <= TOLERANCE
+            seen.add(label)
+    assert len(seen) >= 3, f"only {seen} were seen: the updates were not during the replies"
+
+
+@pytest.mark.parametrize("path", ["/pause", "/resume", "/update_weight_version", "/collective_rpc", "/openapi.json"])
+def test_control_routes_are_closed(worker: Worker, path: str) -> None:
+    """Without the secret, or with a wrong one, a control route looks as if it were not there."""
+    for headers in ({}, {"x-claw-control": "wrong"}, {"x-claw-control": ""}):
+        assert worker.http.post(worker.url + path, headers=headers, json={}).status_code == 404
+
+
+@pytest.mark.parametrize("path", ["//pause", "/pause/", "/%70ause", "/v1/../pause", "/v1/load_lora_adapter"])
+def test_the_guard_has_no_side_door(worker: Worker, path: str) -> None:
+    """Spellings of control routes, and control routes under open-looking prefixes, are closed too."""
+    host, port = worker.url.removeprefix("http://").split(":")
+    with socket.create_connection((host, int(port)), timeout=5) as raw:
+        raw.sendall(f"POST {path} HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\nConnection: close\r\n\r\n".encode())
+        assert raw.recv(64).split()[1] == b"404"
+
+
+class BadTrainer:
+    """Offers a version truthfully and then fails the transfer: dies after one bucket, or sends other bytes."""
+
+    def __init__(self, version: int, how: str) -> None:
+        self.version, self.how = version, how
+        self.manifest: Manifest | None = None
+        self.asked = 0
+        listener = socket.create_server(("127.0.0.1", 0))
+        self._port = int(listener.getsockname()[1])
+        limit = timedelta(seconds=10)
+        fd = listener.detach()
+        self._store = TCPStore("127.0.0.1", self._port, None, True, limit, wait_for_workers=False, master_listen_fd=fd)
+        trainer = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                body = json.dumps(trainer.offer().to_json()).encode()
+                self.send_response(200)
+                self.send_header("content-type", "application/json")
+                self.send_header("content-length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+            def log_message(self, *args: object) -> None: ...
+
+        self._server = HTTPServer(("127.0.0.1", 0), Handler)
+        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+        self.url = f"http://127.0.0.1:{self._server.server_address[1]}/offer"
+
+    def offer(self) -> Offer:
+        self.asked += 1
+        assert self.manifest is not None
+        rendezvous = Rendezvous("127.0.0.1", self._port, f"bad/{self.asked}", 10, 64 << 10)
+        threading.Thread(target=self._send, args=(rendezvous, self.manifest), daemon=True).start()
+        return Offer(RUN, self.version, self.manifest, rendezvous)
+
+    def _send(self, rendezvous: Rendezvous, manifest: Manifest) -> None:
+        group = PairGroup(rendezvous, 0, torch.device("cpu"), Deadline(rendezvous.timeout_s))
+        layout = buckets.plan(manifest.tensors, rendezvous.bucket_bytes_max)
+        for bucket in layout[: 1 if self.how == "dies" else None]:
+            group.broadcast(torch.ones(bucket.size, dtype=torch.uint8))
+        if self.how != "dies":
+            group.acknowledged()
+        group.close()
+
+    def close(self) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+
+
+@pytest.mark.parametrize(("how", "version"), [("dies", 5), ("lies", 7)])
+def test_a_transfer_that_fails_leaves_the_old_weights(worker: Worker, how: str, version: int) -> None:
+    """A sender that dies, or sends other bytes, changes nothing: old label, old log-probabilities; the next push works."""
+    trainer = BadTrainer(version, how)
+    # The first question may come as soon as the event is out, so the manifest must be there before.
+    tensors = [(name, p.detach()) for name, p in worker.changed_model(version).named_parameters()]
+    trainer.manifest = Manifest.of(tensors)
+    before = worker.wait_ready(worker.last_report()["version"])["version"]  # type: ignore[index]
+    worker.publish(version, offer_url=trainer.url)
+    until(lambda: trainer.asked >= 2 or None, 20, "a second attempt")
+    trainer.close()
+    report = worker.wait_ready(before)
+    until(lambda: (worker.last_report() or {}).get("detail"), 5, "a reason in the report")
+    assert report["version"] == before
+    assert worker.label() == f"{RUN}/{before}"
+    assert worker.greedy_gap(before) <= TOLERANCE
+    worker.push(version + 1)
+    assert worker.greedy_gap(version + 1) <= TOLERANCE
+
+
+def test_without_a_trainer_the_checkpoint_is_loaded(worker: Worker, tmp_path: Path) -> None:
+    """A version whose trainer is gone comes from the published directory, exactly."""
+    worker.changed_model(9).save_pretrained(tmp_path)  # type: ignore[operator]  # a transformers model
+    worker.publish(9, checkpoint=tmp_path, offer_url="http://127.0.0.1:9/offer")
+    worker.wait_ready(9)
+    assert worker.label() == f"{RUN}/9"
+    assert worker.greedy_gap(9) <= TOLERANCE
+
+
+def test_an_older_version_is_not_loaded(worker: Worker) -> None:
+    """Within a run versions only go forward, whatever is published late."""
+    worker.publish(3)
+    worker.push(10)
+    assert worker.label() == f"{RUN}/10"
+    assert worker.greedy_gap(10) <= TOLERANCE
+
+
+def test_a_killed_engine_is_replaced_and_catches_up(worker: Worker) -> None:
+    """After kill -9 of the engine, the worker is ready again only with the latest version."""
+    worker.engine_core().send_signal(signal.SIGKILL)
+    until(lambda: (worker.last_report() or {}).get("state") != "ready" or None, 20, "not ready any more")
+    seen = len(worker.states())
+    worker.wait_ready(10, seconds=90)
+    reports = [json.loads(line) for line in worker.reports.read_text().splitlines()[seen:]]
+    assert all(report["version"] == 10 for report in reports if report["state"] == "ready")
+    assert worker.label() == f"{RUN}/10"
+    assert worker.greedy_gap(10) <= TOLERANCE
+
+
+def test_a_killed_supervisor_leaves_no_process(worker: Worker) -> None:
+    """After kill -9 of the supervisor neither its keeper nor any of vLLM's processes goes on."""
+    processes = worker.processes()
+    assert len(processes) >= 4
+    worker.process.kill()
+    worker.process.wait()
+
+    def alive() -> list[psutil.Process]:
+        return [p for p in processes if p.is_running() and p.status() != psutil.STATUS_ZOMBIE]
+
+    until(lambda: True if not alive() else None, 10, "all processes gone")

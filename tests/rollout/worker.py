@@ -1,0 +1,177 @@
+"""Drives a real worker from outside: publish versions, read its reports, call its vLLM, compare with transformers."""
+
+import copy
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import httpx
+import psutil
+import torch
+from transformers import AutoModelForCausalLM
+
+from schemas.codec import encode
+from schemas.envelopes import envelope
+from schemas.events import TensorSpec, WeightsPublished
+from weights.manifest import Manifest
+from weights.offer import WeightOffers
+
+ROOT = Path(__file__).parents[2]
+RUN = "run-1"
+T = TypeVar("T")
+Json = dict[str, Any]
+
+
+def until(probe: Callable[[], T | None], seconds: float, what: str) -> T:
+    """Poll until the probe gives something that is not None."""
+    ends_at = time.monotonic() + seconds
+    while (found := probe()) is None:
+        assert time.monotonic() < ends_at, f"not within {seconds} s: {what}"
+        time.sleep(0.02)
+    return found
+
+
+class Worker:
+    """A supervisor process with its vLLM, and the trainer that feeds it (this process)."""
+
+    def __init__(self, model: Path, directory: Path) -> None:
+        self.model = model
+        self.events = directory / "events"
+        self.reports = directory / "reports"
+        self.log = directory / "vllm.log"
+        self.errors = directory / "supervisor.log"
+        self.events.touch()
+        self.offers = WeightOffers(timeout_s=10, bucket_bytes_max=64 << 10)
+        self.base = AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32).eval()
+        self.versions: dict[int, torch.nn.Module] = {}
+        self.http = httpx.Client(timeout=60)
+        self.process = self._spawn()
+
+    def _spawn(self) -> subprocess.Popen[bytes]:
+        settings = {
+            "MODEL": str(self.model),
+            "MODEL_ID": "tiny",
+            "WORKER_ID": "w0",
+            "LOG_FILE": str(self.log),
+            "KV_CACHE_BYTES": "64M",
+            "REPORT_INTERVAL_S": "0.5",
+            "HEALTH_INTERVAL_S": "0.2",
+            "RETRY_INTERVAL_S": "0.5",
+        }
+        environment = {**os.environ, **{f"CLAW_ROLLOUT_{k}": v for k, v in settings.items()}, "PYTHONPATH": str(ROOT)}
+        script = Path(__file__).with_name("supervise.py")
+        command = [sys.executable, str(script), str(self.events), str(self.reports)]
+        return subprocess.Popen(command, env=environment, stderr=self.errors.open("ab"), cwd=ROOT)
+
+    def last_report(self) -> Json | None:
+        lines = self.reports.read_text().splitlines() if self.reports.exists() else []
+        return json.loads(lines[-1]) if lines else None
+
+    def states(self) -> list[str]:
+        return [json.loads(line)["state"] for line in self.reports.read_text().splitlines()]
+
+    def wait_ready(self, version: int | None, seconds: float = 60) -> Json:
+        """Until the worker reports that it serves this version."""
+
+        def probe() -> Json | None:
+            report = self.last_report()
+            assert self.process.poll() is None, self.errors.read_text()[-3000:]
+            return report if report and (report["state"], report["version"]) == ("ready", version) else None
+
+        return until(probe, seconds, f"ready with {version}, is {self.last_report()}")
+
+    @property
+    def url(self) -> str:
+        report = self.last_report()
+        assert report is not None
+        return str(report["url"])
+
+    def changed_model(self, version: int) -> torch.nn.Module:
+        """Other weights than any other version's, far enough apart to tell by log-probabilities."""
+        model = copy.deepcopy(self.base)
+        generator = torch.Generator().manual_seed(version)
+        with torch.no_grad():
+            for parameter in model.parameters():
+                parameter.add_(0.05 * torch.randn(parameter.shape, generator=generator))
+        self.versions[version] = model
+        return model
+
+    def publish(self, version: int, *, checkpoint: Path | None = None, offer_url: str | None = None) -> Manifest:
+        """Stage and publish a new version; from `checkpoint` or somebody else's offer instead where one is given."""
+        tensors = [(name, p.detach()) for name, p in self.changed_model(version).named_parameters()]
+        manifest = Manifest.of(tensors)
+        if checkpoint is None and offer_url is None:
+            self.offers.stage(RUN, version, tensors, manifest)
+            offer_url = self.offers.url
+        event = WeightsPublished(
+            envelope=envelope("trainer/test", run_id=RUN),
+            model_id="tiny",
+            run_id=RUN,
+            version=version,
+            digest=manifest.digest,
+            bytes_total=manifest.bytes_total,
+            manifest=tuple(TensorSpec(name=t.name, dtype=t.dtype, shape=t.shape) for t in manifest.tensors),
+            offer_url=offer_url,
+            checkpoint_uri=None if checkpoint is None else str(checkpoint),
+        )
+        with self.events.open("a") as out:
+            out.write(encode(event).hex() + "\n")
+        return manifest
+
+    def push(self, version: int) -> None:
+        """Publish and wait until it is served."""
+        self.publish(version)
+        self.wait_ready(version)
+
+    def label(self) -> str:
+        return str(self.http.get(f"{self.url}/claw/info").json()["label"])
+
+    def chat(self, **fields: object) -> httpx.Response:
+        messages = [{"role": "user", "content": "hello world"}]
+        body = {"model": "policy", "messages": messages, "return_token_ids": True, "logprobs": True, **fields}
+        reply = self.http.post(f"{self.url}/v1/chat/completions", json=body)
+        assert reply.status_code == 200, reply.text
+        return reply
+
+    def greedy_gap(self, version: int) -> float:
+        """Largest difference of a log-probability to transformers' of this version; inf when greedy choices differ."""
+        body = self.chat(temperature=0, max_tokens=16, ignore_eos=True).json()
+        prompt, ids = body["prompt_token_ids"], body["choices"][0]["token_ids"]
+        logprobs = [entry["logprob"] for entry in body["choices"][0]["logprobs"]["content"]]
+        reference = self.reference(version, prompt, ids)
+        if reference.argmax(-1).tolist() != ids:
+            return float("inf")
+        return gap(reference, ids, logprobs)
+
+    @torch.no_grad()
+    def reference(self, version: int, prompt: list[int], ids: list[int]) -> torch.Tensor:
+        """Log-probabilities [len(ids), vocabulary] by transformers."""
+        logits = self.versions[version](torch.tensor([prompt + ids])).logits[0].float()
+        return torch.log_softmax(logits, -1)[len(prompt) - 1 : -1]
+
+    def processes(self) -> list[psutil.Process]:
+        """The supervisor and everything below it."""
+        root = psutil.Process(self.process.pid)
+        return [root, *root.children(recursive=True)]
+
+    def engine_core(self) -> psutil.Process:
+        """vLLM's engine, a great-grandchild of the supervisor: supervisor, keeper, API server, engine."""
+        return next(p for p in self.processes() if "EngineCore" in p.name() or "EngineCore" in " ".join(p.cmdline()))
+
+    def close(self) -> None:
+        self.offers.close()
+        self.http.close()
+        if self.process.poll() is None:
+            self.process.terminate()
+            self.process.wait(timeout=30)
+
+
+def gap(reference: torch.Tensor, ids: list[int], logprobs: list[float]) -> float:
+    """max |Δ logp| of these tokens."""
+    expected = reference.gather(1, torch.tensor(ids)[:, None])[:, 0]
+    return float((torch.tensor(logprobs) - expected).abs().max())
