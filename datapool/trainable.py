@@ -33,7 +33,7 @@ def capture_flaws(call: CallCaptured) -> tuple[str, ...]:
 
 
 def _edge_holds(edge: Edge) -> bool:
-    based = edge.keep > 0 if edge.base_call_id is not None else edge.keep == 0
+    based = edge.keep >= 0 if edge.base_call_id is not None else edge.keep == 0
     return based and len(edge.suffix) == (edge.full_length - edge.keep) * ITEM_BYTES
 
 
