@@ -90,7 +90,7 @@ async def test_stop_ends_the_run_within_its_limit(tmp_path: Path) -> None:
     assert (summary.groups_opened, summary.episodes_failed, summary.calls_replied) == (2, 4, 4)
     assert {body["status"] for body in fake.bodies("complete_trajectory")} == {"failed"}
     assert orjson.loads(stats.read_bytes())["state"] == "ended"
-    assert os.listdir(tmp_path) == ["stats.json"]
+    assert {name for _, _, names in os.walk(tmp_path) for name in names} == {"stats.json"}
 
 
 async def test_a_gateway_that_never_answers_ends_the_run() -> None:

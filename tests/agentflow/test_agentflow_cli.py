@@ -1,0 +1,51 @@
+import asyncio
+import json
+import signal
+import sys
+from asyncio.subprocess import PIPE, Process
+
+from tests.agentflow.fake_gateway import FakeGateway
+
+FLOW = ("--flow", "examples.verbs.flow:VerbsFlow")
+
+
+async def started(*arguments: str) -> Process:
+    return await asyncio.create_subprocess_exec(sys.executable, "-m", "agentflow", *arguments, stdout=PIPE, stderr=PIPE)
+
+
+async def test_eval_prints_one_object_with_its_transcripts() -> None:
+    """`eval` exits 0 with one JSON object on stdout: mean reward, and each conversation."""
+    async with FakeGateway() as fake:
+        process = await started("eval", *FLOW, "--gateway", fake.url, "--episodes", "3")
+        out, err = await process.communicate()
+    assert process.returncode == 0, err
+    result = json.loads(out)
+    assert (result["reward_mean"], result["calls_replied"], len(result["episodes"])) == (0.0, 3, 3)
+    assert result["episodes"][0]["transcript"][-1] == {"role": "assistant", "content": "hello"}
+
+
+async def test_sigterm_ends_a_run_with_its_summary() -> None:
+    """A run without end stops at SIGTERM, exits 0, and what it counted is what the gateway answered."""
+    seen = asyncio.Event()
+
+    def model(messages: object) -> str:
+        seen.set()
+        return "hello"
+
+    async with FakeGateway(model) as fake:
+        process = await started("run", *FLOW, "--gateway", fake.url, "--run-id", "r", "--concurrency", "8")
+        async with asyncio.timeout(60):
+            await seen.wait()
+            process.send_signal(signal.SIGTERM)
+            out, err = await process.communicate()
+    assert process.returncode == 0, err
+    assert json.loads(out)["calls_replied"] == len(fake.bodies("chat/completions")) > 0
+
+
+async def test_what_cannot_run_is_one_line() -> None:
+    """A wrong flow or a contradiction: exit 2, one line on stderr, no traceback."""
+    for arguments in (("--flow", "no.such:Flow"), (*FLOW, "--groups-size", "9", "--concurrency", "4")):
+        process = await started("run", *arguments, "--gateway", "http://127.0.0.1:9")
+        out, err = await process.communicate()
+        assert (process.returncode, out, err.count(b"\n")) == (2, b"", 1)
+        assert err.startswith(b"agentflow: ")
