@@ -1,54 +1,93 @@
 """The pool as a reader sees it: rows of three compacted topics, offered only when they fit together.
 
 Input: claw.datapool.{steps,trajectories,groups}, read_committed, from the beginning. The topics are read independently,
-so a group is offered only when its rows match the chain of digests; until then it is simply not there yet.
+so a group is offered only when its rows match the chain of digests; until then it is simply not there yet. Delivery: the
+latest row per key; a replay is a restart. The rows live in memory: `wanted` and `forget` bound them.
 """
 
+import threading
 from collections.abc import Callable
 
+from datapool.errors import ViewFailed
+from datapool.rows import PoolRows, Wanted
+from eventlog.follower import Follower
+from eventlog.protocols import Reader
+from eventlog.reader import LogReader
+from eventlog.records import Record
 from eventlog.settings import LogSettings
 from schemas.events import GroupRecord, StepRecord, StepTokens, TrajectoryRecord
+from schemas.topics import GROUPS, STEPS, TRAJECTORIES
+
+TOPICS = (STEPS, TRAJECTORIES, GROUPS)
 
 
 class PoolView:
     """Follows the pool in a thread. All reads are snapshots and safe from any thread."""
 
-    def __init__(self, settings: LogSettings, *, wanted: Callable[[GroupRecord], bool] | None = None) -> None:
-        """`wanted` is asked for each version of a group (default: all); rows of a group that is not wanted are dropped."""
-        raise NotImplementedError
+    def __init__(
+        self,
+        settings: LogSettings,
+        *,
+        wanted: Wanted | None = None,
+        open_reader: Callable[[], Reader] | None = None,
+    ) -> None:
+        """`wanted` is asked for each version of a group (default: all); a group that is once not wanted is forgotten."""
+        self._open_reader: Callable[[], Reader] = open_reader or (lambda: LogReader(settings, TOPICS))
+        self._names = {settings.catalogue().name(topic): topic.name for topic in TOPICS}
+        self._rows = PoolRows(wanted)
+        self._lock = threading.Lock()
+        self._follower: Follower | None = None
 
     def start(self) -> None:
-        """Start following."""
-        raise NotImplementedError
+        """Start following. Raises BrokerUnreachable, TopicMissing."""
+        self._follower = Follower(self._open_reader(), self._apply)
+        self._follower.start()
 
     def wait_caught_up(self, timeout_s: float) -> None:
-        """Block until everything that stood in the topics at the call is applied. Raises TimeoutError, ViewFailed."""
-        raise NotImplementedError
+        """Block until everything that stood in the topics at the call is applied. Raises BrokerUnreachable, LogError."""
+        assert self._follower is not None, "start() comes first"
+        self._follower.wait_caught_up(timeout_s)
 
     def groups(self) -> list[GroupRecord]:
-        """Every consistent group, ready or not, in order of group_id. Raises ViewFailed."""
-        raise NotImplementedError
+        """Every whole group, ready or not, in order of group_id. Raises ViewFailed."""
+        with self._lock:
+            return self._live().groups()
 
     def group(self, group_id: str) -> GroupRecord | None:
-        """The group if its rows fit together, else None."""
-        raise NotImplementedError
+        """The group if its rows fit together, else None. Raises ViewFailed."""
+        with self._lock:
+            return self._live().group(group_id)
 
     def trajectory(self, group_id: str, trajectory_id: str) -> TrajectoryRecord | None:
-        """The latest row."""
-        raise NotImplementedError
+        """The latest row. Raises ViewFailed."""
+        with self._lock:
+            return self._live().trajectory(group_id, trajectory_id)
 
     def steps(self, group_id: str, trajectory_id: str) -> list[StepRecord]:
-        """Captured steps of a trajectory in the order of `TrajectoryRecord.calls`."""
-        raise NotImplementedError
+        """Captured steps of a trajectory in the order of `TrajectoryRecord.calls`. Raises ViewFailed."""
+        with self._lock:
+            return self._live().steps(group_id, trajectory_id)
 
     def tokens(self, group_id: str, trajectory_id: str, call_id: str) -> StepTokens | None:
-        """Tokens of a step, or None."""
-        raise NotImplementedError
+        """Tokens of a step, or None. Raises ViewFailed."""
+        with self._lock:
+            return self._live().tokens(group_id, trajectory_id, call_id)
 
     def forget(self, group_id: str) -> None:
         """Drop the rows of a group and ignore whatever else comes for it: bounds memory once it is trained."""
-        raise NotImplementedError
+        with self._lock:
+            self._rows.forget(group_id)
 
     def stop(self) -> None:
         """Stop following. Idempotent."""
-        raise NotImplementedError
+        if self._follower is not None:
+            self._follower.stop()
+
+    def _live(self) -> PoolRows:
+        if self._follower is not None and self._follower.error is not None:
+            raise ViewFailed(f"the view of the pool ended: {self._follower.error}") from self._follower.error
+        return self._rows
+
+    def _apply(self, record: Record) -> None:
+        with self._lock:
+            self._rows.apply(self._names[record.topic], record.key or b"", record.value)
