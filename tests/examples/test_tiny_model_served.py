@@ -1,0 +1,41 @@
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from examples.verbs.tiny_model import Recipe, ensure
+from examples.verbs.tokenizer import END, build_tokenizer
+
+ONE_THREAD = {
+    "HF_HUB_OFFLINE": "1",
+    "OMP_NUM_THREADS": "1",
+    "PYTHONPATH": str(Path(__file__).parents[2]),
+    "TORCHDYNAMO_DISABLE": "1",
+    "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+    "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
+    "VLLM_NO_USAGE_STATS": "1",
+    "VLLM_PLUGINS": "",
+}
+
+
+@pytest.mark.vllm
+@pytest.mark.slow
+def test_vllm_serves_it_and_turns_extend(tmp_path: Path) -> None:
+    """Replies that stopped end with the end id in their ids but not in their text, and the next prompt extends them."""
+    directory = ensure(tmp_path, 0, Recipe(steps=50, batch_dialogues=16))
+    child = [sys.executable, str(Path(__file__).with_name("chat_in_engine.py")), str(directory)]
+    done = subprocess.run(child, env=os.environ | ONE_THREAD, capture_output=True, text=True, timeout=200, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+    first, second = json.loads(done.stdout.splitlines()[-1])
+    end = build_tokenizer().convert_tokens_to_ids(END)
+    stopped = 0
+    for (prompt, response, text, reason), (next_prompt, *_) in zip(first, second, strict=True):
+        assert (response[-1] == end) == (reason == "stop")
+        if "\N{REPLACEMENT CHARACTER}" not in text:
+            stopped += reason == "stop"
+            assert END not in text
+            assert next_prompt[: len(prompt) + len(response)] == prompt + response
+    assert stopped >= 32
