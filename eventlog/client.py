@@ -25,13 +25,19 @@ def _common(settings: LogSettings) -> Config:
     return {
         "bootstrap.servers": settings.bootstrap_servers,
         "message.max.bytes": LARGEST_RECORD_BYTES,
-        # librdkafka prints a line per lost connection to stderr; what matters comes back as errors instead.
-        "log_level": 2,
+        "logger": _Logger(),  # librdkafka prints to stderr otherwise
         "error_cb": _on_client_error,
         "reconnect.backoff.max.ms": 1000,
         "allow.auto.create.topics": False,
         **settings.client_config,
     }
+
+
+class _Logger:
+    """Where librdkafka's own log lines go. They repeat what comes back as errors, so they are for debugging only."""
+
+    def log(self, level: int, template: str, *args: object) -> None:
+        log.debug("librdkafka", line=template % args)
 
 
 def _on_client_error(error: KafkaError) -> None:

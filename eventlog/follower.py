@@ -5,7 +5,6 @@ the log or of `on_record`, ends the follower: it never skips.
 """
 
 import threading
-import time
 from collections.abc import Callable
 
 import structlog
@@ -16,8 +15,19 @@ from eventlog.records import Place, Record
 
 log = structlog.get_logger()
 
-POLL_S = 0.2
+POLL_S = 0.1
 JOIN_TIMEOUT_S = 10.0
+
+
+class _Goal:
+    """How far somebody wants the follower to be. The follower's own thread asks where the end is: a client of
+    confluent-kafka blocks for ever when two threads use it."""
+
+    def __init__(self) -> None:
+        self.ends: dict[Place, int] | None = None
+
+    def reached(self, done: dict[Place, int]) -> bool:
+        return self.ends is not None and all(done.get(place, 0) >= end for place, end in self.ends.items())
 
 
 class Follower:
@@ -34,6 +44,7 @@ class Follower:
         self._on_record = on_record
         self._on_error = on_error
         self._done: dict[Place, int] = reader.positions()
+        self._goals: list[_Goal] = []
         self._moved = threading.Condition()
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="claw-log-follower", daemon=True)
@@ -42,18 +53,20 @@ class Follower:
         self._thread.start()
 
     def wait_caught_up(self, timeout_s: float) -> None:
-        """Returns when everything committed before this call was handed over. Raises BrokerUnreachable, or `error`."""
-        deadline = time.monotonic() + timeout_s
-        ends = self._reader.end_offsets()
+        """Returns when everything committed before this call was handed over.
+
+        Raises BrokerUnreachable after `timeout_s`, LogError when the follower has ended. Not for the follower's own
+        thread.
+        """
+        goal = _Goal()
         with self._moved:
-            if not self._moved.wait_for(
-                lambda: self.error is not None or self._reached(ends), deadline - time.monotonic()
-            ):
-                raise BrokerUnreachable(
-                    f"not caught up with the log within {timeout_s} s: at {self._done}, ends {ends}"
-                )
-        if self.error is not None and not self._reached(ends):
+            self._goals.append(goal)
+            reached = self._moved.wait_for(lambda: self.error is not None or goal.reached(self._done), timeout_s)
+            self._goals.remove(goal)
+        if self.error is not None:
             raise LogError(f"the follower ended: {self.error}") from self.error
+        if not reached:
+            raise BrokerUnreachable(f"not at the end of the log within {timeout_s} s: {self._done}, ends {goal.ends}")
 
     def stop(self) -> None:
         """Ends the thread after the record in hand. Idempotent; may be called from `on_record` or `on_error`."""
@@ -61,12 +74,10 @@ class Follower:
         if self._thread.is_alive() and threading.current_thread() is not self._thread:
             self._thread.join(JOIN_TIMEOUT_S)
 
-    def _reached(self, ends: dict[Place, int]) -> bool:
-        return all(self._done.get(place, 0) >= end for place, end in ends.items())
-
     def _run(self) -> None:
         try:
             while not self._stopping.is_set():
+                self._answer_goals()
                 self._step()
         except BaseException as error:  # whatever it is, the owner has to hear of it: nobody joins this thread
             log.error("log_follower_ended", error=f"{type(error).__name__}: {error}")
@@ -76,6 +87,17 @@ class Follower:
             self._on_error(error)
         finally:
             self._reader.close()
+
+    def _answer_goals(self) -> None:
+        with self._moved:
+            asking = [goal for goal in self._goals if goal.ends is None]
+        if not asking:
+            return
+        ends = self._reader.end_offsets()
+        with self._moved:
+            for goal in asking:
+                goal.ends = ends
+            self._moved.notify_all()
 
     def _step(self) -> None:
         for record in self._reader.poll(POLL_S):

@@ -39,7 +39,7 @@ class Transactions(Protocol):
 
 
 class Reader(Protocol):
-    """`eventlog.reader.LogReader`, as an interface. `end_offsets` may be called from any thread."""
+    """`eventlog.reader.LogReader`, as an interface. One thread uses it."""
 
     def poll(self, timeout_s: float, records_max: int = 500) -> list[Record]: ...
 

@@ -44,7 +44,7 @@ LOOKUP_FETCH_WAIT_MS = 10
 
 
 class LogReader:
-    """Reads some partitions of some topics. Belongs to one thread, except `end_offsets`, which any thread may call."""
+    """Reads some partitions of some topics. Belongs to one thread: a second one in any method blocks both."""
 
     def __init__(
         self,

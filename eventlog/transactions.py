@@ -5,6 +5,7 @@ that another owner took over; any other error leaves the outcome unknown, and th
 ends what was pending, after which the log says what happened.
 """
 
+import contextlib
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -23,6 +24,7 @@ log = structlog.get_logger()
 
 ATTEMPT_S = 10.0
 ROOM_POLL_S = 0.01
+CLOSE_TIMEOUT_S = 1.0
 
 
 class TransactionalProducer:
@@ -67,7 +69,8 @@ class TransactionalProducer:
             client, self._client = self._client, None
             if client is not None:
                 client.purge()
-                client.flush(1)
+                with contextlib.suppress(KafkaException, SystemError):  # a fenced client says so once more
+                    client.flush(CLOSE_TIMEOUT_S)
 
     def _commit(self, client: Producer, items: Sequence[Outgoing]) -> list[Position]:
         deadline = time.monotonic() + self._settings.commit_timeout_s
@@ -83,7 +86,9 @@ class TransactionalProducer:
             client.begin_transaction()
             for index, item in enumerate(items):
                 self._produce(client, item, partial(outcomes.__setitem__, index))
-            client.flush(self._timeout_ms / 1000)  # serves the delivery reports
+            # Serves the delivery reports. On a fatal error it raises whatever its callbacks run into; commit tells why.
+            with contextlib.suppress(KafkaException, SystemError):
+                client.flush(self._timeout_ms / 1000)
             self._until_done(client.commit_transaction)
         except KafkaException as raised:
             self._abort(client, error_of(raised))
