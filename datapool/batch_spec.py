@@ -18,12 +18,12 @@ class BatchSpec(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    algorithm: Literal["grpo"] = "grpo"
+    algorithm: Literal["grpo", "dr_grpo", "rloo"] = "grpo"
     """How rewards of a group become advantages."""
-    groups_per_batch: int = Field(8, ge=1)
-    group_size: int = Field(8, ge=2)
+    groups_per_batch: int = Field(default=8, ge=1)
+    group_size: int = Field(default=8, ge=2)
     """Trajectories of a group whose size nobody declared. A baseline needs two."""
-    staleness_max: int = Field(1, ge=0)
+    staleness_max: int = Field(default=1, ge=0)
     """Versions that may lie between the oldest token of a group and the version that is trained."""
     channel: str = "train"
     tags: tuple[str, ...] = ()
@@ -36,7 +36,7 @@ class BatchSpec(BaseModel):
     """Steps curated with a lower quality are context only. A step nobody judged passes."""
     zero_variance: Literal["keep", "drop"] = "keep"
     """Groups whose returns are all equal: kept with advantage 0 (they hold the batch size), or never trained."""
-    response_tokens_max: int | None = Field(None, ge=1)
+    response_tokens_max: int | None = Field(default=None, ge=1)
     """Sampled tokens that one batch trains at most; a batch that is full by this bound has fewer groups."""
 
     @model_validator(mode="after")

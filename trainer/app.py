@@ -1,0 +1,139 @@
+"""The composition root of the trainer: the real engine, log, pool and offers around `Run`."""
+
+import os
+import signal
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+
+import structlog
+
+from datapool.view import PoolView
+from eventlog.admin import check_broker
+from eventlog.reader import FactLookup
+from eventlog.view import CompactedView
+from schemas.envelopes import now_us
+from schemas.events import GroupRecord
+from schemas.topics import WORKERS
+from trainer import audience
+from trainer.engine import EngineSettings, TrainingEngine
+from trainer.journal import kafka_journal
+from trainer.run import Ending, Run
+from trainer.settings import TrainerSettings
+from trainer.world import Collaborators
+from weights.offer import WeightOffers
+from weights.sender import Sent
+
+log = structlog.get_logger()
+
+STOP_TIMEOUT_S = 6.0
+"""From SIGTERM to the end of the process; leaving in the middle of anything is safe (see `run.py`)."""
+
+
+def train(settings: TrainerSettings) -> Ending:
+    """Run to the end, or to a signal. Raises TrainerError, LogError, OSError (offer_port in use)."""
+    log_settings = settings.log_settings()
+    check_broker(log_settings)
+    stop = threading.Event()
+    with ExitStack() as open_things, _stopped_by_signals(stop):
+        engine = TrainingEngine(settings.model_dir, engine_settings(settings))
+        open_things.callback(engine.close)
+        offers = _offers(settings, engine)
+        open_things.callback(offers.close)
+        pool = PoolView(log_settings, wanted=lambda group: may_concern(group, settings.run_id))
+        open_things.callback(pool.stop)
+        pool.start()
+        journal = kafka_journal(log_settings, settings.run_id, settings.model_id)
+        open_things.callback(journal.close)
+        facts = FactLookup(log_settings)
+        open_things.callback(facts.close)
+        world = Collaborators(
+            engine=engine,
+            pool=pool,
+            facts=facts,
+            journal=journal,
+            offers=offers,
+            stop=stop,
+            producer=f"trainer/{socket.gethostname()}-{os.getpid()}",
+        )
+        run = Run(settings, world)
+        ending = run.run()
+        if ending == "finished" and settings.linger_s:
+            _linger(settings, run.version, stop)
+        return ending
+
+
+def engine_settings(settings: TrainerSettings) -> EngineSettings:
+    """The engine's part of the settings."""
+    return EngineSettings(
+        learning_rate=settings.learning_rate,
+        weight_decay=settings.weight_decay,
+        grad_clip=settings.grad_clip,
+        zero_stage=settings.zero_stage,
+        precision=None if settings.precision == "auto" else settings.precision,
+        micro_batch_tokens_max=settings.micro_batch_tokens_max,
+    )
+
+
+def may_concern(group: GroupRecord, run_id: str) -> bool:
+    """Whether the run may ever look at a group: the view forgets others for good, so only what stays true may decide."""
+    return group.run_id in (None, run_id) and group.channel != "val"
+
+
+def _offers(settings: TrainerSettings, engine: TrainingEngine) -> WeightOffers:
+    return WeightOffers(
+        settings.offer_host,
+        settings.offer_port,
+        advertise_host=settings.offer_advertise,
+        device=str(engine.device),
+        timeout_s=settings.offer_timeout_s,
+        on_sent=_say_sent,
+    )
+
+
+def _say_sent(sent: Sent) -> None:
+    say = log.warning if sent.error else log.info
+    say("weights_sent", worker=sent.worker_id, version=sent.version, seconds=round(sent.seconds, 3), error=sent.error)
+
+
+def _linger(settings: TrainerSettings, version: int, stop: threading.Event) -> None:
+    """Serve the final weights until every live worker of the model reports them."""
+    view = CompactedView(settings.log_settings(), [WORKERS])
+    view.start()
+    try:
+        view.wait_caught_up(settings.linger_s)
+        left = audience.wait_for_all(
+            lambda: audience.behind(
+                (record for _, record in view.items(WORKERS)),
+                settings.model_id,
+                settings.run_id,
+                version,
+                now_us() // 1000,
+            ),
+            settings.linger_s,
+            stop,
+        )
+        if left:
+            log.warning("workers_behind_at_the_end", workers=left, version=version)
+    finally:
+        view.stop()
+
+
+@contextmanager
+def _stopped_by_signals(stop: threading.Event) -> Iterator[None]:
+    """SIGTERM and SIGINT set `stop`; what does not end by itself in time is left where it is."""
+
+    def on_signal(number: int, _: object) -> None:
+        log.info("stopping", signal=signal.Signals(number).name)
+        stop.set()
+        timer = threading.Timer(STOP_TIMEOUT_S, os._exit, (0,))
+        timer.daemon = True
+        timer.start()
+
+    before = {number: signal.signal(number, on_signal) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,0 +1,33 @@
+"""Who still needs the weights that only this process serves. Pure, apart from the loop that waits."""
+
+import time
+from collections.abc import Callable, Iterable
+from threading import Event as Flag
+
+from eventlog.records import Record
+from schemas.events import WorkerReported
+
+REPORTS_MISSED_MAX = 3
+"""A worker that missed this many reports is not waited for."""
+
+
+def behind(reports: Iterable[Record], model_id: str, run_id: str, version: int, now_ms: int) -> list[str]:
+    """worker_ids of live workers of this model that do not report this version (or a later one) yet, sorted."""
+    return sorted(
+        report.worker_id
+        for record in reports
+        if isinstance(report := record.event(), WorkerReported)
+        and report.model_id == model_id
+        and report.state not in ("dead", "draining")
+        and now_ms - record.timestamp_ms < report.report_interval_s * 1000 * REPORTS_MISSED_MAX
+        and not (report.run_id == run_id and report.version is not None and report.version >= version)
+    )
+
+
+def wait_for_all(still_behind: Callable[[], list[str]], timeout_s: float, stop: Flag, poll_s: float = 0.1) -> list[str]:
+    """Until nobody is behind, somebody says stop, or time is up; who was still behind then."""
+    deadline = time.monotonic() + timeout_s
+    left = still_behind()
+    while left and time.monotonic() < deadline and not stop.wait(poll_s):
+        left = still_behind()
+    return left

@@ -1,0 +1,86 @@
+"""From a plan to training rows: the planned calls are read from the facts by position, never from the pool.
+
+Invariant: what is trained has the digest that was planned. A fact that is gone or has other bytes stops the run.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Protocol
+
+from datapool.digests import call_digest
+from datapool.errors import PromptBroken
+from datapool.sequences import UNKNOWN_VERSION, CallTokens, Row, rows, whole_prompt
+from eventlog.records import Position, Record
+from schemas.arrays import unpack_floats
+from schemas.events import BatchAssembled, CallCaptured, PlannedStep, PlannedTrajectory
+from trainer.errors import FactUnreadable
+
+
+class Facts(Protocol):
+    """`eventlog.reader.FactLookup`, or a fake."""
+
+    def get(self, positions: Iterable[Position]) -> dict[Position, Record]:
+        """Every record asked for. Raises HistoryCut."""
+
+
+def rows_of(plan: BatchAssembled, facts: Facts) -> list[Row]:
+    """Training rows of a plan; `Row.trajectory` is the index into `plan.trajectories`.
+
+    Raises FactUnreadable, HistoryCut.
+    """
+    steps = [step for trajectory in plan.trajectories for step in trajectory.steps]
+    records = facts.get({position_of(step) for step in steps})
+    return [
+        row
+        for index, planned in enumerate(plan.trajectories)
+        for row in rows(_calls(planned, records, plan.run_id), index)
+    ]
+
+
+def position_of(step: PlannedStep) -> Position:
+    """Where the fact of a step lies."""
+    return Position(step.position.topic, step.position.partition, step.position.offset)
+
+
+def _calls(planned: PlannedTrajectory, records: Mapping[Position, Record], run_id: str) -> list[CallTokens]:
+    """Trained calls in order. The others are read too, because a prompt may be an edge on one of them."""
+    wholes: dict[str, bytes] = {}
+    trained: list[CallTokens] = []
+    for step in planned.steps:
+        call = _call(step, records[position_of(step)])
+        try:
+            prompt = whole_prompt(call.prompt, wholes.get(call.prompt.base_call_id or ""))
+        except PromptBroken as error:
+            if step.trained:
+                raise FactUnreadable(f"call {step.call_id}: {error}") from error
+            continue  # context only: whoever needed it as a base says so
+        wholes[step.call_id] = prompt + call.response_ids
+        if step.trained:
+            trained.append(_tokens(call, prompt, run_id))
+    return trained
+
+
+def _call(step: PlannedStep, record: Record) -> CallCaptured:
+    event = record.event()
+    if not isinstance(event, CallCaptured) or call_digest(event) != step.digest:
+        raise FactUnreadable(f"call {step.call_id}: the fact at {record.position} is not the planned one")
+    return event
+
+
+def _tokens(call: CallCaptured, prompt: bytes, run_id: str) -> CallTokens:
+    return CallTokens(
+        call_id=call.call_id,
+        prompt=prompt,
+        response=call.response_ids,
+        logprobs=unpack_floats(call.response_logprobs),
+        versions=_versions(call, run_id),
+        temperature=call.sampling.temperature,
+    )
+
+
+def _versions(call: CallCaptured, run_id: str) -> Sequence[int]:
+    """Version of each response token; versions of another run are no versions here."""
+    return [
+        span.version if span.run_id == run_id else UNKNOWN_VERSION
+        for span in call.spans
+        for _ in range(span.start, span.end)
+    ]

@@ -1,0 +1,64 @@
+"""Rows packed into micro-batches of bounded padded size, and as tensors.
+
+Invariant: every row is in exactly one micro-batch; the packing is a function of the rows, so a replay repeats it.
+"""
+
+from array import array
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from datapool.sequences import Row
+
+PAD_ID = 0  # never attended to, never trained
+
+
+@dataclass(frozen=True, slots=True)
+class MicroBatch:
+    """All tensors [rows, n], n the longest row; padded on the right."""
+
+    ids: Tensor
+    attention: Tensor
+    mask: Tensor
+    behaviour: Tensor
+    temperatures: Tensor
+    versions: Tensor
+    advantages: Tensor
+
+
+def pack(rows: Sequence[Row], tokens_max: int) -> list[list[Row]]:
+    """Rows by length, cut so that longest x count <= tokens_max; a longer row stands alone."""
+    packed: list[list[Row]] = []
+    for row in sorted(rows, key=len):
+        if packed and len(row) * (len(packed[-1]) + 1) <= tokens_max:
+            packed[-1].append(row)
+        else:
+            packed.append([row])
+    return packed
+
+
+def as_tensors(rows: Sequence[Row], advantages: Sequence[float], device: torch.device) -> MicroBatch:
+    """`advantages` by `Row.trajectory`."""
+    n = max(map(len, rows))
+    lengths = torch.tensor([len(row) for row in rows])
+    return MicroBatch(
+        ids=_padded((row.ids for row in rows), n, PAD_ID, torch.int64).to(device),
+        attention=(torch.arange(n)[None, :] < lengths[:, None]).long().to(device),
+        mask=_padded((row.mask for row in rows), n, 0, torch.float32).to(device),
+        behaviour=_padded((row.logprobs for row in rows), n, 0.0, torch.float32).to(device),
+        temperatures=_padded((row.temperatures for row in rows), n, 1.0, torch.float32).to(device),
+        versions=_padded((row.versions for row in rows), n, -1, torch.int64).to(device),
+        advantages=torch.tensor([[advantages[row.trajectory]] for row in rows]).expand(len(rows), n).to(device),
+    )
+
+
+def _padded(
+    values: Iterable["array[Any] | bytearray"], n: int, fill: float, dtype: torch.dtype
+) -> Tensor:  # Any: arrays of ids, floats and versions
+    out = [
+        torch.nn.functional.pad(torch.tensor(list(row), dtype=dtype), (0, n - len(row)), value=fill) for row in values
+    ]
+    return torch.stack(out)

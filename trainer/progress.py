@@ -1,0 +1,46 @@
+"""Where a run stands, and whether it is over. Pure."""
+
+from dataclasses import dataclass, field
+
+from trainer.settings import TrainerSettings
+
+NO_BATCH = -1
+REWARDS_FOR_STOP = 5
+"""Batches whose mean reward is compared with stop_reward."""
+
+
+@dataclass(slots=True)
+class Progress:
+    """`sequence`: the last batch in the weights. `version`: of these weights, None while their bytes have no number.
+
+    `version_free`: the next number. `settled`: groups that were planned or skipped. `rewards`: mean reward per batch.
+    """
+
+    sequence: int = NO_BATCH
+    version: int | None = None
+    version_free: int = 0
+    settled: set[str] = field(default_factory=set)
+    rewards: list[float] = field(default_factory=list)
+
+    @property
+    def batches(self) -> int:
+        """Batches in the weights."""
+        return self.sequence + 1
+
+    @property
+    def named_version(self) -> int:
+        """The version of the weights. Only where they have one: between batches."""
+        if self.version is None:
+            raise RuntimeError("the weights have no version yet")
+        return self.version
+
+
+def reason_to_end(progress: Progress, settings: TrainerSettings) -> str | None:
+    """Why the run is over, or None."""
+    if progress.batches >= settings.batches_max:
+        return "batches_max"
+    if settings.stop_reward is None or progress.batches < max(settings.batches_min, REWARDS_FOR_STOP):
+        return None
+    return (
+        "stop_reward" if sum(progress.rewards[-REWARDS_FOR_STOP:]) / REWARDS_FOR_STOP >= settings.stop_reward else None
+    )

@@ -1,0 +1,88 @@
+"""A weights version: staged first, exported where due, and only then an event.
+
+Invariant: a version that was published can be had, either from the offers of this incarnation or from the export that
+its event names.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+from schemas.envelopes import envelope
+from schemas.events import TensorSpec, WeightsPublished
+from weights.manifest import Manifest
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+NamedTensors = Iterable[tuple[str, "Tensor"]]
+
+
+class Offers(Protocol):
+    """`weights.offer.WeightOffers`, or a fake."""
+
+    @property
+    def url(self) -> str:
+        """Where workers ask."""
+
+    def stage(self, run_id: str, version: int, named_tensors: NamedTensors, manifest: Manifest) -> None:
+        """Copy a version and offer it from now on."""
+
+
+class Weights(Protocol):
+    """`trainer.engine.TrainingEngine` as far as publication needs it."""
+
+    def named_tensors(self) -> Iterator[tuple[str, "Tensor"]]:
+        """Every parameter, always in the same order."""
+
+    def export(self, target: Path) -> None:
+        """A HF-format directory, whole or not at all."""
+
+
+@dataclass(frozen=True, slots=True)
+class Publisher:
+    """Makes `WeightsPublished` events for one incarnation of one run (`epoch`)."""
+
+    weights: Weights
+    offers: Offers
+    exports: Path
+    run_id: str
+    model_id: str
+    epoch: str
+    producer: str
+
+    def manifest(self) -> Manifest:
+        """Of the weights as they are now. Reads every byte."""
+        return Manifest.of(self.weights.named_tensors())
+
+    def stage(self, version: int, manifest: Manifest) -> None:
+        """Offer the weights as they are now under this number."""
+        self.offers.stage(self.run_id, version, self.weights.named_tensors(), manifest)
+
+    def export(self, version: int, manifest: Manifest) -> Path:
+        """Write the weights as they are now; where they lie. The digest in the name keeps other bytes apart."""
+        target = self.exports / f"{version:08d}-{manifest.digest[:12]}"
+        self.weights.export(target)
+        return target
+
+    def exported(self, version: int, manifest: Manifest) -> Path | None:
+        """Where these weights were exported before, if they were."""
+        target = self.exports / f"{version:08d}-{manifest.digest[:12]}"
+        return target if target.is_dir() else None
+
+    def event(self, version: int, manifest: Manifest, export: Path | None, sequence: int | None) -> WeightsPublished:
+        """The announcement. Stage first."""
+        return WeightsPublished(
+            envelope=envelope(self.producer, run_id=self.run_id),
+            model_id=self.model_id,
+            run_id=self.run_id,
+            version=version,
+            digest=manifest.digest,
+            bytes_total=manifest.bytes_total,
+            manifest=tuple(TensorSpec(name=t.name, dtype=t.dtype, shape=t.shape) for t in manifest.tensors),
+            offer_url=self.offers.url,
+            epoch=self.epoch,
+            checkpoint_uri=None if export is None else export.resolve().as_uri(),
+            sequence=sequence,
+        )

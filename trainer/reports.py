@@ -1,0 +1,62 @@
+"""What a person sees of a run: metrics.jsonl, TensorBoard, a line per batch.
+
+Invariant: all of it is derived from BatchTrained events. metrics.jsonl is written anew from the log when the run is
+resumed, so it has one line per trained batch, whatever was killed when.
+"""
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import structlog
+
+from schemas.events import BatchTrained
+
+if TYPE_CHECKING:
+    from torch.utils.tensorboard import SummaryWriter
+
+log = structlog.get_logger()
+
+SHOWN = ("reward", "max_logprob_gap", "staleness_max", "entropy", "kl_k3", "clip_share", "zero_variance_share")
+
+
+class Reports:
+    """Files of one run, open from construction until `close`."""
+
+    def __init__(self, out_dir: Path, trained: Iterable[BatchTrained]) -> None:
+        """`trained`: what the log knows already, in order."""
+        known = list(trained)
+        out_dir.mkdir(parents=True, exist_ok=True)
+        path, partial = out_dir / "metrics.jsonl", out_dir / ".metrics.jsonl"
+        partial.write_text("".join(line(event) for event in known))
+        partial.replace(path)
+        self._lines = path.open("a", buffering=1)
+        self._board = _board(out_dir / "tensorboard", purge_from=len(known))
+
+    def write(self, event: BatchTrained) -> None:
+        """One more batch; on disk when it returns."""
+        self._lines.write(line(event))
+        for name, value in event.metrics.items():
+            self._board.add_scalar(f"train/{name}", value, event.sequence)
+        self._board.flush()
+        shown = {name: round(event.metrics[name], 6) for name in SHOWN if name in event.metrics}
+        seconds = {name: round(event.metrics.get(name, 0.0), 2) for name in ("wait_s", "train_s")}
+        log.info("batch_trained", batch=event.sequence, version=event.version, **shown, **seconds)
+
+    def close(self) -> None:
+        """Idempotent."""
+        self._lines.close()
+        self._board.close()
+
+
+def line(event: BatchTrained) -> str:
+    """A line of metrics.jsonl: batch, version, UTC microseconds, then every metric."""
+    head = {"batch": event.sequence, "version": event.version, "occurred_at_us": event.envelope.occurred_at_us}
+    return json.dumps({**head, **event.metrics}) + "\n"
+
+
+def _board(folder: Path, purge_from: int) -> "SummaryWriter":
+    from torch.utils.tensorboard import SummaryWriter
+
+    return SummaryWriter(str(folder), purge_step=purge_from)

@@ -1,0 +1,147 @@
+"""Taking a run up: from its history and its newest checkpoint to weights that have a version and an offer.
+
+Invariant: what this does a second time, after a crash in the middle of it, ends in the same state.
+"""
+
+from typing import Any
+
+import structlog
+
+from schemas.envelopes import envelope
+from schemas.events import BatchAssembled, RunStarted
+from trainer.checkpoints import Checkpoint, Checkpoints
+from trainer.errors import CheckpointInvalid
+from trainer.history import History
+from trainer.progress import NO_BATCH, Progress
+from trainer.publication import Publisher
+from trainer.settings import TrainerSettings
+from trainer.update import Updater
+from trainer.world import Collaborators
+from weights.manifest import Manifest
+
+log = structlog.get_logger()
+
+
+class Resumption:
+    """One use: `run` brings `progress`, the engine and the log to the end of `history`."""
+
+    def __init__(
+        self,
+        settings: TrainerSettings,
+        world: Collaborators,
+        progress: Progress,
+        history: History,
+        *,
+        publisher: Publisher,
+        checkpoints: Checkpoints,
+        updater: Updater,
+    ) -> None:
+        self._settings = settings
+        self._world = world
+        self._progress = progress
+        self._history = history
+        self._publisher = publisher
+        self._checkpoints = checkpoints
+        self._updater = updater
+
+    def run(self) -> None:
+        """Raises CheckpointInvalid, FactUnreadable, Stopped, Fenced."""
+        self._checkpoints.clear_partial()
+        checkpoint = self._checkpoints.latest()
+        if checkpoint is None:
+            self._begin_with_initial_weights()
+        else:
+            self._world.journal.commit(self._started())
+            self._load(checkpoint)
+        for sequence in range(self._progress.sequence + 1, len(self._history.plans)):
+            self._replay(self._history.plans[sequence])
+        self._announce()
+
+    def _begin_with_initial_weights(self) -> None:
+        """The start of the run and its version 0 are one transaction: a run that has started has weights."""
+        manifest, known = self._publisher.manifest(), self._history.published.get(0)
+        if known is not None and known.digest != manifest.digest:
+            raise CheckpointInvalid(
+                f"model_dir or precision is not the one that run {self._settings.run_id} began with"
+            )
+        export = self._publisher.export(0, manifest)
+        self._publisher.stage(0, manifest)
+        first = [] if known is not None else [self._publisher.event(0, manifest, export, None)]
+        self._world.journal.commit(self._started(), *first)
+        self._progress.version, self._progress.version_free = 0, max(1, self._history.version_free)
+
+    def _load(self, checkpoint: Checkpoint) -> None:
+        """The engine as it was after a batch; that batch published, if its trainer died before it could be."""
+        state = self._world.engine.load(checkpoint.path)
+        manifest = self._publisher.manifest()
+        _check(checkpoint, state, manifest, self._history, self._settings.run_id)
+        self._progress.sequence = checkpoint.sequence
+        self._progress.rewards = self._history.rewards(before=checkpoint.sequence)
+        log.info("checkpoint_loaded", batch=checkpoint.sequence, path=str(checkpoint.path))
+        if checkpoint.sequence in self._history.trained:
+            self._recognise(checkpoint.sequence, manifest)
+        else:
+            self._updater.publish(state["metrics"], manifest, checkpoint.path)
+
+    def _replay(self, plan: BatchAssembled) -> None:
+        """Train what was planned after the checkpoint, from the facts; publish what was not."""
+        published = plan.sequence in self._history.trained
+        log.info("batch_replayed", batch=plan.sequence, published=published)
+        if published:
+            self._updater.train(plan)
+            self._recognise(plan.sequence, self._publisher.manifest())
+        else:
+            self._updater.carry_out(plan, waited_s=0.0)
+
+    def _recognise(self, sequence: int, manifest: Manifest) -> None:
+        """The version that a trained batch made, if the weights in memory have its bytes; else they have none yet."""
+        trained = self._history.trained[sequence]
+        same = self._history.published[trained.version].digest == manifest.digest
+        if not same:
+            log.warning("replay_gave_other_bytes", batch=sequence, version=trained.version)
+        self._progress.version = trained.version if same else None
+        self._progress.rewards.append(trained.metrics["reward"])
+
+    def _announce(self) -> None:
+        """Offer the weights here. Bytes without a version take a number that was never used."""
+        progress, publisher = self._progress, self._publisher
+        manifest = publisher.manifest()
+        if progress.version is None:
+            progress.version, progress.version_free = progress.version_free, progress.version_free + 1
+        publisher.stage(progress.version, manifest)
+        if self._history.incarnations:
+            sequence = progress.sequence if progress.sequence > NO_BATCH else None
+            export = publisher.exported(progress.version, manifest)
+            self._world.journal.commit(publisher.event(progress.version, manifest, export, sequence))
+        log.info("weights_offered", version=progress.version, url=self._world.offers.url)
+
+    def _started(self) -> RunStarted:
+        settings = self._settings
+        return RunStarted(
+            envelope=envelope(self._world.producer, run_id=settings.run_id),
+            run_id=settings.run_id,
+            model_id=settings.model_id,
+            incarnation=self._history.incarnations + 1,
+            config=settings.model_dump_json(),
+            group_size=settings.spec.group_size,
+            groups_per_batch=settings.spec.groups_per_batch,
+            staleness_max=settings.spec.staleness_max,
+            facts_prefix=settings.log_settings().prefix,
+        )
+
+
+def _check(
+    checkpoint: Checkpoint,
+    state: dict[str, Any],  # Any: JSON values
+    manifest: Manifest,
+    history: History,
+    run_id: str,
+) -> None:
+    """Raises CheckpointInvalid unless the checkpoint is of this run on this log, and whole."""
+    name = checkpoint.path.name
+    if state["run_id"] != run_id:
+        raise CheckpointInvalid(f"checkpoint {name} is of run {state['run_id']}; give run {run_id} another out_dir")
+    if checkpoint.sequence not in history.plans:
+        raise CheckpointInvalid(f"checkpoint {name} holds a batch that the log never planned; was the log replaced?")
+    if state["digest"] != manifest.digest:
+        raise CheckpointInvalid(f"checkpoint {name} holds other weights than it was written with")

@@ -1,0 +1,116 @@
+"""The training loop: from ready groups to a published version, each batch exactly once, whatever dies when.
+
+Order per batch, and why each step may be the last one before a crash:
+  1. plan      BatchAssembled is committed. Nothing else is trained under this sequence number from now on.
+  2. train     from the facts that the plan names. Lost with the process: trained again from the plan.
+  3. keep      checkpoint, where due. Found again: not trained a second time.
+  4. stage     the weights can be had here, and nobody knows of them yet.
+  5. publish   {WeightsPublished, BatchTrained} in one transaction.
+Resuming takes the run over (fencing), reads its history, loads the newest checkpoint and replays the plans after it. A
+replay that does not give the published bytes again takes a version number that was never used.
+"""
+
+from typing import Literal
+
+import structlog
+
+from schemas.envelopes import envelope, new_id
+from schemas.events import RunEnded
+from trainer.checkpoints import Checkpoints
+from trainer.errors import Stopped
+from trainer.history import History
+from trainer.planner import Planner
+from trainer.progress import Progress, reason_to_end
+from trainer.publication import Publisher
+from trainer.reports import Reports
+from trainer.resume import Resumption
+from trainer.settings import TrainerSettings
+from trainer.update import Updater
+from trainer.world import Collaborators, Milestone
+
+log = structlog.get_logger()
+
+Ending = Literal["finished", "stopped"]
+
+
+class Run:
+    """One incarnation of one run."""
+
+    def __init__(self, settings: TrainerSettings, world: Collaborators) -> None:
+        self._settings = settings
+        self._world = world
+        self._progress = Progress()
+        self._publisher = Publisher(
+            weights=world.engine,
+            offers=world.offers,
+            exports=settings.out_dir / "hf",
+            run_id=settings.run_id,
+            model_id=settings.model_id,
+            epoch=new_id(),
+            producer=world.producer,
+        )
+
+    @property
+    def version(self) -> int:
+        """The version that this run published last."""
+        return self._progress.version_free - 1
+
+    def run(self) -> Ending:
+        """Until the run is over (also when it was before), or somebody asked to stop: it can be resumed then.
+
+        Raises Fenced when another trainer takes the run over, TrainerError and LogError for what no retry cures.
+        """
+        history = self._world.journal.open()
+        self._progress.version_free = history.version_free
+        if history.ended is not None:
+            log.info("run_was_over", run_id=self._settings.run_id, batches=history.ended.batches)
+            return "finished"
+        reports = Reports(self._settings.out_dir, [history.trained[s] for s in sorted(history.trained)])
+        try:
+            self._train(history, reports)
+        except Stopped:
+            log.info("stopped", run_id=self._settings.run_id, batches=self._progress.batches)
+            return "stopped"
+        finally:
+            reports.close()
+        return "finished"
+
+    def _train(self, history: History, reports: Reports) -> None:
+        settings, world, progress = self._settings, self._world, self._progress
+        checkpoints = Checkpoints(settings.out_dir / "checkpoints", settings.checkpoints_kept)
+        updater = Updater(
+            settings,
+            world,
+            progress,
+            publisher=self._publisher,
+            checkpoints=checkpoints,
+            reports=reports,
+            incarnation=history.incarnations + 1,
+        )
+        planner = Planner(settings, world, progress)
+        planner.settle(history.settled_groups)
+        Resumption(
+            settings, world, progress, history, publisher=self._publisher, checkpoints=checkpoints, updater=updater
+        ).run()
+        world.reached(Milestone.STARTED)
+        while (reason := reason_to_end(progress, settings)) is None:
+            updater.carry_out(*planner.next_plan())
+        self._end(reason)
+
+    def _end(self, reason: str) -> None:
+        """The final weights once more, now with an export that outlives this process, and the end of the run."""
+        manifest, version = self._publisher.manifest(), self._progress.named_version
+        export = self._publisher.export(version, manifest)
+        self._world.reached(Milestone.EXPORTED)
+        ended = RunEnded(
+            envelope=envelope(self._world.producer, run_id=self._settings.run_id),
+            run_id=self._settings.run_id,
+            status="finished",
+            reason=reason,
+            batches=self._progress.batches,
+            version=version,
+        )
+        final = self._publisher.event(version, manifest, export, self._progress.sequence)
+        self._world.journal.commit(final, ended)
+        log.info("run_ended", reason=reason, batches=ended.batches, version=version, export=str(export))
+        self._world.reached(Milestone.ENDED)

@@ -1,0 +1,112 @@
+"""From a committed plan to a published version: train, keep, stage, publish, in this order (see `run.py`)."""
+
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+from schemas.envelopes import envelope
+from schemas.events import BatchAssembled, BatchTrained
+from trainer import metrics as measured
+from trainer.checkpoints import Checkpoints
+from trainer.facts import rows_of
+from trainer.losses import bound
+from trainer.progress import Progress
+from trainer.publication import Publisher
+from trainer.reports import Reports
+from trainer.settings import TrainerSettings
+from trainer.world import Collaborators, Milestone
+from weights.manifest import Manifest
+
+
+class Updater:
+    """Carries out plans for one incarnation of one run. It moves all of `progress` but `settled`."""
+
+    def __init__(
+        self,
+        settings: TrainerSettings,
+        world: Collaborators,
+        progress: Progress,
+        *,
+        publisher: Publisher,
+        checkpoints: Checkpoints,
+        reports: Reports,
+        incarnation: int,
+    ) -> None:
+        self._settings = settings
+        self._world = world
+        self._progress = progress
+        self._publisher = publisher
+        self._checkpoints = checkpoints
+        self._reports = reports
+        self._incarnation = incarnation
+        self._loss = bound(settings.loss, clip_low=settings.clip_low, clip_high=settings.clip_high)
+
+    def carry_out(self, plan: BatchAssembled, waited_s: float) -> None:
+        """Steps 2 to 5 of a batch."""
+        values = measured.finite({**self.train(plan), "wait_s": waited_s})
+        self._world.reached(Milestone.TRAINED)
+        manifest = self._publisher.manifest()
+        due = (plan.sequence + 1) % self._settings.checkpoint_every == 0
+        kept = self._keep(manifest, values) if due else None
+        self.publish(values, manifest, kept)
+
+    def train(self, plan: BatchAssembled) -> dict[str, float]:
+        """Step 2 alone: the weights change and have no version until they are published. Metrics of the batch."""
+        began = time.monotonic()
+        rows = rows_of(plan, self._world.facts)
+        read_s = time.monotonic() - began
+        step = self._world.engine.train(
+            rows,
+            [trajectory.advantage for trajectory in plan.trajectories],
+            version=plan.version,
+            loss=self._loss,
+            seed=plan.seed,
+            before_micro_batch=self._world.raise_if_stopped,
+        )
+        self._progress.sequence, self._progress.version = plan.sequence, None
+        return {
+            **measured.plan_metrics(plan),
+            **step.totals.means(),
+            "grad_norm": step.grad_norm,
+            "learning_rate": self._settings.learning_rate,
+            "sequences": float(len(rows)),
+            "tokens": float(sum(map(len, rows))),
+            "micro_batches": float(step.micro_batches),
+            "read_s": read_s,
+            "train_s": time.monotonic() - began - read_s,
+        }
+
+    def _keep(self, manifest: Manifest, values: Mapping[str, float]) -> Path:
+        sequence = self._progress.sequence
+        state = {
+            "run_id": self._settings.run_id,
+            "sequence": sequence,
+            "version": self._progress.version_free,
+            "digest": manifest.digest,
+            "metrics": dict(values),
+        }
+        path = self._checkpoints.write(
+            sequence, self._incarnation, lambda partial: self._world.engine.save(partial, state)
+        )
+        self._world.reached(Milestone.KEPT)
+        return path
+
+    def publish(self, values: Mapping[str, float], manifest: Manifest, checkpoint: Path | None) -> None:
+        """Steps 4 and 5: the weights in memory become the next version, made by batch `progress.sequence`."""
+        progress, version = self._progress, self._progress.version_free
+        export = self._publisher.export(version, manifest) if version % self._settings.hf_every == 0 else None
+        self._publisher.stage(version, manifest)
+        self._world.reached(Milestone.STAGED)
+        trained = BatchTrained(
+            envelope=envelope(self._world.producer, run_id=self._settings.run_id),
+            run_id=self._settings.run_id,
+            sequence=progress.sequence,
+            version=version,
+            metrics=dict(values),
+            checkpoint_uri="" if checkpoint is None else checkpoint.resolve().as_uri(),
+        )
+        self._world.journal.commit(self._publisher.event(version, manifest, export, progress.sequence), trained)
+        progress.version, progress.version_free = version, version + 1
+        progress.rewards.append(values["reward"])
+        self._reports.write(trained)
+        self._world.reached(Milestone.PUBLISHED)
