@@ -32,6 +32,7 @@ from eventlog.errors import LogError
 from eventlog.follower import Follower
 from eventlog.reader import LogReader
 from eventlog.settings import LogSettings
+from examples.verbs.tiny_model import ensure
 from schemas.envelopes import new_id
 from schemas.topics import TOPICS
 
@@ -158,14 +159,14 @@ class Demo:
         """The gateway and the streams start while the model is made."""
         self._processes.start(self.stack.gateway(self._port))
         self._processes.start(self.stack.streams())
-        model = claw_home() / "cache" / "models" / f"verbs-{self.settings.seed}"
+        cache = claw_home() / "cache" / "models"
         self._display.say("making the tiny model (random weights, a short supervised warm-up; kept for the next run)")
-        arguments = ("--out", str(model), "--seed", str(self.settings.seed))
+        arguments = ("--out", str(cache), "--seed", str(self.settings.seed))
         self._processes.start(
             self.stack.room("model", "examples.verbs.tiny_model", *arguments, may_finish=True, restarts_max=0)
         )
         self._processes.wait_finished("model", MODEL_TIMEOUT_S)
-        return model
+        return ensure(cache, self.settings.seed)
 
     def _start_stack(self, model: Path) -> None:
         self._display.say("starting vLLM and the trainer (about half a minute)")
@@ -184,6 +185,7 @@ class Demo:
             "batches_max": self.settings.batches_max,
             "batches_min": self.settings.batches_min,
             "stop_reward": STOP_REWARD,
+            "linger_s": SETTLE_TIMEOUT_S / 2,
             "seed": self.settings.seed,
             "spec": {"groups_per_batch": GROUPS_PER_BATCH, "group_size": GROUP_SIZE, "staleness_max": STALENESS_MAX},
         }

