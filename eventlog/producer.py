@@ -9,28 +9,24 @@ import contextlib
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Future
 from functools import partial
 
 import structlog
-from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
-from eventlog.client import delivery_failure, error_of, producer_config
-from eventlog.errors import LogError, NotAcknowledged
+from eventlog.errors import NotAcknowledged
 from eventlog.records import Outgoing, Position
+from eventlog.session import Outcome, Session
 from eventlog.settings import LogSettings
 from schemas.events import Event
 from schemas.topics import Topic
 
 log = structlog.get_logger()
 
-Outcome = Position | LogError
-Settle = Callable[[Outcome], None]
 Arrivals = list[tuple[asyncio.Future[Position], Outcome]]
 POLL_S = 0.1
 ROOM_POLL_S = 0.002
-PURGE_TIMEOUT_S = 5.0
 
 
 class EventProducer:
@@ -38,11 +34,9 @@ class EventProducer:
 
     def __init__(self, settings: LogSettings) -> None:
         self._settings = settings
-        self._catalogue = settings.catalogue()
         self._arrivals: Arrivals = []
-        self._dead = threading.Event()
         self._closing = threading.Event()
-        self._client = self._new_client()
+        self._session = Session(settings)
         self._poller = threading.Thread(target=self._serve, name="claw-log-acks", daemon=True)
         self._poller.start()
 
@@ -65,7 +59,7 @@ class EventProducer:
         future: Future[Position] = Future()
         settle = partial(_settle_future, future)
         deadline = self._deadline()
-        while not self._offer(item, settle):
+        while not self._session.offer(item, settle):
             if time.monotonic() > deadline:
                 settle(_queue_full())
                 break
@@ -73,11 +67,10 @@ class EventProducer:
         return future
 
     def close(self, timeout_s: float = 10) -> None:
-        """Waits up to `timeout_s` for outstanding acknowledgements, fails the rest, ends the thread."""
+        """Waits up to `timeout_s` for outstanding acknowledgements, fails the rest, ends the thread. Idempotent."""
         if self._closing.is_set():
             return
-        left = self._client.flush(timeout_s)
-        if left:
+        if left := self._session.flush(timeout_s):
             log.warning("log_records_not_acknowledged_at_close", records=left)
         self._closing.set()
         self._poller.join()
@@ -86,38 +79,18 @@ class EventProducer:
         future: asyncio.Future[Position] = asyncio.get_running_loop().create_future()
         settle = partial(self._arrive, future)
         deadline = self._deadline()
-        while not self._offer(item, settle):
+        while not self._session.offer(item, settle):
             if time.monotonic() > deadline:
-                raise _queue_full()
+                settle(_queue_full())
+                break
             await asyncio.sleep(ROOM_POLL_S)
         return future
 
     def _deadline(self) -> float:
         return time.monotonic() + self._settings.ack_timeout_ms / 1000
 
-    def _offer(self, item: Outgoing, settle: Settle) -> bool:
-        """Hands a record to librdkafka; False when its queue is full. Any other failure goes to `settle`."""
-        topic = self._catalogue.name(item.topic)
-        if self._closing.is_set():
-            settle(NotAcknowledged(f"{topic}: the producer is closed"))
-            return True
-        try:
-            self._client.produce(
-                topic,
-                value=item.value,
-                key=item.key,
-                partition=-1 if item.partition is None else item.partition,
-                headers=list(item.headers),
-                on_delivery=partial(_on_delivery, settle, topic),
-            )
-        except BufferError:
-            return False
-        except KafkaException as raised:
-            settle(delivery_failure(error_of(raised), topic))
-        return True
-
     def _arrive(self, future: asyncio.Future[Position], outcome: Outcome) -> None:
-        """Runs in the thread that polls, or in the event loop when librdkafka refuses a record at once."""
+        """Runs in the thread that polls, or in another one when a record is refused at once or at the end."""
         if threading.current_thread() is self._poller:
             self._arrivals.append((future, outcome))
         else:
@@ -125,11 +98,13 @@ class EventProducer:
 
     def _serve(self) -> None:
         while not self._closing.is_set():
-            self._client.poll(POLL_S)
+            alive = self._session.poll(POLL_S)
+            if not alive:
+                dead, self._session = self._session, Session(self._settings)
+                dead.end()
             self._hand_over()
-            if self._dead.is_set():
-                self._replace_client()
-        self._retire(self._client)
+        self._session.end()
+        self._hand_over()
 
     def _hand_over(self) -> None:
         """One wake-up per event loop and poll, however many acknowledgements came."""
@@ -139,41 +114,6 @@ class EventProducer:
             by_loop[future.get_loop()].append((future, outcome))
         for loop, batch in by_loop.items():
             _call_soon(loop, batch)
-
-    def _new_client(self) -> Producer:
-        config = producer_config(self._settings)
-        report = config["error_cb"]
-
-        def on_error(error: KafkaError) -> None:
-            report(error)
-            if error.fatal():
-                self._dead.set()
-
-        return Producer({**config, "error_cb": on_error})
-
-    def _replace_client(self) -> None:
-        """An idempotent producer that met a fatal error refuses everything for ever; a new one takes its place."""
-        log.warning("log_producer_replaced")
-        dead, self._client = self._client, self._new_client()
-        self._dead.clear()
-        self._retire(dead)
-
-    def _retire(self, client: Producer) -> None:
-        client.purge()
-        client.flush(PURGE_TIMEOUT_S)
-        self._hand_over()
-
-
-def _on_delivery(settle: Settle, topic: str, error: KafkaError | None, message: Message) -> None:
-    settle(delivery_failure(error, topic) if error else position_of(message))
-
-
-def position_of(message: Message) -> Position:
-    """Where an acknowledged message stands."""
-    offset = message.offset()
-    return Position(
-        str(message.topic()), int(message.partition() or 0), offset if offset is not None and offset >= 0 else -1
-    )
 
 
 def _settle_future(future: Future[Position], outcome: Outcome) -> None:

@@ -305,7 +305,7 @@ def offsets_of(consumer: Consumer, settings: LogSettings, places: Sequence[Place
         except KafkaException as raised:
             error = error_of(raised)
             # A broker is named leader in the metadata a moment before it has the partition.
-            if not error.retriable() and error.code() not in MOVING or time.monotonic() > deadline:
+            if (not error.retriable() and error.code() not in MOVING) or time.monotonic() > deadline:
                 raise request_failure(error, settings, ", ".join(sorted({name for name, _ in places}))) from raised
             time.sleep(RETRY_S)
     for answer in answers:

@@ -16,8 +16,8 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from eventlog.client import FENCES, delivery_failure, error_of, transactional_config, unreachable
 from eventlog.errors import Fenced, LogError, RecordTooLarge, TopicMissing
-from eventlog.producer import position_of
 from eventlog.records import Outgoing, Position
+from eventlog.session import position_of
 from eventlog.settings import LogSettings
 
 log = structlog.get_logger()
