@@ -25,7 +25,7 @@ def main(argv: list[str] | None = None) -> int:
     structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
     try:
         result = asyncio.run(_run(options) if options.command == "run" else _evaluate(options))
-    except (AgentFlowError, ValidationError, ValueError) as error:
+    except (AgentFlowError, ValidationError) as error:
         print(f"agentflow: {error}", file=sys.stderr)
         return 2
     sys.stdout.buffer.write(orjson.dumps(result) + b"\n")

@@ -4,6 +4,7 @@ Invariant: `calls` and `rewards` count what the gateway acknowledged, so that a 
 trajectory ready for training only when all of it has arrived.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -30,15 +31,23 @@ class Episode:
         self.seed = seed
         """The member's own, for a flow that draws at random."""
         self.trajectory = trajectory
-        self.outcome: float | None = None
-        """Reward of the episode as a whole; set it, it is sent when the episode completes."""
         self.calls = 0
         self.policy_versions: set[str] = set()
         self.transcript: list[JsonObject] = []
         """The conversation as of the last call, its reply included."""
         self._client = client
         self._sampling = dict(sampling or {})
+        self._outcome: float | None = None
         self._assigned: dict[tuple[str | None, str], list[float]] = {}
+
+    @property
+    def outcome(self) -> float | None:
+        """Reward of the episode as a whole; set it, it is sent when the episode completes."""
+        return self._outcome
+
+    @outcome.setter
+    def outcome(self, value: float) -> None:
+        self._outcome = _finite(value)
 
     async def chat(self, messages: Sequence[JsonObject], **sampling: Any) -> ChatReply:
         """One model call with the whole conversation so far. `sampling`: any field of OpenAI's chat body."""
@@ -52,9 +61,9 @@ class Episode:
     async def reward(self, value: float, *, name: str | None = None, call_id: str | None = None) -> None:
         """Assign a reward now, to a call (its `call_id`) or to the episode. Assigning it again replaces it."""
         slot = (call_id, name or ("outcome" if call_id is None else "step"))
-        values = self._assigned.setdefault(slot, [])
-        await self._client.reward(self.trajectory, value, name=slot[1], call_id=call_id, revision=len(values))
-        values.append(value)
+        values, finite = self._assigned.setdefault(slot, []), _finite(value)
+        await self._client.reward(self.trajectory, finite, name=slot[1], call_id=call_id, revision=len(values))
+        values.append(finite)
 
     @property
     def rewards(self) -> int:
@@ -70,6 +79,14 @@ class Episode:
         """End the trajectory; the runner does this. A failed episode has no outcome."""
         outcome = self.outcome if status == "completed" else None
         await self._client.complete(self.trajectory, outcome, calls=self.calls, rewards=self.rewards, status=status)
+
+
+def _finite(value: float) -> float:
+    """As a plain float (a number of numpy's is none); raises ValueError for what no trainer can average."""
+    number = float(value)
+    if not math.isfinite(number):
+        raise ValueError(f"a reward must be finite, not {number}")
+    return number
 
 
 @dataclass(frozen=True, slots=True)

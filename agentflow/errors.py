@@ -26,5 +26,9 @@ class MalformedReply(AgentFlowError):
     """An answer that is not what the protocol promises: client and gateway differ in version, or it is no gateway."""
 
 
+class InvalidPlan(AgentFlowError):
+    """What was asked for contradicts itself, or an address is none."""
+
+
 class FlowNotFound(AgentFlowError):
     """`module:Class` does not name an AgentFlow."""

@@ -11,6 +11,7 @@ from typing import Any
 
 from agentflow.client import GatewayClient, open_when_admitted
 from agentflow.episode import Episode
+from agentflow.errors import InvalidPlan
 from agentflow.flow import AgentFlow, play
 from agentflow.protocol import GroupSpec, JsonObject, Trajectory
 from agentflow.seeds import derived_seed
@@ -35,7 +36,7 @@ class RunPlan:
 
     def __post_init__(self) -> None:
         if not 1 <= self.group_size <= self.concurrency:
-            raise ValueError(f"a group of {self.group_size} does not fit into {self.concurrency} episodes at once")
+            raise InvalidPlan(f"a group of {self.group_size} does not fit into {self.concurrency} episodes at once")
 
 
 class Runner:

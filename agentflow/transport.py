@@ -1,7 +1,7 @@
 """POSTs to the gateway, repeated until they are answered or the retry budget is spent.
 
-Invariant: all attempts of one request carry the same idempotency key, so that a gateway killed between doing and
-answering sees that it is one request.
+Invariant: all attempts of one request carry the same idempotency key and count up from 0, so that a gateway killed
+between doing and answering sees that it is one request, and which of two captured replies the agent went on with.
 """
 
 import asyncio
@@ -16,13 +16,14 @@ import aiohttp
 import orjson
 import structlog
 
-from agentflow.errors import GatewayUnavailable, MalformedReply, RequestRefused
+from agentflow.errors import GatewayUnavailable, InvalidPlan, MalformedReply, RequestRefused
 from agentflow.protocol import JsonObject
 from agentflow.settings import AgentFlowSettings
 
 log = structlog.get_logger()
 
 IDEMPOTENCY_KEY = "x-claw-idempotency-key"
+RETRY_COUNT = "x-claw-retry-count"
 BUSY = 429
 UNAVAILABLE = frozenset({502, 503, 504})
 
@@ -54,6 +55,8 @@ class Transport:
     """One HTTP session to one gateway; use as an async context manager."""
 
     def __init__(self, base_url: str, headers: Mapping[str, str], settings: AgentFlowSettings) -> None:
+        if not base_url.startswith(("http://", "https://")):
+            raise InvalidPlan(f"the gateway's address must begin with http:// or https://, not {base_url!r}")
         self._base_url = base_url.rstrip("/")
         self._headers = dict(headers)
         self._settings = settings
@@ -79,11 +82,12 @@ class Transport:
 
         Raises GatewayUnavailable, RequestRefused, MalformedReply.
         """
-        url, key, payload = self._base_url + path, uuid4().hex, orjson.dumps(body)
+        url, payload, key = self._base_url + path, orjson.dumps(body), uuid4().hex
         budget_s = self._settings.retry_budget_s
         gives_up_at: float | None = None
         for attempt in count():
-            outcome = await self._attempt(url, key, payload, busy_is_an_answer)
+            headers = {IDEMPOTENCY_KEY: key, RETRY_COUNT: str(attempt)}
+            outcome = await self._attempt(url, headers, payload, busy_is_an_answer)
             if isinstance(outcome, Answer):
                 return outcome
             now = asyncio.get_running_loop().time()
@@ -95,9 +99,11 @@ class Transport:
             await asyncio.sleep(pause_s)
         raise AssertionError("unreachable")
 
-    async def _attempt(self, url: str, key: str, payload: bytes, busy_is_an_answer: bool) -> Answer | _Failure:
+    async def _attempt(
+        self, url: str, headers: Mapping[str, str], payload: bytes, busy_is_an_answer: bool
+    ) -> Answer | _Failure:
         try:
-            answer = await self._once(url, key, payload)
+            answer = await self._once(url, headers, payload)
         except (aiohttp.ClientConnectionError, aiohttp.ClientPayloadError, TimeoutError) as error:
             return _Failure(f"{type(error).__name__}: {error}")
         if answer.status < 300 or (answer.status == BUSY and busy_is_an_answer):
@@ -107,10 +113,10 @@ class Transport:
         refusal = _error_of(answer.body)
         raise RequestRefused(answer.status, str(refusal.get("message", "no message")), refusal.get("code"))
 
-    async def _once(self, url: str, key: str, payload: bytes) -> Answer:
+    async def _once(self, url: str, headers: Mapping[str, str], payload: bytes) -> Answer:
         if self._session is None:
             raise RuntimeError("use the client as an async context manager")
-        async with self._session.post(url, data=payload, headers={IDEMPOTENCY_KEY: key}) as response:
+        async with self._session.post(url, data=payload, headers=headers) as response:
             return Answer(response.status, response.headers, _json_of(await response.read(), response.status, url))
 
     def _pause_s(self, attempt: int, failure: _Failure) -> float:

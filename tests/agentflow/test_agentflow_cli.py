@@ -44,8 +44,10 @@ async def test_sigterm_ends_a_run_with_its_summary() -> None:
 
 async def test_what_cannot_run_is_one_line() -> None:
     """A wrong flow or a contradiction: exit 2, one line on stderr, no traceback."""
-    for arguments in (("--flow", "no.such:Flow"), (*FLOW, "--groups-size", "9", "--concurrency", "4")):
-        process = await started("run", *arguments, "--gateway", "http://127.0.0.1:9")
+    nobody = ("--gateway", "http://127.0.0.1:9")
+    crowd = ("--groups-size", "9", "--concurrency", "4")
+    for arguments in (("--flow", "no.such:Flow", *nobody), (*FLOW, *nobody, *crowd), (*FLOW, "--gateway", "nobody")):
+        process = await started("run", *arguments)
         out, err = await process.communicate()
         assert (process.returncode, out, err.count(b"\n")) == (2, b"", 1)
         assert err.startswith(b"agentflow: ")

@@ -77,6 +77,19 @@ async def test_an_exception_fails_the_episode_only() -> None:
     assert fake.bodies("complete_trajectory") == [{"status": "failed", "calls": 1, "ids": ("t", "g")}]
 
 
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), "much"])
+async def test_a_reward_that_is_no_number_fails_the_episode(value: float) -> None:
+    """A return that cannot be averaged never reaches the gateway."""
+
+    async def script(episode: Episode) -> None:
+        episode.outcome = value
+
+    async with FakeGateway() as fake:
+        result = await played(fake, script)
+    assert (result.status, result.reward) == ("failed", 0.0)
+    assert "reward" not in fake.bodies("complete_trajectory")[0]
+
+
 async def test_a_cancelled_episode_says_farewell() -> None:
     """A cancelled episode tells the gateway that it failed, then ends as cancelled."""
     asked = asyncio.Event()

@@ -43,13 +43,14 @@ async def test_ids_survive_the_path() -> None:
 
 @pytest.mark.parametrize("outage", ["502", "503", "cut"])
 async def test_a_short_outage_is_survived_with_one_key(outage: str) -> None:
-    """Attempts of one request carry one idempotency key, another request another."""
+    """Attempts of one request carry one idempotency key and are counted; another request has another."""
     async with FakeGateway(outages=[outage, outage]) as fake, GatewayClient(fake.url, settings=QUICK) as client:
         assert (await client.chat(ONE, HELLO)).text == "hello"
         await client.chat(ONE, HELLO)
     keys = [headers["x-claw-idempotency-key"] for _, _, headers in fake.requests]
     assert len(keys) == 4
     assert keys[0] == keys[1] == keys[2] != keys[3]
+    assert [headers["x-claw-retry-count"] for _, _, headers in fake.requests] == ["0", "1", "2", "0"]
 
 
 async def test_a_gateway_that_restarts_is_waited_for() -> None:

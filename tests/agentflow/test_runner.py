@@ -7,7 +7,7 @@ import pytest
 
 from agentflow.client import GatewayClient
 from agentflow.episode import Episode
-from agentflow.errors import GatewayUnavailable
+from agentflow.errors import GatewayUnavailable, InvalidPlan
 from agentflow.evaluate import EvaluationPlan, evaluate
 from agentflow.flow import AgentFlow
 from agentflow.runner import Runner, RunPlan
@@ -104,7 +104,7 @@ async def test_a_gateway_that_never_answers_ends_the_run() -> None:
 
 def test_a_group_that_can_never_start_is_refused() -> None:
     """A group larger than the concurrency is a contradiction."""
-    with pytest.raises(ValueError, match="does not fit"):
+    with pytest.raises(InvalidPlan, match="does not fit"):
         RunPlan(group_size=8, concurrency=4)
 
 
