@@ -7,9 +7,7 @@ from typing import Any, Literal
 
 CallStatus = Literal["completed", "aborted", "unknown"]
 """How a captured call ended."""
-TrajectoryStatus = Literal[
-    "open", "abandoned", "failed", "completed", "evicted", "unknown"
-]
+TrajectoryStatus = Literal["open", "abandoned", "failed", "completed", "evicted", "unknown"]
 """Life of a trajectory, in ascending rank: the highest rank seen wins."""
 RunStatus = Literal["finished", "stopped", "failed", "unknown"]
 """How a training run ended."""
@@ -193,9 +191,7 @@ class BatchAssembled:
             sequence=d["sequence"],
             version=d["version"],
             spec=d["spec"],
-            trajectories=tuple(
-                [PlannedTrajectory.from_datum(x) for x in d["trajectories"]]
-            ),
+            trajectories=tuple([PlannedTrajectory.from_datum(x) for x in d["trajectories"]]),
             seed=d["seed"],
         )
 
@@ -543,13 +539,9 @@ class CallCaptured:
             "sampling": self.sampling.to_datum(),
             "finish_reason": self.finish_reason,
             "request": self.request.to_datum(),
-            "request_blob": None
-            if self.request_blob is None
-            else self.request_blob.to_datum(),
+            "request_blob": None if self.request_blob is None else self.request_blob.to_datum(),
             "response_body": self.response_body,
-            "response_blob": None
-            if self.response_blob is None
-            else self.response_blob.to_datum(),
+            "response_blob": None if self.response_blob is None else self.response_blob.to_datum(),
             "model_id": self.model_id,
             "worker_id": self.worker_id,
             "upstream": self.upstream,
@@ -580,13 +572,9 @@ class CallCaptured:
             sampling=Sampling.from_datum(d["sampling"]),
             finish_reason=d["finish_reason"],
             request=Edge.from_datum(d["request"]),
-            request_blob=None
-            if d["request_blob"] is None
-            else BlobRef.from_datum(d["request_blob"]),
+            request_blob=None if d["request_blob"] is None else BlobRef.from_datum(d["request_blob"]),
             response_body=d["response_body"],
-            response_blob=None
-            if d["response_blob"] is None
-            else BlobRef.from_datum(d["response_blob"]),
+            response_blob=None if d["response_blob"] is None else BlobRef.from_datum(d["response_blob"]),
             model_id=d["model_id"],
             worker_id=d["worker_id"],
             upstream=d["upstream"],
@@ -1208,9 +1196,7 @@ class StepRecord:
             call_id=d["call_id"],
             attempt=d["attempt"],
             attempts=tuple(d["attempts"]),
-            position=None
-            if d["position"] is None
-            else FactPosition.from_datum(d["position"]),
+            position=None if d["position"] is None else FactPosition.from_datum(d["position"]),
             digest=d["digest"],
             prompt_length=d["prompt_length"],
             response_length=d["response_length"],
@@ -1219,18 +1205,14 @@ class StepRecord:
             min_version=d["min_version"],
             max_version=d["max_version"],
             policy_run_id=d["policy_run_id"],
-            sampling=None
-            if d["sampling"] is None
-            else Sampling.from_datum(d["sampling"]),
+            sampling=None if d["sampling"] is None else Sampling.from_datum(d["sampling"]),
             finish_reason=d["finish_reason"],
             status=d["status"],
             trainable=d["trainable"],
             reasons=tuple(d["reasons"]),
             rewards=tuple([RewardSlot.from_datum(x) for x in d["rewards"]]),
             reward_total=d["reward_total"],
-            curation=None
-            if d["curation"] is None
-            else Curation.from_datum(d["curation"]),
+            curation=None if d["curation"] is None else Curation.from_datum(d["curation"]),
             model_id=d["model_id"],
             worker_id=d["worker_id"],
             agent=d["agent"],
@@ -1238,9 +1220,7 @@ class StepRecord:
             tags=tuple(d["tags"]),
             usage=None if d["usage"] is None else Usage.from_datum(d["usage"]),
             timings=None if d["timings"] is None else Timings.from_datum(d["timings"]),
-            integrity=None
-            if d["integrity"] is None
-            else Integrity.from_datum(d["integrity"]),
+            integrity=None if d["integrity"] is None else Integrity.from_datum(d["integrity"]),
             run_id=d["run_id"],
         )
 
