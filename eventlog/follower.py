@@ -79,7 +79,7 @@ class Follower:
             while not self._stopping.is_set():
                 self._answer_goals()
                 self._step()
-        except BaseException as error:  # whatever it is, the owner has to hear of it: nobody joins this thread
+        except BaseException as error:  # noqa: BLE001  # whatever it is, the owner has to hear of it
             log.error("log_follower_ended", error=f"{type(error).__name__}: {error}")
             with self._moved:
                 self.error = error

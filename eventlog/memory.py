@@ -5,7 +5,7 @@ that code which counts records instead of comparing positions fails on either. O
 acknowledgements come at once, or, while `refusing` is set, never.
 """
 
-import random
+import itertools
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -51,6 +51,7 @@ class MemoryLog:
         self.changed = threading.Condition()
         self._catalogue = self.settings.catalogue()
         self._topics: dict[str, list[Partition]] = {}
+        self._keyless = itertools.count()
         self._owners: dict[str, int] = {}
         self._group_offsets: dict[tuple[str, Place], int] = {}
         if not empty:
@@ -163,7 +164,7 @@ class MemoryLog:
         elif item.key is not None:
             number = partition_of(item.key, self.settings.partitions)
         else:
-            number = random.randrange(self.settings.partitions)
+            number = next(self._keyless) % self.settings.partitions
         self.partition((name, number))
         return name, number
 
@@ -201,7 +202,7 @@ class MemoryProducer:
             future.set_exception(error)
         return future
 
-    def close(self, timeout_s: float = 10) -> None:
+    def close(self, timeout_s: float = 10) -> None:  # noqa: ARG002  # nothing is ever outstanding
         self._closed = True
 
 

@@ -9,7 +9,11 @@ Headers = list[tuple[str, bytes]]
 
 def headers(event: Event) -> Headers:
     """CloudEvents attributes of an event. Pool records carry no envelope: theirs are type and version only."""
-    attributes = {"ce_specversion": "1.0", "ce_type": f"claw.{type(event).__name__}", "content-type": "application/vnd.confluent.avro"}
+    attributes = {
+        "ce_specversion": "1.0",
+        "ce_type": f"claw.{type(event).__name__}",
+        "content-type": "application/vnd.confluent.avro",
+    }
     envelope = getattr(event, "envelope", None)
     if envelope is not None:
         time = datetime.fromtimestamp(envelope.occurred_at_us / 1e6, UTC).isoformat().replace("+00:00", "Z")

@@ -26,7 +26,14 @@ def now_us() -> int:
     return time.time_ns() // 1000
 
 
-def envelope(producer: str, *, event_id: str | None = None, run_id: str | None = None, traceparent: str | None = None, causation_id: str | None = None) -> Envelope:
+def envelope(
+    producer: str,
+    *,
+    event_id: str | None = None,
+    run_id: str | None = None,
+    traceparent: str | None = None,
+    causation_id: str | None = None,
+) -> Envelope:
     """An envelope that is stamped now."""
     return Envelope(
         event_id=event_id or new_id(),

@@ -13,7 +13,15 @@ from schemas.avro_files import FIRST_ID, IDS_FILE, Json, fingerprint, raw_schema
 from schemas.topics import TOPICS
 
 EVENTS_FILE = Path(__file__).parent / "events.py"
-PRIMITIVES = {"string": "str", "bytes": "bytes", "int": "int", "long": "int", "double": "float", "boolean": "bool", "null": "None"}
+PRIMITIVES = {
+    "string": "str",
+    "bytes": "bytes",
+    "int": "int",
+    "long": "int",
+    "double": "float",
+    "boolean": "bool",
+    "null": "None",
+}
 HEADER = '''"""Event types, generated from avro/*.avsc by `python -m schemas.generate`. Do not edit."""
 
 # ruff: noqa: E501, D101, D102
@@ -57,7 +65,9 @@ def from_datum(node: Json, value: str) -> str:
     """Expression that turns what fastavro read, `value`, into the attribute."""
     if isinstance(node, list):
         inner = next(branch for branch in node if branch != "null")
-        return value if from_datum(inner, value) == value else f"None if {value} is None else {from_datum(inner, value)}"
+        return (
+            value if from_datum(inner, value) == value else f"None if {value} is None else {from_datum(inner, value)}"
+        )
     if isinstance(node, dict) and node["type"] == "array":
         item = node["items"]
         return f"tuple([{short(item)}.from_datum(x) for x in {value}])" if is_record(item) else f"tuple({value})"
@@ -74,14 +84,25 @@ def default_of(spec: Json) -> str:
 
 def record_class(schema: Json) -> str:
     fields = schema["fields"]
-    lines = ["@dataclass(frozen=True, slots=True, kw_only=True)", f"class {schema['name']}:", f'    """{schema["doc"]}"""', ""]
+    lines = [
+        "@dataclass(frozen=True, slots=True, kw_only=True)",
+        f"class {schema['name']}:",
+        f'    """{schema["doc"]}"""',
+        "",
+    ]
     for spec in fields:
         lines.append(f"    {spec['name']}: {annotation(spec['type'])}{default_of(spec)}")
         if spec.get("doc"):
             lines.append(f'    """{spec["doc"]}"""')
     lines += ["", "    def to_datum(self) -> dict[str, Any]:", "        return {"]
     lines += [f'            "{spec["name"]}": {to_datum(spec["type"], "self." + spec["name"])},' for spec in fields]
-    lines += ["        }", "", "    @classmethod", f'    def from_datum(cls, d: Mapping[str, Any]) -> "{schema["name"]}":', "        return cls("]
+    lines += [
+        "        }",
+        "",
+        "    @classmethod",
+        f'    def from_datum(cls, d: Mapping[str, Any]) -> "{schema["name"]}":',
+        "        return cls(",
+    ]
     lines += [f"            {spec['name']}={from_datum(spec['type'], _read(spec))}," for spec in fields]
     lines += ["        )", "", ""]
     return "\n".join(lines)
@@ -114,7 +135,7 @@ def ordered() -> list[Json]:
 def module() -> str:
     enums = [schema for schema in ordered() if schema["type"] == "enum"]
     records = [schema for schema in ordered() if schema["type"] == "record"]
-    literals = [f"{e['name']} = Literal[{', '.join(repr(s) for s in e['symbols'])}]\n\"\"\"{e['doc']}\"\"\"" for e in enums]
+    literals = [f'{e["name"]} = Literal[{", ".join(repr(s) for s in e["symbols"])}]\n"""{e["doc"]}"""' for e in enums]
     on_topics = sorted({name for topic in TOPICS for name in topic.records})
     union = "Event = " + " | ".join(on_topics) + '\n"""Anything that stands on a topic."""\n'
     table = f"EVENT_TYPES: dict[str, type[Event]] = {{{', '.join(f'{name!r}: {name}' for name in on_topics)}}}\n"
