@@ -28,7 +28,10 @@ def main(argv: list[str] | None = None) -> int:
     except (AgentFlowError, ValidationError) as error:
         print(f"agentflow: {error}", file=sys.stderr)
         return 2
-    sys.stdout.buffer.write(orjson.dumps(result) + b"\n")
+    printed = orjson.dumps(result) + b"\n"
+    sys.stdout.buffer.write(printed)
+    if options.command == "eval" and options.out:
+        options.out.write_bytes(printed)
     return 0
 
 
@@ -36,13 +39,14 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m agentflow", description="White-box agents through the gateway.")
     commands = parser.add_subparsers(dest="command", required=True)
     run = commands.add_parser("run", help="play groups of episodes until stopped")
-    run.add_argument("--groups-size", type=int, default=8, help="episodes per group")
+    run.add_argument("--group-size", type=int, default=8, help="episodes per group")
     run.add_argument("--groups-max", type=int, help="stop after so many groups")
     run.add_argument("--channel", default="train")
     run.add_argument("--deadline-s", type=float, default=300.0, help="a group is closed after so many seconds")
     run.add_argument("--stats", type=Path, metavar="FILE", help="write counts there, every second and at the end")
     evaluate = commands.add_parser("eval", help="play each task once, greedily, on the channel val")
     evaluate.add_argument("--episodes", type=int, default=64)
+    evaluate.add_argument("--out", type=Path, metavar="FILE", help="write the result there, too, transcripts included")
     for command, concurrency in ((run, 64), (evaluate, 32)):
         command.add_argument("--flow", required=True, metavar="MODULE:CLASS")
         command.add_argument("--gateway", required=True, metavar="URL")
@@ -59,7 +63,7 @@ async def _run(options: argparse.Namespace) -> "Summary":
     from agentflow.runner import Runner, RunPlan
 
     plan = RunPlan(
-        group_size=options.groups_size,
+        group_size=options.group_size,
         concurrency=options.concurrency,
         seed=options.seed,
         run_id=options.run_id,

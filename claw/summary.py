@@ -10,7 +10,7 @@ from rich.table import Table
 
 from claw.report import Result, Target
 
-Episode = dict[str, Any]  # JSON of one evaluated episode: trajectory_id, group_id, reward, messages
+Episode = dict[str, Any]  # JSON of an agentflow EpisodeResult: trajectory, reward, transcript
 SOLVED = 0.999
 
 
@@ -30,7 +30,8 @@ def print_summary(
     ):
         if episode:
             console.print(f"\n[bold]{title}[/bold] (reward {episode['reward']:.2f})\n{_conversation(episode)}")
-    some = (solved or failing or {}).get("trajectory_id", "<trajectory>")
+    shown = solved or failing
+    some = shown["trajectory"]["trajectory_id"] if shown else "<trajectory>"
     console.print(
         f"\nlook further:\n  claw topics describe\n  claw replay --topic calls --limit 3\n  claw inspect {some}"
     )
@@ -53,4 +54,4 @@ def _episodes(file: Path) -> list[Episode]:
 
 
 def _conversation(episode: Episode) -> str:
-    return "\n".join(f"  {message['role']:>9}  {escape(str(message['content']))}" for message in episode["messages"])
+    return "\n".join(f"  {message['role']:>9}  {escape(str(message['content']))}" for message in episode["transcript"])

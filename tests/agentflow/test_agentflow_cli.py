@@ -45,7 +45,7 @@ async def test_sigterm_ends_a_run_with_its_summary() -> None:
 async def test_what_cannot_run_is_one_line() -> None:
     """A wrong flow or a contradiction: exit 2, one line on stderr, no traceback."""
     nobody = ("--gateway", "http://127.0.0.1:9")
-    crowd = ("--groups-size", "9", "--concurrency", "4")
+    crowd = ("--group-size", "9", "--concurrency", "4")
     for arguments in (("--flow", "no.such:Flow", *nobody), (*FLOW, *nobody, *crowd), (*FLOW, "--gateway", "nobody")):
         process = await started("run", *arguments)
         out, err = await process.communicate()
