@@ -1,0 +1,54 @@
+"""`python -m gateway`: parse first, import what is heavy afterwards, so that `--help` is instant."""
+
+import argparse
+import sys
+from collections.abc import Sequence
+
+EPILOG = "All settings: CLAW_GATEWAY_<FIELD> in the environment (gateway/settings.py); a flag wins."
+
+
+def parser() -> argparse.ArgumentParser:
+    """Flags of the command; what is not given comes from the environment."""
+    given = argparse.ArgumentParser(prog="gateway", description="Forward model calls and capture them.", epilog=EPILOG)
+    given.add_argument("--host", help="address to listen on (127.0.0.1)")
+    given.add_argument("--port", type=int, help="port to listen on; 0: a free one (8000)")
+    given.add_argument("--upstream", dest="upstreams", action="append", metavar="URL", help="fixed server; repeatable")
+    given.add_argument("--worker-wait-s", type=float, help="how long a call waits for an engine (30)")
+    given.add_argument("--instance", help="name of this process in events (random)")
+    given.add_argument("--bootstrap-servers", help="Kafka brokers (KAFKA_BOOTSTRAP_SERVERS)")
+    given.add_argument("--prefix", help="prefix of topic names (claw)")
+    given.add_argument("--partitions", type=int, help="partitions of every topic (32)")
+    return given
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the gateway; 0: stopped as asked, 1: broke, 2: could not start."""
+    flags = {name: value for name, value in vars(parser().parse_args(argv)).items() if value is not None}
+
+    import structlog
+    from pydantic import ValidationError
+
+    structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
+    from eventlog.errors import LogError
+    from eventlog.settings import LogSettings
+    from gateway.serve import PortInUse, serve
+    from gateway.settings import GatewaySettings
+
+    log_flags = {name: flags.pop(name) for name in ("bootstrap_servers", "prefix", "partitions") if name in flags}
+    try:
+        return serve(GatewaySettings(**flags), LogSettings(**log_flags))
+    except ValidationError as invalid:
+        first = invalid.errors(include_url=False, include_input=False)[0]
+        where = ".".join(str(part) for part in first["loc"])
+        return _refuse(f"setting {where}: {first['msg']}")
+    except (LogError, PortInUse) as error:
+        return _refuse(str(error))
+
+
+def _refuse(line: str) -> int:
+    print(f"gateway: {line}", file=sys.stderr)
+    return 2
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,151 @@
+"""How many groups a run may have under way: bounded staleness without waste.
+
+A group that is opened now is trained at the earliest after the groups before it. While `opened - returned` groups are
+below (staleness + version + 1) x groups_per_batch, the newest of them is still within the staleness bound.
+
+Input: `datapool.groups`, `training.batches`, `weights`; a replay only rebuilds the numbers. `apply` runs on a
+follower's thread, the rest on the event loop: a lock guards both. Several gateways count alike, and may each admit one
+group too many in the moment before they see each other's.
+"""
+
+import threading
+from dataclasses import dataclass, field
+
+import structlog
+
+from eventlog.records import Record
+from schemas.codec import event_name
+from schemas.errors import UndecodableRecord
+from schemas.events import BatchSkipped, Event, GroupRecord, RunStarted, WeightsPublished
+
+COUNTED_CHANNEL = "train"
+COUNTED = ("GroupRecord", "RunStarted", "BatchSkipped", "WeightsPublished")
+log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class Admitted:
+    """The group may be opened."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """Not now; `reason` is a short stable word."""
+
+    reason: str
+
+
+def admit(opened: int, returned: int, staleness: int, version: int, groups_per_batch: int) -> Admitted | Wait:
+    """Whether one more group of a run may be opened.
+
+    opened: training groups of the run so far. returned: those of them that will never be trained. staleness: versions
+    that a sample may be behind. version: the newest published one.
+    """
+    capacity = (staleness + version + 1) * groups_per_batch
+    return Admitted() if opened - returned < capacity else Wait("capacity")
+
+
+@dataclass(slots=True)
+class _Run:
+    staleness: int | None = None
+    groups_per_batch: int = 0
+    incarnation: int = -1
+    version: int | None = None
+    opened: set[str] = field(default_factory=set)
+    skipped: set[str] = field(default_factory=set)
+    barren: set[str] = field(default_factory=set)
+    """Closed with no ready member."""
+    returned: int = 0
+
+    def count_returned(self, group_id: str, before: bool) -> None:
+        self.returned += self.is_returned(group_id) - before
+
+    def is_returned(self, group_id: str) -> bool:
+        return group_id in self.opened and (group_id in self.skipped or group_id in self.barren)
+
+
+class AdmissionView:
+    """What the log says about the groups of each run, and the groups that this process has just opened."""
+
+    def __init__(self) -> None:
+        self._runs: dict[str, _Run] = {}
+        self._lock = threading.Lock()
+
+    def apply(self, record: Record) -> None:
+        """Take in one record of the three topics."""
+        try:
+            if record.value is None or event_name(record.value) not in COUNTED:
+                return  # tombstones return nothing: a group once opened stays opened
+            event = record.event()
+        except UndecodableRecord as broken:
+            log.warning("admission_record_undecodable", topic=record.topic, offset=record.offset, reason=broken.reason)
+            return
+        with self._lock:
+            self._take(event)
+
+    def reserve(self, run_id: str, group_id: str) -> Admitted | Wait:
+        """Decide on a group, and count it as opened when it is admitted. A group already counted is admitted again."""
+        with self._lock:
+            run = self._runs.get(run_id)
+            if run is None or run.staleness is None or run.version is None:
+                return Wait("run_unknown")
+            if group_id in run.opened:
+                return Admitted()
+            decision = admit(len(run.opened), run.returned, run.staleness, run.version, run.groups_per_batch)
+            if isinstance(decision, Admitted):
+                _open(run, group_id)
+            return decision
+
+    def release(self, run_id: str, group_id: str) -> None:
+        """Take a reservation back: the group could not be written."""
+        with self._lock:
+            run = self._run(run_id)
+            run.returned -= run.is_returned(group_id)
+            run.opened.discard(group_id)
+
+    def _take(self, event: Event) -> None:
+        match event:
+            case GroupRecord(run_id=str() as run_id, channel="train"):
+                _group(self._run(run_id), event)
+            case RunStarted():
+                _started(self._run(event.run_id), event)
+            case BatchSkipped():
+                _skipped(self._run(event.run_id), event.group_ids)
+            case WeightsPublished():
+                run = self._run(event.run_id)
+                run.version = max(run.version or 0, event.version)
+            case _:
+                pass
+
+    def _run(self, run_id: str) -> _Run:
+        return self._runs.setdefault(run_id, _Run())
+
+
+def _open(run: _Run, group_id: str) -> None:
+    before = run.is_returned(group_id)
+    run.opened.add(group_id)
+    run.count_returned(group_id, before)
+
+
+def _group(run: _Run, record: GroupRecord) -> None:
+    before = run.is_returned(record.group_id)
+    run.opened.add(record.group_id)
+    barren = record.closed and not any(member.ready for member in record.members)
+    (run.barren.add if barren else run.barren.discard)(record.group_id)
+    run.count_returned(record.group_id, before)
+
+
+def _started(run: _Run, event: RunStarted) -> None:
+    if event.incarnation >= run.incarnation:
+        run.staleness, run.groups_per_batch, run.incarnation = (
+            event.staleness_max,
+            event.groups_per_batch,
+            event.incarnation,
+        )
+
+
+def _skipped(run: _Run, group_ids: tuple[str, ...]) -> None:
+    for group_id in group_ids:
+        before = run.is_returned(group_id)
+        run.skipped.add(group_id)
+        run.count_returned(group_id, before)

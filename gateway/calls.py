@@ -1,0 +1,141 @@
+"""A model call from its first to its last byte: the hot path, plain ASGI.
+
+Invariant (captured means durable): the client gets a reply only after the log acknowledged the events of its call.
+"""
+
+import time
+from hashlib import sha256
+
+from starlette.types import Receive, Scope, Send
+
+from gateway.asgi import read_body, send_reply, unless_gone
+from gateway.capture import Call, Capture, captured, failed
+from gateway.dispatch import Answer, Dispatch, Dispatcher, Progress
+from gateway.errors import ClientGone, GatewayError, HeaderList, Overloaded, UpstreamBroken
+from gateway.headers import authorization, client_headers, reply_headers
+from gateway.identity import Identity, fresh_lane
+from gateway.metrics import Metrics
+from gateway.refusal import refusal
+from gateway.reply import parse_reply
+from gateway.request import parse_chat
+from gateway.retries import Attempt, Finished, RecentCalls
+from gateway.settings import GatewaySettings
+from schemas.envelopes import now_us
+
+JSON = (b"content-type", b"application/json")
+CLIENT_CLOSED = 499
+
+
+class ModelCalls:
+    """The chat completions endpoint. One instance per process; `in_flight` is its load."""
+
+    def __init__(self, settings: GatewaySettings, dispatcher: Dispatcher, capture: Capture, metrics: Metrics) -> None:
+        self._settings, self._dispatcher, self._capture, self._metrics = settings, dispatcher, capture, metrics
+        self._recent = RecentCalls(settings.replay_window_s, settings.replay_entries_max, settings.replay_bytes_max)
+        self._producer = f"gateway/{settings.instance}"
+        self.in_flight = 0
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send, identity: Identity | None) -> int:
+        """Answer one call; returns the status sent. Raises GatewayError or ClientGone before anything was sent."""
+        if self.in_flight >= self._settings.calls_max:
+            raise Overloaded("too many model calls in flight", retry_after_s=1.0)
+        self.in_flight += 1
+        try:
+            return await self._answer(scope, receive, send, identity)
+        finally:
+            self.in_flight -= 1
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send, identity: Identity | None) -> int:
+        started = time.perf_counter()
+        received_us = now_us()
+        body = await read_body(scope, receive, self._settings.body_bytes_max)
+        headers = client_headers(scope["headers"])
+        request = parse_chat(body)
+        digest = sha256(body).hexdigest()
+        who = identity or fresh_lane()
+        attempt = self._recent.begin(who, headers, digest)
+        if attempt.finished is not None:
+            return await self._repeat(send, who, attempt, attempt.finished)
+        call = Call(
+            producer=self._producer,
+            identity=who,
+            call_id=attempt.call_id,
+            attempt=attempt.number,
+            headers=headers,
+            request=request,
+            request_digest=digest,
+            received_us=received_us,
+        )
+        answer = await self._dispatch(call, receive, authorization(scope["headers"]))
+        if answer.reply.status != 200:
+            return await self._refused(send, call, answer)
+        finished = await self._finish(call, attempt, answer)
+        return await self._reply(send, finished, started, answer.upstream_s)
+
+    async def _dispatch(self, call: Call, receive: Receive, credentials: bytes | None) -> Answer:
+        progress = Progress()
+        dispatch = Dispatch(
+            body=call.request.forwarded,
+            plain_body=call.request.body,
+            model=call.request.model,
+            trajectory=call.identity.trajectory_id,
+            run_id=call.headers.run_id,
+            call_id=call.call_id,
+            traceparent=call.headers.traceparent,
+            authorization=credentials,
+        )
+        try:
+            return await unless_gone(receive, self._dispatcher.send(dispatch, progress))
+        except ClientGone:
+            await self._fail(call, progress, "client_disconnected", "the client closed its connection", CLIENT_CLOSED)
+            raise
+        except GatewayError as error:
+            await self._fail(call, progress, error.code, error.message, error.status)
+            raise
+
+    async def _finish(self, call: Call, attempt: Attempt, answer: Answer) -> Finished:
+        try:
+            reply = parse_reply(answer.reply.body, answer.reply.spans, call.request)
+        except UpstreamBroken as nonsense:
+            progress = Progress(answer.server, answer.dispatched_us)
+            await self._fail(call, progress, nonsense.reason, nonsense.message, nonsense.status)
+            raise
+        spans = reply.choices[0].spans
+        headers = [JSON, *reply_headers(call.identity, call.call_id, spans)]
+        finished = Finished(reply.body, headers, captured(call, answer, reply, now_us()))
+        # Kept before it is acknowledged: a retry after a missing acknowledgement must publish the same event.
+        self._recent.finish(attempt, finished)
+        await self._acknowledge(call.identity, attempt, finished)
+        return finished
+
+    async def _acknowledge(self, identity: Identity, attempt: Attempt, finished: Finished) -> None:
+        await self._capture.store(finished.unacknowledged, lane="named" if identity.named else "unnamed")
+        self._recent.acknowledged(attempt, finished)
+
+    async def _repeat(self, send: Send, identity: Identity, attempt: Attempt, finished: Finished) -> int:
+        if finished.unacknowledged:
+            await self._acknowledge(identity, attempt, finished)
+        self._metrics.replayed.inc()
+        await send_reply(send, 200, finished.headers, finished.body)
+        return 200
+
+    async def _reply(self, send: Send, finished: Finished, started: float, upstream_s: float) -> int:
+        overhead_s = time.perf_counter() - started - upstream_s
+        overhead = (b"x-claw-overhead-ms", b"%.2f" % (overhead_s * 1000))
+        await send_reply(send, 200, [*finished.headers, overhead], finished.body)
+        self._metrics.overhead_seconds.observe(overhead_s)
+        self._metrics.request_seconds.observe(time.perf_counter() - started)
+        return 200
+
+    async def _refused(self, send: Send, call: Call, answer: Answer) -> int:
+        """Pass on a refusal of the engine (4xx): the client has to change its request."""
+        status, body, message = refusal(answer.reply)
+        await self._fail(call, Progress(answer.server, answer.dispatched_us), "refused", message, status)
+        headers: HeaderList = [JSON, *reply_headers(call.identity, call.call_id, ())]
+        if answer.reply.retry_after:
+            headers.append((b"retry-after", answer.reply.retry_after.encode("latin-1", "replace")))
+        await send_reply(send, status, headers, body)
+        return status
+
+    async def _fail(self, call: Call, progress: Progress, reason: str, message: str, status: int) -> None:
+        await self._capture.store_failure(failed(call, progress, reason=reason, message=message, http_status=status))

@@ -1,0 +1,175 @@
+"""Events of model calls: made from what the engine said, acknowledged by the log before the client sees the end.
+
+Output: `calls`, key group_id: CallCaptured (one per choice) or CallFailed. Delivery: at least once, by event_id.
+"""
+
+import asyncio
+import time
+from dataclasses import dataclass, replace
+from hashlib import sha256
+from typing import Protocol
+
+import structlog
+
+from eventlog.errors import LogError, RecordTooLarge
+from eventlog.records import Position
+from gateway.dispatch import Answer, Progress
+from gateway.errors import NotCaptured
+from gateway.headers import ClientHeaders
+from gateway.identity import Identity
+from gateway.metrics import Metrics
+from gateway.reply import Choice, EngineReply
+from gateway.request import ChatRequest
+from schemas.envelopes import envelope, now_us
+from schemas.events import CallCaptured, CallFailed, Edge, Envelope, Event, Integrity, Timings, Usage
+from schemas.keys import group_key
+from schemas.topics import CALLS, Topic
+
+DEFAULT_CHANNEL = "train"
+MESSAGE_CHARACTERS_MAX = 2000
+log = structlog.get_logger()
+
+
+class Log(Protocol):
+    """The log as this room writes it: `eventlog.producer.EventProducer`, or its twin."""
+
+    async def publish(self, topic: Topic, key: bytes, event: Event) -> Position:
+        """Returns once the record is acknowledged. Raises eventlog.errors.NotAcknowledged."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Call:
+    """One attempt of a model call, as it came in."""
+
+    producer: str
+    identity: Identity
+    call_id: str
+    attempt: int
+    headers: ClientHeaders
+    request: ChatRequest
+    request_digest: str
+    received_us: int
+
+
+def captured(call: Call, answer: Answer, reply: EngineReply, done_us: int) -> tuple[CallCaptured, ...]:
+    """One event per choice; choice k > 0 is the call `<call_id>.<k>`."""
+    prompt = whole(reply.prompt_ids, units=reply.prompt_length)
+    request = Edge(suffix=call.request.body, full_length=len(call.request.body), full_digest=call.request_digest)
+    timings = Timings(received_us=call.received_us, dispatched_us=answer.dispatched_us, done_us=done_us)
+    alone = len(reply.choices) == 1
+    return tuple(
+        CallCaptured(
+            envelope=_envelope(call),
+            group_id=call.identity.group_id,
+            trajectory_id=call.identity.trajectory_id,
+            call_id=choice_id(call.call_id, choice.index),
+            attempt=call.attempt,
+            choice=choice.index,
+            prompt=prompt,
+            response_ids=choice.response_ids,
+            response_logprobs=choice.response_logprobs,
+            spans=choice.spans,
+            sampling=call.request.sampling,
+            finish_reason=choice.finish_reason,
+            request=request,
+            response_body=choice.body,
+            model_id=answer.server.model_id or call.request.model or "",
+            worker_id=answer.server.worker_id,
+            upstream=answer.server.url,
+            agent=call.headers.agent,
+            channel=call.headers.channel or DEFAULT_CHANNEL,
+            tags=call.headers.tags,
+            status="aborted" if choice.finish_reason == "abort" else "completed",
+            http_status=answer.reply.status,
+            idempotency_key=call.headers.idempotency_key,
+            usage=reply.usage if alone else _own_usage(reply.usage, choice),
+            timings=timings,
+            integrity=Integrity(complete=not choice.missing, missing=choice.missing),
+        )
+        for choice in reply.choices
+    )
+
+
+def failed(call: Call, progress: Progress, *, reason: str, message: str, http_status: int) -> CallFailed:
+    """The event of a call without tokens."""
+    server, done_us = progress.server, now_us()
+    return CallFailed(
+        envelope=_envelope(call),
+        group_id=call.identity.group_id,
+        trajectory_id=call.identity.trajectory_id,
+        call_id=call.call_id,
+        attempt=call.attempt,
+        http_status=http_status,
+        reason=reason,
+        message=message[:MESSAGE_CHARACTERS_MAX],
+        model_id=(server and server.model_id) or call.request.model or "",
+        worker_id=server.worker_id if server else None,
+        upstream=server.url if server else "",
+        agent=call.headers.agent,
+        channel=call.headers.channel or DEFAULT_CHANNEL,
+        timings=Timings(received_us=call.received_us, dispatched_us=progress.dispatched_us or done_us, done_us=done_us),
+    )
+
+
+def whole(data: bytes, units: int) -> Edge:
+    """A full edge. Deltas against an earlier call enter here: a base, the units kept of it, and the rest."""
+    return Edge(suffix=data, full_length=units, full_digest=sha256(data).hexdigest())
+
+
+def choice_id(call_id: str, choice: int) -> str:
+    """Id of the call that a choice is."""
+    return f"{call_id}.{choice}" if choice else call_id
+
+
+def without_bodies(event: CallCaptured) -> CallCaptured:
+    """The event with its bodies left out (digest and length of the request stay): what fits when the whole does not."""
+    integrity = Integrity(complete=False, missing=(*event.integrity.missing, "request_body", "response_body"))
+    return replace(event, request=replace(event.request, suffix=b""), response_body=b"", integrity=integrity)
+
+
+class Capture:
+    """Publishes events of calls, and counts them."""
+
+    def __init__(self, log: Log, metrics: Metrics) -> None:
+        self._log, self._metrics = log, metrics
+
+    async def store(self, events: tuple[CallCaptured, ...], *, lane: str) -> None:
+        """Returns once all are acknowledged. Raises NotCaptured when the log does not do so in time."""
+        started = time.perf_counter()
+        try:
+            await asyncio.gather(*(self._publish(event) for event in events))
+        except LogError as silent:
+            self._metrics.unacknowledged.inc()
+            log.error("call_not_captured", call_id=events[0].call_id, error=str(silent))
+            raise NotCaptured("the call could not be captured; send it again", retry_after_s=1.0) from silent
+        self._metrics.capture_ack_seconds.observe(time.perf_counter() - started)
+        for event in events:
+            self._metrics.captured.labels(lane).inc()
+            for missing in event.integrity.missing:
+                self._metrics.incomplete.labels(missing).inc()
+
+    async def store_failure(self, event: CallFailed) -> None:
+        """Best effort: a failure that is not in the log costs an explanation, no data."""
+        self._metrics.failed.labels(event.reason).inc()
+        log.warning("call_failed", call_id=event.call_id, reason=event.reason, upstream=event.upstream)
+        try:
+            await self._log.publish(CALLS, group_key(event.group_id), event)
+        except LogError as silent:
+            log.error("failure_not_captured", call_id=event.call_id, error=str(silent))
+
+    async def _publish(self, event: CallCaptured) -> None:
+        key = group_key(event.group_id)
+        try:
+            await self._log.publish(CALLS, key, event)
+        except RecordTooLarge:
+            await self._log.publish(CALLS, key, without_bodies(event))
+
+
+def _envelope(call: Call) -> Envelope:
+    return envelope(call.producer, run_id=call.headers.run_id, traceparent=call.headers.traceparent)
+
+
+def _own_usage(usage: Usage, choice: Choice) -> Usage:
+    # The engine counts all choices of a reply together; each event counts its own, so that sums come out right.
+    return replace(usage, completion_tokens=choice.response_length)

@@ -1,0 +1,158 @@
+"""One call to some engine: choose, send, and try again as long as that can help.
+
+Invariant: a call is tried again only while the client has seen nothing of it. An engine that is away, paused or
+restarting is waited for, up to `worker_wait_s` from the first failure; a call that an engine had when it broke is sent
+again at most `resends_max` times.
+"""
+
+import asyncio
+import time
+from collections import Counter
+from dataclasses import dataclass
+
+from gateway.errors import GatewayError, NotFound, NoWorker, UpstreamBroken, UpstreamUnreachable
+from gateway.metrics import Metrics
+from gateway.routing import choose
+from gateway.settings import GatewaySettings
+from gateway.upstream import HttpUpstream, UpstreamReply
+from gateway.workers import Server, WorkerTable
+from schemas.envelopes import now_us
+
+CHAT_PATH = "/v1/chat/completions"
+AWAY = (502, 503)
+POLL_S = 0.05
+
+
+class EngineAway(UpstreamUnreachable):
+    """The engine answers that it cannot work now (paused, restarting, overloaded)."""
+
+    status = 503
+    code = "engine_away"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dispatch:
+    """What has to be known of a call to send it."""
+
+    body: bytes
+    plain_body: bytes
+    """Without the fields that capture asks for: for providers that refuse them."""
+    model: str | None
+    trajectory: str
+    run_id: str | None
+    call_id: str
+    traceparent: str | None = None
+    authorization: bytes | None = None
+    """For fixed upstreams only."""
+
+
+@dataclass(slots=True)
+class Progress:
+    """Where a call is right now; read when it fails or is cancelled."""
+
+    server: Server | None = None
+    dispatched_us: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A reply that goes back to the client: 200, or a refusal that no retry can change."""
+
+    server: Server
+    reply: UpstreamReply
+    dispatched_us: int
+    upstream_s: float
+
+
+class Dispatcher:
+    """Sends calls, and knows how many each server has in flight."""
+
+    def __init__(
+        self, settings: GatewaySettings, workers: WorkerTable, upstream: HttpUpstream, metrics: Metrics
+    ) -> None:
+        self._settings, self._workers, self._upstream, self._metrics = settings, workers, upstream, metrics
+        self._outstanding: Counter[str] = Counter()
+
+    async def send(self, call: Dispatch, progress: Progress) -> Answer:
+        """The answer of an engine. Raises NoWorker, NotFound (model) or a subclass of UpstreamFailed."""
+        patience = Patience(self._settings)
+        avoid: str | None = None
+        while True:
+            server = progress.server = await self._server(call, patience, avoid)
+            try:
+                return await self._once(server, call, progress)
+            except (UpstreamUnreachable, UpstreamBroken) as failure:
+                self._metrics.upstream_retries.labels(failure.reason).inc()
+                avoid = server.url
+                await patience.after(failure)
+
+    async def _once(self, server: Server, call: Dispatch, progress: Progress) -> Answer:
+        progress.dispatched_us = dispatched_us = now_us()
+        started = time.perf_counter()
+        self._outstanding[server.url] += 1
+        try:
+            plain = server.fixed and not self._settings.upstream_token_ids
+            body = call.plain_body if plain else call.body
+            reply = await self._upstream.post(chat_url(server), body, _headers(server, call))
+        finally:
+            self._outstanding[server.url] -= 1
+        if reply.status in AWAY:
+            raise EngineAway(f"the engine answers {reply.status}", retry_after_s=1.0)
+        if reply.status >= 500 or 200 < reply.status < 400:
+            raise UpstreamBroken(f"the engine answers {reply.status}")
+        return Answer(server, reply, dispatched_us, time.perf_counter() - started)
+
+    async def _server(self, call: Dispatch, patience: "Patience", avoid: str | None) -> Server:
+        while True:
+            live = self._workers.live()
+            server = choose(
+                live, self._outstanding, model=call.model, trajectory=call.trajectory, run_id=call.run_id, avoid=avoid
+            )
+            if server is not None:
+                return server
+            if live and not self._workers.knows(call.model):
+                raise NotFound(f"no server has the model {call.model!r}", param="model", code="model_not_found")
+            await patience.wait(POLL_S, NoWorker("no rollout worker is ready", retry_after_s=1.0))
+
+
+class Patience:
+    """How much longer one call may wait and be sent again."""
+
+    def __init__(self, settings: GatewaySettings) -> None:
+        self._wait_s, self._wait_max_s = settings.retry_wait_s, settings.retry_wait_max_s
+        self._resends_left = settings.resends_max
+        self._budget_s = settings.worker_wait_s
+        self._deadline_s: float | None = None
+
+    async def after(self, failure: GatewayError) -> None:
+        """Wait before the next try, longer each time. Raises the failure when there shall be none."""
+        if isinstance(failure, UpstreamBroken):
+            if not self._resends_left:
+                raise failure
+            self._resends_left -= 1
+        await self.wait(self._wait_s, failure)
+        self._wait_s = min(2 * self._wait_s, self._wait_max_s)
+
+    async def wait(self, wait_s: float, failure: GatewayError) -> None:
+        """Sleep, or raise the failure when the budget is spent."""
+        now = time.monotonic()
+        if self._deadline_s is None:
+            self._deadline_s = now + self._budget_s
+        if now + wait_s > self._deadline_s:
+            raise failure
+        await asyncio.sleep(wait_s)
+
+
+def chat_url(server: Server) -> str:
+    """Address of chat completions on a server, whose URL may or may not end in /v1."""
+    return server.url.removesuffix("/v1") + CHAT_PATH
+
+
+def _headers(server: Server, call: Dispatch) -> dict[str, str]:
+    # The engine names its reply after x-request-id, so an engine's log can be joined with the events.
+    headers = {"content-type": "application/json", "x-request-id": call.call_id}
+    if call.traceparent:
+        headers["traceparent"] = call.traceparent
+    if server.fixed and call.authorization:
+        headers["authorization"] = call.authorization.decode("latin-1")
+    return headers

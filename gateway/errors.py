@@ -1,0 +1,151 @@
+"""Everything the gateway refuses or fails at, and (only here) what each of it looks like over HTTP.
+
+Invariant: every error reaches the client as OpenAI's object `{"error": {"message", "type", "param", "code"}}`, never as
+a traceback, and names no secret.
+"""
+
+import math
+from dataclasses import dataclass
+
+import orjson
+
+HeaderList = list[tuple[bytes, bytes]]
+
+
+class GatewayError(Exception):
+    """One request could not be answered as asked. Class attributes say how that looks to the client."""
+
+    status = 500
+    type = "server_error"
+    code = "internal_error"
+
+    def __init__(
+        self, message: str, *, param: str | None = None, retry_after_s: float | None = None, code: str | None = None
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.param = param
+        self.retry_after_s = retry_after_s
+        self.code = code or type(self).code
+
+
+class InvalidRequest(GatewayError):
+    """The client must change its request."""
+
+    status = 400
+    type = "invalid_request_error"
+    code = "invalid_request"
+
+
+class NotFound(GatewayError):
+    """No such route, or no server has that model."""
+
+    status = 404
+    type = "invalid_request_error"
+    code = "not_found"
+
+
+class MethodNotAllowed(GatewayError):
+    """The route exists, but not for this method."""
+
+    status = 405
+    type = "invalid_request_error"
+    code = "method_not_allowed"
+
+
+class BodyTooLarge(GatewayError):
+    """The body is over its limit."""
+
+    status = 413
+    type = "invalid_request_error"
+    code = "body_too_large"
+
+
+class NotAdmitted(GatewayError):
+    """The run has as many groups under way as its staleness bound allows."""
+
+    status = 429
+    type = "rate_limit_error"
+    code = "not_admitted"
+
+
+class Overloaded(GatewayError):
+    """More calls in flight than the limit."""
+
+    status = 503
+    type = "overloaded_error"
+    code = "overloaded"
+
+
+class NotCaptured(GatewayError):
+    """The log did not acknowledge the call in time, so its reply is kept back. A retry publishes the same event."""
+
+    status = 503
+    code = "not_captured"
+
+
+class UpstreamFailed(GatewayError):
+    """No usable reply came from any engine; `reason` is the word that CallFailed carries."""
+
+    status = 502
+    type = "upstream_error"
+    code = "upstream_failed"
+
+    @property
+    def reason(self) -> str:
+        return self.code
+
+
+class NoWorker(UpstreamFailed):
+    """No live worker within the waiting time."""
+
+    status = 503
+    code = "no_worker"
+
+
+class UpstreamUnreachable(UpstreamFailed):
+    """The engine does not accept connections."""
+
+    code = "upstream_unreachable"
+
+
+class UpstreamBroken(UpstreamFailed):
+    """The connection broke, the engine failed, or its reply makes no sense."""
+
+    code = "upstream_broken"
+
+
+class UpstreamTimeout(UpstreamFailed):
+    """The reply did not come within the deadline."""
+
+    status = 504
+    code = "upstream_timeout"
+
+
+class ClientGone(Exception):
+    """The client closed its connection; there is nobody to answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorReply:
+    """An error as HTTP."""
+
+    status: int
+    headers: HeaderList
+    body: bytes
+
+
+def as_http(error: GatewayError) -> ErrorReply:
+    """The one place where an error becomes status, headers and body."""
+    content: dict[str, str | float | None] = {
+        "message": error.message,
+        "type": error.type,
+        "param": error.param,
+        "code": error.code,
+    }
+    headers = [(b"content-type", b"application/json")]
+    if error.retry_after_s is not None:
+        content["retry_after_s"] = error.retry_after_s
+        # The header holds whole seconds (RFC 9110); clients that can wait less read the body.
+        headers.append((b"retry-after", b"%d" % max(1, math.ceil(error.retry_after_s))))
+    return ErrorReply(error.status, headers, orjson.dumps({"error": content}))

@@ -1,0 +1,120 @@
+"""What a client says in headers, and what the gateway answers in them.
+
+Invariant: only the headers named here are read. Authorization, cookies and API keys are never looked at, with one
+exception: `authorization` of a call to a fixed upstream is passed on and goes nowhere else.
+"""
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from urllib.parse import quote
+
+from gateway.errors import InvalidRequest
+from gateway.identity import CONTROL, Identity
+from schemas.events import VersionSpan
+
+VALUE_CHARACTERS_MAX = 512
+TAGS_MAX = 32
+RETRIES_MAX = 1000
+TRACEPARENT = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
+PLAIN = "!#$&'()*+,/:;=?@[]~"
+READ = {
+    b"x-claw-agent": "agent",
+    b"x-claw-channel": "channel",
+    b"x-claw-run-id": "run_id",
+    b"x-claw-tags": "tags",
+    b"x-claw-idempotency-key": "idempotency_key",
+    b"x-claw-retry-count": "retry_count",
+    b"x-stainless-retry-count": "sdk_retry_count",
+    b"traceparent": "traceparent",
+}
+RawHeaders = Iterable[tuple[bytes, bytes]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientHeaders:
+    """The client's own words about its call."""
+
+    agent: str | None = None
+    channel: str | None = None
+    run_id: str | None = None
+    tags: tuple[str, ...] = ()
+    idempotency_key: str | None = None
+    retry_count: int | None = None
+    """Retries before this one, by the client's own count; None: it does not count."""
+    traceparent: str | None = None
+
+
+def client_headers(raw: RawHeaders) -> ClientHeaders:
+    """Parse the headers of a request. Raises InvalidRequest for an overlong value or one with control characters."""
+    found = {READ[name]: _text(name, value) for name, value in raw if name in READ and value}
+    traceparent = found.get("traceparent", "")
+    return ClientHeaders(
+        agent=found.get("agent"),
+        channel=found.get("channel"),
+        run_id=found.get("run_id"),
+        tags=_tags(found.get("tags", "")),
+        idempotency_key=found.get("idempotency_key"),
+        retry_count=_count(found.get("retry_count", found.get("sdk_retry_count"))),
+        traceparent=traceparent if TRACEPARENT.fullmatch(traceparent) else None,
+    )
+
+
+def authorization(raw: RawHeaders) -> bytes | None:
+    """The client's credentials, for a fixed upstream only."""
+    return next((value for name, value in raw if name == b"authorization"), None)
+
+
+def reply_headers(identity: Identity, call_id: str, spans: tuple[VersionSpan, ...]) -> list[tuple[bytes, bytes]]:
+    """Headers that tell a client where its call was stored and who answered it."""
+    headers = [
+        (b"x-claw-group", _header_safe(identity.group_id)),
+        (b"x-claw-trajectory", _header_safe(identity.trajectory_id)),
+        (b"x-claw-call-id", _header_safe(call_id)),
+    ]
+    return [*headers, (b"x-claw-policy-version", _header_safe(version_range(spans)))] if spans else headers
+
+
+def version_range(spans: tuple[VersionSpan, ...]) -> str:
+    """`run/version`, `run/a..b` where it moved, joined by `,` where runs changed.
+
+    >>> version_range((VersionSpan(run_id="r", version=3, start=0, end=4), VersionSpan(run_id="r", version=4, start=4, end=9)))
+    'r/3..4'
+    """
+    runs: dict[str, list[int]] = {}
+    for span in spans:
+        runs.setdefault(span.run_id, []).append(span.version)
+    return ",".join(_range(run_id, min(versions), max(versions)) for run_id, versions in runs.items())
+
+
+def _range(run_id: str, low: int, high: int) -> str:
+    return f"{run_id}/{low}" if low == high else f"{run_id}/{low}..{high}"
+
+
+def _header_safe(text: str) -> bytes:
+    return quote(text, safe=PLAIN).encode("ascii")
+
+
+def _text(name: bytes, value: bytes) -> str:
+    try:
+        text = value.decode()
+    except UnicodeDecodeError:
+        text = value.decode("latin-1")
+    if len(text) > VALUE_CHARACTERS_MAX or CONTROL.search(text):
+        header = name.decode()
+        raise InvalidRequest(
+            f"header {header} must have at most {VALUE_CHARACTERS_MAX} printable characters", param=header
+        )
+    return text
+
+
+def _tags(text: str) -> tuple[str, ...]:
+    tags = tuple(tag for part in text.split(",") if (tag := part.strip())) if text else ()
+    if len(tags) > TAGS_MAX:
+        raise InvalidRequest(f"header x-claw-tags must hold at most {TAGS_MAX} tags", param="x-claw-tags")
+    return tags
+
+
+def _count(text: str | None) -> int | None:
+    # A broken counter of a client must not fail its call: it only loses the memory of its retry.
+    return min(int(text), RETRIES_MAX) if text and text.isascii() and text.isdigit() and len(text) < 10 else None

@@ -1,0 +1,31 @@
+"""Is this process alive, and should it get traffic?"""
+
+import importlib.metadata
+from collections.abc import Callable
+
+from fastapi.responses import JSONResponse
+
+from gateway.workers import WorkerTable
+
+NotReady = Callable[[], str | None]
+
+
+class Health:
+    """`not_ready` says in a word why traffic should go elsewhere, or None."""
+
+    def __init__(self, workers: WorkerTable, not_ready: NotReady) -> None:
+        self._workers, self._not_ready = workers, not_ready
+
+    async def live(self) -> dict[str, str]:
+        """The event loop runs."""
+        return {"status": "alive"}
+
+    async def ready(self) -> JSONResponse:
+        """Views are read and followed. Calls wait for a worker, so workers are told but not required."""
+        reason = self._not_ready()
+        content = {"ready": reason is None, "reason": reason, "workers": len(self._workers.live())}
+        return JSONResponse(content, status_code=503 if reason else 200)
+
+    async def version(self) -> dict[str, str]:
+        """What is installed."""
+        return {"name": "claw-r1", "version": importlib.metadata.version("claw-r1")}

@@ -1,0 +1,86 @@
+"""Who a request is about, from its path: `/{trajectory_id}/{group_id}[/v1]/<endpoint>`.
+
+Invariant: ids are taken from the raw path, so an encoded slash belongs to the id. Without a group id the group is the
+trajectory's own; without any id the call gets a lane of its own, told by the reply's headers.
+"""
+
+import re
+from dataclasses import dataclass
+from urllib.parse import unquote_to_bytes
+
+from gateway.errors import InvalidRequest
+from schemas.envelopes import new_id
+
+ID_CHARACTERS_MAX = 512
+CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
+CHAT = "chat/completions"
+MODELS = "models"
+ENDPOINTS = (CHAT, MODELS, "register_trajectory", "complete_trajectory", "rewards")
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """A trajectory. `named` is false for a lane that the gateway made up."""
+
+    group_id: str
+    trajectory_id: str
+    named: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """An endpoint, and the trajectory that its path names."""
+
+    endpoint: str
+    identity: Identity | None
+
+
+def resolve(raw_path: bytes) -> Route | None:
+    """Route of an undecoded path; None when it is none of the endpoints. Raises InvalidRequest for a bad id.
+
+    `/{trajectory_id}/v1/…` names a trajectory without a group, so the short form without `/v1` cannot name a group `v1`.
+    """
+    for endpoint in ENDPOINTS:
+        suffix = b"/" + endpoint.encode()
+        if raw_path.endswith(suffix):
+            return _route(endpoint, raw_path[: -len(suffix)])
+    return None
+
+
+def _route(endpoint: str, prefix: bytes) -> Route | None:
+    ids = prefix.split(b"/")[1:]
+    if ids and ids[-1] == b"v1":
+        ids.pop()
+    if not ids:
+        return Route(endpoint, None)
+    if len(ids) > 2:
+        return None
+    trajectory_id = checked_id(_decoded(ids[0], "trajectory_id"), "trajectory_id")
+    group_id = checked_id(_decoded(ids[1], "group_id"), "group_id") if len(ids) == 2 else trajectory_id
+    return Route(endpoint, Identity(group_id, trajectory_id))
+
+
+def fresh_lane() -> Identity:
+    """Identity of a call that came without any."""
+    lane = f"lane-{new_id()}"
+    return Identity(lane, lane, named=False)
+
+
+def checked_id(value: str, param: str) -> str:
+    """The id itself. Raises InvalidRequest unless it has 1..512 characters, none of them control characters."""
+    if not 1 <= len(value) <= ID_CHARACTERS_MAX:
+        raise InvalidRequest(f"{param} must have 1 to {ID_CHARACTERS_MAX} characters", param=param)
+    if CONTROL.search(value):
+        raise InvalidRequest(f"{param} must hold no control characters", param=param)
+    try:
+        value.encode()
+    except UnicodeEncodeError as surrogate:
+        raise InvalidRequest(f"{param} must be Unicode text without lone surrogates", param=param) from surrogate
+    return value
+
+
+def _decoded(segment: bytes, param: str) -> str:
+    try:
+        return unquote_to_bytes(segment).decode()
+    except UnicodeDecodeError as broken:
+        raise InvalidRequest(f"{param} must be percent-encoded UTF-8", param=param) from broken

@@ -1,0 +1,177 @@
+"""An engine's reply: what training needs is read out of it, and what the client did not ask for is taken out of it.
+
+Invariant: response ids and log-probabilities are the engine's own. Whatever is absent or contradictory is named in
+`missing`; it never stops the reply.
+"""
+
+import json
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+
+from gateway.errors import UpstreamBroken
+from gateway.request import ChatRequest
+from gateway.spans import parse_header, spans_of
+from schemas.arrays import pack_floats, pack_ids
+from schemas.events import Usage, VersionSpan
+
+Json = Any  # parsed JSON of a foreign server
+INT32_MAX = (1 << 31) - 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choice:
+    """One sampled response. Ids are packed int32 [n], log-probabilities float32 [n]."""
+
+    index: int
+    response_ids: bytes
+    response_logprobs: bytes
+    response_length: int
+    spans: tuple[VersionSpan, ...]
+    finish_reason: str | None
+    missing: tuple[str, ...]
+    body: bytes
+    """The reply as the client saw it, with this choice alone."""
+
+
+@dataclass(frozen=True, slots=True)
+class EngineReply:
+    """A reply, understood. `body` is what the client gets."""
+
+    body: bytes
+    prompt_ids: bytes
+    prompt_length: int
+    choices: tuple[Choice, ...]
+    usage: Usage
+
+
+def parse_reply(raw: bytes, spans_header: str | None, request: ChatRequest) -> EngineReply:
+    """Read a 200 of an engine. Raises UpstreamBroken when it is no chat completion with choices."""
+    fields = _json_object(raw)
+    answers = fields.get("choices")
+    if not (isinstance(answers, list) and answers and all(isinstance(answer, dict) for answer in answers)):
+        raise UpstreamBroken("the engine's reply has no choices", code="upstream_bad_reply")
+    prompt_ids = _packed_ids(fields.get("prompt_token_ids"))
+    tokens = [_tokens(answer) for answer in answers]
+    body = _for_client(raw, fields, request)
+    spans = parse_header(spans_header)
+    choices = []
+    for position, (answer, sampled) in enumerate(zip(answers, tokens, strict=True)):
+        own_body = body if len(answers) == 1 else _dumps({**fields, "choices": [answer]})
+        choices.append(_choice(position, answer, sampled, spans, prompt_ids is None, own_body))
+    return EngineReply(
+        body=body,
+        prompt_ids=prompt_ids or b"",
+        prompt_length=len(prompt_ids or b"") // 4,
+        choices=tuple(choices),
+        usage=_usage(fields.get("usage")),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Tokens:
+    ids: bytes | None
+    logprobs: bytes | None
+
+
+def _tokens(answer: dict[str, Json]) -> _Tokens:
+    return _Tokens(_packed_ids(answer.get("token_ids")), _packed_logprobs(answer.get("logprobs")))
+
+
+def _choice(
+    position: int, answer: dict[str, Json], tokens: _Tokens, spans: dict[str, Json], no_prompt: bool, body: bytes
+) -> Choice:
+    index = _count(answer.get("index"), position)
+    length = len(tokens.ids or b"") // 4
+    missing = ["prompt_ids"] if no_prompt else []
+    if tokens.ids is None:
+        missing.append("token_ids")
+    if tokens.logprobs is None or len(tokens.logprobs) != len(tokens.ids or b""):
+        missing.append("logprobs")
+    versions = spans_of(spans, index, length)
+    if versions.missing:
+        missing.append(versions.missing)
+    reason = answer.get("finish_reason")
+    return Choice(
+        index=index,
+        response_ids=tokens.ids or b"",
+        response_logprobs=tokens.logprobs or b"",
+        response_length=length,
+        spans=versions.spans,
+        finish_reason=reason if isinstance(reason, str) else None,
+        missing=tuple(missing),
+        body=body,
+    )
+
+
+def _packed_ids(ids: Json) -> bytes | None:
+    if not isinstance(ids, list):
+        return None
+    try:
+        return pack_ids(ids)
+    except (TypeError, OverflowError):
+        return None
+
+
+def _packed_logprobs(logprobs: Json) -> bytes | None:
+    try:
+        values = [token["logprob"] for token in logprobs["content"] or ()]
+        finite = math.isfinite(sum(values))  # one NaN or infinity makes the sum one
+        return pack_floats(values) if finite else None
+    except (TypeError, KeyError, OverflowError):
+        return None
+
+
+def _for_client(raw: bytes, fields: dict[str, Json], request: ChatRequest) -> bytes:
+    """Take what only capture asked for out of `fields`, and return the reply as bytes."""
+    if request.wants_token_ids and request.wants_logprobs:
+        return raw
+    if not request.wants_token_ids:
+        fields.pop("prompt_token_ids", None)
+    for answer in fields["choices"]:
+        if not request.wants_token_ids:
+            answer.pop("token_ids", None)
+        if not request.wants_logprobs and "logprobs" in answer:
+            answer["logprobs"] = None  # OpenAI's schema wants the field, null where nobody asked
+    return _dumps(fields)
+
+
+def _usage(usage: Json) -> Usage:
+    counts = usage if isinstance(usage, dict) else {}
+    details = counts.get("prompt_tokens_details")
+    cached = details.get("cached_tokens") if isinstance(details, dict) else None
+    return Usage(
+        prompt_tokens=_count(counts.get("prompt_tokens"), 0),
+        completion_tokens=_count(counts.get("completion_tokens"), 0),
+        cached_tokens=_count(cached, 0) if cached is not None else None,
+    )
+
+
+def _count(value: Json, default: int) -> int:
+    return value if type(value) is int and 0 <= value <= INT32_MAX else default
+
+
+def _json_object(raw: bytes) -> dict[str, Json]:
+    try:
+        fields = _loads(raw)
+    except ValueError as broken:
+        raise UpstreamBroken("the engine's reply is not valid JSON", code="upstream_bad_reply") from broken
+    if not isinstance(fields, dict):
+        raise UpstreamBroken("the engine's reply is no JSON object", code="upstream_bad_reply")
+    return fields
+
+
+def _loads(raw: bytes) -> Json:
+    try:
+        return orjson.loads(raw)
+    except orjson.JSONDecodeError:
+        return json.loads(raw)  # takes NaN, which some engines write; such a call is stored, not trainable
+
+
+def _dumps(fields: dict[str, Json]) -> bytes:
+    try:
+        return orjson.dumps(fields)
+    except TypeError:  # an integer beyond 64 bits
+        return json.dumps(fields).encode()

@@ -1,0 +1,137 @@
+"""Retries of a call: which requests are the same call, and what a client that never saw its reply gets.
+
+Invariant: a client that repeats a request gets the reply that was captured for it, as long as this process remembers
+it; so the tokens in the log are the tokens that the agent went on with.
+
+- With an idempotency key, the call id is a function of (group, trajectory, key): every gateway, before or after a
+  restart, gives the same one. The fold counts a call once, so the agent's own count of its calls stays right.
+- Without a key, a request that says it is a retry (retry count > 0) and has the same body as exactly one recent call of
+  its trajectory is that call. Where several recent calls had this body (parallel samples), it is a new call: a call too
+  many is seen by the completion's count, a wrong reply is seen by nobody.
+- A finished reply is repeated, byte for byte, and nothing is generated or captured again. If its event was never
+  acknowledged, the *same* event (same event_id) is published before.
+- A reply that this process does not have (still running, failed, evicted, made by another process) is generated anew, as
+  the next attempt of the call: the retry count that the client gives, or one more than the attempts seen here.
+"""
+
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from gateway.errors import HeaderList, InvalidRequest
+from gateway.headers import ClientHeaders
+from gateway.identity import Identity
+from schemas.envelopes import decision_id, new_id
+from schemas.events import CallCaptured
+
+Slot = tuple[str, str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """A reply, and the events that still have to be acknowledged before anybody may see it."""
+
+    body: bytes
+    headers: HeaderList
+    unacknowledged: tuple[CallCaptured, ...]
+
+    @property
+    def size_bytes(self) -> int:
+        # An unacknowledged event holds the bodies and ids of the call: about three times its reply.
+        events = sum(2 * len(event.response_body) + len(event.request.suffix) for event in self.unacknowledged)
+        return len(self.body) + events
+
+
+@dataclass(slots=True)
+class _Entry:
+    call_id: str
+    digest: str
+    seen_at_s: float
+    attempts: int = 1
+    ambiguous: bool = False
+    finished: Finished | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """One try of a call. `finished` is the reply to repeat, if there is one."""
+
+    slot: Slot
+    call_id: str
+    number: int
+    finished: Finished | None = None
+
+
+class RecentCalls:
+    """The calls of the last `window_s`, bounded in number and bytes; the oldest go first."""
+
+    def __init__(
+        self, window_s: float, entries_max: int, bytes_max: int, clock_s: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._window_s, self._entries_max, self._bytes_max, self._clock_s = window_s, entries_max, bytes_max, clock_s
+        self._entries: OrderedDict[Slot, _Entry] = OrderedDict()
+        self._bytes = 0
+
+    def begin(self, identity: Identity, headers: ClientHeaders, digest: str) -> Attempt:
+        """The call that a request is. `digest` is of its body. Raises InvalidRequest for a key used for two bodies."""
+        slot = _slot(identity, headers.idempotency_key, digest)
+        known = self._recent(slot)
+        if known and known.digest != digest:
+            raise InvalidRequest(
+                "this idempotency key was used for another body",
+                param="x-claw-idempotency-key",
+                code="idempotency_key_reused",
+            )
+        if known and self._is_same_call(known, headers):
+            number = max(known.attempts, headers.retry_count or 0)
+            known.attempts = number + 1
+            return Attempt(slot, known.call_id, number, known.finished)
+        number = headers.retry_count or 0
+        call_id = _call_id(identity, headers.idempotency_key)
+        self._remember(slot, _Entry(call_id, digest, self._clock_s(), number + 1, ambiguous=known is not None))
+        return Attempt(slot, call_id, number)
+
+    def finish(self, attempt: Attempt, finished: Finished) -> None:
+        """Keep the reply of an attempt for whoever asks again."""
+        entry = self._entries.get(attempt.slot)
+        if entry is None or entry.call_id != attempt.call_id:
+            return
+        self._bytes += finished.size_bytes - _size(entry)
+        entry.finished = finished
+        self._shrink()
+
+    def acknowledged(self, attempt: Attempt, finished: Finished) -> None:
+        """The reply's events are in the log: from now on it can be repeated without publishing."""
+        self.finish(attempt, replace(finished, unacknowledged=()))
+
+    def _is_same_call(self, known: _Entry, headers: ClientHeaders) -> bool:
+        return headers.idempotency_key is not None or ((headers.retry_count or 0) > 0 and not known.ambiguous)
+
+    def _recent(self, slot: Slot) -> _Entry | None:
+        entry = self._entries.get(slot)
+        if entry is None or self._clock_s() - entry.seen_at_s > self._window_s:
+            return None
+        return entry
+
+    def _remember(self, slot: Slot, entry: _Entry) -> None:
+        replaced = self._entries.pop(slot, None)
+        self._bytes -= _size(replaced)
+        self._entries[slot] = entry
+        self._shrink()
+
+    def _shrink(self) -> None:
+        while self._entries and (len(self._entries) > self._entries_max or self._bytes > self._bytes_max):
+            self._bytes -= _size(self._entries.popitem(last=False)[1])
+
+
+def _size(entry: _Entry | None) -> int:
+    return entry.finished.size_bytes if entry and entry.finished else 0
+
+
+def _slot(identity: Identity, key: str | None, digest: str) -> Slot:
+    return identity.group_id, identity.trajectory_id, f"body:{digest}" if key is None else f"key:{key}"
+
+
+def _call_id(identity: Identity, key: str | None) -> str:
+    return new_id() if key is None else decision_id("call", identity.group_id, identity.trajectory_id, key)

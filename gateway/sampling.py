@@ -1,0 +1,134 @@
+"""Effective sampling parameters: what the engine used, not what the client wrote.
+
+Holds for vLLM started with `--generation-config vllm`, where a parameter that the client leaves out has vLLM's own
+default and never one from the model's directory. Source of defaults and clamps: vLLM 0.32, `ChatCompletionRequest` and
+`SamplingParams.__post_init__`.
+"""
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from gateway.errors import InvalidRequest
+from schemas.events import Sampling
+
+GREEDY_BELOW = 1e-5
+TEMPERATURE_MIN = 1e-2
+"""Lowest temperature that is not greedy: vLLM raises smaller ones to it."""
+N_MAX = 1024
+INT64 = 1 << 63
+SHAPING = (
+    "logit_bias",
+    "bad_words",
+    "allowed_token_ids",
+    "min_tokens",
+    "structured_outputs",
+    "thinking_token_budget",
+    "use_beam_search",
+    "watermarking",
+    "vllm_xargs",
+    "logits_processors",
+    "guided_json",
+    "guided_regex",
+    "guided_choice",
+    "guided_grammar",
+    "functions",
+)
+"""Fields that shape the distribution whenever they hold anything."""
+
+Json = Any  # parsed JSON
+
+
+def effective(body: Mapping[str, Json]) -> Sampling:
+    """Sampling parameters of a chat request. Raises InvalidRequest for a value that no engine takes."""
+    temperature = _number(body, "temperature", 1.0)
+    greedy = temperature < GREEDY_BELOW
+    seed = _integer(body, "seed", None)
+    return Sampling(
+        temperature=temperature if greedy else max(temperature, TEMPERATURE_MIN),
+        top_p=1.0 if greedy else _number(body, "top_p", 1.0),
+        top_k=0 if greedy else max(_integer(body, "top_k", 0) or 0, 0),
+        min_p=0.0 if greedy else _number(body, "min_p", 0.0),
+        presence_penalty=_number(body, "presence_penalty", 0.0),
+        frequency_penalty=_number(body, "frequency_penalty", 0.0),
+        repetition_penalty=_number(body, "repetition_penalty", 1.0),
+        max_tokens=_max_tokens(body),
+        seed=None if seed == -1 else seed,
+        n=_choices(body),
+        stop=_stop(body),
+        constrained=constrained(body),
+    )
+
+
+def constrained(body: Mapping[str, Json]) -> bool:
+    """Whether a grammar, a forced tool, a bias or a ban shaped the distribution that tokens were sampled from."""
+    return any(body.get(field) for field in SHAPING) or _formatted(body) or _forced_tool(body)
+
+
+def _formatted(body: Mapping[str, Json]) -> bool:
+    wanted = body.get("response_format")
+    return bool(wanted) and not (isinstance(wanted, dict) and wanted.get("type") == "text")
+
+
+def _forced_tool(body: Mapping[str, Json]) -> bool:
+    tools, choice = body.get("tools"), body.get("tool_choice")
+    if choice == "none" or not isinstance(tools, list):
+        return False
+    return (choice not in (None, "auto")) or any(_strict(tool) for tool in tools)
+
+
+def _strict(tool: Json) -> bool:
+    # A strict function has its arguments enforced by a grammar, even when the model chooses freely whether to call it.
+    function = tool.get("function") if isinstance(tool, dict) else None
+    return isinstance(function, dict) and bool(function.get("strict"))
+
+
+def _choices(body: Mapping[str, Json]) -> int:
+    count = _integer(body, "n", 1)
+    if count is None or not 1 <= count <= N_MAX:
+        raise InvalidRequest(f"n must be between 1 and {N_MAX}", param="n")
+    return count
+
+
+def _max_tokens(body: Mapping[str, Json]) -> int | None:
+    limit = _integer(body, "max_completion_tokens", None)
+    limit = _integer(body, "max_tokens", None) if limit is None else limit
+    if limit is not None and not 0 <= limit < 1 << 31:
+        raise InvalidRequest("max_tokens must fit in 31 bits", param="max_tokens")
+    return limit
+
+
+def _stop(body: Mapping[str, Json]) -> tuple[str, ...]:
+    stop = body.get("stop")
+    if stop is None:
+        return ()
+    stops = [stop] if isinstance(stop, str) else stop
+    if not isinstance(stops, list) or not all(isinstance(one, str) for one in stops):
+        raise InvalidRequest("stop must be a string or a list of strings", param="stop")
+    return tuple(stops)
+
+
+def _number(body: Mapping[str, Json], field: str, default: float) -> float:
+    value = body.get(field)
+    if value is None:
+        return default
+    try:
+        number = float(value)  # engines take "0.7" for 0.7, so it is taken for that here, too
+    except (TypeError, ValueError) as broken:
+        raise InvalidRequest(f"{field} must be a number", param=field) from broken
+    if not math.isfinite(number):
+        raise InvalidRequest(f"{field} must be finite", param=field)
+    return number
+
+
+def _integer(body: Mapping[str, Json], field: str, default: int | None) -> int | None:
+    value = body.get(field)
+    if value is None:
+        return default
+    try:
+        number = int(value)
+    except (TypeError, ValueError, OverflowError) as broken:
+        raise InvalidRequest(f"{field} must be an integer", param=field) from broken
+    if not -INT64 <= number < INT64 or (isinstance(value, float) and number != value):
+        raise InvalidRequest(f"{field} must be an integer of 64 bits", param=field)
+    return number

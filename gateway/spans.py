@@ -1,0 +1,66 @@
+"""Policy versions of sampled tokens, from the header of the spans plugin on the worker.
+
+`x-claw-weight-versions: {"0": [["run/3", 0, 36], ["run/4", 36, 50]]}`: choice index -> [label, start, end). A label is
+`<run_id>/<version>`, set by the supervisor for the weights that are really loaded.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+
+from schemas.events import VersionSpan
+
+HEADER = "x-claw-weight-versions"
+VERSION_MAX = (1 << 63) - 1
+
+RawSpans = dict[str, Any]  # parsed header, not yet believed
+
+
+@dataclass(frozen=True, slots=True)
+class Spans:
+    """Spans that tile the response, or none and the word for what is wrong."""
+
+    spans: tuple[VersionSpan, ...] = ()
+    missing: str | None = None
+
+
+def parse_header(value: str | None) -> RawSpans:
+    """The header as an object; empty when it is absent or unreadable."""
+    try:
+        parsed = orjson.loads(value) if value else {}
+    except orjson.JSONDecodeError:
+        return {}
+    return parsed if isinstance(parsed, dict) else {}
+
+
+def spans_of(raw: RawSpans, choice: int, length: int) -> Spans:
+    """Spans of one choice with `length` response tokens. They tile [0, length) or are left out with a reason."""
+    if not length:
+        return Spans()
+    rows = raw.get(str(choice))
+    if not isinstance(rows, list):
+        return Spans(missing="spans")
+    spans: list[VersionSpan] = []
+    end = 0
+    for row in rows:
+        if not _is_row(row) or row[1] != end or row[2] <= end:
+            return Spans(missing="spans")
+        label = parse_label(row[0])
+        if label is None:
+            return Spans(missing="version_unknown")
+        end = row[2]
+        spans.append(VersionSpan(run_id=label[0], version=label[1], start=row[1], end=end))
+    return Spans(tuple(spans)) if end == length else Spans(missing="spans")
+
+
+def parse_label(label: str) -> tuple[str, int] | None:
+    """`<run_id>/<version>` as a pair; None when it is anything else, like vLLM's own `default`."""
+    run_id, slash, version = label.rpartition("/")
+    if not (slash and run_id and version.isascii() and version.isdigit() and len(version) < 20):
+        return None
+    return (run_id, int(version)) if int(version) <= VERSION_MAX else None
+
+
+def _is_row(row: object) -> bool:
+    return isinstance(row, list) and len(row) == 3 and isinstance(row[0], str) and type(row[1]) is type(row[2]) is int

@@ -1,0 +1,94 @@
+"""The servers that can take a call: live rollout workers, seen through their topic, or fixed upstreams.
+
+Input: `rollout.workers`, key worker_id, newest record per worker. A replay only rebuilds the table. `apply` runs on a
+follower's thread, everything else on the event loop; entries are replaced whole, so no lock is needed.
+"""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import structlog
+
+from eventlog.records import Record
+from schemas.errors import UndecodableRecord
+from schemas.events import WorkerReported
+
+TAKES_TRAFFIC = ("ready", "updating")
+log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Server:
+    """Where a call can be sent. A fixed upstream has no worker_id and serves whatever model is asked for."""
+
+    url: str
+    worker_id: str | None = None
+    model: str | None = None
+    """Name under which the engine serves it; None: any."""
+    model_id: str | None = None
+    """The scope of versions; None: the model asked for."""
+    run_id: str | None = None
+    version: int | None = None
+    state: str = "ready"
+    reported_ms: int | None = None
+    """Time of the newest report; None: never stale."""
+
+    @property
+    def fixed(self) -> bool:
+        return self.worker_id is None
+
+    def serves(self, model: str | None) -> bool:
+        return self.model is None or model is None or self.model == model
+
+
+def now_ms() -> float:
+    """UTC milliseconds."""
+    return time.time() * 1000
+
+
+class WorkerTable:
+    """Servers by worker id, with the moment of their last report."""
+
+    def __init__(self, ttl_s: float, fixed: Sequence[Server] = (), clock_ms: Callable[[], float] = now_ms) -> None:
+        self._ttl_ms = ttl_s * 1000
+        self._fixed = list(fixed)
+        self._clock_ms = clock_ms
+        self._workers: dict[bytes, Server] = {}
+
+    def apply(self, record: Record) -> None:
+        """Take over the newest record of a worker; a tombstone removes it."""
+        key = record.key or b""
+        if record.value is None:
+            self._workers.pop(key, None)
+            return
+        try:
+            event = record.event()
+        except UndecodableRecord as broken:  # another reader dead-letters it; here the older report stays
+            log.warning("worker_report_undecodable", key=key.decode(errors="replace"), reason=broken.reason)
+            return
+        if isinstance(event, WorkerReported):
+            self._workers[key] = _server(event, record.timestamp_ms)
+
+    def live(self) -> list[Server]:
+        """Servers that can take a call now."""
+        oldest = self._clock_ms() - self._ttl_ms
+        workers = list(self._workers.values())
+        return self._fixed + [one for one in workers if one.state in TAKES_TRAFFIC and (one.reported_ms or 0) >= oldest]
+
+    def knows(self, model: str | None) -> bool:
+        """Whether some server, live or not, serves this model."""
+        return any(server.serves(model) for server in [*self._fixed, *list(self._workers.values())])
+
+
+def _server(event: WorkerReported, timestamp_ms: int) -> Server:
+    return Server(
+        url=event.url.rstrip("/"),
+        worker_id=event.worker_id,
+        model=event.model,
+        model_id=event.model_id,
+        run_id=event.run_id,
+        version=event.version,
+        state=event.state,
+        reported_ms=timestamp_ms,
+    )

@@ -1,0 +1,23 @@
+"""Fixtures of the gateway's tests."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.gateway.engine import ScriptedEngine
+from tests.gateway.house import House
+
+
+@pytest.fixture
+def engine() -> Iterator[ScriptedEngine]:
+    """A scripted engine on a free port."""
+    with ScriptedEngine() as running:
+        yield running
+
+
+@pytest.fixture
+def house(engine: ScriptedEngine) -> Iterator[House]:
+    """A gateway with the scripted engine as its only worker."""
+    with House() as running:
+        running.worker(engine.url)
+        yield running

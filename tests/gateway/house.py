@@ -1,0 +1,111 @@
+"""A whole gateway for tests, through the real composition root: memory log, tables filled by hand, real sockets."""
+
+import socket
+import threading
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+import uvicorn
+
+from eventlog.memory import MemoryLog
+from eventlog.records import Record
+from gateway.admission import AdmissionView
+from gateway.app import Collaborators, create_app
+from gateway.metrics import Metrics
+from gateway.settings import GatewaySettings
+from gateway.workers import Server, WorkerTable
+from schemas import codec
+from schemas.envelopes import envelope
+from schemas.events import CallCaptured, CallFailed, Event, WorkerReported, WorkerState
+from schemas.topics import CALLS, REWARDS, Topic
+
+E = TypeVar("E", bound=Event)
+QUICK = {"worker_wait_s": 1.0, "retry_wait_s": 0.01, "retry_wait_max_s": 0.02, "instance": "test"}
+
+
+class House:
+    """One gateway on a free port. Settings as keywords; `upstreams` makes them fixed servers."""
+
+    def __init__(self, log: MemoryLog | None = None, **settings: object) -> None:
+        self.settings = GatewaySettings(**{**QUICK, **settings})  # type: ignore[arg-type]
+        self.log = log or MemoryLog()
+        fixed = [Server(url=url) for url in self.settings.upstreams]
+        self.workers = WorkerTable(self.settings.worker_ttl_s, fixed)
+        self.admission = AdmissionView()
+        self.metrics = Metrics()
+        self._socket = socket.create_server(("127.0.0.1", 0))
+        self.url = f"http://127.0.0.1:{self._socket.getsockname()[1]}"
+        given = Collaborators(
+            settings=self.settings,
+            log=self.log.producer(),
+            workers=self.workers,
+            admission=self.admission,
+            metrics=self.metrics,
+        )
+        config = uvicorn.Config(create_app(given), http="httptools", log_config=None, timeout_graceful_shutdown=2)
+        self._server = uvicorn.Server(config)
+        self._thread = threading.Thread(target=self._server.run, args=([self._socket],), daemon=True)
+
+    def __enter__(self) -> "House":
+        self._thread.start()
+        until(lambda: self._server.started)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._server.should_exit = True
+        self._thread.join(10)
+
+    def worker(self, url: str, worker_id: str = "w0", state: WorkerState = "ready", model: str = "tiny") -> None:
+        """A worker reports now."""
+        self.workers.apply(report(url, worker_id, state, model))
+
+    def events(self, kind: type[E], topic: Topic = CALLS) -> list[E]:
+        """All events of a kind, as they stand in the log."""
+        found = [record.event() for record in self.log.reader([topic]).read_to_end()]
+        return [event for event in found if isinstance(event, kind)]
+
+    @property
+    def captured(self) -> list[CallCaptured]:
+        return self.events(CallCaptured)
+
+    @property
+    def failed(self) -> list[CallFailed]:
+        return self.events(CallFailed)
+
+    def raw_records(self) -> bytes:
+        """Every byte that this gateway wrote into the log."""
+        records = [*self.log.reader([CALLS]).read_to_end(), *self.log.reader([REWARDS]).read_to_end()]
+        return b"\n".join(
+            (record.key or b"") + (record.value or b"") + repr(record.headers).encode() for record in records
+        )
+
+
+def report(
+    url: str, worker_id: str = "w0", state: WorkerState = "ready", model: str = "tiny", timestamp_ms: int | None = None
+) -> Record:
+    """A record of the workers topic."""
+    event = WorkerReported(
+        envelope=envelope(f"rollout/{worker_id}"),
+        worker_id=worker_id,
+        url=url,
+        model_id="model-a",
+        model=model,
+        state=state,
+        report_interval_s=1.0,
+    )
+    now_ms = int(time.time() * 1000) if timestamp_ms is None else timestamp_ms
+    return record(event, worker_id.encode(), "claw.rollout.workers", now_ms)
+
+
+def record(event: Event, key: bytes = b"k", topic: str = "claw.x", timestamp_ms: int = 0) -> Record:
+    """An event as a record of the log."""
+    return Record(topic, 0, 0, timestamp_ms, key, codec.encode(event))
+
+
+def until(holds: Callable[[], object], timeout_s: float = 10.0) -> None:
+    """Poll until something holds. Raises AssertionError after the deadline."""
+    deadline = time.monotonic() + timeout_s
+    while not holds():
+        assert time.monotonic() < deadline, "it did not come to hold in time"
+        time.sleep(0.005)
