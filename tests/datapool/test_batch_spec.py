@@ -1,0 +1,61 @@
+"""The batch spec: what is accepted, and how a mistake is told."""
+
+from pathlib import Path
+
+import pytest
+from pydantic import ValidationError
+
+from datapool.batch_spec import BatchSpec, load
+from datapool.errors import BatchSpecInvalid
+
+
+def test_yaml_and_json_say_the_same(tmp_path: Path) -> None:
+    """A spec is YAML or JSON; what is not said has the default."""
+    (tmp_path / "a.yaml").write_text("groups_per_batch: 2\ntags: [maths]\n")
+    (tmp_path / "a.json").write_text('{"groups_per_batch": 2, "tags": ["maths"]}')
+    assert load(tmp_path / "a.yaml") == load(tmp_path / "a.json") == BatchSpec(groups_per_batch=2, tags=("maths",))
+    assert load(tmp_path / "a.yaml").zero_variance == "keep"
+
+
+def test_a_spec_survives_its_own_json() -> None:
+    """The JSON in a plan gives the spec back."""
+    spec = BatchSpec(group_size=4, quality_min=0.5, response_tokens_max=100)
+    assert BatchSpec.model_validate_json(spec.to_json()) == spec
+
+
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        ("group_size: 1", "group_size"),
+        ("groups_per_batch: 0", "groups_per_batch"),
+        ("staleness_max: -1", "staleness_max"),
+        ("algorithm: magic", "algorithm"),
+        ("grups_per_batch: 3", "grups_per_batch"),
+        ("channel: val", "val"),
+        ("reward_mean_min: 1\nreward_mean_max: 0", "no group could pass"),
+        ("- 1", "dictionary"),
+        ("a: [", "cannot be read"),
+    ],
+)
+def test_a_mistake_is_told_in_one_line(tmp_path: Path, text: str, named: str) -> None:
+    """What is wrong, unknown or contradictory is refused with one line that names file and field."""
+    path = tmp_path / "spec.yaml"
+    path.write_text(text)
+    with pytest.raises(BatchSpecInvalid) as refused:
+        load(path)
+    message = str(refused.value)
+    assert str(path) in message
+    assert named in message
+    assert "\n" not in message
+
+
+def test_a_missing_file_is_told(tmp_path: Path) -> None:
+    """No file: one line, no traceback of ours."""
+    with pytest.raises(BatchSpecInvalid, match="cannot be read"):
+        load(tmp_path / "none.yaml")
+
+
+def test_a_spec_is_frozen() -> None:
+    """A spec cannot change under a plan."""
+    with pytest.raises(ValidationError):
+        BatchSpec().group_size = 3  # type: ignore[misc]  # the point of the test

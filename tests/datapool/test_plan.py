@@ -1,0 +1,166 @@
+"""Selection and plan, on pools that the real folds made."""
+
+import statistics
+
+import pytest
+
+from datapool.batch_spec import BatchSpec
+from datapool.plan import Selection, assemble, groups_of, select
+from schemas.events import BatchAssembled, Event, VersionSpan
+from tests import facts
+from tests.trainer.pooled import RUN, group, pooled
+
+SPEC = BatchSpec(groups_per_batch=2, group_size=2, staleness_max=1)
+
+
+def selected(
+    history: list[Event], spec: BatchSpec = SPEC, version: int = 0, planned: set[str] = frozenset()
+) -> Selection:
+    return select(pooled(history).pool, spec, version, RUN, planned)
+
+
+def chosen(selection: Selection) -> list[str]:
+    return [one.record.group_id for one in selection.chosen]
+
+
+def mean_only(returns: list[float]) -> list[float]:
+    mean = statistics.fmean(returns)
+    return [value - mean for value in returns]
+
+
+def planned(selection: Selection, spec: BatchSpec = SPEC) -> BatchAssembled:
+    return assemble(
+        selection.chosen,
+        spec,
+        run_id=RUN,
+        sequence=4,
+        version=1,
+        seed=7,
+        advantages=mean_only,
+        envelope=facts.envelope("plan"),
+    )
+
+
+def test_first_in_first_out_and_the_rest_is_next() -> None:
+    """The groups whose last fact is oldest make the batch; later ones wait for the next, with that reason."""
+    history = [e for name, at in (("c", 3), ("a", 2), ("b", 1)) for e in group(name, [0.0, 1.0], at_us=at)]
+    selection = selected(history)
+    assert chosen(selection) == ["b", "a"]
+    assert selection.left_out == {"c": "next_batch"}
+    assert selection.complete
+
+
+def test_a_short_batch_is_not_complete() -> None:
+    """Fewer ready groups than the spec asks for: wait."""
+    selection = selected(group("a", [0.0, 1.0]))
+    assert chosen(selection) == ["a"]
+    assert not selection.complete
+
+
+def test_a_group_is_planned_once() -> None:
+    """What the run planned before is neither chosen again nor reported."""
+    selection = selected(group("a", [0.0, 1.0]) + group("b", [0.0, 1.0]), planned={"a"})
+    assert chosen(selection) == ["b"]
+    assert "a" not in selection.left_out
+
+
+@pytest.mark.parametrize(
+    ("history", "spec", "version", "kind", "reason"),
+    [
+        (group("g", [0.0, 1.0], run="other"), SPEC, 0, "left_out", "other_run"),
+        (group("g", [0.0, 1.0], channel="val"), SPEC, 0, "left_out", "channel_val"),
+        (group("g", [0.0, 1.0], expected_size=3), SPEC, 0, "left_out", "not_ready"),
+        (group("g", [0.0, None]), SPEC, 0, "left_out", "reward_missing_for_1"),
+        (group("g", [0.0, 1.0], expected_size=None), SPEC.model_copy(update={"group_size": 3}), 0, "left_out", "members_2_of_3"),
+        (group("g", [0.0, 1.0]), SPEC.model_copy(update={"tags": ("maths",)}), 0, "left_out", "tags_missing: maths"),
+        (group("g", [0.0, 1.0], version=1), SPEC, 3, "skipped", "too_stale"),
+        (group("g", [0.0, 1.0], version=5), SPEC, 3, "skipped", "sampled_by_unknown_version_5"),
+        (group("g", [0.0]), SPEC, 0, "skipped", "declared_with_one_member"),
+        (group("g", [0.0, 0.0]), SPEC.model_copy(update={"reward_mean_min": 0.1}), 0, "skipped", "reward_mean_low"),
+        (group("g", [1.0, 1.0]), SPEC.model_copy(update={"reward_mean_max": 0.9}), 0, "skipped", "reward_mean_high"),
+        (group("g", [1.0, 1.0]), SPEC.model_copy(update={"zero_variance": "drop"}), 0, "skipped", "zero_variance"),
+        (group("g", [0.0, 1.0]), SPEC.model_copy(update={"response_tokens_max": 9}), 0, "skipped", "larger_than_response_tokens_max"),
+    ],
+)  # fmt: skip
+def test_every_group_left_out_has_its_reason(
+    history: list[Event], spec: BatchSpec, version: int, kind: str, reason: str
+) -> None:
+    """What may still come is left out; what never will for this run is skipped; both say why."""
+    selection = selected(history, spec, version)
+    assert selection.chosen == ()
+    (told,) = getattr(selection, kind).values()
+    assert told.startswith(reason)
+    assert not selection.left_out or not selection.skipped
+
+
+def test_staleness_is_counted_from_the_oldest_token() -> None:
+    """A group is as stale as its oldest version: exactly the bound passes, one more does not."""
+    assert chosen(selected(group("g", [0.0, 1.0], version=2), version=3)) == ["g"]
+    assert selected(group("g", [0.0, 1.0], version=2), version=4).skipped == {"g": "too_stale"}
+
+
+def test_tokens_of_another_run_are_never_trained() -> None:
+    """A group of ours in which one call was sampled by another policy is skipped, so that its capacity returns."""
+    history = group("g", [0.0, 1.0])
+    spans = (VersionSpan(run_id="base", version=0, start=0, end=3),)
+    odd = facts.call(
+        "g", "t0", "c0", ids=(5, 6, 7), prompt=facts.edge([1, 2]), spans=spans, envelope=facts.envelope("0")
+    )
+    selection = selected([odd, *[e for e in history if getattr(e, "call_id", None) != "c0" or e.trajectory_id != "t0"]])
+    assert selection.skipped["g"].startswith("policy_of_other_run")
+
+
+def test_a_closed_group_is_trained_with_the_members_it_has() -> None:
+    """A group that a reactor closed trains its ready members, if two are there."""
+    history = group("g", [0.0, 1.0], expected_size=4)
+    assert chosen(selected([*history, facts.closed("g", ["t0", "t1"])])) == ["g"]
+    assert selected([*history, facts.closed("g", ["t0"])]).skipped == {"g": "closed_with_1_ready"}
+
+
+def test_the_token_bound_makes_a_batch_complete() -> None:
+    """A batch that is full of tokens does not wait for more groups."""
+    history = group("a", [0.0, 1.0], at_us=1) + group("b", [0.0, 1.0], at_us=2)
+    selection = selected(history, SPEC.model_copy(update={"response_tokens_max": 15}))
+    assert chosen(selection) == ["a"]
+    assert selection.complete
+
+
+def test_a_plan_freezes_reward_advantage_and_place() -> None:
+    """Per trajectory the return and its advantage over the group's trajectories; per step position and digest."""
+    plan = planned(selected(group("a", [0.0, 1.0, 1.0, 0.0], at_us=1) + group("b", [0.5, 1.0], at_us=2)))
+    assert groups_of(plan) == ("a", "b")
+    assert [t.reward for t in plan.trajectories] == [0.0, 1.0, 1.0, 0.0, 0.5, 1.0]
+    assert [t.advantage for t in plan.trajectories] == [-0.5, 0.5, 0.5, -0.5, -0.25, 0.25]
+    steps = plan.trajectories[0].steps
+    assert [step.call_id for step in steps] == ["c0", "c1"]
+    assert all(step.position.topic == "claw.calls" and len(step.digest) == 64 and step.trained for step in steps)
+
+
+def test_baselines_count_trajectories_not_calls() -> None:
+    """A trajectory with many calls weighs as much in the baseline as one with few."""
+    long = group("g", [1.0, 0.0], ids=[[5]] * 6)
+    short = [e for e in long if not (getattr(e, "trajectory_id", "") == "t1" and getattr(e, "call_id", "c0") != "c0")]
+    kept = [e for e in short if type(e).__name__ != "TrajectoryCompleted" or e.trajectory_id != "t1"]
+    plan = planned(selected([*kept, facts.completed("g", "t1", calls=1, reward=0.0)]))
+    assert [len(t.steps) for t in plan.trajectories] == [6, 1]
+    assert [t.advantage for t in plan.trajectories] == [0.5, -0.5]
+
+
+def test_curated_steps_are_context_only() -> None:
+    """A step that was curated away, or below the asked quality, stays in the plan and is not trained."""
+    history = [
+        *group("a", [0.0, 1.0]),
+        facts.curated("a", "t0", "c1", trainable=False),
+        facts.curated("a", "t1", "c0", quality=0.2),
+    ]
+    plan = planned(selected(history, spec := SPEC.model_copy(update={"quality_min": 0.5})), spec)
+    assert [[step.trained for step in t.steps] for t in plan.trajectories] == [[True, False], [False, True]]
+
+
+def test_the_order_of_facts_does_not_change_a_plan() -> None:
+    """Interleaved groups give the plan of the same groups one after the other, places aside."""
+    one, two = group("a", [0.0, 1.0], at_us=1), group("b", [1.0, 0.0], at_us=2)
+    mixed = [event for pair in zip(one, two, strict=True) for event in pair]
+    plans = [planned(selected(history)) for history in (one + two, mixed)]
+    frozen = [[(t.group_id, t.reward, t.advantage, [s.digest for s in t.steps]) for t in p.trajectories] for p in plans]
+    assert frozen[0] == frozen[1]

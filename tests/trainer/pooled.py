@@ -1,0 +1,104 @@
+"""Facts of made-up episodes, folded by the real folds into a pool and written to a real (memory) log."""
+
+import random
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from datapool.fold import fold
+from datapool.project import changes
+from datapool.rows import PoolRows
+from datapool.step import tokens
+from eventlog.memory import MemoryLog
+from eventlog.records import Outgoing
+from eventlog.settings import LogSettings
+from schemas.arrays import pack_floats, pack_ids
+from schemas.codec import encode
+from schemas.events import CallCaptured, Event, FactPosition, Sampling, VersionSpan
+from schemas.keys import group_key, tokens_key
+from schemas.topics import CALLS, REWARDS
+from tests import facts
+
+RUN = "run"
+SETTINGS = LogSettings(partitions=2)
+VOCABULARY = 32
+
+
+@dataclass(frozen=True)
+class Pooled:
+    """The pool's rows, and the log that holds the facts."""
+
+    pool: PoolRows
+    log: MemoryLog
+
+
+def pooled(history: Iterable[Event]) -> Pooled:
+    """Write facts in order, fold each where it fell, apply the rows."""
+    log, pool = MemoryLog(SETTINGS), PoolRows()
+    states: dict[str, object] = {}
+    images: dict[str, object] = {}
+    for fact in history:
+        topic = REWARDS if isinstance(fact, facts.ON_REWARDS) else CALLS
+        (at,) = log.append([Outgoing.of(topic, group_key(fact.group_id), fact)])
+        position = FactPosition(topic=at.topic, partition=at.partition, offset=at.offset)
+        group = fact.group_id
+        states[group] = fold(states.get(group), fact, position)
+        images[group], rows = changes(images.get(group), states[group])
+        for key, row in rows.items():
+            pool.apply(key.topic, key.key, row and row.value)
+        if isinstance(fact, CallCaptured):
+            digest = states[group].trajectories[fact.trajectory_id].steps[fact.call_id].capture.digest
+            key = tokens_key(group, fact.trajectory_id, fact.call_id)
+            pool.apply("datapool.steps", key, encode(tokens(fact, digest)))
+    return Pooled(pool, log)
+
+
+def group(
+    group_id: str,
+    rewards: Sequence[float | None],
+    *,
+    version: int = 0,
+    run: str = RUN,
+    at_us: int = 0,
+    temperature: float = 1.0,
+    ids: Sequence[Sequence[int]] = ((5, 6, 7), (8, 9)),
+    logprob: float = -3.0,
+    **opened: object,
+) -> list[Event]:
+    """A declared, completed group: per reward a trajectory of `len(ids)` calls that extend each other."""
+    made: list[Event] = []
+    envelope = {"at_us": at_us, "run_id": run}
+    fields = {"expected_size": len(rewards), **opened}
+    made.append(facts.opened(group_id, envelope=facts.envelope(f"{group_id}-open", **envelope), **fields))
+    for index, value in enumerate(rewards):
+        name, prompt = f"t{index}", [1, 2 + index % 3]
+        for number, response in enumerate(ids):
+            made.append(
+                facts.call(
+                    group_id,
+                    name,
+                    f"c{number}",
+                    envelope=facts.envelope(f"{group_id}-{name}-c{number}", **envelope),
+                    prompt=facts.edge(prompt),
+                    ids=tuple(response),
+                    response_ids=pack_ids(response),
+                    response_logprobs=pack_floats([logprob] * len(response)),
+                    spans=(VersionSpan(run_id=run, version=version, start=0, end=len(response)),),
+                    sampling=Sampling(temperature=temperature, top_p=1.0, top_k=0),
+                    received_us=number,
+                )
+            )
+            prompt = [*prompt, *response, 3]
+        done = facts.envelope(f"{group_id}-{name}-done", **envelope)
+        made.append(facts.completed(group_id, name, envelope=done, calls=len(ids), reward=value))
+    return made
+
+
+def random_groups(count: int, size: int, seed: int = 0, version: int = 0, run: str = RUN) -> list[Event]:
+    """Groups of random tokens and rewards: the same ones for the same arguments, in any process."""
+    dice = random.Random(seed)
+    made: list[Event] = []
+    for number in range(count):
+        ids = [[dice.randrange(VOCABULARY) for _ in range(dice.randint(1, 5))] for _ in range(2)]
+        rewards = [float(dice.random() < 0.5) for _ in range(size)]
+        made += group(f"g{number:03d}", rewards, version=version, run=run, at_us=number, ids=ids)
+    return made
