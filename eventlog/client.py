@@ -37,7 +37,7 @@ class _Logger:
     """Where librdkafka's own log lines go. They repeat what comes back as errors, so they are for debugging only."""
 
     def log(self, level: int, template: str, *args: object) -> None:
-        log.debug("librdkafka", line=template % args)
+        log.debug("librdkafka", severity=level, line=template % args)
 
 
 def _on_client_error(error: KafkaError) -> None:

@@ -35,7 +35,7 @@ def decode(value: bytes | None) -> Event:
     stream.seek(HEADER.size)
     try:
         datum = fastavro.schemaless_reader(stream, schema, None)
-        event = EVENT_TYPES[name].from_datum(datum)  # type: ignore[arg-type]  # the schema is a record
+        event = EVENT_TYPES[name].from_datum(datum)
     except Exception as broken:  # any parser error on foreign bytes means the same: these bytes are not that event
         raise MalformedDatum(f"{name}: {type(broken).__name__}: {broken}") from broken
     if stream.read(1):

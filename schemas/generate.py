@@ -154,7 +154,7 @@ def ids() -> dict[str, Json]:
 
 def formatted(source: str) -> str:
     ruff = Path(sys.executable).with_name("ruff")
-    command = [ruff, "format", "--stdin-filename", "schemas/events.py", "-"]
+    command = [str(ruff), "format", "--stdin-filename", "schemas/events.py", "-"]
     return subprocess.run(command, input=source, capture_output=True, text=True, check=True).stdout
 
 
