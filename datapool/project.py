@@ -70,6 +70,7 @@ class GroupImage:
     """What was written of a group: with it a later state is written as a difference."""
 
     state: GroupState
+    record: GroupRecord
     trajectories: Mapping[str, TrajectoryImage] = field(default_factory=dict)
 
 
@@ -92,8 +93,9 @@ def changes(before: GroupImage | None, state: GroupState) -> tuple[GroupImage, R
         trajectory_id: _trajectory(state.group_id, trajectory_id, now, old.get(trajectory_id), rows)
         for trajectory_id, now in state.trajectories.items()
     }
-    _write(rows, GROUPS, group_key(state.group_id), _group_record(state, images))
-    return GroupImage(state, images), rows
+    record = _group_record(state, images)
+    _write(rows, GROUPS, group_key(state.group_id), record)
+    return GroupImage(state, record, images), rows
 
 
 def _write(rows: Rows, topic: Topic, key: bytes, record: PoolRecord) -> str:

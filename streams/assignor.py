@@ -1,0 +1,30 @@
+"""Which member gets which partitions: always calls and rewards of one number together.
+
+Faust without tables takes round robin over all partitions of all topics, which separates the two topics whenever the
+members do not divide the partition count; two owners of one partition would fence each other for ever. Ranges per topic
+keep equal numbers together, because both topics have the same partition count and the same subscribers.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from aiokafka.coordinator.assignors.range import RangePartitionAssignor
+from faust.assignor.partition_assignor import PartitionAssignor
+
+Untyped = Any  # aiokafka's protocol types are untyped
+
+
+class CopartitionedAssignor(PartitionAssignor):
+    """Aiokafka's range assignor where Faust expects one of its own."""
+
+    name = "claw-range"
+    version = RangePartitionAssignor.version
+
+    def assign(self, cluster: Untyped, member_metadata: Mapping[str, Untyped]) -> Mapping[str, Untyped]:
+        return RangePartitionAssignor.assign(cluster, member_metadata)
+
+    def metadata(self, topics: Any) -> Untyped:  # a set of names
+        return RangePartitionAssignor.metadata(topics)
+
+    def on_assignment(self, assignment: Untyped) -> None:
+        """Nothing to remember: without tables there are no standbys."""

@@ -1,0 +1,25 @@
+"""Why a worker ends. It never goes on after one of these: a supervisor starts a new one, which reads the log again."""
+
+from enum import IntEnum
+
+
+class ExitCode(IntEnum):
+    """0 asked to stop, 1 broke, 2 could not start; the others tell a supervisor's reader what happened."""
+
+    STOPPED = 0
+    BROKE = 1
+    REFUSED = 2
+    FENCED = 3
+    STALLED = 4
+
+
+class StreamsError(Exception):
+    """Root of this room's errors."""
+
+
+class FoldVersionMismatch(StreamsError):
+    """The pool on the broker was written by another version of the folds: rebuild it, do not mix."""
+
+
+class NotCopartitioned(StreamsError):
+    """This worker was given calls and rewards of different partitions; folding half of a group would be wrong."""

@@ -1,0 +1,31 @@
+"""What the worker counts, for Prometheus."""
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, start_http_server
+
+BUCKETS_S = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10)
+
+
+class StreamsMetrics:
+    """One registry per worker, so that two in one process (tests) do not collide."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        self.facts = Counter("claw_streams_facts", "Records read, by outcome", ["outcome"], registry=self.registry)
+        self.fold_seconds = Counter(
+            "claw_streams_fold_seconds", "Time spent decoding and folding", registry=self.registry
+        )
+        self.commits = Counter("claw_streams_commits", "Transactions committed", registry=self.registry)
+        self.rows = Counter("claw_streams_rows", "Records written", registry=self.registry)
+        self.commit_seconds = Histogram(
+            "claw_streams_commit_seconds", "Duration of a flush", buckets=BUCKETS_S, registry=self.registry
+        )
+        self.healed = Counter("claw_streams_healed", "Records read again after a gap", registry=self.registry)
+        self.decisions = Counter(
+            "claw_streams_decisions", "Facts written by reactors", ["kind"], registry=self.registry
+        )
+        self.lag = Gauge("claw_streams_lag", "Facts of owned partitions that wait", registry=self.registry)
+        self.partitions = Gauge("claw_streams_partitions", "Partitions owned", registry=self.registry)
+
+    def serve(self, port: int) -> None:
+        """Serve them on a port of all interfaces. Raises OSError when it is taken."""
+        start_http_server(port, registry=self.registry)

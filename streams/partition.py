@@ -1,0 +1,246 @@
+"""Everything derived of one partition, in memory: facts in, one batch of records out per flush. Pure: no I/O, no clock.
+
+Invariant: what a batch holds, together with the batches before it, is what the records up to `offsets` say; batch and
+position are written in one transaction. A fact that comes again changes nothing; a poison record makes one dead letter.
+
+Memory: every group of the partition stays, without its tokens. Bounding it to open groups is the next issue's work.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Literal, NamedTuple
+
+import structlog
+
+from datapool import FOLD_VERSION
+from datapool.errors import UnusableFact
+from datapool.fold import flag, fold
+from datapool.project import GroupImage, Row, RowKey, Rows, changes, image
+from datapool.state import Fact, GroupState
+from datapool.step import tokens
+from datapool.usable import usable
+from eventlog.dead_letters import dead_letter
+from eventlog.partitioner import partition_of
+from eventlog.records import Outgoing, Record
+from schemas.cloudevents import headers
+from schemas.codec import encode
+from schemas.errors import UndecodableRecord
+from schemas.events import CallCaptured, Event, FactPosition, GroupRecord, StepTokens, StreamPosition
+from schemas.keys import group_key, tokens_key
+from schemas.topics import GROUPS, POSITIONS, STEPS, TRAJECTORIES
+
+log = structlog.get_logger()
+
+Outcome = Literal["folded", "poison", "fold_bug"]
+Fold = Callable[[GroupState | None, Event, FactPosition], GroupState]
+POOL = {topic.name: topic for topic in (STEPS, TRAJECTORIES, GROUPS)}
+READER = "streams"
+
+
+class PendingTokens(NamedTuple):
+    """Tokens on their way from the fact to their row; dropped when another capture of the call wins before the flush."""
+
+    group_id: str
+    trajectory_id: str
+    call_id: str
+    record: StepTokens
+
+
+class Folded(NamedTuple):
+    """A fact that is in the state and in no batch yet."""
+
+    record: Record
+    fact: Fact
+
+
+class PartitionState:
+    """The groups of one partition and what is not written of them yet."""
+
+    def __init__(
+        self,
+        partition: int,
+        partitions: int,
+        *,
+        offsets: Mapping[str, int] | None = None,
+        groups: Mapping[str, GroupState] | None = None,
+        waiting: Iterable[str] = (),
+        fold: Fold = fold,
+    ) -> None:
+        """partitions: of every topic. offsets: full topic name -> next. waiting: ids of groups a reactor may act on."""
+        self.partition = partition
+        self.groups: dict[str, GroupState] = dict(groups or {})
+        self.folded = 0
+        self._fold = fold
+        self._partitions = partitions
+        self._offsets: dict[str, int] = dict(offsets or {})
+        self._images: dict[str, GroupImage] = {}
+        self._waiting = set(waiting)
+        self._dirty: dict[str, list[Folded]] = {}
+        self._tokens: dict[bytes, PendingTokens] = {}
+        self._letters: list[Outgoing] = []
+        self._moved = False
+
+    @property
+    def pending(self) -> bool:
+        """Whether something happened that no batch holds yet."""
+        return self._moved
+
+    def expected(self, topic: str) -> int:
+        """The offset that comes next. topic: full name."""
+        return self._offsets.get(topic, 0)
+
+    def advance(self, topic: str, offset: int) -> None:
+        """Everything below `offset` is folded or is no record."""
+        if offset > self.expected(topic):
+            self._offsets[topic] = offset
+            self._moved = True
+
+    def apply(self, record: Record) -> Outcome:
+        """Fold one record. A record that cannot be folded becomes a dead letter; nothing is raised for it."""
+        again = record.offset < self.expected(record.topic)
+        try:
+            outcome: Outcome = self._take(record)
+        except (UndecodableRecord, UnusableFact) as poison:
+            outcome = "poison"
+            if not again:
+                self._bury(record, poison.reason, str(poison))
+        self.advance(record.topic, record.offset + 1)
+        self._moved = True
+        self.folded += 1
+        return outcome
+
+    def _take(self, record: Record) -> Outcome:
+        fact = usable(record.event())
+        self._check_place(record, fact)
+        if fact.group_id in self.groups:
+            self._image(fact.group_id)  # of what is written, before it changes
+        self._dirty.setdefault(fact.group_id, [])
+        return self._fold_or_flag(Folded(record, fact))
+
+    def _fold_or_flag(self, one: Folded) -> Outcome:
+        """Whatever a fold does wrong parks that one fact (architecture, promise 4)."""
+        group_id, position = one.fact.group_id, _position_of(one.record)
+        before = self.groups.get(group_id)
+        try:
+            self.groups[group_id] = self._fold(before, one.fact, position)
+        except Exception as bug:
+            self._park(before, one, bug)
+            return "fold_bug"
+        self._dirty[group_id].append(one)
+        if isinstance(one.fact, CallCaptured):
+            self._keep_tokens(one.fact, position)
+        return "folded"
+
+    def _park(self, before: GroupState | None, one: Folded, bug: Exception) -> None:
+        self.groups[one.fact.group_id] = flag(before, one.fact)
+        log.error("streams_fold_bug", group_id=one.fact.group_id, event=type(one.fact).__name__, exc_info=bug)
+        self._bury(one.record, "fold_bug", f"{type(bug).__name__}: {bug}")
+
+    def _check_place(self, record: Record, fact: Fact) -> None:
+        """A group outside its partition would be two halves under one key."""
+        key = group_key(fact.group_id)
+        if record.key != key:
+            raise UnusableFact("wrong_key", f"key {record.key!r} of a fact about group {fact.group_id}")
+        if fact.group_id not in self.groups and partition_of(key, self._partitions) != record.partition:
+            raise UnusableFact(
+                "wrong_partition", f"group {fact.group_id} does not belong to partition {record.partition}"
+            )
+
+    def _keep_tokens(self, fact: CallCaptured, position: FactPosition) -> None:
+        trajectory = self.groups[fact.group_id].trajectories[fact.trajectory_id]
+        step = trajectory.steps.get(fact.call_id)
+        if step is not None and step.capture is not None and step.capture.position == position:
+            ids = (fact.group_id, fact.trajectory_id, fact.call_id)
+            self._tokens[tokens_key(*ids)] = PendingTokens(*ids, tokens(fact, step.capture.digest))
+
+    def _bury(self, record: Record, reason: str, error: str) -> None:
+        log.warning(
+            "streams_dead_letter", topic=record.topic, partition=record.partition, offset=record.offset, reason=reason
+        )
+        self._letters.append(dead_letter(record, reason, error, reader=READER))
+
+    def _image(self, group_id: str) -> GroupImage:
+        if group_id not in self._images:
+            self._images[group_id] = image(self.groups[group_id])
+        return self._images[group_id]
+
+    def snapshot(self, now_us: int) -> list[Outgoing]:
+        """The batch of everything since the last one: pool rows, dead letters, position. Resets what is pending."""
+        rows: Rows = {}
+        for group_id in list(self._dirty):
+            rows |= self._project(group_id)
+            self._watch(self._images[group_id].record)
+        rows |= self._token_rows()
+        batch = [self._outgoing(key, row) for key, row in rows.items()]
+        batch += [*self._letters, self._position(now_us)]
+        self._dirty, self._tokens, self._letters, self._moved = {}, {}, [], False
+        return batch
+
+    def _project(self, group_id: str) -> Rows:
+        """What changed of a group. A state that cannot be projected is built again without the fact that spoils it."""
+        before = self._images.get(group_id)
+        try:
+            self._images[group_id], rows = changes(before, self.groups[group_id])
+        except Exception:
+            self._isolate(group_id, before)
+            self._images[group_id], rows = changes(before, self.groups[group_id])
+        return rows
+
+    def _isolate(self, group_id: str, before: GroupImage | None) -> None:
+        """Fold the facts since the last batch once more, each followed by a projection, and park those that raise."""
+        state = before.state if before is not None else None
+        for one in self._dirty[group_id]:
+            try:
+                after = self._fold(state, one.fact, _position_of(one.record))
+                changes(before, after)
+            except Exception as bug:
+                self._park(state, one, bug)
+                after = self.groups[group_id]
+            state = after
+        if state is not None:
+            self.groups[group_id] = state
+
+    def _token_rows(self) -> Rows:
+        rows: Rows = {}
+        for key, pending in self._tokens.items():
+            trajectory = self.groups[pending.group_id].trajectories.get(pending.trajectory_id)
+            if trajectory is not None and pending.call_id in trajectory.steps:  # not evicted or parked in the meantime
+                rows[RowKey(STEPS.name, key)] = Row(pending.record, encode(pending.record))
+        return rows
+
+    def _outgoing(self, key: RowKey, row: Row | None) -> Outgoing:
+        topic = POOL[key.topic]
+        if row is None:
+            return Outgoing.tombstone(topic, key.key, self.partition)
+        return Outgoing(
+            topic=topic, key=key.key, value=row.value, headers=headers(row.record), partition=self.partition
+        )
+
+    def _position(self, now_us: int) -> Outgoing:
+        position = StreamPosition(
+            partition=self.partition,
+            offsets=dict(sorted(self._offsets.items())),
+            fold_version=FOLD_VERSION,
+            updated_at_us=now_us,
+        )
+        return Outgoing.of(POSITIONS, str(self.partition).encode(), position, self.partition)
+
+    def _watch(self, record: GroupRecord) -> None:
+        if waits(record):
+            self._waiting.add(record.group_id)
+        else:
+            self._waiting.discard(record.group_id)
+
+    def waiting(self) -> list[GroupImage]:
+        """Groups that only time can move on, as of the last snapshot."""
+        return [self._image(group_id) for group_id in sorted(self._waiting) if group_id not in self._dirty]
+
+
+def _position_of(record: Record) -> FactPosition:
+    return FactPosition(topic=record.topic, partition=record.partition, offset=record.offset)
+
+
+def waits(record: GroupRecord) -> bool:
+    """Whether a reactor may have to act on a group one day."""
+    if record.closed or record.ready:
+        return False
+    return record.declared or any(member.status == "open" for member in record.members)

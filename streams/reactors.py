@@ -1,0 +1,72 @@
+"""What time alone decides: that a trajectory is abandoned, that a group is closed. Decisions are facts like any other.
+
+Invariant: a decision is a function of (group, now); its event_id is uuid5 of subject, kind and the last progress, so that
+two reactors, or one before and one after a crash, write the same event. Reactors are the only reader of a clock.
+"""
+
+from collections.abc import Iterable, Iterator
+
+from datapool.project import GroupImage
+from datapool.state import TrajectoryState
+from schemas.envelopes import decision_id
+from schemas.events import Envelope, GroupClosed, TrajectoryAbandoned
+
+Decision = TrajectoryAbandoned | GroupClosed
+PRODUCER = "reactors"
+DEADLINE = "deadline"
+IDLE = "idle"
+
+
+def decide(groups: Iterable[GroupImage], now_us: int, idle_timeout_us: int) -> list[Decision]:
+    """Everything that is due. A group is closed only after its open members are known to be abandoned: one round later."""
+    return [decision for group in groups for decision in _group(group, now_us, idle_timeout_us)]
+
+
+def _group(group: GroupImage, now_us: int, idle_timeout_us: int) -> Iterator[Decision]:
+    if group.state.closing is not None:
+        return
+    declared = group.state.declaration
+    late = declared is not None and declared.deadline_us is not None and declared.deadline_us <= now_us
+    alive = {name: one for name, one in group.state.trajectories.items() if one.known and one.ending.status == "open"}
+    for trajectory_id, trajectory in sorted(alive.items()):
+        if late or trajectory.progress.occurred_at_us + idle_timeout_us <= now_us:
+            yield _abandoned(group.state.group_id, trajectory_id, trajectory, DEADLINE if late else IDLE, now_us)
+    idle = group.state.progress.occurred_at_us + idle_timeout_us <= now_us
+    if declared is not None and not alive and not group.record.ready and (late or idle):
+        yield _closed(group, DEADLINE if late else IDLE, now_us)
+
+
+def _abandoned(
+    group_id: str, trajectory_id: str, trajectory: TrajectoryState, reason: str, now_us: int
+) -> TrajectoryAbandoned:
+    progress = trajectory.progress.event_id
+    return TrajectoryAbandoned(
+        envelope=_envelope(("abandoned", group_id, trajectory_id, progress), now_us, progress, trajectory.run_id),
+        group_id=group_id,
+        trajectory_id=trajectory_id,
+        reason=reason,
+        last_progress_event_id=progress,
+    )
+
+
+def _closed(group: GroupImage, reason: str, now_us: int) -> GroupClosed:
+    """Members are those that completed, or failed with a reward; a completed one that still lacks a call may get ready."""
+    progress = group.state.progress.event_id
+    members = [one for one in group.record.members if one.status == "completed" or one.ready]
+    return GroupClosed(
+        envelope=_envelope(("closed", group.state.group_id, progress), now_us, progress, group.state.run_id),
+        group_id=group.state.group_id,
+        members=tuple(one.trajectory_id for one in members),
+        reason=reason,
+        last_progress_event_id=progress,
+    )
+
+
+def _envelope(subject: tuple[str, ...], now_us: int, caused_by: str, run_id: str | None) -> Envelope:
+    return Envelope(
+        event_id=decision_id(*subject),
+        occurred_at_us=now_us,
+        producer=PRODUCER,
+        run_id=run_id,
+        causation_id=caused_by or None,
+    )

@@ -1,0 +1,38 @@
+"""The composition root: check the broker, run one worker in a loop of our own, stop on a signal."""
+
+import asyncio
+import logging
+import signal
+import sys
+
+import structlog
+
+from eventlog.admin import end_offsets
+from eventlog.settings import LogSettings
+from streams.errors import ExitCode
+from streams.recovery import FACTS, POOL
+from streams.settings import StreamsSettings
+from streams.worker import Worker
+
+log = structlog.get_logger()
+
+
+def serve(settings: StreamsSettings, log_settings: LogSettings) -> int:
+    """Blocks until SIGTERM or SIGINT. Raises BrokerUnreachable, TopicMissing, OSError (metrics port) before it starts."""
+    logging.basicConfig(level=logging.WARNING, stream=sys.stderr, format="%(levelname)s %(name)s: %(message)s")
+    # A worker that starts before the leaders know the topics gets an empty assignment and idles.
+    end_offsets(log_settings, [*FACTS, *POOL])
+    asyncio.run(_serve(settings, log_settings))
+    return ExitCode.STOPPED
+
+
+async def _serve(settings: StreamsSettings, log_settings: LogSettings) -> None:
+    stopping = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stopping.set)
+    worker = Worker(settings, log_settings)
+    if settings.metrics_port is not None:
+        worker.metrics.serve(settings.metrics_port)
+    log.info("streams_starting", prefix=log_settings.prefix, partitions=log_settings.partitions)
+    await worker.run(stopping)
+    log.info("streams_stopped")
