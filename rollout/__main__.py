@@ -5,6 +5,11 @@ import asyncio
 import os
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from eventlog.settings import LogSettings
+    from rollout.settings import RolloutSettings
 
 
 def parser() -> argparse.ArgumentParser:
@@ -31,42 +36,39 @@ def main(arguments: list[str] | None = None) -> int:
 
     from pydantic import ValidationError
 
-    from eventlog.errors import LogError
     from eventlog.settings import LogSettings
-    from rollout.command import check_model
-    from rollout.errors import BadModelDirectory, RolloutError
     from rollout.settings import RolloutSettings
 
     given.setdefault("worker_id", os.environ.get("CLAW_ROLLOUT_WORKER_ID", f"worker-{os.uname().nodename}"))
     try:
-        settings = RolloutSettings(**given)
-        log_settings = LogSettings(**of_log)
-        check_model(settings.model)
+        return _run(RolloutSettings(**given), LogSettings(**of_log))
     except ValidationError as error:
-        return _refused("; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors()))
-    except BadModelDirectory as error:
-        return _refused(str(error))
+        return _said("; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors()), 2)
 
+
+def _run(settings: "RolloutSettings", log_settings: "LogSettings") -> int:
+    import structlog
+
+    from eventlog.errors import LogError
+    from eventlog.kafka import KafkaLog
     from rollout.app import serve_on_log
+    from rollout.command import check_model
+    from rollout.errors import CannotStart, RolloutError
 
-    _log_to_stderr()
     try:
-        asyncio.run(serve_on_log(settings, log_settings))
+        check_model(settings.model)  # before the log is asked: it is the likelier mistake, and answers at once
+        structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
+        asyncio.run(serve_on_log(settings, KafkaLog(log_settings)))
+    except CannotStart as error:
+        return _said(str(error), 2)
     except (RolloutError, LogError) as error:
-        print(f"rollout: {error}", file=sys.stderr)
-        return 1
+        return _said(str(error), 1)
     return 0
 
 
-def _refused(why: str) -> int:
+def _said(why: str, code: int) -> int:
     print(f"rollout: {why}", file=sys.stderr)
-    return 2
-
-
-def _log_to_stderr() -> None:
-    import structlog
-
-    structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
+    return code
 
 
 if __name__ == "__main__":

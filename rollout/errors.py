@@ -1,12 +1,16 @@
-"""What can go wrong in a rollout worker. The first is the operator's, the second retryable, the last two restart vLLM."""
+"""What can go wrong in a rollout worker. CannotStart is the operator's, SourceFailed is retried, the last two restart vLLM."""
 
 
 class RolloutError(RuntimeError):
     """Root of this room's errors."""
 
 
-class BadModelDirectory(RolloutError):
-    """The model directory is none; nothing was started."""
+class CannotStart(RolloutError):
+    """Something that the operator must mend, said in one line; nothing was started."""
+
+
+class BadModelDirectory(CannotStart):
+    """The model directory is none."""
 
 
 class SourceFailed(RolloutError):

@@ -26,7 +26,7 @@ class RolloutSettings(BaseSettings):
     """Name under which the engine serves the model."""
     host: str = "127.0.0.1"
     """Interface on which vLLM listens."""
-    port: int = Field(0, ge=0, le=65535)
+    port: int = Field(default=0, ge=0, le=65535)
     """0: a free port, kept over restarts of vLLM."""
     advertise_host: str | None = None
     """Host in the reported url; None: the same as `host`."""
@@ -35,42 +35,42 @@ class RolloutSettings(BaseSettings):
     """auto: cpu where the CPU build of vLLM is installed."""
     dtype: str | None = None
     """None: float32 on the CPU, the model's own on CUDA."""
-    max_model_len: int = Field(4096, ge=16)
+    max_model_len: int = Field(default=4096, ge=16)
     """Tokens of prompt and reply together."""
-    max_num_seqs: int = Field(64, ge=1)
+    max_num_seqs: int = Field(default=64, ge=1)
     """Replies sampled at the same time; more wait in vLLM's queue."""
     kv_cache_bytes: str | None = "256M"
     """Size of the KV cache as vLLM takes it; None: vLLM decides."""
     tool_call_parser: str | None = "hermes"
     """vLLM's parser of tool calls; None: tools are not parsed."""
-    threads: int = Field(1, ge=1)
+    threads: int = Field(default=1, ge=1)
     """OpenMP threads on the CPU."""
     extra_args: tuple[str, ...] = ()
     """More arguments for vLLM, last."""
     log_file: Path | None = None
     """Where vLLM's output goes; None: to this process's stderr."""
 
-    start_timeout_s: float = Field(180, gt=0)
+    start_timeout_s: float = Field(default=180, gt=0)
     """From spawn to the first healthy answer."""
-    stop_timeout_s: float = Field(5, gt=0)
+    stop_timeout_s: float = Field(default=5, gt=0)
     """From SIGTERM to SIGKILL."""
-    drain_timeout_s: float = Field(2, ge=0)
+    drain_timeout_s: float = Field(default=2, ge=0)
     """How long running replies may go on after SIGTERM."""
-    health_interval_s: float = Field(1, gt=0)
-    health_timeout_s: float = Field(30, gt=0)
+    health_interval_s: float = Field(default=1, gt=0)
+    health_timeout_s: float = Field(default=30, gt=0)
     """An engine that answers no question for this long is restarted; longer than its longest step."""
-    report_interval_s: float = Field(2, gt=0)
-    restarts_max: int = Field(5, ge=0)
+    report_interval_s: float = Field(default=2, gt=0)
+    restarts_max: int = Field(default=5, ge=0)
     """Restarts of vLLM within `restart_window_s`; one more and the worker gives up."""
-    restart_window_s: float = Field(600, gt=0)
+    restart_window_s: float = Field(default=600, gt=0)
 
-    offer_timeout_s: float = Field(5, gt=0)
+    offer_timeout_s: float = Field(default=5, gt=0)
     """For the trainer's answer to GET /offer."""
-    control_timeout_s: float = Field(15, gt=0)
+    control_timeout_s: float = Field(default=15, gt=0)
     """For pause, start, finish, resume and label, each."""
-    load_timeout_s: float = Field(60, gt=0)
+    load_timeout_s: float = Field(default=60, gt=0)
     """For reading a checkpoint; on top of the rendezvous' own timeout for a transfer."""
-    retry_interval_s: float = Field(2, gt=0)
+    retry_interval_s: float = Field(default=2, gt=0)
     """Between attempts to get a version that could not be had."""
 
     @model_validator(mode="after")

@@ -58,6 +58,7 @@ class Supervisor:
         self._targets = Targets(settings.model_id, settings.run_id)
         self._reporter = Reporter(settings, server.url, sink)
         self._engine: EngineClient | None = None
+        self._updates = 0
 
     async def run(self, stop: asyncio.Event) -> None:
         """Serve until `stop` is set; every process of the server is gone when this returns or raises."""
@@ -99,7 +100,7 @@ class Supervisor:
         self._engine = engine
         self._reporter.change(capabilities=info.capabilities)
         await self._targets.caught_up.wait()
-        await _first_of(self._follow(engine), self._watch(engine))
+        await _first_of(self._follow(engine), self._watch_server(engine), self._watch_engine(engine))
 
     async def _exited(self) -> None:
         raise ServerDied(f"vLLM ended with code {await self._server.wait_exit()}")
@@ -111,12 +112,23 @@ class Supervisor:
                 raise ServerDied(f"vLLM was not healthy after {self._settings.start_timeout_s:.0f} s")
             await asyncio.sleep(STARTING_POLL_S)
 
-    async def _watch(self, engine: EngineClient) -> None:
+    async def _watch_server(self, engine: EngineClient) -> None:
+        """vLLM's own word: it refuses at once when its engine process is gone."""
         while True:
             await asyncio.sleep(self._settings.health_interval_s)
-            # The engine answers nothing while it loads; the update has deadlines of its own.
-            if self._reporter.status.state != "updating":
+            if not await engine.is_healthy():
+                raise EngineLost("vLLM is not healthy")
+
+    async def _watch_engine(self, engine: EngineClient) -> None:
+        """The engine's own answer: it shows a hang. While it loads it answers nothing; updates have own deadlines."""
+        while True:
+            await asyncio.sleep(self._settings.health_interval_s)
+            updates = self._updates
+            try:
                 self._reporter.change(in_flight=(await engine.info()).in_flight)
+            except EngineLost:
+                if updates == self._updates and self._reporter.status.state != "updating":
+                    raise
 
     async def _follow(self, engine: EngineClient) -> None:
         """Load every new target. Not ready before the first is loaded, ready with the old one when a later one fails."""
@@ -129,6 +141,7 @@ class Supervisor:
                 await self._targets.changed()
                 continue
             self._reporter.change(state="updating" if settled == "ready" else settled)
+            self._updates += 1
             try:
                 await self._load(engine, target)
             except SourceFailed as error:

@@ -50,4 +50,5 @@ class FileSink:
 
 
 if __name__ == "__main__":
-    asyncio.run(serve(RolloutSettings(), FileFeed(Path(sys.argv[1])), FileSink(Path(sys.argv[2]))))
+    settings = RolloutSettings()  # type: ignore[call-arg]  # all from the environment
+    asyncio.run(serve(settings, FileFeed(Path(sys.argv[1])), FileSink(Path(sys.argv[2]))))

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-import psutil
+import psutil  # type: ignore[import-untyped]  # a test helper without stubs
 import pytest
 import torch
 from torch.distributed import TCPStore
@@ -121,20 +121,20 @@ def test_replies_in_flight_keep_exact_versions_across_updates(worker: Worker) ->
     """Tokens sampled while versions change have the log-probability that the version of their span gives them."""
 
     def call(seed: int) -> tuple[dict[str, Any], Spans]:
-        reply = worker.chat(max_tokens=1500, temperature=1.0, ignore_eos=True, seed=seed)
+        reply = worker.chat(max_tokens=800, temperature=1.0, ignore_eos=True, seed=seed)
         return reply.json(), json.loads(reply.headers[SPANS_HEADER])
 
-    with ThreadPoolExecutor(6) as pool:
-        replies = [pool.submit(call, seed) for seed in range(6)]
-        until(lambda: worker.http.get(f"{worker.url}/claw/info").json()["in_flight"] == 6 or None, 10, "six in flight")
+    with ThreadPoolExecutor(5) as pool:
+        replies = [pool.submit(call, seed) for seed in range(5)]
+        until(lambda: worker.http.get(f"{worker.url}/claw/info").json()["in_flight"] == 5 or None, 10, "five in flight")
         for version in (2, 3, 4):
             worker.push(version)
     seen: set[str] = set()
     for body, spans in (future.result() for future in replies):
         ids = body["choices"][0]["token_ids"]
         logprobs = [entry["logprob"] for entry in body["choices"][0]["logprobs"]["content"]]
-        assert len(ids) == 1500
-        assert tiles(spans["0"], 1500)
+        assert len(ids) == 800
+        assert tiles(spans["0"], 800)
         for label, start, end in spans["0"]:
             reference = worker.reference(int(label.split("/")[1]), body["prompt_token_ids"], ids)[start:end]
             assert gap(reference, ids[start:end], logprobs[start:end]) <= TOLERANCE
@@ -230,7 +230,7 @@ def test_a_transfer_that_fails_leaves_the_old_weights(worker: Worker, how: str, 
 
 def test_without_a_trainer_the_checkpoint_is_loaded(worker: Worker, tmp_path: Path) -> None:
     """A version whose trainer is gone comes from the published directory, exactly."""
-    worker.changed_model(9).save_pretrained(tmp_path)  # type: ignore[operator]  # a transformers model
+    worker.changed_model(9).save_pretrained(tmp_path)
     worker.publish(9, checkpoint=tmp_path, offer_url="http://127.0.0.1:9/offer")
     worker.wait_ready(9)
     assert worker.label() == f"{RUN}/9"

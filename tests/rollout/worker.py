@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import httpx
-import psutil
+import psutil  # type: ignore[import-untyped]  # a test helper without stubs
 import torch
 from transformers import AutoModelForCausalLM
 
@@ -148,10 +148,10 @@ class Worker:
             return float("inf")
         return gap(reference, ids, logprobs)
 
-    @torch.no_grad()
     def reference(self, version: int, prompt: list[int], ids: list[int]) -> torch.Tensor:
         """Log-probabilities [len(ids), vocabulary] by transformers."""
-        logits = self.versions[version](torch.tensor([prompt + ids])).logits[0].float()
+        with torch.no_grad():
+            logits = self.versions[version](torch.tensor([prompt + ids])).logits[0].float()
         return torch.log_softmax(logits, -1)[len(prompt) - 1 : -1]
 
     def processes(self) -> list[psutil.Process]:

@@ -1,0 +1,63 @@
+"""Which version a worker serves."""
+
+from dataclasses import replace
+
+import pytest
+
+from rollout.restarts import RestartBudget
+from rollout.targets import Targets, accepts
+from schemas.envelopes import envelope
+from schemas.events import WeightsPublished
+
+
+def published(run_id: str, version: int, digest: str = "d", model_id: str = "m") -> WeightsPublished:
+    return WeightsPublished(
+        envelope=envelope("test"),
+        model_id=model_id,
+        run_id=run_id,
+        version=version,
+        digest=digest,
+        bytes_total=0,
+        manifest=(),
+    )
+
+
+@pytest.mark.parametrize(
+    ("current", "event", "run_id", "expected"),
+    [
+        (None, published("a", 0), None, True),
+        (None, published("a", 0, model_id="other"), None, False),
+        (None, published("b", 0), "a", False),
+        (published("a", 3), published("a", 4), None, True),
+        (published("a", 3), published("a", 9), None, True),
+        (published("a", 3), published("a", 2), None, False),
+        (published("a", 3), published("b", 0), None, True),
+        (published("a", 3), published("a", 3), None, True),
+        (published("a", 3), published("a", 3, digest="e"), None, False),
+    ],
+)
+def test_versions_go_forward_within_a_run(
+    current: WeightsPublished | None, event: WeightsPublished, run_id: str | None, expected: bool
+) -> None:
+    """Another model or run is ignored, a newer run wins, a number is never taken with other bytes."""
+    assert accepts(current, event, model_id="m", run_id=run_id) is expected
+
+
+async def test_a_waiter_sees_the_newest_target_only() -> None:
+    """Versions that come while the worker is busy are skipped in favour of the last."""
+    targets = Targets("m", None)
+    for version in range(3):
+        targets.offer(published("a", version))
+    await targets.changed(1)
+    assert targets.latest is not None
+    assert targets.latest.version == 2
+    again = replace(targets.latest, offer_url="http://new")
+    targets.offer(again)
+    assert targets.latest is again
+
+
+def test_a_restart_too_many_is_refused_until_old_ones_are_forgotten() -> None:
+    """The budget counts restarts within a sliding window."""
+    budget = RestartBudget(2, window_s=10)
+    assert [budget.spend(at) for at in (0, 1, 2)] == [True, True, False]
+    assert budget.spend(13)
