@@ -1,0 +1,41 @@
+"""Every contract test runs twice: on the log in memory and on a real broker."""
+
+import contextlib
+from collections.abc import Iterator
+
+import pytest
+
+from eventlog.kafka import KafkaLog
+from eventlog.memory import MemoryLog
+from eventlog.protocols import Log, Producer
+from eventlog.settings import LogSettings
+
+PARTITIONS = 2
+
+
+@pytest.fixture(params=["memory", pytest.param("kafka", marks=pytest.mark.kafka)])
+def log(request: pytest.FixtureRequest) -> Log:
+    """A log with all topics and nothing in them."""
+    if request.param == "memory":
+        return MemoryLog(LogSettings(partitions=PARTITIONS))
+    return KafkaLog(request.getfixturevalue("log_settings"))
+
+
+@pytest.fixture
+def kafka(log_settings: LogSettings) -> KafkaLog:
+    """The real log, for what only it can show."""
+    return KafkaLog(log_settings)
+
+
+@pytest.fixture
+def stack() -> Iterator[contextlib.ExitStack]:
+    """Ends what a test opened, last opened first."""
+    with contextlib.ExitStack() as stack:
+        yield stack
+
+
+@pytest.fixture
+def producer(log: Log) -> Iterator[Producer]:
+    producer = log.producer()
+    yield producer
+    producer.close()
