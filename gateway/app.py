@@ -18,9 +18,9 @@ from gateway.calls import CLIENT_CLOSED, ModelCalls
 from gateway.capture import Capture, Log
 from gateway.control import IDENTITY, Control, control_app
 from gateway.dispatch import Dispatcher
-from gateway.errors import ClientGone, GatewayError, InvalidRequest, MethodNotAllowed, as_http
+from gateway.errors import ClientGone, GatewayError, HeaderList, InvalidRequest, MethodNotAllowed, NotFound, as_http
 from gateway.health import Health, NotReady
-from gateway.identity import CHAT, Route, resolve
+from gateway.identity import CHAT, MODELS, Route, resolve
 from gateway.metrics import Metrics
 from gateway.models import Models
 from gateway.settings import GatewaySettings
@@ -104,9 +104,11 @@ class Front:
             raise GatewayError("internal error") from bug
 
     async def _controlled(self, scope: Scope, receive: Receive, send: Send, route: Route | None) -> int:
+        if route is not None and route.identity is None and route.endpoint != MODELS:
+            raise NotFound("the path must name a trajectory: /{trajectory_id}/{group_id}/v1/…")
         body = await read_body(scope, receive, self._control_bytes_max)
         _require_json(body)
-        inner = dict(scope)
+        inner = {**scope, "headers": _as_json(scope["headers"])}
         if route is not None:
             path = f"/v1/{route.endpoint}"
             inner |= {"path": path, "raw_path": path.encode(), IDENTITY: route.identity}
@@ -128,6 +130,11 @@ def _require_json(body: bytes) -> None:
             orjson.loads(body)
         except orjson.JSONDecodeError as broken:
             raise InvalidRequest(f"the body is not valid JSON: {broken}") from broken
+
+
+def _as_json(headers: HeaderList) -> HeaderList:
+    # Every body here is JSON, whatever a client's HTTP library calls it by default.
+    return [*(header for header in headers if header[0] != b"content-type"), (b"content-type", b"application/json")]
 
 
 def _again(body: bytes, receive: Receive) -> Receive:

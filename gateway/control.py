@@ -111,7 +111,6 @@ def control_app(control: Control, models: Models, health: Health, metrics: Metri
         docs_url=None,
         redoc_url=None,
         lifespan=lifespan,
-        strict_content_type=False,
     )
     app.add_api_route("/groups", control.open_group, methods=["POST"], status_code=201)
     app.add_api_route("/v1/groups", control.open_group, methods=["POST"], status_code=201, include_in_schema=False)
@@ -164,7 +163,7 @@ def _response(error: GatewayError) -> Response:
 def _identity(request: Request) -> Identity:
     who = request.scope.get(IDENTITY)
     if not isinstance(who, Identity):
-        raise NotFound("the path must name a trajectory: /{trajectory_id}/{group_id}/v1/…")
+        raise NotFound("the path must name a trajectory")  # the front refuses such a path earlier, and says more
     return who
 
 

@@ -5,7 +5,8 @@ import contextlib
 import hashlib
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import aiohttp
 import pytest
@@ -142,8 +143,8 @@ async def test_each_choice_is_a_call(house: House) -> None:
 async def test_incomplete_capture_says_what_is_missing(
     house: House,
     engine: ScriptedEngine,
-    damage,
-    missing: tuple[str, ...],  # type: ignore[no-untyped-def]
+    damage: Callable[[Any, dict[str, str]], object],
+    missing: tuple[str, ...],
 ) -> None:
     """A reply with a hole is stored, names the hole, and reaches the client all the same."""
     good = completion({**ASK, "logprobs": True, "return_token_ids": True})

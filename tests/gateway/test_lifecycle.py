@@ -1,0 +1,129 @@
+"""Groups, trajectories, rewards and health over HTTP."""
+
+import asyncio
+
+import aiohttp
+import pytest
+
+from schemas.events import GroupOpened, RewardAssigned, TrajectoryCompleted, TrajectoryStarted
+from schemas.keys import group_key
+from schemas.topics import CALLS, REWARDS
+from tests.gateway.house import House, record, until
+from tests.gateway.test_words import group, published, started
+
+
+async def post(house: House, path: str, body: object = None, **headers: str) -> tuple[int, dict, dict]:  # type: ignore[type-arg]
+    named = {"x-claw-" + name.replace("_", "-"): value for name, value in headers.items()}
+    async with aiohttp.ClientSession() as session, session.post(house.url + path, json=body, headers=named) as reply:
+        return reply.status, await reply.json(), {name.lower(): value for name, value in reply.headers.items()}
+
+
+@pytest.mark.parametrize("prefix", ["/t1/g1/v1", "/t1/g1"])
+async def test_trajectory_from_start_to_reward(house: House, prefix: str) -> None:
+    """Register, complete and reward become events under the group's key, in this order."""
+    started_as = {
+        "agent": "a",
+        "channel": "val",
+        "task": {"x": [1]},
+        "tags": ["t"],
+        "run_id": "r",
+        "metadata": {"m": 1},
+    }
+    status, reply, _ = await post(house, f"{prefix}/register_trajectory", started_as)
+    assert status == 200
+    done = {"reward": 0.5, "status": "failed", "calls": 3, "rewards": 1, "channel": "val", "run_id": "r"}
+    assert (await post(house, f"{prefix}/complete_trajectory", done))[0] == 200
+    reward = {"value": 1, "name": "style", "source": "judge", "call_id": "c1", "revision": 2, "metadata": {"why": "ü"}}
+    assert (await post(house, f"{prefix}/rewards", reward))[0] == 200
+    (start,), (end,) = house.events(TrajectoryStarted), house.events(TrajectoryCompleted)
+    assert reply == {"event_id": start.envelope.event_id}
+    assert (start.trajectory_id, start.group_id, start.agent, start.channel, start.tags) == (
+        "t1",
+        "g1",
+        "a",
+        "val",
+        ("t",),
+    )
+    assert (start.task, start.metadata, start.envelope.run_id) == ('{"x":[1]}', '{"m":1}', "r")
+    assert (end.status, end.calls, end.rewards, end.reward) == ("failed", 3, 1, 0.5)
+    (given,) = house.events(RewardAssigned, REWARDS)
+    assert (given.value, given.name, given.source, given.call_id, given.revision) == (1.0, "style", "judge", "c1", 2)
+    keys = {record.key for topic in (CALLS, REWARDS) for record in house.log.reader([topic]).read_to_end()}
+    assert keys == {group_key("g1")}
+
+
+async def test_bodies_are_optional_and_headers_fill_in(house: House) -> None:
+    """Register and complete work without a body; channel, agent and run come from headers then."""
+    assert (await post(house, "/t1/g1/register_trajectory", agent="a", channel="val", run_id="r"))[0] == 200
+    async with aiohttp.ClientSession() as session, session.post(f"{house.url}/t1/g1/complete_trajectory") as reply:
+        assert reply.status == 200
+    (start,), (end,) = house.events(TrajectoryStarted), house.events(TrajectoryCompleted)
+    assert (start.agent, start.channel, start.envelope.run_id) == ("a", "val", "r")
+    assert (end.status, end.calls, end.reward) == ("completed", None, None)
+
+
+async def test_group_is_opened(house: House) -> None:
+    """A group without a run is always admitted; an id is made where none is given."""
+    body = {"group_id": "g/1", "size": 4, "channel": "val", "task": {"q": 1}, "deadline_s": 60, "tags": ["x"]}
+    status, reply, _ = await post(house, "/groups", body)
+    assert (status, reply) == (201, {"group_id": "g/1"})
+    status, reply, _ = await post(house, "/v1/groups", {})
+    named, unnamed = sorted(house.events(GroupOpened), key=lambda event: event.group_id != "g/1")
+    assert (named.expected_size, named.channel, named.task, named.tags) == (4, "val", '{"q":1}', ("x",))
+    assert named.deadline_us is not None
+    assert 59e6 < named.deadline_us - named.envelope.occurred_at_us < 61e6
+    assert (unnamed.group_id, unnamed.expected_size, unnamed.channel) == (reply["group_id"], 8, "train")
+
+
+async def test_groups_of_a_run_wait_for_room(house: House) -> None:
+    """429 with Retry-After while the run is full or unknown; nothing is written then; val and unadmitted groups pass."""
+    wanted = {"run_id": "r"}
+    status, reply, headers = await post(house, "/groups", wanted)
+    assert (status, reply["error"]["code"], headers["retry-after"]) == (429, "run_unknown", "1")
+    assert reply["error"]["retry_after_s"] == 0.2
+    for event in (started("r", 0, 2), published("r", 0)):
+        house.admission.apply(record(event))
+    statuses = [(await post(house, "/groups", wanted))[0] for _ in range(4)]
+    assert statuses == [201, 201, 429, 429]
+    assert (await post(house, "/groups", {"run_id": "r", "channel": "val"}))[0] == 201
+    assert (await post(house, "/groups", {"run_id": "r", "admission": False}))[0] == 201
+    assert len(house.events(GroupOpened)) == 4
+    first = house.events(GroupOpened)[0].group_id
+    house.admission.apply(record(group(first, closed=True)))
+    assert (await post(house, "/groups", wanted))[0] == 201
+
+
+async def test_group_that_could_not_be_written_takes_no_room(house: House) -> None:
+    """Without acknowledgement: 503, and its reservation is given back."""
+    for event in (started("r", 0, 1), published("r", 0)):
+        house.admission.apply(record(event))
+    house.log.refusing = True
+    status, reply, headers = await post(house, "/groups", {"run_id": "r"})
+    assert (status, reply["error"]["code"], headers["retry-after"]) == (503, "not_captured", "1")
+    assert (await post(house, "/t/g/complete_trajectory", {}))[0] == 503
+    house.log.refusing = False
+    assert (await post(house, "/groups", {"run_id": "r"}))[0] == 201
+
+
+async def test_admission_is_fair_under_concurrency(house: House) -> None:
+    """However many ask at once, as many are admitted as there is room."""
+    for event in (started("r", 1, 8), published("r", 0)):
+        house.admission.apply(record(event))
+    statuses = await asyncio.gather(*(post(house, "/groups", {"run_id": "r"}) for _ in range(50)))
+    assert sorted(status for status, _, _ in statuses) == [201] * 16 + [429] * 34
+
+
+async def test_health_and_metrics(house: House) -> None:
+    """livez, readyz, version and metrics answer; metrics count what happened."""
+    async with aiohttp.ClientSession() as session:
+        for path, key in (("/livez", "status"), ("/readyz", "ready"), ("/version", "version")):
+            async with session.get(house.url + path) as reply:
+                assert reply.status == 200
+                assert key in await reply.json()
+        async with session.get(house.url + "/nowhere") as reply:
+            assert reply.status == 404
+        until(lambda: 'requests_total{route="control",status="404"} 1.0' in house.metrics.exposition().decode())
+        async with session.get(house.url + "/metrics") as reply:
+            text = await reply.text()
+            assert "claw_capture_lost_total 0.0" in text
+            assert "claw_gateway_workers 1.0" in text

@@ -1,0 +1,194 @@
+"""Bad input: refused in OpenAI's shape, nothing stored, the next good request served."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+
+import aiohttp
+import pytest
+
+from schemas.topics import CALLS, REWARDS
+from tests.gateway.engine import ScriptedEngine
+from tests.gateway.house import House
+
+CHAT = "/t/g/v1/chat/completions"
+GOOD = b'{"model": "tiny", "messages": []}'
+
+
+async def send(house: House, method: str, path: str, data: bytes | None, **headers: str) -> tuple[int, bytes]:
+    named = {name.replace("_", "-"): value for name, value in headers.items()}
+    async with (
+        aiohttp.ClientSession() as session,
+        session.request(method, house.url + path, data=data, headers=named) as reply,
+    ):
+        return reply.status, await reply.read()
+
+
+BODIES: list[tuple[str, bytes]] = [
+    (CHAT, b""),
+    (CHAT, b"{"),
+    (CHAT, b"null"),
+    (CHAT, b"[]"),
+    (CHAT, b'"x"'),
+    (CHAT, b"\xff\xfe"),
+    (CHAT, b"\x00"),
+    (CHAT, b'{"messages": NaN}'),
+    (CHAT, b'{"messages": ["\\ud800"]}'),
+    (CHAT, b"[" * 100_000),
+    (CHAT, b'{"messages": [],}'),
+    (CHAT, b"{}"),
+    (CHAT, b'{"messages": "hi"}'),
+    (CHAT, b'{"messages": [], "model": 5}'),
+    (CHAT, b'{"messages": [], "stream": true}'),
+    (CHAT, b'{"messages": [], "temperature": "hot"}'),
+    (CHAT, b'{"messages": [], "n": 0}'),
+    (CHAT, b'{"messages": [], "seed": 1e400}'),
+    (CHAT, b'{"messages": [], "max_tokens": 99999999999999999999}'),
+    ("/groups", b"{"),
+    ("/groups", b"[]"),
+    ("/groups", b'{"size": 0}'),
+    ("/groups", b'{"size": "many"}'),
+    ("/groups", b'{"size": 1e99}'),
+    ("/groups", b'{"group_id": ""}'),
+    ("/groups", b'{"group_id": "a\\u0000b"}'),
+    ("/groups", b'{"group_id": "\\ud800"}'),
+    ("/groups", b'{"deadline_s": -1}'),
+    ("/groups", b'{"deadline_s": NaN}'),
+    ("/groups", b'{"sise": 8}'),
+    ("/groups", b"[" * 100_000),
+    ("/t/g/v1/register_trajectory", b'{"channel": 5}'),
+    ("/t/g/v1/register_trajectory", b'{"tags": "x"}'),
+    ("/t/g/v1/complete_trajectory", b'{"calls": -1}'),
+    ("/t/g/v1/complete_trajectory", b'{"calls": 99999999999}'),
+    ("/t/g/v1/complete_trajectory", b'{"status": "evicted"}'),
+    ("/t/g/v1/complete_trajectory", b'{"reward": "x"}'),
+    ("/t/g/v1/complete_trajectory", b'{"reward": Infinity}'),
+    ("/t/g/v1/rewards", b""),
+    ("/t/g/v1/rewards", b"{}"),
+    ("/t/g/v1/rewards", b'{"value": null}'),
+    ("/t/g/v1/rewards", b'{"value": 1, "call_id": "c", "step_index": 0}'),
+    ("/t/g/v1/rewards", b'{"value": 1, "revision": 99999999999999999999}'),
+]
+
+
+@pytest.mark.parametrize(("path", "body"), BODIES, ids=lambda value: str(value[:32]))
+async def test_bad_bodies(house: House, path: str, body: bytes) -> None:
+    """Every malformed body is a 400 with an error object; nothing is written; the next request works."""
+    status, reply = await send(house, "POST", path, body, content_type="application/json")
+    error = json.loads(reply)["error"]
+    assert status == 400, reply
+    assert set(error) == {"message", "type", "param", "code"}
+    assert b"Traceback" not in reply
+    assert list(house.log.reader([CALLS, REWARDS]).read_to_end()) == []
+    assert (await send(house, "POST", CHAT, GOOD))[0] == 200
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status"),
+    [
+        ("POST", "/t/g/v1/embeddings", 404),
+        ("POST", "/t/g/v1/chat/completions/", 404),
+        ("GET", "/", 404),
+        ("POST", "/a/b/c/v1/chat/completions", 404),
+        ("POST", "/pause", 404),
+        ("POST", "/v1/rewards", 404),
+        ("POST", "/v1/complete_trajectory", 404),
+        ("GET", CHAT, 405),
+        ("DELETE", CHAT, 405),
+        ("GET", "/groups", 405),
+        ("GET", "/t/g/rewards", 405),
+        ("POST", "/livez", 405),
+        ("POST", "/%00/g/v1/chat/completions", 400),
+        ("POST", "/%ED%A0%80/g/v1/chat/completions", 400),
+        ("POST", "/t//v1/chat/completions", 400),
+        ("POST", f"/{'x' * 513}/g/v1/chat/completions", 400),
+    ],
+)
+async def test_bad_routes(house: House, method: str, path: str, status: int) -> None:
+    """Unknown paths, wrong methods and bad ids are refused in OpenAI's shape."""
+    got, reply = await send(house, method, path, b'{"value": 1}' if method == "POST" else None)
+    assert got == status
+    if method != "HEAD":
+        assert set(json.loads(reply)["error"]) == {"message", "type", "param", "code"}
+    assert list(house.log.reader([CALLS, REWARDS]).read_to_end()) == []
+
+
+@pytest.mark.parametrize("path", [CHAT, "/groups", "/t/g/rewards"])
+@pytest.mark.parametrize("chunked", [False, True])
+async def test_bodies_have_a_limit(engine: ScriptedEngine, path: str, chunked: bool) -> None:
+    """A body over the limit is a 413, with declared length or without; the next request works."""
+    with House(body_bytes_max=1000, control_bytes_max=1000) as house:
+        house.worker(engine.url)
+        data = b" " * 1_000_000
+
+        async def pieces() -> AsyncIterator[bytes]:
+            for start in range(0, len(data), 100_000):
+                yield data[start : start + 100_000]
+
+        async with (
+            aiohttp.ClientSession() as session,
+            session.post(house.url + path, data=pieces() if chunked else data) as reply,
+        ):
+            assert reply.status == 413
+            assert (await reply.json())["error"]["code"] == "body_too_large"
+        assert engine.requests == []
+        assert (await send(house, "POST", CHAT, GOOD))[0] == 200
+
+
+async def test_raw_nonsense(house: House) -> None:
+    """Bytes that are no HTTP, broken headers and smuggling attempts end their own connection only."""
+    host, port = house.url.removeprefix("http://").split(":")
+    for raw in (
+        b"\x16\x03\x01\x02\x00\x01\x00",
+        b"GET\r\n\r\n",
+        b"POST /t/g/v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-length: -5\r\n\r\n",
+        b"POST /t/g/v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-length: 5\r\ncontent-length: 6\r\n\r\nhello",
+        b"POST /t/g/v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-length: 5\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n",
+        b"GET /livez HTTP/1.1\r\nhost: x\r\nx-long: " + b"a" * 200_000 + b"\r\n\r\n",
+    ):
+        reader, writer = await asyncio.open_connection(host, int(port))
+        writer.write(raw)
+        writer.write_eof()
+        reply = await asyncio.wait_for(reader.read(), 5)
+        assert b" 200 " not in reply.split(b"\r\n")[0] or b"/livez" in raw
+        writer.close()
+    assert (await send(house, "POST", CHAT, GOOD))[0] == 200
+    assert len(house.captured) == 1
+
+
+@pytest.mark.slow
+async def test_a_thousand_bad_requests_in_a_row(house: House) -> None:
+    """Malformed requests cost nothing lasting."""
+    async with aiohttp.ClientSession() as session:
+        for number in range(1000):
+            path, body = BODIES[number % len(BODIES)]
+            async with session.post(house.url + path, data=body) as reply:
+                assert reply.status == 400
+    assert (await send(house, "POST", CHAT, GOOD))[0] == 200
+
+
+SECRET = "sk-planted-51d0"
+
+
+async def test_secrets_are_nowhere(house: House, engine: ScriptedEngine, capfd: pytest.CaptureFixture[str]) -> None:
+    """Authorization, cookies and API keys reach no event, log line, metric or worker, on success and on failure."""
+    secret = {"authorization": f"Bearer {SECRET}", "cookie": f"s={SECRET}", "x-api-key": SECRET, "api-key": SECRET}
+    named = {name.replace("-", "_"): value for name, value in secret.items()}
+    assert (await send(house, "POST", CHAT, GOOD, **named))[0] == 200
+    assert (await send(house, "POST", "/t/g/rewards", b'{"value": 1}', **named))[0] == 200
+    assert (await send(house, "POST", "/groups", b"{}", **named))[0] == 201
+    assert (await send(house, "POST", CHAT, b"{", **named))[0] == 400
+    assert (await send(house, "POST", CHAT, b'{"messages": [], "model": "none"}', **named))[0] == 404
+    assert SECRET.encode() not in house.raw_records()
+    assert SECRET.encode() not in house.metrics.exposition()
+    assert SECRET not in "".join(capfd.readouterr())
+    assert all(SECRET not in str(request) for request in engine.requests)
+
+
+async def test_credentials_reach_fixed_upstreams_only(engine: ScriptedEngine) -> None:
+    """A fixed upstream gets the Authorization header, and no event does."""
+    with House(upstreams=engine.url) as house:
+        assert (await send(house, "POST", CHAT, GOOD, authorization=f"Bearer {SECRET}", cookie=f"s={SECRET}"))[0] == 200
+        assert engine.requests[0].headers["authorization"] == f"Bearer {SECRET}"
+        assert "cookie" not in engine.requests[0].headers
+        assert SECRET.encode() not in house.raw_records()

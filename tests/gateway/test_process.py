@@ -1,0 +1,186 @@
+"""The gateway as a process: started, stopped, killed, on the real broker."""
+
+import asyncio
+import contextlib
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import aiohttp
+import pytest
+
+from eventlog.kafka import KafkaLog
+from eventlog.settings import LogSettings
+from schemas.events import CallCaptured, Event, TrajectoryCompleted
+from schemas.topics import CALLS, WORKERS
+from tests.gateway.engine import Reply, ScriptedEngine, completion
+from tests.gateway.house import report, until
+from tests.gateway.test_calls import ASK
+
+STARTED = re.compile(r"url=(http://\S+)")
+
+
+class Process:
+    """`python -m gateway` on a free port."""
+
+    def __init__(self, log_settings: LogSettings, folder: Path, *flags: str) -> None:
+        self.stderr = folder / f"gateway-{time.monotonic_ns()}.log"
+        environment = {**os.environ, "KAFKA_BOOTSTRAP_SERVERS": log_settings.bootstrap_servers, "NO_COLOR": "1"}
+        where = ["--prefix", log_settings.prefix, "--partitions", str(log_settings.partitions)]
+        with self.stderr.open("wb") as stderr:
+            self.running = subprocess.Popen(
+                [sys.executable, "-m", "gateway", "--port", "0", *where, *flags], env=environment, stderr=stderr
+            )
+        until(lambda: self.running.poll() is not None or STARTED.search(self.said), 30)
+        found = STARTED.search(self.said)
+        assert found, self.said
+        self.url = found[1]
+
+    @property
+    def said(self) -> str:
+        return re.sub(r"\x1b\[[0-9;]*m", "", self.stderr.read_text())
+
+    def stop(self) -> int:
+        self.running.send_signal(signal.SIGTERM)
+        return self.running.wait(20)
+
+
+@pytest.fixture
+def running(log_settings: LogSettings, engine: ScriptedEngine, tmp_path: Path) -> Iterator[Process]:
+    """A gateway before the scripted engine, as fixed upstream."""
+    process = Process(log_settings, tmp_path, "--upstream", engine.url)
+    yield process
+    process.running.kill()
+    process.running.wait(10)
+
+
+def facts(log_settings: LogSettings) -> list[Event]:
+    reader = KafkaLog(log_settings).reader([CALLS])
+    try:
+        return [record.event() for record in reader.read_to_end()]
+    finally:
+        reader.close()
+
+
+def captured(log_settings: LogSettings) -> list[CallCaptured]:
+    return [event for event in facts(log_settings) if isinstance(event, CallCaptured)]
+
+
+async def ask(url: str, session: aiohttp.ClientSession, trajectory: str = "t") -> str:
+    async with session.post(f"{url}/{trajectory}/g/v1/chat/completions", json=ASK) as reply:
+        reply.raise_for_status()
+        await reply.read()
+        return reply.headers["x-claw-call-id"]
+
+
+@pytest.mark.kafka
+async def test_replied_calls_are_in_the_log_before_their_completion(
+    running: Process, log_settings: LogSettings
+) -> None:
+    """Every call id that a client saw is on the real broker, once, before the completion sent after it."""
+    async with aiohttp.ClientSession() as session:
+        replied = await asyncio.gather(*(ask(running.url, session) for _ in range(40)))
+        async with session.post(f"{running.url}/t/g/v1/complete_trajectory", json={"calls": 40}) as reply:
+            assert reply.status == 200
+    events = facts(log_settings)
+    assert sorted(event.call_id for event in events if isinstance(event, CallCaptured)) == sorted(replied)
+    assert isinstance(events[-1], TrajectoryCompleted)
+
+
+@pytest.mark.kafka
+async def test_kill_loses_nothing_that_was_replied(running: Process, log_settings: LogSettings) -> None:
+    """kill -9 under load: what a client saw is in the log, and no call twice."""
+    replied: list[str] = []
+
+    async def agent(session: aiohttp.ClientSession, name: str) -> None:
+        with contextlib.suppress(aiohttp.ClientError):
+            while True:
+                replied.append(await ask(running.url, session, name))
+
+    async with aiohttp.ClientSession() as session:
+        agents = [asyncio.ensure_future(agent(session, f"t{number}")) for number in range(8)]
+        await asyncio.to_thread(until, lambda: len(replied) >= 100)
+        running.running.kill()
+        await asyncio.wait_for(asyncio.gather(*agents), 10)
+    stored = [event.call_id for event in captured(log_settings)]
+    assert len(stored) == len(set(stored))
+    assert set(replied) <= set(stored)
+
+
+@pytest.mark.kafka
+async def test_sigterm_ends_calls_in_flight_and_exits_0(
+    running: Process, log_settings: LogSettings, engine: ScriptedEngine
+) -> None:
+    """After SIGTERM the calls under way are answered and captured; the exit code says that all is well."""
+    engine.default = lambda received: Reply(completion(received.json).body, delay_s=1.0)
+    async with aiohttp.ClientSession() as session:
+        calls = [asyncio.ensure_future(ask(running.url, session)) for _ in range(4)]
+        await asyncio.to_thread(until, lambda: len(engine.requests) == 4)
+        code = await asyncio.to_thread(running.stop)
+        assert len(set(await asyncio.gather(*calls))) == 4
+    assert code == 0
+    assert len(captured(log_settings)) == 4
+
+
+@pytest.mark.kafka
+async def test_worker_is_found_through_the_log(
+    log_settings: LogSettings, engine: ScriptedEngine, tmp_path: Path
+) -> None:
+    """A call that waits is answered by a worker that reports later."""
+    process = Process(log_settings, tmp_path)
+    producer = KafkaLog(log_settings).producer()
+    try:
+        async with aiohttp.ClientSession() as session:
+            call = asyncio.ensure_future(ask(process.url, session))
+            await asyncio.sleep(0.2)
+            assert not call.done()
+            await producer.publish(WORKERS, b"w0", report(engine.url).event())
+            await asyncio.wait_for(call, 10)
+        (event,) = captured(log_settings)
+        assert (event.worker_id, event.integrity.complete) == ("w0", True)
+    finally:
+        producer.close()
+        assert process.stop() == 0
+
+
+@pytest.mark.parametrize(
+    ("flags", "says"),
+    [
+        (["--port", "70000"], "port"),
+        (["--upstream", "ftp://x"], "upstream"),
+        (["--upstream", "http://user:hunter2@x"], "credentials"),
+        (["--bootstrap-servers", "127.0.0.1:1"], "127.0.0.1:1"),
+    ],
+)
+def test_wrong_settings_are_one_clear_line(flags: list[str], says: str) -> None:
+    """A start that cannot work is exit 2 and one line without a traceback or a secret."""
+    environment = {**os.environ, "CLAW_LOG_CONNECT_TIMEOUT_S": "1"}
+    done = subprocess.run(
+        [sys.executable, "-m", "gateway", "--port", "0", *flags],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env=environment,
+    )
+    last = done.stderr.strip().splitlines()[-1]
+    assert (done.returncode, last.startswith("gateway: ")) == (2, True), done.stderr
+    assert says in last
+    assert "Traceback" not in done.stderr
+    assert "hunter2" not in done.stderr
+
+
+def test_help_is_instant() -> None:
+    """`--help` imports nothing heavy."""
+    code = (
+        "import sys; sys.argv[1:] = ['--help']\nimport gateway.__main__ as m\ntry: m.main()\nexcept SystemExit: pass\n"
+    )
+    code += "import json; print(json.dumps(sorted(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=30)
+    modules = set(json.loads(done.stdout.splitlines()[-1]))
+    assert not modules & {"fastapi", "aiohttp", "confluent_kafka", "pydantic", "uvicorn"}

@@ -1,0 +1,427 @@
+"""The pure parts: paths, headers, sampling parameters, spans, request rewriting, worker choice, admission."""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.admission import AdmissionView, Admitted, Wait, admit
+from gateway.errors import InvalidRequest
+from gateway.headers import client_headers, reply_headers, version_range
+from gateway.identity import Identity, Route, resolve
+from gateway.request import parse_chat
+from gateway.routing import AFFINITY_SLACK, choose
+from gateway.sampling import effective
+from gateway.spans import Spans, parse_label, spans_of
+from gateway.workers import Server, WorkerTable
+from schemas.envelopes import envelope
+from schemas.events import (
+    BatchSkipped,
+    GroupMember,
+    GroupRecord,
+    RunStarted,
+    VersionSpan,
+    WeightsPublished,
+)
+from tests.gateway.house import record, report
+
+T1 = Identity("g", "t")
+
+
+@pytest.mark.parametrize(
+    ("path", "route"),
+    [
+        (b"/t/g/v1/chat/completions", Route("chat/completions", T1)),
+        (b"/t/g/chat/completions", Route("chat/completions", T1)),
+        (b"/t/v1/chat/completions", Route("chat/completions", Identity("t", "t"))),
+        (b"/t/chat/completions", Route("chat/completions", Identity("t", "t"))),
+        (b"/v1/chat/completions", Route("chat/completions", None)),
+        (b"/chat/completions", Route("chat/completions", None)),
+        (b"/t/g/v1/models", Route("models", T1)),
+        (b"/t/g/rewards", Route("rewards", T1)),
+        (b"/t/g/v1/complete_trajectory", Route("complete_trajectory", T1)),
+        (b"/a%2Fb/%E2%98%83/v1/rewards", Route("rewards", Identity("☃", "a/b"))),
+        (b"/t/v1/v1/rewards", Route("rewards", Identity("v1", "t"))),
+        (b"/x/t/g/v1/chat/completions", None),
+        (b"/t/g/v1/embeddings", None),
+        (b"/groups", None),
+        (b"/", None),
+        (b"/t/g/v1/chat/completions/", None),
+    ],
+)
+def test_paths_name_trajectories(path: bytes, route: Route | None) -> None:
+    """Identity is read from the raw path; an encoded slash belongs to an id."""
+    assert resolve(path) == route
+
+
+@pytest.mark.parametrize(
+    "path", [b"//g/v1/rewards", b"/t//rewards", b"/t%00/g/rewards", b"/%ED%A0%80/g/rewards", b"/%ff/g/rewards"]
+)
+def test_bad_ids_are_refused(path: bytes) -> None:
+    """Empty ids, control characters, broken UTF-8 and lone surrogates are a bad request."""
+    with pytest.raises(InvalidRequest):
+        resolve(path)
+
+
+def test_ids_have_a_length() -> None:
+    """512 characters are an id, 513 are none."""
+    assert resolve(b"/" + b"x" * 512 + b"/g/rewards") is not None
+    with pytest.raises(InvalidRequest):
+        resolve(b"/" + b"x" * 513 + b"/g/rewards")
+
+
+def test_headers_are_read_by_name_only() -> None:
+    """Known headers are parsed, broken counters and traces are dropped, everything else is never looked at."""
+    read = client_headers(
+        [
+            (b"x-claw-tags", b"a, b,,c"),
+            (b"x-claw-retry-count", b"-1"),
+            (b"traceparent", b"nonsense"),
+            (b"authorization", b"Bearer s3cret"),
+            (b"x-claw-agent", "ü".encode()),
+        ]
+    )
+    assert (read.tags, read.retry_count, read.traceparent, read.agent) == (("a", "b", "c"), None, None, "ü")
+    assert "s3cret" not in repr(read)
+
+
+@pytest.mark.parametrize("value", [b"x" * 513, b"a\x01b"])
+def test_bad_headers_are_refused(value: bytes) -> None:
+    """Overlong values and control characters are a bad request, named by header."""
+    with pytest.raises(InvalidRequest) as refused:
+        client_headers([(b"x-claw-agent", value)])
+    assert refused.value.param == "x-claw-agent"
+
+
+def span(run: str, version: int, start: int, end: int) -> VersionSpan:
+    return VersionSpan(run_id=run, version=version, start=start, end=end)
+
+
+def test_policy_version_header() -> None:
+    """One version, a range, or several runs; always printable ASCII."""
+    assert version_range((span("r", 3, 0, 4),)) == "r/3"
+    assert version_range((span("r", 3, 0, 4), span("r", 5, 4, 9))) == "r/3..5"
+    assert version_range((span("base", 0, 0, 4), span("r", 1, 4, 9))) == "base/0,r/1"
+    values = dict(reply_headers(Identity("☃\u00a0", "a b/ü"), "c", (span("ü", 1, 0, 1),)))
+    assert values == {
+        b"x-claw-group": b"%E2%98%83%C2%A0",
+        b"x-claw-trajectory": b"a%20b/%C3%BC",
+        b"x-claw-call-id": b"c",
+        b"x-claw-policy-version": b"%C3%BC/1",
+    }
+
+
+def test_sampling_defaults_are_the_engines() -> None:
+    """What the client leaves out has vLLM's default, with --generation-config vllm."""
+    used = effective({})
+    assert (used.temperature, used.top_p, used.top_k, used.min_p, used.repetition_penalty) == (1.0, 1.0, 0, 0.0, 1.0)
+    assert (used.max_tokens, used.seed, used.n, used.stop, used.constrained) == (None, None, 1, (), False)
+
+
+@pytest.mark.parametrize(
+    ("body", "field", "value"),
+    [
+        ({"temperature": 0, "top_p": 0.3, "top_k": 5}, "top_p", 1.0),
+        ({"temperature": 0, "top_p": 0.3, "top_k": 5}, "top_k", 0),
+        ({"temperature": 0.001}, "temperature", 0.01),
+        ({"temperature": "0.7"}, "temperature", 0.7),
+        ({"temperature": None}, "temperature", 1.0),
+        ({"top_k": -1}, "top_k", 0),
+        ({"top_k": 20}, "top_k", 20),
+        ({"seed": -1}, "seed", None),
+        ({"max_tokens": 5, "max_completion_tokens": 7}, "max_tokens", 7),
+        ({"stop": "x"}, "stop", ("x",)),
+        ({"stop": ["x", "y"]}, "stop", ("x", "y")),
+        ({"n": None}, "n", 1),
+        ({"n": 3}, "n", 3),
+        ({"response_format": {"type": "json_object"}}, "constrained", True),
+        ({"response_format": {"type": "text"}}, "constrained", False),
+        ({"tools": [{}], "tool_choice": "required"}, "constrained", True),
+        ({"tools": [{}], "tool_choice": {"type": "function"}}, "constrained", True),
+        ({"tools": [{}], "tool_choice": "auto"}, "constrained", False),
+        ({"tools": [{"function": {"strict": True}}]}, "constrained", True),
+        ({"tools": [{"function": {"strict": True}}], "tool_choice": "none"}, "constrained", False),
+        ({"logit_bias": {"5": 1}}, "constrained", True),
+        ({"logit_bias": {}}, "constrained", False),
+        ({"min_tokens": 3}, "constrained", True),
+        ({"bad_words": ["x"]}, "constrained", True),
+        ({"allowed_token_ids": [1]}, "constrained", True),
+        ({"structured_outputs": {"regex": "a"}}, "constrained", True),
+    ],
+)
+def test_effective_sampling(body: dict[str, object], field: str, value: object) -> None:
+    """Clamps and overrides of the engine are in the record, and so is every constraint."""
+    assert getattr(effective(body), field) == value
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"temperature": "hot"},
+        {"temperature": []},
+        {"temperature": 1e999},
+        {"top_k": 1.5},
+        {"n": 0},
+        {"n": 10**30},
+        {"seed": 1 << 64},
+        {"max_tokens": -1},
+        {"max_tokens": 1 << 40},
+        {"stop": 5},
+        {"stop": [5]},
+    ],
+)
+def test_impossible_sampling_is_refused(body: dict[str, object]) -> None:
+    """A value that no engine takes is a bad request that names its field."""
+    with pytest.raises(InvalidRequest) as refused:
+        effective(body)
+    assert refused.value.param in body
+
+
+scalars = (
+    st.none() | st.booleans() | st.integers(-(1 << 60), 1 << 60) | st.floats(allow_nan=False, allow_infinity=False)
+)
+values = st.recursive(
+    scalars | st.text(), lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner), max_leaves=8
+)
+extras = st.dictionaries(st.text().filter(lambda key: key not in ("stream", "messages", "model")), values)
+
+
+@given(extras, st.sampled_from([None, False, True]), st.sampled_from([None, 2, 4]))
+def test_forwarded_body_is_the_clients_plus_capture(extra: dict, wants: bool | None, indent: int | None) -> None:  # type: ignore[type-arg]
+    """Whatever else a client sends, the engine parses the same object with the two capture fields set."""
+    fields = {f"x_{key}": value for key, value in extra.items()} | {"messages": []}
+    if wants is not None:
+        fields["logprobs"] = wants
+    text = json.dumps(fields, ensure_ascii=False, indent=indent)
+    try:
+        data = text.encode()
+    except UnicodeEncodeError:
+        return  # lone surrogates: tested as bad input
+    request = parse_chat(data + b" \n")
+    assert json.loads(request.forwarded) == {**fields, "logprobs": True, "return_token_ids": True}
+    assert request.body == data + b" \n"
+    assert request.wants_logprobs == bool(wants)
+
+
+def test_huge_numbers_reach_the_engine_unrounded() -> None:
+    """Integers beyond 64 bits and long decimals are forwarded digit by digit."""
+    request = parse_chat(b'{"messages":[],"user":123456789012345678901234567890,"x":0.10000000000000000000001}')
+    assert b"123456789012345678901234567890" in request.forwarded
+    assert b"0.10000000000000000000001" in request.forwarded
+
+
+@pytest.mark.parametrize(
+    ("rows", "length", "expected"),
+    [
+        ([["r/3", 0, 5]], 5, Spans((span("r", 3, 0, 5),))),
+        ([["r/3", 0, 2], ["r/4", 2, 5]], 5, Spans((span("r", 3, 0, 2), span("r", 4, 2, 5)))),
+        ([["a/b/3", 0, 5]], 5, Spans((span("a/b", 3, 0, 5),))),
+        ([["default", 0, 5]], 5, Spans(missing="version_unknown")),
+        ([["r/x", 0, 5]], 5, Spans(missing="version_unknown")),
+        ([["r/-1", 0, 5]], 5, Spans(missing="version_unknown")),
+        ([["/1", 0, 5]], 5, Spans(missing="version_unknown")),
+        ([["r/1", 0, 4]], 5, Spans(missing="spans")),
+        ([["r/1", 0, 6]], 5, Spans(missing="spans")),
+        ([["r/1", 1, 5]], 5, Spans(missing="spans")),
+        ([["r/1", 0, 3], ["r/2", 2, 5]], 5, Spans(missing="spans")),
+        ([["r/1", 0, 3], ["r/2", 3, 3], ["r/3", 3, 5]], 5, Spans(missing="spans")),
+        ([["r/1", 0, True]], 1, Spans(missing="spans")),
+        ([["r/1", 0]], 5, Spans(missing="spans")),
+        ("r/1", 5, Spans(missing="spans")),
+        (None, 5, Spans(missing="spans")),
+        (None, 0, Spans()),
+    ],
+)
+def test_spans_tile_or_are_left_out(rows: object, length: int, expected: Spans) -> None:
+    """Spans cover [0, length) without gap or overlap, with known labels; otherwise there are none, with a reason."""
+    assert spans_of({"0": rows}, 0, length) == expected
+
+
+def test_labels() -> None:
+    """A label is run and version; anything else is unknown."""
+    assert parse_label("base/0") == ("base", 0)
+    assert parse_label(f"r/{(1 << 63) - 1}") == ("r", (1 << 63) - 1)
+    assert parse_label(f"r/{1 << 63}") is None
+    assert parse_label("r/٣") is None
+
+
+A, B = Server(url="http://a", worker_id="a", model="m"), Server(url="http://b", worker_id="b", model="m")
+
+
+def pick(outstanding: dict[str, int], trajectory: str = "t", **asked: str | None) -> Server | None:
+    return choose([A, B], outstanding, **{"model": "m", "trajectory": trajectory, **asked})  # type: ignore[arg-type]
+
+
+def test_trajectories_stay_and_spread() -> None:
+    """A trajectory keeps its worker, trajectories spread, and a busy worker loses them to an idle one."""
+    home = {name: pick({}, name) for name in map(str, range(100))}
+    assert home == {name: pick({}, name) for name in map(str, range(100))}
+    assert 20 < sum(server is A for server in home.values()) < 80
+    assert {pick({"http://a": AFFINITY_SLACK + 1}, name) for name in home} == {B}
+
+
+def test_failed_worker_is_avoided() -> None:
+    """The server that just failed a call is taken again only when it is the only one."""
+    assert {pick({}, str(number), avoid="http://a") for number in range(20)} == {B}
+    assert choose([A], {}, model="m", trajectory="t", avoid="http://a") is A
+
+
+def test_choice_respects_model_and_run() -> None:
+    """No worker with the model: none. A worker with weights of the call's run is preferred, not required."""
+    assert pick({}, model="other") is None
+    trained = Server(url="http://c", worker_id="c", model="m", run_id="r")
+    chosen = {choose([A, trained, B], {}, model="m", trajectory=str(n), run_id="r") for n in range(20)}
+    assert chosen == {trained}
+    assert pick({}, run_id="r") is not None
+
+
+def test_workers_live_as_long_as_they_report() -> None:
+    """A worker takes traffic while ready or updating and its newest record is younger than the ttl."""
+    now_ms = 100_000.0
+    table = WorkerTable(10.0, clock_ms=lambda: now_ms)
+    table.apply(report("http://a", "a", "ready", timestamp_ms=95_000))
+    table.apply(report("http://b/", "b", "updating", timestamp_ms=90_000))
+    table.apply(report("http://c", "c", "ready", timestamp_ms=89_999))
+    for number, state in enumerate(("starting", "draining", "dead", "unknown")):
+        table.apply(report("http://d", f"d{number}", state, timestamp_ms=99_999))  # type: ignore[arg-type]
+    assert {server.url for server in table.live()} == {"http://a", "http://b"}
+    assert table.knows("tiny")
+    assert not table.knows("other")
+    now_ms = 101_000.0
+    assert {server.url for server in table.live()} == {"http://a"}
+
+
+def test_worker_table_keeps_the_newest_report() -> None:
+    """A later report replaces an earlier one, a tombstone removes it, and a broken record changes nothing."""
+    table = WorkerTable(10.0, clock_ms=lambda: 0.0)
+    table.apply(report("http://a", "a", "ready", timestamp_ms=0))
+    table.apply(report("http://a2", "a", "ready", timestamp_ms=0))
+    broken = report("http://a3", "a", "ready", timestamp_ms=0)
+    table.apply(type(broken)("t", 0, 0, 0, b"a", b"garbage"))
+    assert [server.url for server in table.live()] == ["http://a2"]
+    table.apply(type(broken)("t", 0, 0, 0, b"a", None))
+    assert table.live() == []
+
+
+@pytest.mark.parametrize(
+    ("opened", "returned", "staleness", "version", "per_batch", "admitted"),
+    [
+        (0, 0, 0, 0, 1, True),
+        (1, 0, 0, 0, 1, False),
+        (1, 1, 0, 0, 1, True),
+        (1, 0, 0, 1, 1, True),
+        (15, 0, 1, 0, 8, True),
+        (16, 0, 1, 0, 8, False),
+        (16, 1, 1, 0, 8, True),
+        (16, 0, 1, 1, 8, True),
+        (24, 0, 1, 1, 8, False),
+        (1000, 0, 1, 123, 8, False),
+        (1000, 1, 1, 123, 8, True),
+    ],
+)
+def test_admission(opened: int, returned: int, staleness: int, version: int, per_batch: int, admitted: bool) -> None:
+    """Groups under way stay below (staleness + version + 1) x groups per batch."""
+    decision = admit(opened, returned, staleness, version, per_batch)
+    assert decision == (Admitted() if admitted else Wait("capacity"))
+
+
+def view(run: str = "r", staleness: int = 0, per_batch: int = 2, version: int = 0) -> AdmissionView:
+    seen = AdmissionView()
+    seen.apply(record(started(run, staleness, per_batch)))
+    seen.apply(record(published(run, version)))
+    return seen
+
+
+def started(run: str = "r", staleness: int = 0, per_batch: int = 2, incarnation: int = 0) -> RunStarted:
+    return RunStarted(
+        envelope=envelope("trainer/x"),
+        run_id=run,
+        model_id="m",
+        incarnation=incarnation,
+        config="{}",
+        group_size=2,
+        groups_per_batch=per_batch,
+        staleness_max=staleness,
+        facts_prefix="claw",
+    )
+
+
+def published(run: str, version: int) -> WeightsPublished:
+    return WeightsPublished(
+        envelope=envelope("trainer/x"), model_id="m", run_id=run, version=version, digest="", bytes_total=0, manifest=()
+    )
+
+
+def group(
+    group_id: str, *, run: str | None = "r", channel: str = "train", closed: bool = False, ready: bool = False
+) -> GroupRecord:
+    member = GroupMember(trajectory_id="t", status="completed", ready=ready, digest="")
+    return GroupRecord(
+        group_id=group_id, declared=True, run_id=run, channel=channel, closed=closed, members=(member,), ready=ready
+    )
+
+
+def skipped(*group_ids: str) -> BatchSkipped:
+    return BatchSkipped(envelope=envelope("trainer/x"), run_id="r", group_ids=group_ids, reason="stale")
+
+
+def test_run_has_to_be_known() -> None:
+    """Before RunStarted and its first weights nothing is admitted."""
+    seen = AdmissionView()
+    assert seen.reserve("r", "g") == Wait("run_unknown")
+    seen.apply(record(started()))
+    assert seen.reserve("r", "g") == Wait("run_unknown")
+    seen.apply(record(published("r", 0)))
+    assert seen.reserve("r", "g") == Admitted()
+
+
+def test_reservations_and_pool_count_once() -> None:
+    """A group counts once, whether this process opened it, the pool shows it, or both."""
+    seen = view()
+    assert seen.reserve("r", "g1") == Admitted()
+    seen.apply(record(group("g1")))
+    assert seen.reserve("r", "g1") == Admitted()
+    assert seen.reserve("r", "g2") == Admitted()
+    assert seen.reserve("r", "g3") == Wait("capacity")
+
+
+def test_capacity_comes_back() -> None:
+    """Skipped groups, groups closed with nothing to train, released reservations and new versions make room."""
+    seen = view()
+    seen.apply(record(group("g1")))
+    seen.apply(record(group("g2")))
+    assert seen.reserve("r", "g3") == Wait("capacity")
+    seen.apply(record(skipped("g1")))
+    seen.apply(record(skipped("g1", "elsewhere")))
+    assert seen.reserve("r", "g3") == Admitted()
+    assert seen.reserve("r", "g4") == Wait("capacity")
+    seen.release("r", "g3")
+    assert seen.reserve("r", "g4") == Admitted()
+    seen.apply(record(group("g2", closed=True)))
+    assert seen.reserve("r", "g5") == Admitted()
+    seen.apply(record(group("g2", closed=True, ready=True)))
+    assert seen.reserve("r", "g6") == Wait("capacity")
+    seen.apply(record(published("r", 1)))
+    assert seen.reserve("r", "g6") == Admitted()
+
+
+def test_skip_before_the_group_is_seen() -> None:
+    """Topics are read in any order: a skip that comes first returns the group's capacity once it appears."""
+    seen = view()
+    seen.apply(record(skipped("g1")))
+    seen.apply(record(group("g1")))
+    seen.apply(record(group("g2")))
+    assert seen.reserve("r", "g3") == Admitted()
+    assert seen.reserve("r", "g4") == Wait("capacity")
+
+
+def test_other_groups_take_no_room() -> None:
+    """Groups of other runs, of no run and of other channels do not count; versions never go back."""
+    seen = view()
+    for number, kind in enumerate(({"run": "other"}, {"run": None}, {"channel": "val"})):
+        seen.apply(record(group(f"x{number}", **kind)))  # type: ignore[arg-type]
+    seen.apply(record(published("r", 1)))
+    seen.apply(record(published("r", 0)))
+    seen.apply(record(group("g1")))
+    assert [seen.reserve("r", f"h{number}") for number in range(4)] == [*[Admitted()] * 3, Wait("capacity")]
