@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
 import structlog
+from transformers.utils.logging import disable_progress_bar
 
 from datapool.view import PoolView
 from eventlog.admin import check_broker
@@ -17,7 +18,7 @@ from schemas.envelopes import now_us
 from schemas.events import GroupRecord
 from schemas.topics import WORKERS
 from trainer import audience
-from trainer.engine import EngineSettings, TrainingEngine
+from trainer.engine import EngineSettings, TrainingEngine, leave
 from trainer.journal import kafka_journal
 from trainer.run import Ending, Run
 from trainer.settings import TrainerSettings
@@ -35,10 +36,11 @@ def train(settings: TrainerSettings) -> Ending:
     """Run to the end, or to a signal. Raises TrainerError, LogError, OSError (offer_port in use)."""
     log_settings = settings.log_settings()
     check_broker(log_settings)
+    disable_progress_bar()
     stop = threading.Event()
     with ExitStack() as open_things, _stopped_by_signals(stop):
         engine = TrainingEngine(settings.model_dir, engine_settings(settings))
-        open_things.callback(engine.close)
+        open_things.callback(leave)
         offers = _offers(settings, engine)
         open_things.callback(offers.close)
         pool = PoolView(log_settings, wanted=lambda group: may_concern(group, settings.run_id))

@@ -51,7 +51,7 @@ class Step:
 
 
 class TrainingEngine:
-    """A model under training. Belongs to one thread. Close it: the process group is the process's only one."""
+    """A model under training. Belongs to one thread."""
 
     def __init__(self, model_dir: Path, settings: EngineSettings) -> None:
         """Raises ModelInvalid when `model_dir` is no model."""
@@ -146,11 +146,6 @@ class TrainingEngine:
         state: dict[str, Any] = client[STATE_KEY]
         return state
 
-    def close(self) -> None:
-        """Leave the process group, so that another engine can be made in this process."""
-        if dist.is_initialized():
-            dist.destroy_process_group()
-
 
 def join_alone(device: torch.device) -> None:
     """Be rank 0 of 1: no launcher, no port. Idempotent. Here and nowhere else."""
@@ -161,6 +156,12 @@ def join_alone(device: torch.device) -> None:
     if not dist.is_initialized():
         backend = "nccl" if device.type == "cuda" else "gloo"
         dist.init_process_group(backend, store=dist.HashStore(), rank=0, world_size=1)
+
+
+def leave() -> None:
+    """Give the process group back, at the end of the process: deepspeed keeps it for every engine to come."""
+    if dist.is_initialized():
+        dist.destroy_process_group()
 
 
 def _initialize(model: torch.nn.Module, settings: EngineSettings, precision: str) -> Any:  # Any: deepspeed is untyped
@@ -188,5 +189,5 @@ def _quiet(deepspeed: Any) -> None:  # Any: deepspeed is untyped
         logger = logging.getLogger(name)
         logger.setLevel(logging.WARNING)
         for handler in logger.handlers:
-            if isinstance(handler, logging.StreamHandler):
+            if type(handler) is logging.StreamHandler:  # its own, and none that somebody else attached
                 handler.setStream(sys.stderr)
