@@ -57,7 +57,8 @@ def _run(settings: "RolloutSettings", log_settings: "LogSettings") -> int:
 
     try:
         check_model(settings.model)  # before the log is asked: it is the likelier mistake, and answers at once
-        structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
+        level = structlog.make_filtering_bound_logger("info")
+        structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr), wrapper_class=level)
         asyncio.run(serve_on_log(settings, KafkaLog(log_settings)))
     except CannotStart as error:
         return _said(str(error), 2)
