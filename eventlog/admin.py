@@ -125,7 +125,10 @@ def end_offsets(settings: LogSettings, topics: Sequence[Topic]) -> dict[Place, i
 
 
 def delete_records(settings: LogSettings, before: Mapping[Place, int]) -> None:
-    """Removes the records below the given offset of each partition, for good. An operator's act."""
+    """Removes the records below the given offset of each partition, for good. An operator's act.
+
+    Raises LogError for a compacted topic: Kafka refuses it.
+    """
     admin = AdminClient(admin_config(settings))
     try:
         for future in admin.delete_records(

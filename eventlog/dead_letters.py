@@ -27,7 +27,7 @@ def dead_letter(record: Record, reason: str, error: str, *, reader: str) -> Outg
         "claw_reason": reason.encode(),
         "claw_error": error.encode(),
         "claw_reader": reader.encode(),
-        "claw_attempt": str(int(before.get("claw_attempt", b"0")) + 1).encode(),
+        "claw_attempt": str(_number(before.get("claw_attempt", b"")) + 1).encode(),
     }
     theirs = [(name, value) for name, value in record.headers if not name.startswith(MARK)]
     return Outgoing(
@@ -37,3 +37,8 @@ def dead_letter(record: Record, reason: str, error: str, *, reader: str) -> Outg
         headers=[*theirs, *ours.items()],
         partition=record.partition,
     )
+
+
+def _number(text: bytes) -> int:
+    """Headers may come from strangers: what is no number counts as none."""
+    return int(text) if text.isdigit() else 0

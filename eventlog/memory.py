@@ -114,6 +114,9 @@ class MemoryLog:
         return missing
 
     def delete_records(self, before: Mapping[Place, int]) -> None:
+        for name, _ in before:
+            if self._catalogue.topic(name).policy == "compact":
+                raise LogError(f"{name}: a compacted topic keeps the latest record of each key")
         with self.changed:
             for place, offset in before.items():
                 self.partition(place).delete_before(offset)

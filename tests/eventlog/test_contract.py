@@ -262,6 +262,13 @@ def test_deleted_history_is_an_error_and_never_a_jump(
     assert names(list(fresh.read_to_end())) == ["4", "5"]
 
 
+def test_a_compacted_topic_is_not_cut(log: Log, producer: Producer) -> None:
+    """Records of a projection go by tombstone and compaction only; deleting them by offset raises LogError."""
+    at = producer.produce(item(topic=GROUPS)).result(WAIT_S)
+    with pytest.raises(LogError):
+        log.delete_records({(at.topic, at.partition): 1})
+
+
 def test_a_range_beyond_the_end_is_an_error(log: Log, producer: Producer) -> None:
     """read_range gives the whole range or raises: LogError when the log does not reach that far."""
     producer.produce(item(partition=0)).result(WAIT_S)

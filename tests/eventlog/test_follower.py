@@ -1,0 +1,140 @@
+"""Followers and views, on both logs."""
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable
+
+import pytest
+
+from eventlog.errors import LogError
+from eventlog.follower import Follower
+from eventlog.protocols import Log, Producer
+from eventlog.records import Outgoing, Record
+from schemas.topics import CALLS, GROUPS, WORKERS
+from tests.eventlog.samples import item, names
+
+WAIT_S = 15
+
+
+def test_caught_up_means_everything_before_the_call_was_handed_over(log: Log, producer: Producer) -> None:
+    """After wait_caught_up each record that was committed before it has been through on_record, in order per key."""
+    seen: list[Record] = []
+    follower = Follower(log.reader([CALLS]), seen.append)
+    follower.start()
+    for batch in range(3):
+        for future in [producer.produce(item(f"{batch}.{n}")) for n in range(5)]:
+            future.result(WAIT_S)
+        follower.wait_caught_up(WAIT_S)
+        assert names(seen) == [f"{b}.{n}" for b in range(batch + 1) for n in range(5)]
+    follower.stop()
+    assert follower.error is None
+
+
+def test_many_may_wait_at_once(log: Log, producer: Producer) -> None:
+    """wait_caught_up is safe from several threads; each returns only when the follower is far enough for it."""
+    seen: list[Record] = []
+    follower = Follower(log.reader([CALLS]), seen.append)
+    follower.start()
+    counts: list[bool] = []
+
+    def publish_and_wait(name: str) -> None:
+        producer.produce(item(name, key=name)).result(WAIT_S)
+        follower.wait_caught_up(WAIT_S)
+        counts.append(name in names(list(seen)))
+
+    threads = [threading.Thread(target=publish_and_wait, args=(str(n),)) for n in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(WAIT_S)
+    follower.stop()
+    assert counts == [True] * 6
+
+
+def test_an_exception_in_on_record_ends_the_follower_and_is_told(log: Log, producer: Producer) -> None:
+    """The record that failed is not skipped: the follower stops there, sets error, calls on_error, fails who waits."""
+    seen: list[str] = []
+    told = threading.Event()
+
+    def explode_at_b(record: Record) -> None:
+        if names([record]) == ["b"]:
+            raise ValueError("b")
+        seen.extend(names([record]))
+
+    for name in "abc":
+        producer.produce(item(name)).result(WAIT_S)
+    follower = Follower(log.reader([CALLS]), explode_at_b, lambda _: told.set())
+    follower.start()
+    assert told.wait(WAIT_S)
+    assert isinstance(follower.error, ValueError)
+    with pytest.raises(LogError, match="ended: b"):
+        follower.wait_caught_up(WAIT_S)
+    assert seen == ["a"]
+
+
+def test_a_stopped_follower_leaves_no_thread(log: Log) -> None:
+    """stop ends the thread, twice is no error, and a follower may stop itself."""
+    before = set(threading.enumerate())
+    follower = Follower(log.reader([CALLS]), print)
+    follower.start()
+    follower.stop()
+    follower.stop()
+    assert set(threading.enumerate()) <= before
+
+
+def test_a_view_holds_the_latest_of_each_key_and_forgets_tombstones(log: Log, producer: Producer) -> None:
+    """get and items show the last record per key; a tombstone removes the key; topics are apart."""
+    view = log.view([GROUPS, WORKERS])
+    view.start()
+    for name, key in (("old", "g"), ("new", "g"), ("other", "h"), ("gone", "x")):
+        producer.produce(item(name, key=key, topic=GROUPS)).result(WAIT_S)
+    producer.produce(item("worker", key="g", topic=WORKERS)).result(WAIT_S)
+    producer.produce(Outgoing.tombstone(GROUPS, b"x")).result(WAIT_S)
+    view.wait_caught_up(WAIT_S)
+    assert {key: names([record]) for key, record in view.items(GROUPS)} == {b"g": ["new"], b"h": ["other"]}
+    assert view.get(GROUPS, b"x") is None
+    worker = view.get(WORKERS, b"g")
+    assert worker is not None and names([worker]) == ["worker"]
+    view.stop()
+    assert view.error is None
+
+
+def test_a_view_keeps_only_what_it_is_told_and_tells_changes(log: Log, producer: Producer) -> None:
+    """A latest record that keep refuses counts as absent, and on_change hears of every change and of nothing else."""
+    changes: list[tuple[bytes, list[str]]] = []
+
+    def on_change(key: bytes, record: Record | None) -> None:
+        changes.append((key, names([record] if record else [])))
+
+    view = log.view([GROUPS], keep=lambda record: names([record]) != ["hide"], on_change=on_change)
+    for name in ("a", "hide", "hide", "b"):
+        producer.produce(item(name, topic=GROUPS)).result(WAIT_S)
+    producer.produce(Outgoing.tombstone(GROUPS, b"g")).result(WAIT_S)
+    producer.produce(Outgoing.tombstone(GROUPS, b"g")).result(WAIT_S)
+    view.start()
+    view.wait_caught_up(WAIT_S)
+    view.stop()
+    assert changes == [(b"g", ["a"]), (b"g", []), (b"g", ["b"]), (b"g", [])]
+    assert view.items(GROUPS) == []
+
+
+def test_a_view_goes_on_while_transactions_come(log: Log, stack: contextlib.ExitStack) -> None:
+    """Records committed later appear without anybody asking, and markers at the end do not stop the wait."""
+    owner = stack.enter_context(contextlib.closing(log.transactions("pool-0")))
+    owner.open()
+    view = log.view([GROUPS])
+    view.start()
+    view.wait_caught_up(WAIT_S)
+    owner.commit([item("a", topic=GROUPS)])
+    poll_until(lambda: bool(view.items(GROUPS)))
+    view.wait_caught_up(WAIT_S)
+    view.stop()
+    assert view.get(GROUPS, b"g") is not None
+
+
+def poll_until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + WAIT_S
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
