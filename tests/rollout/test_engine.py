@@ -250,7 +250,7 @@ def test_a_killed_engine_is_replaced_and_catches_up(worker: Worker) -> None:
     worker.engine_core().send_signal(signal.SIGKILL)
     until(lambda: (worker.last_report() or {}).get("state") != "ready" or None, 20, "not ready any more")
     seen = len(worker.states())
-    worker.wait_ready(10, seconds=90)
+    worker.wait_ready(10, seconds=150)
     reports = [json.loads(line) for line in worker.reports.read_text().splitlines()[seen:]]
     assert all(report["version"] == 10 for report in reports if report["state"] == "ready")
     assert worker.label() == f"{RUN}/10"
