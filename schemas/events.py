@@ -1082,7 +1082,7 @@ class StepCurated:
             "call_id": self.call_id,
             "trainable": self.trainable,
             "quality": self.quality,
-            "tags": self.tags,
+            "tags": None if self.tags is None else list(self.tags),
             "note": self.note,
             "who": self.who,
             "revision": self.revision,

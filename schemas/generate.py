@@ -55,7 +55,10 @@ def to_datum(node: Json, value: str) -> str:
     """Expression that turns the attribute `value` into what fastavro writes."""
     if isinstance(node, list):
         inner = next(branch for branch in node if branch != "null")
-        return value if to_datum(inner, value) == value else f"None if {value} is None else {to_datum(inner, value)}"
+        # In a union fastavro takes a tuple for a hint (branch name, value); a list is data.
+        is_array = isinstance(inner, dict) and inner["type"] == "array" and not is_record(inner["items"])
+        written = f"list({value})" if is_array else to_datum(inner, value)
+        return value if written == value else f"None if {value} is None else {written}"
     if isinstance(node, dict) and node["type"] == "array":
         return f"[x.to_datum() for x in {value}]" if is_record(node["items"]) else value
     return f"{value}.to_datum()" if is_record(node) else value
