@@ -1,0 +1,77 @@
+"""One incarnation of a training run in a process of its own, which kills itself where it is told to."""
+
+import os
+import signal
+import threading
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from datapool.batch_spec import BatchSpec
+from tests.trainer.file_log import file_journal
+from tests.trainer.pooled import RUN, pooled, random_groups
+from trainer.app import engine_settings
+from trainer.engine import TrainingEngine
+from trainer.run import Run
+from trainer.settings import TrainerSettings
+from trainer.world import Collaborators, Milestone
+from weights.manifest import Manifest
+
+BATCHES = 6
+SPEC = BatchSpec(groups_per_batch=2, group_size=4, staleness_max=100)
+
+
+@dataclass
+class FakeOffers:
+    """Offers nothing, and remembers what was staged: (version, digest)."""
+
+    staged: list[tuple[int, str]] = field(default_factory=list)
+    url: str = "http://127.0.0.1:1/offer"
+
+    def stage(self, run_id, version, named_tensors, manifest) -> None:
+        assert Manifest.of(named_tensors) == manifest
+        self.staged.append((version, manifest.digest))
+
+
+def settings(out_dir: Path, model_dir: Path, **changes) -> TrainerSettings:
+    fields = {
+        "model_dir": model_dir,
+        "model_id": "tiny",
+        "run_id": RUN,
+        "spec": SPEC,
+        "out_dir": out_dir,
+        "learning_rate": 1e-2,
+        "batches_max": BATCHES,
+        "hf_every": 4,
+        "poll_interval_s": 0.01,
+        **changes,
+    }
+    return TrainerSettings(**fields)
+
+
+def world(
+    chosen: TrainerSettings, journal, reached=lambda _: None, groups: int = 2 * BATCHES, stop=None
+) -> Collaborators:
+    made = pooled(random_groups(groups, 4))
+    return Collaborators(
+        engine=TrainingEngine(chosen.model_dir, engine_settings(chosen)),
+        pool=made.pool,
+        facts=made.log.lookup(),
+        journal=journal,
+        offers=FakeOffers(),
+        stop=stop or threading.Event(),
+        producer="trainer/test",
+        reached=reached,
+    )
+
+
+def live(chosen: TrainerSettings, log_file: Path, dies_at: tuple[Milestone, int] | None) -> None:
+    """Run until the end, or until `dies_at` = (milestone, how often it is reached)."""
+    seen: Counter[Milestone] = Counter()
+
+    def reached(milestone: Milestone) -> None:
+        seen[milestone] += 1
+        if dies_at is not None and (milestone, seen[milestone]) == dies_at:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    Run(chosen, world(chosen, file_journal(log_file, chosen.run_id), reached)).run()
