@@ -26,10 +26,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Fold until SIGTERM or SIGINT; 0: stopped as asked, 2: could not start; others: `streams.errors.ExitCode`."""
     flags = {name: value for name, value in vars(parser().parse_args(argv)).items() if value is not None}
 
-    import structlog
     from pydantic import ValidationError
 
-    structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
+    from streams.logs import configure_logs
+
+    configure_logs()
     from eventlog.errors import LogError
     from eventlog.settings import LogSettings
     from streams.serve import serve

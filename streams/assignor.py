@@ -8,7 +8,7 @@ keep equal numbers together, because both topics have the same partition count a
 from collections.abc import Mapping
 from typing import Any
 
-from aiokafka.coordinator.assignors.range import RangePartitionAssignor
+from aiokafka.coordinator.assignors.range import RangePartitionAssignor  # type: ignore[import-untyped]  # no stubs
 from faust.assignor.partition_assignor import PartitionAssignor
 
 Untyped = Any  # aiokafka's protocol types are untyped
@@ -20,7 +20,7 @@ class CopartitionedAssignor(PartitionAssignor):
     name = "claw-range"
     version = RangePartitionAssignor.version
 
-    def assign(self, cluster: Untyped, member_metadata: Mapping[str, Untyped]) -> Mapping[str, Untyped]:
+    def assign(self, cluster: Untyped, member_metadata: Mapping[str, Untyped]) -> Untyped:
         return RangePartitionAssignor.assign(cluster, member_metadata)
 
     def metadata(self, topics: Any) -> Untyped:  # a set of names

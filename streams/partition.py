@@ -111,7 +111,7 @@ class PartitionState:
     def _take(self, record: Record) -> Outcome:
         fact = usable(record.event())
         self._check_place(record, fact)
-        if fact.group_id in self.groups:
+        if fact.group_id in self.groups and fact.group_id not in self._dirty:
             self._image(fact.group_id)  # of what is written, before it changes
         self._dirty.setdefault(fact.group_id, [])
         return self._fold_or_flag(Folded(record, fact))
@@ -122,7 +122,7 @@ class PartitionState:
         before = self.groups.get(group_id)
         try:
             self.groups[group_id] = self._fold(before, one.fact, position)
-        except Exception as bug:
+        except Exception as bug:  # noqa: BLE001 - a bug in a fold is not known by type
             self._park(before, one, bug)
             return "fold_bug"
         self._dirty[group_id].append(one)
@@ -132,7 +132,7 @@ class PartitionState:
 
     def _park(self, before: GroupState | None, one: Folded, bug: Exception) -> None:
         self.groups[one.fact.group_id] = flag(before, one.fact)
-        log.error("streams_fold_bug", group_id=one.fact.group_id, event=type(one.fact).__name__, exc_info=bug)
+        log.error("streams_fold_bug", group_id=one.fact.group_id, fact=type(one.fact).__name__, exc_info=bug)
         self._bury(one.record, "fold_bug", f"{type(bug).__name__}: {bug}")
 
     def _check_place(self, record: Record, fact: Fact) -> None:
@@ -180,7 +180,7 @@ class PartitionState:
         before = self._images.get(group_id)
         try:
             self._images[group_id], rows = changes(before, self.groups[group_id])
-        except Exception:
+        except Exception:  # noqa: BLE001 - as above
             self._isolate(group_id, before)
             self._images[group_id], rows = changes(before, self.groups[group_id])
         return rows
@@ -192,7 +192,7 @@ class PartitionState:
             try:
                 after = self._fold(state, one.fact, _position_of(one.record))
                 changes(before, after)
-            except Exception as bug:
+            except Exception as bug:  # noqa: BLE001 - a bug in a fold is not known by type
                 self._park(state, one, bug)
                 after = self.groups[group_id]
             state = after

@@ -29,7 +29,7 @@ POOL = (STEPS, TRAJECTORIES, GROUPS, POSITIONS)
 def recover(settings: LogSettings, partitions: Sequence[int]) -> dict[int, PartitionState]:
     """States as the pool has them. Raises BrokerUnreachable, TopicMissing, FoldVersionMismatch."""
     latest = _latest(settings, partitions)
-    return {partition: _state(partition, settings.partitions, records) for partition, records in latest.items()}
+    return {partition: state_of(partition, settings.partitions, records) for partition, records in latest.items()}
 
 
 def _latest(settings: LogSettings, partitions: Sequence[int]) -> dict[int, list[Record]]:
@@ -48,7 +48,8 @@ def _latest(settings: LogSettings, partitions: Sequence[int]) -> dict[int, list[
     return {partition: list(mine.values()) for partition, mine in rows.items()}
 
 
-def _state(partition: int, partitions: int, records: Sequence[Record]) -> PartitionState:
+def state_of(partition: int, partitions: int, records: Sequence[Record]) -> PartitionState:
+    """The state that these rows of the pool are the records of. Raises FoldVersionMismatch."""
     events = [record.event() for record in records]
     return PartitionState(
         partition,

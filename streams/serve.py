@@ -1,9 +1,7 @@
 """The composition root: check the broker, run one worker in a loop of our own, stop on a signal."""
 
 import asyncio
-import logging
 import signal
-import sys
 
 import structlog
 
@@ -19,7 +17,6 @@ log = structlog.get_logger()
 
 def serve(settings: StreamsSettings, log_settings: LogSettings) -> int:
     """Blocks until SIGTERM or SIGINT. Raises BrokerUnreachable, TopicMissing, OSError (metrics port) before it starts."""
-    logging.basicConfig(level=logging.WARNING, stream=sys.stderr, format="%(levelname)s %(name)s: %(message)s")
     # A worker that starts before the leaders know the topics gets an empty assignment and idles.
     end_offsets(log_settings, [*FACTS, *POOL])
     asyncio.run(_serve(settings, log_settings))

@@ -94,18 +94,18 @@ class Worker:
             await self._consume(stream.noack().events())
 
         @self.app.on_partitions_revoked.connect(weak=False)
-        async def revoked(app: Any, revoked: Any, **_: Any) -> None:
+        async def revoked(*_: Any, **__: Any) -> None:
             with self._or_leave():
                 await self.flush()
-                await app.consumer.commit()
+                await self.app.consumer.commit()
 
         @self.app.on_rebalance_complete.connect(weak=False)
-        async def assigned(app: Any, **_: Any) -> None:
+        async def assigned(*_: Any, **__: Any) -> None:
             with self._or_leave():
                 await self._take_over()
 
         @self.app.on_before_shutdown.connect(weak=False)
-        async def shutdown(app: Any, **_: Any) -> None:
+        async def shutdown(*_: Any, **__: Any) -> None:
             with self._or_leave():
                 await self.flush()
 
@@ -144,7 +144,7 @@ class Worker:
             yield
         except Fenced as fenced:
             self._exit(ExitCode.FENCED, fenced)
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - nothing is swallowed: this leaves the process
             self._exit(ExitCode.BROKE, error)
 
     def _exit(self, code: ExitCode, why: BaseException | str) -> None:

@@ -1,0 +1,158 @@
+"""What the broker tests of the streams share: facts in, workers as processes, the pool out, the oracle beside it."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from eventlog.producer import EventProducer
+from eventlog.reader import LogReader
+from eventlog.records import Outgoing, Record
+from eventlog.settings import LogSettings
+from schemas.errors import UndecodableRecord
+from schemas.events import Event, FactPosition, GroupClosed, TrajectoryAbandoned
+from schemas.keys import group_key
+from schemas.topics import CALLS, DEAD_LETTERS, GROUPS, REWARDS, STEPS, TRAJECTORIES, Topic
+from tests import facts, oracle
+
+ROOT = Path(__file__).parents[2]
+FAST = {
+    "CLAW_STREAMS_SESSION_TIMEOUT_S": "6",
+    "CLAW_STREAMS_HEARTBEAT_INTERVAL_S": "1",
+    "CLAW_STREAMS_FLUSH_INTERVAL_S": "0.05",
+}
+
+
+def outgoing(event: Event) -> Outgoing:
+    topic = REWARDS if isinstance(event, facts.ON_REWARDS) else CALLS
+    return Outgoing.of(topic, group_key(event.group_id), event)
+
+
+@contextmanager
+def producing(settings: LogSettings) -> Iterator[EventProducer]:
+    producer = EventProducer(settings)
+    try:
+        yield producer
+    finally:
+        producer.close()
+
+
+def publish(settings: LogSettings, items: Iterable[Outgoing]) -> None:
+    """Returns when all are acknowledged."""
+    with producing(settings) as producer:
+        for future in [producer.produce(item) for item in items]:
+            future.result()
+
+
+def episode(group: str, trajectory: str, calls: int = 3) -> list[Event]:
+    """What a well-behaved agent leaves behind."""
+    steps = [facts.call(group, trajectory, f"{trajectory}-{n}", received_us=n) for n in range(calls)]
+    return [
+        *steps,
+        facts.reward(group, trajectory, 0.5, step_index=0, name="step"),
+        facts.completed(group, trajectory, calls=calls, rewards=1, reward=1.0),
+    ]
+
+
+def records(settings: LogSettings, *topics: Topic) -> list[Record]:
+    with LogReader(settings, topics) as reader:
+        return list(reader.read_to_end())
+
+
+def pool(settings: LogSettings) -> oracle.Pool:
+    """The latest value per key, tombstones removed."""
+    catalogue = settings.catalogue()
+    latest = {
+        (catalogue.topic(record.topic).name, record.key): record.value
+        for record in records(settings, STEPS, TRAJECTORIES, GROUPS)
+    }
+    return {key: value for key, value in latest.items() if value is not None}
+
+
+def facts_in_log(settings: LogSettings) -> list[tuple[Event, FactPosition]]:
+    found = []
+    for record in records(settings, CALLS, REWARDS):
+        try:
+            event = record.event()
+        except UndecodableRecord:
+            continue
+        found.append((event, FactPosition(topic=record.topic, partition=record.partition, offset=record.offset)))
+    return found
+
+
+def expected(settings: LogSettings) -> oracle.Pool:
+    return oracle.pool_of(facts_in_log(settings))
+
+
+def letters(settings: LogSettings) -> list[Record]:
+    return records(settings, DEAD_LETTERS)
+
+
+def decisions(settings: LogSettings) -> list[TrajectoryAbandoned | GroupClosed]:
+    return [event for event, _ in facts_in_log(settings) if isinstance(event, TrajectoryAbandoned | GroupClosed)]
+
+
+def wait_for(what: str, holds: Callable[[], bool], timeout_s: float = 40.0) -> None:
+    """Polls until it holds. Raises AssertionError that names what never came."""
+    deadline = time.monotonic() + timeout_s
+    while not holds():
+        assert time.monotonic() < deadline, f"{what}: not within {timeout_s} s"
+        time.sleep(0.2)
+
+
+def wait_for_oracle(settings: LogSettings, timeout_s: float = 40.0) -> None:
+    """The pool becomes what the oracle makes of the facts, byte for byte."""
+    want = expected(settings)
+    assert want, "no facts, nothing to compare"
+    deadline = time.monotonic() + timeout_s
+    while (have := pool(settings)) != want and time.monotonic() < deadline:
+        time.sleep(0.2)
+    assert have.keys() == want.keys()
+    assert {key for key in want if have[key] != want[key]} == set()
+
+
+class WorkerProcess:
+    """`python -m streams` as a user runs it."""
+
+    def __init__(self, settings: LogSettings, log_path: Path, *arguments: str, **env: str) -> None:
+        self.log_path = log_path
+        environment = {
+            **os.environ,
+            **FAST,
+            "KAFKA_BOOTSTRAP_SERVERS": settings.bootstrap_servers,
+            "CLAW_LOG_PREFIX": settings.prefix,
+            "CLAW_LOG_PARTITIONS": str(settings.partitions),
+            **env,
+        }
+        with log_path.open("ab") as out:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "streams", *arguments], cwd=ROOT, env=environment, stdout=out, stderr=out
+            )
+
+    def signal(self, number: signal.Signals) -> None:
+        self._process.send_signal(number)
+
+    def wait(self, timeout_s: float = 20.0) -> int:
+        return self._process.wait(timeout_s)
+
+    @property
+    def running(self) -> bool:
+        return self._process.poll() is None
+
+    def log(self) -> str:
+        return self.log_path.read_text()
+
+    def stop(self) -> int:
+        """Asked politely, then not."""
+        if self.running:
+            self.signal(signal.SIGCONT)
+            self.signal(signal.SIGTERM)
+            try:
+                return self.wait()
+            except subprocess.TimeoutExpired:
+                self.signal(signal.SIGKILL)
+        return self.wait()

@@ -1,0 +1,174 @@
+"""One partition's state: batches that add up to the oracle's pool over any restart, and records that cannot be folded."""
+
+import itertools
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from datapool import FOLD_VERSION
+from datapool.fold import fold
+from eventlog.records import Record
+from schemas.codec import decode, encode
+from schemas.events import RewardAssigned, StepRecord, StreamPosition, TrajectoryRecord
+from schemas.keys import group_key
+from schemas.topics import DEAD_LETTERS, POSITIONS
+from streams.errors import FoldVersionMismatch
+from streams.partition import PartitionState
+from streams.recovery import state_of
+from tests import facts, oracle
+
+
+def record(event, offset, topic=None, **changes):
+    fields = {"key": group_key(event.group_id), "value": encode(event), **changes}
+    return Record(topic=topic or facts.topic_of(event), partition=0, offset=offset, timestamp_ms=0, **fields)
+
+
+class Log:
+    """What a broker holds of one partition: facts per topic, and what was committed to the pool."""
+
+    def __init__(self, events):
+        offsets = {"claw.calls": itertools.count(), "claw.rewards": itertools.count()}
+        self.facts = [record(event, next(offsets[facts.topic_of(event)])) for event in events]
+        self.rows = {}
+        self.letters = []
+
+    def commit(self, state):
+        for item in state.snapshot(0):
+            if item.topic is DEAD_LETTERS:
+                self.letters.append(item)
+            else:
+                self.rows[item.topic.name, item.key] = item.value
+
+    def recovered(self):
+        rows = [
+            Record(topic=topic, partition=0, offset=0, timestamp_ms=0, key=key, value=value)
+            for (topic, key), value in self.rows.items()
+            if value is not None and not key.endswith(b"/tokens")
+        ]
+        return state_of(0, 1, rows)
+
+    def pool(self):
+        return {key: value for key, value in self.rows.items() if value is not None and key[0] != POSITIONS.name}
+
+    def expected(self):
+        return oracle.pool_of(
+            (one.event(), facts.FactPosition(topic=one.topic, partition=0, offset=one.offset)) for one in self.facts
+        )
+
+
+@given(st.lists(facts.facts(), min_size=1, max_size=20), st.randoms(use_true_random=False))
+@settings(max_examples=120, deadline=None)
+def test_killed_anywhere_the_pool_ends_as_the_oracle_says(events, random):
+    """What was not committed is lost with the process; what was acknowledged too early comes again; the pool is the same."""
+    log = Log(events)
+    queues = {topic: [one for one in log.facts if one.topic == topic] for topic in ("claw.calls", "claw.rewards")}
+    state = log.recovered()
+    kills = 4
+    while any(state.expected(topic) < len(queue) for topic, queue in queues.items()):
+        topic = random.choice([name for name, queue in queues.items() if state.expected(name) < len(queue)])
+        state.apply(queues[topic][state.expected(topic)])
+        if random.random() < 0.2:
+            state.apply(random.choice(queues[topic][: state.expected(topic)]))
+        if random.random() < 0.3:
+            log.commit(state)
+        if kills and random.random() < 0.15:
+            state, kills = log.recovered(), kills - 1
+    log.commit(state)
+    assert log.pool().keys() == log.expected().keys()
+    assert log.pool() == log.expected()
+    assert decode(log.rows[POSITIONS.name, b"0"]).offsets == {
+        topic: len(queue) for topic, queue in queues.items() if queue
+    }
+
+
+def applied(*records, **options):
+    state = PartitionState(0, 1, **options)
+    return state, [state.apply(one) for one in records]
+
+
+GOOD = facts.call()
+POISON = {
+    "empty_value": {"value": None},
+    "bad_magic": {"value": b"\x01garbage"},
+    "unknown_schema_id": {"value": b"\x00\x00\x00\x00\x07abc"},
+    "malformed_datum": {"value": encode(GOOD)[:40]},
+    "wrong_key": {"key": b"somebody else"},
+    "wrong_type": {"value": encode(StepRecord(group_id="g", trajectory_id="t", call_id="c"))},
+    "reward_not_finite": {"value": encode(facts.reward(value=float("nan")))},
+}
+
+
+@pytest.mark.parametrize("reason", POISON)
+def test_a_poison_record_is_one_dead_letter_and_its_partition_goes_on(reason):
+    """The letter is byte-identical, says why, and is not written again when the record is delivered again."""
+    poison = record(GOOD, 0, **POISON[reason])
+    state, outcomes = applied(poison, record(facts.call(call_id="d"), 1))
+    log = Log([])
+    log.commit(state)
+    state.apply(poison)
+    log.commit(state)
+    assert outcomes == ["poison", "folded"]
+    (letter,) = log.letters
+    assert (letter.key, letter.value) == (poison.key, poison.value)
+    assert dict(letter.headers)["claw_reason"] == reason.encode()
+    assert [key for topic, key in log.pool() if topic == "datapool.groups"] == [b"g"]
+    assert state.expected("claw.calls") == 2
+
+
+def test_a_fact_in_the_wrong_partition_is_refused():
+    """Half a group here and half there would be two truths under one key."""
+    state = PartitionState(0, 32)
+    assert state.apply(record(facts.call(group="somewhere else"), 0)) == "poison"
+
+
+def test_a_bug_in_a_fold_parks_one_fact_and_flags_its_step():
+    """The rest of the group goes on; nobody trains on the step that was folded wrongly."""
+
+    def buggy(state, fact, position):
+        if isinstance(fact, RewardAssigned) and fact.name == "boom":
+            raise ZeroDivisionError("bug")
+        return fold(state, fact, position)
+
+    state, outcomes = applied(
+        record(facts.call(call_id="c"), 0),
+        record(facts.call(call_id="d"), 1),
+        record(facts.reward(call_id="c", name="boom"), 0),
+        record(facts.completed(calls=2, reward=1.0), 2),
+        fold=buggy,
+    )
+    log = Log([])
+    log.commit(state)
+    assert outcomes == ["folded", "folded", "fold_bug", "folded"]
+    assert [dict(letter.headers)["claw_reason"] for letter in log.letters] == [b"fold_bug"]
+    steps = {one.call_id: one for value in log.pool().values() if isinstance(one := decode(value), StepRecord)}
+    assert (steps["c"].reasons, steps["d"].trainable) == (("fold_bug",), True)
+
+
+def test_a_fact_that_breaks_the_projection_is_found_and_parked():
+    """A batch that cannot be written would stop its partition for ever; the one fact to blame goes, the others stay."""
+    huge = [facts.reward(name=name, value=1.7e308) for name in ("one", "two")]
+    state, _ = applied(record(GOOD, 0), *[record(one, n) for n, one in enumerate(huge)], record(facts.completed(), 1))
+    log = Log([])
+    log.commit(state)
+    (letter,) = log.letters
+    assert dict(letter.headers)["claw_reason"] == b"fold_bug"
+    (trajectory,) = [one for value in log.pool().values() if isinstance(one := decode(value), TrajectoryRecord)]
+    assert (trajectory.status, trajectory.reasons, len(trajectory.rewards)) == ("completed", ("fold_bug",), 1)
+    assert len(log.pool()) == 4
+
+
+def test_a_pool_of_another_fold_version_is_not_continued():
+    """Mixing records of two fold versions would agree with neither."""
+    position = StreamPosition(partition=0, offsets={}, fold_version=FOLD_VERSION + 1, updated_at_us=0)
+    row = Record(topic="p", partition=0, offset=0, timestamp_ms=0, key=b"0", value=encode(position))
+    with pytest.raises(FoldVersionMismatch):
+        state_of(0, 1, [row])
+
+
+def test_a_quiet_partition_has_nothing_to_commit():
+    """No transaction without a fact."""
+    state, _ = applied(record(GOOD, 0))
+    assert state.pending
+    state.snapshot(0)
+    assert not state.pending

@@ -1,0 +1,110 @@
+"""Decisions of the clock: what is due, what is not, and that deciding twice is deciding once."""
+
+from datapool.fold import fold
+from datapool.project import image
+from streams.reactors import decide
+from streams.watchdog import Watchdog
+from tests import facts
+
+IDLE_US = 100
+AT_START = facts.envelope("e0", at_us=0)
+
+
+def group(*events):
+    state = None
+    for fact, position in facts.placed(events):
+        state = fold(state, fact, position)
+    return image(state)
+
+
+def kinds(decisions):
+    return [(type(one).__name__, getattr(one, "trajectory_id", None), one.reason) for one in decisions]
+
+
+def declared(**changes):
+    return facts.opened(envelope=AT_START, **{"expected_size": 2, "deadline_us": 50, **changes})
+
+
+def test_nothing_is_decided_before_its_time():
+    """Neither deadline nor idle time is over."""
+    busy = group(declared(), facts.call(envelope=facts.envelope(at_us=10)))
+    assert decide([busy], 49, IDLE_US) == []
+
+
+def test_at_the_deadline_open_members_are_abandoned_first():
+    """The group is not closed while a member is open: its completion may be on its way."""
+    late = group(declared(), facts.call(trajectory="t"), facts.completed(trajectory="u", reward=1.0))
+    assert kinds(decide([late], 50, IDLE_US)) == [("TrajectoryAbandoned", "t", "deadline")]
+
+
+def test_then_the_group_is_closed_with_those_that_completed():
+    """The members of a closed group are those that its event lists."""
+    history = [
+        declared(),
+        facts.call(trajectory="t"),
+        facts.call(trajectory="u"),
+        facts.completed(trajectory="u", reward=1.0),
+    ]
+    late = group(*history)
+    (abandoned,) = decide([late], 50, IDLE_US)
+    (closed,) = decide([group(*history, abandoned)], 50, IDLE_US)
+    assert closed.members == ("u",)
+    after = group(*history, abandoned, closed)
+    assert after.record.ready
+    assert [member.trajectory_id for member in after.record.members] == ["u"]
+    assert decide([after], 10**12, IDLE_US) == []
+
+
+def test_idle_trajectories_are_abandoned_and_idle_groups_closed_without_a_deadline():
+    """Without a deadline, silence decides."""
+    quiet = [declared(deadline_us=None), facts.call(envelope=facts.envelope(at_us=10))]
+    assert decide([group(*quiet)], 109, IDLE_US) == []
+    (abandoned,) = decide([group(*quiet)], 110, IDLE_US)
+    assert kinds([abandoned, *decide([group(*quiet, abandoned)], 110, IDLE_US)]) == [
+        ("TrajectoryAbandoned", "t", "idle"),
+        ("GroupClosed", None, "idle"),
+    ]
+
+
+def test_a_group_nobody_declared_is_never_closed():
+    """Black-box traffic has no size to miss."""
+    alone = [facts.call(envelope=AT_START)]
+    (abandoned,) = decide([group(*alone)], 10**9, IDLE_US)
+    assert decide([group(*alone, abandoned)], 10**9, IDLE_US) == []
+
+
+def test_a_ready_group_needs_no_closing():
+    """Its size is reached; a deadline changes nothing."""
+    ready = group(declared(expected_size=1), facts.call(), facts.completed(reward=1.0))
+    assert ready.record.ready
+    assert decide([ready], 10**12, IDLE_US) == []
+
+
+def test_a_second_reactor_decides_the_same_events():
+    """event_id is of (subject, kind, last progress), whenever and by whomever it is decided."""
+    late = group(declared(), facts.call())
+    first, second = decide([late], 50, IDLE_US), decide([late], 77, IDLE_US)
+    assert [one.envelope.event_id for one in first] == [one.envelope.event_id for one in second]
+    moved = group(declared(), facts.call(), facts.call(call_id="d", envelope=facts.envelope(at_us=20)))
+    assert decide([moved], 50, IDLE_US)[0].envelope.event_id != first[0].envelope.event_id
+
+
+def test_a_completion_after_being_abandoned_counts_unless_the_group_is_closed():
+    """Completed outranks abandoned; a closed group stays as it was closed."""
+    history = [declared(expected_size=1), facts.call()]
+    (abandoned,) = decide([group(*history)], 50, IDLE_US)
+    (closed,) = decide([group(*history, abandoned)], 50, IDLE_US)
+    completed = facts.completed(reward=1.0)
+    assert group(*history, abandoned, completed).record.ready
+    assert group(*history, abandoned, closed, completed).record.reasons == ("no_ready_member",)
+
+
+def test_a_watchdog_barks_only_when_facts_wait_and_none_is_folded():
+    """Idle is fine, slow is fine, stuck is not."""
+    dog = Watchdog(10.0)
+    assert not dog.stalled(processed=5, lag=3, now_s=100)
+    assert not dog.stalled(processed=5, lag=3, now_s=109)
+    assert not dog.stalled(processed=6, lag=300, now_s=110)
+    assert not dog.stalled(processed=6, lag=0, now_s=200)
+    assert not dog.stalled(processed=6, lag=1, now_s=209)
+    assert dog.stalled(processed=6, lag=1, now_s=210)

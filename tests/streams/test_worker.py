@@ -1,0 +1,196 @@
+"""The Faust shell on a real broker: whatever happens to workers, the pool ends as the oracle makes it of the facts."""
+
+import itertools
+import signal
+import threading
+import time
+
+import pytest
+
+from datapool.view import PoolView
+from eventlog.admin import end_offsets
+from eventlog.records import Outgoing
+from schemas.codec import encode
+from schemas.envelopes import now_us
+from schemas.events import GroupClosed, StepRecord, TrajectoryAbandoned
+from schemas.keys import group_key
+from schemas.topics import CALLS, REWARDS
+from streams.errors import ExitCode
+from tests import facts
+from tests.streams import pool
+
+pytestmark = pytest.mark.kafka
+
+
+@pytest.fixture
+def start(log_settings, tmp_path):
+    """Starts worker processes, and stops what is left of them."""
+    started = []
+
+    def start_one(*arguments, **env):
+        worker = pool.WorkerProcess(log_settings, tmp_path / f"worker{len(started)}.log", *arguments, **env)
+        started.append(worker)
+        return worker
+
+    yield start_one
+    for worker in started:
+        worker.stop()
+
+
+def load(groups=12, members=4):
+    """Facts of many groups, interleaved as concurrent agents leave them."""
+    runs = [pool.episode(f"g{g}", f"t{m}") for g, m in itertools.product(range(groups), range(members))]
+    return [event for turn in zip(*runs, strict=True) for event in turn]
+
+
+class Traffic:
+    """Publishes facts in a thread at a steady pace until all are out."""
+
+    def __init__(self, settings, events, per_second=400):
+        self._thread = threading.Thread(target=self._run, args=(settings, events, per_second), daemon=True)
+        self._thread.start()
+
+    def _run(self, settings, events, per_second):
+        with pool.producing(settings) as producer:
+            for event in events:
+                producer.produce(pool.outgoing(event)).result()
+                time.sleep(1 / per_second)
+
+    @property
+    def flowing(self):
+        return self._thread.is_alive()
+
+    def done(self):
+        self._thread.join(60)
+        assert not self._thread.is_alive()
+
+
+def wait_for_rows(settings):
+    pool.wait_for("the first rows", lambda: bool(pool.pool(settings)))
+
+
+def test_facts_become_the_pool_and_a_polite_stop_loses_nothing(log_settings, start):
+    """Every fact is folded once; SIGTERM exits 0 with everything committed; a reader of the pool finds the groups ready."""
+    worker = start()
+    pool.publish(log_settings, map(pool.outgoing, load()))
+    pool.wait_for_oracle(log_settings)
+    assert worker.stop() == ExitCode.STOPPED
+    view = PoolView(log_settings)
+    view.start()
+    view.wait_caught_up(20)
+    assert [(one.ready, len(one.members)) for one in view.groups()] == [(True, 4)] * 12
+    assert all(view.tokens("g0", "t0", step.call_id) for step in view.steps("g0", "t0"))
+    view.stop()
+
+
+def test_poison_is_set_aside_and_its_partition_goes_on(log_settings, start):
+    """One dead letter per poison record, with its reason; the facts behind it are folded."""
+    good = encode(facts.call("g", "t", "c"))
+    poison = {
+        "bad_magic": b"\x01nonsense",
+        "unknown_schema_id": b"\x00\x00\x00\x00\x07abc",
+        "malformed_datum": good[:50],
+        "empty_value": b"",
+        "wrong_type": encode(StepRecord(group_id="g", trajectory_id="t", call_id="c")),
+        "wrong_key": encode(facts.call("another", "t", "c")),
+        "reward_not_finite": encode(facts.reward("g", "t", float("inf"))),
+    }
+    items = [Outgoing(topic=CALLS, key=group_key("g"), value=value) for value in [*poison.values(), None]]
+    pool.publish(log_settings, [*items, *map(pool.outgoing, pool.episode("g", "t"))])
+    start()
+    pool.wait_for("dead letters", lambda: len(pool.letters(log_settings)) >= len(items))
+    pool.wait_for("the group", lambda: len(pool.pool(log_settings)) == 8)
+    reasons = [dict(letter.headers)["claw_reason"].decode() for letter in pool.letters(log_settings)]
+    assert sorted(reasons) == sorted([*poison, "empty_value"])
+    assert [letter.value for letter in pool.letters(log_settings)][:3] == list(poison.values())[:3]
+
+
+@pytest.mark.slow
+def test_killed_under_load_and_started_again(log_settings, start):
+    """kill -9 loses nothing: the successor reads state and position from the log."""
+    traffic = Traffic(log_settings, load(groups=30))
+    for _ in range(2):
+        worker = start()
+        wait_for_rows(log_settings)
+        assert traffic.flowing
+        worker.signal(signal.SIGKILL)
+        worker.wait()
+    start()
+    traffic.done()
+    pool.wait_for_oracle(log_settings)
+    assert pool.letters(log_settings) == []
+
+
+@pytest.mark.slow
+def test_a_stopped_owner_that_wakes_up_cannot_overwrite_its_successor(log_settings, start):
+    """SIGSTOP past the session, SIGCONT after another took over and wrote: the old owner is fenced and leaves."""
+    first = start()
+    traffic = Traffic(log_settings, load(groups=200), per_second=250)
+    wait_for_rows(log_settings)
+    first.signal(signal.SIGSTOP)
+    second = start()
+    pool.wait_for("the takeover", lambda: "streams_assigned" in second.log())
+    ends = end_offsets(log_settings, [CALLS, REWARDS])
+    pool.wait_for("the successor's writes", lambda: covered(log_settings, ends))
+    first.signal(signal.SIGCONT)
+    assert first.wait(30) == ExitCode.FENCED
+    traffic.done()
+    pool.wait_for_oracle(log_settings, 60)
+    assert second.running
+
+
+def covered(settings, ends):
+    """Whether the pool's positions are at or past these offsets."""
+    from schemas.topics import POSITIONS
+
+    latest = {record.partition: record.event().offsets for record in pool.records(settings, POSITIONS)}
+    return all(latest.get(partition, {}).get(topic, 0) >= end for (topic, partition), end in ends.items() if end)
+
+
+def test_at_its_deadline_a_group_is_closed_once_and_for_all(log_settings, start):
+    """The reactor abandons, then closes; a second worker that runs later adds nothing."""
+    history = [
+        facts.opened("g", expected_size=2, deadline_us=now_us()),
+        *pool.episode("g", "done"),
+        facts.call("g", "stuck"),
+    ]
+    pool.publish(log_settings, map(pool.outgoing, history))
+    quick = {"CLAW_STREAMS_REACTOR_INTERVAL_S": "0.2"}
+    first = start(**quick)
+    pool.wait_for("the closing", lambda: any(isinstance(one, GroupClosed) for one in pool.decisions(log_settings)))
+    pool.wait_for_oracle(log_settings)
+    assert first.stop() == 0
+    abandoned, closed = pool.decisions(log_settings)
+    assert isinstance(abandoned, TrajectoryAbandoned)
+    assert (abandoned.trajectory_id, closed.members) == ("stuck", ("done",))
+    before = pool.pool(log_settings)
+    again = start(**quick)
+    pool.publish(log_settings, [pool.outgoing(facts.opened("other"))])
+    pool.wait_for("the second worker", lambda: len(pool.pool(log_settings)) > len(before))
+    assert len(pool.decisions(log_settings)) == 2
+    assert again.stop() == 0
+    assert pool.pool(log_settings).items() >= before.items()
+
+
+def test_what_the_group_acknowledged_without_folding_is_folded_at_takeover(log_settings, start):
+    """Group offsets beyond our position are a gap that Faust made; no new event is needed to notice it."""
+    from confluent_kafka import Consumer, TopicPartition
+
+    pool.publish(log_settings, map(pool.outgoing, load(groups=3)))
+    ends = end_offsets(log_settings, [CALLS, REWARDS])
+    group = Consumer(
+        {"bootstrap.servers": log_settings.bootstrap_servers, "group.id": f"{log_settings.prefix}.streams"}
+    )
+    group.commit(offsets=[TopicPartition(*place, end) for place, end in ends.items()], asynchronous=False)
+    group.close()
+    worker = start()
+    pool.wait_for_oracle(log_settings)
+    assert "streams_healed" in worker.log()
+
+
+def test_without_its_topics_a_worker_says_so_in_one_line(broker, log_settings, start):
+    """Exit 2, one line that says what to do, no traceback."""
+    worker = start("--prefix", "nothing-here")
+    assert worker.wait(30) == ExitCode.REFUSED
+    assert worker.log().strip().splitlines()[-1].startswith("streams: topic nothing-here.calls is not on the broker")
+    assert "Traceback" not in worker.log()
