@@ -19,13 +19,14 @@ from gateway.capture import Log
 from gateway.errors import GatewayError, InvalidRequest, MethodNotAllowed, NotAdmitted, NotCaptured, NotFound, as_http
 from gateway.headers import ClientHeaders, client_headers
 from gateway.health import Health
-from gateway.identity import Identity, checked_id
+from gateway.identity import Identity
 from gateway.lifecycle import (
     AssignReward,
     CompleteTrajectory,
     OpenGroup,
     RegisterTrajectory,
     channel_of,
+    group_id_of,
     group_opened,
     reward_assigned,
     run_of,
@@ -35,7 +36,6 @@ from gateway.lifecycle import (
 from gateway.metrics import Metrics
 from gateway.models import Models
 from gateway.settings import GatewaySettings
-from schemas.envelopes import new_id
 from schemas.events import Event
 from schemas.keys import group_key
 from schemas.topics import CALLS, REWARDS, Topic
@@ -55,7 +55,7 @@ class Control:
 
     async def open_group(self, request: Request, body: OpenGroup | None = None) -> JSONResponse:
         body, headers = body or OpenGroup(), _headers(request)
-        group_id = checked_id(body.group_id, "group_id") if body.group_id else new_id()
+        group_id = group_id_of(body, headers)
         run_id = run_of(body, headers)
         counted = run_id if body.admission and channel_of(body, headers) == COUNTED_CHANNEL else None
         if counted:

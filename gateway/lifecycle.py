@@ -11,7 +11,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, FiniteFloat, 
 
 from gateway.headers import ClientHeaders
 from gateway.identity import CONTROL, ID_CHARACTERS_MAX, Identity
-from schemas.envelopes import envelope, now_us
+from schemas.envelopes import decision_id, envelope, new_id, now_us
 from schemas.events import Envelope, GroupOpened, RewardAssigned, TrajectoryCompleted, TrajectoryStarted
 
 DEFAULT_CHANNEL = "train"
@@ -104,7 +104,7 @@ class AssignReward(Body):
 def group_opened(body: OpenGroup, group_id: str, headers: ClientHeaders, producer: str) -> GroupOpened:
     """A group as declared; its deadline counts from now."""
     return GroupOpened(
-        envelope=_envelope(producer, body.run_id, headers),
+        envelope=_envelope(producer, body.run_id, headers, "GroupOpened", group_id),
         group_id=group_id,
         expected_size=body.size,
         channel=channel_of(body, headers),
@@ -120,7 +120,7 @@ def trajectory_started(
 ) -> TrajectoryStarted:
     """A trajectory as registered."""
     return TrajectoryStarted(
-        envelope=_envelope(producer, body.run_id, headers),
+        envelope=_envelope(producer, body.run_id, headers, "TrajectoryStarted", who.group_id, who.trajectory_id),
         group_id=who.group_id,
         trajectory_id=who.trajectory_id,
         channel=channel_of(body, headers),
@@ -136,7 +136,7 @@ def trajectory_completed(
 ) -> TrajectoryCompleted:
     """A trajectory as its agent left it."""
     return TrajectoryCompleted(
-        envelope=_envelope(producer, body.run_id, headers),
+        envelope=_envelope(producer, body.run_id, headers, "TrajectoryCompleted", who.group_id, who.trajectory_id),
         group_id=who.group_id,
         trajectory_id=who.trajectory_id,
         status=body.status,
@@ -149,7 +149,7 @@ def trajectory_completed(
 def reward_assigned(body: AssignReward, who: Identity, headers: ClientHeaders, producer: str) -> RewardAssigned:
     """A reward as given."""
     return RewardAssigned(
-        envelope=_envelope(producer, body.run_id, headers),
+        envelope=_envelope(producer, body.run_id, headers, "RewardAssigned", who.group_id, who.trajectory_id),
         group_id=who.group_id,
         trajectory_id=who.trajectory_id,
         call_id=body.call_id,
@@ -172,8 +172,17 @@ def run_of(body: OpenGroup, headers: ClientHeaders) -> str | None:
     return body.run_id or headers.run_id
 
 
-def _envelope(producer: str, run_id: str | None, headers: ClientHeaders) -> Envelope:
-    return envelope(producer, run_id=run_id or headers.run_id, traceparent=headers.traceparent)
+def group_id_of(body: OpenGroup, headers: ClientHeaders) -> str:
+    """The id asked for, else a new one: the same again when the same idempotency key asks again."""
+    key = headers.idempotency_key
+    return body.group_id or (decision_id("group", key) if key else new_id())
+
+
+def _envelope(producer: str, run_id: str | None, headers: ClientHeaders, *subject: str) -> Envelope:
+    # A request repeated under its idempotency key is the same fact, so it has the same event id.
+    key = headers.idempotency_key
+    event_id = decision_id(*subject, key) if key else None
+    return envelope(producer, event_id=event_id, run_id=run_id or headers.run_id, traceparent=headers.traceparent)
 
 
 def _json(value: Any) -> str | None:  # any JSON value

@@ -24,6 +24,7 @@ from gateway.workers import Server, WorkerTable
 from schemas.topics import BATCHES, GROUPS, WEIGHTS, WORKERS, Topic
 
 BACKLOG = 4096
+KEEP_ALIVE_S = 75  # above what clients keep idle connections for, so that they, not we, close first
 CATCH_UP_TIMEOUT_S = 60.0
 FLUSH_TIMEOUT_S = 10.0
 log = structlog.get_logger()
@@ -84,7 +85,7 @@ class Followers:
 def serve(settings: GatewaySettings, log_settings: LogSettings) -> int:
     """Run until asked to stop; returns the exit code. Raises PortInUse, eventlog.errors.LogError at the start."""
     listener = bind(settings.host, settings.port)
-    check_broker(log_settings)
+    check_broker(log_settings, log_settings.connect_timeout_s)
     kafka = KafkaLog(log_settings)
     fixed = [Server(url=url) for url in settings.upstreams]
     workers, admission = WorkerTable(settings.worker_ttl_s, fixed), AdmissionView()
@@ -130,6 +131,7 @@ def _server(given: Collaborators) -> GracefulServer:
         access_log=False,
         log_config=None,
         server_header=False,
+        timeout_keep_alive=KEEP_ALIVE_S,
         timeout_graceful_shutdown=given.settings.shutdown_grace_s,
     )
     return GracefulServer(config)

@@ -15,6 +15,14 @@ def engine() -> Iterator[ScriptedEngine]:
         yield running
 
 
+@pytest.fixture(scope="module")
+def hardened() -> Iterator[House]:
+    """A gateway that lives through all bad input of a module, as one must."""
+    with ScriptedEngine() as scripted, House() as running:
+        running.worker(scripted.url)
+        yield running
+
+
 @pytest.fixture
 def house(engine: ScriptedEngine) -> Iterator[House]:
     """A gateway with the scripted engine as its only worker."""

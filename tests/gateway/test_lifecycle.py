@@ -75,6 +75,20 @@ async def test_group_is_opened(house: House) -> None:
     assert (unnamed.group_id, unnamed.expected_size, unnamed.channel) == (reply["group_id"], 8, "train")
 
 
+async def test_repeated_request_is_the_same_fact(house: House) -> None:
+    """Under one idempotency key, a group keeps its id and room, and every event its event id."""
+    for event in (started("r", 0, 1), published("r", 0)):
+        house.admission.apply(record(event))
+    replies = [await post(house, "/groups", {"run_id": "r"}, idempotency_key="k") for _ in range(2)]
+    assert [status for status, _, _ in replies] == [201, 201]
+    assert replies[0][1] == replies[1][1]
+    assert (await post(house, "/groups", {"run_id": "r"}, idempotency_key="k2"))[0] == 429
+    for path, body in (("complete_trajectory", {"calls": 1}), ("rewards", {"value": 1}), ("register_trajectory", {})):
+        event_ids = [(await post(house, f"/t/g/{path}", body, idempotency_key="k"))[1]["event_id"] for _ in range(2)]
+        assert len(set(event_ids)) == 1
+    assert len({event.envelope.event_id for event in house.events(GroupOpened)}) == 1
+
+
 async def test_groups_of_a_run_wait_for_room(house: House) -> None:
     """429 with Retry-After while the run is full or unknown; nothing is written then; val and unadmitted groups pass."""
     wanted = {"run_id": "r"}

@@ -7,7 +7,6 @@ from collections.abc import AsyncIterator
 import aiohttp
 import pytest
 
-from schemas.topics import CALLS, REWARDS
 from tests.gateway.engine import ScriptedEngine
 from tests.gateway.house import House
 
@@ -72,15 +71,16 @@ BODIES: list[tuple[str, bytes]] = [
 
 
 @pytest.mark.parametrize(("path", "body"), BODIES, ids=lambda value: str(value[:32]))
-async def test_bad_bodies(house: House, path: str, body: bytes) -> None:
+async def test_bad_bodies(hardened: House, path: str, body: bytes) -> None:
     """Every malformed body is a 400 with an error object; nothing is written; the next request works."""
-    status, reply = await send(house, "POST", path, body, content_type="application/json")
+    before = len(hardened.raw_records())
+    status, reply = await send(hardened, "POST", path, body, content_type="application/json")
     error = json.loads(reply)["error"]
     assert status == 400, reply
     assert set(error) == {"message", "type", "param", "code"}
     assert b"Traceback" not in reply
-    assert list(house.log.reader([CALLS, REWARDS]).read_to_end()) == []
-    assert (await send(house, "POST", CHAT, GOOD))[0] == 200
+    assert len(hardened.raw_records()) == before
+    assert (await send(hardened, "POST", CHAT, GOOD))[0] == 200
 
 
 @pytest.mark.parametrize(
@@ -104,13 +104,13 @@ async def test_bad_bodies(house: House, path: str, body: bytes) -> None:
         ("POST", f"/{'x' * 513}/g/v1/chat/completions", 400),
     ],
 )
-async def test_bad_routes(house: House, method: str, path: str, status: int) -> None:
+async def test_bad_routes(hardened: House, method: str, path: str, status: int) -> None:
     """Unknown paths, wrong methods and bad ids are refused in OpenAI's shape."""
-    got, reply = await send(house, method, path, b'{"value": 1}' if method == "POST" else None)
+    before = len(hardened.raw_records())
+    got, reply = await send(hardened, method, path, b'{"value": 1}' if method == "POST" else None)
     assert got == status
-    if method != "HEAD":
-        assert set(json.loads(reply)["error"]) == {"message", "type", "param", "code"}
-    assert list(house.log.reader([CALLS, REWARDS]).read_to_end()) == []
+    assert set(json.loads(reply)["error"]) == {"message", "type", "param", "code"}
+    assert len(hardened.raw_records()) == before
 
 
 @pytest.mark.parametrize("path", [CHAT, "/groups", "/t/g/rewards"])
