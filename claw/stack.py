@@ -67,7 +67,9 @@ class Stack:
         return self.room("streams", "streams")
 
     def rollout(self, model: Path, model_id: str, *arguments: str) -> Component:
-        return self.room("rollout", "rollout", "--model", str(model), "--model-id", model_id, *arguments)
+        names = ("--model-id", model_id, "--served-name", model_id)
+        vllm_log = self.run_dir / "logs" / "vllm.log"
+        return self.room("rollout", "rollout", "--model", str(model), *names, "--log-file", str(vllm_log), *arguments)
 
     def trainer(self, config: Path) -> Component:
         return self.room("trainer", "trainer", "--config", str(config), may_finish=True)

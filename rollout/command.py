@@ -28,7 +28,7 @@ def arguments(settings: RolloutSettings, port: int) -> list[str]:
         *(sys.executable, "-m", "vllm.entrypoints.openai.api_server"),
         *("--model", str(settings.model), "--served-model-name", settings.served_name),
         *("--host", settings.host, "--port", str(port)),
-        *("--max-model-len", str(settings.max_model_len), "--max-num-seqs", str(settings.max_num_seqs)),
+        *("--max-model-len", str(settings.max_model_len or "auto"), "--max-num-seqs", str(settings.max_num_seqs)),
         # The default silently applies the model directory's top_k and top_p.
         *("--generation-config", "vllm"),
         # Log-probabilities of the distribution that was sampled from, after temperature.

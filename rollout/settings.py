@@ -35,8 +35,8 @@ class RolloutSettings(BaseSettings):
     """auto: cpu where the CPU build of vLLM is installed."""
     dtype: str | None = None
     """None: float32 on the CPU, the model's own on CUDA."""
-    max_model_len: int = Field(default=4096, ge=16)
-    """Tokens of prompt and reply together."""
+    max_model_len: int | None = Field(default=None, ge=16)
+    """Tokens of prompt and reply together; None: what the model allows and the KV cache holds."""
     max_num_seqs: int = Field(default=64, ge=1)
     """Replies sampled at the same time; more wait in vLLM's queue."""
     kv_cache_bytes: str | None = "256M"
