@@ -5,6 +5,7 @@ from concurrent.futures import Future
 from typing import TYPE_CHECKING, Literal, Protocol
 
 from eventlog.records import Outgoing, Place, Position, Record
+from eventlog.settings import LogSettings
 from schemas.events import Event
 from schemas.topics import Topic
 
@@ -64,6 +65,9 @@ class Lookup(Protocol):
 
 class Log(Protocol):
     """A whole log: makes everything that reads or writes it. `KafkaLog(settings)` or `MemoryLog(settings)`."""
+
+    @property
+    def settings(self) -> LogSettings: ...
 
     def producer(self) -> Producer: ...
 

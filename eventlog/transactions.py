@@ -1,8 +1,10 @@
 """Transactions with one owner: whoever opens a transactional id last is the only one who can write under it.
 
-Invariant: `commit` returns only when all its records, and nothing twice, are visible to committed readers. Fenced means
-that another owner took over; any other error leaves the outcome unknown, and the way out is a new producer: its `open`
-ends what was pending, after which the log says what happened.
+Invariant: when `commit` returns, all its records are in the log for good, and none of them twice. Committed readers see
+them a moment later, because Kafka writes the transaction's markers after it answered; a record that somebody else
+writes meanwhile may even stand between. `open` returns only after all markers of the id are written, so fence first,
+then read. Fenced means that another owner took over; any other error leaves the outcome unknown, and the way out is a
+new producer: its `open` ends what was pending, after which the log says what happened.
 """
 
 import contextlib
@@ -23,6 +25,7 @@ from eventlog.settings import LogSettings
 log = structlog.get_logger()
 
 ATTEMPT_S = 10.0
+ATTEMPT_MIN_S = 0.1
 ROOM_POLL_S = 0.01
 CLOSE_TIMEOUT_S = 1.0
 
@@ -138,7 +141,7 @@ class TransactionalProducer:
         deadline = time.monotonic() + self._settings.commit_timeout_s
         while True:
             try:
-                return step(ATTEMPT_S)
+                return step(min(ATTEMPT_S, max(deadline - time.monotonic(), ATTEMPT_MIN_S)))
             except KafkaException as raised:
                 error = error_of(raised)
                 if error.code() in FENCES:

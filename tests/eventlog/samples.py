@@ -1,9 +1,15 @@
 """Small events for the log's tests, told apart by a name."""
 
-from eventlog.records import Outgoing
+import time
+from collections.abc import Sequence
+
+from eventlog.protocols import Log
+from eventlog.records import Outgoing, Position, Record
 from schemas.envelopes import envelope
 from schemas.events import TrajectoryStarted
 from schemas.topics import CALLS, Topic
+
+SETTLE_TIMEOUT_S = 15
 
 
 def started(trajectory: str = "t", group: str = "g") -> TrajectoryStarted:
@@ -14,6 +20,18 @@ def item(name: str = "t", *, key: str = "g", topic: Topic = CALLS, partition: in
     return Outgoing.of(topic, key.encode(), started(name, key), partition)
 
 
-def names(records: list) -> list[str]:
+def names(records: Sequence[Record]) -> list[str]:
     """What `item` was given, in the order of the records."""
-    return [record.event().trajectory_id for record in records]
+    events = [record.event() for record in records]
+    return [event.trajectory_id for event in events if isinstance(event, TrajectoryStarted)]
+
+
+def settled(log: Log, positions: Sequence[Position]) -> list[Position]:
+    """`positions`, once readers see them: Kafka writes the markers of a transaction just after its commit returned."""
+    deadline = time.monotonic() + SETTLE_TIMEOUT_S
+    for at in positions:
+        topic = log.settings.catalogue().topic(at.topic)
+        while log.end_offsets([topic])[at.topic, at.partition] <= at.offset + 1:
+            assert time.monotonic() < deadline, f"{at} stays invisible"
+            time.sleep(0.005)
+    return list(positions)

@@ -95,7 +95,8 @@ def test_a_view_holds_the_latest_of_each_key_and_forgets_tombstones(log: Log, pr
     assert {key: names([record]) for key, record in view.items(GROUPS)} == {b"g": ["new"], b"h": ["other"]}
     assert view.get(GROUPS, b"x") is None
     worker = view.get(WORKERS, b"g")
-    assert worker is not None and names([worker]) == ["worker"]
+    assert worker is not None
+    assert names([worker]) == ["worker"]
     view.stop()
     assert view.error is None
 

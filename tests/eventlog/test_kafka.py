@@ -2,9 +2,11 @@
 
 import asyncio
 import contextlib
+import itertools
 import random
 import threading
 import time
+from collections.abc import Callable
 
 import pytest
 from confluent_kafka import Consumer, TopicPartition
@@ -17,12 +19,12 @@ from eventlog.errors import BrokerUnreachable, NotAcknowledged
 from eventlog.kafka import KafkaLog
 from eventlog.memory import MemoryLog
 from eventlog.producer import EventProducer
-from eventlog.protocols import Log
+from eventlog.protocols import Log, Reader
 from eventlog.reader import committed_offsets
 from eventlog.records import Outgoing, Place, Position, Record
 from eventlog.settings import LogSettings
 from schemas.topics import BATCHES, CALLS, GROUPS, REWARDS
-from tests.eventlog.samples import item, names, started
+from tests.eventlog.samples import item, names, settled, started
 
 pytestmark = pytest.mark.kafka
 WAIT_S = 20
@@ -75,7 +77,7 @@ def _course(log: Log, dice: random.Random) -> object:
         for step in range(60):
             items = [_random_item(dice, step) for _ in range(dice.randrange(1, 4))]
             if dice.random() < 0.5:
-                told.append(owner.commit(items))
+                told.append(settled(log, owner.commit(items)))
             else:
                 told.append([producer.produce(one).result(WAIT_S) for one in items])
     ends = log.end_offsets([CALLS, GROUPS])
@@ -231,7 +233,9 @@ def test_two_may_create_the_topics_at_once(broker: str, request: pytest.FixtureR
         thread.start()
     for thread in threads:
         thread.join(WAIT_S)
-    assert sorted(sum(created, [])) == sorted(settings.catalogue().name(topic) for topic in settings.catalogue())
+    assert sorted(itertools.chain(*created)) == sorted(
+        settings.catalogue().name(topic) for topic in settings.catalogue()
+    )
 
 
 # Restarts
@@ -272,11 +276,13 @@ def test_what_was_acknowledged_survives_the_death_of_the_broker(local_broker: Lo
     ends = log.end_offsets([CALLS])
     facts_read = names(log.read_range(CALLS, *_only_range(ends)))
     assert facts_read == [str(n) for n in range(len(acknowledged))]
+    settled(log, committed[-1:])
     with contextlib.closing(log.reader([GROUPS])) as reader:
         assert names(list(reader.read_to_end())) == [str(n) for n in range(len(committed))]
     view.wait_caught_up(WAIT_S)
     latest = view.get(GROUPS, b"g")
-    assert latest is not None and names([latest]) == [str(len(committed) - 1)]
+    assert latest is not None
+    assert names([latest]) == [str(len(committed) - 1)]
     for opened in (producer, owner):
         opened.close()
     view.stop()
@@ -298,15 +304,17 @@ def _begin_and_abandon(settings: LogSettings, transactional_id: str, name: str) 
     return raw
 
 
-def _poll_for(reader: object, count: int) -> list[Record]:
+def _poll_for(reader: Reader, count: int) -> list[Record]:
     found: list[Record] = []
-    _wait_for(lambda: found.extend(reader.poll(0.1)) or len(found) >= count)  # type: ignore[attr-defined]  # any Reader
+    deadline = time.monotonic() + WAIT_S
+    while len(found) < count and time.monotonic() < deadline:
+        found += reader.poll(0.1)
     return found
 
 
-def _wait_for(condition: object, timeout_s: float = WAIT_S) -> None:
+def _wait_for(condition: Callable[[], bool], timeout_s: float = WAIT_S) -> None:
     deadline = time.monotonic() + timeout_s
-    while not condition():  # type: ignore[operator]  # a function without arguments
+    while not condition():
         assert time.monotonic() < deadline, "waited too long"
         time.sleep(0.02)
 

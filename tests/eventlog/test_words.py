@@ -47,7 +47,7 @@ def test_settings_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> 
 def test_settings_that_cannot_work_are_refused(wrong: dict[str, object]) -> None:
     """A value out of range or a contradiction is an error at load, not at the first record."""
     with pytest.raises(ValidationError):
-        LogSettings(**wrong)
+        LogSettings.model_validate(wrong)
 
 
 def test_settings_do_not_show_the_client_config() -> None:
@@ -67,7 +67,11 @@ def test_a_dead_letter_is_the_record_byte_for_byte_with_the_reason() -> None:
     assert ours["claw_reason"] == b"malformed_datum"
     assert ours["claw_error"] == b"trailing bytes"
     assert ours["claw_reader"] == b"streams/0"
-    assert (ours["claw_source_topic"], ours["claw_source_partition"], ours["claw_source_offset"]) == (b"claw.calls", b"3", b"41")
+    assert (ours["claw_source_topic"], ours["claw_source_partition"], ours["claw_source_offset"]) == (
+        b"claw.calls",
+        b"3",
+        b"41",
+    )
     assert ours["claw_attempt"] == b"1"
 
 
