@@ -299,19 +299,24 @@ def offsets_of(consumer: Consumer, settings: LogSettings, places: Sequence[Place
     asked = [TopicPartition(*place, which) for place in places]
     deadline = time.monotonic() + settings.connect_timeout_s
     while True:
-        try:
-            answers = consumer.offsets_for_times(asked, timeout=settings.connect_timeout_s)
-            break
-        except KafkaException as raised:
-            error = error_of(raised)
-            # A broker is named leader in the metadata a moment before it has the partition.
-            if (not error.retriable() and error.code() not in MOVING) or time.monotonic() > deadline:
-                raise request_failure(error, settings, ", ".join(sorted({name for name, _ in places}))) from raised
-            time.sleep(RETRY_S)
-    for answer in answers:
-        if answer.error is not None:
-            raise request_failure(answer.error, settings, answer.topic)
-    return {(answer.topic, answer.partition): answer.offset for answer in answers}
+        answers, error = _ask_offsets(consumer, settings, asked)
+        if error is None:
+            return {(answer.topic, answer.partition): answer.offset for answer in answers}
+        # A broker is named leader in the metadata a moment before it has the partition.
+        if (not error.retriable() and error.code() not in MOVING) or time.monotonic() > deadline:
+            raise request_failure(error, settings, ", ".join(sorted({name for name, _ in places})))
+        time.sleep(RETRY_S)
+
+
+def _ask_offsets(
+    consumer: Consumer, settings: LogSettings, asked: list[TopicPartition]
+) -> tuple[list[TopicPartition], KafkaError | None]:
+    """The answers, and the first error: of the request as a whole, or of one partition in it."""
+    try:
+        answers = consumer.offsets_for_times(asked, timeout=settings.connect_timeout_s)
+    except KafkaException as raised:
+        return [], error_of(raised)
+    return answers, next((answer.error for answer in answers if answer.error is not None), None)
 
 
 def _out_of_range(consumer: Consumer, settings: LogSettings, place: Place, offset: int) -> LogError:
