@@ -1,0 +1,88 @@
+"""Events as bytes and back, and what the codec says of bytes that are none."""
+
+import dataclasses
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from schemas import codec
+from schemas.cloudevents import headers
+from schemas.errors import BadMagic, EmptyValue, MalformedDatum, UndecodableRecord, UnknownSchemaId
+from schemas.events import EVENT_TYPES, Event, RewardAssigned
+from tests.schemas.examples import ENVELOPE, EXAMPLES, golden
+from tests.schemas.values import events
+
+FEW = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+
+
+@pytest.mark.parametrize("name", sorted(EVENT_TYPES))
+def test_every_event_comes_back_equal(name: str) -> None:
+    """decode(encode(event)) == event for any values that the schema allows, and the type is told without decoding."""
+
+    @FEW
+    @given(events(name))
+    def comes_back(event: Event) -> None:
+        value = codec.encode(event)
+        assert codec.decode(value) == event
+        assert codec.event_name(value) == name
+
+    comes_back()
+
+
+@pytest.mark.parametrize("event", EXAMPLES, ids=lambda event: type(event).__name__)
+def test_golden_bytes_stay_readable(event: Event) -> None:
+    """Bytes that were written once decode to the same event, and the same event is still written as these bytes."""
+    value = bytes.fromhex(golden(event).read_text())
+    assert codec.decode(value) == event
+    assert codec.encode(event) == value
+
+
+@FEW
+@given(st.binary(max_size=60))
+def test_foreign_bytes_are_undecodable_and_nothing_else(value: bytes) -> None:
+    """Whatever bytes stand on a topic, decode returns an event or raises UndecodableRecord: a reader never crashes."""
+    with pytest.raises(UndecodableRecord):
+        codec.decode(b"\x00\x00\x01\x86\xa3" + value)
+    with pytest.raises(UndecodableRecord):
+        codec.decode(b"\x01" + value)
+
+
+@pytest.mark.parametrize(
+    ("value", "error"),
+    [
+        (None, EmptyValue),
+        (b"", EmptyValue),
+        (b"\x00\x00", BadMagic),
+        (b'{"json": 1}', BadMagic),
+        (b"\x00\x7f\xff\xff\xff\x00", UnknownSchemaId),
+        (codec.encode(EXAMPLES[1])[:-1], MalformedDatum),
+        (codec.encode(EXAMPLES[1]) + b"\x00", MalformedDatum),
+    ],
+)
+def test_the_reason_is_named(value: bytes | None, error: type[UndecodableRecord]) -> None:
+    """Each way of being undecodable has its own type with a stable word for the dead letter."""
+    with pytest.raises(error) as raised:
+        codec.decode(value)
+    assert raised.value.reason == error.reason != UndecodableRecord.reason
+
+
+@pytest.mark.parametrize("wrong", [{"value": "high"}, {"group_id": None}, {"step_index": 1 << 40}])
+def test_a_value_that_does_not_fit_is_refused_when_written(wrong: dict[str, object]) -> None:
+    """A wrong type, a missing id or an overflow raises at encode: it never reaches the log."""
+    event = RewardAssigned(envelope=ENVELOPE, group_id="g", trajectory_id="t", value=0.5)
+    with pytest.raises((ValueError, TypeError, OverflowError)):
+        codec.encode(dataclasses.replace(event, **wrong))  # type: ignore[arg-type]  # wrong on purpose
+
+
+def test_headers_follow_cloudevents() -> None:
+    """Envelope fields are CloudEvents attributes, the trace context rides along; pool records have type and version."""
+    fact = dict(headers(EXAMPLES[0]))
+    assert fact["ce_specversion"] == b"1.0"
+    assert fact["ce_type"] == b"claw.CallCaptured"
+    assert fact["ce_id"] == ENVELOPE.event_id.encode()
+    assert fact["ce_source"] == b"gateway/1"
+    assert fact["ce_time"] == b"2026-01-01T00:00:00.000001Z"
+    assert ENVELOPE.traceparent
+    assert fact["traceparent"] == ENVELOPE.traceparent.encode()
+    assert set(dict(headers(EXAMPLES[4]))) == {"ce_specversion", "ce_type", "content-type"}
