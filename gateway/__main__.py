@@ -15,7 +15,9 @@ def parser() -> argparse.ArgumentParser:
     given.add_argument("--upstream", dest="upstreams", action="append", metavar="URL", help="fixed server; repeatable")
     given.add_argument("--worker-wait-s", type=float, help="how long a call waits for an engine (30)")
     given.add_argument("--instance", help="name of this process in events (random)")
-    given.add_argument("--bootstrap-servers", help="Kafka brokers (KAFKA_BOOTSTRAP_SERVERS)")
+    given.add_argument(
+        "--bootstrap", "--bootstrap-servers", dest="bootstrap_servers", help="Kafka brokers (KAFKA_BOOTSTRAP_SERVERS)"
+    )
     given.add_argument("--prefix", help="prefix of topic names (claw)")
     given.add_argument("--partitions", type=int, help="partitions of every topic (32)")
     return given
