@@ -1,48 +1,105 @@
 """The skin of the reactors: takes their decisions to the log.
 
-Output: claw.calls, key group_id, plain facts (not transactional: Faust reads uncommitted), at least once. Until a
-decision has come back through the log it would be taken again; that is harmless, and avoided for `RESEND_S`.
+Output: claw.calls, key group_id, plain facts (not transactional: Faust reads uncommitted), at least once.
+
+Invariant: a decision is written only when everything that stood in the facts at the moment it was first due has been
+folded and the decision is still due. Otherwise a worker that comes back after an hour would abandon what was completed
+in the meantime. Until a decision has come back through the log it would be taken again; that is harmless, and avoided
+for `RESEND_S`.
 """
 
 import time
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Mapping
 
 import structlog
 
-from datapool.project import GroupImage
-from eventlog.errors import NotAcknowledged
+from eventlog.errors import LogError
 from eventlog.producer import EventProducer
-from eventlog.records import Outgoing
+from eventlog.records import Outgoing, Place
 from schemas.keys import group_key
 from schemas.topics import CALLS
 from streams.metrics import StreamsMetrics
+from streams.partition import PartitionState
 from streams.reactors import Decision, decide
 
 log = structlog.get_logger()
 
 RESEND_S = 30.0
+Ends = Mapping[Place, int]
+States = Mapping[int, PartitionState]
+
+
+class Patience:
+    """Which decisions may be written: what was in the log when they fell due is folded. Pure."""
+
+    def __init__(self) -> None:
+        self._ends: dict[str, Ends] = {}
+
+    def unknown(self, due: Mapping[int, list[Decision]]) -> bool:
+        """Whether a decision is due that was not due before: the end of the log has to be asked for."""
+        return any(one.envelope.event_id not in self._ends for decisions in due.values() for one in decisions)
+
+    def note(self, due: Mapping[int, list[Decision]], ends: Ends) -> None:
+        """Remember the ends for decisions that are new, and forget decisions that are due no more."""
+        ids = [one.envelope.event_id for decisions in due.values() for one in decisions]
+        self._ends = {event_id: self._ends.get(event_id, ends) for event_id in ids}
+
+    def ripe(self, due: Mapping[int, list[Decision]], states: States) -> list[Decision]:
+        """Those whose evidence is complete."""
+        return [
+            one
+            for number, decisions in due.items()
+            for one in decisions
+            if _folded(states[number], self._ends.get(one.envelope.event_id))
+        ]
+
+
+def _folded(state: PartitionState, ends: Ends | None) -> bool:
+    if ends is None:
+        return False
+    return all(state.expected(topic) >= end for (topic, number), end in ends.items() if number == state.partition)
 
 
 class Clock:
-    """Acts for the groups it is shown; one instance per worker, so per partition exactly one is active."""
+    """Acts for the partitions it is shown; one instance per worker, so per partition exactly one is active."""
 
-    def __init__(self, producer: EventProducer, idle_timeout_s: float, metrics: StreamsMetrics) -> None:
+    def __init__(
+        self,
+        producer: EventProducer,
+        idle_timeout_s: float,
+        metrics: StreamsMetrics,
+        ask_ends: Callable[[], Awaitable[Ends]],
+    ) -> None:
+        """ask_ends: end offsets of the fact topics, now."""
         self._producer = producer
         self._idle_timeout_us = int(idle_timeout_s * 1e6)
         self._metrics = metrics
+        self._ask_ends = ask_ends
+        self._patience = Patience()
         self._sent_at_s: dict[str, float] = {}
 
-    async def act(self, groups: Iterable[GroupImage], now_us: int) -> int:
-        """Write what is due; how many facts. A log that does not answer is asked again in the next round."""
-        due = [one for one in decide(groups, now_us, self._idle_timeout_us) if self._is_new(one)]
+    def due(self, states: States, now_us: int) -> dict[int, list[Decision]]:
+        """Per partition what is due and was not written just now."""
+        found = {number: decide(state.waiting(), now_us, self._idle_timeout_us) for number, state in states.items()}
+        return {number: [one for one in decisions if self._is_new(one)] for number, decisions in found.items()}
+
+    async def act(self, due: Mapping[int, list[Decision]], states: States) -> None:
+        """Write what is ripe; `due` is of this moment. A log that does not answer is asked again in the next round."""
         try:
-            await self._producer.publish_all([Outgoing.of(CALLS, group_key(one.group_id), one) for one in due])
-        except NotAcknowledged as error:
-            log.warning("streams_decisions_not_acknowledged", decisions=len(due), error=str(error))
-            return 0
-        for one in due:
+            if self._patience.unknown(due):
+                self._patience.note(due, await self._ask_ends())
+                return  # `due` is of an earlier moment by now
+            ripe = self._patience.ripe(due, states)
+            await self._producer.publish_all([Outgoing.of(CALLS, group_key(one.group_id), one) for one in ripe])
+        except LogError as error:
+            log.warning("streams_decisions_postponed", error=str(error))
+            return
+        for one in ripe:
             self._note(one)
-        return len(due)
+
+    def close(self) -> None:
+        """Wait for what was sent."""
+        self._producer.close()
 
     def _is_new(self, decision: Decision) -> bool:
         return time.monotonic() - self._sent_at_s.get(decision.envelope.event_id, -RESEND_S) >= RESEND_S

@@ -9,7 +9,7 @@ import asyncio
 import os
 import tempfile
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
@@ -23,7 +23,7 @@ from eventlog.admin import end_offsets
 from eventlog.errors import BrokerUnreachable, Fenced
 from eventlog.producer import EventProducer
 from eventlog.reader import committed_offsets
-from eventlog.records import Record
+from eventlog.records import Place, Record
 from eventlog.settings import LogSettings
 from schemas.envelopes import now_us
 from schemas.topics import LARGEST_RECORD_BYTES
@@ -112,23 +112,29 @@ class Worker:
     async def run(self, stopping: asyncio.Event) -> None:
         """Until `stopping` is set; then everything folded is committed and acknowledged."""
         await self.app.start()
-        tasks = [asyncio.create_task(task) for task in self._background()]
+        clock = self._clock() if self._settings.reactors_enabled else None
+        tasks = [asyncio.create_task(task) for task in self._background(clock)]
         try:
             await stopping.wait()
             await self.app.stop()
         finally:
             for task in tasks:
                 task.cancel()
+            if clock is not None:
+                await self._in_thread(clock.close)
             self._threads.shutdown(wait=False)
 
-    def _background(self) -> Iterator[Any]:  # coroutines
+    def _clock(self) -> Clock:
+        producer = EventProducer(self._log_settings)
+        return Clock(producer, self._settings.trajectory_idle_timeout_s, self.metrics, self._ends)
+
+    def _background(self, clock: Clock | None) -> Iterator[Coroutine[Any, Any, None]]:
         settings = self._settings
         yield self._every(settings.flush_interval_s, self.flush)
         yield self._every(CRASH_POLL_S, self._check_crash)
         dog = Watchdog(settings.watchdog_stall_s)
         yield self._every(settings.watchdog_interval_s, partial(self._check_lag, dog))
-        if settings.reactors_enabled:
-            clock = Clock(EventProducer(self._log_settings), settings.trajectory_idle_timeout_s, self.metrics)
+        if clock is not None:
             yield self._every(settings.reactor_interval_s, partial(self._tick, clock))
 
     async def _every(self, interval_s: float, action: Callable[[], Awaitable[None]]) -> None:
@@ -252,9 +258,15 @@ class Worker:
             raise RuntimeError(f"faust crashed: {self.app.crash_reason!r}")
 
     async def _tick(self, clock: Clock) -> None:
+        """Decisions are taken under the lock, where nothing is half folded, and written outside it."""
         async with self._lock:
-            groups = [group for owned in self._owned.values() for group in owned.state.waiting()]
-        await clock.act(groups, now_us())
+            states = {number: owned.state for number, owned in self._owned.items()}
+            due = clock.due(states, now_us())
+        await clock.act(due, states)
+
+    async def _ends(self) -> dict[Place, int]:
+        ends: dict[Place, int] = await self._in_thread(end_offsets, self._log_settings, FACTS)
+        return ends
 
     async def _check_lag(self, dog: Watchdog) -> None:
         """Without partitions, what counts is the whole group: it must not sit there while nobody has any."""

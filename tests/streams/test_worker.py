@@ -133,7 +133,7 @@ def test_a_stopped_owner_that_wakes_up_cannot_overwrite_its_successor(log_settin
     ends = end_offsets(log_settings, [CALLS, REWARDS])
     pool.wait_for("the successor's writes", lambda: covered(log_settings, ends))
     first.signal(signal.SIGCONT)
-    assert first.wait(30) == ExitCode.FENCED
+    assert first.wait(30) == ExitCode.FENCED, first.log()
     traffic.done()
     pool.wait_for_oracle(log_settings, 60)
     assert second.running
@@ -149,10 +149,12 @@ def covered(settings, ends):
 
 def test_at_its_deadline_a_group_is_closed_once_and_for_all(log_settings, start):
     """The reactor abandons, then closes; a second worker that runs later adds nothing."""
+    deadline_us = now_us() + 1_000_000
+    lively = facts.envelope(at_us=deadline_us)
     history = [
-        facts.opened("g", expected_size=2, deadline_us=now_us()),
+        facts.opened("g", expected_size=2, deadline_us=deadline_us, envelope=lively),
         *pool.episode("g", "done"),
-        facts.call("g", "stuck"),
+        facts.call("g", "stuck", envelope=facts.envelope(at_us=deadline_us)),
     ]
     pool.publish(log_settings, map(pool.outgoing, history))
     quick = {"CLAW_STREAMS_REACTOR_INTERVAL_S": "0.2"}
@@ -165,7 +167,7 @@ def test_at_its_deadline_a_group_is_closed_once_and_for_all(log_settings, start)
     assert (abandoned.trajectory_id, closed.members) == ("stuck", ("done",))
     before = pool.pool(log_settings)
     again = start(**quick)
-    pool.publish(log_settings, [pool.outgoing(facts.opened("other"))])
+    pool.publish(log_settings, [pool.outgoing(facts.opened("other", envelope=facts.envelope(at_us=now_us())))])
     pool.wait_for("the second worker", lambda: len(pool.pool(log_settings)) > len(before))
     assert len(pool.decisions(log_settings)) == 2
     assert again.stop() == 0
