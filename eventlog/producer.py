@@ -9,7 +9,7 @@ import contextlib
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from functools import partial
 
@@ -32,11 +32,12 @@ ROOM_POLL_S = 0.002
 class EventProducer:
     """One idempotent producer and the thread that serves its acknowledgements. Thread-safe."""
 
-    def __init__(self, settings: LogSettings) -> None:
+    def __init__(self, settings: LogSettings, open_session: Callable[[LogSettings], Session] = Session) -> None:
         self._settings = settings
+        self._open_session = open_session
         self._arrivals: Arrivals = []
         self._closing = threading.Event()
-        self._session = Session(settings)
+        self._session = open_session(settings)
         self._poller = threading.Thread(target=self._serve, name="claw-log-acks", daemon=True)
         self._poller.start()
 
@@ -100,7 +101,7 @@ class EventProducer:
         while not self._closing.is_set():
             alive = self._session.poll(POLL_S)
             if not alive:
-                dead, self._session = self._session, Session(self._settings)
+                dead, self._session = self._session, self._open_session(self._settings)
                 dead.end()
             self._hand_over()
         self._session.end()

@@ -22,6 +22,7 @@ from eventlog.producer import EventProducer
 from eventlog.protocols import Log, Reader
 from eventlog.reader import committed_offsets
 from eventlog.records import Outgoing, Place, Position, Record
+from eventlog.session import Session
 from eventlog.settings import LogSettings
 from schemas.topics import BATCHES, CALLS, GROUPS, REWARDS
 from tests.eventlog.samples import item, names, settled, started
@@ -161,6 +162,29 @@ async def test_a_full_queue_makes_callers_wait_and_drops_nothing(log_settings: L
     await asyncio.to_thread(producer.close)
     records = KafkaLog(settings).read_range(CALLS, positions[0].partition, 0, 1000)
     assert names(records) == [str(n) for n in range(1000)]
+
+
+class _DyingSession(Session):
+    """Takes records, never acknowledges one, and is found dead when it has three."""
+
+    def poll(self, timeout_s: float) -> bool:
+        time.sleep(0.01)
+        return len(self._owed) < 3
+
+
+async def test_a_client_that_died_is_replaced_and_its_records_are_told(log_settings: LogSettings) -> None:
+    """After a fatal error of librdkafka, what was outstanding gets NotAcknowledged and the next record goes through."""
+    unreachable = log_settings.model_copy(update={"bootstrap_servers": _nowhere().bootstrap_servers})
+    sessions = iter([_DyingSession(unreachable), Session(log_settings)])
+    producer = EventProducer(log_settings, lambda _: next(sessions))
+    outstanding = [asyncio.ensure_future(producer.publish(CALLS, b"g", started(name))) for name in "ab"]
+    blocked = producer.produce(item("c"))
+    outcomes = await asyncio.wait_for(asyncio.gather(*outstanding, return_exceptions=True), WAIT_S)
+    assert [type(outcome) for outcome in outcomes] == [NotAcknowledged] * 2
+    with pytest.raises(NotAcknowledged):
+        blocked.result(WAIT_S)
+    assert (await producer.publish(CALLS, b"g", started("next"))).offset == 0
+    await asyncio.to_thread(producer.close)
 
 
 async def test_a_cancelled_publisher_harms_nobody(kafka: KafkaLog) -> None:
