@@ -35,9 +35,12 @@ def _run(config: Path, flags: dict[str, Any]) -> int:  # Any: values of any fiel
     model.check(chosen.model_dir)
     _configure_logs()
     from datapool.errors import PoolError
-    from trainer.app import train
+    from eventlog.admin import check_broker
 
     try:
+        check_broker(chosen.log_settings())  # before torch is imported: whoever mistyped an address waits for nothing
+        from trainer.app import train
+
         train(chosen)
     except Fenced:
         return _refused(f"run {chosen.run_id} was taken over by another trainer; this one stops")

@@ -11,7 +11,6 @@ import structlog
 from transformers.utils.logging import disable_progress_bar
 
 from datapool.view import PoolView
-from eventlog.admin import check_broker
 from eventlog.reader import FactLookup
 from eventlog.view import CompactedView
 from schemas.envelopes import now_us
@@ -35,7 +34,6 @@ STOP_TIMEOUT_S = 6.0
 def train(settings: TrainerSettings) -> Ending:
     """Run to the end, or to a signal. Raises TrainerError, LogError, OSError (offer_port in use)."""
     log_settings = settings.log_settings()
-    check_broker(log_settings)
     disable_progress_bar()
     stop = threading.Event()
     with ExitStack() as open_things, _stopped_by_signals(stop):

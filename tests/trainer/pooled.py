@@ -1,7 +1,7 @@
 """Facts of made-up episodes, folded by the real folds into a pool and written to a real (memory) log."""
 
 import random
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from datapool.fold import fold
@@ -9,13 +9,13 @@ from datapool.project import changes
 from datapool.rows import PoolRows
 from datapool.step import tokens
 from eventlog.memory import MemoryLog
-from eventlog.records import Outgoing
+from eventlog.records import Outgoing, Position
 from eventlog.settings import LogSettings
 from schemas.arrays import pack_floats, pack_ids
 from schemas.codec import encode
 from schemas.events import CallCaptured, Event, FactPosition, Sampling, VersionSpan
 from schemas.keys import group_key, tokens_key
-from schemas.topics import CALLS, REWARDS
+from schemas.topics import CALLS, REWARDS, STEPS
 from tests import facts
 
 RUN = "run"
@@ -32,24 +32,32 @@ class Pooled:
 
 
 def pooled(history: Iterable[Event]) -> Pooled:
-    """Write facts in order, fold each where it fell, apply the rows."""
+    """Write facts in order to a memory log, fold each where it fell, apply the rows."""
     log, pool = MemoryLog(SETTINGS), PoolRows()
+    for _, topic, key, value in rows_of(history, lambda item: log.append([item])[0]):
+        pool.apply(topic, key, value)
+    return Pooled(pool, log)
+
+
+def rows_of(
+    history: Iterable[Event], append: Callable[[Outgoing], Position]
+) -> Iterator[tuple[str, str, bytes, bytes | None]]:
+    """(group_id, topic, key, value) of each row that the folds write while `history` is appended to a log."""
     states: dict[str, object] = {}
     images: dict[str, object] = {}
     for fact in history:
         topic = REWARDS if isinstance(fact, facts.ON_REWARDS) else CALLS
-        (at,) = log.append([Outgoing.of(topic, group_key(fact.group_id), fact)])
+        at = append(Outgoing.of(topic, group_key(fact.group_id), fact))
         position = FactPosition(topic=at.topic, partition=at.partition, offset=at.offset)
         group = fact.group_id
         states[group] = fold(states.get(group), fact, position)
         images[group], rows = changes(images.get(group), states[group])
         for key, row in rows.items():
-            pool.apply(key.topic, key.key, row and row.value)
+            yield group, key.topic, key.key, row and row.value
         if isinstance(fact, CallCaptured):
             digest = states[group].trajectories[fact.trajectory_id].steps[fact.call_id].capture.digest
             key = tokens_key(group, fact.trajectory_id, fact.call_id)
-            pool.apply("datapool.steps", key, encode(tokens(fact, digest)))
-    return Pooled(pool, log)
+            yield group, STEPS.name, key, encode(tokens(fact, digest))
 
 
 def group(

@@ -1,0 +1,135 @@
+"""`python -m trainer` on a real broker, with real offers: the composition as it runs in production."""
+
+import json
+import signal
+import subprocess
+import sys
+import time
+import urllib.request
+
+import pytest
+
+from eventlog.partitioner import partition_of
+from eventlog.producer import EventProducer
+from eventlog.reader import LogReader
+from eventlog.records import Outgoing
+from eventlog.transactions import TransactionalProducer
+from schemas.events import BatchAssembled, BatchTrained, RunEnded, RunStarted, WeightsPublished
+from schemas.keys import group_key
+from schemas.topics import BATCHES, GROUPS, STEPS, TRAJECTORIES, WEIGHTS
+from tests.trainer.pooled import RUN, group, rows_of
+from tests.trainer.tiny import make_model
+
+pytestmark = [pytest.mark.kafka, pytest.mark.slow]
+START_TIMEOUT_S = 120
+STOP_TIMEOUT_S = 8
+
+
+def write_groups(settings, history):
+    """Facts as the gateway writes them, rows as the streams write them."""
+    producer, pool = EventProducer(settings), TransactionalProducer(settings, "streams-test")
+    pool.open()
+    topics = {topic.name: topic for topic in (STEPS, TRAJECTORIES, GROUPS)}
+
+    def append(item):
+        return producer.produce(item).result(10)
+
+    rows = list(rows_of(history, append))
+    pool.commit(
+        [
+            Outgoing(
+                topic=topics[name], key=key, value=value, partition=partition_of(group_key(g), settings.partitions)
+            )
+            for g, name, key, value in rows
+        ]
+    )
+    pool.close()
+    producer.close()
+
+
+def events(settings, kind):
+    with LogReader(settings, [BATCHES, WEIGHTS]) as reader:
+        made = [record.event() for record in reader.read_to_end()]
+    return [event for event in made if isinstance(event, kind)]
+
+
+def until(holds, process):
+    deadline = time.monotonic() + START_TIMEOUT_S
+    while not (found := holds()):
+        assert process.poll() is None, process.stderr.read()
+        assert time.monotonic() < deadline, "not in time"
+        time.sleep(0.2)
+    return found
+
+
+@pytest.fixture
+def start(log_settings, tmp_path):
+    """Starts the trainer; whatever still runs at the end is killed."""
+    config = {
+        "model_dir": str(make_model(tmp_path / "model")),
+        "model_id": "tiny",
+        "run_id": RUN,
+        "spec": {"groups_per_batch": 2, "group_size": 4},
+        "out_dir": str(tmp_path / "out"),
+        "learning_rate": 1e-2,
+        "batches_max": 2,
+        "bootstrap_servers": log_settings.bootstrap_servers,
+        "topic_prefix": log_settings.prefix,
+        "topic_partitions": log_settings.partitions,
+    }
+    (tmp_path / "train.json").write_text(json.dumps(config))
+    started = []
+
+    def starter():
+        command = [sys.executable, "-m", "trainer", "--config", str(tmp_path / "train.json")]
+        started.append(subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True))
+        return started[-1]
+
+    yield starter
+    for process in started:
+        process.kill()
+        process.wait()
+        process.stdout.close()
+        process.stderr.close()
+
+
+def test_train_serve_stop_and_resume(log_settings, start, tmp_path):
+    """A batch is trained and its weights are had by the offer; SIGTERM ends in time; the next start finishes the run."""
+    from weights.receive import receive
+    from weights.rendezvous import Offer
+
+    history = [e for n in range(2) for e in group(f"g{n}", [0.0, 1.0, 1.0, 0.0], at_us=n)]
+    write_groups(log_settings, history)
+    process = start()
+    until(lambda: events(log_settings, BatchTrained), process)
+    published = events(log_settings, WeightsPublished)
+    assert [event.version for event in published] == [0, 1]
+    with urllib.request.urlopen(f"{published[1].offer_url}?worker=w&version=1") as answer:
+        offer = Offer.from_json(json.load(answer))
+    assert offer.manifest.digest == published[1].digest
+    assert len(list(receive(offer.rendezvous, offer.manifest, "cpu"))) == len(published[1].manifest)
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(STOP_TIMEOUT_S) == 0
+    assert events(log_settings, RunEnded) == []
+
+    write_groups(log_settings, [e for n in (2, 3) for e in group(f"g{n}", [0.0, 1.0, 1.0, 0.0], version=1, at_us=n)])
+    process = start()
+    assert process.wait(START_TIMEOUT_S) == 0, process.stderr.read()
+    assert process.stdout.read() == ""
+    assert [e.sequence for e in events(log_settings, BatchTrained)] == [0, 1]
+    assert [e.sequence for e in events(log_settings, BatchAssembled)] == [0, 1]
+    assert [e.incarnation for e in events(log_settings, RunStarted)] == [1, 2]
+    assert [e.batches for e in events(log_settings, RunEnded)] == [2]
+    assert len((tmp_path / "out" / "metrics.jsonl").read_text().splitlines()) == 2
+    assert list((tmp_path / "out" / "tensorboard").iterdir())
+
+
+def test_a_trainer_whose_run_was_taken_over_stops_with_one_line(log_settings, start):
+    """Somebody else opens the run's transactional id: the next commit of the first is refused, and it exits with 2."""
+    process = start()
+    until(lambda: events(log_settings, RunStarted), process)
+    TransactionalProducer(log_settings, RUN).open()
+    write_groups(log_settings, [e for n in range(2) for e in group(f"g{n}", [0.0, 1.0, 1.0, 0.0], at_us=n)])
+    assert process.wait(START_TIMEOUT_S) == 2
+    assert "taken over by another trainer" in process.stderr.read().splitlines()[-1]
+    assert events(log_settings, BatchAssembled) == []

@@ -1,0 +1,228 @@
+"""The loop in one process, with the real engine, on a memory log."""
+
+import threading
+import time
+
+import pytest
+from structlog.testing import capture_logs
+
+from eventlog.errors import Fenced, HistoryCut
+from schemas.events import BatchAssembled, BatchSkipped, BatchTrained, RunEnded, RunStarted, WeightsPublished
+from schemas.topics import BATCHES, CALLS, WEIGHTS
+from tests.trainer.incarnation import RUN, SPEC, FakeOffers, settings
+from tests.trainer.pooled import group, pooled
+from tests.trainer.tiny import make_model
+from trainer.app import engine_settings
+from trainer.engine import TrainingEngine
+from trainer.errors import CheckpointInvalid
+from trainer.journal import Journal
+from trainer.run import Run
+from trainer.world import Collaborators, Milestone
+
+DEADLINE_S = 30
+
+
+@pytest.fixture(scope="module")
+def model_dir(tmp_path_factory):
+    return make_model(tmp_path_factory.mktemp("model") / "tiny")
+
+
+def memory_journal(log, run_id=RUN):
+    return Journal(log.transactions(run_id), lambda: log.reader([BATCHES, WEIGHTS]).read_to_end(), run_id)
+
+
+def events(log, kind):
+    made = (record.event() for record in log.reader([BATCHES, WEIGHTS]).read_to_end())
+    return [event for event in made if isinstance(event, kind)]
+
+
+def world_of(chosen, history, reached=lambda _: None, stop=None, log=None):
+    """Facts, pool and the run's topics on one memory log."""
+    made = pooled(history)
+    engine = TrainingEngine(chosen.model_dir, engine_settings(chosen))
+    return (log or made.log), Collaborators(
+        engine=engine,
+        pool=made.pool,
+        facts=made.log.lookup(),
+        journal=memory_journal(log or made.log, chosen.run_id),
+        offers=FakeOffers(),
+        stop=stop or threading.Event(),
+        producer="trainer/test",
+        reached=reached,
+    )
+
+
+def two_batches(**changes):
+    return [e for n in range(4) for e in group(f"g{n}", [0.0, 1.0, 1.0, 0.0], at_us=n, **changes)]
+
+
+def eventually(holds):
+    deadline = time.monotonic() + DEADLINE_S
+    while not holds():
+        assert time.monotonic() < deadline, "not in time"
+        time.sleep(0.01)
+
+
+def test_a_run_trains_until_batches_max(tmp_path, model_dir):
+    """Two batches, three versions, an end; every version was staged before its event."""
+    chosen = settings(tmp_path, model_dir, batches_max=2)
+    log, collaborators = world_of(chosen, two_batches())
+    run = Run(chosen, collaborators)
+    assert run.run() == "finished"
+    assert run.version == 2
+    assert [e.version for e in events(log, BatchTrained)] == [1, 2]
+    staged = dict(collaborators.offers.staged)
+    assert {e.version: e.digest for e in events(log, WeightsPublished)} == staged
+    (ended,) = events(log, RunEnded)
+    assert (ended.status, ended.reason, ended.batches, ended.version) == ("finished", "batches_max", 2, 2)
+
+
+def test_learning_rate_0_publishes_versions_of_equal_bytes(tmp_path, model_dir):
+    """The control: versions count up, weights do not change."""
+    chosen = settings(tmp_path, model_dir, batches_max=2, learning_rate=0.0)
+    log, collaborators = world_of(chosen, two_batches())
+    Run(chosen, collaborators).run()
+    assert [e.version for e in events(log, BatchTrained)] == [1, 2]
+    assert len({e.digest for e in events(log, WeightsPublished)}) == 1
+
+
+def test_a_second_trainer_of_the_run_stops_the_first(tmp_path, model_dir):
+    """The first can commit nothing more once the second took over; the second goes on where the log is."""
+    first = settings(tmp_path / "a", model_dir, batches_max=2)
+    log, old = world_of(first, two_batches())
+    taken_over, ended = threading.Event(), []
+
+    def wait_to_be_replaced(milestone):
+        if milestone == Milestone.TRAINED and not taken_over.is_set():
+            replace_it()
+
+    def replace_it():
+        taken_over.set()
+        second = settings(tmp_path / "b", model_dir, batches_max=2)
+        _, new = world_of(second, two_batches(), log=log)
+        ended.append(Run(second, new).run())
+
+    old = Collaborators(**{name: getattr(old, name) for name in old.__slots__} | {"reached": wait_to_be_replaced})
+    with pytest.raises(Fenced):
+        Run(first, old).run()
+    assert ended == ["finished"]
+    assert [e.sequence for e in events(log, BatchTrained)] == [0, 1]
+    assert [e.sequence for e in events(log, BatchAssembled)] == [0, 1]
+    assert [e.incarnation for e in events(log, RunStarted)] == [1, 2]
+
+
+def test_stopping_while_it_waits_leaves_a_run_that_can_go_on(tmp_path, model_dir):
+    """Asked to stop without data: at once, and without RunEnded."""
+    stop = threading.Event()
+    chosen = settings(tmp_path, model_dir, wait_log_interval_s=0.05)
+    log, collaborators = world_of(chosen, group("a", [0.0, 1.0, None, 1.0]), stop=stop)
+    endings = []
+    with capture_logs() as said:
+        thread = threading.Thread(target=lambda: endings.append(Run(chosen, collaborators).run()))
+        thread.start()
+        eventually(lambda: any(line["event"] == "waiting_for_groups" for line in said))
+        stop.set()
+        thread.join(DEADLINE_S)
+    assert endings == ["stopped"]
+    assert events(log, RunEnded) == []
+    (line, *_) = [line for line in said if line["event"] == "waiting_for_groups"]
+    assert line["left_out"] == {"reward_missing_for_1": 1}
+    assert (line["ready"], line["wanted"]) == (0, SPEC.groups_per_batch)
+
+
+def test_stopping_in_the_middle_of_a_batch_abandons_it_safely(tmp_path, model_dir):
+    """The plan stays; the next incarnation trains it, once."""
+    stop = threading.Event()
+    chosen = settings(tmp_path, model_dir, batches_max=2)
+    log, collaborators = world_of(chosen, two_batches(), lambda m: stop.set() if m == Milestone.PLANNED else None, stop)
+    assert Run(chosen, collaborators).run() == "stopped"
+    assert (len(events(log, BatchAssembled)), len(events(log, BatchTrained))) == (1, 0)
+    _, again = world_of(chosen, two_batches(), log=log)
+    assert Run(chosen, again).run() == "finished"
+    assert [e.sequence for e in events(log, BatchTrained)] == [0, 1]
+
+
+def test_groups_that_will_never_be_trained_are_said_so_once(tmp_path, model_dir):
+    """Too stale or solved: one BatchSkipped per reason, so that their capacity returns; none is trained."""
+    spec = SPEC.model_copy(update={"staleness_max": 0, "reward_mean_max": 0.9})
+    chosen = settings(tmp_path, model_dir, spec=spec, batches_max=1)
+    # v0 groups: two for the first batch, one solved.
+    history = [*group("solved", [1.0] * 4, at_us=0), *two_batches()[: len(two_batches()) // 2]]
+    log, collaborators = world_of(chosen, history)
+    Run(chosen, collaborators).run()
+    assert [(e.reason, e.group_ids) for e in events(log, BatchSkipped)] == [("reward_mean_high", ("solved",))]
+    later = settings(tmp_path / "later", model_dir, run_id=RUN, spec=spec, batches_max=2)
+    stop = threading.Event()
+    log, collaborators = world_of(later, two_batches(), stop=stop)
+    thread = threading.Thread(target=Run(later, collaborators).run)
+    thread.start()
+    eventually(lambda: events(log, BatchSkipped))
+    stop.set()
+    thread.join(DEADLINE_S)
+    assert [(e.reason, e.group_ids) for e in events(log, BatchSkipped)] == [("too_stale", ("g2", "g3"))]
+
+
+def test_training_stops_at_the_reward_that_was_asked_for(tmp_path, model_dir):
+    """After batches_min, the mean of the last five decides."""
+    chosen = settings(tmp_path, model_dir, batches_min=6, stop_reward=0.5, batches_max=20)
+    history = [e for n in range(20) for e in group(f"g{n:02d}", [0.0, 1.0, 1.0, 0.0], at_us=n)]
+    log, collaborators = world_of(chosen, history)
+    Run(chosen, collaborators).run()
+    (ended,) = events(log, RunEnded)
+    assert (ended.reason, ended.batches) == ("stop_reward", 6)
+
+
+def test_a_run_that_is_over_stays_over(tmp_path, model_dir):
+    """Started again after its end, it trains nothing and writes nothing."""
+    chosen = settings(tmp_path, model_dir, batches_max=1)
+    log, collaborators = world_of(chosen, two_batches())
+    Run(chosen, collaborators).run()
+    ends = log.end_offsets([BATCHES, WEIGHTS])
+    _, again = world_of(chosen, two_batches(), log=log)
+    assert Run(chosen, again).run() == "finished"
+    assert log.end_offsets([BATCHES, WEIGHTS]) == ends
+
+
+def test_a_second_run_mixes_nothing(tmp_path, model_dir):
+    """Another run on the same log begins with version 0 and trains no call of the first."""
+    first = settings(tmp_path / "a", model_dir, batches_max=1)
+    log, collaborators = world_of(first, two_batches())
+    Run(first, collaborators).run()
+    second = settings(tmp_path / "b", model_dir, batches_max=1, run_id="second")
+    history = two_batches() + [e for n in range(2) for e in group(f"s{n}", [0.0, 1.0], run="second", at_us=n)]
+    _, other = world_of(second, history, log=log)
+    assert Run(second, other).run() == "finished"
+    plan = [e for e in events(log, BatchAssembled) if e.run_id == "second"]
+    assert {t.group_id for t in plan[0].trajectories} == {"s0", "s1"}
+    assert [e.version for e in events(log, WeightsPublished) if e.run_id == "second"] == [0, 1, 1]
+
+
+def test_another_model_under_the_same_run_is_refused(tmp_path, model_dir):
+    """Version 0 of a run names one set of bytes."""
+    stop = threading.Event()
+    chosen = settings(tmp_path / "a", model_dir)
+    log, collaborators = world_of(chosen, [], lambda _: stop.set(), stop)
+    Run(chosen, collaborators).run()
+    other = settings(tmp_path / "b", make_model(tmp_path / "other", seed=5))
+    _, again = world_of(other, [], log=log)
+    with pytest.raises(CheckpointInvalid, match="began with"):
+        Run(other, again).run()
+
+
+def test_a_checkpoint_of_another_log_is_refused(tmp_path, model_dir):
+    """A checkpoint whose batch the log never planned means that the log was replaced."""
+    chosen = settings(tmp_path, model_dir, batches_max=1)
+    _, collaborators = world_of(chosen, two_batches())
+    Run(chosen, collaborators).run()
+    _, fresh = world_of(chosen, two_batches())
+    with pytest.raises(CheckpointInvalid, match="never planned"):
+        Run(chosen, fresh).run()
+
+
+def test_facts_that_are_gone_stop_the_run(tmp_path, model_dir):
+    """A plan whose tokens retention removed is an error with a name, never a smaller batch."""
+    chosen = settings(tmp_path, model_dir, batches_max=1)
+    log, collaborators = world_of(chosen, two_batches())
+    log.delete_records({place: end for place, end in log.end_offsets([CALLS]).items() if end})
+    with pytest.raises(HistoryCut):
+        Run(chosen, collaborators).run()

@@ -1,0 +1,102 @@
+"""Settings: order of precedence, and how a mistake is told."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from tests.trainer.tiny import make_model
+from trainer.errors import SettingsInvalid
+from trainer.settings import load
+
+GIVEN = {"model_dir": "model", "model_id": "tiny", "run_id": "r", "out_dir": "out", "learning_rate": 0.5}
+
+
+@pytest.fixture
+def config(tmp_path):
+    path = tmp_path / "train.json"
+    path.write_text(json.dumps({**GIVEN, "spec": {"groups_per_batch": 3, "group_size": 4}}))
+    return path
+
+
+def test_flag_over_environment_over_file_over_default(config, monkeypatch):
+    """Each level overrides the one under it, field by field, in the nested spec too."""
+    monkeypatch.setenv("CLAW_TRAINER_LEARNING_RATE", "0.25")
+    monkeypatch.setenv("CLAW_TRAINER_SEED", "9")
+    monkeypatch.setenv("CLAW_TRAINER_SPEC__GROUP_SIZE", "6")
+    made = load(config, {"seed": 11})
+    assert (made.learning_rate, made.seed, made.weight_decay) == (0.25, 11, 0.0)
+    assert (made.spec.groups_per_batch, made.spec.group_size) == (3, 6)
+
+
+def test_the_log_is_where_it_was_said_to_be(config):
+    """Broker, prefix and partitions override the log's own settings; what is not said is theirs."""
+    settings = load(config, {"bootstrap_servers": "h:1", "topic_prefix": "p", "topic_partitions": 3}).log_settings()
+    assert (settings.bootstrap_servers, settings.prefix, settings.partitions) == ("h:1", "p", 3)
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        ({"batches_min": 5, "batches_max": 4, "stop_reward": 1}, "batches_min 5 is above"),
+        ({"batches_min": 5}, "stop_reward"),
+        ({"out_dir": "model"}, "out_dir is model_dir"),
+        ({"learning_rate": -1}, "learning_rate"),
+        ({"zero_stage": 4}, "zero_stage"),
+        ({"typo": 1}, "typo"),
+        ({"spec": {"group_size": 1}}, "spec.group_size"),
+        ({"run_id": ""}, "run_id"),
+    ],
+)
+def test_a_mistake_is_one_line(tmp_path, change, named):
+    """Wrong, unknown and contradictory settings are refused at load, each in one line that names it."""
+    path = tmp_path / "train.yaml"
+    path.write_text(json.dumps({**GIVEN, **change}))
+    with pytest.raises(SettingsInvalid, match=named) as refused:
+        load(path, {})
+    assert "\n" not in str(refused.value)
+
+
+def command(*arguments, **environment):
+    return subprocess.run(
+        [sys.executable, "-m", "trainer", *arguments],
+        capture_output=True, text=True, timeout=120, env={**os.environ, **environment}, check=False,
+    )  # fmt: skip
+
+
+def test_help_imports_nothing_heavy():
+    """`--help` answers without torch, pydantic or a Kafka client."""
+    script = (
+        "import sys; from trainer.__main__ import main\n"
+        "try: main(['--help'])\nexcept SystemExit: pass\n"
+        "print({'torch', 'deepspeed', 'transformers', 'confluent_kafka', 'pydantic'} & set(sys.modules), file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=True)
+    assert "--config" in done.stdout
+    assert done.stderr.strip() == "set()"
+
+
+def test_a_model_directory_that_is_none_is_exit_2(config):
+    """One clear line, exit status 2, nothing on stdout, no traceback."""
+    done = command("--config", str(config))
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert done.stderr.strip().startswith("trainer: model_dir model is no directory")
+    assert "\n" not in done.stderr.strip()
+
+
+def test_no_broker_is_exit_2(tmp_path, config):
+    """A broker that refuses: one clear line, exit status 2."""
+    model = make_model(tmp_path / "model")
+    done = command(
+        "--config",
+        str(config),
+        CLAW_TRAINER_MODEL_DIR=str(model),
+        KAFKA_BOOTSTRAP_SERVERS="127.0.0.1:1",
+        CLAW_LOG_CONNECT_TIMEOUT_S="1",
+    )
+    assert done.returncode == 2
+    assert "127.0.0.1:1" in done.stderr
+    assert "Traceback" not in done.stderr
