@@ -33,7 +33,7 @@ class Display:
 
     def say(self, text: str) -> None:
         """One line that stays."""
-        self._console.print(text)
+        self._console.print(text, soft_wrap=True)
         sys.stderr.flush()
 
     def show(self, progress: Progress, seconds: float) -> None:
