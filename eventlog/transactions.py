@@ -128,6 +128,8 @@ class TransactionalProducer:
 
     def _abort(self, client: Producer, error: KafkaError) -> None:
         """Ends a failed transaction so that it can be replayed. Raises what no replay can cure."""
+        if error.code() == KafkaError._FATAL:
+            error = _fatal_cause(client, error)
         if error.code() in FENCES:
             raise self._fenced(error)
         # _STATE: a record was refused because an earlier one had already put the transaction into its abortable state.
@@ -157,6 +159,15 @@ class TransactionalProducer:
 
     def _fenced(self, error: KafkaError) -> Fenced:
         return Fenced(f"another owner took over {self._id} ({error.name()})")
+
+
+def _fatal_cause(client: Producer, error: KafkaError) -> KafkaError:
+    """`produce` on a dead client says only that it is dead; a step of the protocol says why."""
+    try:
+        client.abort_transaction(ATTEMPT_S)
+    except KafkaException as raised:
+        return error_of(raised)
+    return error
 
 
 def _committed(outcome: Position | LogError | None) -> Position:
