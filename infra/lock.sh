@@ -5,7 +5,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 uv=.tools/uv/bin/uv
 export UV_PYTHON_DOWNLOADS=never
-extras=(gateway streams trainer rollout agentflow stack dev)
+extras=(gateway streams trainer rollout agentflow consumers stack dev)
 
 $uv lock
 $uv export -q --frozen --no-header --no-emit-project --no-annotate "${extras[@]/#/--extra=}" -o locks/cpu.txt
