@@ -1,0 +1,43 @@
+"""What a room needs of the client for engines: a reply that is still arriving, and the one way to ask for it.
+
+Invariant: an exchange that is not read to its end is aborted, which closes its connection; the engine then stops
+generating.
+"""
+
+from collections.abc import AsyncIterator, Mapping
+from typing import Protocol
+
+
+class Exchange(Protocol):
+    """A reply whose headers are here. An async context manager: leaving it early is `abort`."""
+
+    status: int
+    headers: Mapping[str, str]
+    """Names in lower case."""
+
+    def chunks(self) -> AsyncIterator[bytes]:
+        """The body as it arrives, in pieces as the socket gave them. Raises UpstreamBroken or UpstreamTimeout."""
+        ...
+
+    async def read(self) -> bytes:
+        """The whole body. Raises UpstreamBroken (also when it is over its limit) or UpstreamTimeout."""
+        ...
+
+    def abort(self) -> None:
+        """Close the connection if the reply is not over. Idempotent."""
+        ...
+
+    async def __aenter__(self) -> "Exchange": ...
+
+    async def __aexit__(self, *_: object) -> None: ...
+
+
+class Upstream(Protocol):
+    """A client for engines."""
+
+    async def send(self, method: str, url: str, body: bytes | None, headers: Mapping[str, str]) -> Exchange:
+        """One request; returns when the reply's headers are here. Cancelling it closes the connection.
+
+        Raises UpstreamUnreachable (the engine never had it), UpstreamBroken (it may have had it) or UpstreamTimeout.
+        """
+        ...
