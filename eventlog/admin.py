@@ -124,6 +124,28 @@ def end_offsets(settings: LogSettings, topics: Sequence[Topic]) -> dict[Place, i
     return _begins_and_ends(settings, topics)[1]
 
 
+def begin_offsets(settings: LogSettings, topics: Sequence[Topic]) -> dict[Place, int]:
+    """For each partition the first offset that retention left. Raises BrokerUnreachable, TopicMissing."""
+    return _begins_and_ends(settings, topics)[0]
+
+
+def offsets_at(settings: LogSettings, topics: Sequence[Topic], timestamp_ms: int) -> dict[Place, int]:
+    """For each partition the first offset whose record is not older than `timestamp_ms`, else its end.
+
+    Record times are those of the producers' clocks: a time is a way to find an offset and never a position itself.
+    Raises BrokerUnreachable, TopicMissing.
+    """
+    consumer = Consumer(consumer_config(settings))
+    try:
+        names = [settings.catalogue().name(topic) for topic in topics]
+        places = places_of(consumer, settings, names, None)
+        ends = offsets_of(consumer, settings, places, OFFSET_END)
+        found = offsets_of(consumer, settings, places, max(0, timestamp_ms))
+        return {place: ends[place] if at < 0 else min(at, ends[place]) for place, at in found.items()}
+    finally:
+        consumer.close()
+
+
 def delete_records(settings: LogSettings, before: Mapping[Place, int]) -> None:
     """Removes the records below the given offset of each partition, for good. An operator's act.
 
