@@ -1,19 +1,25 @@
-"""The client for engines: one HTTP exchange, with deadlines, and errors of three kinds.
+"""The client for engines: HTTP/1.1 exchanges over pooled connections, with deadlines, and errors of three kinds.
 
-Invariant: cancelling an exchange closes its connection, and the engine then aborts the generation. Nothing of the
-client's request but the body and the named headers is sent.
+Invariant: giving up an exchange closes its connection, and the engine then aborts the generation. Nothing of the
+client's request but the body and the named headers is sent. Why not a library: docs/adr/0006-the-upstream-client.md.
 """
 
+import asyncio
+import ssl
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache, partial
 from types import TracebackType
+from urllib.parse import urlsplit
 
-import aiohttp
-
-from gateway.errors import UpstreamBroken, UpstreamTimeout, UpstreamUnreachable
+from gateway.connection import Connection, Reply
+from gateway.errors import InvalidRequest, UpstreamBroken, UpstreamUnreachable
 from gateway.spans import HEADER as SPANS_HEADER
 
 KEEPALIVE_S = 3.0  # below uvicorn's 5 s: a connection that the engine is just closing would look like a broken engine
+SWEEP_S = 0.5
+Origin = tuple[str, int, bool]
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,69 +32,161 @@ class UpstreamReply:
     retry_after: str | None
 
 
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A URL, ready to be asked."""
+
+    origin: Origin
+    path: str
+    host: str
+
+
 class HttpUpstream:
-    """HTTP connections to engines, pooled. An async context manager."""
+    """HTTP connections to engines, pooled (an `Upstream`). An async context manager."""
 
     def __init__(self, connect_timeout_s: float, timeout_s: float, reply_bytes_max: int) -> None:
-        self._timeout = aiohttp.ClientTimeout(total=timeout_s, sock_connect=connect_timeout_s)
-        self._reply_bytes_max = reply_bytes_max
-        self._session: aiohttp.ClientSession | None = None
+        self._connect_timeout_s, self._timeout_s, self._reply_bytes_max = connect_timeout_s, timeout_s, reply_bytes_max
+        self._idle: dict[Origin, list[Connection]] = {}
+        self._closed = False
+        self._sweeper: asyncio.TimerHandle | None = None
+        self._tls: ssl.SSLContext | None = None
 
     async def __aenter__(self) -> "HttpUpstream":
-        self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=KEEPALIVE_S),
-            cookie_jar=aiohttp.DummyCookieJar(),
-            auto_decompress=False,
-            timeout=self._timeout,
-            skip_auto_headers=("User-Agent", "Accept", "Accept-Encoding", "Content-Type"),
-        )
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._session is not None:
-            await self._session.close()
+        self._closed = True
+        if self._sweeper is not None:
+            self._sweeper.cancel()
+        for origin in list(self._idle):
+            self._close_idle(origin)
 
     async def post(self, url: str, body: bytes, headers: Mapping[str, str]) -> UpstreamReply:
         """Send a body and read the whole reply.
 
         Raises UpstreamUnreachable (the engine never had it), UpstreamBroken (it may have had it) or UpstreamTimeout.
         """
-        return await self._exchange("POST", url, body, headers)
+        return await self._whole("POST", url, body, headers)
 
     async def get(self, url: str, headers: Mapping[str, str]) -> UpstreamReply:
         """As `post`, without a body."""
-        return await self._exchange("GET", url, None, headers)
+        return await self._whole("GET", url, None, headers)
 
-    async def _exchange(self, method: str, url: str, body: bytes | None, headers: Mapping[str, str]) -> UpstreamReply:
-        if self._session is None:
-            raise RuntimeError("the upstream client is used outside its context")
+    async def _whole(self, method: str, url: str, body: bytes | None, headers: Mapping[str, str]) -> UpstreamReply:
+        async with await self.send(method, url, body, headers) as reply:
+            content = await reply.read()
+            return UpstreamReply(
+                reply.status, content, reply.headers.get(SPANS_HEADER), reply.headers.get("retry-after")
+            )
+
+    async def send(self, method: str, url: str, body: bytes | None, headers: Mapping[str, str]) -> Reply:
+        """One request; returns when the reply's headers are here. Raises as `post`; cancelling closes the connection."""
+        target = target_of(url)
+        head = request_head(method, target, body, headers)
+        connection = self._pooled(target.origin)
+        if connection is None:
+            return await self._begin(await self._connect(target.origin), head, body)
         try:
-            async with self._session.request(
-                method, url, data=body, headers=headers, allow_redirects=False
-            ) as response:
-                content = await self._read(response)
-                return UpstreamReply(
-                    response.status, content, response.headers.get(SPANS_HEADER), response.headers.get("Retry-After")
-                )
-        except aiohttp.ClientConnectorError as refused:
-            raise UpstreamUnreachable(f"the engine does not accept connections: {refused.strerror}") from refused
-        except aiohttp.ConnectionTimeoutError as silent:
-            raise UpstreamUnreachable("the engine does not accept connections in time") from silent
-        except TimeoutError as late:
-            raise UpstreamTimeout(f"the engine did not answer within {self._timeout.total:g} s") from late
-        except (aiohttp.ClientError, OSError) as broken:
-            raise UpstreamBroken(f"the connection to the engine broke: {type(broken).__name__}") from broken
+            return await self._begin(connection, head, body)
+        except UpstreamBroken:
+            if connection.heard:
+                raise
+        # The engine closed an idle connection while our request was on its way; a fresh one tells that from a crash.
+        self._close_idle(target.origin)
+        try:
+            fresh = await self._connect(target.origin)
+        except UpstreamUnreachable as gone:
+            raise UpstreamBroken("the engine closed the connection and accepts no new one") from gone
+        return await self._begin(fresh, head, body)
 
-    async def _read(self, response: aiohttp.ClientResponse) -> bytes:
-        if response.content_length is not None and response.content_length <= self._reply_bytes_max:
-            return await response.read()
-        content = bytearray()
-        async for chunk in response.content.iter_any():
-            content += chunk
-            if len(content) > self._reply_bytes_max:
-                raise UpstreamBroken(
-                    f"the engine's reply is over {self._reply_bytes_max} bytes", code="upstream_reply_too_large"
+    async def _begin(self, connection: Connection, head: bytes, body: bytes | None) -> Reply:
+        reply = connection.exchange(head, body or b"", self._timeout_s)
+        try:
+            await reply.started()
+        except BaseException:
+            reply.abort()
+            raise
+        return reply
+
+    async def _connect(self, origin: Origin) -> Connection:
+        host, port, secure = origin
+        try:
+            async with asyncio.timeout(self._connect_timeout_s):
+                _, connection = await asyncio.get_running_loop().create_connection(
+                    lambda: Connection(self._reply_bytes_max, partial(self._give_back, origin)),
+                    host,
+                    port,
+                    ssl=self._context() if secure else None,
                 )
-        return bytes(content)
+        except TimeoutError as silent:
+            raise UpstreamUnreachable("the engine does not accept connections in time") from silent
+        except OSError as refused:
+            raise UpstreamUnreachable(f"the engine does not accept connections: {refused.strerror}") from refused
+        return connection
+
+    def _context(self) -> ssl.SSLContext:
+        self._tls = self._tls or ssl.create_default_context()
+        return self._tls
+
+    def _pooled(self, origin: Origin) -> Connection | None:
+        """The connection used last, whose engine is the least likely to have closed it."""
+        idle = self._idle.get(origin)
+        while idle:
+            connection = idle.pop()
+            if connection.reusable:
+                return connection
+        return None
+
+    def _give_back(self, origin: Origin, connection: Connection) -> None:
+        if self._closed:
+            connection.close()
+            return
+        connection.idle_since_s = time.monotonic()
+        self._idle.setdefault(origin, []).append(connection)
+        if self._sweeper is None:
+            self._sweeper = asyncio.get_running_loop().call_later(SWEEP_S, self._sweep)
+
+    def _sweep(self) -> None:
+        """Close what was idle for long; oldest come first in each list."""
+        oldest_s = time.monotonic() - KEEPALIVE_S + SWEEP_S
+        for origin, idle in list(self._idle.items()):
+            fresh = [connection for connection in idle if connection.idle_since_s >= oldest_s and connection.reusable]
+            for connection in set(idle).difference(fresh):
+                connection.close()
+            self._idle[origin] = fresh
+            if not fresh:
+                del self._idle[origin]
+        self._sweeper = asyncio.get_running_loop().call_later(SWEEP_S, self._sweep) if self._idle else None
+
+    def _close_idle(self, origin: Origin) -> None:
+        for connection in self._idle.pop(origin, []):
+            connection.close()
+
+
+@lru_cache(maxsize=4096)
+def target_of(url: str) -> Target:
+    """A URL, taken apart. Raises UpstreamUnreachable for one that nobody can be reached at."""
+    try:
+        parts = urlsplit(url)
+        secure, port = parts.scheme == "https", parts.port
+    except ValueError as broken:
+        raise UpstreamUnreachable("the engine's address is no URL") from broken
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise UpstreamUnreachable("the engine's address is no http:// URL")
+    path = f"{parts.path or '/'}?{parts.query}" if parts.query else parts.path or "/"
+    host = parts.netloc.rpartition("@")[2]
+    return Target((parts.hostname, port or (443 if secure else 80), secure), path, host)
+
+
+def request_head(method: str, target: Target, body: bytes | None, headers: Mapping[str, str]) -> bytes:
+    """Request line and headers. Raises InvalidRequest for a value that would end its line."""
+    lines = [f"{method} {target.path} HTTP/1.1", f"host: {target.host}"]
+    lines += [f"{name}: {value}" for name, value in headers.items()]
+    if body is not None:
+        lines.append(f"content-length: {len(body)}")
+    head = "\r\n".join(lines)
+    if head.count("\n") != len(lines) - 1 or head.count("\r") != len(lines) - 1 or "\0" in head:
+        raise InvalidRequest("a header must not hold line breaks or NUL")
+    return f"{head}\r\n\r\n".encode("latin-1", "replace")

@@ -1,0 +1,261 @@
+"""One HTTP/1.1 connection to an engine, and the reply that arrives on it.
+
+Invariant: a reply is either complete as its framing says (length, chunks, or the end of the connection where neither is
+given) or it fails; it is never silently short. A connection is used again only when its reply was complete, nothing
+followed it, and the engine keeps it open. Every wait has a deadline, every buffer a limit.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from typing import Self, cast
+
+import httptools
+
+from gateway.errors import GatewayError, UpstreamBroken, UpstreamTimeout
+
+UNPRODUCTIVE_BYTES_MAX = 64 << 10
+"""Headers, chunk extensions or trailers between two pieces of body: a larger one is an attack, or no HTTP."""
+BUFFER_BYTES_MAX = 256 << 10
+"""What waits for a reader of `chunks` before the engine is told to slow down."""
+
+
+class Reply:
+    """What an engine answers (an `Exchange`). Filled by its connection; read once, whole or in chunks."""
+
+    __slots__ = ("_arrived", "_buffered", "_connection", "_waiter", "_whole", "error", "headers", "over", "status")
+
+    def __init__(self, connection: "Connection") -> None:
+        self.status = 0
+        self.headers: dict[str, str] = {}
+        self.over = False
+        self.error: GatewayError | None = None
+        self._connection: Connection | None = connection
+        """None once the reply is over: another one may be arriving on it."""
+        self._arrived: list[bytes] = []
+        self._buffered = 0
+        self._whole = False
+        self._waiter: asyncio.Future[None] | None = None
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self.abort()
+
+    async def started(self) -> None:
+        """Returns when the headers are here. Raises what the exchange failed with."""
+        while not (self.status or self.over):
+            await self._wait()
+        if self.error and not self.status:
+            raise self.error
+
+    async def chunks(self) -> AsyncIterator[bytes]:
+        """The body in pieces, as they arrive; what arrived together comes together."""
+        while True:
+            if self._arrived:
+                yield self._take()
+            elif self.over:
+                break
+            else:
+                await self._wait()
+        if self.error:
+            raise self.error
+
+    async def read(self) -> bytes:
+        """The whole body."""
+        self._whole = True
+        if self._connection:
+            self._connection.resume()
+        while not self.over:
+            await self._wait()
+        if self.error:
+            raise self.error
+        return self._take()
+
+    def abort(self) -> None:
+        """Close the connection if the reply is not over."""
+        if connection := self._connection:
+            self.finish(UpstreamBroken("the exchange was given up"))
+            connection.close()
+
+    def feed(self, piece: bytes) -> None:
+        """A piece of body arrived."""
+        self._arrived.append(piece)
+        self._buffered += len(piece)
+        if not self._whole:
+            if self._buffered > BUFFER_BYTES_MAX and self._connection:
+                self._connection.pause()
+            self.wake()
+
+    def finish(self, error: GatewayError | None = None) -> None:
+        """The reply is over; only the first call counts."""
+        if not self.over:
+            self.over, self.error, self._connection = True, error, None
+            self.wake()
+
+    def wake(self) -> None:
+        """Let the reader look again."""
+        if self._waiter and not self._waiter.done():
+            self._waiter.set_result(None)
+
+    async def _wait(self) -> None:
+        self._waiter = asyncio.get_running_loop().create_future()
+        await self._waiter
+
+    def _take(self) -> bytes:
+        arrived, self._arrived, self._buffered = self._arrived, [], 0
+        if self._connection:
+            self._connection.resume()
+        return arrived[0] if len(arrived) == 1 else b"".join(arrived)
+
+
+class Connection(asyncio.Protocol):
+    """A socket to an engine; one exchange at a time."""
+
+    def __init__(self, reply_bytes_max: int, on_idle: Callable[["Connection"], None]) -> None:
+        self._reply_bytes_max, self._on_idle = reply_bytes_max, on_idle
+        self._transport: asyncio.Transport | None = None
+        self._paused = False
+        self._deadline: asyncio.TimerHandle | None = None
+        self._forget()
+        self.idle_since_s = 0.0
+
+    def _forget(self) -> None:
+        """The state of one exchange, as it begins."""
+        self._reply: Reply | None = None
+        self._complete = self._keep_alive = self._framed = self._interim = False
+        self._size = self._unproductive = 0
+        self._parser = httptools.HttpResponseParser(self)
+        self.heard = False
+        """Whether a byte of the reply has arrived."""
+
+    def exchange(self, head: bytes, body: bytes, timeout_s: float) -> Reply:
+        """Send a request; its reply fills from now on."""
+        assert self._transport is not None
+        self._forget()
+        reply = self._reply = Reply(self)
+        self._deadline = asyncio.get_running_loop().call_later(timeout_s, self._expire, timeout_s)
+        self._transport.writelines((head, body))
+        return reply
+
+    @property
+    def reusable(self) -> bool:
+        """Whether the next exchange may go here."""
+        return self._reply is None and self._transport is not None and not self._transport.is_closing()
+
+    def close(self) -> None:
+        """Close at once, whatever is under way."""
+        self._disarm()
+        if self._transport is not None:
+            self._transport.abort()
+
+    def pause(self) -> None:
+        """Stop reading: the reader is slower than the engine."""
+        if not self._paused and self._transport is not None:
+            self._paused = True
+            self._transport.pause_reading()
+
+    def resume(self) -> None:
+        """Read on."""
+        if self._paused and self._transport is not None:
+            self._paused = False
+            self._transport.resume_reading()
+
+    # asyncio's callbacks
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """The socket is open."""
+        self._transport = cast("asyncio.Transport", transport)  # uvloop's is none by class, only by conduct
+
+    def data_received(self, data: bytes) -> None:
+        """Bytes of the reply, or bytes that nobody asked for, after which nothing on this connection can be trusted."""
+        if self._reply is None:
+            self.close()
+            return
+        self.heard = True
+        self._unproductive += len(data)
+        try:
+            self._parser.feed_data(data)
+        except httptools.HttpParserError:
+            self._end(UpstreamBroken("the engine's reply is not HTTP/1.1"))
+        except httptools.HttpParserUpgrade:
+            self._end(UpstreamBroken("the engine switches protocols"))
+        else:
+            if self._complete:
+                self._settle()
+            elif self._unproductive > UNPRODUCTIVE_BYTES_MAX:
+                self._end(UpstreamBroken("the engine's reply has too large headers"))
+
+    def connection_lost(self, error: Exception | None) -> None:
+        """The engine closed or broke the connection: the end of a reply without framing, a failure of any other."""
+        unframed = self._reply is not None and self._reply.status and not self._framed and error is None
+        self._end(None if unframed else UpstreamBroken("the connection to the engine broke"))
+        self._transport = None
+
+    # httptools' callbacks
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """A header, or a trailer, which nobody needs."""
+        if self._reply is not None and not self._reply.status:
+            self._reply.headers[name.decode("latin-1").lower()] = value.decode("latin-1")
+
+    def on_headers_complete(self) -> None:
+        """The reply proper begins; 1xx only announce it."""
+        status, reply = self._parser.get_status_code(), self._reply
+        self._interim = 100 <= status < 200
+        if reply is None:
+            return
+        if self._interim:
+            reply.headers.clear()
+            return
+        self._unproductive = 0
+        self._framed = "content-length" in reply.headers or "transfer-encoding" in reply.headers or status in (204, 304)
+        reply.status = status
+        reply.wake()
+
+    def on_body(self, piece: bytes) -> None:
+        """A piece of body, within the limit."""
+        self._unproductive = 0
+        self._size += len(piece)
+        if self._size > self._reply_bytes_max:
+            too_large = f"the engine's reply is over {self._reply_bytes_max} bytes"
+            self._end(UpstreamBroken(too_large, code="upstream_reply_too_large"))
+        elif self._reply is not None:
+            self._reply.feed(piece)
+
+    def on_message_complete(self) -> None:
+        """All of the reply is here; what follows it in the same bytes ends in the parser."""
+        if not self._interim:
+            self._complete = True
+            self._keep_alive = self._parser.should_keep_alive()
+
+    def on_message_begin(self) -> None:
+        """A second reply to one request is nothing to build on."""
+        if self._complete:
+            self.close()
+
+    def _settle(self) -> None:
+        reply, self._reply = self._reply, None
+        self._disarm()
+        self.resume()
+        if reply is not None:
+            reply.finish()
+        if self._keep_alive and self._framed and self.reusable:
+            self._on_idle(self)
+        else:
+            self.close()
+
+    def _end(self, error: GatewayError | None) -> None:
+        """No more of this reply can come; a complete one stays good."""
+        reply, self._reply = self._reply, None
+        if reply is not None:
+            reply.finish(None if self._complete else error)
+        self.close()
+
+    def _expire(self, timeout_s: float) -> None:
+        self._end(UpstreamTimeout(f"the engine did not answer within {timeout_s:g} s"))
+
+    def _disarm(self) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
