@@ -80,6 +80,7 @@ def start(log_settings, tmp_path):
         "out_dir": str(tmp_path / "out"),
         "learning_rate": 1e-2,
         "batches_max": 2,
+        "linger_s": 20,
         "bootstrap_servers": log_settings.bootstrap_servers,
         "topic_prefix": log_settings.prefix,
         "topic_partitions": log_settings.partitions,
