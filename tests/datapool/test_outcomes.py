@@ -4,6 +4,7 @@ import pytest
 
 from datapool.fold import fold
 from datapool.project import changes, project
+from datapool.restore import restore
 from schemas.events import GroupRecord, Integrity, Sampling, StepRecord, TrajectoryRecord, VersionSpan
 from tests import facts
 from tests.facts import PLAIN
@@ -17,6 +18,7 @@ class Pool:
         for fact, position in facts.placed(events):
             self.state = fold(self.state, fact, position)
         records = project(self.state).values()
+        assert restore(records) == {self.state.group_id: self.state}, "each example can be read back from its records"
         self.steps = {one.call_id: one for one in records if isinstance(one, StepRecord)}
         self.trajectories = {one.trajectory_id: one for one in records if isinstance(one, TrajectoryRecord)}
         (self.group,) = [one for one in records if isinstance(one, GroupRecord)]
