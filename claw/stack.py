@@ -14,6 +14,7 @@ from claw.procfs import write_atomically
 CURRENT = "current"
 PROBE_TIMEOUT_S = 1.0
 DEMO_PARTITIONS = 8
+WORKER_WAIT_S = 120  # one worker: while it restarts (20-60 s) calls wait instead of failing their episodes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,7 +61,7 @@ class Stack:
         }
 
     def gateway(self, port: int) -> Component:
-        arguments = ("--port", str(port))
+        arguments = ("--port", str(port), "--worker-wait-s", str(WORKER_WAIT_S))
         return self.room("gateway", "gateway", *arguments, ready=answers(f"http://127.0.0.1:{port}/readyz"))
 
     def streams(self) -> Component:

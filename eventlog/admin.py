@@ -17,7 +17,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its stubs f
 
 from eventlog.client import admin_config, consumer_config, error_of, request_failure, unreachable
 from eventlog.errors import BrokerUnreachable
-from eventlog.reader import offsets_of, places_of
+from eventlog.offsets import offsets_of, places_of
 from eventlog.records import Place
 from eventlog.settings import LogSettings
 from schemas.topics import Topic

@@ -75,9 +75,7 @@ def transactional_config(settings: LogSettings, transactional_id: str, timeout_m
     }
 
 
-def consumer_config(
-    settings: LogSettings, *, group_id: str = "claw-reader", fetch_wait_ms: int | None = None
-) -> Config:
+def consumer_config(settings: LogSettings, *, group_id: str = "claw-reader") -> Config:
     """Manual assignment, committed records only; a position that the log does not hold is an error, never a jump."""
     largest = LARGEST_RECORD_BYTES + FRAME_BYTES
     return {
@@ -88,10 +86,22 @@ def consumer_config(
         "isolation.level": "read_committed",
         "auto.offset.reset": "error",
         "enable.partition.eof": True,
-        "fetch.wait.max.ms": fetch_wait_ms or settings.fetch_wait_ms,
+        "fetch.wait.max.ms": settings.fetch_wait_ms,
         "max.partition.fetch.bytes": largest,
         "receive.message.max.bytes": 100 << 20,
         "queued.max.messages.kbytes": 16 << 10,
+    }
+
+
+def lookup_config(settings: LogSettings) -> Config:
+    """A reader that jumps: it fetches little ahead, since most of that would be thrown away at the next jump."""
+    return {
+        **consumer_config(settings),
+        "fetch.wait.max.ms": 10,  # a fetch that finds nothing would hold up the partitions assigned next
+        "max.partition.fetch.bytes": 256 << 10,  # a larger record comes all the same, alone
+        "queued.min.messages": 1000,
+        "queued.max.messages.kbytes": 4 << 10,
+        "fetch.queue.backoff.ms": 5,
     }
 
 

@@ -9,7 +9,8 @@ for `RESEND_S`.
 """
 
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections import Counter
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 import structlog
 
@@ -25,6 +26,7 @@ from streams.reactors import Decision, decide
 log = structlog.get_logger()
 
 RESEND_S = 30.0
+GROUPS_SHOWN = 5
 Ends = Mapping[Place, int]
 States = Mapping[int, PartitionState]
 
@@ -94,8 +96,8 @@ class Clock:
         except LogError as error:
             log.warning("streams_decisions_postponed", error=str(error))
             return
-        for one in ripe:
-            self._note(one)
+        if ripe:
+            self._note(ripe)
 
     def close(self) -> None:
         """Wait for what was sent."""
@@ -104,10 +106,11 @@ class Clock:
     def _is_new(self, decision: Decision) -> bool:
         return time.monotonic() - self._sent_at_s.get(decision.envelope.event_id, -RESEND_S) >= RESEND_S
 
-    def _note(self, decision: Decision) -> None:
+    def _note(self, written: Sequence[Decision]) -> None:
         now_s = time.monotonic()
         self._sent_at_s = {key: at for key, at in self._sent_at_s.items() if now_s - at < RESEND_S}
-        self._sent_at_s[decision.envelope.event_id] = now_s
-        kind = type(decision).__name__
-        self._metrics.decisions.labels(kind).inc()
-        log.info("streams_decided", kind=kind, group_id=decision.group_id, reason=decision.reason)
+        self._sent_at_s |= dict.fromkeys((one.envelope.event_id for one in written), now_s)
+        kinds = Counter(type(one).__name__ for one in written)
+        for kind, count in kinds.items():
+            self._metrics.decisions.labels(kind).inc(count)
+        log.info("streams_decided", **kinds, groups=sorted({one.group_id for one in written})[:GROUPS_SHOWN])

@@ -29,7 +29,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _run(config: Path, flags: dict[str, Any]) -> int:  # Any: values of any field
     from eventlog.errors import Fenced, LogError
-    from trainer import model, settings
+    from trainer import model, settings, signals
 
     chosen = settings.load(config, flags)
     model.check(chosen.model_dir)
@@ -39,9 +39,10 @@ def _run(config: Path, flags: dict[str, Any]) -> int:  # Any: values of any fiel
 
     try:
         check_broker(chosen.log_settings())  # before torch is imported: whoever mistyped an address waits for nothing
-        from trainer.app import train
+        with signals.as_flag() as stop:
+            from trainer.app import train
 
-        train(chosen)
+            train(chosen, stop)
     except Fenced:
         return _refused(f"run {chosen.run_id} was taken over by another trainer; this one stops")
     except (LogError, PoolError, OSError) as error:

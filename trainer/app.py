@@ -1,16 +1,15 @@
 """The composition root of the trainer: the real engine, log, pool and offers around `Run`."""
 
 import os
-import signal
 import socket
 import threading
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 
 import structlog
 from transformers.utils.logging import disable_progress_bar
 
 from datapool.view import PoolView
+from eventlog.errors import LogError
 from eventlog.reader import FactLookup
 from eventlog.view import CompactedView
 from schemas.envelopes import now_us
@@ -27,16 +26,12 @@ from weights.sender import Sent
 
 log = structlog.get_logger()
 
-STOP_TIMEOUT_S = 6.0
-"""From SIGTERM to the end of the process; leaving in the middle of anything is safe (see `run.py`)."""
 
-
-def train(settings: TrainerSettings) -> Ending:
-    """Run to the end, or to a signal. Raises TrainerError, LogError, OSError (offer_port in use)."""
+def train(settings: TrainerSettings, stop: threading.Event) -> Ending:
+    """Run to the end, or until `stop` is set. Raises TrainerError, LogError, OSError (offer_port in use)."""
     log_settings = settings.log_settings()
     disable_progress_bar()
-    stop = threading.Event()
-    with ExitStack() as open_things, _stopped_by_signals(stop):
+    with ExitStack() as open_things:
         engine = TrainingEngine(settings.model_dir, engine_settings(settings))
         open_things.callback(leave)
         offers = _offers(settings, engine)
@@ -98,42 +93,20 @@ def _say_sent(sent: Sent) -> None:
 
 
 def _linger(settings: TrainerSettings, version: int, stop: threading.Event) -> None:
-    """Serve the final weights until every live worker of the model reports them."""
+    """Serve the final weights until every live worker of the model reports them. The run is over either way."""
     view = CompactedView(settings.log_settings(), [WORKERS])
-    view.start()
     try:
+        view.start()
         view.wait_caught_up(settings.linger_s)
-        left = audience.wait_for_all(
-            lambda: audience.behind(
-                (record for _, record in view.items(WORKERS)),
-                settings.model_id,
-                settings.run_id,
-                version,
-                now_us() // 1000,
-            ),
-            settings.linger_s,
-            stop,
-        )
+        left = audience.wait_for_all(lambda: _behind(view, settings, version), settings.linger_s, stop)
         if left:
             log.warning("workers_behind_at_the_end", workers=left, version=version)
+    except LogError as error:
+        log.warning("workers_unknown_at_the_end", error=str(error))
     finally:
         view.stop()
 
 
-@contextmanager
-def _stopped_by_signals(stop: threading.Event) -> Iterator[None]:
-    """SIGTERM and SIGINT set `stop`; what does not end by itself in time is left where it is."""
-
-    def on_signal(number: int, _: object) -> None:
-        log.info("stopping", signal=signal.Signals(number).name)
-        stop.set()
-        timer = threading.Timer(STOP_TIMEOUT_S, os._exit, (0,))
-        timer.daemon = True
-        timer.start()
-
-    before = {number: signal.signal(number, on_signal) for number in (signal.SIGTERM, signal.SIGINT)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+def _behind(view: CompactedView, settings: TrainerSettings, version: int) -> list[str]:
+    reports = (record for _, record in view.items(WORKERS))
+    return audience.behind(reports, settings.model_id, settings.run_id, version, now_us() // 1000)

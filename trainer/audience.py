@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable
 from threading import Event as Flag
 
 from eventlog.records import Record
+from schemas.errors import UndecodableRecord
 from schemas.events import WorkerReported
 
 REPORTS_MISSED_MAX = 3
@@ -16,12 +17,21 @@ def behind(reports: Iterable[Record], model_id: str, run_id: str, version: int, 
     return sorted(
         report.worker_id
         for record in reports
-        if isinstance(report := record.event(), WorkerReported)
+        if (report := _report(record)) is not None
         and report.model_id == model_id
         and report.state not in ("dead", "draining")
         and now_ms - record.timestamp_ms < report.report_interval_s * 1000 * REPORTS_MISSED_MAX
         and not (report.run_id == run_id and report.version is not None and report.version >= version)
     )
+
+
+def _report(record: Record) -> WorkerReported | None:
+    """None for what is no report: nobody is waited for because of a record that cannot be read."""
+    try:
+        event = record.event()
+    except UndecodableRecord:
+        return None
+    return event if isinstance(event, WorkerReported) else None
 
 
 def wait_for_all(still_behind: Callable[[], list[str]], timeout_s: float, stop: Flag, poll_s: float = 0.1) -> list[str]:

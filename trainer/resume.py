@@ -55,7 +55,9 @@ class Resumption:
             self._load(checkpoint)
         for sequence in range(self._progress.sequence + 1, len(self._history.plans)):
             self._replay(self._history.plans[sequence])
-        self._announce()
+        if self._history.incarnations:
+            self._announce()
+        log.info("weights_offered", version=self._progress.version, url=self._world.offers.url)
 
     def _begin_with_initial_weights(self) -> None:
         """The start of the run and its version 0 are one transaction: a run that has started has weights."""
@@ -103,17 +105,15 @@ class Resumption:
         self._progress.rewards.append(trained.metrics["reward"])
 
     def _announce(self) -> None:
-        """Offer the weights here. Bytes without a version take a number that was never used."""
+        """Offer the weights here, under this epoch. Bytes without a version take a number that was never used."""
         progress, publisher = self._progress, self._publisher
         manifest = publisher.manifest()
         if progress.version is None:
             progress.version, progress.version_free = progress.version_free, progress.version_free + 1
         publisher.stage(progress.version, manifest)
-        if self._history.incarnations:
-            sequence = progress.sequence if progress.sequence > NO_BATCH else None
-            export = publisher.exported(progress.version, manifest)
-            self._world.journal.commit(publisher.event(progress.version, manifest, export, sequence))
-        log.info("weights_offered", version=progress.version, url=self._world.offers.url)
+        sequence = progress.sequence if progress.sequence > NO_BATCH else None
+        export = publisher.exported(progress.version, manifest)
+        self._world.journal.commit(publisher.event(progress.version, manifest, export, sequence))
 
     def _started(self) -> RunStarted:
         settings = self._settings

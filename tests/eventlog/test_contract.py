@@ -199,6 +199,7 @@ def test_a_reader_at_the_end_sees_only_what_comes_later(
     """The end is taken when the reader opens: nothing after that is missed, nothing before it is shown."""
     producer.publish_now(CALLS, b"g", started("before"))
     reader = stack.enter_context(contextlib.closing(log.reader([CALLS], start="end")))
+    assert reader.positions() == log.end_offsets([CALLS])
     producer.publish_now(CALLS, b"g", started("after"))
     assert names(reader.poll(WAIT_S)) == ["after"]
 

@@ -18,9 +18,14 @@ WAIT_S = 15
 
 
 def test_caught_up_means_everything_before_the_call_was_handed_over(log: Log, producer: Producer) -> None:
-    """After wait_caught_up each record that was committed before it has been through on_record, in order per key."""
+    """After wait_caught_up each record that was committed before it has been through on_record, however slow that is."""
     seen: list[Record] = []
-    follower = Follower(log.reader([CALLS]), seen.append)
+
+    def take_slowly(record: Record) -> None:
+        time.sleep(0.05)
+        seen.append(record)
+
+    follower = Follower(log.reader([CALLS]), take_slowly)
     follower.start()
     for batch in range(3):
         for future in [producer.produce(item(f"{batch}.{n}")) for n in range(5)]:

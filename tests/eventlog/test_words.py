@@ -5,7 +5,7 @@ from pydantic import ValidationError
 
 from eventlog.dead_letters import dead_letter
 from eventlog.partitioner import murmur2, partition_of
-from eventlog.reader import sweeps
+from eventlog.ranges import sweeps
 from eventlog.records import Outgoing, Position, Record
 from eventlog.settings import LogSettings
 from schemas.topics import CALLS

@@ -5,10 +5,11 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
+from eventlog.admin import end_offsets
 from eventlog.producer import EventProducer
 from eventlog.reader import LogReader
 from eventlog.records import Outgoing, Record
@@ -16,7 +17,7 @@ from eventlog.settings import LogSettings
 from schemas.errors import UndecodableRecord
 from schemas.events import Event, FactPosition, GroupClosed, TrajectoryAbandoned
 from schemas.keys import group_key
-from schemas.topics import CALLS, DEAD_LETTERS, GROUPS, REWARDS, STEPS, TRAJECTORIES, Topic
+from schemas.topics import CALLS, DEAD_LETTERS, GROUPS, POSITIONS, REWARDS, STEPS, TRAJECTORIES, Topic
 from tests import facts, oracle
 
 ROOT = Path(__file__).parents[2]
@@ -24,6 +25,7 @@ FAST = {
     "CLAW_STREAMS_SESSION_TIMEOUT_S": "6",
     "CLAW_STREAMS_HEARTBEAT_INTERVAL_S": "1",
     "CLAW_STREAMS_FLUSH_INTERVAL_S": "0.05",
+    "CLAW_STREAMS_TRAJECTORY_IDLE_TIMEOUT_S": "1e10",  # facts of tests are of 1970
 }
 
 
@@ -104,13 +106,18 @@ def wait_for(what: str, holds: Callable[[], bool], timeout_s: float = 40.0) -> N
         time.sleep(0.2)
 
 
+def folded_up_to(settings: LogSettings, ends: Mapping[tuple[str, int], int]) -> bool:
+    """Whether the pool's positions are at or past these offsets of the fact topics."""
+    offsets = {record.partition: record.event().offsets for record in records(settings, POSITIONS)}
+    return all(offsets.get(partition, {}).get(topic, 0) >= end for (topic, partition), end in ends.items() if end)
+
+
 def wait_for_oracle(settings: LogSettings, timeout_s: float = 40.0) -> None:
-    """The pool becomes what the oracle makes of the facts, byte for byte."""
-    want = expected(settings)
+    """The pool catches up with the facts, and is what the oracle makes of them, byte for byte."""
+    ends = end_offsets(settings, [CALLS, REWARDS])
+    wait_for("everything folded", lambda: folded_up_to(settings, ends), timeout_s)
+    want, have = expected(settings), pool(settings)
     assert want, "no facts, nothing to compare"
-    deadline = time.monotonic() + timeout_s
-    while (have := pool(settings)) != want and time.monotonic() < deadline:
-        time.sleep(0.2)
     assert have.keys() == want.keys()
     assert {key for key in want if have[key] != want[key]} == set()
 

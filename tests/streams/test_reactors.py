@@ -2,6 +2,8 @@
 
 from datapool.fold import fold
 from datapool.project import image
+from streams.clock import Patience
+from streams.partition import PartitionState
 from streams.reactors import decide
 from streams.watchdog import Watchdog
 from tests import facts
@@ -108,3 +110,20 @@ def test_a_watchdog_barks_only_when_facts_wait_and_none_is_folded():
     assert not dog.stalled(processed=6, lag=0, now_s=200)
     assert not dog.stalled(processed=6, lag=1, now_s=209)
     assert dog.stalled(processed=6, lag=1, now_s=210)
+
+
+def test_a_decision_waits_until_everything_before_it_is_folded():
+    """A worker that was away must not abandon what was completed in its absence."""
+    due = {0: decide([group(declared(), facts.call())], 50, IDLE_US)}
+    behind, there = PartitionState(0, 1, offsets={"c": 7}), PartitionState(0, 1, offsets={"c": 9})
+    patience = Patience()
+    assert patience.unknown(due)
+    assert patience.ripe(due, {0: there}) == []
+    patience.note(due, {("c", 0): 9, ("c", 1): 99})
+    assert not patience.unknown(due)
+    assert patience.ripe(due, {0: behind}) == []
+    assert patience.ripe(due, {0: there}) == due[0]
+    patience.note(due, {("c", 0): 50})
+    assert patience.ripe(due, {0: there}) == due[0]
+    patience.note({}, {})
+    assert patience.unknown(due)

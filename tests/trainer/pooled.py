@@ -34,9 +34,14 @@ class Pooled:
 def pooled(history: Iterable[Event]) -> Pooled:
     """Write facts in order to a memory log, fold each where it fell, apply the rows."""
     log, pool = MemoryLog(SETTINGS), PoolRows()
+    apply_to(pool, log, history)
+    return Pooled(pool, log)
+
+
+def apply_to(pool: PoolRows, log: MemoryLog, history: Iterable[Event]) -> None:
+    """The same on a pool and a log that exist, for groups that are new to them."""
     for _, topic, key, value in rows_of(history, lambda item: log.append([item])[0]):
         pool.apply(topic, key, value)
-    return Pooled(pool, log)
 
 
 def rows_of(

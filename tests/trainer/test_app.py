@@ -62,6 +62,13 @@ def until(holds, process):
     return found
 
 
+def settled(settings):
+    """Kafka writes the marks of a transaction after it answered; whoever opens the same id waits for them."""
+    producer = TransactionalProducer(settings, RUN)
+    producer.open()
+    producer.close()
+
+
 @pytest.fixture
 def start(log_settings, tmp_path):
     """Starts the trainer; whatever still runs at the end is killed."""
@@ -73,6 +80,7 @@ def start(log_settings, tmp_path):
         "out_dir": str(tmp_path / "out"),
         "learning_rate": 1e-2,
         "batches_max": 2,
+        "linger_s": 20,
         "bootstrap_servers": log_settings.bootstrap_servers,
         "topic_prefix": log_settings.prefix,
         "topic_partitions": log_settings.partitions,
@@ -101,8 +109,7 @@ def test_train_serve_stop_and_resume(log_settings, start, tmp_path):
     history = [e for n in range(2) for e in group(f"g{n}", [0.0, 1.0, 1.0, 0.0], at_us=n)]
     write_groups(log_settings, history)
     process = start()
-    until(lambda: events(log_settings, BatchTrained), process)
-    published = events(log_settings, WeightsPublished)
+    published = until(lambda: len(found := events(log_settings, WeightsPublished)) == 2 and found, process)
     assert [event.version for event in published] == [0, 1]
     with urllib.request.urlopen(f"{published[1].offer_url}?worker=w&version=1") as answer:
         offer = Offer.from_json(json.load(answer))
@@ -110,12 +117,14 @@ def test_train_serve_stop_and_resume(log_settings, start, tmp_path):
     assert len(list(receive(offer.rendezvous, offer.manifest, "cpu"))) == len(published[1].manifest)
     process.send_signal(signal.SIGTERM)
     assert process.wait(STOP_TIMEOUT_S) == 0
+    settled(log_settings)
     assert events(log_settings, RunEnded) == []
 
     write_groups(log_settings, [e for n in (2, 3) for e in group(f"g{n}", [0.0, 1.0, 1.0, 0.0], version=1, at_us=n)])
     process = start()
     assert process.wait(START_TIMEOUT_S) == 0, process.stderr.read()
     assert process.stdout.read() == ""
+    settled(log_settings)
     assert [e.sequence for e in events(log_settings, BatchTrained)] == [0, 1]
     assert [e.sequence for e in events(log_settings, BatchAssembled)] == [0, 1]
     assert [e.incarnation for e in events(log_settings, RunStarted)] == [1, 2]
@@ -128,7 +137,7 @@ def test_a_trainer_whose_run_was_taken_over_stops_with_one_line(log_settings, st
     """Somebody else opens the run's transactional id: the next commit of the first is refused, and it exits with 2."""
     process = start()
     until(lambda: events(log_settings, RunStarted), process)
-    TransactionalProducer(log_settings, RUN).open()
+    settled(log_settings)  # which opens the run's id
     write_groups(log_settings, [e for n in range(2) for e in group(f"g{n}", [0.0, 1.0, 1.0, 0.0], at_us=n)])
     assert process.wait(START_TIMEOUT_S) == 2
     assert "taken over by another trainer" in process.stderr.read().splitlines()[-1]

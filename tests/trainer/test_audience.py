@@ -31,6 +31,11 @@ def test_only_live_workers_of_the_model_that_lack_the_version_are_behind():
     assert left(report(version=2, at_ms=7_000)) == []
 
 
+def test_a_record_that_cannot_be_read_is_nobody():
+    """A broken or removed report keeps no trainer waiting, and breaks none."""
+    assert left(Record("t", 0, 0, 10_000, b"w", b"junk"), Record("t", 0, 0, 10_000, b"w", None)) == []
+
+
 def test_waiting_ends_when_all_are_there_when_time_is_up_or_when_asked():
     """Never longer than the deadline."""
     answers = iter([["w"], ["w"], []])

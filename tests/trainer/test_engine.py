@@ -50,7 +50,7 @@ def train(model_dir, settings, steps=5):
     return [(step.totals.loss, step.grad_norm) for step in seen], weights
 
 
-def test_zero_0_and_2_and_plain_torch_learn_the_same(model_dir):
+def test_every_zero_stage_and_plain_torch_learn_the_same(model_dir):
     """Losses, gradient norms and weights of five steps agree, in one pass or in many micro-batches."""
     reference, expected = plain_torch(model_dir, steps=5)
     for changes in (
@@ -58,6 +58,7 @@ def test_zero_0_and_2_and_plain_torch_learn_the_same(model_dir):
         {"zero_stage": 2},
         {"micro_batch_tokens_max": 20},
         {"zero_stage": 2, "micro_batch_tokens_max": 20},
+        {"zero_stage": 3, "micro_batch_tokens_max": 40},
     ):
         curve, weights = train(model_dir, replace(SETTINGS, **changes))
         assert curve == [pytest.approx(step, rel=1e-4, abs=1e-5) for step in reference], changes
@@ -86,6 +87,18 @@ def plain_torch(model_dir, steps):
         optimizer.step()
         curve.append((total.item(), norm.item()))
     return curve, {name: parameter.detach() for name, parameter in model.named_parameters()}
+
+
+@pytest.mark.parametrize("stage", [0, 2])
+def test_bf16_weights_are_published_as_they_are(model_dir, tmp_path, stage):
+    """In bf16 the step works, the manifest says bfloat16, and the export holds the same bytes."""
+    made = engine(model_dir, replace(SETTINGS, precision="bf16", zero_stage=stage))
+    step = made.train(*batch(0), **HOW)
+    assert step.totals.loss == pytest.approx(plain_torch(model_dir, steps=1)[0][0][0], rel=0.02)
+    manifest = Manifest.of(made.named_tensors())
+    assert {spec.dtype for spec in manifest.tensors} == {"bfloat16"}
+    made.export(tmp_path / "hf")
+    assert len(dict(read(str(tmp_path / "hf"), manifest))) == len(manifest.tensors)
 
 
 @pytest.mark.parametrize("stage", [0, 2])

@@ -1,0 +1,277 @@
+"""The conflicts that the pool settles, one by one: the table of `datapool/__init__.py` as examples."""
+
+import pytest
+
+from datapool.fold import fold
+from datapool.project import changes, project
+from datapool.restore import restore
+from schemas.events import GroupRecord, Integrity, Sampling, StepRecord, TrajectoryRecord, VersionSpan
+from tests import facts
+from tests.facts import PLAIN
+
+
+class Pool:
+    """Records of one group after a list of facts, in the order of the log."""
+
+    def __init__(self, *events):
+        self.state = None
+        for fact, position in facts.placed(events):
+            self.state = fold(self.state, fact, position)
+        records = project(self.state).values()
+        assert restore(records) == {self.state.group_id: self.state}, "each example can be read back from its records"
+        self.steps = {one.call_id: one for one in records if isinstance(one, StepRecord)}
+        self.trajectories = {one.trajectory_id: one for one in records if isinstance(one, TrajectoryRecord)}
+        (self.group,) = [one for one in records if isinstance(one, GroupRecord)]
+
+    @property
+    def t(self):
+        return self.trajectories["t"]
+
+
+def test_a_plain_episode_is_ready():
+    """One call, one completion with reward: data."""
+    pool = Pool(facts.call(), facts.completed(calls=1, reward=0.5))
+    assert pool.steps["c"].trainable
+    assert (pool.t.ready, pool.t.return_total, pool.t.policy_run_id, pool.t.max_version) == (True, 0.5, "run", 3)
+    assert (pool.group.ready, pool.group.reward_mean, pool.group.reward_std) == (True, 0.5, None)
+
+
+def test_a_reward_before_its_call_waits_without_position():
+    """The step exists, is not trainable, and gets its call later."""
+    reward = facts.reward(call_id="c")
+    early = Pool(reward).steps["c"]
+    assert (early.position, early.reasons, early.reward_total) == (None, ("no_call",), 1.0)
+    assert Pool(reward, facts.call()).steps["c"].trainable
+
+
+def test_a_reward_for_nobody_makes_no_member():
+    """A wrong trajectory id must not hold up its group."""
+    pool = Pool(facts.call(), facts.completed(reward=1.0), facts.reward(trajectory="typo"))
+    assert pool.trajectories["typo"].reasons == ("no_trainable_call", "open", "unknown")
+    assert ([one.trajectory_id for one in pool.group.members], pool.group.ready) == (["t"], True)
+
+
+@pytest.mark.parametrize("order", [(0, 1, 2), (2, 1, 0), (1, 2, 0)])
+def test_the_highest_revision_fills_a_slot_then_the_highest_event_id(order):
+    """Two judges of one slot: order of arrival says nothing."""
+    rewards = [
+        facts.reward(call_id="c", value=1.0, revision=1, envelope=facts.envelope("a")),
+        facts.reward(call_id="c", value=2.0, revision=1, envelope=facts.envelope("b")),
+        facts.reward(call_id="c", value=3.0, revision=0, envelope=facts.envelope("c")),
+    ]
+    assert Pool(facts.call(), *(rewards[n] for n in order)).steps["c"].reward_total == 2.0
+
+
+def test_slots_of_different_sources_add_up_exactly():
+    """Sums do not depend on order: 1e16 + 1 - 1e16 is 1."""
+    values = {"one": 1e16, "two": 1.0, "three": -1e16}
+    pool = Pool(facts.call(), *(facts.reward(source=source, value=value) for source, value in values.items()))
+    assert pool.t.outcome == pool.t.return_total == 1.0
+
+
+def test_a_reward_by_index_moves_when_an_earlier_call_turns_up():
+    """The index counts over the calls as they are known now; the step that loses it is written again."""
+    late, reward, early = (
+        facts.call(call_id="late", received_us=9),
+        facts.reward(step_index=0),
+        facts.call(call_id="early", received_us=1),
+    )
+    before, after = Pool(late, reward), Pool(late, reward, early)
+    assert before.steps["late"].reward_total == 1.0
+    assert (after.steps["early"].reward_total, after.steps["late"].reward_total, after.t.return_total) == (
+        1.0,
+        None,
+        1.0,
+    )
+    image, _ = changes(None, before.state)
+    _, rows = changes(image, after.state)
+    assert {row.record.call_id for row in rows.values() if isinstance(row.record, StepRecord)} == {"late", "early"}
+
+
+def test_a_reward_by_index_and_one_by_id_are_one_slot():
+    """The same source and name about the same call is one judgement, not two."""
+    pool = Pool(facts.call(), facts.reward(step_index=0, value=1.0), facts.reward(call_id="c", value=5.0, revision=1))
+    assert (pool.steps["c"].reward_total, len(pool.steps["c"].rewards)) == (5.0, 2)
+
+
+def test_the_lowest_attempt_is_the_call_and_its_lowest_offset_the_position():
+    """A retry that was captured twice is stored, and trained once."""
+    pool = Pool(facts.call(attempt=1, ids=(5,)), facts.call(attempt=0, ids=(6, 7)), facts.call(attempt=0, ids=(6, 7)))
+    step = pool.steps["c"]
+    assert (step.attempt, step.attempts, step.position.offset, step.response_length) == (0, (0, 1), 1, 2)
+    assert (pool.t.calls, pool.t.trainable_calls) == (("c",), 1)
+
+
+def test_completed_twice_the_later_id_counts():
+    """Counts come from one completion, not from a mixture."""
+    pool = Pool(
+        facts.call(),
+        facts.completed(calls=3, reward=1.0, envelope=facts.envelope("b")),
+        facts.completed(calls=1, reward=0.0, envelope=facts.envelope("a")),
+    )
+    assert (pool.t.calls_expected, pool.t.return_total, pool.t.reasons) == (3, 1.0, ("calls_missing",))
+
+
+def test_a_completion_outranks_being_abandoned_whichever_comes_first():
+    """A slow agent that finishes is data."""
+    both = [facts.abandoned(), facts.completed(reward=1.0)]
+    assert {Pool(facts.call(), *order).t.status for order in (both, both[::-1])} == {"completed"}
+
+
+def test_a_completion_without_calls_is_not_ready():
+    """Nothing to train on."""
+    assert Pool(facts.completed(reward=1.0)).t.reasons == ("no_trainable_call",)
+
+
+def test_a_call_after_the_completion_counts_as_a_call():
+    """Facts come when they come; the count is a lower bound."""
+    pool = Pool(facts.completed(calls=1), facts.call(), facts.call(call_id="d"))
+    assert (pool.t.ready, pool.t.calls) == (True, ("c", "d"))
+
+
+def test_choices_of_one_call_are_counted_once():
+    """An agent that asks for n choices counts one call."""
+    pool = Pool(facts.call(), facts.call(call_id="c.1"), facts.completed(calls=2))
+    assert (pool.t.reasons, pool.t.calls) == (("calls_missing",), ("c", "c.1"))
+
+
+def test_as_many_rewards_as_counted_beside_the_completions_own():
+    """The completion's reward does not stand in for one that is still on its way."""
+    history = [facts.call(), facts.completed(rewards=1, reward=1.0)]
+    assert Pool(*history).t.reasons == ("rewards_missing",)
+    assert Pool(*history, facts.reward(call_id="c", source="env")).t.ready
+
+
+def test_a_failure_is_data_only_with_a_reward():
+    """Somebody has to say what the failure was worth."""
+    assert Pool(facts.call(), facts.completed(status="failed")).t.reasons == ("failed_without_reward",)
+    assert Pool(facts.call(), facts.completed(status="failed", reward=0.0)).t.ready
+
+
+def test_an_evicted_trajectory_stays_away_whatever_comes_later():
+    """Erasure is absorbing; its group goes on without it."""
+    pool = Pool(
+        facts.call(),
+        facts.evicted(),
+        facts.reward(),
+        facts.completed(reward=1.0),
+        facts.call("g", "u"),
+        facts.completed("g", "u"),
+    )
+    assert (pool.t.status, pool.t.reason, pool.t.calls, pool.t.rewards) == ("evicted", "asked", (), ())
+    assert set(pool.steps.values()) == {pool.steps["c"]}
+    assert pool.steps["c"].trajectory_id == "u"
+    assert pool.group.ready
+
+
+def test_a_declared_group_waits_for_its_size_and_for_open_members():
+    """Ready is: as many ready members as declared, nobody open."""
+    one = [facts.opened(expected_size=2), facts.call(), facts.completed(reward=1.0)]
+    assert Pool(*one).group.reasons == ("members_missing",)
+    two = [*one, facts.call("g", "u"), facts.completed("g", "u", reward=0.0)]
+    assert (Pool(*two).group.ready, Pool(*two).group.reward_mean) == (True, 0.5)
+    assert Pool(*two, facts.started("g", "v")).group.reasons == ("members_open",)
+    three = [*two, facts.call("g", "v"), facts.completed("g", "v", reward=0.0)]
+    assert (Pool(*three).group.ready, len(Pool(*three).group.members)) == (True, 3)
+
+
+def test_declared_late_or_twice_the_highest_event_id_wins():
+    """A group may be declared after its calls; two declarations do not mix."""
+    pool = Pool(
+        facts.call(),
+        facts.opened(expected_size=4, task="1", envelope=facts.envelope("b")),
+        facts.opened(expected_size=8, envelope=facts.envelope("a")),
+    )
+    assert (pool.group.expected_size, pool.group.task, pool.group.declared_event_id) == (4, "1", "b")
+
+
+def test_a_closed_group_is_exactly_its_listed_members():
+    """Whoever finishes later does not change what was closed; a listed stranger is shown as one."""
+    pool = Pool(facts.call(), facts.completed(reward=1.0), facts.closed(members=["t"]), facts.call("g", "late"))
+    assert ([one.trajectory_id for one in pool.group.members], pool.group.ready) == (["t"], True)
+    assert Pool(facts.closed(members=["who"])).group.members[0].status == "unknown"
+    assert Pool(facts.call(), facts.closed()).group.reasons == ("no_ready_member",)
+
+
+def test_val_wins_a_conflict_of_channels():
+    """Nobody trains on validation by accident."""
+    pool = Pool(facts.opened(channel="val"), facts.call(channel="train"))
+    assert (pool.group.channel, pool.t.channel) == ("val", "train")
+    assert Pool(facts.call(channel="train"), facts.call(call_id="d", channel="probe")).group.channel == "probe"
+
+
+def test_zero_variance_is_seen_over_members():
+    """All returns equal: no signal for a group baseline."""
+    history = [event for name in "tu" for event in (facts.call("g", name), facts.completed("g", name, reward=1.0))]
+    assert (Pool(*history).group.zero_variance, Pool(*history).group.reward_std) == (True, 0.0)
+
+
+def test_a_prompt_whose_base_is_missing_is_not_trainable_until_it_comes():
+    """The whole chain counts, through untouched neighbours; the step in between is written again."""
+    base, child = facts.call(call_id="a"), facts.call(call_id="b", prompt=facts.edge((1,), base="a", keep=6))
+    grandchild = facts.call(call_id="c", prompt=facts.edge((1,), base="b", keep=2))
+    broken = Pool(child, grandchild)
+    assert {step.reasons for step in broken.steps.values()} == {("parent_missing",)}
+    whole = Pool(child, grandchild, base)
+    assert all(step.trainable for step in whole.steps.values())
+    image, _ = changes(None, broken.state)
+    _, rows = changes(image, whole.state)
+    assert sum(isinstance(row.record, StepRecord) for row in rows.values()) == 3
+
+
+def test_bases_in_a_circle_are_no_chain():
+    """Nothing to start from."""
+    pool = Pool(*(facts.call(call_id=one, prompt=facts.edge((1,), base=other, keep=1)) for one, other in ("ab", "ba")))
+    assert {step.reasons for step in pool.steps.values()} == {("parent_missing",)}
+
+
+def test_curation_is_settled_field_by_field_and_can_be_undone():
+    """A null leaves the earlier word; `who` is whoever spoke last."""
+    out = facts.curated(trainable=False, note="why", who="ann", revision=1)
+    quality = facts.curated(quality=0.5, trainable=True, who="bob", revision=0)
+    undone = facts.curated(trainable=True, who="cleo", revision=2)
+    for order in ([out, quality], [quality, out]):
+        step = Pool(facts.call(), *order).steps["c"]
+        assert (step.reasons, step.curation.quality, step.curation.note, step.curation.who) == (
+            ("curated_out",),
+            0.5,
+            "why",
+            "ann",
+        )
+        step = Pool(facts.call(), undone, *order).steps["c"]
+        assert (step.trainable, step.curation.note, step.curation.who) == (True, "why", "cleo")
+
+
+@pytest.mark.parametrize(
+    ("changes", "reasons"),
+    [
+        ({"sampling": Sampling(temperature=0.0, top_p=1.0, top_k=0)}, {"greedy"}),
+        ({"sampling": Sampling(temperature=1.0, top_p=0.9, top_k=5, min_p=0.1)}, {"top_p", "top_k", "min_p"}),
+        ({"sampling": Sampling(temperature=1.0, top_p=1.0, top_k=-1)}, set()),
+        ({"sampling": Sampling(temperature=1.0, top_p=1.0, top_k=0, repetition_penalty=1.1)}, {"penalties"}),
+        ({"sampling": Sampling(temperature=1.0, top_p=1.0, top_k=0, constrained=True)}, {"constrained"}),
+        ({"sampling": PLAIN, "status": "aborted"}, {"status_aborted"}),
+        ({"spans": ()}, {"spans_unknown"}),
+        ({"spans": (VersionSpan(run_id="run", version=1, start=0, end=2),)}, {"spans_mismatch"}),
+        ({"spans": (VersionSpan(run_id="run", version=1, start=1, end=3),)}, {"spans_mismatch"}),
+        ({"response_logprobs": b"\0" * 8}, {"logprobs_mismatch"}),
+        ({"response_ids": b"\0" * 13, "response_logprobs": b"\0" * 13}, {"ids_malformed"}),
+        ({"ids": (), "spans": ()}, {"response_empty", "spans_unknown"}),
+        ({"prompt": facts.edge((1,), keep=1)}, {"prompt_mismatch"}),
+        ({"integrity": Integrity(complete=False, missing=("version_unknown",))}, {"version_unknown"}),
+        ({"integrity": Integrity(complete=False)}, {"incomplete"}),
+    ],
+)
+def test_what_training_cannot_use_says_why(changes, reasons):
+    """Each reason is one stable word; a trajectory without any trainable call is not ready."""
+    pool = Pool(facts.call(**changes), facts.completed(reward=1.0))
+    assert (set(pool.steps["c"].reasons), pool.steps["c"].trainable) == (reasons, not reasons)
+    assert pool.t.reasons == (("no_trainable_call",) if reasons else ())
+
+
+def test_versions_of_two_runs_in_one_reply_are_not_trainable():
+    """A ratio needs one behaviour policy whose versions can be compared."""
+    spans = tuple(VersionSpan(run_id=run, version=1, start=n, end=n + 1) for n, run in enumerate("aab"))
+    pool = Pool(facts.call(spans=spans))
+    assert pool.steps["c"].reasons == ("policy_run_mixed",)
+    assert pool.t.policy_run_id == "mixed"

@@ -1,0 +1,157 @@
+"""The whole loop on this machine, with every component killed once while it learns."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+BATCHES = 14
+COMPONENTS = ("gateway", "streams", "trainer", "vllm", "rollout")
+GO_ON_S = 150.0
+BATCH_LINE = re.compile(r"batch\s+(\d+)\s")
+
+pytestmark = [pytest.mark.kafka, pytest.mark.vllm, pytest.mark.slow, pytest.mark.timeout(900)]
+
+
+class RunningDemo:
+    """A demo in a process of its own, with its own home; reads its progress as a person would."""
+
+    def __init__(self, home: Path) -> None:
+        self.env = {**os.environ, "CLAW_HOME": str(home)}
+        self.env.pop("KAFKA_BOOTSTRAP_SERVERS", None)
+        command = [
+            sys.executable,
+            "-m",
+            "claw.cli",
+            "demo",
+            "--json",
+            "--batches-max",
+            str(BATCHES),
+            "--batches-min",
+            str(BATCHES),
+        ]
+        self.process = subprocess.Popen(
+            command, env=self.env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+        self.batch = 0
+        self.said: list[str] = []
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def _read(self) -> None:
+        assert self.process.stderr
+        for line in self.process.stderr:
+            self.said.append(line.rstrip())
+            if found := BATCH_LINE.search(line):
+                self.batch = int(found[1])
+
+    def pids(self) -> dict[str, int]:
+        components = json.loads(self.claw("status", "--json"))["components"]
+        return {entry["component"]: entry["pid"] for entry in components if entry["pid"]}
+
+    def claw(self, *arguments: str) -> str:
+        done = subprocess.run(
+            [sys.executable, "-m", "claw.cli", *arguments], env=self.env, capture_output=True, check=False, timeout=120
+        )
+        assert done.returncode == 0, done.stderr.decode(errors="replace")
+        return done.stdout.decode(errors="replace")
+
+    def wait_for_batch(self, batch: int) -> None:
+        deadline = time.monotonic() + GO_ON_S
+        while self.batch < batch:
+            assert self.process.poll() is None, "\n".join(self.said[-20:])
+            assert time.monotonic() < deadline, f"no batch {batch} within {GO_ON_S:.0f} s\n" + "\n".join(
+                self.said[-20:]
+            )
+            time.sleep(0.1)
+
+    def result(self) -> dict[str, float]:
+        assert self.process.stdout
+        lines = self.process.stdout.read().splitlines()
+        self.process.wait(60)
+        assert len(lines) == 1, "\n".join(self.said[-20:])
+        parsed: dict[str, float] = json.loads(lines[0])
+        return parsed
+
+
+def processes_of(home: Path) -> list[str]:
+    """Command lines of processes that carry this home in their environment."""
+    found = []
+    for environ in Path("/proc").glob("[0-9]*/environ"):
+        try:
+            if f"CLAW_HOME={home}".encode() in environ.read_bytes():
+                found.append(environ.with_name("cmdline").read_text().replace("\0", " "))
+        except OSError:
+            continue
+    return found
+
+
+@pytest.fixture
+def demo(tmp_path: Path) -> Iterator[RunningDemo]:
+    running = RunningDemo(tmp_path)
+    yield running
+    if running.process.poll() is None:
+        running.process.send_signal(signal.SIGINT)
+        running.process.wait(30)
+
+
+def test_the_loop_goes_on_when_any_component_is_killed(demo: RunningDemo, tmp_path: Path) -> None:
+    """After kill -9 of each component in turn the run ends by itself, nothing lost, nothing trained twice, nothing left."""
+    killed: dict[str, int] = {}
+    for number, component in enumerate(COMPONENTS):
+        demo.wait_for_batch(1 + 2 * number)
+        killed[component] = demo.pids()[component]
+        os.kill(killed[component], signal.SIGKILL)
+    result = demo.result()
+    assert result["batches"] == BATCHES
+    assert result["groups_trained"] == 8 * BATCHES
+    assert result["calls_captured"] == result["calls_replied"]
+    assert result["max_logprob_gap"] <= 1e-4
+    assert result["dead_letters"] == 0
+    assert processes_of(tmp_path) == []
+    the_kept_broker_can_be_read(demo)
+    assert processes_of(tmp_path) == []
+
+
+def the_kept_broker_can_be_read(demo: RunningDemo) -> None:
+    """Read commands start the broker for their duration; Kafka's own tools work on it."""
+    described = json.loads(demo.claw("topics", "describe", "--json"))
+    assert {"claw.calls", "claw.datapool.groups"} <= {topic["name"] for topic in described}
+    records = [
+        json.loads(line)
+        for line in demo.claw("replay", "--topic", "datapool.trajectories", "--limit", "3", "--json").splitlines()
+    ]
+    assert len(records) == 3
+    trajectory = records[0]["event"]
+    inspected = json.loads(
+        demo.claw("inspect", trajectory["trajectory_id"], "--group", trajectory["group_id"], "--json")
+    )
+    assert inspected["trajectory"]["trajectory_id"] == trajectory["trajectory_id"]
+    assert any("claw" in group for group in demo.claw("broker", "tool", "consumer-groups", "--list").split())
+    console = (
+        "console-consumer",
+        "--topic",
+        "claw.weights",
+        "--from-beginning",
+        "--max-messages",
+        "1",
+        "--timeout-ms",
+        "20000",
+    )
+    assert "verbs-tiny" in demo.claw("broker", "tool", *console)
+
+
+def test_ctrl_c_stops_everything_within_ten_seconds(demo: RunningDemo, tmp_path: Path) -> None:
+    """An interrupted demo exits with 130 and leaves no process."""
+    demo.wait_for_batch(1)
+    demo.process.send_signal(signal.SIGINT)
+    assert demo.process.wait(10) == 130
+    assert processes_of(tmp_path) == []
