@@ -1,5 +1,6 @@
 """Facts about one call: its capture, its rewards, its curation."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -18,6 +19,9 @@ from schemas.events import (
     StepRecord,
     StepTokens,
 )
+
+UNJUDGED: Mapping[str, Any] = {"trainable": None, "quality": None, "tags": (), "note": None}  # each of its own type
+"""What a field of a curation is before anybody judged."""
 
 
 def captured(step: StepState, call: CallCaptured, position: FactPosition) -> StepState:
@@ -102,12 +106,14 @@ def rewarded(step: StepState, key: SlotKey, slot: RewardSlot) -> StepState:
 
 
 def curated(step: StepState, fact: StepCurated) -> StepState:
-    """Field by field the highest version wins."""
+    """Field by field the highest version wins; a field that is cleared has a version and no value."""
     version = f"{fact.revision:020d}/{fact.envelope.event_id}"
     now = step.curation or Curation()
     judged = {"trainable": fact.trainable, "quality": fact.quality, "tags": fact.tags, "note": fact.note}
+    given = {name: value for name, value in judged.items() if value is not None}
+    given |= {name: UNJUDGED[name] for name in fact.clears if name in UNJUDGED and name not in given}
     won: dict[str, Any]  # a field's value, each of its own type
-    won = {name: value for name, value in judged.items() if value is not None and version > now.versions.get(name, "")}
+    won = {name: value for name, value in given.items() if version > now.versions.get(name, "")}
     if not won:
         return step
     if version > max(now.versions.values(), default=""):

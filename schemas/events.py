@@ -97,6 +97,8 @@ class PlannedStep:
     """StepRecord.digest"""
     trained: bool
     """False: its response is context only."""
+    advantage: float | None = None
+    """Of this response; null: the trajectory's."""
 
     def to_datum(self) -> dict[str, Any]:
         return {
@@ -104,6 +106,7 @@ class PlannedStep:
             "position": self.position.to_datum(),
             "digest": self.digest,
             "trained": self.trained,
+            "advantage": self.advantage,
         }
 
     @classmethod
@@ -113,6 +116,7 @@ class PlannedStep:
             position=FactPosition.from_datum(d["position"]),
             digest=d["digest"],
             trained=d["trained"],
+            advantage=d["advantage"],
         )
 
 
@@ -1073,6 +1077,8 @@ class StepCurated:
     note: str | None = None
     who: str
     revision: int = 0
+    clears: tuple[str, ...] = ()
+    """Fields that have no judgement any more, as if nobody had ever given one (an undo)."""
 
     def to_datum(self) -> dict[str, Any]:
         return {
@@ -1086,6 +1092,7 @@ class StepCurated:
             "note": self.note,
             "who": self.who,
             "revision": self.revision,
+            "clears": self.clears,
         }
 
     @classmethod
@@ -1101,6 +1108,7 @@ class StepCurated:
             note=d["note"],
             who=d["who"],
             revision=d["revision"],
+            clears=tuple(d["clears"]),
         )
 
 

@@ -189,7 +189,16 @@ def facts(draw: st.DrawFn) -> Event:
     if kind == "q":
         given = draw(
             st.fixed_dictionaries(
-                {}, optional={"trainable": st.booleans(), "quality": VALUES, "tags": TAGS, "note": st.just("n")}
+                {},
+                optional={
+                    "trainable": st.booleans(),
+                    "quality": VALUES,
+                    "tags": TAGS,
+                    "note": st.just("n"),
+                    "clears": st.lists(
+                        st.sampled_from(["trainable", "quality", "tags", "note", "who"]), max_size=2
+                    ).map(tuple),
+                },
             )
         )
         return curated(

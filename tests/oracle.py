@@ -324,7 +324,8 @@ def curation_of(facts: list[StepCurated]) -> Curation | None:
         version = f"{fact.revision:020d}/{fact.envelope.event_id}"
         for name in ("trainable", "quality", "tags", "note"):
             value = getattr(fact, name)
-            if value is not None:
+            if value is not None or name in fact.clears:
+                value = () if value is None and name == "tags" else value
                 fields[name] = max(fields.get(name, ("", None)), (version, value), key=lambda x: x[0])
                 who = max(who, (version, fact.who), key=lambda x: x[0])
     if not fields:
