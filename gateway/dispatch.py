@@ -8,12 +8,16 @@ again at most `resends_max` times.
 import asyncio
 import time
 from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
+from typing import TypeVar
 
 from gateway.errors import GatewayError, NotFound, NoWorker, UpstreamBroken, UpstreamUnreachable
+from gateway.exchange import Exchange
 from gateway.metrics import Metrics
 from gateway.routing import choose
 from gateway.settings import GatewaySettings
+from gateway.spans import HEADER as SPANS_HEADER
 from gateway.upstream import HttpUpstream, UpstreamReply
 from gateway.workers import Server, WorkerTable
 from schemas.envelopes import now_us
@@ -21,6 +25,7 @@ from schemas.envelopes import now_us
 CHAT_PATH = "/v1/chat/completions"
 AWAY = (502, 503)
 POLL_S = 0.05
+T = TypeVar("T")
 
 
 class EngineAway(UpstreamUnreachable):
@@ -64,6 +69,49 @@ class Answer:
     upstream_s: float
 
 
+class Opened:
+    """A stream under way. Counts as outstanding until it is closed, which ends the generation unless it is over."""
+
+    def __init__(self, server: Server, dispatched_us: int, outstanding: Counter[str]) -> None:
+        self.server, self.dispatched_us = server, dispatched_us
+        self.exchange: Exchange | None = None
+        self.first = b""
+        self.rest: AsyncIterator[bytes] | None = None
+        self.upstream_s = 0.0
+        """From the request to the first bytes."""
+        self._outstanding, self._closed = outstanding, False
+        outstanding[server.url] += 1
+
+    async def begin(self, started_s: float) -> None:
+        """Wait for the first bytes: until then, a broken engine can be replaced by another one."""
+        assert self.exchange is not None, "sent before"
+        self.rest = self.exchange.chunks()
+        try:
+            self.first = await anext(self.rest)
+        except StopAsyncIteration:
+            raise UpstreamBroken("the engine's stream is empty") from None
+        self.upstream_s = time.perf_counter() - started_s
+
+    async def pieces(self) -> AsyncIterator[bytes]:
+        """The body as it arrives. Raises UpstreamBroken, UpstreamTimeout."""
+        yield self.first
+        assert self.rest is not None, "begun before"
+        async for piece in self.rest:
+            yield piece
+
+    @property
+    def content_type(self) -> str:
+        return self.exchange.headers.get("content-type", "") if self.exchange else ""
+
+    def close(self) -> None:
+        """Idempotent."""
+        if not self._closed:
+            self._closed = True
+            self._outstanding[self.server.url] -= 1
+            if self.exchange is not None:
+                self.exchange.abort()
+
+
 class Dispatcher:
     """Sends calls, and knows how many each server has in flight."""
 
@@ -75,12 +123,24 @@ class Dispatcher:
 
     async def send(self, call: Dispatch, progress: Progress) -> Answer:
         """The answer of an engine. Raises NoWorker, NotFound (model) or a subclass of UpstreamFailed."""
+        return await self._persist(call, progress, self._once)
+
+    async def open(self, call: Dispatch, progress: Progress) -> Answer | Opened:
+        """A stream whose first bytes are here, for the caller to close; an answer where the engine did not stream.
+
+        Raises as `send`.
+        """
+        return await self._persist(call, progress, self._opened)
+
+    async def _persist(
+        self, call: Dispatch, progress: Progress, attempt: Callable[[Server, Dispatch, Progress], Awaitable[T]]
+    ) -> T:
         patience = Patience(self._settings)
         avoid: str | None = None
         while True:
             server = progress.server = await self._server(call, patience, avoid)
             try:
-                return await self._once(server, call, progress)
+                return await attempt(server, call, progress)
             except (UpstreamUnreachable, UpstreamBroken) as failure:
                 self._metrics.upstream_retries.labels(failure.reason).inc()
                 avoid = server.url
@@ -91,16 +151,32 @@ class Dispatcher:
         started = time.perf_counter()
         self._outstanding[server.url] += 1
         try:
-            plain = server.fixed and not self._settings.upstream_token_ids
-            body = call.plain_body if plain else call.body
-            reply = await self._upstream.post(chat_url(server), body, _headers(server, call))
+            reply = await self._upstream.post(chat_url(server), self._body(server, call), _headers(server, call))
         finally:
             self._outstanding[server.url] -= 1
-        if reply.status in AWAY:
-            raise EngineAway(f"the engine answers {reply.status}", retry_after_s=1.0)
-        if reply.status >= 500 or 200 < reply.status < 400:
-            raise UpstreamBroken(f"the engine answers {reply.status}")
-        return Answer(server, reply, dispatched_us, time.perf_counter() - started)
+        return Answer(server, _usable(reply), dispatched_us, time.perf_counter() - started)
+
+    async def _opened(self, server: Server, call: Dispatch, progress: Progress) -> Answer | Opened:
+        progress.dispatched_us = dispatched_us = now_us()
+        started = time.perf_counter()
+        opened = Opened(server, dispatched_us, self._outstanding)
+        try:
+            exchange = opened.exchange = await self._upstream.send(
+                "POST", chat_url(server), self._body(server, call), _headers(server, call)
+            )
+            if _streams(exchange):
+                await opened.begin(started)
+                return opened
+            reply = await whole(exchange)
+        except BaseException:  # a cancelled call, too, must not leave an engine generating
+            opened.close()
+            raise
+        opened.close()
+        return Answer(server, _usable(reply), dispatched_us, time.perf_counter() - started)
+
+    def _body(self, server: Server, call: Dispatch) -> bytes:
+        plain = server.fixed and not self._settings.upstream_token_ids
+        return call.plain_body if plain else call.body
 
     async def _server(self, call: Dispatch, patience: "Patience", avoid: str | None) -> Server:
         while True:
@@ -141,6 +217,25 @@ class Patience:
         if now + wait_s > self._deadline_s:
             raise failure
         await asyncio.sleep(wait_s)
+
+
+async def whole(exchange: Exchange) -> UpstreamReply:
+    """A reply, read to its end."""
+    headers = exchange.headers
+    return UpstreamReply(exchange.status, await exchange.read(), headers.get(SPANS_HEADER), headers.get("retry-after"))
+
+
+def _streams(exchange: Exchange) -> bool:
+    return exchange.status == 200 and exchange.headers.get("content-type", "").startswith("text/event-stream")
+
+
+def _usable(reply: UpstreamReply) -> UpstreamReply:
+    """A 200, or a refusal that no retry can change. Raises EngineAway, UpstreamBroken."""
+    if reply.status in AWAY:
+        raise EngineAway(f"the engine answers {reply.status}", retry_after_s=1.0)
+    if reply.status >= 500 or 200 < reply.status < 400:
+        raise UpstreamBroken(f"the engine answers {reply.status}")
+    return reply
 
 
 def chat_url(server: Server) -> str:

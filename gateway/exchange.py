@@ -11,9 +11,13 @@ from typing import Protocol
 class Exchange(Protocol):
     """A reply whose headers are here. An async context manager: leaving it early is `abort`."""
 
-    status: int
-    headers: Mapping[str, str]
-    """Names in lower case."""
+    @property
+    def status(self) -> int: ...
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        """Names in lower case."""
+        ...
 
     def chunks(self) -> AsyncIterator[bytes]:
         """The body as it arrives, in pieces as the socket gave them. Raises UpstreamBroken or UpstreamTimeout."""

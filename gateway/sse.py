@@ -1,0 +1,149 @@
+"""Server-sent events as bytes: cut into events, and freed of fields that nobody but capture asked for.
+
+Invariant: what is forwarded is what the engine sent, byte for byte; only whole members of JSON objects are cut out, so
+no number, escape or space is written anew. An event is looked at only when it is there to its blank line, so it does
+not matter where the network cut it, be it inside a character.
+"""
+
+import re
+from collections.abc import Iterator
+
+COMMENT = b": claw.weight_versions="
+DONE = b"[DONE]"
+# Possessive and atomic throughout: a hostile body costs time linear in its length. Deeper values than this do not match.
+DEPTH_MAX = 16
+STRING = rb'"(?:[^"\\]++|\\.)*+"'
+LINE_END = rb"(?>\r\n|\n|\r)"
+EVENT_END = re.compile(LINE_END + LINE_END)
+COMMENT_LINE = re.compile(rb"(?m:^)" + re.escape(COMMENT) + rb"([^\r\n]*+)" + LINE_END)
+LINES = re.compile(LINE_END)
+
+
+def _value(depth: int) -> bytes:
+    nested = rb"|[\[{](?:" + _value(depth - 1) + rb")*+[\]}]" if depth else b""
+    return rb'[^"\[\]{}]++|' + STRING + nested
+
+
+VALUE = rb'(?>"(?:[^"\\]++|\\.)*+"|[\[{](?:' + _value(DEPTH_MAX) + rb')*+[\]}]|[^\s,"\[\]{}]++)'
+MEMBER = re.compile(rb"\s*+(" + STRING + rb")\s*+:\s*+(" + VALUE + rb")\s*+([,}])", re.DOTALL)
+ELEMENT = re.compile(rb"[\[,]\s*+(?=\{)(" + VALUE + rb")\s*+", re.DOTALL)
+# A chunk as vLLM writes it, with one choice: nine of ten events. What is no such chunk goes the long way.
+FLAT = rb"[^{}\[\]]*?"
+USUAL = re.compile(
+    rb"(data: \{" + FLAT + rb',"choices":\[\{"index":[0-9]++,"delta":' + VALUE + rb',"logprobs":)(' + VALUE + rb")"
+    rb"(" + FLAT + rb')(,"token_ids":(?:\[[0-9, ]*+\]|null))(\}\]' + FLAT + rb"\}\n\n)",
+    re.DOTALL,
+)
+Cut = tuple[int, int, bytes]
+
+
+class Splitter:
+    """Pieces of a byte stream in, whole events out, each with its blank line."""
+
+    def __init__(self) -> None:
+        self.rest = b""
+        """What came after the last blank line."""
+
+    def feed(self, piece: bytes) -> list[bytes]:
+        """The events that this piece completes."""
+        data = self.rest + piece if self.rest else piece
+        if b"\r" in data:
+            return self._feed_any_line_end(data)
+        *events, self.rest = data.split(b"\n\n")
+        return [event + b"\n\n" for event in events]
+
+    def _feed_any_line_end(self, data: bytes) -> list[bytes]:
+        events, start = [], 0
+        for end in EVENT_END.finditer(data):
+            events.append(data[start : end.end()])
+            start = end.end()
+        self.rest = data[start:]
+        return events
+
+
+def data_of(event: bytes) -> bytes:
+    """The event's data: its `data:` lines, joined by newlines."""
+    if event.startswith(b"data: ") and b"\n" not in event[:-2] and b"\r" not in event:
+        return event[6:-2]
+    lines = [line[5:].removeprefix(b" ") for line in LINES.split(event) if line.startswith(b"data:")]
+    return b"\n".join(lines)
+
+
+def spans_comment(event: bytes) -> bytes | None:
+    """The value of the worker's comment about weight versions, if the event holds it."""
+    found = COMMENT_LINE.search(event) if COMMENT in event else None
+    return found[1] if found else None
+
+
+def without_comment(event: bytes) -> bytes:
+    """The event without the worker's comment; nothing when it was the comment alone."""
+    if COMMENT not in event:
+        return event
+    rest = COMMENT_LINE.sub(b"", event)
+    return rest if rest.strip() else b""
+
+
+def without_fields(event: bytes, *, token_ids: bool, logprobs: bool) -> bytes:
+    """Take token ids out of a chunk, and set logprobs to null, where the flags say so. All else stays as it is.
+
+    Raises ValueError for an event that holds such a field and is not the JSON of a chunk that can be cut.
+    """
+    wanted = (token_ids and b'token_ids"' in event) or (logprobs and b'"logprobs"' in event)
+    if not wanted:
+        return event
+    usual = USUAL.fullmatch(event)
+    if usual and b'prompt_token_ids"' not in event:
+        front, asked, middle, ids, end = usual.groups()
+        return b"".join((front, b"null" if logprobs else asked, middle, b"" if token_ids else ids, end))
+    start = event.find(b"{")
+    cuts = list(_chunk_cuts(event, start + 1, token_ids=token_ids, logprobs=logprobs)) if start >= 0 else []
+    return _cut(event, cuts)
+
+
+def _chunk_cuts(text: bytes, at: int, *, token_ids: bool, logprobs: bool) -> Iterator[Cut]:
+    kept = False
+    for member in _members(text, at):
+        if member[1] == b'"prompt_token_ids"' and token_ids:
+            yield _whole(member, kept)
+            continue
+        kept = True
+        if member[1] == b'"choices"':
+            for element in ELEMENT.finditer(text, member.start(2), member.end(2)):
+                yield from _choice_cuts(text, element.start(1) + 1, token_ids=token_ids, logprobs=logprobs)
+
+
+def _choice_cuts(text: bytes, at: int, *, token_ids: bool, logprobs: bool) -> Iterator[Cut]:
+    kept = False
+    for member in _members(text, at):
+        if member[1] == b'"token_ids"' and token_ids:
+            yield _whole(member, kept)
+            continue
+        kept = True
+        if member[1] == b'"logprobs"' and logprobs:
+            yield member.start(2), member.end(2), b"null"  # OpenAI's schema wants the field, null where nobody asked
+
+
+def _members(text: bytes, at: int) -> Iterator[re.Match[bytes]]:
+    """Members of the object whose first byte after `{` is at `at`."""
+    while member := MEMBER.match(text, at):
+        yield member
+        at = member.end()
+        if member[3] == b"}":
+            return
+    if not re.compile(rb"\s*\}").match(text, at):
+        raise ValueError("no JSON object")
+
+
+def _whole(member: re.Match[bytes], kept: bool) -> Cut:
+    """A member with one comma. `kept`: a member before it stays, whose comma goes."""
+    if kept:
+        return member.start() - 1, member.end(2), b""
+    return member.start(), member.end() if member[3] == b"," else member.end(2), b""
+
+
+def _cut(text: bytes, cuts: list[Cut]) -> bytes:
+    parts, at = [], 0
+    for start, end, instead in cuts:
+        parts += [text[at:start], instead]
+        at = end
+    return b"".join((*parts, text[at:]))
