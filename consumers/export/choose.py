@@ -1,0 +1,74 @@
+"""Which trajectories a batch spec lets out, and why not the others. Pure.
+
+A dataset belongs to no run. So each group is judged as the run that sampled it would judge it at the moment of its
+youngest token: `staleness_max` bounds the versions within a group, and what is about one batch only (`groups_per_batch`,
+`algorithm`) does not matter. Without a spec everything that was captured is let out.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+
+from datapool.batch_spec import BatchSpec
+from datapool.plan import Refusal, is_trained, judge
+from datapool.project import project
+from datapool.state import GroupState
+from schemas.events import GroupRecord, StepRecord, TrajectoryRecord
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """A trajectory that goes out, with its captured steps in order and those of them that are trained."""
+
+    group: GroupRecord
+    record: TrajectoryRecord
+    steps: tuple[StepRecord, ...]
+    trained: frozenset[str]
+
+
+class FoldedGroup:
+    """The records of one group, as selection reads a pool."""
+
+    def __init__(self, state: GroupState) -> None:
+        records = list(project(state).values())
+        self.record = next(record for record in records if isinstance(record, GroupRecord))
+        self._trajectories = {r.trajectory_id: r for r in records if isinstance(r, TrajectoryRecord)}
+        self._steps = {(r.trajectory_id, r.call_id): r for r in records if isinstance(r, StepRecord)}
+
+    def groups(self) -> list[GroupRecord]:
+        return [self.record]
+
+    def trajectory(self, group_id: str, trajectory_id: str) -> TrajectoryRecord | None:
+        return self._trajectories.get(trajectory_id) if group_id == self.record.group_id else None
+
+    def steps(self, group_id: str, trajectory_id: str) -> list[StepRecord]:
+        """Captured steps in the order of the calls."""
+        record = self.trajectory(group_id, trajectory_id)
+        return [self._steps[trajectory_id, call_id] for call_id in record.calls] if record else []
+
+    def trajectories(self) -> list[TrajectoryRecord]:
+        """In order of id."""
+        return [self._trajectories[name] for name in sorted(self._trajectories)]
+
+
+def choose(state: GroupState, spec: BatchSpec | None) -> list[Chosen] | str:
+    """What goes out of a group, in order of trajectory_id, or why nothing does."""
+    pool = FoldedGroup(state)
+    if spec is None:
+        captured = [record for record in pool.trajectories() if record.calls]
+        return list(_everything(pool, captured)) or "no_calls"
+    policies = {record.policy_run_id for record in pool.trajectories() if record.ready and record.policy_run_id}
+    run_id = policies.pop() if len(policies) == 1 else pool.record.run_id or ""
+    judged = judge(pool, replace(pool.record, run_id=None), spec, pool.record.max_version or 0, run_id)
+    if isinstance(judged, Refusal):
+        return judged.reason
+    return [Chosen(pool.record, member.record, member.steps, _trained(member.steps, spec)) for member in judged.members]
+
+
+def _everything(pool: FoldedGroup, records: Iterable[TrajectoryRecord]) -> Iterator[Chosen]:
+    for record in records:
+        steps = tuple(pool.steps(record.group_id, record.trajectory_id))
+        yield Chosen(pool.record, record, steps, frozenset(step.call_id for step in steps if step.trainable))
+
+
+def _trained(steps: Iterable[StepRecord], spec: BatchSpec) -> frozenset[str]:
+    return frozenset(step.call_id for step in steps if is_trained(step, spec))

@@ -1,0 +1,93 @@
+"""One partition's facts, read as a stream and folded: what its groups are at the offset vector, without their tokens.
+
+Memory: the states of one partition's groups; records pass by.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+import structlog
+
+from consumers.export.offsets import FACTS
+from datapool.errors import UnusableFact
+from datapool.fold import flag, fold
+from datapool.state import Fact, GroupState
+from datapool.usable import usable
+from eventlog.offsets import Patience, reached
+from eventlog.partitioner import partition_of
+from eventlog.reader import LogReader
+from eventlog.records import Place, Record
+from eventlog.settings import LogSettings
+from schemas.errors import UndecodableRecord
+from schemas.events import FactPosition
+from schemas.keys import group_key
+
+log = structlog.get_logger()
+
+POLL_S = 0.2
+RECORDS_PER_POLL = 1000
+Progress = Callable[[int], None]
+"""Told the number of facts read since the last call."""
+
+
+@dataclass(slots=True)
+class Folded:
+    """Groups by id, and how many records were no facts, by reason (they are dead letters of the streams, too)."""
+
+    groups: dict[str, GroupState] = field(default_factory=dict)
+    unreadable: Counter[str] = field(default_factory=Counter)
+
+
+def fold_partition(
+    settings: LogSettings, ranges: Mapping[Place, tuple[int, int]], partitions: int, progress: Progress
+) -> Folded:
+    """The groups of one partition. Raises HistoryCut, BrokerUnreachable."""
+    folded = Folded()
+    for record in facts(settings, ranges):
+        _take(folded, record, partitions)
+        progress(1)
+    return folded
+
+
+def facts(settings: LogSettings, ranges: Mapping[Place, tuple[int, int]]) -> Iterator[Record]:
+    """The records of these ranges, which are of one partition number. Raises HistoryCut, BrokerUnreachable."""
+    starts = {place: start for place, (start, _) in ranges.items()}
+    ends = {place: end for place, (_, end) in ranges.items()}
+    if reached(starts, ends):
+        return
+    ((_, partition), *_) = ranges
+    with LogReader(settings, FACTS, partitions=[partition], start=starts) as reader:
+        patience = Patience(settings)
+        while not reached(reader.positions(), ends):
+            before = reader.positions()
+            for record in reader.poll(POLL_S, RECORDS_PER_POLL):
+                if record.offset < ends[record.topic, record.partition]:
+                    yield record
+            patience.check(reader.positions() != before)
+
+
+def _take(folded: Folded, record: Record, partitions: int) -> None:
+    """One record, as the streams take it: poison changes nothing, a bug in the fold marks what it speaks of."""
+    try:
+        fact = usable(record.event())
+        _check_place(fact, record, partitions)
+    except (UndecodableRecord, UnusableFact) as poison:
+        folded.unreadable[poison.reason] += 1
+        return
+    before = folded.groups.get(fact.group_id)
+    position = FactPosition(topic=record.topic, partition=record.partition, offset=record.offset)
+    try:
+        folded.groups[fact.group_id] = fold(before, fact, position)
+    except Exception as bug:  # a bug in a fold is not known by type
+        log.error("export_fold_bug", position=str(record.position), exc_info=bug)
+        folded.groups[fact.group_id] = flag(before, fact)
+        folded.unreadable["fold_bug"] += 1
+
+
+def _check_place(fact: Fact, record: Record, partitions: int) -> None:
+    key = group_key(fact.group_id)
+    if record.key != key:
+        raise UnusableFact("wrong_key", f"key {record.key!r} of a fact about group {fact.group_id}")
+    if partition_of(key, partitions) != record.partition:
+        raise UnusableFact("wrong_partition", f"group {fact.group_id} does not belong to partition {record.partition}")

@@ -1,0 +1,141 @@
+"""A trajectory and its captured calls as rows of the two tables. Pure."""
+
+from array import array
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from consumers.export import messages as chat
+from consumers.export.choose import Chosen
+from datapool.errors import PromptBroken
+from datapool.sequences import UNKNOWN_VERSION, CallTokens, rows, whole_prompt
+from schemas.arrays import ITEM_BYTES, unpack_floats
+from schemas.events import CallCaptured, RewardSlot, StepRecord
+
+Row = dict[str, Any]  # a cell is whatever its column takes
+Calls = Mapping[str, CallCaptured]
+"""The facts of a trajectory's steps, by call_id."""
+
+
+def step_rows(chosen: Chosen, calls: Calls) -> Iterator[Row]:
+    """One row for each captured call, in order."""
+    whole = prompts(chosen.steps, calls)
+    for step in chosen.steps:
+        yield _step_row(chosen, step, calls[step.call_id], whole.get(step.call_id))
+
+
+def sequence_rows(chosen: Chosen, calls: Calls) -> Iterator[Row]:
+    """One row for each training sequence: paths of the token forest, each trained response once."""
+    whole = prompts(chosen.steps, calls)
+    offsets = {step.call_id: step.position.offset for step in chosen.steps if step.position is not None}
+    source = next(step.position for step in chosen.steps if step.position is not None)
+    trained = [
+        _tokens(calls[step.call_id], whole[step.call_id], chosen.record.policy_run_id)
+        for step in chosen.steps
+        if step.call_id in chosen.trained and step.call_id in whole
+    ]
+    for number, row in enumerate(rows(trained, 0)):
+        yield {
+            "group_id": chosen.record.group_id,
+            "trajectory_id": chosen.record.trajectory_id,
+            "sequence": number,
+            "call_ids": list(row.call_ids),
+            "sequence_ids": row.ids.tobytes(),
+            "loss_mask": array("i", list(row.mask)).tobytes(),
+            "logprobs": row.logprobs.tobytes(),
+            "temperatures": row.temperatures.tobytes(),
+            "versions": array("i", row.versions).tobytes(),
+            "policy_run_id": chosen.record.policy_run_id,
+            **_returns(chosen),
+            "source_topic": source.topic,
+            "source_partition": source.partition,
+            "source_offsets": [offsets[call_id] for call_id in row.call_ids],
+        }
+
+
+def prompts(steps: Iterable[StepRecord], calls: Calls) -> dict[str, bytes]:
+    """Whole prompt ids, packed, of every call whose chain of edges holds."""
+    found: dict[str, bytes] = {}
+    wholes: dict[str, bytes] = {}
+    for step in steps:
+        call = calls[step.call_id]
+        try:
+            found[step.call_id] = whole_prompt(call.prompt, wholes.get(call.prompt.base_call_id or ""))
+        except PromptBroken:
+            continue  # its row says so: no prompt_ids, `parent_missing` or `prompt_mismatch` among its reasons
+        wholes[step.call_id] = found[step.call_id] + call.response_ids
+    return found
+
+
+def _step_row(chosen: Chosen, step: StepRecord, call: CallCaptured, prompt: bytes | None) -> Row:
+    assert step.position is not None  # captured
+    record, judged = chosen.record, step.curation
+    request, reply = call.request.suffix, call.response_body
+    return {
+        "group_id": step.group_id,
+        "trajectory_id": step.trajectory_id,
+        "call_id": step.call_id,
+        "attempt": step.attempt,
+        "choice": call.choice,
+        "channel": step.channel,
+        "agent": step.agent,
+        "task": record.task if record.task is not None else chosen.group.task,
+        "tags": list(dict.fromkeys((*chosen.group.tags, *record.tags, *step.tags))),
+        "run_id": step.run_id,
+        "model_id": step.model_id,
+        "status": step.status,
+        "finish_reason": step.finish_reason,
+        "trainable": step.trainable,
+        "reasons": list(step.reasons),
+        "trained": step.call_id in chosen.trained,
+        "quality": judged.quality if judged else None,
+        "curation_tags": list(judged.tags) if judged else [],
+        "prompt_ids": prompt,
+        "response_ids": _whole_items(call.response_ids),
+        "response_logprobs": _whole_items(call.response_logprobs),
+        "version_spans": [span.to_datum() for span in step.spans],
+        "temperature": call.sampling.temperature,
+        "messages": chat.messages(request, reply, call.choice),
+        "tools": chat.tools(request),
+        "rewards": _slots(step.rewards),
+        "reward_total": step.reward_total,
+        **_returns(chosen),
+        "received_us": call.timings.received_us,
+        "digest": step.digest,
+        "source_topic": step.position.topic,
+        "source_partition": step.position.partition,
+        "source_offset": step.position.offset,
+    }
+
+
+def _returns(chosen: Chosen) -> Row:
+    return {
+        "trajectory_rewards": _slots(slot for slot in chosen.record.rewards if slot.step_index is None),
+        "outcome": chosen.record.outcome,
+        "return_total": chosen.record.return_total,
+        "group_reward_mean": chosen.group.reward_mean,
+        "group_reward_std": chosen.group.reward_std,
+    }
+
+
+def _slots(slots: Iterable[RewardSlot]) -> list[Row]:
+    return [{"source": s.source, "name": s.name, "value": s.value, "revision": s.revision} for s in slots]
+
+
+def _whole_items(packed: bytes) -> bytes | None:
+    """Numbers that are cut in the middle are no numbers; the step's reasons say `ids_malformed`."""
+    return None if len(packed) % ITEM_BYTES else packed
+
+
+def _tokens(call: CallCaptured, prompt: bytes, run_id: str | None) -> CallTokens:
+    return CallTokens(
+        call_id=call.call_id,
+        prompt=prompt,
+        response=call.response_ids,
+        logprobs=unpack_floats(call.response_logprobs),
+        versions=[
+            span.version if span.run_id == run_id else UNKNOWN_VERSION
+            for span in call.spans
+            for _ in range(span.start, span.end)
+        ],
+        temperature=call.sampling.temperature,
+    )

@@ -1,0 +1,137 @@
+"""The two tables of a dataset as Arrow schemas, and a Parquet writer of bounded memory. Docs: docs/export.md.
+
+Invariant: the bytes of a file are a function of its rows. Row groups are cut by the size of the rows, the settings of the
+writer are fixed, and nothing about the moment or the machine is written.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from schemas.arrays import ITEM_BYTES
+
+Row = Mapping[str, Any]
+"""By column. Lists of numbers are packed: bytes of little-endian int32 or float32; None is null."""
+ROW_GROUP_BYTES = 32 << 20
+ROW_GROUP_ROWS = 4096
+CELL_BYTES = 16  # what a small cell counts when row groups are cut
+IDS, FLOATS = pa.list_(pa.int32()), pa.list_(pa.float32())
+REWARDS = pa.list_(
+    pa.struct([("source", pa.string()), ("name", pa.string()), ("value", pa.float64()), ("revision", pa.int64())])
+)
+SPANS = pa.list_(
+    pa.struct([("run_id", pa.string()), ("version", pa.int64()), ("start", pa.int32()), ("end", pa.int32())])
+)
+MESSAGES = pa.list_(
+    pa.struct([(name, pa.string()) for name in ("role", "content", "name", "tool_calls", "tool_call_id")])
+)
+IDENTITY = [("group_id", pa.string()), ("trajectory_id", pa.string())]
+RETURNS = [
+    ("trajectory_rewards", REWARDS),
+    ("outcome", pa.float64()),
+    ("return_total", pa.float64()),
+    ("group_reward_mean", pa.float64()),
+    ("group_reward_std", pa.float64()),
+]
+STEPS = pa.schema(
+    [
+        *IDENTITY,
+        ("call_id", pa.string()),
+        ("attempt", pa.int32()),
+        ("choice", pa.int32()),
+        ("channel", pa.string()),
+        ("agent", pa.string()),
+        ("task", pa.string()),
+        ("tags", pa.list_(pa.string())),
+        ("run_id", pa.string()),
+        ("model_id", pa.string()),
+        ("status", pa.string()),
+        ("finish_reason", pa.string()),
+        ("trainable", pa.bool_()),
+        ("reasons", pa.list_(pa.string())),
+        ("trained", pa.bool_()),
+        ("quality", pa.float64()),
+        ("curation_tags", pa.list_(pa.string())),
+        ("prompt_ids", IDS),
+        ("response_ids", IDS),
+        ("response_logprobs", FLOATS),
+        ("version_spans", SPANS),
+        ("temperature", pa.float32()),
+        ("messages", MESSAGES),
+        ("tools", pa.string()),
+        ("rewards", REWARDS),
+        ("reward_total", pa.float64()),
+        *RETURNS,
+        ("received_us", pa.int64()),
+        ("digest", pa.string()),
+        ("source_topic", pa.string()),
+        ("source_partition", pa.int32()),
+        ("source_offset", pa.int64()),
+    ]
+)
+SEQUENCES = pa.schema(
+    [
+        *IDENTITY,
+        ("sequence", pa.int32()),
+        ("call_ids", pa.list_(pa.string())),
+        ("sequence_ids", IDS),
+        ("loss_mask", IDS),
+        ("logprobs", FLOATS),
+        ("temperatures", FLOATS),
+        ("versions", IDS),
+        ("policy_run_id", pa.string()),
+        *RETURNS,
+        ("source_topic", pa.string()),
+        ("source_partition", pa.int32()),
+        ("source_offsets", pa.list_(pa.int64())),
+    ]
+)
+
+
+class TableWriter:
+    """One Parquet file, written row group by row group."""
+
+    def __init__(self, path: Path, schema: pa.Schema) -> None:
+        self.rows = 0
+        self._schema = schema
+        self._buffer: list[Row] = []
+        self._bytes = 0
+        self._writer = pq.ParquetWriter(
+            path, schema, version="2.6", data_page_version="1.0", compression="zstd", compression_level=3
+        )
+
+    def write(self, row: Row) -> None:
+        self._buffer.append(row)
+        self._bytes += sum(len(cell) if isinstance(cell, (bytes, str)) else CELL_BYTES for cell in row.values())
+        self.rows += 1
+        if self._bytes >= ROW_GROUP_BYTES or len(self._buffer) >= ROW_GROUP_ROWS:
+            self._flush()
+
+    def close(self) -> None:
+        self._flush()
+        self._writer.close()
+
+    def _flush(self) -> None:
+        if not self._buffer:
+            return
+        columns = [_column([row[field.name] for row in self._buffer], field.type) for field in self._schema]
+        self._writer.write_table(pa.Table.from_arrays(columns, schema=self._schema))
+        self._buffer, self._bytes = [], 0
+
+
+def _column(cells: list[Any], kind: pa.DataType) -> pa.Array:
+    return _packed(cells, kind) if kind in (IDS, FLOATS) else pa.array(cells, kind)
+
+
+def _packed(cells: list[bytes | None], kind: pa.ListType) -> pa.Array:
+    """Packed numbers become a list column without a Python number in between."""
+    ends = [0]
+    for cell in cells:
+        ends.append(ends[-1] + len(cell or b"") // ITEM_BYTES)
+    data = pa.py_buffer(b"".join(cell or b"" for cell in cells))
+    values = pa.Array.from_buffers(kind.value_type, ends[-1], [None, data])
+    missing = pa.array([cell is None for cell in cells])
+    return pa.ListArray.from_arrays(pa.array(ends, pa.int32()), values, type=kind, mask=missing)
