@@ -32,3 +32,7 @@ class TopicMissing(LogError):
     def __init__(self, topic: str) -> None:
         super().__init__(f"topic {topic} is not on the broker; create the topics with `claw topics create`")
         self.topic = topic
+
+
+class SpoolFull(LogError):
+    """The local spool cannot take the record: its limit is reached, or the disk refuses. Retryable, later."""

@@ -1,0 +1,91 @@
+"""How a record lies in a segment of the spool: length, checksum, what Kafka has to be told, key, value.
+
+Invariant: a frame that `read_frames` yields is, byte for byte, one that was written whole. A torn tail (a write that a
+crash cut short) ends the reading; a damaged frame between whole ones is left out and counted, never guessed at.
+"""
+
+import struct
+import time
+import zlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import orjson
+import structlog
+
+from eventlog.records import Outgoing
+from schemas.topics import TOPICS
+
+HEAD = struct.Struct(">III")  # bytes of meta, bytes after meta, crc32 of both
+META_BYTES_MAX = 1 << 20
+BODY_BYTES_MAX = 64 << 20
+BY_NAME = {topic.name: topic for topic in TOPICS}
+log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class Spooled:
+    """A record of the spool. `behind`: it must enter the log after every earlier record with its key."""
+
+    item: Outgoing
+    behind: bool
+    at_s: float
+    """UTC seconds when it was spooled."""
+
+
+def frame(item: Outgoing, *, behind: bool) -> bytes:
+    """One record as bytes."""
+    key, value = item.key or b"", item.value or b""
+    meta = orjson.dumps(
+        {
+            "topic": item.topic.name,
+            "behind": behind,
+            "at_s": time.time(),
+            "partition": item.partition,
+            "key": None if item.key is None else len(key),
+            "value": None if item.value is None else len(value),
+            "headers": [(name, content.decode()) for name, content in item.headers],
+        }
+    )
+    checksum = zlib.crc32(value, zlib.crc32(key, zlib.crc32(meta)))
+    return b"".join((HEAD.pack(len(meta), len(key) + len(value), checksum), meta, key, value))
+
+
+def read_frames(path: Path) -> Iterator[Spooled]:
+    """The whole records of a segment, oldest first."""
+    with path.open("rb") as segment:
+        while head := segment.read(HEAD.size):
+            content = _content(segment.read, head)
+            if content is None:
+                log.warning("spool_tail_cut", segment=path.name, offset=segment.tell())
+                return
+            meta, body, checksum = content
+            if zlib.crc32(body, zlib.crc32(meta)) == checksum:
+                yield _spooled(meta, body)
+            else:
+                log.error("spool_frame_damaged", segment=path.name, offset=segment.tell())
+
+
+def _content(read: Callable[[int], bytes], head: bytes) -> tuple[bytes, bytes, int] | None:
+    """Meta, body and checksum; None when the frame is not whole. Zeros, as a crash may leave them, are no frame."""
+    if len(head) < HEAD.size:
+        return None
+    meta_bytes, body_bytes, checksum = HEAD.unpack(head)
+    if not 0 < meta_bytes <= META_BYTES_MAX or body_bytes > BODY_BYTES_MAX:
+        return None
+    meta, body = read(meta_bytes), read(body_bytes)
+    return (meta, body, checksum) if len(meta) == meta_bytes and len(body) == body_bytes else None
+
+
+def _spooled(meta: bytes, body: bytes) -> Spooled:
+    told = orjson.loads(meta)
+    split = told["key"] or 0
+    item = Outgoing(
+        topic=BY_NAME[told["topic"]],
+        key=None if told["key"] is None else body[:split],
+        value=None if told["value"] is None else body[split:],
+        headers=[(name, content.encode()) for name, content in told["headers"]],
+        partition=told["partition"],
+    )
+    return Spooled(item, told["behind"], told["at_s"])
