@@ -1,0 +1,292 @@
+"""What the gateway costs: `python -m bench.gateway`, a table on stderr and `bench/out/gateway.json`.
+
+CPU is that of the gateway process with all its threads, per finished call. The floor is a proxy that forwards bytes and
+looks at nothing, in the same run: machines differ by two and change within minutes, so ratios count and repeats are
+interleaved; every figure is the median of the repeats. Upstream and load are processes of their own. The broker is real
+(`KAFKA_BOOTSTRAP_SERVERS`, else a local node), acks=all; keys, routing from the workers topic and limits are on.
+"""
+
+import argparse
+import contextlib
+import json
+import os
+import re
+import statistics
+import subprocess
+import sys
+import tempfile
+import urllib.request
+import uuid
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from bench.measured_process import Measured, running
+from claw.broker import LocalBroker
+from claw.ports import free_ports
+from eventlog.admin import create_topics
+from eventlog.kafka import KafkaLog
+from eventlog.settings import LogSettings
+from schemas.envelopes import envelope
+from schemas.events import WorkerReported
+from schemas.topics import WORKERS
+
+OUT = Path("bench/out/gateway.json")
+IN_FLIGHT, STREAMS, CROWD = 32, 32, 400
+CHUNKS, PACE_MS, DELAY_MS = 100, 10, 1000
+KEY = "bench-" + uuid.uuid4().hex
+ASK = {"model": "bench", "messages": [{"role": "user", "content": "x" * 1900}], "temperature": 1.0}
+ACK = re.compile(r'^claw_gateway_capture_ack_seconds_bucket{le="([^"]+)"} (\S+)', re.MULTILINE)
+Result = dict[str, Any]  # JSON of bench.http_load
+
+
+@dataclass(frozen=True)
+class Ground:
+    """What is measured: three addresses, three processes."""
+
+    upstream_port: int
+    floor_port: int
+    gateway_port: int
+    upstream: Measured
+    floor: Measured
+    gateway: Measured
+
+
+def main() -> int:
+    """Measure and report; 0 when every target is met, 1 when one is missed."""
+    given = argparse.ArgumentParser(prog="bench.gateway", description=__doc__.partition("\n")[0])
+    given.add_argument("--repeats", type=int, default=5, help="interleaved repeats of everything (5)")
+    given.add_argument("--calls", type=int, default=1500, help="calls per repeat (1500)")
+    given.add_argument("--rss-calls", type=int, default=8000, help="calls over which memory is watched (8000)")
+    given.add_argument("--json", action="store_true", help="the JSON on stdout, too")
+    asked = given.parse_args()
+    with tempfile.TemporaryDirectory() as folder, broker(Path(folder)) as bootstrap:
+        figures, notes = measure(bootstrap, Path(folder), asked.repeats, asked.calls, asked.rss_calls)
+    OUT.parent.mkdir(parents=True, exist_ok=True)
+    OUT.write_text(json.dumps(figures, indent=2) + "\n")
+    missed = report(figures, notes)
+    if asked.json:
+        print(json.dumps(figures))
+    return 1 if missed else 0
+
+
+@contextlib.contextmanager
+def broker(folder: Path) -> Iterator[str]:
+    """A given broker, or a node for this run."""
+    if given := os.environ.get("KAFKA_BOOTSTRAP_SERVERS"):
+        yield given
+    else:
+        with LocalBroker(folder / "broker") as local:
+            yield local.bootstrap
+
+
+@contextlib.contextmanager
+def ground(bootstrap: str, folder: Path, **settings: str) -> Iterator[Ground]:
+    """Everything running, the upstream reported as a worker."""
+    log = LogSettings(bootstrap_servers=bootstrap, prefix=f"bench{uuid.uuid4().hex[:8]}", partitions=8)
+    create_topics(log)
+    ports = free_ports(3)
+    upstream_port, floor_port, gateway_port = ports
+    report_worker(log, f"http://127.0.0.1:{upstream_port}")
+    where = ["--bootstrap", bootstrap, "--prefix", log.prefix, "--partitions", str(log.partitions)]
+    environment = {
+        "CLAW_GATEWAY_WORKER_TTL_S": "86400",
+        "CLAW_GATEWAY_API_KEYS": f"agent:{KEY}",
+        **settings,
+    }
+    run = folder / uuid.uuid4().hex[:6]
+    run.mkdir()
+    with (
+        running("bench.scripted_upstream", str(upstream_port), ready="listening", log=run / "upstream") as upstream,
+        running("bench.byte_proxy", str(floor_port), str(upstream_port), ready="listening", log=run / "floor") as floor,
+        running(
+            "gateway",
+            "--port",
+            str(gateway_port),
+            *where,
+            ready="gateway_listening",
+            log=run / "gateway",
+            **environment,
+        ) as gateway,
+    ):
+        yield Ground(upstream_port, floor_port, gateway_port, upstream, floor, gateway)
+
+
+def report_worker(log: LogSettings, url: str) -> None:
+    """The upstream, as a rollout worker would report it."""
+    event = WorkerReported(
+        envelope=envelope("bench"),
+        worker_id="bench",
+        url=url,
+        model_id="bench",
+        model="bench",
+        state="ready",
+        report_interval_s=3600.0,
+    )
+    producer = KafkaLog(log).producer()
+    producer.publish_now(WORKERS, b"bench", event)
+    producer.close()
+
+
+def load(port: int, connections: int, calls: int, **extra: Any) -> Result:
+    """Calls from a process of their own."""
+    ask = {
+        "port": port,
+        "connections": connections,
+        "calls": calls,
+        "body": {**ASK, **extra},
+        "key": KEY,
+        "name": uuid.uuid4().hex[:8],
+    }
+    done = subprocess.run(
+        [sys.executable, "-m", "bench.http_load", json.dumps(ask)], stdout=subprocess.PIPE, check=True
+    )
+    result: Result = json.loads(done.stdout)
+    return result
+
+
+def measure(bootstrap: str, folder: Path, repeats: int, calls: int, rss_calls: int) -> tuple[Result, list[str]]:
+    """All figures in the issue's keys, and lines that explain them."""
+    with ground(bootstrap, folder) as here:
+        load(here.gateway_port, IN_FLIGHT, 300)
+        load(here.floor_port, IN_FLIGHT, 300)
+        acks_before = acknowledgements(here.gateway_port)
+        rounds = [one_round(here, calls) for _ in range(repeats)]
+        ack_p50_ms = quantile_ms(acks_before, acknowledgements(here.gateway_port), 0.5)
+    rss = memory_slope(bootstrap, folder, rss_calls)
+
+    def middle(read: Callable[[Result], float]) -> float:
+        return round(statistics.median(read(one) for one in rounds), 4)
+
+    figures: Result = {
+        "calls": {
+            "ours": {
+                "cpu_ms": middle(lambda r: r["ours_ms"]),
+                "p50_ms": middle(lambda r: percentile(r["calls"]["total_ms"], 50)),
+                "p99_ms": middle(lambda r: percentile(r["calls"]["total_ms"], 99)),
+                "rps": middle(lambda r: r["calls"]["rps"]),
+            },
+            "floor": {"cpu_ms": middle(lambda r: r["floor_ms"])},
+        },
+        "stream": {
+            "ours": {
+                "cpu_us_per_chunk": middle(lambda r: r["paced_us"]),
+                "ttft_ms": middle(lambda r: percentile(r["paced"]["first_ms"], 50)),
+            },
+            "floor": {"cpu_us_per_chunk": middle(lambda r: r["paced_floor_us"])},
+        },
+        "in_flight_400": {
+            "direct_rps": middle(lambda r: r["direct_crowd"]["rps"]),
+            "ours_rps": middle(lambda r: r["crowd"]["rps"]),
+            "direct_p99_ms": middle(lambda r: percentile(r["direct_crowd"]["total_ms"], 99)),
+            "ours_p99_ms": middle(lambda r: percentile(r["crowd"]["total_ms"], 99)),
+        },
+        "rss_bytes_per_call": round(rss, 1),
+        "ack_p50_ms": round(ack_p50_ms, 3),
+    }
+    notes = [
+        f"unpaced streams: {middle(lambda r: r['unpaced_us'])} us per chunk, floor {middle(lambda r: r['unpaced_floor_us'])}",
+        f"upstream {middle(lambda r: r['upstream_ms'])} and load generator {middle(lambda r: r['load_ms'])} CPU-ms per call",
+        f"captured calls, ratio per repeat: {[round(one['ours_ms'] / one['floor_ms'], 1) for one in rounds]}",
+        f"streams, ratio per repeat: {[round(one['paced_us'] / one['paced_floor_us'], 2) for one in rounds]}",
+        f"errors: {sum(sum(each['errors'].values()) for one in rounds for each in one.values() if isinstance(each, dict))}",
+    ]
+    return figures, notes
+
+
+def one_round(here: Ground, calls: int) -> Result:
+    """Each kind of load once, ours and the floor next to each other."""
+    floor_calls, floor_s = spent(here.floor, lambda: load(here.floor_port, IN_FLIGHT, calls))
+    upstream_s = here.upstream.cpu_s()
+    ours_calls, ours_s = spent(here.gateway, lambda: load(here.gateway_port, IN_FLIGHT, calls))
+    upstream_s = here.upstream.cpu_s() - upstream_s
+    found: Result = {
+        "calls": ours_calls,
+        "ours_ms": 1000 * ours_s / max(1, ours_calls["done"]),
+        "floor_ms": 1000 * floor_s / max(1, floor_calls["done"]),
+        "upstream_ms": 1000 * upstream_s / calls,
+        "load_ms": 1000 * ours_calls["load_cpu_s"] / calls,
+        "direct_crowd": load(here.upstream_port, CROWD, 3 * CROWD, bench_delay_ms=DELAY_MS),
+        "crowd": load(here.gateway_port, CROWD, 3 * CROWD, bench_delay_ms=DELAY_MS),
+    }
+    for name, pace_ms in (("paced", PACE_MS), ("unpaced", 0)):
+        ask: dict[str, Any] = {"stream": True, "bench_chunks": CHUNKS, "bench_pace_ms": pace_ms}
+        floor, floor_s = spent(here.floor, partial(load, here.floor_port, STREAMS, 2 * STREAMS, **ask))
+        ours, ours_s = spent(here.gateway, partial(load, here.gateway_port, STREAMS, 2 * STREAMS, **ask))
+        found[name] = ours
+        found[f"{name}_us"] = 1e6 * ours_s / CHUNKS / max(1, ours["done"])
+        found[f"{name}_floor_us"] = 1e6 * floor_s / CHUNKS / max(1, floor["done"])
+    return found
+
+
+def spent(process: Measured, work: Callable[[], Result]) -> tuple[Result, float]:
+    """What `work` returns, and the CPU seconds of the process meanwhile."""
+    before_s = process.cpu_s()
+    return work(), process.cpu_s() - before_s
+
+
+def memory_slope(bootstrap: str, folder: Path, calls: int) -> float:
+    """Bytes of resident memory per finished call, by least squares over the second half; caches are full by then."""
+    small = {"CLAW_GATEWAY_REPLAY_BYTES_MAX": str(1 << 20), "CLAW_GATEWAY_REPLAY_ENTRIES_MAX": "64"}
+    step = max(200, calls // 40)
+    samples: list[tuple[float, float]] = []
+    with ground(bootstrap, folder, **small) as here:
+        for done in range(step, calls + 1, step):
+            load(here.gateway_port, IN_FLIGHT, step)
+            samples.append((done, here.gateway.rss_bytes()))
+    settled = samples[len(samples) // 2 :]
+    return statistics.linear_regression([x for x, _ in settled], [y for _, y in settled]).slope
+
+
+def acknowledgements(port: int) -> dict[float, float]:
+    """The cumulative histogram of acknowledgements: calls by upper bound in seconds."""
+    asked = urllib.request.Request(f"http://127.0.0.1:{port}/metrics", headers={"x-api-key": KEY})
+    with urllib.request.urlopen(asked, timeout=10) as reply:
+        return {float(bound): float(count) for bound, count in ACK.findall(reply.read().decode())}
+
+
+def quantile_ms(before: dict[float, float], after: dict[float, float], share: float) -> float:
+    """A quantile between two scrapes, interpolated within its bucket as Prometheus does it."""
+    counts = [(bound, after[bound] - before.get(bound, 0.0)) for bound in sorted(after)]
+    wanted = share * counts[-1][1]
+    low_bound = low_count = 0.0
+    for bound, count in counts:
+        if count >= wanted and count > low_count:
+            return 1000 * (low_bound + (bound - low_bound) * (wanted - low_count) / (count - low_count))
+        low_bound, low_count = bound, count
+    return float("nan")
+
+
+def percentile(values: list[float], share: int) -> float:
+    """Of a sample; NaN of an empty one."""
+    if not values:
+        return float("nan")
+    return sorted(values)[min(len(values) - 1, len(values) * share // 100)]
+
+
+def report(figures: Result, notes: list[str]) -> int:
+    """The table; returns how many targets are missed."""
+    calls, stream, crowd = figures["calls"], figures["stream"], figures["in_flight_400"]
+    rows = [
+        ("captured call / floor", calls["ours"]["cpu_ms"] / calls["floor"]["cpu_ms"], 20, "x"),
+        (
+            "streams / floor",
+            stream["ours"]["cpu_us_per_chunk"] / stream["floor"]["cpu_us_per_chunk"],
+            2.5,
+            "x per chunk",
+        ),
+        ("400 in flight, missing throughput", 100 * (1 - crowd["ours_rps"] / crowd["direct_rps"]), 5, "%"),
+        ("memory", figures["rss_bytes_per_call"], 50, "bytes per call"),
+    ]
+    for name, value, target, unit in rows:
+        print(
+            f"{name:36} {value:8.2f}  (at most {target} {unit}){'' if value <= target else '  MISSED'}", file=sys.stderr
+        )
+    print(json.dumps(figures, indent=2), *notes, sep="\n", file=sys.stderr)
+    return sum(not value <= target for _, value, target, _ in rows)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
