@@ -1,0 +1,440 @@
+"""The pool, computed a second way: all records from the complete set of facts, in one pass, with plain dicts.
+
+Invariant: nothing of `datapool` is imported here. Where this file and the folds disagree, one of them is wrong about
+the text in `datapool/__init__.py`.
+"""
+# mypy: ignore-errors
+# It filters events by kind in nearly every line and stays short by it; property tests hold it against the folds.
+
+import hashlib
+import math
+import re
+import statistics
+import struct
+from collections import defaultdict
+from collections.abc import Iterable
+
+from schemas.codec import encode
+from schemas.events import (
+    CallCaptured,
+    CallFailed,
+    Curation,
+    Event,
+    FactPosition,
+    GroupClosed,
+    GroupMember,
+    GroupOpened,
+    GroupRecord,
+    RewardAssigned,
+    RewardSlot,
+    StepCurated,
+    StepRecord,
+    StepTokens,
+    TrajectoryAbandoned,
+    TrajectoryCompleted,
+    TrajectoryEvicted,
+    TrajectoryRecord,
+    TrajectoryStarted,
+)
+from schemas.keys import group_key, step_key, tokens_key, trajectory_key
+from schemas.topics import GROUPS, STEPS, TRAJECTORIES
+
+Facts = Iterable[tuple[Event, FactPosition]]
+Pool = dict[tuple[str, bytes], bytes]
+"""(topic without prefix, key) -> canonical encoding."""
+FACTS = (
+    CallCaptured, CallFailed, GroupClosed, GroupOpened, RewardAssigned, StepCurated, TrajectoryAbandoned,
+    TrajectoryCompleted, TrajectoryEvicted, TrajectoryStarted,
+)  # fmt: skip
+
+
+def pool_of(facts: Facts) -> Pool:
+    """Every record that the pool must hold, and no other."""
+    by_group: dict[str, list[tuple[Event, FactPosition]]] = defaultdict(list)
+    for fact, position in facts:
+        if sound(fact):
+            by_group[fact.group_id].append((fact, position))
+    pool: Pool = {}
+    for group_id, mine in by_group.items():
+        pool |= group_rows(group_id, mine)
+    return pool
+
+
+def sound(fact: Event) -> bool:
+    """Whether the folds take it; others are dead letters."""
+    if not isinstance(fact, FACTS):
+        return False
+    if isinstance(fact, RewardAssigned):
+        return math.isfinite(fact.value) and (fact.call_id is not None or (fact.step_index or 0) >= 0)
+    if isinstance(fact, TrajectoryCompleted):
+        return fact.status in ("completed", "failed") and (fact.reward is None or math.isfinite(fact.reward))
+    return not isinstance(fact, StepCurated) or fact.quality is None or math.isfinite(fact.quality)
+
+
+def group_rows(group_id: str, facts: list[tuple[Event, FactPosition]]) -> Pool:
+    by_trajectory: dict[str, list[tuple[Event, FactPosition]]] = defaultdict(list)
+    for fact, position in facts:
+        if not isinstance(fact, GroupOpened | GroupClosed):
+            by_trajectory[fact.trajectory_id].append((fact, position))
+    pool: Pool = {}
+    members: dict[str, GroupMember] = {}
+    known: set[str] = set()
+    for trajectory_id, mine in by_trajectory.items():
+        rows, record, is_known = trajectory_rows(group_id, trajectory_id, mine)
+        encoded = encode(record)
+        pool |= rows
+        pool[TRAJECTORIES.name, trajectory_key(group_id, trajectory_id)] = encoded
+        members[trajectory_id] = GroupMember(
+            trajectory_id=trajectory_id,
+            status=record.status,
+            ready=record.ready,
+            return_total=record.return_total,
+            min_version=record.min_version,
+            max_version=record.max_version,
+            digest=sha(encoded),
+        )
+        if is_known:
+            known.add(trajectory_id)
+    pool[GROUPS.name, group_key(group_id)] = encode(group_record(group_id, [f for f, _ in facts], members, known))
+    return pool
+
+
+def group_record(group_id: str, facts: list[Event], members: dict[str, GroupMember], known: set[str]) -> GroupRecord:
+    opened = newest([f for f in facts if isinstance(f, GroupOpened)])
+    closed = newest([f for f in facts if isinstance(f, GroupClosed)])
+    if closed:
+        nobody = {m: GroupMember(trajectory_id=m, status="unknown", ready=False, digest="") for m in closed.members}
+        listed = [{**nobody, **members}[m] for m in sorted(set(closed.members))]
+    else:
+        listed = [members[m] for m in sorted(known)]
+    ready = [m for m in listed if m.ready]
+    reasons = set()
+    if [m for m in listed if m.status in ("open", "unknown")]:
+        reasons.add("members_open")
+    if not ready:
+        reasons.add("no_ready_member")
+    if opened and not closed and opened.expected_size is not None and len(ready) < opened.expected_size:
+        reasons.add("members_missing")
+    returns = [m.return_total for m in ready]
+    whole = bool(returns) and None not in returns
+    progress = sign_of_life(facts)
+    return GroupRecord(
+        group_id=group_id,
+        declared=opened is not None,
+        declared_event_id=opened.envelope.event_id if opened else "",
+        expected_size=opened.expected_size if opened else None,
+        channel=channel_of(facts),
+        task=opened.task if opened else None,
+        deadline_us=opened.deadline_us if opened else None,
+        agent=opened.agent if opened else None,
+        tags=opened.tags if opened else (),
+        run_id=min((f.envelope.run_id for f in facts if f.envelope.run_id is not None), default=None),
+        members=tuple(listed),
+        closed=closed is not None,
+        closed_event_id=closed.envelope.event_id if closed else "",
+        closed_members=tuple(sorted(set(closed.members))) if closed else (),
+        ready=not reasons,
+        reasons=tuple(sorted(reasons)),
+        reward_mean=statistics.fmean(returns) if whole else None,
+        reward_std=statistics.stdev(returns) if whole and len(returns) > 1 else None,
+        zero_variance=whole and len(returns) > 1 and len(set(returns)) == 1,
+        min_version=min((m.min_version for m in ready if m.min_version is not None), default=None),
+        max_version=max((m.max_version for m in ready if m.max_version is not None), default=None),
+        last_progress_event_id=progress[1],
+        last_progress_us=progress[0],
+        digest=joined([(m.trajectory_id, m.digest) for m in listed]),
+    )
+
+
+def trajectory_rows(
+    group_id: str, trajectory_id: str, facts: list[tuple[Event, FactPosition]]
+) -> tuple[Pool, TrajectoryRecord, bool]:
+    events = [fact for fact, _ in facts]
+    evictions = [f for f in events if isinstance(f, TrajectoryEvicted)]
+    if evictions:
+        last = newest(evictions)
+        stub = TrajectoryRecord(
+            group_id=group_id, trajectory_id=trajectory_id, status="evicted", status_event_id=last.envelope.event_id,
+            reason=last.reason, ready=False, reasons=("evicted", "no_trainable_call"), digest=joined([]),
+        )  # fmt: skip
+        return {}, stub, True
+    calls = winning_calls(facts)
+    order = sorted(calls, key=lambda c: (calls[c][0].timings.received_us, c))
+    rewards = winning_rewards(events)
+    steps = {
+        call_id: step_record((group_id, trajectory_id, call_id), facts, calls, order, rewards)
+        for call_id in sorted(
+            {f.call_id for f in events if isinstance(f, CallCaptured | StepCurated)}
+            | {s.call_id for s in rewards if s.call_id}
+        )
+    }
+    pool: Pool = {}
+    for call_id, step in steps.items():
+        pool[STEPS.name, step_key(group_id, trajectory_id, call_id)] = encode(step)
+    for call_id, (call, _) in calls.items():
+        pool[STEPS.name, tokens_key(group_id, trajectory_id, call_id)] = encode(
+            StepTokens(
+                group_id=group_id, trajectory_id=trajectory_id, call_id=call_id, attempt=call.attempt, prompt=call.prompt,
+                response_ids=call.response_ids, response_logprobs=call.response_logprobs, spans=call.spans,
+                digest=steps[call_id].digest,
+            )
+        )  # fmt: skip
+    return pool, *trajectory_record(group_id, trajectory_id, events, steps, order, rewards)
+
+
+def winning_calls(facts: list[tuple[Event, FactPosition]]) -> dict[str, tuple[CallCaptured, FactPosition]]:
+    won: dict[str, tuple[CallCaptured, FactPosition]] = {}
+    for fact, at in sorted(
+        ((f, p) for f, p in facts if isinstance(f, CallCaptured)), key=lambda x: (x[0].attempt, x[1].offset)
+    ):
+        won.setdefault(fact.call_id, (fact, at))
+    return won
+
+
+def winning_rewards(events: list[Event]) -> list[RewardSlot]:
+    slots: dict[tuple, RewardSlot] = {}
+    for fact in events:
+        if isinstance(fact, RewardAssigned):
+            index = fact.step_index if fact.call_id is None else None
+            new = RewardSlot(
+                call_id=fact.call_id, step_index=index, source=fact.source, name=fact.name, value=fact.value,
+                revision=fact.revision, event_id=fact.envelope.event_id,
+            )  # fmt: skip
+        elif isinstance(fact, TrajectoryCompleted) and fact.reward is not None:
+            new = RewardSlot(
+                source="agent", name="outcome", value=fact.reward, revision=0, event_id=fact.envelope.event_id
+            )
+        else:
+            continue
+        key = (new.call_id, new.step_index, new.source, new.name)
+        old = slots.get(key)
+        if old is None or (new.revision, new.event_id) > (old.revision, old.event_id):
+            slots[key] = new
+    return sorted(slots.values(), key=lambda s: (-1 if s.step_index is None else s.step_index, s.source, s.name))
+
+
+def step_record(
+    ids: tuple[str, str, str],
+    facts: list[tuple[Event, FactPosition]],
+    calls: dict[str, tuple[CallCaptured, FactPosition]],
+    order: list[str],
+    rewards: list[RewardSlot],
+) -> StepRecord:
+    group_id, trajectory_id, call_id = ids
+    index = order.index(call_id) if call_id in order else None
+    own = [s for s in rewards if s.call_id == call_id]
+    indexed = [s for s in rewards if s.call_id is None and s.step_index is not None and s.step_index == index]
+    curation = curation_of([f for f, _ in facts if isinstance(f, StepCurated) and f.call_id == call_id])
+    fields = {
+        "group_id": group_id,
+        "trajectory_id": trajectory_id,
+        "call_id": call_id,
+        "rewards": (*own, *indexed),
+        "reward_total": step_total(own, indexed),
+        "curation": curation,
+    }
+    reasons = {"curated_out"} if curation and curation.trainable is False else set()
+    if call_id not in calls:
+        return StepRecord(**fields, reasons=tuple(sorted(reasons | {"no_call"})))
+    call, at = calls[call_id]
+    reasons |= call_reasons(call)
+    if not chain_known(call_id, calls):
+        reasons.add("parent_missing")
+    runs = {s.run_id for s in call.spans}
+    return StepRecord(
+        **fields,
+        attempt=call.attempt,
+        attempts=tuple(sorted({f.attempt for f, _ in facts if isinstance(f, CallCaptured) and f.call_id == call_id})),
+        position=at,
+        digest=tokens_digest(call),
+        prompt_length=call.prompt.full_length,
+        response_length=len(call.response_ids) // 4,
+        base_call_id=call.prompt.base_call_id,
+        spans=call.spans,
+        min_version=min((s.version for s in call.spans), default=None),
+        max_version=max((s.version for s in call.spans), default=None),
+        policy_run_id={0: None, 1: next(iter(runs), None)}.get(len(runs), "mixed"),
+        sampling=call.sampling,
+        finish_reason=call.finish_reason,
+        status=call.status,
+        trainable=not reasons,
+        reasons=tuple(sorted(reasons)),
+        model_id=call.model_id,
+        worker_id=call.worker_id,
+        agent=call.agent,
+        channel=call.channel,
+        tags=call.tags,
+        usage=call.usage,
+        timings=call.timings,
+        integrity=call.integrity,
+        run_id=call.envelope.run_id,
+    )
+
+
+def step_total(own: list[RewardSlot], indexed: list[RewardSlot]) -> float | None:
+    best: dict[tuple[str, str], RewardSlot] = {}
+    for slot in sorted(own + indexed, key=lambda s: (s.revision, s.event_id)):
+        best[slot.source, slot.name] = slot
+    return math.fsum(s.value for s in best.values()) if best else None
+
+
+def call_reasons(call: CallCaptured) -> set[str]:
+    found: set[str] = set()
+    count, rest = divmod(len(call.response_ids), 4)
+    sampling = call.sampling
+    tiled = [i for s in call.spans for i in range(s.start, s.end)] == list(range(count)) and all(
+        s.start < s.end for s in call.spans
+    )
+    edge = call.prompt
+    checks = {
+        "ids_malformed": rest > 0,
+        "logprobs_mismatch": len(call.response_logprobs) != len(call.response_ids),
+        "prompt_mismatch": len(edge.suffix) != 4 * (edge.full_length - edge.keep) or (edge.base_call_id is None and edge.keep != 0) or edge.keep < 0,
+        f"status_{call.status}": call.status != "completed",
+        "response_empty": count == 0,
+        "greedy": sampling.temperature <= 0,
+        "top_p": sampling.top_p != 1.0,
+        "top_k": sampling.top_k > 0,
+        "min_p": sampling.min_p != 0.0,
+        "penalties": sampling.presence_penalty != 0 or sampling.frequency_penalty != 0 or sampling.repetition_penalty != 1,
+        "constrained": sampling.constrained,
+        "spans_unknown": not call.spans,
+        "spans_mismatch": bool(call.spans) and not tiled,
+        "policy_run_mixed": len({s.run_id for s in call.spans}) > 1,
+    }  # fmt: skip
+    found |= {word for word, holds in checks.items() if holds}
+    if not call.integrity.complete:
+        found |= set(call.integrity.missing) or {"incomplete"}
+    return found
+
+
+def chain_known(call_id: str, calls: dict[str, tuple[CallCaptured, FactPosition]]) -> bool:
+    seen: set[str] = set()
+    at: str | None = call_id
+    while at is not None:
+        if at in seen or at not in calls:
+            return False
+        seen.add(at)
+        at = calls[at][0].prompt.base_call_id
+    return True
+
+
+def curation_of(facts: list[StepCurated]) -> Curation | None:
+    fields: dict[str, tuple[str, object]] = {}
+    who = ("", "")
+    for fact in facts:
+        version = f"{fact.revision:020d}/{fact.envelope.event_id}"
+        for name in ("trainable", "quality", "tags", "note"):
+            value = getattr(fact, name)
+            if value is not None or name in fact.clears:
+                value = () if value is None and name == "tags" else value
+                fields[name] = max(fields.get(name, ("", None)), (version, value), key=lambda x: x[0])
+                who = max(who, (version, fact.who), key=lambda x: x[0])
+    if not fields:
+        return None
+    versions = {name: fields[name][0] for name in sorted(fields)}
+    return Curation(who=who[1], versions=versions, **{name: value for name, (_, value) in fields.items()})
+
+
+def trajectory_record(
+    group_id: str,
+    trajectory_id: str,
+    events: list[Event],
+    steps: dict[str, StepRecord],
+    order: list[str],
+    rewards: list[RewardSlot],
+) -> tuple[TrajectoryRecord, bool]:
+    ends = [f for f in events if isinstance(f, TrajectoryCompleted | TrajectoryAbandoned)]
+    rank = {"abandoned": 1, "failed": 2, "completed": 3}
+    end = max(ends, key=lambda f: (rank[getattr(f, "status", "abandoned")], f.envelope.event_id), default=None)
+    status = "open" if end is None else getattr(end, "status", "abandoned")
+    start = newest([f for f in events if isinstance(f, TrajectoryStarted)])
+    failures = sorted({f"{f.call_id}#{f.attempt}" for f in events if isinstance(f, CallFailed)})
+    own = [s for s in rewards if s.call_id is None]
+    outcomes = [s.value for s in own if s.step_index is None]
+    totals = [t for c in order if (t := steps[c].reward_total) is not None]
+    outcome = math.fsum(outcomes) if outcomes else None
+    parts = totals + ([outcome] if outcome is not None else [])
+    known = bool(order or failures or start or end)
+    trainable = sum(steps[c].trainable for c in order)
+    calls_expected = getattr(end, "calls", None)
+    rewards_expected = getattr(end, "rewards", None)
+    counted = [c for c in order if not (re.search(r"\.\d+$", c) and c.rpartition(".")[0] in order)]
+    judged = [s for s in rewards if not (end and s.event_id == end.envelope.event_id and s.call_id is None)]
+    reasons = set()
+    if status in ("open", "abandoned"):
+        reasons.add(status)
+    if status == "failed" and not parts:
+        reasons.add("failed_without_reward")
+    if not known:
+        reasons.add("unknown")
+    if calls_expected is not None and len(counted) < calls_expected:
+        reasons.add("calls_missing")
+    if rewards_expected is not None and len(judged) < rewards_expected:
+        reasons.add("rewards_missing")
+    if not trainable:
+        reasons.add("no_trainable_call")
+    runs = {steps[c].policy_run_id for c in order} - {None}
+    progress = sign_of_life(events)
+    record = TrajectoryRecord(
+        group_id=group_id,
+        trajectory_id=trajectory_id,
+        status=status,
+        status_event_id=end.envelope.event_id if end else "",
+        reason=getattr(end, "reason", ""),
+        calls_expected=calls_expected,
+        rewards_expected=rewards_expected,
+        calls=tuple(order),
+        failed_calls=tuple(failures),
+        rewards=tuple(own),
+        outcome=outcome,
+        return_total=math.fsum(parts) if parts else None,
+        min_version=min((v for c in order if (v := steps[c].min_version) is not None), default=None),
+        max_version=max((v for c in order if (v := steps[c].max_version) is not None), default=None),
+        policy_run_id=None if not runs else runs.pop() if len(runs) == 1 else "mixed",
+        channel=channel_of(events),
+        agent=min((f.agent for f in events if getattr(f, "agent", None) is not None), default=None),
+        task=start.task if start else None,
+        tags=start.tags if start else (),
+        run_id=min((f.envelope.run_id for f in events if f.envelope.run_id is not None), default=None),
+        trainable_calls=trainable,
+        ready=not reasons,
+        reasons=tuple(sorted(reasons)),
+        registered_event_id=start.envelope.event_id if start else "",
+        metadata=start.metadata if start else None,
+        last_progress_event_id=progress[1],
+        last_progress_us=progress[0],
+        digest=joined([(c, sha(encode(s))) for c, s in steps.items()]),
+    )
+    return record, known
+
+
+def newest(events: list) -> Event | None:
+    return max(events, key=lambda f: f.envelope.event_id, default=None)
+
+
+def sign_of_life(events: list[Event]) -> tuple[int, str]:
+    signs = [f.envelope for f in events if not isinstance(f, TrajectoryAbandoned | GroupClosed)]
+    return max(((e.occurred_at_us, e.event_id) for e in signs), default=(0, ""))
+
+
+def channel_of(events: list[Event]) -> str:
+    names = {f.channel for f in events if hasattr(f, "channel")} - {""}
+    others = sorted(names - {"val", "train"})
+    return "val" if "val" in names else others[0] if others else "train" if names else ""
+
+
+def tokens_digest(call: CallCaptured) -> str:
+    parts = [call.prompt.full_digest.encode(), call.response_ids, call.response_logprobs]
+    for s in call.spans:
+        parts += [s.run_id.encode(), struct.pack("<qqq", s.version, s.start, s.end)]
+    return sha(b"".join(struct.pack("<q", len(p)) + p for p in parts))
+
+
+def joined(pairs: list[tuple[str, str]]) -> str:
+    parts = [text.encode() for pair in sorted(pairs) for text in pair]
+    return sha(b"".join(struct.pack("<q", len(p)) + p for p in parts))
+
+
+def sha(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
