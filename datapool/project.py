@@ -194,7 +194,7 @@ def _total(slots: Iterable[RewardSlot]) -> float | None:
     return math.fsum(values) if values else None
 
 
-def _winners(own: Iterable[RewardSlot], by_index: Iterable[RewardSlot]) -> list[RewardSlot]:
+def winners(own: Iterable[RewardSlot], by_index: Iterable[RewardSlot]) -> list[RewardSlot]:
     """One slot per (source, name): a reward by index and one by id of the same call are one subject."""
     won: dict[SlotKey, RewardSlot] = {}
     for slot in (*own, *by_index):
@@ -216,7 +216,7 @@ def _step_record(
         trainable=not why_not,
         reasons=why_not,
         rewards=own + by_index,
-        reward_total=_total(_winners(own, by_index)),
+        reward_total=_total(winners(own, by_index)),
         curation=state.curation,
     )
 

@@ -27,6 +27,8 @@ class CallTokens:
     logprobs: Sequence[float]
     versions: Sequence[int]
     temperature: float
+    advantage: float | None = None
+    """Of this response alone, where calls of a trajectory differ."""
 
     @property
     def whole(self) -> bytes:
@@ -49,6 +51,7 @@ class Row:
     logprobs: array  # type: ignore[type-arg]  # of float32
     temperatures: array  # type: ignore[type-arg]  # of float32
     versions: array  # type: ignore[type-arg]  # of int64
+    advantages: array | None = None  # type: ignore[type-arg]  # of float32, 0 where nothing is trained; None: the trajectory's
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -115,6 +118,7 @@ def _row(trained: Sequence[CallTokens], trajectory: int) -> Row:
         logprobs=array("f", bytes(4 * n)),
         temperatures=array("f", [1.0]) * n,
         versions=array("q", [UNKNOWN_VERSION]) * n,
+        advantages=array("f", bytes(4 * n)) if trained[-1].advantage is not None else None,
     )
     for call in trained:
         _write(row, call)
@@ -133,6 +137,8 @@ def _write(row: Row, call: CallTokens) -> None:
     row.logprobs[start:end] = array("f", call.logprobs)
     row.temperatures[start:end] = array("f", [call.temperature]) * length
     row.versions[start:end] = array("q", call.versions)
+    if row.advantages is not None:
+        row.advantages[start:end] = array("f", [call.advantage or 0.0]) * length
 
 
 def whole_prompt(edge: Edge, base: bytes | None) -> bytes:

@@ -55,7 +55,7 @@ def _calls(planned: PlannedTrajectory, records: Mapping[Position, Record], run_i
             continue  # context only: whoever needed it as a base says so
         wholes[step.call_id] = prompt + call.response_ids
         if step.trained:
-            trained.append(_tokens(call, prompt, run_id))
+            trained.append(_tokens(call, prompt, run_id, step.advantage))
     return trained
 
 
@@ -66,7 +66,7 @@ def _call(step: PlannedStep, record: Record) -> CallCaptured:
     return event
 
 
-def _tokens(call: CallCaptured, prompt: bytes, run_id: str) -> CallTokens:
+def _tokens(call: CallCaptured, prompt: bytes, run_id: str, advantage: float | None) -> CallTokens:
     return CallTokens(
         call_id=call.call_id,
         prompt=prompt,
@@ -74,6 +74,7 @@ def _tokens(call: CallCaptured, prompt: bytes, run_id: str) -> CallTokens:
         logprobs=unpack_floats(call.response_logprobs),
         versions=_versions(call, run_id),
         temperature=call.sampling.temperature,
+        advantage=advantage,
     )
 
 

@@ -58,7 +58,15 @@ def ppo_dual_clip(
     return TokenLosses(torch.where(over, ceiling, once.values), once.clipped | over)
 
 
-LOSSES: Mapping[str, Loss] = {"ppo_clip": ppo_clip, "ppo_dual_clip": ppo_dual_clip}
+def cross_entropy(
+    logprobs: Tensor, behaviour: Tensor, advantages: Tensor, *, clip_low: float, clip_high: float
+) -> TokenLosses:
+    """-A log pi: maximum likelihood of what is trained, whoever sampled it."""
+    del behaviour, clip_low, clip_high  # every loss is called alike; there is no ratio here
+    return TokenLosses(-advantages * logprobs, torch.zeros_like(logprobs, dtype=torch.bool))
+
+
+LOSSES: Mapping[str, Loss] = {"ppo_clip": ppo_clip, "ppo_dual_clip": ppo_dual_clip, "cross_entropy": cross_entropy}
 
 
 def bound(name: str, *, clip_low: float, clip_high: float) -> Loss:

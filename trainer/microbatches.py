@@ -41,7 +41,7 @@ def pack(rows: Sequence[Row], tokens_max: int) -> list[list[Row]]:
 
 
 def as_tensors(rows: Sequence[Row], advantages: Sequence[float], device: torch.device) -> MicroBatch:
-    """`advantages` by `Row.trajectory`."""
+    """`advantages` by `Row.trajectory`, for rows that have none of their own."""
     n = max(map(len, rows))
     lengths = torch.tensor([len(row) for row in rows])
     return MicroBatch(
@@ -51,8 +51,14 @@ def as_tensors(rows: Sequence[Row], advantages: Sequence[float], device: torch.d
         behaviour=_padded((row.logprobs for row in rows), n, 0.0, torch.float32).to(device),
         temperatures=_padded((row.temperatures for row in rows), n, 1.0, torch.float32).to(device),
         versions=_padded((row.versions for row in rows), n, -1, torch.int64).to(device),
-        advantages=torch.tensor([[advantages[row.trajectory]] for row in rows]).expand(len(rows), n).to(device),
+        advantages=_padded((_advantages(row, advantages) for row in rows), n, 0.0, torch.float32).to(device),
     )
+
+
+def _advantages(row: Row, of_trajectories: Sequence[float]) -> "array[Any]":  # Any: of floats
+    if row.advantages is not None:
+        return row.advantages
+    return array("f", [of_trajectories[row.trajectory]]) * len(row)
 
 
 def _padded(

@@ -10,7 +10,6 @@ import structlog
 from datapool.plan import Selection, assemble, groups_of, select
 from schemas.envelopes import decision_id, envelope
 from schemas.events import BatchAssembled, BatchSkipped
-from trainer.advantages import ADVANTAGES
 from trainer.progress import Progress
 from trainer.settings import TrainerSettings
 from trainer.world import Collaborators, Milestone
@@ -76,7 +75,6 @@ class Planner:
             sequence=sequence,
             version=self._progress.named_version,
             seed=seed_of(settings.seed, sequence),
-            advantages=ADVANTAGES[settings.spec.algorithm],
             envelope=envelope(self._world.producer, run_id=settings.run_id, event_id=event_id),
         )
         self._world.journal.commit(plan)

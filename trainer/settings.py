@@ -35,7 +35,8 @@ class TrainerSettings(BaseSettings):
     weight_decay: float = Field(default=0.0, ge=0)
     grad_clip: float = Field(default=1.0, gt=0)
     """Largest global gradient norm."""
-    loss: Literal["ppo_clip", "ppo_dual_clip"] = "ppo_clip"
+    loss: Literal["auto", "ppo_clip", "ppo_dual_clip", "cross_entropy"] = "auto"
+    """auto: cross_entropy where the spec's algorithm is sft, else ppo_clip."""
     clip_low: float = Field(default=0.2, gt=0, lt=1)
     """The ratio counts down to 1 - clip_low."""
     clip_high: float = Field(default=0.28, gt=0)
@@ -87,9 +88,18 @@ class TrainerSettings(BaseSettings):
             raise ValueError(f"batches_min {self.batches_min} is above batches_max {self.batches_max}")
         if self.batches_min and self.stop_reward is None:
             raise ValueError("batches_min without stop_reward means nothing; set stop_reward or drop it")
+        if self.spec.algorithm == "sft" and self.loss not in ("auto", "cross_entropy"):
+            raise ValueError(f"loss {self.loss} needs advantages, and algorithm sft has none; drop it")
         if self.out_dir.resolve() == self.model_dir.resolve():
             raise ValueError("out_dir is model_dir: the initial weights would be overwritten")
         return self
+
+    @property
+    def loss_name(self) -> str:
+        """What `loss` comes to."""
+        if self.loss != "auto":
+            return self.loss
+        return "cross_entropy" if self.spec.algorithm == "sft" else "ppo_clip"
 
     def log_settings(self) -> LogSettings:
         """Where the log is."""

@@ -39,7 +39,7 @@ class Updater:
         self._checkpoints = checkpoints
         self._reports = reports
         self._incarnation = incarnation
-        self._loss = bound(settings.loss, clip_low=settings.clip_low, clip_high=settings.clip_high)
+        self._loss = bound(settings.loss_name, clip_low=settings.clip_low, clip_high=settings.clip_high)
 
     def carry_out(self, plan: BatchAssembled, waited_s: float) -> None:
         """Steps 2 to 5 of a batch."""

@@ -10,7 +10,7 @@ from pathlib import Path
 from threading import Event as Flag
 from typing import TYPE_CHECKING, Any, Protocol
 
-from datapool.plan import Pool
+from datapool.selection import Pool
 from trainer.errors import Stopped
 from trainer.facts import Facts
 from trainer.journal import Journal

@@ -33,6 +33,9 @@ def test_a_spec_survives_its_own_json() -> None:
         ("grups_per_batch: 3", "grups_per_batch"),
         ("channel: val", "val"),
         ("reward_mean_min: 1\nreward_mean_max: 0", "no group could pass"),
+        ("reward_weights: {style: 1}", "no source/name"),
+        ("best_of: 0", "best_of"),
+        ("order: random", "order"),
         ("- 1", "dictionary"),
         ("a: [", "cannot be read"),
     ],
@@ -59,3 +62,12 @@ def test_a_spec_is_frozen() -> None:
     """A spec cannot change under a plan."""
     with pytest.raises(ValidationError):
         BatchSpec().group_size = 3  # type: ignore[misc]  # the point of the test
+
+
+def test_a_preset_is_a_starting_point() -> None:
+    """`preset` fills the fields that the file does not set, and leaves no trace in the spec."""
+    spec = BatchSpec.model_validate({"preset": "sft_best", "best_of": 2})
+    assert (spec.algorithm, spec.best_of, spec.zero_variance) == ("sft", 2, "drop")
+    assert BatchSpec.model_validate_json(spec.to_json()) == spec
+    with pytest.raises(ValidationError, match="there are: grpo, dr_grpo"):
+        BatchSpec.model_validate({"preset": "none"})

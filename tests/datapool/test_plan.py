@@ -1,7 +1,5 @@
 """Selection and plan, on pools that the real folds made."""
 
-import statistics
-
 import pytest
 
 from datapool.batch_spec import BatchSpec
@@ -10,7 +8,7 @@ from schemas.events import BatchAssembled, Event, VersionSpan
 from tests import facts
 from tests.trainer.pooled import RUN, group, pooled
 
-SPEC = BatchSpec(groups_per_batch=2, group_size=2, staleness_max=1)
+SPEC = BatchSpec(algorithm="dr_grpo", groups_per_batch=2, group_size=2, staleness_max=1)
 
 
 def selected(
@@ -23,11 +21,6 @@ def chosen(selection: Selection) -> list[str]:
     return [one.record.group_id for one in selection.chosen]
 
 
-def mean_only(returns: list[float]) -> list[float]:
-    mean = statistics.fmean(returns)
-    return [value - mean for value in returns]
-
-
 def planned(selection: Selection, spec: BatchSpec = SPEC) -> BatchAssembled:
     return assemble(
         selection.chosen,
@@ -36,7 +29,6 @@ def planned(selection: Selection, spec: BatchSpec = SPEC) -> BatchAssembled:
         sequence=4,
         version=1,
         seed=7,
-        advantages=mean_only,
         envelope=facts.envelope("plan"),
     )
 

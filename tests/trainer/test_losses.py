@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from trainer.losses import LOSSES, bound, ppo_clip, ppo_dual_clip, token_mean
+from trainer.losses import LOSSES, bound, cross_entropy, ppo_clip, ppo_dual_clip, token_mean
 
 RATIOS = torch.tensor([[1.5, 1.1, 0.5], [0.5, 1.5, 4.0]])
 ADVANTAGES = torch.tensor([[1.0, 1.0, 1.0], [-1.0, -1.0, -1.0]])
@@ -61,3 +61,11 @@ def test_a_hopeless_ratio_stays_finite():
     for name in LOSSES:
         values = bound(name, **CLIPS)(torch.tensor([0.0]), torch.tensor([-500.0]), torch.tensor([-1.0])).values
         assert torch.isfinite(values).all()
+
+
+def test_cross_entropy_is_the_likelihood_of_what_is_trained():
+    """-log pi per token times its weight; who sampled it and the clip bounds change nothing."""
+    logprobs = torch.tensor([[-0.5, -2.0], [-1.0, -0.25]], requires_grad=True)
+    losses = cross_entropy(logprobs, torch.full((2, 2), -9.0), torch.tensor([[1.0, 1.0], [0.0, 1.0]]), **CLIPS)
+    assert torch.allclose(losses.values, torch.tensor([[0.5, 2.0], [0.0, 0.25]]))
+    assert not losses.clipped.any()

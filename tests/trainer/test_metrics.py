@@ -9,7 +9,6 @@ from datapool.batch_spec import BatchSpec
 from datapool.plan import assemble, select
 from tests import facts
 from tests.trainer.pooled import RUN, group, pooled
-from trainer.advantages import grpo
 from trainer.metrics import TokenTotals, finite, plan_metrics
 
 
@@ -63,9 +62,7 @@ def test_metrics_of_a_plan():
     history = [*group("a", [1.0, 0.0], version=2, at_us=1), *group("b", [0.5, 0.5], version=3, at_us=2)]
     spec = BatchSpec(groups_per_batch=2, group_size=2, staleness_max=1)
     selection = select(pooled(history).pool, spec, 3, RUN, set())
-    plan = assemble(
-        selection.chosen, spec, run_id=RUN, sequence=0, version=3, seed=0, advantages=grpo, envelope=facts.envelope()
-    )
+    plan = assemble(selection.chosen, spec, run_id=RUN, sequence=0, version=3, seed=0, envelope=facts.envelope())
     values = plan_metrics(plan)
     assert values["reward"] == 0.5
     assert (values["staleness_mean"], values["staleness_max"]) == (0.5, 1.0)

@@ -4,18 +4,23 @@ import threading
 import time
 
 import pytest
+import torch
 from structlog.testing import capture_logs
 
+from datapool.batch_spec import PRESETS
 from eventlog.errors import Fenced, HistoryCut
 from schemas.events import BatchAssembled, BatchSkipped, BatchTrained, RunEnded, RunStarted, WeightsPublished
 from schemas.topics import BATCHES, CALLS, WEIGHTS
+from tests import facts
 from tests.trainer.incarnation import RUN, SPEC, FakeOffers, settings
 from tests.trainer.pooled import group, pooled
 from tests.trainer.tiny import make_model
 from trainer.app import engine_settings
 from trainer.engine import TrainingEngine
 from trainer.errors import CheckpointInvalid
+from trainer.facts import rows_of
 from trainer.journal import Journal
+from trainer.microbatches import as_tensors
 from trainer.run import Run
 from trainer.world import Collaborators, Milestone
 
@@ -75,6 +80,41 @@ def test_a_run_trains_until_batches_max(tmp_path, model_dir):
     assert {e.version: e.digest for e in events(log, WeightsPublished)} == staged
     (ended,) = events(log, RunEnded)
     assert (ended.status, ended.reason, ended.batches, ended.version) == ("finished", "batches_max", 2, 2)
+
+
+@pytest.mark.parametrize("preset", sorted(PRESETS))
+def test_every_preset_is_trained_to_a_version(tmp_path, model_dir, preset):
+    """From pool to published weights; per-step advantages and the loss of SFT arrive in the engine."""
+    spec = {"preset": preset, "groups_per_batch": 2, "group_size": 2, "staleness_max": 9}
+    chosen = settings(tmp_path, model_dir, batches_max=1, spec=spec)
+    log, collaborators = world_of(
+        chosen, [*two_batches(), facts.reward("g0", "t1", -2.0, call_id="c1", source="judge")]
+    )
+    assert Run(chosen, collaborators).run() == "finished"
+    (trained,) = events(log, BatchTrained)
+    responses = 2 if preset == "sft_best" else 8
+    assert trained.metrics["trained_tokens"] == responses * 5
+    assert trained.metrics["grad_norm"] > 0
+    if preset == "sft_best":
+        assert trained.metrics["loss"] > 0
+        assert trained.metrics["clip_share"] == 0
+
+
+def test_advantages_of_steps_reach_their_tokens(tmp_path, model_dir):
+    """Step-level GRPO: the calls of one trajectory share a row and are pushed differently."""
+    spec = {"preset": "step_grpo", "groups_per_batch": 1, "group_size": 2}
+    chosen = settings(tmp_path, model_dir, batches_max=1, spec=spec)
+    history = [*group("g", [0.0, 0.0]), facts.reward("g", "t0", 1.0, call_id="c0", source="judge")]
+    log, collaborators = world_of(chosen, history)
+    assert Run(chosen, collaborators).run() == "finished"
+    (plan,) = events(log, BatchAssembled)
+    first, second = rows_of(plan, collaborators.facts)
+    pushed = [
+        sorted({round(a, 3) for a, m in zip(row.advantages, row.mask, strict=True) if m}) for row in (first, second)
+    ]
+    assert pushed == [[0.0, 0.707], [-0.707, 0.0]]
+    tensors = as_tensors([first, second], [9.0, 9.0], torch.device("cpu"))
+    assert torch.equal(tensors.advantages[0, : len(first)], torch.tensor(list(first.advantages)))
 
 
 def test_learning_rate_0_publishes_versions_of_equal_bytes(tmp_path, model_dir):

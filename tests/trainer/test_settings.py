@@ -46,7 +46,9 @@ def test_the_log_is_where_it_was_said_to_be(config):
         ({"learning_rate": -1}, "learning_rate"),
         ({"zero_stage": 4}, "zero_stage"),
         ({"typo": 1}, "typo"),
-        ({"spec": {"group_size": 1}}, "spec.group_size"),
+        ({"spec": {"group_size": 0}}, "spec.group_size"),
+        ({"spec": {"group_size": 1}}, "group_size 1: the baseline of grpo needs two"),
+        ({"spec": {"preset": "sft_best"}, "loss": "ppo_clip"}, "algorithm sft has none"),
         ({"run_id": ""}, "run_id"),
     ],
 )

@@ -1,0 +1,114 @@
+"""Rewards of a batch -> advantages. Baselines are over trajectories, never over calls or training rows.
+
+Pure Python: batches are small, and a plan freezes the result, so that no device rounds it differently.
+"""
+
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+
+EPSILON = 1e-4
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """What a trajectory earned, weights applied: one reward per captured call in order (0 where none), and the rest."""
+
+    total: float
+    steps: tuple[float, ...] = ()
+    outcome: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Advantage:
+    """Of a trajectory, and of each of its calls where they differ (None: each has the trajectory's)."""
+
+    whole: float
+    steps: tuple[float, ...] | None = None
+
+
+Batch = Sequence[Sequence[Judged]]
+"""Groups of trajectories."""
+Advantages = Callable[[Batch], list[list[Advantage]]]
+"""Same shape out as in."""
+
+
+def grpo(returns: Sequence[float]) -> list[float]:
+    """(R - mean) / (std + 1e-4) with the sample deviation (ddof 1); all 0 where no two returns differ.
+
+    DeepSeekMath, arXiv 2402.03300; ddof and epsilon as in TRL.
+    """
+    if len(returns) < 2 or max(returns) == min(returns):
+        return [0.0] * len(returns)
+    mean, scale = statistics.fmean(returns), statistics.stdev(returns) + EPSILON
+    return [(value - mean) / scale for value in returns]
+
+
+def dr_grpo(returns: Sequence[float]) -> list[float]:
+    """R - mean, without the scale. Dr. GRPO, arXiv 2503.20783."""
+    mean = statistics.fmean(returns)
+    return [value - mean for value in returns]
+
+
+def rloo(returns: Sequence[float]) -> list[float]:
+    """R_i - mean of the others = k / (k - 1) * (R_i - mean). arXiv 2402.14740. Needs two returns."""
+    k = len(returns)
+    return [k / (k - 1) * value for value in dr_grpo(returns)]
+
+
+def reinforce_pp(batch: Batch) -> list[list[Advantage]]:
+    """REINFORCE++ (arXiv 2501.03262): no group baseline, normalised over the whole batch.
+
+    With gamma 1 and no KL in the reward every token's return is the trajectory's, so A = (R - mean) / (std + 1e-4) over
+    all trajectories of the batch. The papers' implementations weigh each trajectory by its tokens; here each counts once.
+    """
+    flat = iter(grpo([one.total for group in batch for one in group]))
+    return [[Advantage(next(flat)) for _ in group] for group in batch]
+
+
+def step_grpo(batch: Batch) -> list[list[Advantage]]:
+    """GRPO step by step: the return to go of the k-th call, against those of the group's other k-th calls.
+
+    G_ik = sum of the rewards of calls k, k + 1, ... of trajectory i, plus its outcome; A_ik = grpo over {G_jk : j has a
+    k-th call}. The grouping is GiGPO's (arXiv 2505.10978) with the index of the call in the place of its anchor state.
+    A call that no other trajectory has a counterpart of has nothing to be compared with: 0. Where only outcomes are
+    rewarded and all members have equally many calls, this is `grpo`.
+    """
+    return [_stepwise(group) for group in batch]
+
+
+def _stepwise(group: Sequence[Judged]) -> list[Advantage]:
+    to_go = [_returns_to_go(one) for one in group]
+    columns = [
+        dict(zip(members, grpo([to_go[i][k] for i in members]), strict=True))
+        for k in range(max(map(len, to_go), default=0))
+        if (members := [i for i, row in enumerate(to_go) if k < len(row)])
+    ]
+    wholes = grpo([one.total for one in group])
+    return [Advantage(whole, tuple(columns[k][i] for k in range(len(to_go[i])))) for i, whole in enumerate(wholes)]
+
+
+def _returns_to_go(one: Judged) -> list[float]:
+    """From the last call back; the outcome belongs to every call."""
+    return list(accumulate(reversed(one.steps), initial=one.outcome))[1:][::-1]
+
+
+def sft(batch: Batch) -> list[list[Advantage]]:
+    """Every trained response weighs the same; the spec's `best_of` and `return_min` say which are trained."""
+    return [[Advantage(1.0) for _ in group] for group in batch]
+
+
+def _per_group(function: Callable[[Sequence[float]], list[float]]) -> Advantages:
+    return lambda batch: [[Advantage(value) for value in function([one.total for one in group])] for group in batch]
+
+
+ADVANTAGES: Mapping[str, Advantages] = {
+    "grpo": _per_group(grpo),
+    "dr_grpo": _per_group(dr_grpo),
+    "rloo": _per_group(rloo),
+    "reinforce_pp": reinforce_pp,
+    "step_grpo": step_grpo,
+    "sft": sft,
+}
+"""By `BatchSpec.algorithm`; the spec says which of them may be asked for."""
