@@ -126,6 +126,40 @@ def replay(
     raise typer.Exit(replay_topic(topic, prefix=prefix, limit=limit, start=start, as_json=as_json))
 
 
+@app.command(rich_help_panel=DATA)
+def export(
+    out: Annotated[Path, typer.Option(help="Directory for the dataset: new or empty.")],
+    spec: Annotated[
+        Path | None, typer.Option(help="Batch spec (YAML or JSON); without: all that was captured.")
+    ] = None,
+    start: Annotated[
+        str, typer.Option("--from", help="beginning, earliest (what retention left), an offset, or a manifest.")
+    ] = "beginning",
+    end: Annotated[str, typer.Option("--to", help="end, an offset, or a manifest: where that dataset ends.")] = "end",
+    manifest: Annotated[Path | None, typer.Option(help="Make this dataset again, bit for bit.")] = None,
+    prefix: Prefix = "claw",
+    as_json: AsJson = False,
+) -> None:
+    """Write a dataset as Parquet, folded from the facts; exit 1 when a manifest gave other bytes."""
+    from claw.export import ExportSettings, run_export
+
+    asked = ExportSettings(out=out, spec=spec, start=start, end=end, manifest=manifest, prefix=prefix)
+    raise typer.Exit(run_export(asked, as_json=as_json))
+
+
+@app.command(rich_help_panel=DATA)
+def dataset(
+    action: Annotated[str, typer.Argument(help="list, or diff.")],
+    names: Annotated[list[str] | None, typer.Argument(help="Two ids or paths, for diff.")] = None,
+    directory: Annotated[Path | None, typer.Option("--in", help="Where to look instead of the claw home.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """List exported datasets, or compare two; exit 1 when they differ."""
+    from claw.datasets import run_dataset
+
+    raise typer.Exit(run_dataset(action, names or [], directory, as_json=as_json))
+
+
 @app.command(name="inspect", rich_help_panel=DATA)
 def inspect_trajectory(
     trajectory_id: Annotated[str, typer.Argument(help="Trajectory, as in the reply's header x-claw-trajectory.")],
@@ -153,12 +187,14 @@ def topics(
         int, typer.Option(envvar="CLAW_LOG_PARTITIONS", help="Of every topic; never changed later.")
     ] = 8,
     replication: Annotated[int, typer.Option(envvar="CLAW_LOG_REPLICATION", help="3 outside the local stack.")] = 1,
+    generation: Annotated[int, typer.Option(envvar="CLAW_LOG_GENERATION", min=1, help="Of the pool.")] = 1,
     as_json: AsJson = False,
 ) -> None:
     """Create, describe or compare the topics of the catalogue."""
     from claw.topics import run_topics
 
-    raise typer.Exit(run_topics(action, prefix=prefix, partitions=partitions, replication=replication, as_json=as_json))
+    wanted = {"partitions": partitions, "replication": replication, "generation": generation}
+    raise typer.Exit(run_topics(action, prefix=prefix, wanted=wanted, as_json=as_json))
 
 
 @app.command(rich_help_panel=OPERATORS)
