@@ -8,7 +8,7 @@ they lie in one partition; a fact's position is (topic, partition, offset).
 
 | question | answer |
 |---|---|
-| the same call twice | lowest (attempt, offset) counts; `attempts` lists all that were captured |
+| the same call twice | the highest attempt counts (the agent went on with its reply), at its lowest offset; `attempts` lists all |
 | two rewards in one slot (subject, source, name) | highest (revision, event_id) |
 | a completion that carries a reward | is slot (trajectory, `agent`, `outcome`), revision 0 |
 | status | evicted > completed > failed > abandoned > open; equal rank: highest event_id. Counts and reason are the winner's |
@@ -26,7 +26,8 @@ they lie in one partition; a fact's position is (topic, partition, offset).
 
 **Trainable step** (`StepRecord.trainable`, else `reasons`, see `trainable.py`): captured whole, invariants hold, status
 completed, temperature > 0, top_p 1, no top_k, min_p or penalty, not constrained, every token's version known and of one
-run, its chain of prompt bases known, not curated away.
+run, its chain of prompt bases known, not curated away. A chain is known when each base up to a full prompt is captured and
+as long as what is kept of it; the digest of a prompt put together is checked where its tokens are (`sequences.whole_prompt`).
 
 **Ready trajectory** (`TrajectoryRecord.ready`, else `reasons`, see `readiness.py`): completed, or failed with a reward (a
 failure that nobody scored is no data); as many calls and rewards as its completion counted; at least one trainable call.
@@ -46,5 +47,5 @@ Where to look: `fold.fold(state, fact, position) -> GroupState`, `project.projec
 writes, `view.PoolView` for readers.
 """
 
-FOLD_VERSION = 1
+FOLD_VERSION = 2
 """Counts up when equal facts give other records; a pool holds records of one fold version."""

@@ -36,7 +36,7 @@ def record_digest(record: Event) -> str:
 
 
 def row_digest(value: bytes) -> str:
-    """Digest of a record as it stands in the log."""
+    """sha256 hex of bytes as they stand in the log."""
     return hashlib.sha256(value).hexdigest()
 
 

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
+from datapool import forest
 from datapool.digests import members_digest, row_digest, steps_digest
 from datapool.readiness import group_reasons, trajectory_reasons
 from datapool.state import GroupState, SlotKey, StepState, TrajectoryState
@@ -41,19 +42,27 @@ Rows = dict[RowKey, Row | None]
 """None is a tombstone."""
 
 
+class Surroundings(NamedTuple):
+    """What a step's record takes from its trajectory."""
+
+    by_index: tuple[RewardSlot, ...]
+    """Rewards by index that mean this call at present."""
+    chain_known: bool
+    task: str | None
+
+
 @dataclass(frozen=True, slots=True)
 class StepImage:
     """What was written of a step, and from what."""
 
     state: StepState
-    by_index: tuple[RewardSlot, ...]
-    chain_known: bool
+    around: Surroundings
     digest: str
     trainable: bool
     total: float | None
 
-    def still(self, state: StepState, by_index: tuple[RewardSlot, ...], chain_known: bool) -> bool:
-        return state is self.state and by_index == self.by_index and chain_known == self.chain_known
+    def still(self, state: StepState, around: Surroundings) -> bool:
+        return state is self.state and around == self.around
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,13 +124,13 @@ def _trajectory(
         rows[RowKey(STEPS.name, tokens_key(group_id, trajectory_id, call_id))] = None
     calls = call_order(now)
     by_index = rewards_by_index(now, calls)
-    whole = whole_chains(now)
+    captures = {call_id: step.capture for call_id, step in now.steps.items() if step.capture is not None}
+    whole = forest.whole_chains(captures)
     steps = {
         call_id: _step(
             (group_id, trajectory_id, call_id),
             step,
-            by_index.get(call_id, ()),
-            call_id in whole,
+            Surroundings(by_index.get(call_id, ()), call_id in whole, now.registration.task),
             old.get(call_id),
             rows,
         )
@@ -135,16 +144,15 @@ def _trajectory(
 def _step(
     ids: tuple[str, str, str],
     state: StepState,
-    by_index: tuple[RewardSlot, ...],
-    chain_known: bool,
+    around: Surroundings,
     before: StepImage | None,
     rows: Rows,
 ) -> StepImage:
-    if before is not None and before.still(state, by_index, chain_known):
+    if before is not None and before.still(state, around):
         return before
-    record = _step_record(ids, state, by_index, chain_known)
+    record = _step_record(ids, state, around)
     digest = _write(rows, STEPS, step_key(*ids), record)
-    return StepImage(state, by_index, chain_known, digest, record.trainable, record.reward_total)
+    return StepImage(state, around, digest, record.trainable, record.reward_total)
 
 
 def call_order(now: TrajectoryState) -> tuple[str, ...]:
@@ -165,21 +173,6 @@ def rewards_by_index(now: TrajectoryState, calls: Sequence[str]) -> dict[str, tu
             call_id = calls[slot.step_index]
             found[call_id] = (*found.get(call_id, ()), slot)
     return found
-
-
-def whole_chains(now: TrajectoryState) -> frozenset[str]:
-    """Captured calls whose prompt can be put together: every base up to a full prompt is captured, and none is its own."""
-    bases = {call_id: step.capture.base_call_id for call_id, step in now.steps.items() if step.capture is not None}
-    verdicts: dict[str, bool] = {call_id: True for call_id, base in bases.items() if base is None}
-    for call_id in bases:
-        path: dict[str, None] = {}
-        cursor: str | None = call_id
-        while cursor is not None and cursor not in verdicts and cursor in bases and cursor not in path:
-            path[cursor] = None
-            cursor = bases[cursor]
-        verdict = cursor is not None and verdicts.get(cursor, False)
-        verdicts.update(dict.fromkeys(path, verdict))
-    return frozenset(call_id for call_id, whole in verdicts.items() if whole)
 
 
 def sorted_slots(slots: Iterable[RewardSlot]) -> tuple[RewardSlot, ...]:
@@ -203,34 +196,33 @@ def winners(own: Iterable[RewardSlot], by_index: Iterable[RewardSlot]) -> list[R
     return list(won.values())
 
 
-def _step_record(
-    ids: tuple[str, str, str], state: StepState, by_index: tuple[RewardSlot, ...], chain_known: bool
-) -> StepRecord:
+def _step_record(ids: tuple[str, str, str], state: StepState, around: Surroundings) -> StepRecord:
     group_id, trajectory_id, call_id = ids
     blank = state.capture or StepRecord(group_id=group_id, trajectory_id=trajectory_id, call_id=call_id)
-    why_not = reasons(state, chain_known)
+    why_not = reasons(state, around.chain_known)
     own = sorted_slots(state.slots.values())
     return replace(
         blank,
         attempts=state.attempts,
         trainable=not why_not,
         reasons=why_not,
-        rewards=own + by_index,
-        reward_total=_total(winners(own, by_index)),
+        rewards=own + around.by_index,
+        reward_total=_total(winners(own, around.by_index)),
         curation=state.curation,
+        task=around.task,
     )
 
 
 def _trajectory_record(
     group_id: str, trajectory_id: str, now: TrajectoryState, calls: tuple[str, ...], steps: Mapping[str, StepImage]
 ) -> TrajectoryRecord:
-    captures = [capture for call_id in calls if (capture := now.steps[call_id].capture) is not None]
+    captures = {call_id: capture for call_id in calls if (capture := now.steps[call_id].capture) is not None}
     slots = sorted_slots(now.slots.values())
     outcome = _total(slot for slot in slots if slot.step_index is None)
     parts = [part for part in (outcome, *(steps[call_id].total for call_id in calls)) if part is not None]
     trainable = sum(steps[call_id].trainable for call_id in calls)
     why_not = trajectory_reasons(now, calls, trainable, bool(parts))
-    runs = sorted({capture.policy_run_id for capture in captures if capture.policy_run_id is not None})
+    runs = sorted({capture.policy_run_id for capture in captures.values() if capture.policy_run_id is not None})
     return TrajectoryRecord(
         group_id=group_id,
         trajectory_id=trajectory_id,
@@ -240,12 +232,13 @@ def _trajectory_record(
         calls_expected=now.ending.calls,
         rewards_expected=now.ending.rewards,
         calls=calls,
+        branches=forest.branches(captures),
         failed_calls=tuple(sorted(now.failed_calls)),
         rewards=slots,
         outcome=outcome,
         return_total=math.fsum(parts) if parts else None,
-        min_version=_lowest(capture.min_version for capture in captures),
-        max_version=_highest(capture.max_version for capture in captures),
+        min_version=_lowest(capture.min_version for capture in captures.values()),
+        max_version=_highest(capture.max_version for capture in captures.values()),
         policy_run_id=None if not runs else runs[0] if len(runs) == 1 else "mixed",
         channel=now.channel,
         agent=now.agent,

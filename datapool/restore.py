@@ -56,7 +56,9 @@ def _step(record: StepRecord) -> StepState:
 
 def _capture(record: StepRecord) -> StepRecord:
     flaws = tuple(reason for reason in record.reasons if reason in CAPTURE_FLAWS)
-    return replace(record, attempts=(), trainable=False, reasons=flaws, rewards=(), reward_total=None, curation=None)
+    return replace(
+        record, attempts=(), trainable=False, reasons=flaws, rewards=(), reward_total=None, curation=None, task=None
+    )
 
 
 def _slots(slots: Iterable[RewardSlot]) -> Slots:

@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from datapool import join
-from datapool.digests import call_digest
+from datapool.digests import call_digest, row_digest
 from datapool.state import SlotKey, StepState
 from datapool.trainable import capture_flaws
 from schemas.arrays import ITEM_BYTES
@@ -25,16 +25,19 @@ UNJUDGED: Mapping[str, Any] = {"trainable": None, "quality": None, "tags": (), "
 
 
 def captured(step: StepState, call: CallCaptured, position: FactPosition) -> StepState:
-    """The lowest (attempt, offset) is the call; other attempts are only remembered by number."""
+    """The highest attempt is the call, at its lowest offset; other attempts are only remembered by number.
+
+    The agent went on with the last reply that it got: an earlier attempt was captured and its reply lost on the way.
+    """
     attempts = step.attempts if call.attempt in step.attempts else tuple(sorted((*step.attempts, call.attempt)))
-    if step.capture is None or (call.attempt, position.offset) < _rank(step.capture):
+    if step.capture is None or (call.attempt, -position.offset) > _rank(step.capture):
         return replace(step, capture=_record(call, position), attempts=attempts)
     return step if attempts is step.attempts else replace(step, attempts=attempts)
 
 
 def _rank(capture: StepRecord) -> tuple[int, int]:
     assert capture.position is not None  # a capture has one
-    return capture.attempt, capture.position.offset
+    return capture.attempt, -capture.position.offset
 
 
 def _record(call: CallCaptured, position: FactPosition) -> StepRecord:
@@ -47,9 +50,12 @@ def _record(call: CallCaptured, position: FactPosition) -> StepRecord:
         attempt=call.attempt,
         position=position,
         digest=call_digest(call),
+        prompt_id=call.prompt.full_digest,
+        response_id=row_digest(call.response_ids),
         prompt_length=call.prompt.full_length,
         response_length=len(call.response_ids) // ITEM_BYTES,
         base_call_id=call.prompt.base_call_id,
+        base_keep=call.prompt.keep,
         spans=call.spans,
         min_version=min(versions, default=None),
         max_version=max(versions, default=None),

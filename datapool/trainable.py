@@ -6,6 +6,7 @@ record and its neighbours (`reasons`). Words of `Integrity.missing` are passed t
 
 from collections.abc import Collection, Iterator
 
+from datapool.digests import row_digest
 from datapool.state import StepState
 from schemas.arrays import ITEM_BYTES
 from schemas.events import CallCaptured, Edge, Sampling, StepRecord, VersionSpan
@@ -21,7 +22,7 @@ CURATED_OUT = "curated_out"
 
 
 def capture_flaws(call: CallCaptured) -> tuple[str, ...]:
-    """Contradictions between the sizes of a capture, sorted."""
+    """Contradictions within a capture, sorted."""
     flaws = []
     if len(call.response_ids) % ITEM_BYTES:
         flaws.append(IDS_MALFORMED)
@@ -33,8 +34,11 @@ def capture_flaws(call: CallCaptured) -> tuple[str, ...]:
 
 
 def _edge_holds(edge: Edge) -> bool:
-    based = edge.keep >= 0 if edge.base_call_id is not None else edge.keep == 0
-    return based and len(edge.suffix) == (edge.full_length - edge.keep) * ITEM_BYTES
+    if len(edge.suffix) != (edge.full_length - edge.keep) * ITEM_BYTES:
+        return False
+    if edge.base_call_id is not None:
+        return edge.keep >= 0
+    return edge.keep == 0 and row_digest(edge.suffix) == edge.full_digest
 
 
 def reasons(step: StepState, chain_known: bool) -> tuple[str, ...]:

@@ -1123,18 +1123,25 @@ class StepRecord:
     call_id: str
     """One model call; choice k > 0 of a call with n > 1 is `<call_id>.<k>`."""
     attempt: int = 0
-    """The attempt that counts: the lowest."""
+    """The attempt that counts: the highest, whose reply the agent went on with."""
     attempts: tuple[int, ...] = ()
-    """All attempts seen, sorted."""
+    """All attempts seen, sorted; the highest counts."""
     position: FactPosition | None = None
-    """Of its CallCaptured in the facts, at the lowest offset seen."""
+    """Of its CallCaptured in the facts: of the attempt that counts, at the lowest offset seen."""
     digest: str = ""
     """sha256 hex over prompt digest, response ids, logprobs and spans: what training reads."""
+    prompt_id: str = ""
+    """sha256 hex of the ids of the whole prompt: equal for calls that were asked the same."""
+    response_id: str = ""
+    """sha256 hex of the response ids."""
     prompt_length: int = 0
     """tokens"""
     response_length: int = 0
     """tokens"""
     base_call_id: str | None = None
+    """The call that its prompt is written against."""
+    base_keep: int = 0
+    """Ids taken from the front of the base."""
     spans: tuple[VersionSpan, ...] = ()
     min_version: int | None = None
     max_version: int | None = None
@@ -1155,6 +1162,8 @@ class StepRecord:
     worker_id: str | None = None
     agent: str | None = None
     channel: str = ""
+    task: str | None = None
+    """JSON, of its trajectory."""
     tags: tuple[str, ...] = ()
     usage: Usage | None = None
     timings: Timings | None = None
@@ -1170,9 +1179,12 @@ class StepRecord:
             "attempts": self.attempts,
             "position": None if self.position is None else self.position.to_datum(),
             "digest": self.digest,
+            "prompt_id": self.prompt_id,
+            "response_id": self.response_id,
             "prompt_length": self.prompt_length,
             "response_length": self.response_length,
             "base_call_id": self.base_call_id,
+            "base_keep": self.base_keep,
             "spans": [x.to_datum() for x in self.spans],
             "min_version": self.min_version,
             "max_version": self.max_version,
@@ -1189,6 +1201,7 @@ class StepRecord:
             "worker_id": self.worker_id,
             "agent": self.agent,
             "channel": self.channel,
+            "task": self.task,
             "tags": self.tags,
             "usage": None if self.usage is None else self.usage.to_datum(),
             "timings": None if self.timings is None else self.timings.to_datum(),
@@ -1206,9 +1219,12 @@ class StepRecord:
             attempts=tuple(d["attempts"]),
             position=None if d["position"] is None else FactPosition.from_datum(d["position"]),
             digest=d["digest"],
+            prompt_id=d["prompt_id"],
+            response_id=d["response_id"],
             prompt_length=d["prompt_length"],
             response_length=d["response_length"],
             base_call_id=d["base_call_id"],
+            base_keep=d["base_keep"],
             spans=tuple([VersionSpan.from_datum(x) for x in d["spans"]]),
             min_version=d["min_version"],
             max_version=d["max_version"],
@@ -1225,6 +1241,7 @@ class StepRecord:
             worker_id=d["worker_id"],
             agent=d["agent"],
             channel=d["channel"],
+            task=d["task"],
             tags=tuple(d["tags"]),
             usage=None if d["usage"] is None else Usage.from_datum(d["usage"]),
             timings=None if d["timings"] is None else Timings.from_datum(d["timings"]),
@@ -1453,6 +1470,8 @@ class TrajectoryRecord:
     rewards_expected: int | None = None
     calls: tuple[str, ...] = ()
     """call_ids in order of (received, call_id)"""
+    branches: int = 0
+    """Lines of calls, as far as prompt edges tell: a call that keeps all of its base goes on with it, others begin a line."""
     failed_calls: tuple[str, ...] = ()
     """call_id#attempt of failures, sorted"""
     rewards: tuple[RewardSlot, ...] = ()
@@ -1495,6 +1514,7 @@ class TrajectoryRecord:
             "calls_expected": self.calls_expected,
             "rewards_expected": self.rewards_expected,
             "calls": self.calls,
+            "branches": self.branches,
             "failed_calls": self.failed_calls,
             "rewards": [x.to_datum() for x in self.rewards],
             "outcome": self.outcome,
@@ -1528,6 +1548,7 @@ class TrajectoryRecord:
             calls_expected=d["calls_expected"],
             rewards_expected=d["rewards_expected"],
             calls=tuple(d["calls"]),
+            branches=d["branches"],
             failed_calls=tuple(d["failed_calls"]),
             rewards=tuple([RewardSlot.from_datum(x) for x in d["rewards"]]),
             outcome=d["outcome"],

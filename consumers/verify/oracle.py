@@ -179,13 +179,13 @@ def trajectory_rows(
                 digest=steps[call_id].digest,
             )
         )  # fmt: skip
-    return pool, *trajectory_record(group_id, trajectory_id, events, steps, order, rewards)
+    return pool, *trajectory_record(group_id, trajectory_id, events, steps, order, rewards, branches(calls))
 
 
 def winning_calls(facts: list[tuple[Event, FactPosition]]) -> dict[str, tuple[CallCaptured, FactPosition]]:
     won: dict[str, tuple[CallCaptured, FactPosition]] = {}
     for fact, at in sorted(
-        ((f, p) for f, p in facts if isinstance(f, CallCaptured)), key=lambda x: (x[0].attempt, x[1].offset)
+        ((f, p) for f, p in facts if isinstance(f, CallCaptured)), key=lambda x: (-x[0].attempt, x[1].offset)
     ):
         won.setdefault(fact.call_id, (fact, at))
     return won
@@ -232,6 +232,7 @@ def step_record(
         "rewards": (*own, *indexed),
         "reward_total": step_total(own, indexed),
         "curation": curation,
+        "task": start.task if (start := newest([f for f, _ in facts if isinstance(f, TrajectoryStarted)])) else None,
     }
     reasons = {"curated_out"} if curation and curation.trainable is False else set()
     if call_id not in calls:
@@ -247,9 +248,12 @@ def step_record(
         attempts=tuple(sorted({f.attempt for f, _ in facts if isinstance(f, CallCaptured) and f.call_id == call_id})),
         position=at,
         digest=tokens_digest(call),
+        prompt_id=call.prompt.full_digest,
+        response_id=sha(call.response_ids),
         prompt_length=call.prompt.full_length,
         response_length=len(call.response_ids) // 4,
         base_call_id=call.prompt.base_call_id,
+        base_keep=call.prompt.keep,
         spans=call.spans,
         min_version=min((s.version for s in call.spans), default=None),
         max_version=max((s.version for s in call.spans), default=None),
@@ -289,7 +293,8 @@ def call_reasons(call: CallCaptured) -> set[str]:
     checks = {
         "ids_malformed": rest > 0,
         "logprobs_mismatch": len(call.response_logprobs) != len(call.response_ids),
-        "prompt_mismatch": len(edge.suffix) != 4 * (edge.full_length - edge.keep) or (edge.base_call_id is None and edge.keep != 0) or edge.keep < 0,
+        "prompt_mismatch": len(edge.suffix) != 4 * (edge.full_length - edge.keep) or (edge.base_call_id is None and edge.keep != 0) or edge.keep < 0
+        or (edge.base_call_id is None and sha(edge.suffix) != edge.full_digest),
         f"status_{call.status}": call.status != "completed",
         "response_empty": count == 0,
         "greedy": sampling.temperature <= 0,
@@ -311,12 +316,27 @@ def call_reasons(call: CallCaptured) -> set[str]:
 def chain_known(call_id: str, calls: dict[str, tuple[CallCaptured, FactPosition]]) -> bool:
     seen: set[str] = set()
     at: str | None = call_id
+    kept = 0
     while at is not None:
-        if at in seen or at not in calls:
+        if at in seen or at not in calls or kept > length_of(calls[at][0]):
             return False
         seen.add(at)
-        at = calls[at][0].prompt.base_call_id
+        at, kept = calls[at][0].prompt.base_call_id, calls[at][0].prompt.keep
     return True
+
+
+def length_of(call: CallCaptured) -> int:
+    return call.prompt.full_length + len(call.response_ids) // 4
+
+
+def branches(calls: dict[str, tuple[CallCaptured, FactPosition]]) -> int:
+    """Calls that begin a line: all but the first to keep the whole of its base."""
+    taken: set[str] = set()
+    for call, _ in calls.values():
+        base = call.prompt.base_call_id
+        if base in calls and call.prompt.keep == length_of(calls[base][0]):
+            taken.add(base)
+    return len(calls) - len(taken)
 
 
 def curation_of(facts: list[StepCurated]) -> Curation | None:
@@ -343,6 +363,7 @@ def trajectory_record(
     steps: dict[str, StepRecord],
     order: list[str],
     rewards: list[RewardSlot],
+    lines: int,
 ) -> tuple[TrajectoryRecord, bool]:
     ends = [f for f in events if isinstance(f, TrajectoryCompleted | TrajectoryAbandoned)]
     rank = {"abandoned": 1, "failed": 2, "completed": 3}
@@ -385,6 +406,7 @@ def trajectory_record(
         calls_expected=calls_expected,
         rewards_expected=rewards_expected,
         calls=tuple(order),
+        branches=lines,
         failed_calls=tuple(failures),
         rewards=tuple(own),
         outcome=outcome,

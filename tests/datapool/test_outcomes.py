@@ -94,11 +94,14 @@ def test_a_reward_by_index_and_one_by_id_are_one_slot():
     assert (pool.steps["c"].reward_total, len(pool.steps["c"].rewards)) == (5.0, 2)
 
 
-def test_the_lowest_attempt_is_the_call_and_its_lowest_offset_the_position():
-    """A retry that was captured twice is stored, and trained once."""
-    pool = Pool(facts.call(attempt=1, ids=(5,)), facts.call(attempt=0, ids=(6, 7)), facts.call(attempt=0, ids=(6, 7)))
+@pytest.mark.parametrize("order", [(0, 1, 2), (1, 2, 0), (2, 0, 1)])
+def test_the_highest_attempt_is_the_call_and_its_lowest_offset_the_position(order):
+    """A retry is stored, and trained once: the client went on with the last reply that it got."""
+    lost, kept = facts.call(attempt=0, ids=(5,)), facts.call(attempt=1, ids=(6, 7))
+    pool = Pool(*([lost, kept, kept][n] for n in order))
     step = pool.steps["c"]
-    assert (step.attempt, step.attempts, step.position.offset, step.response_length) == (0, (0, 1), 1, 2)
+    first = min(order.index(1), order.index(2))
+    assert (step.attempt, step.attempts, step.position.offset, step.response_length) == (1, (0, 1), first, 2)
     assert (pool.t.calls, pool.t.trainable_calls) == (("c",), 1)
 
 
