@@ -1,6 +1,7 @@
 """`claw topics create|describe|diff`: the catalogue against the broker."""
 
 import dataclasses
+from collections.abc import Mapping
 
 import orjson
 
@@ -10,14 +11,16 @@ from eventlog.admin import create_topics, describe_topics, diff_topics
 from eventlog.settings import LogSettings
 
 
-def run_topics(action: str, *, prefix: str, partitions: int, replication: int, as_json: bool) -> int:
-    """Carries out one action; exit code 1 when `diff` finds a difference. Raises CannotRun for an unknown action."""
+def run_topics(action: str, *, prefix: str, wanted: Mapping[str, int], as_json: bool) -> int:
+    """Carries out one action; exit code 1 when `diff` finds a difference. `wanted`: fields of LogSettings.
+
+    Raises CannotRun for an unknown action.
+    """
     actions = {"create": create, "describe": describe, "diff": diff}
     if action not in actions:
         raise CannotRun(f"claw topics {action}: the actions are {', '.join(actions)}")
     with log_for_reading(prefix) as settings:
-        wanted = settings.model_copy(update={"partitions": partitions, "replication": replication})
-        return actions[action](wanted, as_json)
+        return actions[action](settings.model_copy(update=dict(wanted)), as_json)
 
 
 def create(settings: LogSettings, as_json: bool) -> int:

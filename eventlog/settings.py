@@ -25,6 +25,8 @@ class LogSettings(BaseSettings):
     """Partitions of every topic; never changed for a prefix once topics exist."""
     replication: int = Field(default=1, ge=1)
     """Copies of every topic; 3 outside the local stack."""
+    generation: int = Field(default=1, ge=1)
+    """Of the pool: streams and readers of a generation know no other. `claw rebuild` makes the next one."""
     ack_timeout_ms: int = Field(default=10_000, ge=100)
     """How long a record may wait for its acknowledgement, queueing included."""
     linger_ms: float = Field(default=0.5, ge=0, le=1000)
@@ -48,4 +50,6 @@ class LogSettings(BaseSettings):
 
     def catalogue(self) -> Catalogue:
         """The topics of this installation."""
-        return Catalogue(prefix=self.prefix, partitions=self.partitions, replication=self.replication)
+        return Catalogue(
+            prefix=self.prefix, partitions=self.partitions, replication=self.replication, generation=self.generation
+        )

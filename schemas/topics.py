@@ -24,6 +24,8 @@ class Topic:
     writers: tuple[str, ...]
     readers: tuple[str, ...]
     transactional: bool = False
+    derived: bool = False
+    """Made of facts alone: a rebuild writes it again, under the name of another generation."""
     doc: str = ""
     config: Mapping[str, str] = field(default_factory=dict)
 
@@ -77,6 +79,7 @@ STEPS = Topic(
     writers=("streams",),
     readers=("trainer", "exporters", "claw"),
     transactional=True,
+    derived=True,
     doc="The pool: steps, and their tokens apart.",
 )
 TRAJECTORIES = Topic(
@@ -87,6 +90,7 @@ TRAJECTORIES = Topic(
     writers=("streams",),
     readers=("trainer", "claw"),
     transactional=True,
+    derived=True,
     doc="The pool: trajectories with their readiness.",
 )
 GROUPS = Topic(
@@ -97,6 +101,7 @@ GROUPS = Topic(
     writers=("streams",),
     readers=("trainer", "gateway (admission)", "claw"),
     transactional=True,
+    derived=True,
     doc="The pool: groups with their readiness and statistics.",
 )
 POSITIONS = Topic(
@@ -107,6 +112,7 @@ POSITIONS = Topic(
     writers=("streams",),
     readers=("streams",),
     transactional=True,
+    derived=True,
     doc="How far the pool of a partition has folded its sources.",
 )
 BATCHES = Topic(
@@ -152,14 +158,22 @@ TOPICS = (CALLS, REWARDS, STEPS, TRAJECTORIES, GROUPS, POSITIONS, BATCHES, WEIGH
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Catalogue:
-    """The topics of one installation: their full names, partition count and replication."""
+    """The topics of one installation: their full names, partition count and replication.
+
+    Facts, plans and weights have one name for ever. The pool has one per generation, so that a rebuild can write the
+    next one while everybody reads this one.
+    """
 
     prefix: str = "claw"
     partitions: int = 32
     replication: int = 1
+    generation: int = 1
 
     def name(self, topic: Topic) -> str:
-        """Full name on the broker, for example `claw.calls`."""
+        """Full name on the broker, for example `claw.calls`; of the pool's second generation `claw.datapool.g2.steps`."""
+        if topic.derived and self.generation > 1:
+            room, _, name = topic.name.partition(".")
+            return f"{self.prefix}.{room}.g{self.generation}.{name}"
         return f"{self.prefix}.{topic.name}"
 
     def topic(self, full_name: str) -> Topic:

@@ -5,7 +5,7 @@ import sys
 from collections.abc import Sequence
 
 EPILOG = "All settings: CLAW_STREAMS_<FIELD> in the environment (streams/settings.py); a flag wins."
-LOG_FLAGS = ("bootstrap_servers", "prefix", "partitions")
+LOG_FLAGS = ("bootstrap_servers", "prefix", "partitions", "generation")
 
 
 def parser() -> argparse.ArgumentParser:
@@ -19,6 +19,7 @@ def parser() -> argparse.ArgumentParser:
     given.add_argument("--bootstrap-servers", help="Kafka brokers (KAFKA_BOOTSTRAP_SERVERS)")
     given.add_argument("--prefix", help="prefix of topic names (claw)")
     given.add_argument("--partitions", type=int, help="partitions of every topic (32)")
+    given.add_argument("--generation", type=int, help="of the pool, see `claw rebuild` (1)")
     return given
 
 

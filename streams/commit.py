@@ -20,8 +20,9 @@ Batch = tuple[list[FaustEvent], list[Outgoing]]
 
 
 def group_name(catalogue: Catalogue) -> str:
-    """The consumer group, one per installation."""
-    return f"{catalogue.prefix}.streams"
+    """The consumer group, one per generation of the pool; also the stem of the transactional ids of its writers."""
+    name = f"{catalogue.prefix}.streams"
+    return name if catalogue.generation == 1 else f"{name}.g{catalogue.generation}"
 
 
 def open_producer(log_settings: LogSettings, settings: StreamsSettings, partition: int) -> TransactionalProducer:

@@ -66,7 +66,7 @@ def _offsets(events: Sequence[Event]) -> Mapping[str, int]:
             if event.fold_version != FOLD_VERSION:
                 raise FoldVersionMismatch(
                     f"the pool of partition {event.partition} is of fold version {event.fold_version}, this is "
-                    f"{FOLD_VERSION}: rebuild it under another prefix"
+                    f"{FOLD_VERSION}: `claw rebuild` makes a generation of this version"
                 )
             return event.offsets
     return {}

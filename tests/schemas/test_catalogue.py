@@ -129,6 +129,16 @@ def test_full_names_come_from_the_catalogue() -> None:
         catalogue.topic("claw.calls")
 
 
+@each_topic
+def test_only_the_pool_has_generations(topic: Topic) -> None:
+    """What streams derive of facts has a name per generation, the first without a mark; facts and plans have one name."""
+    first, second = Catalogue(), Catalogue(generation=2)
+    assert topic.derived == (topic.writers == ("streams",))
+    assert (first.name(topic) != second.name(topic)) == topic.derived
+    assert first.name(topic) == f"claw.{topic.name}"
+    assert second.topic(second.name(topic)) is topic
+
+
 def test_ids_of_observations_sort_by_time_and_ids_of_decisions_repeat() -> None:
     """new_id is a UUID of version 7; decision_id depends on its subject alone, part by part."""
     first, second = new_id(), new_id()
