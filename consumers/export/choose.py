@@ -2,15 +2,15 @@
 
 A dataset belongs to no run. So each group is judged as the run that sampled it would judge it at the moment of its
 youngest token: `staleness_max` bounds the versions within a group, and what is about one batch only (`groups_per_batch`,
-`algorithm`) does not matter. Without a spec everything that was captured is let out.
+`order`) does not matter. Without a spec everything that was captured is let out.
 """
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from datapool.batch_spec import BatchSpec
-from datapool.plan import Refusal, is_trained, judge
 from datapool.project import project
+from datapool.selection import Refusal, is_trained, judge
 from datapool.state import GroupState
 from schemas.events import GroupRecord, StepRecord, TrajectoryRecord
 
@@ -23,6 +23,8 @@ class Chosen:
     record: TrajectoryRecord
     steps: tuple[StepRecord, ...]
     trained: frozenset[str]
+    reward: float | None = None
+    """The return under the weights of the spec."""
 
 
 class FoldedGroup:

@@ -2,6 +2,7 @@
 
 from array import array
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from typing import Any
 
 from consumers.export import messages as chat
@@ -53,16 +54,20 @@ def sequence_rows(chosen: Chosen, calls: Calls) -> Iterator[Row]:
 
 
 def prompts(steps: Iterable[StepRecord], calls: Calls) -> dict[str, bytes]:
-    """Whole prompt ids, packed, of every call whose chain of edges holds."""
+    """Whole prompt ids, packed, of every call whose chain of edges holds; a base may come after its calls."""
     found: dict[str, bytes] = {}
-    wholes: dict[str, bytes] = {}
-    for step in steps:
-        call = calls[step.call_id]
-        try:
-            found[step.call_id] = whole_prompt(call.prompt, wholes.get(call.prompt.base_call_id or ""))
-        except PromptBroken:
-            continue  # its row says so: no prompt_ids, `parent_missing` or `prompt_mismatch` among its reasons
-        wholes[step.call_id] = found[step.call_id] + call.response_ids
+    waiting, before = [calls[step.call_id] for step in steps], -1
+    while len(waiting) != before:  # what is left at the end misses its base, or goes in a circle
+        before, still = len(waiting), []
+        for call in waiting:
+            base_id = call.prompt.base_call_id
+            if base_id is not None and base_id not in found:
+                still.append(call)
+                continue
+            base = None if base_id is None else found[base_id] + calls[base_id].response_ids
+            with suppress(PromptBroken):  # its row has no prompt_ids
+                found[call.call_id] = whole_prompt(call.prompt, base)
+        waiting = still
     return found
 
 
@@ -86,7 +91,7 @@ def _step_row(chosen: Chosen, step: StepRecord, call: CallCaptured, prompt: byte
         "finish_reason": step.finish_reason,
         "trainable": step.trainable,
         "reasons": list(step.reasons),
-        "trained": step.call_id in chosen.trained,
+        "trained": step.call_id in chosen.trained and prompt is not None,
         "quality": judged.quality if judged else None,
         "curation_tags": list(judged.tags) if judged else [],
         "prompt_ids": prompt,
@@ -109,6 +114,7 @@ def _step_row(chosen: Chosen, step: StepRecord, call: CallCaptured, prompt: byte
 
 def _returns(chosen: Chosen) -> Row:
     return {
+        "reward": chosen.reward,
         "trajectory_rewards": _slots(slot for slot in chosen.record.rewards if slot.step_index is None),
         "outcome": chosen.record.outcome,
         "return_total": chosen.record.return_total,

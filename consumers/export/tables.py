@@ -30,6 +30,7 @@ MESSAGES = pa.list_(
 )
 IDENTITY = [("group_id", pa.string()), ("trajectory_id", pa.string())]
 RETURNS = [
+    ("reward", pa.float64()),
     ("trajectory_rewards", REWARDS),
     ("outcome", pa.float64()),
     ("return_total", pa.float64()),

@@ -1,0 +1,117 @@
+"""The bytes of a dataset are a function of the facts and their places, whatever order they were folded in."""
+
+import hashlib
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pyarrow.parquet as pq
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from consumers.export.choose import choose
+from consumers.export.messages import messages, tools
+from consumers.export.rows import prompts, sequence_rows, step_rows
+from consumers.export.tables import SEQUENCES, STEPS, TableWriter
+from datapool.batch_spec import BatchSpec
+from datapool.errors import UnusableFact
+from datapool.fold import fold
+from datapool.state import GroupState
+from schemas.arrays import pack_ids
+from schemas.events import CallCaptured, Edge, Event, FactPosition, StepRecord
+from tests import facts
+
+Log = list[tuple[Event, FactPosition]]
+LOOSE = BatchSpec(algorithm="sft", group_size=1, staleness_max=100)
+
+
+def dataset(log: Log, spec: BatchSpec | None, out: Path) -> list[bytes]:
+    """Both files of the groups of a log, made as the export makes them."""
+    groups: dict[str, GroupState] = {}
+    calls = {}
+    for event, position in log:
+        if isinstance(event, CallCaptured):
+            calls[position] = event
+        try:
+            groups[event.group_id] = fold(groups.get(event.group_id), event, position)
+        except UnusableFact:
+            continue
+    writers = [TableWriter(out / f"{n}.parquet", schema) for n, schema in enumerate((STEPS, SEQUENCES))]
+    for name in sorted(groups):
+        found = choose(groups[name], spec)
+        for chosen in [] if isinstance(found, str) else found:
+            of_trajectory = {step.call_id: calls[step.position] for step in chosen.steps}
+            for writer, rows in zip(writers, (step_rows, sequence_rows), strict=True):
+                for row in rows(chosen, of_trajectory):
+                    writer.write(row)
+    for writer in writers:
+        writer.close()
+    return [(out / f"{n}.parquet").read_bytes() for n in range(2)]
+
+
+@settings(max_examples=60, deadline=None)
+@given(log=facts.logs(), spec=st.sampled_from([None, LOOSE]), data=st.data())
+def test_equal_facts_give_equal_bytes(log: Log, spec: BatchSpec | None, data: st.DataObject) -> None:
+    """Any order of folding, with repetitions, gives the same two files."""
+    again = data.draw(st.permutations([*log, *data.draw(st.lists(st.sampled_from(log), max_size=5))]))
+    with TemporaryDirectory() as one, TemporaryDirectory() as two:
+        assert dataset(log, spec, Path(one)) == dataset(again, spec, Path(two))
+
+
+@settings(max_examples=60, deadline=None)
+@given(log=facts.logs())
+def test_each_trainable_response_is_trained_once(log: Log) -> None:
+    """Over all sequences of a dataset a call appears once, and the mask has as many ones as it has tokens."""
+    with TemporaryDirectory() as out:
+        dataset(log, None, Path(out))
+        steps, sequences = (pq.read_table(Path(out) / f"{n}.parquet").to_pylist() for n in range(2))
+    wanted = {(s["group_id"], s["trajectory_id"], s["call_id"]): len(s["response_ids"]) for s in steps if s["trained"]}
+    found = [(s["group_id"], s["trajectory_id"], call_id) for s in sequences for call_id in s["call_ids"]]
+    assert len(found) == len(set(found))
+    assert set(found) == {ids for ids, length in wanted.items() if length}
+    assert sum(sum(s["loss_mask"]) for s in sequences) == sum(wanted.values())
+
+
+def test_row_groups_do_not_change_rows(tmp_path: Path) -> None:
+    """A table larger than a row group reads back as it was written, nulls and empty lists told apart."""
+    writer = TableWriter(tmp_path / "t.parquet", STEPS)
+    blank = dict.fromkeys(STEPS.names)
+    for n in range(5000):
+        ids = [None, b"", b"\x01\0\0\0\x02\0\0\0"][n % 3]
+        writer.write({**blank, "call_id": str(n), "prompt_ids": ids})
+    writer.close()
+    table = pq.ParquetFile(tmp_path / "t.parquet")
+    assert table.num_row_groups == 2
+    assert [row["prompt_ids"] for row in table.read().to_pylist()[:4]] == [None, [], [1, 2], None]
+
+
+def test_bodies_of_both_protocols_become_messages() -> None:
+    """OpenAI's and Anthropic's chats give the same kind of messages; anything else gives none."""
+    asked = b'{"messages": [{"role": "user", "content": "hi"}], "tools": [{"type": "function"}]}'
+    call = (
+        b'{"choices": [{"index": 1, "message": {"role": "assistant", "content": null, "tool_calls": [{"id": "x"}]}}]}'
+    )
+    told = messages(asked, call, 1)
+    assert told is not None
+    assert [m["role"] for m in told] == ["user", "assistant"]
+    assert (told[1]["content"], told[1]["tool_calls"]) == (None, '[{"id":"x"}]')
+    assert tools(asked) == '[{"type":"function"}]'
+    said = b'{"role": "assistant", "content": [{"type": "text", "text": "hello"}]}'
+    told = messages(b'{"system": "be kind", "messages": [{"role": "user", "content": "hi"}]}', said)
+    assert told is not None
+    assert [m["role"] for m in told] == ["system", "user", "assistant"]
+    assert messages(b'{"prompt": "once"}', b'{"choices": [{"text": "upon"}]}') is None
+    assert messages(b"\xff", b"") is None
+
+
+def test_edges_are_put_together_whatever_the_clocks_said() -> None:
+    """A prompt that keeps ids of a call which seems to come later is whole all the same; a broken chain has no ids."""
+    first = facts.call(call_id="a", ids=(7, 8), received_us=9)
+    ids = pack_ids([1, 2, 3, 7, 8, 5])
+    edge = Edge(
+        base_call_id="a", keep=5, suffix=pack_ids([5]), full_length=6, full_digest=hashlib.sha256(ids).hexdigest()
+    )
+    second = facts.call(call_id="b", prompt=edge, received_us=1)
+    orphan = facts.call(call_id="c", prompt=facts.edge((1,), base="gone", keep=2))
+    calls = {call.call_id: call for call in (first, second, orphan)}
+    steps = [StepRecord(group_id="g", trajectory_id="t", call_id=call_id) for call_id in ("b", "c", "a")]
+    assert prompts(steps, calls) == {"a": pack_ids([1, 2, 3]), "b": ids}
