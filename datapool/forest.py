@@ -41,9 +41,10 @@ def _length(capture: StepRecord) -> int:
 
 def branches(captures: Captures) -> int:
     """Lines of calls: the first call that keeps all of its base goes on with it, every other call begins a line."""
-    continued = {
-        capture.base_call_id
-        for capture in captures.values()
-        if capture.base_call_id in captures and capture.base_keep == _length(captures[capture.base_call_id])
-    }
+    continued = {base for capture in captures.values() if (base := _continues(captures, capture)) is not None}
     return len(captures) - len(continued)
+
+
+def _continues(captures: Captures, capture: StepRecord) -> str | None:
+    base = captures.get(capture.base_call_id) if capture.base_call_id is not None else None
+    return base.call_id if base is not None and capture.base_keep == _length(base) else None

@@ -1,0 +1,154 @@
+"""The forest on its way through the pool: prompts written as deltas, folded, and put together again from the rows."""
+
+from collections import Counter
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from datapool import forest
+from datapool.fold import fold
+from datapool.project import project
+from datapool.sequences import CallTokens, rows, whole_prompt
+from datapool.step import tokens
+from schemas.arrays import pack_floats, pack_ids, unpack_floats
+from schemas.codec import decode, encode
+from schemas.events import CallCaptured, Edge, StepRecord, StepTokens, TrajectoryRecord, VersionSpan
+from tests import facts
+from tests.deltas import delta
+
+
+@st.composite
+def conversations(draw: st.DrawFn, least: int = 1) -> list[CallCaptured]:
+    """Calls of one trajectory with prompts as deltas: continued, forked, rewritten, cut off in mid-text."""
+    ids = st.lists(st.integers(0, 2) | st.just(2**31 - 1), max_size=3)
+    wholes: dict[str, bytes] = {}
+    calls: list[CallCaptured] = []
+    for number in range(draw(st.integers(least, 9))):
+        start = draw(st.sampled_from([b"", *wholes.values()]))
+        prompt = start[: 4 * draw(st.integers(0, len(start) // 4))] if draw(st.booleans()) else start
+        prompt += pack_ids(draw(ids))
+        response = draw(ids)
+        name = f"c{number}"
+        calls.append(
+            facts.call(
+                call_id=name,
+                received_us=number,
+                prompt=delta(prompt, wholes),
+                ids=tuple(response),
+                spans=(VersionSpan(run_id="run", version=3, start=0, end=len(response)),) if response else (),
+                response_body=draw(st.binary(max_size=4)),
+                finish_reason=draw(st.sampled_from(["stop", "length"])),
+            )
+        )
+        wholes[name] = prompt + pack_ids(response)
+    return calls
+
+
+def pooled(calls: list[CallCaptured]) -> tuple[dict[str, StepRecord], TrajectoryRecord]:
+    state = None
+    for fact, position in facts.placed(calls):
+        state = fold(state, fact, position)
+    records = project(state).values()
+    (trajectory,) = [one for one in records if isinstance(one, TrajectoryRecord)]
+    return {one.call_id: one for one in records if isinstance(one, StepRecord)}, trajectory
+
+
+def put_together(calls: list[CallCaptured], steps: dict[str, StepRecord]) -> dict[str, CallTokens]:
+    """From the wire bytes of tokens rows, as a reader does."""
+    made: dict[str, CallTokens] = {}
+    for call in calls:
+        row = decode(encode(tokens(call, steps[call.call_id].digest)))
+        assert isinstance(row, StepTokens)
+        base = made.get(row.prompt.base_call_id or "")
+        logprobs = unpack_floats(row.response_logprobs)
+        prompt = whole_prompt(row.prompt, base.whole if base else None)
+        made[call.call_id] = CallTokens(
+            call.call_id, prompt, row.response_ids, logprobs, [3] * len(logprobs), temperature=1.0
+        )
+    return made
+
+
+@given(conversations(), st.randoms(use_true_random=False))
+@settings(max_examples=150, deadline=None)
+def test_a_forest_written_as_deltas_trains_each_response_once(calls: list[CallCaptured], random: object) -> None:
+    """Whatever order the facts came in, every chain is whole, and each response is in one row, after its own prompt."""
+    shuffled = random.sample(calls, len(calls))
+    steps, trajectory = pooled(shuffled)
+    assert all("parent_missing" not in step.reasons for step in steps.values())
+    ready = put_together(calls, steps)
+    made = rows([ready[name] for name in trajectory.calls], 0)
+    trained = Counter(name for row in made for name in row.call_ids)
+    assert trained == Counter(call.call_id for call in calls if call.response_ids)
+    assert all(pack_ids(row.ids).startswith(ready[name].whole) for row in made for name in row.call_ids)
+    assert len(made) <= trajectory.branches <= len(calls)
+
+
+@given(conversations(least=2), st.data())
+@settings(max_examples=80, deadline=None)
+def test_without_one_call_exactly_its_descendants_lack_a_parent(calls: list[CallCaptured], data: st.DataObject) -> None:
+    """A lost base breaks the chains over it and no other."""
+    lost = data.draw(st.sampled_from(calls)).call_id
+    broken = {lost}
+    for call in calls:
+        if call.prompt.base_call_id in broken:
+            broken.add(call.call_id)
+    steps, _ = pooled([call for call in calls if call.call_id != lost])
+    assert {name for name, step in steps.items() if "parent_missing" in step.reasons} == broken - {lost}
+
+
+def chain(turns: int) -> list[CallCaptured]:
+    """A conversation that only grows."""
+    wholes: dict[str, bytes] = {}
+    calls = []
+    for turn in range(turns):
+        prompt = (wholes[f"c{turn - 1}"] if turn else b"") + pack_ids([turn, turn])
+        calls.append(facts.call(call_id=f"c{turn}", received_us=turn, prompt=delta(prompt, wholes), ids=(7, turn, 9)))
+        wholes[f"c{turn}"] = prompt + pack_ids((7, turn, 9))
+    return calls
+
+
+def test_a_chain_is_one_branch_and_each_fork_adds_one() -> None:
+    """A conversation that grows is one line; a second continuation of the same call is another, a new prompt too."""
+    calls = chain(5)
+    assert pooled(calls)[1].branches == 1
+    fork = facts.call(call_id="fork", prompt=calls[3].prompt, received_us=9)
+    fresh = facts.call(call_id="fresh", received_us=10)
+    assert pooled([*calls, fork])[1].branches == 2
+    assert pooled([*calls, fork, fresh])[1].branches == 3
+
+
+def test_an_edge_that_keeps_more_than_its_base_has_is_a_broken_chain() -> None:
+    """Another attempt of the base counts now, and it was shorter."""
+    base, child = chain(2)
+    short = facts.call(call_id="c0", attempt=1, prompt=base.prompt, ids=(7,))
+    steps, _ = pooled([base, short, child])
+    assert (steps["c0"].trainable, steps["c1"].reasons) == (True, ("parent_missing",))
+
+
+def test_a_prompt_with_another_digest_is_no_prompt() -> None:
+    """Ids that are not those that were digested are never trained."""
+    broken = facts.call(prompt=Edge(suffix=pack_ids([1]), full_length=1, full_digest=""))
+    assert pooled([broken])[0]["c"].reasons == ("prompt_mismatch",)
+
+
+def test_ids_survive_bytes_that_are_no_text_and_an_output_cut_in_a_character() -> None:
+    """Ids and bodies are bytes all the way: half a character changes nothing."""
+    call = facts.call(ids=(2**31 - 1, 0, 5), response_body=b"\xf0\x9f\xff{", finish_reason="length")
+    (step,) = pooled([call])[0].values()
+    row = decode(encode(tokens(call, step.digest)))
+    assert isinstance(row, StepTokens)
+    assert (step.trainable, step.finish_reason) == (True, "length")
+    assert row.response_ids == pack_ids((2**31 - 1, 0, 5))
+    assert row.response_logprobs == pack_floats([-0.5] * 3)
+    assert decode(encode(call)) == call
+
+
+def test_chains_longer_than_the_interpreters_stack_are_followed() -> None:
+    """A trajectory of thousands of calls is walked, not recursed into."""
+    captures = {
+        f"c{n}": StepRecord(
+            group_id="g", trajectory_id="t", call_id=f"c{n}", prompt_length=2, base_call_id=f"c{n - 1}" if n else None
+        )
+        for n in range(5000)
+    }
+    assert len(forest.whole_chains(captures)) == 5000
