@@ -14,6 +14,10 @@ def parser() -> argparse.ArgumentParser:
     given.add_argument("--port", type=int, help="port to listen on; 0: a free one (8000)")
     given.add_argument("--upstream", dest="upstreams", action="append", metavar="URL", help="fixed server; repeatable")
     given.add_argument("--worker-wait-s", type=float, help="how long a call waits for an engine (30)")
+    given.add_argument("--workers", type=int, help="processes on the port (1)")
+    given.add_argument("--spool-dir", metavar="DIR", help="where events wait while the broker is away (.claw/spool)")
+    given.add_argument("--listen-fd", type=int, help=argparse.SUPPRESS)  # of a worker: the socket its parent holds
+    given.add_argument("--parent-pid", type=int, help=argparse.SUPPRESS)
     given.add_argument("--instance", help="name of this process in events (random)")
     given.add_argument(
         "--bootstrap", "--bootstrap-servers", dest="bootstrap_servers", help="Kafka brokers (KAFKA_BOOTSTRAP_SERVERS)"
@@ -25,7 +29,8 @@ def parser() -> argparse.ArgumentParser:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the gateway; 0: stopped as asked, 1: broke, 2: could not start."""
-    flags = {name: value for name, value in vars(parser().parse_args(argv)).items() if value is not None}
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    flags = {name: value for name, value in vars(parser().parse_args(arguments)).items() if value is not None}
 
     import structlog
     from pydantic import ValidationError
@@ -33,17 +38,22 @@ def main(argv: Sequence[str] | None = None) -> int:
     structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
     from eventlog.errors import LogError
     from eventlog.settings import LogSettings
-    from gateway.serve import PortInUse, serve
+    from gateway.fleet import Fleet, inherit
+    from gateway.serve import PortInUse, SpoolUnusable, serve
     from gateway.settings import GatewaySettings
 
     log_flags = {name: flags.pop(name) for name in ("bootstrap_servers", "prefix", "partitions") if name in flags}
     try:
-        return serve(GatewaySettings(**flags), LogSettings(**log_flags))
+        inherited = inherit(flags.pop("listen_fd", None), flags.pop("parent_pid", 0))
+        settings, log_settings = GatewaySettings(**flags), LogSettings(**log_flags)
+        if settings.workers > 1:
+            return Fleet(settings, arguments).run()
+        return serve(settings, log_settings, inherited)
     except ValidationError as invalid:
         first = invalid.errors(include_url=False, include_input=False)[0]
         where = ".".join(str(part) for part in first["loc"])
         return _refuse(f"setting {where}: {first['msg']}")
-    except (LogError, PortInUse) as error:
+    except (LogError, PortInUse, SpoolUnusable) as error:
         return _refuse(str(error))
 
 

@@ -15,7 +15,6 @@ from starlette.exceptions import HTTPException
 
 from eventlog.errors import LogError
 from gateway.admission import COUNTED_CHANNEL, AdmissionView, Wait
-from gateway.capture import Log
 from gateway.errors import GatewayError, InvalidRequest, MethodNotAllowed, NotAdmitted, NotCaptured, NotFound, as_http
 from gateway.headers import ClientHeaders, client_headers
 from gateway.health import Health
@@ -36,6 +35,7 @@ from gateway.lifecycle import (
 from gateway.metrics import Metrics
 from gateway.models import Models
 from gateway.settings import GatewaySettings
+from gateway.store import Log
 from schemas.events import Event
 from schemas.keys import group_key
 from schemas.topics import CALLS, REWARDS, Topic

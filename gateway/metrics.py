@@ -1,8 +1,12 @@
 """Prometheus metrics of one gateway, in a registry of its own. No label holds an id or a header of a client."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from eventlog.spool import SpoolStats
 
 SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600)
 ACK_SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
@@ -23,6 +27,10 @@ class Metrics:
         self.overhead_seconds = Histogram(
             name + "overhead_seconds", "Model calls, time outside the engine.", registry=registry, buckets=ACK_SECONDS
         )
+        self.first_token_seconds = Histogram(
+            name + "first_token_seconds", "Streams, from headers to first token.", registry=registry, buckets=SECONDS
+        )
+        self.streams = Counter(name + "streams", "Streamed calls, by how they ended.", ["end"], registry=registry)
         self.capture_ack_seconds = Histogram(
             name + "capture_ack_seconds", "Publish to acknowledgement.", registry=registry, buckets=ACK_SECONDS
         )
@@ -42,6 +50,9 @@ class Metrics:
             name + "upstream_retries", "Failed tries at an engine, by reason.", ["reason"], registry=registry
         )
         self.admission = Counter(name + "admission", "Groups asked for, by decision.", ["decision"], registry=registry)
+        self.loop_lag_seconds = Gauge(
+            name + "event_loop_lag_seconds", "Longest delay of the event loop in the last 10 s.", registry=registry
+        )
         self._in_flight = Gauge(name + "in_flight", "Model calls under way.", registry=registry)
         self._workers = Gauge(name + "workers", "Servers that can take a call.", registry=registry)
         self.capture_lost = Counter(
@@ -55,6 +66,32 @@ class Metrics:
         self._in_flight.set_function(in_flight)
         self._workers.set_function(workers)
 
+    def observe_spool(self, stats: Callable[[], SpoolStats], log_away: Callable[[], bool]) -> None:
+        """Where the metrics of the spool read their values."""
+        self.registry.register(SpoolCollector(stats, log_away))
+
     def exposition(self) -> bytes:
         """The text format."""
         return generate_latest(self.registry)
+
+
+class SpoolCollector(Collector):
+    """The state of the spool, read when somebody asks."""
+
+    def __init__(self, stats: Callable[[], SpoolStats], log_away: Callable[[], bool]) -> None:
+        self._stats, self._log_away = stats, log_away
+
+    def collect(self) -> Iterator[Metric]:
+        """All metrics of the spool."""
+        now = self._stats()
+        name = "claw_spool_"
+        yield GaugeMetricFamily(name + "bytes", "On the disk, not yet all in the log.", now.bytes)
+        yield GaugeMetricFamily(name + "records", "Records that the log does not have yet.", now.records)
+        yield GaugeMetricFamily(
+            name + "oldest_age_seconds", "Age of the oldest segment's first record.", now.oldest_age_s
+        )
+        yield GaugeMetricFamily(name + "log_away", "1 while events go to the spool at once.", float(self._log_away()))
+        yield CounterMetricFamily(name + "spooled", "Records that were spooled.", now.spooled)
+        yield CounterMetricFamily(name + "drained", "Records that left the spool for the log.", now.drained)
+        yield CounterMetricFamily(name + "refused", "Records that the log will never take, set aside.", now.refused)
+        yield CounterMetricFamily(name + "fsyncs", "Group commits.", now.fsyncs)

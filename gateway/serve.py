@@ -1,32 +1,37 @@
 """The gateway as a process: the log, its followers and the HTTP server, started and stopped in order.
 
 Invariant: after SIGTERM or SIGINT no new connection is taken, calls in flight end (within `shutdown_grace_s`), the
-producer is flushed, and the process exits 0. A follower that breaks ends the process with 1, to be started again.
+log or the spool has every event, and the process exits 0. A thread that breaks ends it with 1, to be started again.
 """
 
 import socket
 import threading
 from collections.abc import Callable, Sequence
-from types import FrameType
+from functools import partial
 
 import structlog
 import uvicorn
 
 from eventlog.admin import check_broker
+from eventlog.errors import LogError
 from eventlog.follower import Follower
 from eventlog.kafka import KafkaLog
 from eventlog.records import Record
 from eventlog.settings import LogSettings
+from eventlog.spool import Spool
 from gateway.admission import AdmissionView
 from gateway.app import Collaborators, create_app
+from gateway.metrics import Metrics
+from gateway.server import GracefulServer
 from gateway.settings import GatewaySettings
+from gateway.store import Store
 from gateway.workers import Server, WorkerTable
 from schemas.topics import BATCHES, GROUPS, WEIGHTS, WORKERS, Topic
 
 BACKLOG = 4096
 KEEP_ALIVE_S = 75  # above what clients keep idle connections for, so that they, not we, close first
 CATCH_UP_TIMEOUT_S = 60.0
-FLUSH_TIMEOUT_S = 10.0
+LOG_PROBE_TIMEOUT_S = 2.0
 log = structlog.get_logger()
 
 
@@ -34,13 +39,8 @@ class PortInUse(Exception):
     """The address cannot be bound."""
 
 
-class GracefulServer(uvicorn.Server):
-    """uvicorn, without raising the signal that ended it once more: a stop that was asked for is a success."""
-
-    def handle_exit(self, sig: int, frame: FrameType | None) -> None:  # noqa: ARG002  # uvicorn gives both
-        """First signal: drain. Second: leave at once."""
-        self.force_exit = self.should_exit
-        self.should_exit = True
+class SpoolUnusable(Exception):
+    """The spool's directory cannot be used."""
 
 
 class Followers:
@@ -82,40 +82,76 @@ class Followers:
             follower.stop()
 
 
-def serve(settings: GatewaySettings, log_settings: LogSettings) -> int:
-    """Run until asked to stop; returns the exit code. Raises PortInUse, eventlog.errors.LogError at the start."""
-    listener = bind(settings.host, settings.port)
-    check_broker(log_settings, log_settings.connect_timeout_s)
-    kafka = KafkaLog(log_settings)
+def serve(settings: GatewaySettings, log_settings: LogSettings, inherited: socket.socket | None = None) -> int:
+    """Run until asked to stop; returns the exit code. `inherited`: a listening socket that a parent holds.
+
+    Raises PortInUse, SpoolUnusable or eventlog.errors.LogError at the start.
+    """
+    listener = inherited or bind(settings.host, settings.port)
+    broker = check_broker(log_settings, log_settings.connect_timeout_s)
+    kafka, metrics = KafkaLog(log_settings), Metrics()
+    spool = open_spool(settings, f"{broker.cluster_id}.{log_settings.prefix}")
+    stop = _Stop()
+    store = Store(
+        kafka.producer(), spool, settings, metrics, log_answers=partial(_answers, log_settings), on_error=stop
+    )
     fixed = [Server(url=url) for url in settings.upstreams]
     workers, admission = WorkerTable(settings.worker_ttl_s, fixed), AdmissionView()
     followers = Followers(kafka, workers, admission)
-    producer = kafka.producer()
     given = Collaborators(
-        settings=settings, log=producer, workers=workers, admission=admission, not_ready=followers.not_ready
+        settings=settings,
+        log=store,
+        workers=workers,
+        admission=admission,
+        metrics=metrics,
+        not_ready=lambda: followers.not_ready() or store.not_ready(),
     )
-    server = _server(given)
-
-    def on_error(_: BaseException) -> None:
-        server.should_exit = True
-
+    server = stop.server = _server(given)
     try:
-        followers.start(on_error)
+        followers.start(stop)
+        store.start()
         host, port = listener.getsockname()[:2]
         log.info("gateway_listening", url=f"http://{host}:{port}", instance=settings.instance)
         server.run(sockets=[listener])
-        return 1 if followers.broken else 0
+        return 1 if followers.broken or store.broken else 0
     finally:
         followers.stop()
-        producer.close(FLUSH_TIMEOUT_S)
+        store.close()
 
 
-def bind(host: str, port: int) -> socket.socket:
-    """A listening socket. Raises PortInUse."""
+class _Stop:
+    """What ends the process when a thread of it broke."""
+
+    server: uvicorn.Server | None = None
+
+    def __call__(self, _: BaseException) -> None:
+        if self.server is not None:
+            self.server.should_exit = True
+
+
+def bind(host: str, port: int, *, shared: bool = False) -> socket.socket:
+    """A listening socket; a `shared` one lets others of this user listen on the port, too. Raises PortInUse."""
     try:
-        return socket.create_server((host, port), backlog=BACKLOG, family=_family(host))
+        return socket.create_server((host, port), backlog=BACKLOG, family=_family(host), reuse_port=shared)
     except OSError as busy:
         raise PortInUse(f"cannot listen on {host}:{port}: {busy.strerror}; choose another --port") from busy
+
+
+def open_spool(settings: GatewaySettings, log_name: str) -> Spool:
+    """The spool of this process. One root per log, so that nothing drains into another one. Raises SpoolUnusable."""
+    root = settings.spool_dir / log_name
+    try:
+        return Spool(root, settings.instance, bytes_max=settings.spool_bytes_max)
+    except OSError as refused:
+        raise SpoolUnusable(f"cannot spool in {root}: {refused.strerror}; choose another --spool-dir") from refused
+
+
+def _answers(log_settings: LogSettings) -> bool:
+    try:
+        check_broker(log_settings, LOG_PROBE_TIMEOUT_S)
+    except LogError:
+        return False
+    return True
 
 
 def _family(host: str) -> socket.AddressFamily:
@@ -132,6 +168,6 @@ def _server(given: Collaborators) -> GracefulServer:
         log_config=None,
         server_header=False,
         timeout_keep_alive=KEEP_ALIVE_S,
-        timeout_graceful_shutdown=given.settings.shutdown_grace_s,
+        timeout_graceful_shutdown=1,  # for what the drain has left
     )
-    return GracefulServer(config)
+    return GracefulServer(config, given.settings.shutdown_linger_s, given.settings.shutdown_grace_s)

@@ -1,11 +1,15 @@
 """Settings of the gateway, read once. Environment: CLAW_GATEWAY_<FIELD>."""
 
+import os
 import uuid
-from typing import Annotated
+from pathlib import Path
+from typing import Annotated, Literal, Self
 from urllib.parse import urlsplit
 
-from pydantic import Field, field_validator
+from pydantic import Field, field_validator, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+
+from gateway.keys import is_loopback, parse_key
 
 MIB = 1 << 20
 
@@ -16,7 +20,7 @@ class GatewaySettings(BaseSettings):
     model_config = SettingsConfigDict(env_prefix="CLAW_GATEWAY_", frozen=True, extra="forbid")
 
     host: str = "127.0.0.1"
-    """Address to listen on. There is no authentication yet: anything but loopback is the operator's decision."""
+    """Address to listen on; anything but loopback needs `api_keys`."""
     port: int = Field(8000, ge=0, le=65535)
     """Port to listen on; 0 takes a free one."""
     instance: str = Field(default_factory=lambda: uuid.uuid4().hex[:6], min_length=1, max_length=64)
@@ -25,6 +29,19 @@ class GatewaySettings(BaseSettings):
     """Fixed servers (comma-separated in the environment); empty: live workers from the log."""
     upstream_token_ids: bool = True
     """Ask fixed servers for token ids. Switch off for providers that refuse fields they do not know."""
+    api_keys: Annotated[tuple[str, ...], NoDecode] = Field((), repr=False)
+    """Who may ask: `agent:<sha256>` or `operator:<sha256>` of each key (comma-separated in the environment;
+    `python -m gateway --new-key agent` makes one). Empty: everybody, on loopback only."""
+    access_log: bool = False
+    """One log line per request, without bodies, queries and headers."""
+    headers_bytes_max: int = Field(32 << 10, gt=0)
+    """Largest headers of a request, all together."""
+    headers_timeout_s: float = Field(20.0, gt=0)
+    """How long a client may take to send the headers of a request."""
+    body_timeout_s: float = Field(60.0, gt=0)
+    """How long a client may take to send its body."""
+    write_timeout_s: float = Field(60.0, gt=0)
+    """How long a client may leave a reply unread once its buffers are full."""
     body_bytes_max: int = Field(4 * MIB, gt=0)
     """Largest request body of a model call."""
     control_bytes_max: int = Field(MIB, gt=0)
@@ -55,13 +72,41 @@ class GatewaySettings(BaseSettings):
     """Calls remembered for retries."""
     replay_bytes_max: int = Field(64 * MIB, ge=0)
     """Bytes of replies (and of events not yet acknowledged) remembered for retries."""
+    spool_dir: Path = Field(default_factory=lambda: Path(os.environ.get("CLAW_HOME", ".claw")) / "spool")
+    """Where events wait for a log that is away; a local disk that outlives the process. Prompts lie there unencrypted."""
+    spool_bytes_max: int = Field(4096 * MIB, gt=0)
+    """Largest spool of one process; beyond it a call without acknowledgement is refused (or lost, as chosen below)."""
+    spool_timeout_s: float = Field(10.0, gt=0)
+    """How long the spool's disk may take to write one event."""
+    capture_on_failure: Literal["refuse", "availability"] = "refuse"
+    """When neither log nor spool takes a call: keep the reply back (503), or send it and count the call as lost."""
+    workers: int = Field(1, ge=1, le=256)
+    """Processes that serve the port."""
     shutdown_grace_s: int = Field(30, ge=0)
     """After SIGTERM: how long calls in flight may take to finish."""
+    shutdown_linger_s: float = Field(1.0, ge=0)
+    """After SIGTERM: how long an idle connection is still answered (with `connection: close`), so that no request is
+    cut off by our closing it."""
 
-    @field_validator("upstreams", mode="before")
+    @field_validator("upstreams", "api_keys", mode="before")
     @classmethod
     def _split(cls, value: object) -> object:
         return tuple(part.strip() for part in value.split(",") if part.strip()) if isinstance(value, str) else value
+
+    @field_validator("api_keys")
+    @classmethod
+    def _hashed_keys(cls, entries: tuple[str, ...]) -> tuple[str, ...]:
+        for entry in entries:
+            parse_key(entry)
+        return entries
+
+    @model_validator(mode="after")
+    def _guarded(self) -> Self:
+        if not (self.api_keys or is_loopback(self.host)):
+            raise ValueError(
+                f"host {self.host} can be reached from outside: set CLAW_GATEWAY_API_KEYS, or use 127.0.0.1"
+            )
+        return self
 
     @field_validator("upstreams")
     @classmethod

@@ -33,6 +33,7 @@ class Process:
         self.stderr = folder / f"gateway-{time.monotonic_ns()}.log"
         environment = {**os.environ, "KAFKA_BOOTSTRAP_SERVERS": log_settings.bootstrap_servers, "NO_COLOR": "1"}
         where = ["--prefix", log_settings.prefix, "--partitions", str(log_settings.partitions)]
+        where += ["--spool-dir", str(folder / "spool")]
         with self.stderr.open("wb") as stderr:
             self.running = subprocess.Popen(
                 [sys.executable, "-m", "gateway", "--port", "0", *where, *flags], env=environment, stderr=stderr
