@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, Consumer, KafkaError, Message, TopicPartition
 
-from eventlog.client import lookup_config, record_of
+from eventlog.client import Config, consumer_config, lookup_config, record_of
 from eventlog.errors import HistoryCut, LogError
 from eventlog.offsets import OUT_OF_RANGE, Patience, cut, offsets_of, out_of_range
 from eventlog.records import Place, Position, Record
@@ -28,17 +28,31 @@ def read_range(settings: LogSettings, topic: str | Topic, partition: int, start:
     if start >= end:
         return []
     name = topic if isinstance(topic, str) else settings.catalogue().name(topic)
-    with contextlib.closing(_RangeReader(settings)) as reader:
+    with contextlib.closing(_RangeReader(settings, lookup_config(settings))) as reader:
         ranges = {(name, partition): (start, end)}
         reader.check(ranges)
         return list(reader.read(ranges))
+
+
+def stream_ranges(settings: LogSettings, ranges: Mapping[Place, tuple[int, int]]) -> Iterator[Record]:
+    """The records of all `ranges` [start, end), one per partition, as they arrive: in order within a partition.
+
+    Raises HistoryCut or LogError before the first record when the log does not hold all of it; BrokerUnreachable when
+    nothing moves for `read_timeout_s`.
+    """
+    asked = {place: (start, end) for place, (start, end) in ranges.items() if start < end}
+    if not asked:
+        return
+    with contextlib.closing(_RangeReader(settings, consumer_config(settings))) as reader:
+        reader.check(asked)
+        yield from reader.read(asked)
 
 
 class FactLookup:
     """Finds records again by position. Keeps one client open; belongs to one thread."""
 
     def __init__(self, settings: LogSettings) -> None:
-        self._reader = _RangeReader(settings)
+        self._reader = _RangeReader(settings, lookup_config(settings))
 
     def get(self, positions: Iterable[Position]) -> dict[Position, Record]:
         """The record at each position: all of them, or HistoryCut, which names one that the log does not hold."""
@@ -80,9 +94,9 @@ def _hull(positions: Iterable[Position]) -> dict[Place, tuple[int, int]]:
 class _RangeReader:
     """Reads bounded ranges, one per partition at a time, with one client."""
 
-    def __init__(self, settings: LogSettings) -> None:
+    def __init__(self, settings: LogSettings, config: Config) -> None:
         self._settings = settings
-        self._consumer = Consumer(lookup_config(settings))
+        self._consumer = Consumer(config)
 
     def read(self, ranges: Mapping[Place, tuple[int, int]]) -> Iterator[Record]:
         """`check` first: a fetch beyond the end would only wait."""

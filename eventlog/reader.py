@@ -7,7 +7,7 @@ that no reader sees.
 
 import contextlib
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from confluent_kafka import (
     OFFSET_BEGINNING,
@@ -23,12 +23,13 @@ from confluent_kafka import (
 from eventlog.client import UNREACHABLE, consumer_config, error_of, record_of, request_failure
 from eventlog.offsets import OUT_OF_RANGE, Patience, offsets_of, out_of_range, places_of, reached
 from eventlog.protocols import Start
-from eventlog.ranges import FactLookup, read_range
+from eventlog.ranges import FactLookup, read_range, stream_ranges
 from eventlog.records import Place, Record
 from eventlog.settings import LogSettings
 from schemas.topics import Topic
 
-__all__ = ["FactLookup", "LogReader", "committed_offsets", "read_range"]  # the ways of reading, all in one place
+# The ways of reading, all in one place.
+__all__ = ["FactLookup", "LogReader", "commit_offsets", "committed_offsets", "read_range", "stream_ranges"]
 
 POLL_S = 0.2
 RECORDS_PER_POLL = 2000
@@ -151,3 +152,14 @@ def committed_offsets(
     finally:
         consumer.close()
     return {(at.topic, at.partition): None if at.offset == OFFSET_INVALID else at.offset for at in answers}
+
+
+def commit_offsets(settings: LogSettings, group_id: str, offsets: Mapping[Place, int]) -> None:
+    """Where a consumer group without members continues from now on. Raises BrokerUnreachable; LogError when it has some."""
+    consumer = Consumer(consumer_config(settings, group_id=group_id))
+    try:
+        consumer.commit(offsets=[TopicPartition(*place, at) for place, at in offsets.items()], asynchronous=False)
+    except KafkaException as raised:
+        raise request_failure(error_of(raised), settings, f"group {group_id}") from raised
+    finally:
+        consumer.close()

@@ -13,7 +13,6 @@ from eventlog.transactions import TransactionalProducer
 from schemas.envelopes import now_us
 from schemas.topics import Catalogue
 from streams.partition import PartitionState
-from streams.settings import StreamsSettings
 
 FaustEvent = Any  # faust is untyped
 Batch = tuple[list[FaustEvent], list[Outgoing]]
@@ -25,10 +24,10 @@ def group_name(catalogue: Catalogue) -> str:
     return name if catalogue.generation == 1 else f"{name}.g{catalogue.generation}"
 
 
-def open_producer(log_settings: LogSettings, settings: StreamsSettings, partition: int) -> TransactionalProducer:
+def open_producer(log_settings: LogSettings, partition: int, timeout_ms: int = 60_000) -> TransactionalProducer:
     """Fences whoever owned the partition before. Blocking. Raises Fenced, BrokerUnreachable."""
     transactional_id = f"{group_name(log_settings.catalogue())}-{partition}"
-    producer = TransactionalProducer(log_settings, transactional_id, timeout_ms=settings.transaction_timeout_ms)
+    producer = TransactionalProducer(log_settings, transactional_id, timeout_ms=timeout_ms)
     producer.open()
     return producer
 

@@ -21,5 +21,9 @@ class FoldVersionMismatch(StreamsError):
     """The pool on the broker was written by another version of the folds: rebuild it, do not mix."""
 
 
+class PastTarget(StreamsError):
+    """A rebuild was asked up to offsets that the generation is beyond already; what is folded cannot be taken out."""
+
+
 class NotCopartitioned(StreamsError):
     """This worker was given calls and rewards of different partitions; folding half of a group would be wrong."""

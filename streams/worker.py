@@ -236,7 +236,8 @@ class Worker:
         """Fence first, all in parallel; only then read."""
         if not partitions:
             return
-        opening = (self._in_thread(open_producer, self._log_settings, self._settings, one) for one in partitions)
+        timeout_ms = self._settings.transaction_timeout_ms
+        opening = (self._in_thread(open_producer, self._log_settings, one, timeout_ms) for one in partitions)
         producers = dict(zip(partitions, await asyncio.gather(*opening), strict=True))
         states = await self._in_thread(recover, self._log_settings, partitions)
         self._owned |= {number: OwnedPartition(states[number], producers[number]) for number in partitions}

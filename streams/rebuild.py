@@ -1,0 +1,141 @@
+"""A generation of the pool, folded once more from the facts up to an offset vector.
+
+Input: claw.calls and claw.rewards, by position; output: the pool and the positions of one generation, one transaction
+per partition and `flush_facts`. Ordering, key and fold are those of the streams: it is their partition state. Delivery:
+whoever is killed and started again goes on at the generation's own positions.
+
+Invariant: nothing else is written. A poison record is counted, its dead letter exists since the record was new; the
+reactors are not here, what they decided is among the facts. The transactional ids are those of the generation's streams,
+so both can never write at once: the older one is fenced.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from contextlib import closing
+from dataclasses import dataclass, field
+
+from datapool import FOLD_VERSION
+from eventlog.admin import begin_offsets, create_topics, end_offsets
+from eventlog.errors import HistoryCut, LogError
+from eventlog.reader import LogReader, commit_offsets, stream_ranges
+from eventlog.records import Outgoing, Place
+from eventlog.settings import LogSettings
+from eventlog.transactions import TransactionalProducer
+from schemas.envelopes import now_us
+from schemas.events import StreamPosition
+from schemas.topics import DEAD_LETTERS, POSITIONS
+from streams.commit import group_name, open_producer
+from streams.errors import PastTarget
+from streams.partition import PartitionState
+from streams.recovery import FACTS, recover
+
+FLUSH_FACTS = 5000
+"""Facts of one partition in one transaction: what a kill loses, and what memory holds of tokens at once."""
+Vector = Mapping[Place, int]
+"""Next offset of every partition of the fact topics."""
+Progress = Callable[[int, int], None]
+"""Told offsets done and offsets to do in all."""
+
+
+@dataclass(slots=True)
+class Rebuilt:
+    """What a rebuild did, and what the generation now is: the pool at `to`, by this fold version."""
+
+    generation: int
+    to: Vector
+    fold_version: int = FOLD_VERSION
+    outcomes: Counter[str] = field(default_factory=Counter)
+    """Records read by this process: folded, poison, fold_bug."""
+    rows: int = 0
+    """Pool records written by this process, tombstones included."""
+
+    def manifest(self) -> dict[str, object]:
+        """What names this generation for good: offsets, never times."""
+        topics = sorted({topic for topic, _ in self.to})
+        offsets = {topic: [self.to[place] for place in sorted(self.to) if place[0] == topic] for topic in topics}
+        return {"generation": self.generation, "fold_version": self.fold_version, "offsets": offsets}
+
+
+def rebuild(settings: LogSettings, to: Vector, progress: Progress, flush_facts: int = FLUSH_FACTS) -> Rebuilt:
+    """Makes generation `settings.generation` the pool at `to`, going on where it stands.
+
+    settings: with the partition count of the broker. Raises HistoryCut that names every missing range, PastTarget,
+    FoldVersionMismatch (choose another generation), Fenced (streams of the generation started), BrokerUnreachable.
+    """
+    create_topics(settings)
+    at = positions(settings, to)
+    check(settings, at, to)
+    done = Rebuilt(settings.generation, dict(to))
+    told = _Told(progress, sum(to[place] - at[place] for place in to))
+    for partition in sorted({partition for topic, partition in to if at[topic, partition] < to[topic, partition]}):
+        _rebuild_partition(settings, partition, to, done, told, flush_facts)
+    # Streams of this generation begin here. Without it they would read from the beginning and find nothing new.
+    commit_offsets(settings, group_name(settings.catalogue()), to)
+    return done
+
+
+def positions(settings: LogSettings, to: Vector) -> dict[Place, int]:
+    """How far the generation is, for each place of `to`."""
+    at = dict.fromkeys(to, 0)
+    with LogReader(settings, [POSITIONS]) as reader:
+        for record in reader.read_to_end():
+            event = record.event()
+            if isinstance(event, StreamPosition):
+                at |= {(topic, event.partition): offset for topic, offset in event.offsets.items()}
+    return at
+
+
+def check(settings: LogSettings, at: Vector, to: Vector) -> None:
+    """Raises PastTarget, HistoryCut or LogError when the way from `at` to `to` cannot be gone."""
+    begins, ends = begin_offsets(settings, FACTS), end_offsets(settings, FACTS)
+    if to.keys() != ends.keys():
+        raise LogError("the offsets are of other topics or partitions than this log has")
+    if past := [place for place in sorted(to) if at[place] > to[place]]:
+        raise PastTarget(f"generation {settings.generation} is past the offsets asked for: {_shown(past, to, at)}")
+    if beyond := [place for place in sorted(to) if to[place] > ends[place]]:
+        raise LogError(f"the log does not reach the offsets asked for: {_shown(beyond, ends, to)}")
+    if cut := [place for place in sorted(to) if at[place] < min(begins[place], to[place])]:
+        missing = {place: min(begins[place], to[place]) for place in cut}
+        raise HistoryCut(f"retention cut the facts; the log no longer holds {_shown(cut, at, missing)}")
+
+
+def _shown(places: list[Place], starts: Vector, ends: Vector) -> str:
+    return ", ".join(f"{topic}[{number}] {starts[topic, number]}..{ends[topic, number]}" for topic, number in places)
+
+
+class _Told:
+    def __init__(self, progress: Progress, total: int) -> None:
+        self._progress, self._total, self._done = progress, total, 0
+
+    def more(self, offsets: int) -> None:
+        self._done += offsets
+        self._progress(self._done, self._total)
+
+
+def _rebuild_partition(
+    settings: LogSettings, partition: int, to: Vector, done: Rebuilt, told: _Told, flush_facts: int
+) -> None:
+    """Fence first, only then read the state: as the streams do."""
+    targets = {topic: offset for (topic, number), offset in to.items() if number == partition}
+    with closing(open_producer(settings, partition)) as producer:
+        state = recover(settings, [partition])[partition]
+        ranges = {(topic, partition): (state.expected(topic), offset) for topic, offset in targets.items()}
+        unflushed = 0
+        for record in stream_ranges(settings, ranges):
+            done.outcomes[state.apply(record)] += 1
+            unflushed += 1
+            if unflushed == flush_facts:
+                _flush(producer, state, done)
+                told.more(unflushed)
+                unflushed = 0
+        for topic, offset in targets.items():
+            state.advance(topic, offset)  # what follows the last record is none
+        if state.pending:
+            _flush(producer, state, done)
+        told.more(unflushed)
+
+
+def _flush(producer: TransactionalProducer, state: PartitionState, done: Rebuilt) -> None:
+    batch: list[Outgoing] = [item for item in state.snapshot(now_us()) if item.topic is not DEAD_LETTERS]
+    producer.commit(batch)
+    done.rows += len(batch) - 1  # the position is no row
