@@ -10,8 +10,8 @@ from starlette.types import Receive, Scope, Send
 
 from gateway.asgi import read_body, send_reply, unless_gone
 from gateway.capture import Call, Capture, captured, failed
-from gateway.dispatch import Answer, Dispatch, Dispatcher, Progress
-from gateway.errors import ClientGone, GatewayError, HeaderList, Overloaded, UpstreamBroken
+from gateway.dispatch import Answer, Dispatch, Dispatcher, Opened, Progress
+from gateway.errors import CLIENT_CLOSED, ClientGone, GatewayError, HeaderList, Overloaded, UpstreamBroken
 from gateway.headers import authorization, client_headers, reply_headers
 from gateway.identity import Identity, fresh_lane
 from gateway.metrics import Metrics
@@ -20,10 +20,11 @@ from gateway.reply import parse_reply
 from gateway.request import parse_chat
 from gateway.retries import Attempt, Finished, RecentCalls
 from gateway.settings import GatewaySettings
+from gateway.stream import Streams
 from schemas.envelopes import now_us
+from schemas.events import Timings
 
 JSON = (b"content-type", b"application/json")
-CLIENT_CLOSED = 499
 
 
 class ModelCalls:
@@ -32,6 +33,7 @@ class ModelCalls:
     def __init__(self, settings: GatewaySettings, dispatcher: Dispatcher, capture: Capture, metrics: Metrics) -> None:
         self._settings, self._dispatcher, self._capture, self._metrics = settings, dispatcher, capture, metrics
         self._recent = RecentCalls(settings.replay_window_s, settings.replay_entries_max, settings.replay_bytes_max)
+        self._streams = Streams(settings, capture, self._recent, metrics)
         self._producer = f"gateway/{settings.instance}"
         self.in_flight = 0
 
@@ -67,12 +69,14 @@ class ModelCalls:
             received_us=received_us,
         )
         answer = await self._dispatch(call, receive, authorization(scope["headers"]))
+        if isinstance(answer, Opened):
+            return await self._streams.relay(call, attempt, answer, receive, send, started)
         if answer.reply.status != 200:
             return await self._refused(send, call, answer)
         finished = await self._finish(call, attempt, answer)
         return await self._reply(send, finished, started, answer.upstream_s)
 
-    async def _dispatch(self, call: Call, receive: Receive, credentials: bytes | None) -> Answer:
+    async def _dispatch(self, call: Call, receive: Receive, credentials: bytes | None) -> Answer | Opened:
         progress = Progress()
         dispatch = Dispatch(
             body=call.request.forwarded,
@@ -84,8 +88,9 @@ class ModelCalls:
             traceparent=call.headers.traceparent,
             authorization=credentials,
         )
+        sending = self._dispatcher.open if call.request.stream else self._dispatcher.send
         try:
-            return await unless_gone(receive, self._dispatcher.send(dispatch, progress))
+            return await unless_gone(receive, sending(dispatch, progress))
         except ClientGone:
             await self._fail(call, progress, "client_disconnected", "the client closed its connection", CLIENT_CLOSED)
             raise
@@ -102,7 +107,8 @@ class ModelCalls:
             raise
         spans = reply.choices[0].spans
         headers = [JSON, *reply_headers(call.identity, call.call_id, spans)]
-        finished = Finished(reply.body, headers, captured(call, answer, reply, now_us()))
+        timings = Timings(received_us=call.received_us, dispatched_us=answer.dispatched_us, done_us=now_us())
+        finished = Finished(reply.body, headers, captured(call, answer.server, reply, timings))
         # Kept before it is acknowledged: a retry after a missing acknowledgement must publish the same event.
         self._recent.finish(attempt, finished)
         await self._acknowledge(call.identity, attempt, finished)

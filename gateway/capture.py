@@ -7,35 +7,27 @@ import asyncio
 import time
 from dataclasses import dataclass, replace
 from hashlib import sha256
-from typing import Protocol
 
 import structlog
 
 from eventlog.errors import LogError, RecordTooLarge
-from eventlog.records import Position
-from gateway.dispatch import Answer, Progress
+from gateway.dispatch import Progress
 from gateway.errors import NotCaptured
 from gateway.headers import ClientHeaders
 from gateway.identity import Identity
 from gateway.metrics import Metrics
 from gateway.reply import Choice, EngineReply
 from gateway.request import ChatRequest
+from gateway.store import Log
+from gateway.workers import Server
 from schemas.envelopes import envelope, now_us
-from schemas.events import CallCaptured, CallFailed, Edge, Envelope, Event, Integrity, Timings, Usage
+from schemas.events import CallCaptured, CallFailed, Edge, Envelope, Integrity, Timings, Usage
 from schemas.keys import group_key
-from schemas.topics import CALLS, Topic
+from schemas.topics import CALLS
 
 DEFAULT_CHANNEL = "train"
 MESSAGE_CHARACTERS_MAX = 2000
 log = structlog.get_logger()
-
-
-class Log(Protocol):
-    """The log as this room writes it: `eventlog.producer.EventProducer`, or its twin."""
-
-    async def publish(self, topic: Topic, key: bytes, event: Event) -> Position:
-        """Returns once the record is acknowledged. Raises eventlog.errors.NotAcknowledged."""
-        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,11 +44,10 @@ class Call:
     received_us: int
 
 
-def captured(call: Call, answer: Answer, reply: EngineReply, done_us: int) -> tuple[CallCaptured, ...]:
+def captured(call: Call, server: Server, reply: EngineReply, timings: Timings) -> tuple[CallCaptured, ...]:
     """One event per choice; choice k > 0 is the call `<call_id>.<k>`."""
     prompt = whole(reply.prompt_ids, units=reply.prompt_length)
     request = Edge(suffix=call.request.body, full_length=len(call.request.body), full_digest=call.request_digest)
-    timings = Timings(received_us=call.received_us, dispatched_us=answer.dispatched_us, done_us=done_us)
     alone = len(reply.choices) == 1
     return tuple(
         CallCaptured(
@@ -74,14 +65,14 @@ def captured(call: Call, answer: Answer, reply: EngineReply, done_us: int) -> tu
             finish_reason=choice.finish_reason,
             request=request,
             response_body=choice.body,
-            model_id=answer.server.model_id or call.request.model or "",
-            worker_id=answer.server.worker_id,
-            upstream=answer.server.url,
+            model_id=server.model_id or call.request.model or "",
+            worker_id=server.worker_id,
+            upstream=server.url,
             agent=call.headers.agent,
             channel=call.headers.channel or DEFAULT_CHANNEL,
             tags=call.headers.tags,
-            status="aborted" if choice.finish_reason == "abort" else "completed",
-            http_status=answer.reply.status,
+            status="aborted" if choice.aborted else "completed",
+            http_status=200,
             idempotency_key=call.headers.idempotency_key,
             usage=reply.usage if alone else _own_usage(reply.usage, choice),
             timings=timings,

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 import orjson
 
 HeaderList = list[tuple[bytes, bytes]]
+CLIENT_CLOSED = 499
+"""Status, in metrics and events only, of a call whose client closed its connection."""
 
 
 class GatewayError(Exception):
@@ -37,6 +39,22 @@ class InvalidRequest(GatewayError):
     code = "invalid_request"
 
 
+class Unauthorized(GatewayError):
+    """No valid API key."""
+
+    status = 401
+    type = "authentication_error"
+    code = "invalid_api_key"
+
+
+class Forbidden(GatewayError):
+    """The key's role does not reach this far."""
+
+    status = 403
+    type = "permission_error"
+    code = "forbidden"
+
+
 class NotFound(GatewayError):
     """No such route, or no server has that model."""
 
@@ -59,6 +77,22 @@ class BodyTooLarge(GatewayError):
     status = 413
     type = "invalid_request_error"
     code = "body_too_large"
+
+
+class HeadersTooLarge(GatewayError):
+    """The headers are over their limit."""
+
+    status = 431
+    type = "invalid_request_error"
+    code = "headers_too_large"
+
+
+class RequestTimeout(GatewayError):
+    """The client was too slow in saying what it wants."""
+
+    status = 408
+    type = "invalid_request_error"
+    code = "request_timeout"
 
 
 class NotAdmitted(GatewayError):

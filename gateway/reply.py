@@ -13,7 +13,7 @@ import orjson
 
 from gateway.errors import UpstreamBroken
 from gateway.request import ChatRequest
-from gateway.spans import parse_header, spans_of
+from gateway.spans import RawSpans, parse_header, spans_of
 from schemas.arrays import pack_floats, pack_ids
 from schemas.events import Usage, VersionSpan
 
@@ -32,6 +32,8 @@ class Choice:
     spans: tuple[VersionSpan, ...]
     finish_reason: str | None
     missing: tuple[str, ...]
+    aborted: bool
+    """It has no end: the engine or the client gave up, or the stream broke."""
     body: bytes
     """The reply as the client saw it, with this choice alone."""
 
@@ -47,20 +49,45 @@ class EngineReply:
     usage: Usage
 
 
+@dataclass(frozen=True, slots=True)
+class Sampled:
+    """Tokens of one choice as the engine gave them: packed, or None where they are absent or no tokens."""
+
+    ids: bytes | None
+    logprobs: bytes | None
+    holes: tuple[str, ...] = ()
+    """What is known to be missing besides, in the words of `Choice.missing`."""
+    ended: bool = True
+
+
 def parse_reply(raw: bytes, spans_header: str | None, request: ChatRequest) -> EngineReply:
     """Read a 200 of an engine. Raises UpstreamBroken when it is no chat completion with choices."""
     fields = _json_object(raw)
     answers = fields.get("choices")
     if not (isinstance(answers, list) and answers and all(isinstance(answer, dict) for answer in answers)):
         raise UpstreamBroken("the engine's reply has no choices", code="upstream_bad_reply")
-    prompt_ids = _packed_ids(fields.get("prompt_token_ids"))
-    tokens = [_tokens(answer) for answer in answers]
-    body = _for_client(raw, fields, request)
-    spans = parse_header(spans_header)
+    sampled = [
+        Sampled(packed_ids(answer.get("token_ids")), _packed_content(answer.get("logprobs"))) for answer in answers
+    ]
+    body = raw if request.wants_token_ids and request.wants_logprobs else None
+    return understood(fields, sampled, parse_header(spans_header), request, body)
+
+
+def understood(
+    fields: dict[str, Json], sampled: list[Sampled], spans: RawSpans, request: ChatRequest, body: bytes | None = None
+) -> EngineReply:
+    """A completion with its tokens, which belong to `fields["choices"]` in order. `body`: what the client got, if known.
+
+    What the client did not ask for is taken out of `fields`.
+    """
+    prompt_ids = packed_ids(fields.get("prompt_token_ids"))
+    answers = fields["choices"]
+    if body is None:
+        body = _for_client(fields, request)
     choices = []
-    for position, (answer, sampled) in enumerate(zip(answers, tokens, strict=True)):
+    for position, (answer, tokens) in enumerate(zip(answers, sampled, strict=True)):
         own_body = body if len(answers) == 1 else _dumps({**fields, "choices": [answer]})
-        choices.append(_choice(position, answer, sampled, spans, prompt_ids is None, own_body))
+        choices.append(_choice(position, answer, tokens, spans, prompt_ids is None, own_body))
     return EngineReply(
         body=body,
         prompt_ids=prompt_ids or b"",
@@ -70,20 +97,10 @@ def parse_reply(raw: bytes, spans_header: str | None, request: ChatRequest) -> E
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Tokens:
-    ids: bytes | None
-    logprobs: bytes | None
-
-
-def _tokens(answer: dict[str, Json]) -> _Tokens:
-    return _Tokens(_packed_ids(answer.get("token_ids")), _packed_logprobs(answer.get("logprobs")))
-
-
 def _choice(
-    position: int, answer: dict[str, Json], tokens: _Tokens, spans: dict[str, Json], no_prompt: bool, body: bytes
+    position: int, answer: dict[str, Json], tokens: Sampled, spans: RawSpans, no_prompt: bool, body: bytes
 ) -> Choice:
-    index = _count(answer.get("index"), position)
+    index = count(answer.get("index"), position)
     length = len(tokens.ids or b"") // 4
     missing = ["prompt_ids"] if no_prompt else []
     if tokens.ids is None:
@@ -101,12 +118,14 @@ def _choice(
         response_length=length,
         spans=versions.spans,
         finish_reason=reason if isinstance(reason, str) else None,
-        missing=tuple(missing),
+        missing=tuple(dict.fromkeys((*missing, *tokens.holes))),
+        aborted=reason == "abort" or not tokens.ended,
         body=body,
     )
 
 
-def _packed_ids(ids: Json) -> bytes | None:
+def packed_ids(ids: Json) -> bytes | None:
+    """Token ids as bytes; None when they are no list of int32."""
     if not isinstance(ids, list):
         return None
     try:
@@ -115,19 +134,24 @@ def _packed_ids(ids: Json) -> bytes | None:
         return None
 
 
-def _packed_logprobs(logprobs: Json) -> bytes | None:
+def packed_logprobs(values: Json) -> bytes | None:
+    """Log-probabilities as bytes; None when one of them is no finite number."""
     try:
-        values = [token["logprob"] for token in logprobs["content"] or ()]
         finite = math.isfinite(sum(values))  # one NaN or infinity makes the sum one
         return pack_floats(values) if finite else None
-    except (TypeError, KeyError, OverflowError):
+    except (TypeError, OverflowError):
         return None
 
 
-def _for_client(raw: bytes, fields: dict[str, Json], request: ChatRequest) -> bytes:
+def _packed_content(logprobs: Json) -> bytes | None:
+    try:
+        return packed_logprobs([token["logprob"] for token in logprobs["content"] or ()])
+    except (TypeError, KeyError):
+        return None
+
+
+def _for_client(fields: dict[str, Json], request: ChatRequest) -> bytes:
     """Take what only capture asked for out of `fields`, and return the reply as bytes."""
-    if request.wants_token_ids and request.wants_logprobs:
-        return raw
     if not request.wants_token_ids:
         fields.pop("prompt_token_ids", None)
     for answer in fields["choices"]:
@@ -143,19 +167,20 @@ def _usage(usage: Json) -> Usage:
     details = counts.get("prompt_tokens_details")
     cached = details.get("cached_tokens") if isinstance(details, dict) else None
     return Usage(
-        prompt_tokens=_count(counts.get("prompt_tokens"), 0),
-        completion_tokens=_count(counts.get("completion_tokens"), 0),
-        cached_tokens=_count(cached, 0) if cached is not None else None,
+        prompt_tokens=count(counts.get("prompt_tokens"), 0),
+        completion_tokens=count(counts.get("completion_tokens"), 0),
+        cached_tokens=count(cached, 0) if cached is not None else None,
     )
 
 
-def _count(value: Json, default: int) -> int:
+def count(value: Json, default: int) -> int:
+    """A count as it should be, or the default."""
     return value if type(value) is int and 0 <= value <= INT32_MAX else default
 
 
 def _json_object(raw: bytes) -> dict[str, Json]:
     try:
-        fields = _loads(raw)
+        fields = loads(raw)
     except ValueError as broken:
         raise UpstreamBroken("the engine's reply is not valid JSON", code="upstream_bad_reply") from broken
     if not isinstance(fields, dict):
@@ -163,7 +188,8 @@ def _json_object(raw: bytes) -> dict[str, Json]:
     return fields
 
 
-def _loads(raw: bytes) -> Json:
+def loads(raw: bytes) -> Json:
+    """JSON of a foreign server. Raises ValueError."""
     try:
         return orjson.loads(raw)
     except orjson.JSONDecodeError:

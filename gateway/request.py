@@ -28,14 +28,12 @@ class ChatRequest:
     sampling: Sampling
     wants_logprobs: bool
     wants_token_ids: bool
+    stream: bool = False
 
 
 def parse_chat(body: bytes) -> ChatRequest:
     """Parse a request body. Raises InvalidRequest with the field at fault."""
     fields = _json_object(body)
-    if fields.get("stream"):
-        # Streaming enters here: the same ChatRequest with stream=True, and a reply that is teed instead of read whole.
-        raise InvalidRequest("stream: true is not supported by this gateway yet; send stream: false", param="stream")
     if not isinstance(fields.get("messages"), list):
         raise InvalidRequest("messages must be a list", param="messages")
     model = fields.get("model")
@@ -48,6 +46,7 @@ def parse_chat(body: bytes) -> ChatRequest:
         sampling=effective(fields),
         wants_logprobs=bool(fields.get("logprobs")),
         wants_token_ids=bool(fields.get("return_token_ids")),
+        stream=bool(fields.get("stream")),
     )
 
 

@@ -28,9 +28,14 @@ class Received:
 
 @dataclass(frozen=True)
 class Reply:
-    """What to answer. `hang`: never; `reset`: break the connection after reading the request."""
+    """What to answer. `hang`: never; `reset`: break the connection after reading the request.
+
+    `pieces` makes it a stream, each piece sent by itself, `pace_s` apart; then `hang` and `reset` come after the last one.
+    """
 
     body: Json | bytes = b""
+    pieces: tuple[bytes, ...] = ()
+    pace_s: float = 0.0
     status: int = 200
     headers: dict[str, str] = field(default_factory=dict)
     hang: bool = False
@@ -72,11 +77,62 @@ def completion(asked: Json, *, ids: list[int] | None = None, versions: str = "ru
     return Reply(body, headers={"x-claw-weight-versions": json.dumps(spans)} if versions else {})
 
 
+def chunk(content: str = "", ids: list[int] | None = None, *, asked: Json, **more: Any) -> bytes:
+    """One event of a stream, as vLLM writes it. `more`: fields of its choice; `delta`, `top` replace or add."""
+    choice = {
+        "index": more.pop("index", 0),
+        "delta": more.pop("delta", {"content": content}),
+        "logprobs": {
+            "content": [{"token": "}", "logprob": -0.5, "bytes": [125], "top_logprobs": []} for _ in ids or ()]
+        }
+        if asked.get("logprobs") and ids is not None
+        else None,
+        "finish_reason": None,
+        **({"token_ids": ids} if asked.get("return_token_ids") and ids is not None else {}),
+    }
+    top = more.pop("top", {})
+    body = {
+        "id": "c",
+        "object": "chat.completion.chunk",
+        "created": 1,
+        "model": "tiny",
+        "choices": [{**choice, **more}],
+    }
+    return b"data: " + json.dumps({**body, **top}, separators=(",", ":"), ensure_ascii=False).encode() + b"\n\n"
+
+
+def stream(asked: Json, *, words: tuple[str, ...] = ("he", "llo", "!"), versions: str = "run/3", **how: Any) -> Reply:
+    """The stream of a vLLM worker with the spans plugin: one token per word, `n` choices in turn."""
+    choices = range(asked.get("n") or 1)
+    prompt = {"prompt_token_ids": [1, 5, 6, 7]} if asked.get("return_token_ids") else {}
+    events = [
+        chunk(asked=asked, index=index, delta={"role": "assistant", "content": ""}, top=prompt if index == 0 else {})
+        for index in choices
+    ]
+    for number, word in enumerate(words, 1):
+        last = {"finish_reason": "stop", "stop_reason": None} if number == len(words) else {}
+        events += [chunk(word, [10 * index + number], asked=asked, index=index, **last) for index in choices]
+    if (asked.get("stream_options") or {}).get("include_usage"):
+        usage = {"prompt_tokens": 4, "completion_tokens": len(words) * len(choices), "total_tokens": 9}
+        body = {
+            "id": "c",
+            "object": "chat.completion.chunk",
+            "created": 1,
+            "model": "tiny",
+            "choices": [],
+            "usage": usage,
+        }
+        events.append(b"data: " + json.dumps(body).encode() + b"\n\n")
+    spans = {str(index): [[versions, 0, len(words)]] for index in choices}
+    events += [b": claw.weight_versions=" + json.dumps(spans).encode() + b"\n\n"] if versions else []
+    return Reply(pieces=(*events, b"data: [DONE]\n\n"), **how)
+
+
 def answer(received: Received) -> Reply:
-    """The default: a good completion, or the list of models."""
+    """The default: a good completion, streamed where asked for, or the list of models."""
     if received.path.endswith("/models"):
         return Reply({"object": "list", "data": [{"id": "tiny", "object": "model", "created": 0, "owned_by": "e"}]})
-    return completion(received.json)
+    return stream(received.json) if received.json.get("stream") else completion(received.json)
 
 
 class ScriptedEngine:
@@ -119,6 +175,8 @@ class ScriptedEngine:
         received = await _read(reader)
         self.requests.append(received)
         reply = (self.script.popleft() if self.script else self.default)(received)
+        if reply.pieces:
+            await _send_stream(writer, reply)
         if reply.hang:
             await reader.read()
             self.aborted.set()
@@ -126,6 +184,9 @@ class ScriptedEngine:
         if reply.reset:
             writer.transport.abort()
             return False
+        if reply.pieces:
+            writer.write(b"0\r\n\r\n")
+            return True
         await asyncio.sleep(reply.delay_s)
         body = reply.body if isinstance(reply.body, bytes) else json.dumps(reply.body).encode()
         head = {"content-type": "application/json", "content-length": str(len(body)), **reply.headers}
@@ -133,6 +194,16 @@ class ScriptedEngine:
         writer.write("\r\n".join(lines).encode() + body)
         await writer.drain()
         return True
+
+
+async def _send_stream(writer: asyncio.StreamWriter, reply: Reply) -> None:
+    head = {"content-type": "text/event-stream; charset=utf-8", "transfer-encoding": "chunked", **reply.headers}
+    lines = [f"HTTP/1.1 {reply.status} X", *(f"{name}: {value}" for name, value in head.items()), "", ""]
+    writer.write("\r\n".join(lines).encode())
+    for piece in reply.pieces:
+        writer.write(b"%x\r\n%s\r\n" % (len(piece), piece))
+        await writer.drain()
+        await asyncio.sleep(reply.pace_s)
 
 
 async def _read(reader: asyncio.StreamReader) -> Received:

@@ -1,0 +1,155 @@
+"""A streamed model call, from the engine's first bytes to the client's last.
+
+Invariant (captured means durable): every event is forwarded when it is there, but `[DONE]`, or the end of a stream that
+has none, only after the log acknowledged the call. A stream that breaks, or is not acknowledged, is broken off: the
+client gets an error event and a closed connection, never an end. What was received of it is stored as aborted.
+"""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from contextlib import suppress
+
+from starlette.types import Receive, Send
+
+from gateway.asgi import unless_gone
+from gateway.assembly import assembled
+from gateway.capture import Call, Capture, captured, failed
+from gateway.dispatch import Opened, Progress
+from gateway.errors import (
+    CLIENT_CLOSED,
+    ClientGone,
+    GatewayError,
+    HeaderList,
+    NotCaptured,
+    UpstreamBroken,
+    UpstreamFailed,
+    as_http,
+)
+from gateway.headers import reply_headers
+from gateway.metrics import Metrics
+from gateway.retries import Attempt, Finished, RecentCalls
+from gateway.settings import GatewaySettings
+from gateway.tee import Tee
+from schemas.envelopes import now_us
+from schemas.events import Timings
+
+END_WAIT_S = 1.0
+"""How long after `[DONE]` the engine may take to end its reply, so that its connection can be used again."""
+
+
+class Streams:
+    """Relays streams, and captures each one once."""
+
+    def __init__(self, settings: GatewaySettings, capture: Capture, recent: RecentCalls, metrics: Metrics) -> None:
+        self._settings, self._capture, self._recent, self._metrics = settings, capture, recent, metrics
+
+    async def relay(
+        self, call: Call, attempt: Attempt, opened: Opened, receive: Receive, send: Send, started: float
+    ) -> int:
+        """Returns the status sent. Raises ClientGone, after storing what had come."""
+        tee = Tee(call.request, self._settings.reply_bytes_max)
+        headers: HeaderList = [
+            (b"content-type", opened.content_type.encode("latin-1")),
+            *reply_headers(call.identity, call.call_id, ()),
+        ]
+        broken = await self._forward(opened, tee, headers, receive, send, started)
+        failure = await self._store(call, attempt, opened, tee, headers, broken)
+        self._metrics.streams.labels(_word(failure)).inc()
+        self._metrics.request_seconds.observe(time.perf_counter() - started)
+        if isinstance(failure, ClientGone):
+            raise failure
+        if failure is None:
+            await send({"type": "http.response.body", "body": tee.held})
+        else:
+            # Returning with more to come makes the server close the connection: no client takes that for the end.
+            await send({"type": "http.response.body", "body": _error_event(failure), "more_body": True})
+        return 200
+
+    async def _forward(
+        self, opened: Opened, tee: Tee, headers: HeaderList, receive: Receive, send: Send, started: float
+    ) -> UpstreamFailed | ClientGone | None:
+        try:
+            overhead_s = time.perf_counter() - started - opened.upstream_s
+            self._metrics.overhead_seconds.observe(overhead_s)
+            overhead = (b"x-claw-overhead-ms", b"%.2f" % (overhead_s * 1000))
+            await send({"type": "http.response.start", "status": 200, "headers": [*headers, overhead]})
+            await unless_gone(receive, _pump(opened.pieces(), tee, send))
+        except (UpstreamFailed, ClientGone) as broken:
+            return broken
+        finally:
+            opened.close()
+        return None
+
+    async def _store(
+        self,
+        call: Call,
+        attempt: Attempt,
+        opened: Opened,
+        tee: Tee,
+        headers: HeaderList,
+        failure: UpstreamFailed | ClientGone | None,
+    ) -> GatewayError | ClientGone | None:
+        """Store the stream, whole or not. Returns why the client must not have its end, if so."""
+        assembly = await assembled(tee.events, call.request)
+        if failure is None and not (tee.over or assembly.ended):
+            failure = UpstreamBroken("the engine's stream ended before its end")
+        reply = assembly.reply(whole=failure is None)
+        if reply is None:
+            await self._store_failure(call, opened, failure)
+            return failure
+        timings = Timings(
+            received_us=call.received_us,
+            dispatched_us=opened.dispatched_us,
+            first_token_us=tee.first_token_us,
+            done_us=now_us(),
+        )
+        if tee.first_token_us is not None:
+            self._metrics.first_token_seconds.observe((tee.first_token_us - call.received_us) / 1e6)
+        events = captured(call, opened.server, reply, timings)
+        finished = Finished(tee.whole, headers, events)
+        if failure is None:
+            # Kept before it is acknowledged: a retry after a missing acknowledgement must publish the same event.
+            self._recent.finish(attempt, finished)
+        try:
+            await self._capture.store(events, lane="named" if call.identity.named else "unnamed")
+        except NotCaptured as silent:
+            return failure or silent
+        if failure is None:
+            self._recent.acknowledged(attempt, finished)
+        return failure
+
+    async def _store_failure(self, call: Call, opened: Opened, failure: GatewayError | ClientGone | None) -> None:
+        if isinstance(failure, GatewayError):
+            reason, message, status = failure.code, failure.message, failure.status
+        elif failure is not None:
+            reason, message, status = "client_disconnected", "the client closed its connection", CLIENT_CLOSED
+        else:
+            reason, message, status = "upstream_bad_reply", "the engine's stream has no choices", 502
+        progress = Progress(opened.server, opened.dispatched_us)
+        await self._capture.store_failure(failed(call, progress, reason=reason, message=message, http_status=status))
+
+
+async def _pump(pieces: AsyncIterator[bytes], tee: Tee, send: Send) -> None:
+    async for piece in pieces:
+        shown = tee.feed(piece)
+        if shown:
+            await send({"type": "http.response.body", "body": shown, "more_body": True})
+        if tee.over:
+            break
+    with suppress(TimeoutError, UpstreamFailed):
+        async with asyncio.timeout(END_WAIT_S):
+            async for piece in pieces:
+                tee.feed(piece)
+
+
+def _error_event(error: GatewayError) -> bytes:
+    """What the OpenAI SDKs raise for."""
+    return b"data: %s\n\n" % as_http(error).body
+
+
+def _word(failure: GatewayError | ClientGone | None) -> str:
+    """How a stream ended, for metrics."""
+    if failure is None:
+        return "completed"
+    return failure.code if isinstance(failure, GatewayError) else "client_disconnected"

@@ -1,0 +1,97 @@
+"""One stream on its way through: what the engine sent is kept, what the client may see comes out at once.
+
+Invariant: the end (`[DONE]` and what follows) is held back, and everything before it is given out as soon as its event
+is there.
+"""
+
+import re
+
+import orjson
+
+from gateway.errors import UpstreamBroken
+from gateway.reply import Json, loads
+from gateway.request import ChatRequest
+from gateway.sse import DONE, Splitter, data_of, without_comment, without_fields
+from schemas.envelopes import now_us
+
+FIRST_TOKEN = re.compile(
+    rb'"token_ids"\s*:\s*\[\s*\d|"(?:content|reasoning|reasoning_content|refusal|arguments|name)"\s*:\s*"[^"]'
+)
+
+
+class Tee:
+    """Fed with the pieces of one stream, in order."""
+
+    def __init__(self, request: ChatRequest, bytes_max: int) -> None:
+        self.events: list[bytes] = []
+        """As the engine sent them."""
+        self.shown: list[bytes] = []
+        """What the client was given."""
+        self.over = False
+        """The engine said that this was all."""
+        self.first_token_us: int | None = None
+        self._take_ids, self._take_logprobs = not request.wants_token_ids, not request.wants_logprobs
+        self._splitter = Splitter()
+        self._held: list[bytes] = []
+        self._bytes_left = bytes_max
+
+    def feed(self, piece: bytes) -> bytes:
+        """What the client gets now. Raises UpstreamBroken when the reply is over its limit."""
+        self._bytes_left -= len(piece)
+        if self._bytes_left < 0:
+            raise UpstreamBroken("the engine's reply is over its limit", code="upstream_reply_too_large")
+        shown = b"".join([self._passed(event) for event in self._splitter.feed(piece)])
+        if shown:
+            self.shown.append(shown)
+        return shown
+
+    @property
+    def held(self) -> bytes:
+        """The end of the stream, for the client that may have it."""
+        return b"".join(self._held) + self._splitter.rest
+
+    @property
+    def whole(self) -> bytes:
+        """Everything that the client sees of a stream that came to its end."""
+        return b"".join(self.shown) + self.held
+
+    def _passed(self, event: bytes) -> bytes:
+        self.events.append(event)
+        if self.first_token_us is None and FIRST_TOKEN.search(event):
+            self.first_token_us = now_us()
+        if not self.over and DONE in event and data_of(event).strip() == DONE:
+            self.over = True
+        shown = self._for_client(event)
+        if self.over:
+            self._held.append(shown)
+            return b""
+        return shown
+
+    def _for_client(self, event: bytes) -> bytes:
+        shown = without_comment(event)
+        try:
+            return without_fields(shown, token_ids=self._take_ids, logprobs=self._take_logprobs)
+        except ValueError:
+            return self._written_anew(shown)
+
+    def _written_anew(self, event: bytes) -> bytes:
+        """For what cannot be cut (nested without end): the same content. What is no JSON was not asked for by us."""
+        try:
+            chunk = loads(data_of(event))
+        except ValueError:
+            return event
+        if not isinstance(chunk, dict):
+            return event
+        if self._take_ids:
+            chunk.pop("prompt_token_ids", None)
+        choices = chunk.get("choices")
+        for choice in choices if isinstance(choices, list) else ():
+            self._clean(choice)
+        return b"data: %s\n\n" % orjson.dumps(chunk)
+
+    def _clean(self, choice: Json) -> None:
+        if isinstance(choice, dict):
+            if self._take_ids:
+                choice.pop("token_ids", None)
+            if self._take_logprobs and "logprobs" in choice:
+                choice["logprobs"] = None
