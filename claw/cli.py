@@ -160,6 +160,35 @@ def dataset(
     raise typer.Exit(run_dataset(action, names or [], directory, as_json=as_json))
 
 
+@app.command(rich_help_panel=DATA)
+def rebuild(
+    to: Annotated[str, typer.Option(help="end, a time (ISO 8601, UTC), or a file of offsets (a manifest).")] = "end",
+    generation: Annotated[int | None, typer.Option(min=1, help="To make; default: the one after that in use.")] = None,
+    manifest: Annotated[Path | None, typer.Option(help="Write the offsets here.")] = None,
+    flush_facts: Annotated[int, typer.Option(min=1, help="Facts in one transaction.")] = 5000,
+    prefix: Prefix = "claw",
+    as_json: AsJson = False,
+) -> None:
+    """Fold all facts into the next generation of the pool; killed and started again it goes on."""
+    from claw.rebuild import RebuildSettings, run_rebuild
+
+    asked = RebuildSettings(to=to, generation=generation, manifest=manifest, flush_facts=flush_facts, prefix=prefix)
+    raise typer.Exit(run_rebuild(asked, as_json=as_json))
+
+
+@app.command(rich_help_panel=DATA)
+def lineage(
+    name: Annotated[str, typer.Argument(metavar="ID", help="RUN/VERSION of weights, or a group, trajectory or call.")],
+    every: Annotated[bool, typer.Option("--all", help="Of a version: every batch in it, not only the last.")] = False,
+    prefix: Prefix = "claw",
+    as_json: AsJson = False,
+) -> None:
+    """Trace weights to the requests behind them, or a call to the versions trained on it; exit 1 when none was."""
+    from claw.lineage import run_lineage
+
+    raise typer.Exit(run_lineage(name, every=every, prefix=prefix, as_json=as_json))
+
+
 @app.command(name="inspect", rich_help_panel=DATA)
 def inspect_trajectory(
     trajectory_id: Annotated[str, typer.Argument(help="Trajectory, as in the reply's header x-claw-trajectory.")],

@@ -1,0 +1,94 @@
+"""What the trainers of all runs wrote, as far as a question needs it.
+
+Memory: one small entry per batch and version, and the plans that `wanted` names.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+from eventlog.reader import LogReader
+from eventlog.settings import LogSettings
+from schemas.events import BatchAssembled, BatchSkipped, BatchTrained, Event, WeightsPublished
+from schemas.topics import BATCHES, WEIGHTS
+
+Wanted = Callable[[BatchAssembled], bool]
+
+
+@dataclass(frozen=True, slots=True)
+class Version:
+    """A published version without its tensors. `sequence`: the last batch in these weights; None: initial weights."""
+
+    run_id: str
+    version: int
+    model_id: str
+    sequence: int | None
+    digest: str
+    checkpoint_uri: str | None
+    published_us: int
+
+
+@dataclass(slots=True)
+class Run:
+    """One run: the plans that were wanted, the version that each batch made, what was published, what was skipped."""
+
+    plans: dict[int, BatchAssembled] = field(default_factory=dict)
+    trained: dict[int, int] = field(default_factory=dict)
+    """Batch sequence -> the version that its step made."""
+    published: dict[int, Version] = field(default_factory=dict)
+    skipped: dict[str, str] = field(default_factory=dict)
+    """Group -> why this run will never train it."""
+
+    def versions_with(self, sequence: int) -> list[int]:
+        """Published versions whose weights went through this batch, ascending."""
+        through = (v for v in self.published.values() if v.sequence is not None and v.sequence >= sequence)
+        return sorted(version.version for version in through)
+
+
+Runs = dict[str, Run]
+
+
+def published(settings: LogSettings) -> Runs:
+    """Every run that published weights. Raises BrokerUnreachable, TopicMissing."""
+    runs: Runs = {}
+    with LogReader(settings, [WEIGHTS]) as reader:
+        _take(runs, (record.event() for record in reader.read_to_end()), lambda _: False)
+    return runs
+
+
+def read(settings: LogSettings, wanted: Wanted) -> Runs:
+    """Every run, with the plans that are wanted. Raises BrokerUnreachable, TopicMissing."""
+    runs = published(settings)
+    with LogReader(settings, [BATCHES]) as reader:
+        _take(runs, (record.event() for record in reader.read_to_end()), wanted)
+    return runs
+
+
+def _take(runs: Runs, events: Iterable[Event], wanted: Wanted) -> None:
+    for event in events:
+        match event:
+            case WeightsPublished():
+                _run(runs, event.run_id).published[event.version] = _version(event)
+            case BatchAssembled() if wanted(event):
+                _run(runs, event.run_id).plans[event.sequence] = event
+            case BatchTrained():
+                _run(runs, event.run_id).trained[event.sequence] = event.version
+            case BatchSkipped():
+                _run(runs, event.run_id).skipped |= dict.fromkeys(event.group_ids, event.reason)
+            case _:
+                pass  # runs that start and end, plans that nobody asked about
+
+
+def _run(runs: Runs, run_id: str) -> Run:
+    return runs.setdefault(run_id, Run())
+
+
+def _version(event: WeightsPublished) -> Version:
+    return Version(
+        run_id=event.run_id,
+        version=event.version,
+        model_id=event.model_id,
+        sequence=event.sequence,
+        digest=event.digest,
+        checkpoint_uri=event.checkpoint_uri,
+        published_us=event.envelope.occurred_at_us,
+    )

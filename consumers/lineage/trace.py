@@ -1,0 +1,122 @@
+"""The two questions: what is in a version, and where did a call go."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from consumers.lineage.history import Run, Runs, Version, published, read
+from eventlog.reader import LogReader
+from eventlog.settings import LogSettings
+from schemas.events import BatchAssembled, PlannedStep, PlannedTrajectory
+from schemas.keys import is_tokens_key, parts
+from schemas.topics import STEPS
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """A batch, or the part of it that was asked about. `made`: its version; `versions`: published ones that hold it."""
+
+    run_id: str
+    sequence: int
+    from_version: int
+    """The version that was trained, and that made the next one."""
+    made: int | None
+    versions: tuple[int, ...]
+    trajectories: tuple[PlannedTrajectory, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class VersionTrace:
+    """A version and the batches in its weights, the latest first."""
+
+    version: Version
+    batches: tuple[Batch, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Pooled:
+    """An id that the pool knows."""
+
+    group_id: str
+    trajectory_id: str
+    call_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class DataTrace:
+    """Where a group, trajectory or call went. Without batches: what the pool knows of it, and which runs skipped it."""
+
+    batches: tuple[Batch, ...]
+    pooled: tuple[Pooled, ...] = ()
+    skipped: tuple[tuple[str, str, str], ...] = ()
+    """(run_id, group_id, reason)"""
+
+
+def trace_version(settings: LogSettings, run_id: str, version: int, *, every: bool) -> VersionTrace | None:
+    """The batch that made a version, or every batch in it; None when nobody published it."""
+    known = published(settings).get(run_id, Run()).published.get(version)
+    if known is None:
+        return None
+    last = known.sequence
+    if last is None:
+        return VersionTrace(known, ())
+
+    def wanted(plan: BatchAssembled) -> bool:
+        return plan.run_id == run_id and (plan.sequence <= last if every else plan.sequence == last)
+
+    run = read(settings, wanted)[run_id]
+    plans = sorted(run.plans.values(), key=lambda plan: -plan.sequence)
+    return VersionTrace(known, tuple(_batch(run, plan, plan.trajectories) for plan in plans))
+
+
+def trace_data(settings: LogSettings, name: str) -> DataTrace:
+    """Every batch that names a group, trajectory or call of this id."""
+    runs = read(settings, lambda plan: any(_parts(one, name) for one in plan.trajectories))
+    batches = tuple(_batches(runs, name))
+    if batches:
+        return DataTrace(batches)
+    pooled = tuple(_pooled(settings, name))
+    groups = {name, *(one.group_id for one in pooled)}
+    skipped = [
+        (run_id, group_id, reason)
+        for run_id, run in sorted(runs.items())
+        for group_id, reason in sorted(run.skipped.items())
+        if group_id in groups
+    ]
+    return DataTrace((), pooled, tuple(skipped))
+
+
+def _batches(runs: Runs, name: str) -> Iterator[Batch]:
+    for _, run in sorted(runs.items()):
+        for _, plan in sorted(run.plans.items()):
+            meant = [(one, steps) for one in plan.trajectories if (steps := _parts(one, name))]
+            yield _batch(run, plan, tuple(replace(one, steps=steps) for one, steps in meant))
+
+
+def _parts(planned: PlannedTrajectory, name: str) -> tuple[PlannedStep, ...]:
+    """The steps of a planned trajectory that an id means: all of them, one, or none."""
+    if name in (planned.group_id, planned.trajectory_id):
+        return planned.steps
+    return tuple(step for step in planned.steps if step.call_id == name)
+
+
+def _batch(run: Run, plan: BatchAssembled, trajectories: tuple[PlannedTrajectory, ...]) -> Batch:
+    return Batch(
+        run_id=plan.run_id,
+        sequence=plan.sequence,
+        from_version=plan.version,
+        made=run.trained.get(plan.sequence),
+        versions=tuple(run.versions_with(plan.sequence)),
+        trajectories=trajectories,
+    )
+
+
+def _pooled(settings: LogSettings, name: str) -> Iterator[Pooled]:
+    """Steps whose key names the id; no value is decoded."""
+    found: set[tuple[str, ...]] = set()
+    with LogReader(settings, [STEPS]) as reader:
+        for record in reader.read_to_end():
+            key = record.key or b""
+            if not is_tokens_key(key) and name in (ids := parts(key)):
+                found.add(ids)
+    for group_id, trajectory_id, call_id in sorted(found):
+        yield Pooled(group_id, trajectory_id, call_id)

@@ -1,0 +1,132 @@
+"""Lineage: plans and publications on a real log, read both ways."""
+
+import pytest
+
+from claw.lineage import answer_of, as_text
+from eventlog.admin import delete_records
+from eventlog.records import Outgoing, Position
+from eventlog.settings import LogSettings
+from schemas.events import (
+    BatchAssembled,
+    BatchSkipped,
+    BatchTrained,
+    Event,
+    FactPosition,
+    PlannedStep,
+    PlannedTrajectory,
+    StepRecord,
+    WeightsPublished,
+)
+from schemas.keys import step_key
+from schemas.topics import BATCHES, STEPS, WEIGHTS
+from tests import facts
+from tests.consumers import published
+
+pytestmark = pytest.mark.kafka
+
+
+def planned(place: Position, group: str, call_id: str, *, trained: bool = True) -> PlannedTrajectory:
+    at = FactPosition(topic=place.topic, partition=place.partition, offset=place.offset)
+    step = PlannedStep(call_id=call_id, position=at, digest="", trained=trained)
+    return PlannedTrajectory(group_id=group, trajectory_id=f"{group}-t", reward=1.0, advantage=0.5, steps=(step,))
+
+
+def plan(sequence: int, *trajectories: PlannedTrajectory, run_id: str = "run") -> Event:
+    return BatchAssembled(
+        envelope=facts.envelope(),
+        run_id=run_id,
+        sequence=sequence,
+        version=sequence,
+        spec="{}",
+        trajectories=trajectories,
+        seed=0,
+    )
+
+
+def trained(sequence: int, version: int, run_id: str = "run") -> Event:
+    return BatchTrained(envelope=facts.envelope(), run_id=run_id, sequence=sequence, version=version, metrics={})
+
+
+def weights(version: int, sequence: int | None, run_id: str = "run") -> Event:
+    return WeightsPublished(
+        envelope=facts.envelope(),
+        model_id="tiny",
+        run_id=run_id,
+        version=version,
+        digest=f"{version:064d}",
+        bytes_total=1,
+        manifest=(),
+        sequence=sequence,
+    )
+
+
+def write(settings: LogSettings, *events: Event) -> None:
+    """Each on its topic."""
+    topics = {WeightsPublished: WEIGHTS}
+    published.publish(settings, [Outgoing.of(topics.get(type(event), BATCHES), b"run", event) for event in events])
+
+
+@pytest.fixture
+def run(log_settings: LogSettings) -> LogSettings:
+    """Two batches of one call each made versions 1 and 2; a third is planned; a group was skipped, another is unplanned."""
+    calls = [published.chat_call(f"g{n}", f"g{n}-t", f"c{n}", [1, 2], [3, 4]) for n in range(4)]
+    places = published.say(log_settings, *calls)
+    write(
+        log_settings,
+        weights(0, None),
+        *(plan(n, planned(places[n], f"g{n}", f"c{n}")) for n in range(3)),
+        *(trained(n, n + 1) for n in range(2)),
+        *(weights(n + 1, n) for n in range(2)),
+        BatchSkipped(envelope=facts.envelope(), run_id="run", group_ids=("g3",), reason="too_stale"),
+    )
+    row = StepRecord(group_id="g3", trajectory_id="g3-t", call_id="c3")
+    published.publish(log_settings, [Outgoing.of(STEPS, step_key("g3", "g3-t", "c3"), row)])
+    return log_settings
+
+
+def test_a_version_leads_to_its_requests(run: LogSettings) -> None:
+    """version -> batch -> group -> call -> position and request; `every` goes back to the first batch."""
+    answer, code = answer_of(run, "run/2", every=False)
+    assert (code, answer["kind"], answer["weights"]["sequence"]) == (0, "version", 1)
+    (batch,) = answer["batches"]
+    (step,) = batch["trajectories"][0]["steps"]
+    assert (batch["sequence"], batch["made_version"], step["call_id"]) == (1, 2, "c1")
+    assert step["sampled_by"] == ["run/3"]
+    assert step["request"]["asked"] == "1 2"
+    whole, _ = answer_of(run, "run/2", every=True)
+    assert [batch["sequence"] for batch in whole["batches"]] == [1, 0]
+    assert "version run/2 of tiny" in "\n".join(as_text(whole))
+
+
+@pytest.mark.parametrize(("name", "kind"), [("c0", "call"), ("g0-t", "trajectory"), ("g0", "group")])
+def test_a_call_leads_to_the_versions_trained_on_it(run: LogSettings, name: str, kind: str) -> None:
+    """Every published version from the batch's own on holds it."""
+    answer, code = answer_of(run, name, every=False)
+    (batch,) = answer["batches"]
+    assert (code, answer["kind"]) == (0, kind)
+    assert (batch["made_version"], batch["first_version"], batch["last_version"]) == (1, 1, 2)
+
+
+def test_what_was_not_trained_says_why(run: LogSettings) -> None:
+    """A plan that is not trained yet, a skipped group, an unknown id: exit code 1, each told apart."""
+    waiting, code = answer_of(run, "c2", every=False)
+    assert (code, waiting["batches"][0]["made_version"]) == (1, None)
+    skipped, code = answer_of(run, "c3", every=False)
+    assert (code, skipped["kind"]) == (1, "call")
+    assert skipped["skipped"] == [{"run_id": "run", "group_id": "g3", "reason": "too_stale"}]
+    nothing, code = answer_of(run, "nobody", every=False)
+    assert (code, nothing["kind"], nothing["batches"]) == (1, "unknown", [])
+    initial, code = answer_of(run, "run/0", every=False)
+    assert (code, initial["batches"]) == (0, [])
+    assert answer_of(run, "run/9", every=False)[1] == 1
+
+
+def test_a_call_that_retention_removed_is_still_named(run: LogSettings) -> None:
+    """The plan knows the call though its fact is gone."""
+    answer, _ = answer_of(run, "c0", every=False)
+    place = answer["batches"][0]["trajectories"][0]["steps"][0]["position"]
+    delete_records(run, {(place["topic"], place["partition"]): place["offset"] + 1})
+    answer, code = answer_of(run, "c0", every=False)
+    step = answer["batches"][0]["trajectories"][0]["steps"][0]
+    assert (code, step["request"], step["sampled_by"]) == (0, None, None)
+    assert "retention removed the call" in "\n".join(as_text(answer))
