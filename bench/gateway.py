@@ -29,6 +29,7 @@ from claw.ports import free_ports
 from eventlog.admin import create_topics
 from eventlog.kafka import KafkaLog
 from eventlog.settings import LogSettings
+from gateway.keys import new_key
 from schemas.envelopes import envelope
 from schemas.events import WorkerReported
 from schemas.topics import WORKERS
@@ -36,7 +37,7 @@ from schemas.topics import WORKERS
 OUT = Path("bench/out/gateway.json")
 IN_FLIGHT, STREAMS, CROWD = 32, 32, 400
 CHUNKS, PACE_MS, DELAY_MS = 100, 10, 1000
-KEY = "bench-" + uuid.uuid4().hex
+KEY, ENTRY = new_key("operator")
 ASK = {"model": "bench", "messages": [{"role": "user", "content": "x" * 1900}], "temperature": 1.0}
 ACK = re.compile(r'^claw_gateway_capture_ack_seconds_bucket{le="([^"]+)"} (\S+)', re.MULTILINE)
 Result = dict[str, Any]  # JSON of bench.http_load
@@ -93,7 +94,7 @@ def ground(bootstrap: str, folder: Path, **settings: str) -> Iterator[Ground]:
     where = ["--bootstrap", bootstrap, "--prefix", log.prefix, "--partitions", str(log.partitions)]
     environment = {
         "CLAW_GATEWAY_WORKER_TTL_S": "86400",
-        "CLAW_GATEWAY_API_KEYS": f"agent:{KEY}",
+        "CLAW_GATEWAY_API_KEYS": ENTRY,
         **settings,
     }
     run = folder / uuid.uuid4().hex[:6]

@@ -36,6 +36,11 @@ class Reply:
         self._whole = False
         self._waiter: asyncio.Future[None] | None = None
 
+    @property
+    def buffered_bytes(self) -> int:
+        """What has arrived and waits for its reader."""
+        return self._buffered
+
     async def __aenter__(self) -> Self:
         return self
 
@@ -203,7 +208,7 @@ class Connection(asyncio.Protocol):
         """The reply proper begins; 1xx only announce it."""
         status, reply = self._parser.get_status_code(), self._reply
         self._interim = 100 <= status < 200
-        if reply is None:
+        if reply is None or self._complete:
             return
         if self._interim:
             reply.headers.clear()
@@ -215,6 +220,8 @@ class Connection(asyncio.Protocol):
 
     def on_body(self, piece: bytes) -> None:
         """A piece of body, within the limit."""
+        if self._complete:
+            return
         self._unproductive = 0
         self._size += len(piece)
         if self._size > self._reply_bytes_max:
@@ -225,14 +232,14 @@ class Connection(asyncio.Protocol):
 
     def on_message_complete(self) -> None:
         """All of the reply is here; what follows it in the same bytes ends in the parser."""
-        if not self._interim:
+        if not (self._interim or self._complete):
             self._complete = True
             self._keep_alive = self._parser.should_keep_alive()
 
     def on_message_begin(self) -> None:
-        """A second reply to one request is nothing to build on."""
+        """A second reply to one request is nothing to build on: the connection is closed once this one is settled."""
         if self._complete:
-            self.close()
+            self._keep_alive = False
 
     def _settle(self) -> None:
         reply, self._reply = self._reply, None

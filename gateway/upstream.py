@@ -63,6 +63,11 @@ class HttpUpstream:
         for origin in list(self._idle):
             self._close_idle(origin)
 
+    @property
+    def idle_connections(self) -> dict[Origin, int]:
+        """How many connections wait for their next call."""
+        return {origin: len(idle) for origin, idle in self._idle.items()}
+
     async def post(self, url: str, body: bytes, headers: Mapping[str, str]) -> UpstreamReply:
         """Send a body and read the whole reply.
 

@@ -1,0 +1,47 @@
+"""One line per request: what was asked, how it went, how long it took. No body, no query, no header of the client."""
+
+import time
+
+import structlog
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+CALL_ID = b"x-claw-call-id"
+PATH_CHARACTERS_MAX = 256
+log = structlog.get_logger()
+
+
+class AccessLog:
+    """Logs each request that `inner` (ASGI) answers, when its last byte is handed over or its client has gone."""
+
+    def __init__(self, inner: ASGIApp) -> None:
+        self._inner = inner
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """An ASGI app."""
+        if scope["type"] != "http":
+            await self._inner(scope, receive, send)
+            return
+        started_s = time.perf_counter()
+        status, call_id, sent_bytes = 0, None, 0
+
+        async def counted(message: Message) -> None:
+            nonlocal status, call_id, sent_bytes
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                call_id = next((value.decode() for name, value in message["headers"] if name == CALL_ID), None)
+            else:
+                sent_bytes += len(message.get("body", b""))
+            await send(message)
+
+        try:
+            await self._inner(scope, receive, counted)
+        finally:
+            log.info(
+                "request",
+                method=scope["method"],
+                path=scope["path"][:PATH_CHARACTERS_MAX],
+                status=status or None,
+                ms=round(1000 * (time.perf_counter() - started_s), 2),
+                reply_bytes=sent_bytes,
+                call_id=call_id,
+            )

@@ -1,0 +1,74 @@
+"""Who may ask for what: API keys, known by their hash only.
+
+Invariant: a request without a valid key reaches nothing but the health routes, and the key it came with is taken out of
+its headers here, so nothing behind this line can store, log or forward it.
+"""
+
+import hmac
+from collections.abc import Sequence
+from hashlib import sha256
+
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from gateway.asgi import send_error
+from gateway.errors import Forbidden, HeaderList, Unauthorized, as_http
+from gateway.keys import Key, Role
+from gateway.metrics import Metrics
+
+KEY_BYTES_MAX = 512
+OPEN_PATHS = ("/livez", "/readyz", "/version")
+"""What a load balancer asks."""
+OPERATOR_PATHS = ("/metrics",)
+
+
+class Guard:
+    """Lets requests with a valid key through to `inner` (ASGI)."""
+
+    def __init__(self, inner: ASGIApp, keys: Sequence[Key], metrics: Metrics) -> None:
+        self._inner, self._keys, self._metrics = inner, tuple(keys), metrics
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """An ASGI app."""
+        if scope["type"] == "http" and scope["path"] not in OPEN_PATHS:
+            try:
+                self._check(scope)
+            except (Unauthorized, Forbidden) as refused:
+                self._metrics.requests.labels("refused", str(refused.status)).inc()
+                await send_error(send, as_http(refused))
+                return
+        await self._inner(scope, receive, send)
+
+    def _check(self, scope: Scope) -> None:
+        role, rest = self._recognise(scope["headers"])
+        if role is None:
+            raise Unauthorized("a valid API key is needed: Authorization: Bearer <key>, or x-api-key: <key>")
+        if scope["path"] in OPERATOR_PATHS and role != "operator":
+            raise Forbidden("this needs an operator's key")
+        scope["headers"] = rest
+
+    def _recognise(self, headers: HeaderList) -> tuple[Role | None, HeaderList]:
+        """The role of the request's key, and the headers without it. A provider's key may stand beside ours."""
+        for position, (name, value) in enumerate(headers):
+            given = _given(name, value)
+            role = self._role(given) if given else None
+            if role is not None:
+                return role, headers[:position] + headers[position + 1 :]
+        return None, headers
+
+    def _role(self, given: bytes) -> Role | None:
+        digest = sha256(given).digest()
+        found: Role | None = None
+        for key in self._keys:  # all of them, always: the time taken says nothing about which one came close
+            if hmac.compare_digest(digest, key.digest):
+                found = key.role
+        return found
+
+
+def _given(name: bytes, value: bytes) -> bytes | None:
+    if name == b"x-api-key":
+        key = value
+    elif name == b"authorization" and value[:7].lower() == b"bearer ":
+        key = value[7:].strip()
+    else:
+        return None
+    return key if len(key) <= KEY_BYTES_MAX else None

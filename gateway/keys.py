@@ -1,0 +1,41 @@
+"""API keys, known by their hash only. Keys are made here (256 random bits), so one round of SHA-256 leaves nothing to guess."""
+
+import re
+import secrets
+from dataclasses import dataclass
+from hashlib import sha256
+from ipaddress import ip_address
+from typing import Literal, cast
+
+Role = Literal["agent", "operator"]
+CONFIGURED = re.compile(r"(agent|operator):([0-9a-f]{64})")
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """One key, by its hash."""
+
+    role: Role
+    digest: bytes
+
+
+def new_key(role: Role) -> tuple[str, str]:
+    """A fresh key for a client, and the entry for `CLAW_GATEWAY_API_KEYS`."""
+    key = f"claw-{role}-{secrets.token_urlsafe(32)}"
+    return key, f"{role}:{sha256(key.encode()).hexdigest()}"
+
+
+def parse_key(entry: str) -> Key:
+    """`<role>:<sha256 of the key in hex>`. Raises ValueError, which does not repeat the entry."""
+    found = CONFIGURED.fullmatch(entry)
+    if not found:
+        raise ValueError("a key is agent:<sha256 in hex> or operator:<sha256 in hex>; make one with --new-key")
+    return Key(cast("Role", found[1]), bytes.fromhex(found[2]))
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach an address."""
+    try:
+        return host == "localhost" or ip_address(host).is_loopback
+    except ValueError:
+        return False

@@ -1,0 +1,154 @@
+"""What a client may cost before its request is understood: bytes of headers, and time for each part.
+
+Invariant: whoever is slower than the deadlines or larger than the limits loses its connection, and nobody else notices.
+The HTTP parser has no limits of its own, so they are held where the bytes come in.
+"""
+
+import asyncio
+from dataclasses import dataclass
+from typing import Any
+
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from gateway.errors import GatewayError, HeadersTooLarge, InvalidRequest, RequestTimeout, as_http
+from gateway.settings import GatewaySettings
+
+REASONS = {400: b"Bad Request", 408: b"Request Timeout", 431: b"Request Header Fields Too Large"}
+
+
+@dataclass(frozen=True, slots=True)
+class ClientLimits:
+    """Limits of one connection."""
+
+    headers_bytes_max: int
+    headers_timeout_s: float
+    """From the connection, or the first byte of a later request, to the end of its headers."""
+    body_timeout_s: float
+    """From there to the end of its body."""
+    write_timeout_s: float
+    """How long a client may leave our bytes unread once buffers are full."""
+
+
+def limits_of(settings: GatewaySettings) -> ClientLimits:
+    """The operator's limits."""
+    return ClientLimits(
+        headers_bytes_max=settings.headers_bytes_max,
+        headers_timeout_s=settings.headers_timeout_s,
+        body_timeout_s=settings.body_timeout_s,
+        write_timeout_s=settings.write_timeout_s,
+    )
+
+
+class LimitedProtocol(HttpToolsProtocol):
+    """uvicorn's connection, with limits."""
+
+    limits: ClientLimits
+
+    def __init__(self, *given: Any, **named: Any) -> None:  # uvicorn's own arguments, passed through
+        super().__init__(*given, **named)
+        self._in_headers = True
+        self._unproductive = 0
+        self._deadline: asyncio.TimerHandle | None = None
+        self._unread: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn's
+        """A connection that never asks is closed like one that never finishes asking."""
+        super().connection_made(transport)
+        self._arm(self.limits.headers_timeout_s)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """No timer outlives its connection."""
+        self._disarm()
+        if self._unread is not None:
+            self._unread.cancel()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        """Feed the parser, but no more than the limit without a request or a piece of body coming out of it."""
+        self._unproductive += len(data)
+        super().data_received(data)
+        if self._unproductive > self.limits.headers_bytes_max:
+            self._refuse(HeadersTooLarge(f"headers are over {self.limits.headers_bytes_max} bytes"))
+        elif self._unproductive and self._deadline is None and (self.cycle is None or self.cycle.response_complete):
+            self._arm(self.limits.headers_timeout_s)  # line breaks before a request are no request yet
+
+    def on_message_begin(self) -> None:
+        """The first byte of a request."""
+        self._in_headers = True
+        self._arm(self.limits.headers_timeout_s)
+        super().on_message_begin()
+
+    def on_headers_complete(self) -> None:
+        """The request is handed over; its body may still be coming."""
+        self._in_headers = False
+        self._unproductive = 0
+        self._arm(self.limits.body_timeout_s)
+        if sum(len(name) + len(value) for name, value in self.headers) > self.limits.headers_bytes_max:
+            self._refuse(HeadersTooLarge(f"headers are over {self.limits.headers_bytes_max} bytes"))
+            return
+        super().on_headers_complete()
+
+    def on_body(self, body: bytes) -> None:
+        """Progress."""
+        self._unproductive = 0
+        super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        """The client has said everything."""
+        self._unproductive = 0
+        self._disarm()
+        super().on_message_complete()
+
+    def send_400_response(self, msg: str) -> None:
+        """What the parser refuses, in the shape of every other error."""
+        self._refuse(InvalidRequest(msg, code="invalid_http"))
+
+    def pause_writing(self) -> None:
+        """Buffers are full: the client reads slower than we write."""
+        super().pause_writing()
+        if self._unread is None:
+            self._unread = self.loop.call_later(self.limits.write_timeout_s, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        """It reads again."""
+        super().resume_writing()
+        if self._unread is not None:
+            self._unread.cancel()
+            self._unread = None
+
+    def _arm(self, timeout_s: float) -> None:
+        self._disarm()
+        self._deadline = self.loop.call_later(timeout_s, self._too_late)
+
+    def _disarm(self) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
+
+    def _too_late(self) -> None:
+        if self.flow.read_paused:  # a pipelined request waits for us, not we for it
+            self._arm(self.limits.body_timeout_s)
+            return
+        if not (self._unproductive or self.cycle):  # it never said a word, so there is nothing to answer
+            self.transport.close()
+            return
+        part = "headers" if self._in_headers else "body"
+        self._refuse(RequestTimeout(f"the request's {part} did not come in time"))
+
+    def _refuse(self, error: GatewayError) -> None:
+        """Say why, unless a reply is already under way on this connection, and close."""
+        self._disarm()
+        if self.transport is None or self.transport.is_closing():
+            return
+        if self.cycle is None or self.cycle.response_complete or not self.cycle.response_started:
+            reply = as_http(error)
+            headers = [*reply.headers, (b"content-length", b"%d" % len(reply.body)), (b"connection", b"close")]
+            lines = [b"%b: %b" % header for header in headers]
+            status = b"HTTP/1.1 %d %b" % (reply.status, REASONS[reply.status])
+            self.transport.write(b"\r\n".join([status, *lines, b"", reply.body]))
+        self.transport.close()
+
+
+def limited(limits: ClientLimits) -> type[LimitedProtocol]:
+    """The protocol class for `uvicorn.Config(http=…)`, whose instances uvicorn makes by itself."""
+    return type("LimitedProtocol", (LimitedProtocol,), {"limits": limits})
