@@ -5,8 +5,10 @@ from contextlib import contextmanager
 
 from claw.broker import resolve_broker
 from claw.errors import CannotRun
+from eventlog.admin import describe_topics
 from eventlog.errors import BrokerUnreachable, TopicMissing
 from eventlog.settings import LogSettings
+from schemas.topics import CALLS
 
 
 @contextmanager
@@ -17,3 +19,12 @@ def log_for_reading(prefix: str) -> Iterator[LogSettings]:
             yield LogSettings(bootstrap_servers=broker.bootstrap, prefix=prefix)
         except (BrokerUnreachable, TopicMissing) as error:
             raise CannotRun(str(error)) from error
+
+
+def as_on_broker(settings: LogSettings) -> LogSettings:
+    """With the partitions and replicas that the facts have there. Raises TopicMissing, BrokerUnreachable."""
+    name = settings.catalogue().name(CALLS)
+    for state in describe_topics(settings):
+        if state.name == name:
+            return settings.model_copy(update={"partitions": state.partitions, "replication": state.replication})
+    raise TopicMissing(name)

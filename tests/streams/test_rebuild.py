@@ -1,0 +1,153 @@
+"""A rebuilt generation is the live pool, byte for byte, at the same offsets; killed or cut short it says so or goes on."""
+
+import os
+import random
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from eventlog.admin import delete_records, end_offsets
+from eventlog.errors import HistoryCut
+from eventlog.records import Outgoing
+from eventlog.settings import LogSettings
+from schemas.codec import encode
+from schemas.keys import group_key
+from schemas.topics import CALLS, REWARDS
+from streams import rebuild as rebuilding
+from streams.errors import PastTarget
+from streams.rebuild import rebuild
+from tests import facts
+from tests.streams import pool
+
+pytestmark = pytest.mark.kafka
+
+
+@pytest.fixture
+def second(log_settings: LogSettings) -> LogSettings:
+    """The next generation of the same log."""
+    return log_settings.model_copy(update={"generation": 2})
+
+
+@pytest.fixture
+def start(log_settings, tmp_path):
+    """Starts worker processes, and stops what is left of them."""
+    started = []
+
+    def start_one(settings=log_settings, **env):
+        generation = {"CLAW_LOG_GENERATION": str(settings.generation)}
+        worker = pool.WorkerProcess(settings, tmp_path / f"worker{len(started)}.log", **generation, **env)
+        started.append(worker)
+        return worker
+
+    yield start_one
+    for worker in started:
+        worker.stop()
+
+
+def history(groups=12, seed=0):
+    """Episodes with everything that a log gets: shuffled, some of it twice, some erased, some poison."""
+    events = [event for n in range(groups) for event in pool.episode(f"g{n}", f"t{n % 3}")]
+    events += [facts.evicted("g1", "t1"), facts.curated("g2", "t2", "t2-0", quality=0.5), facts.opened("g3")]
+    dice = random.Random(seed)
+    events += dice.sample(events, 8)
+    dice.shuffle(events)
+    poison = [
+        Outgoing(topic=CALLS, key=group_key("g0"), value=value)
+        for value in (b"\x01nonsense", None, encode(facts.reward("g0", value=float("nan"))))
+    ]
+    return [*map(pool.outgoing, events), *poison]
+
+
+def ends(settings):
+    return end_offsets(settings, [CALLS, REWARDS])
+
+
+def quietly(done, total):
+    assert done <= total
+
+
+def test_the_rebuilt_generation_is_the_live_pool_byte_for_byte(log_settings, second, start):
+    """At one offset vector both are equal; the rebuild wrote no dead letter, and new streams go on where it ended."""
+    live = start()
+    pool.publish(log_settings, history())
+    pool.wait_for_oracle(log_settings)
+    assert live.stop() == 0
+    letters = len(pool.letters(log_settings))
+
+    to = ends(log_settings)
+    done = rebuild(second, to, quietly, flush_facts=7)
+    assert pool.pool(second) == pool.pool(log_settings)
+    assert done.outcomes == {"folded": sum(to.values()) - 3, "poison": 3}
+    assert len(pool.letters(log_settings)) == letters == 3
+
+    again = rebuild(second, to, quietly)
+    assert (again.rows, again.outcomes, again.manifest()) == (0, {}, done.manifest())
+
+    heir = start(second)
+    pool.publish(log_settings, map(pool.outgoing, pool.episode("late", "t")))
+    pool.wait_for_oracle(second)
+    assert "streams_healed" not in heir.log()
+    assert heir.stop() == 0
+    assert len(pool.letters(log_settings)) == letters
+    with pytest.raises(PastTarget, match="generation 2 is past"):
+        rebuild(second, to, quietly)
+
+
+def test_a_rebuild_up_to_offsets_leaves_out_what_came_later(log_settings, second):
+    """The vector decides, fact by fact."""
+    items = [item for item in history() if item.value is not None]
+    pool.publish(log_settings, items[:40])
+    to = ends(log_settings)
+    expected = pool.expected(log_settings)
+    pool.publish(log_settings, items[40:])
+    rebuild(second, to, quietly)
+    assert pool.pool(second) == expected != pool.expected(log_settings)
+
+
+def test_killed_in_the_middle_it_goes_on_where_it_was(log_settings, second):
+    """kill -9 leaves whole transactions; the second attempt reads only what the first had not folded."""
+    pool.publish(log_settings, history(groups=120))
+    total = sum(ends(log_settings).values())
+    command = [sys.executable, "-m", "claw.cli", "rebuild", "--prefix", log_settings.prefix, "--flush-facts", "5"]
+    env = {**os.environ, "KAFKA_BOOTSTRAP_SERVERS": log_settings.bootstrap_servers}
+    with subprocess.Popen(command, cwd=pool.ROOT, env=env, stdout=subprocess.PIPE) as process:
+        pool.wait_for("the first rows", lambda: exists(second) and bool(pool.pool(second)))
+        process.send_signal(signal.SIGKILL)
+        assert process.wait() == -signal.SIGKILL
+    done = rebuild(second, ends(log_settings), quietly)
+    assert 0 < sum(done.outcomes.values()) < total
+    assert pool.pool(second) == pool.expected(log_settings)
+
+
+def exists(settings):
+    from eventlog.admin import describe_topics
+
+    names = {state.name for state in describe_topics(settings)}
+    return all(settings.catalogue().name(topic) in names for topic in settings.catalogue())
+
+
+def test_facts_that_retention_removed_are_named(log_settings, second):
+    """A rebuild from half a history would be a pool that nobody can trust: refused, with every missing range."""
+    pool.publish(log_settings, history())
+    to = ends(log_settings)
+    place = next(place for place, end in sorted(to.items()) if end > 3)
+    delete_records(log_settings, {place: 3})
+    with pytest.raises(HistoryCut) as refused:
+        rebuild(second, to, quietly)
+    assert f"{place[0]}[{place[1]}] 0..3" in str(refused.value)
+    assert pool.pool(second) == {}
+
+
+def test_a_rebuild_begun_before_the_cut_is_finished_after_it(log_settings, second):
+    """What the generation has folded it does not need again."""
+    pool.publish(log_settings, history())
+    to = ends(log_settings)
+    expected = pool.expected(log_settings)
+    place = next(place for place, end in sorted(to.items()) if end > 3)
+    rebuild(second, {**dict.fromkeys(to, 0), place: 3}, quietly)
+    delete_records(log_settings, {place: 3})
+    assert rebuilding.positions(second, to)[place] == 3
+    rebuild(second, to, quietly)
+    assert pool.pool(second) == expected
