@@ -20,11 +20,10 @@ MAGIC = 0
 
 def encode(event: Event) -> bytes:
     """An event as wire bytes. Raises ValueError or TypeError when a field does not fit its schema."""
-    schema_id, schema = _writer(type(event).__name__)
-    out = io.BytesIO()
-    out.write(HEADER.pack(MAGIC, schema_id))
-    fastavro.schemaless_writer(out, schema, event.to_datum())
-    return out.getvalue()
+    try:
+        return _prefix(type(event).__name__) + event.binary()
+    except (AttributeError, KeyError, struct.error) as misfit:
+        raise TypeError(f"{type(event).__name__} has a field that does not fit its schema: {misfit!r}") from misfit
 
 
 def decode(value: bytes | None) -> Event:
@@ -58,16 +57,16 @@ def event_name(value: bytes | None) -> str:
 
 
 @cache
-def _writer(name: str) -> tuple[int, Any]:  # a parsed fastavro schema has no public type
-    return current_ids()[f"claw.{name}"], fastavro.parse_schema(self_contained(f"claw.{name}"))
+def _prefix(name: str) -> bytes:
+    return HEADER.pack(MAGIC, current_ids()[f"claw.{name}"])
 
 
 @cache
-def _reader(schema_id: int) -> tuple[str, Any]:  # as above
+def _reader(schema_id: int) -> tuple[str, Any]:  # a parsed fastavro schema has no public type
     entry = schema_ids().get(schema_id)
     if entry is None:
         raise UnknownSchemaId(f"schema id {schema_id}")
     name = entry["name"].rpartition(".")[2]
     if fingerprint(entry["name"]) != entry["fingerprint"]:
         raise UnknownSchemaId(f"schema id {schema_id} is a withdrawn, never released version of {name}")
-    return name, _writer(name)[1]
+    return name, fastavro.parse_schema(self_contained(entry["name"]))

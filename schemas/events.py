@@ -5,6 +5,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from schemas.binary import NULL, array, boolean, data, double, int32, long, mapping, text
+
 CallStatus = Literal["completed", "aborted", "unknown"]
 """How a captured call ended."""
 TrajectoryStatus = Literal["open", "abandoned", "failed", "completed", "evicted", "unknown"]
@@ -13,6 +15,24 @@ RunStatus = Literal["finished", "stopped", "failed", "unknown"]
 """How a training run ended."""
 WorkerState = Literal["starting", "ready", "updating", "draining", "dead", "unknown"]
 """What a rollout worker can do now; only `ready` and `updating` take traffic."""
+_CALLSTATUS = {"completed": b"\x00", "aborted": b"\x02", "unknown": b"\x04"}
+_TRAJECTORYSTATUS = {
+    "open": b"\x00",
+    "abandoned": b"\x02",
+    "failed": b"\x04",
+    "completed": b"\x06",
+    "evicted": b"\x08",
+    "unknown": b"\n",
+}
+_RUNSTATUS = {"finished": b"\x00", "stopped": b"\x02", "failed": b"\x04", "unknown": b"\x06"}
+_WORKERSTATE = {
+    "starting": b"\x00",
+    "ready": b"\x02",
+    "updating": b"\x04",
+    "draining": b"\x06",
+    "dead": b"\x08",
+    "unknown": b"\n",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,6 +68,20 @@ class Envelope:
             "traceparent": self.traceparent,
         }
 
+    def binary(self) -> bytes:
+        return b"".join(
+            (
+                text(self.event_id),
+                long(self.occurred_at_us),
+                text(self.producer),
+                NULL if self.run_id is None else b"\x02" + text(self.run_id),
+                text(self.tenant),
+                NULL if self.causation_id is None else b"\x02" + text(self.causation_id),
+                NULL if self.correlation_id is None else b"\x02" + text(self.correlation_id),
+                NULL if self.traceparent is None else b"\x02" + text(self.traceparent),
+            )
+        )
+
     @classmethod
     def from_datum(cls, d: Mapping[str, Any]) -> "Envelope":
         return cls(
@@ -76,6 +110,15 @@ class FactPosition:
             "partition": self.partition,
             "offset": self.offset,
         }
+
+    def binary(self) -> bytes:
+        return b"".join(
+            (
+                text(self.topic),
+                int32(self.partition),
+                long(self.offset),
+            )
+        )
 
     @classmethod
     def from_datum(cls, d: Mapping[str, Any]) -> "FactPosition":
@@ -108,6 +151,17 @@ class PlannedStep:
             "trained": self.trained,
             "advantage": self.advantage,
         }
+
+    def binary(self) -> bytes:
+        return b"".join(
+            (
+                text(self.call_id),
+                self.position.binary(),
+                text(self.digest),
+                boolean(self.trained),
+                NULL if self.advantage is None else b"\x02" + double(self.advantage),
+            )
+        )
 
     @classmethod
     def from_datum(cls, d: Mapping[str, Any]) -> "PlannedStep":
@@ -146,6 +200,19 @@ class PlannedTrajectory:
             "max_version": self.max_version,
             "steps": [x.to_datum() for x in self.steps],
         }
+
+    def binary(self) -> bytes:
+        return b"".join(
+            (
+                text(self.group_id),
+                text(self.trajectory_id),
+                double(self.reward),
+                double(self.advantage),
+                NULL if self.min_version is None else b"\x02" + long(self.min_version),
+                NULL if self.max_version is None else b"\x02" + long(self.max_version),
+                array([x.binary() for x in self.steps]),
+            )
+        )
 
     @classmethod
     def from_datum(cls, d: Mapping[str, Any]) -> "PlannedTrajectory":
@@ -187,6 +254,19 @@ class BatchAssembled:
             "seed": self.seed,
         }
 
+    def binary(self) -> bytes:
+        return b"".join(
+            (
+                self.envelope.binary(),
+                text(self.run_id),
+                long(self.sequence),
+                long(self.version),
+                text(self.spec),
+                array([x.binary() for x in self.trajectories]),
+                long(self.seed),
+            )
+        )
+
     @classmethod
     def from_datum(cls, d: Mapping[str, Any]) -> "BatchAssembled":
         return cls(
@@ -216,6 +296,16 @@ class BatchSkipped:
             "group_ids": self.group_ids,
             "reason": self.reason,
         }
+
+    def binary(self) -> bytes:
+        return b"".join(
+            (
+                self.envelope.binary(),
+                text(self.run_id),
+                array([text(x) for x in self.group_ids]),
+                text(self.reason),
+            )
+        )
 
     @classmethod
     def from_datum(cls, d: Mapping[str, Any]) -> "BatchSkipped":
@@ -249,6 +339,18 @@ class BatchTrained:
             "checkpoint_uri": self.checkpoint_uri,
         }
 
+    def binary(self) -> bytes:
+        return b"".join(
+            (
+                self.envelope.binary(),
+                text(self.run_id),
+                long(self.sequence),
+                long(self.version),
+                mapping(self.metrics, double),
+                text(self.checkpoint_uri),
+            )
+        )
+
     @classmethod
     def from_datum(cls, d: Mapping[str, Any]) -> "BatchTrained":
         return cls(
@@ -277,6 +379,15 @@ class BlobRef:
             "sha256": self.sha256,
             "size": self.size,
         }
+
+    def binary(self) -> bytes:
+        return b"".join(
+            (
+                text(self.uri),
+                text(self.sha256),
+                long(self.size),
+            )
+        )
 
     @classmethod
     def from_datum(cls, d: Mapping[str, Any]) -> "BlobRef":
@@ -311,6 +422,17 @@ class Edge:
             "full_digest": self.full_digest,
         }
 
+    def binary(self) -> bytes:
+        return b"".join(
+            (
+                NULL if self.base_call_id is None else b"\x02" + text(self.base_call_id),
+                int32(self.keep),
+                data(self.suffix),
+                int32(self.full_length),
+                text(self.full_digest),
+            )
+        )
+
     @classmethod
     def from_datum(cls, d: Mapping[str, Any]) -> "Edge":
         return cls(
@@ -341,6 +463,16 @@ class VersionSpan:
             "start": self.start,
             "end": self.end,
         }
+
+    def binary(self) -> bytes:
+        return b"".join(
+            (
+                text(self.run_id),
+                long(self.version),
+                int32(self.start),
+                int32(self.end),
+            )
+        )
 
     @classmethod
     def from_datum(cls, d: Mapping[str, Any]) -> "VersionSpan":
@@ -389,6 +521,24 @@ class Sampling:
             "constrained": self.constrained,
         }
 
+    def binary(self) -> bytes:
+        return b"".join(
+            (
+                double(self.temperature),
+                double(self.top_p),
+                int32(self.top_k),
+                double(self.min_p),
+                double(self.presence_penalty),
+                double(self.frequency_penalty),
+                double(self.repetition_penalty),
+                NULL if self.max_tokens is None else b"\x02" + int32(self.max_tokens),
+                NULL if self.seed is None else b"\x02" + long(self.seed),
+                int32(self.n),
+                array([text(x) for x in self.stop]),
+                boolean(self.constrained),
+            )
+        )
+
     @classmethod
     def from_datum(cls, d: Mapping[str, Any]) -> "Sampling":
         return cls(
@@ -423,6 +573,15 @@ class Usage:
             "cached_tokens": self.cached_tokens,
         }
 
+    def binary(self) -> bytes:
+        return b"".join(
+            (
+                int32(self.prompt_tokens),
+                int32(self.completion_tokens),
+                NULL if self.cached_tokens is None else b"\x02" + int32(self.cached_tokens),
+            )
+        )
+
     @classmethod
     def from_datum(cls, d: Mapping[str, Any]) -> "Usage":
         return cls(
@@ -449,6 +608,16 @@ class Timings:
             "done_us": self.done_us,
         }
 
+    def binary(self) -> bytes:
+        return b"".join(
+            (
+                long(self.received_us),
+                long(self.dispatched_us),
+                NULL if self.first_token_us is None else b"\x02" + long(self.first_token_us),
+                long(self.done_us),
+            )
+        )
+
     @classmethod
     def from_datum(cls, d: Mapping[str, Any]) -> "Timings":
         return cls(
@@ -472,6 +641,14 @@ class Integrity:
             "complete": self.complete,
             "missing": self.missing,
         }
+
+    def binary(self) -> bytes:
+        return b"".join(
+            (
+                boolean(self.complete),
+                array([text(x) for x in self.missing]),
+            )
+        )
 
     @classmethod
     def from_datum(cls, d: Mapping[str, Any]) -> "Integrity":
@@ -560,6 +737,40 @@ class CallCaptured:
             "integrity": self.integrity.to_datum(),
         }
 
+    def binary(self) -> bytes:
+        return b"".join(
+            (
+                self.envelope.binary(),
+                text(self.group_id),
+                text(self.trajectory_id),
+                text(self.call_id),
+                int32(self.attempt),
+                int32(self.choice),
+                self.prompt.binary(),
+                data(self.response_ids),
+                data(self.response_logprobs),
+                array([x.binary() for x in self.spans]),
+                self.sampling.binary(),
+                NULL if self.finish_reason is None else b"\x02" + text(self.finish_reason),
+                self.request.binary(),
+                NULL if self.request_blob is None else b"\x02" + self.request_blob.binary(),
+                data(self.response_body),
+                NULL if self.response_blob is None else b"\x02" + self.response_blob.binary(),
+                text(self.model_id),
+                NULL if self.worker_id is None else b"\x02" + text(self.worker_id),
+                text(self.upstream),
+                NULL if self.agent is None else b"\x02" + text(self.agent),
+                text(self.channel),
+                array([text(x) for x in self.tags]),
+                _CALLSTATUS[self.status],
+                int32(self.http_status),
+                NULL if self.idempotency_key is None else b"\x02" + text(self.idempotency_key),
+                self.usage.binary(),
+                self.timings.binary(),
+                self.integrity.binary(),
+            )
+        )
+
     @classmethod
     def from_datum(cls, d: Mapping[str, Any]) -> "CallCaptured":
         return cls(
@@ -636,6 +847,26 @@ class CallFailed:
             "timings": self.timings.to_datum(),
         }
 
+    def binary(self) -> bytes:
+        return b"".join(
+            (
+                self.envelope.binary(),
+                text(self.group_id),
+                text(self.trajectory_id),
+                text(self.call_id),
+                int32(self.attempt),
+                int32(self.http_status),
+                text(self.reason),
+                text(self.message),
+                text(self.model_id),
+                NULL if self.worker_id is None else b"\x02" + text(self.worker_id),
+                text(self.upstream),
+                NULL if self.agent is None else b"\x02" + text(self.agent),
+                text(self.channel),
+                self.timings.binary(),
+            )
+        )
+
     @classmethod
     def from_datum(cls, d: Mapping[str, Any]) -> "CallFailed":
         return cls(
@@ -678,6 +909,18 @@ class Curation:
             "versions": self.versions,
         }
 
+    def binary(self) -> bytes:
+        return b"".join(
+            (
+                NULL if self.trainable is None else b"\x02" + boolean(self.trainable),
+                NULL if self.quality is None else b"\x02" + double(self.quality),
+                array([text(x) for x in self.tags]),
+                NULL if self.note is None else b"\x02" + text(self.note),
+                text(self.who),
+                mapping(self.versions, text),
+            )
+        )
+
     @classmethod
     def from_datum(cls, d: Mapping[str, Any]) -> "Curation":
         return cls(
@@ -710,6 +953,17 @@ class GroupClosed:
             "reason": self.reason,
             "last_progress_event_id": self.last_progress_event_id,
         }
+
+    def binary(self) -> bytes:
+        return b"".join(
+            (
+                self.envelope.binary(),
+                text(self.group_id),
+                array([text(x) for x in self.members]),
+                text(self.reason),
+                text(self.last_progress_event_id),
+            )
+        )
 
     @classmethod
     def from_datum(cls, d: Mapping[str, Any]) -> "GroupClosed":
@@ -744,6 +998,19 @@ class GroupMember:
             "max_version": self.max_version,
             "digest": self.digest,
         }
+
+    def binary(self) -> bytes:
+        return b"".join(
+            (
+                text(self.trajectory_id),
+                _TRAJECTORYSTATUS[self.status],
+                boolean(self.ready),
+                NULL if self.return_total is None else b"\x02" + double(self.return_total),
+                NULL if self.min_version is None else b"\x02" + long(self.min_version),
+                NULL if self.max_version is None else b"\x02" + long(self.max_version),
+                text(self.digest),
+            )
+        )
 
     @classmethod
     def from_datum(cls, d: Mapping[str, Any]) -> "GroupMember":
@@ -786,6 +1053,20 @@ class GroupOpened:
             "agent": self.agent,
             "tags": self.tags,
         }
+
+    def binary(self) -> bytes:
+        return b"".join(
+            (
+                self.envelope.binary(),
+                text(self.group_id),
+                NULL if self.expected_size is None else b"\x02" + int32(self.expected_size),
+                text(self.channel),
+                NULL if self.task is None else b"\x02" + text(self.task),
+                NULL if self.deadline_us is None else b"\x02" + long(self.deadline_us),
+                NULL if self.agent is None else b"\x02" + text(self.agent),
+                array([text(x) for x in self.tags]),
+            )
+        )
 
     @classmethod
     def from_datum(cls, d: Mapping[str, Any]) -> "GroupOpened":
@@ -865,6 +1146,36 @@ class GroupRecord:
             "digest": self.digest,
         }
 
+    def binary(self) -> bytes:
+        return b"".join(
+            (
+                text(self.group_id),
+                boolean(self.declared),
+                text(self.declared_event_id),
+                NULL if self.expected_size is None else b"\x02" + int32(self.expected_size),
+                text(self.channel),
+                NULL if self.task is None else b"\x02" + text(self.task),
+                NULL if self.deadline_us is None else b"\x02" + long(self.deadline_us),
+                NULL if self.agent is None else b"\x02" + text(self.agent),
+                array([text(x) for x in self.tags]),
+                NULL if self.run_id is None else b"\x02" + text(self.run_id),
+                array([x.binary() for x in self.members]),
+                boolean(self.closed),
+                text(self.closed_event_id),
+                array([text(x) for x in self.closed_members]),
+                boolean(self.ready),
+                array([text(x) for x in self.reasons]),
+                NULL if self.reward_mean is None else b"\x02" + double(self.reward_mean),
+                NULL if self.reward_std is None else b"\x02" + double(self.reward_std),
+                boolean(self.zero_variance),
+                NULL if self.min_version is None else b"\x02" + long(self.min_version),
+                NULL if self.max_version is None else b"\x02" + long(self.max_version),
+                text(self.last_progress_event_id),
+                long(self.last_progress_us),
+                text(self.digest),
+            )
+        )
+
     @classmethod
     def from_datum(cls, d: Mapping[str, Any]) -> "GroupRecord":
         return cls(
@@ -930,6 +1241,22 @@ class RewardAssigned:
             "metadata": self.metadata,
         }
 
+    def binary(self) -> bytes:
+        return b"".join(
+            (
+                self.envelope.binary(),
+                text(self.group_id),
+                text(self.trajectory_id),
+                NULL if self.call_id is None else b"\x02" + text(self.call_id),
+                NULL if self.step_index is None else b"\x02" + int32(self.step_index),
+                text(self.source),
+                text(self.name),
+                double(self.value),
+                long(self.revision),
+                NULL if self.metadata is None else b"\x02" + text(self.metadata),
+            )
+        )
+
     @classmethod
     def from_datum(cls, d: Mapping[str, Any]) -> "RewardAssigned":
         return cls(
@@ -969,6 +1296,19 @@ class RewardSlot:
             "event_id": self.event_id,
         }
 
+    def binary(self) -> bytes:
+        return b"".join(
+            (
+                NULL if self.call_id is None else b"\x02" + text(self.call_id),
+                NULL if self.step_index is None else b"\x02" + int32(self.step_index),
+                text(self.source),
+                text(self.name),
+                double(self.value),
+                long(self.revision),
+                text(self.event_id),
+            )
+        )
+
     @classmethod
     def from_datum(cls, d: Mapping[str, Any]) -> "RewardSlot":
         return cls(
@@ -1002,6 +1342,18 @@ class RunEnded:
             "batches": self.batches,
             "version": self.version,
         }
+
+    def binary(self) -> bytes:
+        return b"".join(
+            (
+                self.envelope.binary(),
+                text(self.run_id),
+                _RUNSTATUS[self.status],
+                text(self.reason),
+                long(self.batches),
+                long(self.version),
+            )
+        )
 
     @classmethod
     def from_datum(cls, d: Mapping[str, Any]) -> "RunEnded":
@@ -1044,6 +1396,21 @@ class RunStarted:
             "staleness_max": self.staleness_max,
             "facts_prefix": self.facts_prefix,
         }
+
+    def binary(self) -> bytes:
+        return b"".join(
+            (
+                self.envelope.binary(),
+                text(self.run_id),
+                text(self.model_id),
+                int32(self.incarnation),
+                text(self.config),
+                int32(self.group_size),
+                int32(self.groups_per_batch),
+                int32(self.staleness_max),
+                text(self.facts_prefix),
+            )
+        )
 
     @classmethod
     def from_datum(cls, d: Mapping[str, Any]) -> "RunStarted":
@@ -1094,6 +1461,23 @@ class StepCurated:
             "revision": self.revision,
             "clears": self.clears,
         }
+
+    def binary(self) -> bytes:
+        return b"".join(
+            (
+                self.envelope.binary(),
+                text(self.group_id),
+                text(self.trajectory_id),
+                text(self.call_id),
+                NULL if self.trainable is None else b"\x02" + boolean(self.trainable),
+                NULL if self.quality is None else b"\x02" + double(self.quality),
+                NULL if self.tags is None else b"\x02" + array([text(x) for x in self.tags]),
+                NULL if self.note is None else b"\x02" + text(self.note),
+                text(self.who),
+                long(self.revision),
+                array([text(x) for x in self.clears]),
+            )
+        )
 
     @classmethod
     def from_datum(cls, d: Mapping[str, Any]) -> "StepCurated":
@@ -1209,6 +1593,47 @@ class StepRecord:
             "run_id": self.run_id,
         }
 
+    def binary(self) -> bytes:
+        return b"".join(
+            (
+                text(self.group_id),
+                text(self.trajectory_id),
+                text(self.call_id),
+                int32(self.attempt),
+                array([int32(x) for x in self.attempts]),
+                NULL if self.position is None else b"\x02" + self.position.binary(),
+                text(self.digest),
+                text(self.prompt_id),
+                text(self.response_id),
+                int32(self.prompt_length),
+                int32(self.response_length),
+                NULL if self.base_call_id is None else b"\x02" + text(self.base_call_id),
+                int32(self.base_keep),
+                array([x.binary() for x in self.spans]),
+                NULL if self.min_version is None else b"\x02" + long(self.min_version),
+                NULL if self.max_version is None else b"\x02" + long(self.max_version),
+                NULL if self.policy_run_id is None else b"\x02" + text(self.policy_run_id),
+                NULL if self.sampling is None else b"\x02" + self.sampling.binary(),
+                NULL if self.finish_reason is None else b"\x02" + text(self.finish_reason),
+                _CALLSTATUS[self.status],
+                boolean(self.trainable),
+                array([text(x) for x in self.reasons]),
+                array([x.binary() for x in self.rewards]),
+                NULL if self.reward_total is None else b"\x02" + double(self.reward_total),
+                NULL if self.curation is None else b"\x02" + self.curation.binary(),
+                text(self.model_id),
+                NULL if self.worker_id is None else b"\x02" + text(self.worker_id),
+                NULL if self.agent is None else b"\x02" + text(self.agent),
+                text(self.channel),
+                NULL if self.task is None else b"\x02" + text(self.task),
+                array([text(x) for x in self.tags]),
+                NULL if self.usage is None else b"\x02" + self.usage.binary(),
+                NULL if self.timings is None else b"\x02" + self.timings.binary(),
+                NULL if self.integrity is None else b"\x02" + self.integrity.binary(),
+                NULL if self.run_id is None else b"\x02" + text(self.run_id),
+            )
+        )
+
     @classmethod
     def from_datum(cls, d: Mapping[str, Any]) -> "StepRecord":
         return cls(
@@ -1281,6 +1706,21 @@ class StepTokens:
             "digest": self.digest,
         }
 
+    def binary(self) -> bytes:
+        return b"".join(
+            (
+                text(self.group_id),
+                text(self.trajectory_id),
+                text(self.call_id),
+                int32(self.attempt),
+                self.prompt.binary(),
+                data(self.response_ids),
+                data(self.response_logprobs),
+                array([x.binary() for x in self.spans]),
+                text(self.digest),
+            )
+        )
+
     @classmethod
     def from_datum(cls, d: Mapping[str, Any]) -> "StepTokens":
         return cls(
@@ -1313,6 +1753,16 @@ class StreamPosition:
             "updated_at_us": self.updated_at_us,
         }
 
+    def binary(self) -> bytes:
+        return b"".join(
+            (
+                int32(self.partition),
+                mapping(self.offsets, long),
+                int32(self.fold_version),
+                long(self.updated_at_us),
+            )
+        )
+
     @classmethod
     def from_datum(cls, d: Mapping[str, Any]) -> "StreamPosition":
         return cls(
@@ -1338,6 +1788,15 @@ class TensorSpec:
             "dtype": self.dtype,
             "shape": self.shape,
         }
+
+    def binary(self) -> bytes:
+        return b"".join(
+            (
+                text(self.name),
+                text(self.dtype),
+                array([long(x) for x in self.shape]),
+            )
+        )
 
     @classmethod
     def from_datum(cls, d: Mapping[str, Any]) -> "TensorSpec":
@@ -1368,6 +1827,17 @@ class TrajectoryAbandoned:
             "reason": self.reason,
             "last_progress_event_id": self.last_progress_event_id,
         }
+
+    def binary(self) -> bytes:
+        return b"".join(
+            (
+                self.envelope.binary(),
+                text(self.group_id),
+                text(self.trajectory_id),
+                text(self.reason),
+                text(self.last_progress_event_id),
+            )
+        )
 
     @classmethod
     def from_datum(cls, d: Mapping[str, Any]) -> "TrajectoryAbandoned":
@@ -1409,6 +1879,19 @@ class TrajectoryCompleted:
             "reward": self.reward,
         }
 
+    def binary(self) -> bytes:
+        return b"".join(
+            (
+                self.envelope.binary(),
+                text(self.group_id),
+                text(self.trajectory_id),
+                _TRAJECTORYSTATUS[self.status],
+                NULL if self.calls is None else b"\x02" + int32(self.calls),
+                NULL if self.rewards is None else b"\x02" + int32(self.rewards),
+                NULL if self.reward is None else b"\x02" + double(self.reward),
+            )
+        )
+
     @classmethod
     def from_datum(cls, d: Mapping[str, Any]) -> "TrajectoryCompleted":
         return cls(
@@ -1442,6 +1925,17 @@ class TrajectoryEvicted:
             "reason": self.reason,
             "requested_by": self.requested_by,
         }
+
+    def binary(self) -> bytes:
+        return b"".join(
+            (
+                self.envelope.binary(),
+                text(self.group_id),
+                text(self.trajectory_id),
+                text(self.reason),
+                text(self.requested_by),
+            )
+        )
 
     @classmethod
     def from_datum(cls, d: Mapping[str, Any]) -> "TrajectoryEvicted":
@@ -1537,6 +2031,41 @@ class TrajectoryRecord:
             "digest": self.digest,
         }
 
+    def binary(self) -> bytes:
+        return b"".join(
+            (
+                text(self.group_id),
+                text(self.trajectory_id),
+                _TRAJECTORYSTATUS[self.status],
+                text(self.status_event_id),
+                text(self.reason),
+                NULL if self.calls_expected is None else b"\x02" + int32(self.calls_expected),
+                NULL if self.rewards_expected is None else b"\x02" + int32(self.rewards_expected),
+                array([text(x) for x in self.calls]),
+                int32(self.branches),
+                array([text(x) for x in self.failed_calls]),
+                array([x.binary() for x in self.rewards]),
+                NULL if self.outcome is None else b"\x02" + double(self.outcome),
+                NULL if self.return_total is None else b"\x02" + double(self.return_total),
+                NULL if self.min_version is None else b"\x02" + long(self.min_version),
+                NULL if self.max_version is None else b"\x02" + long(self.max_version),
+                NULL if self.policy_run_id is None else b"\x02" + text(self.policy_run_id),
+                text(self.channel),
+                NULL if self.agent is None else b"\x02" + text(self.agent),
+                NULL if self.task is None else b"\x02" + text(self.task),
+                array([text(x) for x in self.tags]),
+                NULL if self.run_id is None else b"\x02" + text(self.run_id),
+                int32(self.trainable_calls),
+                boolean(self.ready),
+                array([text(x) for x in self.reasons]),
+                text(self.registered_event_id),
+                NULL if self.metadata is None else b"\x02" + text(self.metadata),
+                text(self.last_progress_event_id),
+                long(self.last_progress_us),
+                text(self.digest),
+            )
+        )
+
     @classmethod
     def from_datum(cls, d: Mapping[str, Any]) -> "TrajectoryRecord":
         return cls(
@@ -1601,6 +2130,20 @@ class TrajectoryStarted:
             "metadata": self.metadata,
         }
 
+    def binary(self) -> bytes:
+        return b"".join(
+            (
+                self.envelope.binary(),
+                text(self.group_id),
+                text(self.trajectory_id),
+                text(self.channel),
+                NULL if self.agent is None else b"\x02" + text(self.agent),
+                NULL if self.task is None else b"\x02" + text(self.task),
+                array([text(x) for x in self.tags]),
+                NULL if self.metadata is None else b"\x02" + text(self.metadata),
+            )
+        )
+
     @classmethod
     def from_datum(cls, d: Mapping[str, Any]) -> "TrajectoryStarted":
         return cls(
@@ -1651,6 +2194,23 @@ class WeightsPublished:
             "checkpoint_uri": self.checkpoint_uri,
             "sequence": self.sequence,
         }
+
+    def binary(self) -> bytes:
+        return b"".join(
+            (
+                self.envelope.binary(),
+                text(self.model_id),
+                text(self.run_id),
+                long(self.version),
+                text(self.digest),
+                long(self.bytes_total),
+                array([x.binary() for x in self.manifest]),
+                NULL if self.offer_url is None else b"\x02" + text(self.offer_url),
+                text(self.epoch),
+                NULL if self.checkpoint_uri is None else b"\x02" + text(self.checkpoint_uri),
+                NULL if self.sequence is None else b"\x02" + long(self.sequence),
+            )
+        )
 
     @classmethod
     def from_datum(cls, d: Mapping[str, Any]) -> "WeightsPublished":
@@ -1704,6 +2264,24 @@ class WorkerReported:
             "capabilities": self.capabilities,
             "detail": self.detail,
         }
+
+    def binary(self) -> bytes:
+        return b"".join(
+            (
+                self.envelope.binary(),
+                text(self.worker_id),
+                text(self.url),
+                text(self.model_id),
+                text(self.model),
+                _WORKERSTATE[self.state],
+                NULL if self.run_id is None else b"\x02" + text(self.run_id),
+                NULL if self.version is None else b"\x02" + long(self.version),
+                int32(self.in_flight),
+                double(self.report_interval_s),
+                array([text(x) for x in self.capabilities]),
+                NULL if self.detail is None else b"\x02" + text(self.detail),
+            )
+        )
 
     @classmethod
     def from_datum(cls, d: Mapping[str, Any]) -> "WorkerReported":

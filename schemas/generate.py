@@ -29,7 +29,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from schemas.binary import NULL, array, boolean, data, double, int32, long, mapping, text
+
 '''
+WRITERS = {
+    "string": "text",
+    "bytes": "data",
+    "int": "int32",
+    "long": "long",
+    "double": "double",
+    "boolean": "boolean",
+}
 
 
 def short(full_name: str) -> str:
@@ -77,6 +87,31 @@ def from_datum(node: Json, value: str) -> str:
     return f"{short(node)}.from_datum({value})" if is_record(node) else value
 
 
+def is_enum(node: Json) -> bool:
+    return isinstance(node, str) and node in raw_schemas() and raw_schemas()[node]["type"] == "enum"
+
+
+def enum_table(node: Json) -> str:
+    """Name of the table symbol -> encoded index of an enum."""
+    return f"_{short(node).upper()}"
+
+
+def binary(node: Json, value: str) -> str:
+    """Expression that turns the attribute `value` into Avro's bytes."""
+    if isinstance(node, list):
+        (inner,) = (branch for branch in node if branch != "null")
+        index = bytes([2 * node.index(inner)])
+        null = "NULL" if node.index("null") == 0 else repr(bytes([2 * node.index("null")]))
+        return f"{null} if {value} is None else {index!r} + {binary(inner, value)}"
+    if isinstance(node, dict) and node["type"] == "array":
+        return f"array([{binary(node['items'], 'x')} for x in {value}])"
+    if isinstance(node, dict):
+        return f"mapping({value}, {WRITERS[node['values']]})"
+    if is_enum(node):
+        return f"{enum_table(node)}[{value}]"
+    return f"{value}.binary()" if is_record(node) else f"{WRITERS[node]}({value})"
+
+
 def default_of(spec: Json) -> str:
     if "default" not in spec:
         return ""
@@ -101,6 +136,13 @@ def record_class(schema: Json) -> str:
     lines += [f'            "{spec["name"]}": {to_datum(spec["type"], "self." + spec["name"])},' for spec in fields]
     lines += [
         "        }",
+        "",
+        "    def binary(self) -> bytes:",
+        '        return b"".join((',
+    ]
+    lines += [f"            {binary(spec['type'], 'self.' + spec['name'])}," for spec in fields]
+    lines += [
+        "        ))",
         "",
         "    @classmethod",
         f'    def from_datum(cls, d: Mapping[str, Any]) -> "{schema["name"]}":',
@@ -139,10 +181,22 @@ def module() -> str:
     enums = [schema for schema in ordered() if schema["type"] == "enum"]
     records = [schema for schema in ordered() if schema["type"] == "record"]
     literals = [f'{e["name"]} = Literal[{", ".join(repr(s) for s in e["symbols"])}]\n"""{e["doc"]}"""' for e in enums]
+    tables = "\n".join(
+        f"{enum_table(e['name'])} = {{{', '.join(f'{s!r}: {bytes([2 * n])!r}' for n, s in enumerate(e['symbols']))}}}"
+        for e in enums
+    )
     on_topics = sorted({name for topic in TOPICS for name in topic.records})
     union = "Event = " + " | ".join(on_topics) + '\n"""Anything that stands on a topic."""\n'
     table = f"EVENT_TYPES: dict[str, type[Event]] = {{{', '.join(f'{name!r}: {name}' for name in on_topics)}}}\n"
-    return HEADER + "\n".join(literals) + "\n\n\n" + "\n".join(map(record_class, records)) + "\n" + union + table
+    return (
+        HEADER
+        + "\n".join(literals)
+        + f"\n{tables}\n\n\n"
+        + "\n".join(map(record_class, records))
+        + "\n"
+        + union
+        + table
+    )
 
 
 def ids() -> dict[str, Json]:
