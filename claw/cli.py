@@ -12,6 +12,7 @@ from typing import Annotated, NoReturn
 import typer
 
 from claw.errors import CannotRun
+from claw.pool import pool
 
 app = typer.Typer(
     name="claw",
@@ -30,6 +31,9 @@ STACK, AUTHORS, ENGINEERS, DATA, OPERATORS = (
 PASS_ON = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON object (or JSON lines) on stdout.")]
 Prefix = Annotated[str, typer.Option(envvar="CLAW_LOG_PREFIX", help="Prefix of the topics.")]
+
+
+app.add_typer(pool, rich_help_panel=DATA)
 
 
 @app.command(rich_help_panel=STACK)
@@ -206,6 +210,25 @@ def inspect_trajectory(
 def streams(context: typer.Context) -> None:
     """Run a stream processor (`claw streams --help`)."""
     become("streams", context.args)
+
+
+@app.command(rich_help_panel=OPERATORS)
+def dlq(
+    action: Annotated[str, typer.Argument(help="list, show or redrive.")],
+    ids: Annotated[list[str] | None, typer.Argument(help="Letters as PARTITION@OFFSET, for show and redrive.")] = None,
+    every: Annotated[bool, typer.Option("--all", help="Redrive all that --reason and --source leave.")] = False,
+    reason: Annotated[str | None, typer.Option(help="Only letters of this reason, for example fold_bug.")] = None,
+    source: Annotated[str | None, typer.Option(help="Only letters from this topic, for example calls.")] = None,
+    pending: Annotated[bool, typer.Option(help="List only what was not redriven; reads the fact topics.")] = False,
+    dry_run: Annotated[bool, typer.Option(help="Redrive: only say what would be appended.")] = False,
+    prefix: Prefix = "claw",
+    as_json: AsJson = False,
+) -> None:
+    """List dead letters, show one whole, or append them to their fact topic again, each once."""
+    from claw.dlq import Asked, run_dlq
+
+    asked = Asked(ids=ids or (), every=every, reason=reason, source=source, pending=pending, dry_run=dry_run)
+    raise typer.Exit(run_dlq(action, asked, prefix=prefix, as_json=as_json))
 
 
 @app.command(rich_help_panel=OPERATORS)
