@@ -3,6 +3,10 @@
 import argparse
 import sys
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from gateway.keys import Role
 
 EPILOG = "All settings: CLAW_GATEWAY_<FIELD> in the environment (gateway/settings.py); a flag wins."
 
@@ -18,6 +22,9 @@ def parser() -> argparse.ArgumentParser:
     given.add_argument("--spool-dir", metavar="DIR", help="where events wait while the broker is away (.claw/spool)")
     given.add_argument("--listen-fd", type=int, help=argparse.SUPPRESS)  # of a worker: the socket its parent holds
     given.add_argument("--parent-pid", type=int, help=argparse.SUPPRESS)
+    given.add_argument(
+        "--new-key", choices=("agent", "operator"), help="make an API key, print it and its hash, and end"
+    )
     given.add_argument("--instance", help="name of this process in events (random)")
     given.add_argument(
         "--bootstrap", "--bootstrap-servers", dest="bootstrap_servers", help="Kafka brokers (KAFKA_BOOTSTRAP_SERVERS)"
@@ -31,6 +38,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the gateway; 0: stopped as asked, 1: broke, 2: could not start."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     flags = {name: value for name, value in vars(parser().parse_args(arguments)).items() if value is not None}
+
+    if role := flags.pop("new_key", None):
+        return _print_key(role)
 
     import structlog
     from pydantic import ValidationError
@@ -55,6 +65,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _refuse(f"setting {where}: {first['msg']}")
     except (LogError, PortInUse, SpoolUnusable) as error:
         return _refuse(str(error))
+
+
+def _print_key(role: "Role") -> int:
+    from gateway.keys import new_key
+
+    key, entry = new_key(role)
+    print(f"for the client, shown once: {key}\nfor CLAW_GATEWAY_API_KEYS:    {entry}")
+    return 0
 
 
 def _refuse(line: str) -> int:

@@ -3,6 +3,7 @@
 The front looks at the path. Model calls go to plain ASGI (`calls.py`), everything else to FastAPI (`control.py`).
 """
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -12,18 +13,31 @@ import structlog
 from fastapi import FastAPI
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from gateway.access_log import AccessLog
 from gateway.admission import AdmissionView
 from gateway.asgi import read_body, send_error
-from gateway.calls import CLIENT_CLOSED, ModelCalls
-from gateway.capture import Capture, Log
+from gateway.auth import Guard
+from gateway.calls import ModelCalls
+from gateway.capture import Capture
 from gateway.control import IDENTITY, Control, control_app
 from gateway.dispatch import Dispatcher
-from gateway.errors import ClientGone, GatewayError, HeaderList, InvalidRequest, MethodNotAllowed, NotFound, as_http
-from gateway.health import Health, NotReady
+from gateway.errors import (
+    CLIENT_CLOSED,
+    ClientGone,
+    GatewayError,
+    HeaderList,
+    InvalidRequest,
+    MethodNotAllowed,
+    NotFound,
+    as_http,
+)
+from gateway.health import Health, NotReady, watch_loop_lag
 from gateway.identity import CHAT, MODELS, Route, resolve
+from gateway.keys import parse_key
 from gateway.metrics import Metrics
 from gateway.models import Models
 from gateway.settings import GatewaySettings
+from gateway.store import Log
 from gateway.upstream import HttpUpstream
 from gateway.workers import WorkerTable
 
@@ -56,13 +70,22 @@ def create_app(given: Collaborators) -> ASGIApp:
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        lag = asyncio.ensure_future(watch_loop_lag(metrics.loop_lag_seconds.set))
         async with upstream:
             yield
+        lag.cancel()
 
     control = Control(settings, given.log, given.admission, metrics)
     health = Health(given.workers, given.not_ready)
     app = control_app(control, Models(given.workers, upstream), health, metrics, lifespan)
-    return Front(calls, app, metrics, settings.control_bytes_max)
+    return _guarded(Front(calls, app, metrics, settings.control_bytes_max), settings, metrics)
+
+
+def _guarded(front: ASGIApp, settings: GatewaySettings, metrics: Metrics) -> ASGIApp:
+    """What stands before the front: who may ask, and what is written down of it."""
+    if settings.api_keys:
+        front = Guard(front, [parse_key(entry) for entry in settings.api_keys], metrics)
+    return AccessLog(front) if settings.access_log else front
 
 
 class Front:

@@ -83,7 +83,7 @@ class LimitedProtocol(HttpToolsProtocol):
         self._in_headers = False
         self._unproductive = 0
         self._arm(self.limits.body_timeout_s)
-        if sum(len(name) + len(value) for name, value in self.headers) > self.limits.headers_bytes_max:
+        if sum(len(name) + len(value) + 4 for name, value in self.headers) > self.limits.headers_bytes_max:
             self._refuse(HeadersTooLarge(f"headers are over {self.limits.headers_bytes_max} bytes"))
             return
         super().on_headers_complete()

@@ -21,6 +21,7 @@ from eventlog.settings import LogSettings
 from eventlog.spool import Spool
 from gateway.admission import AdmissionView
 from gateway.app import Collaborators, create_app
+from gateway.limits import limited, limits_of
 from gateway.metrics import Metrics
 from gateway.server import GracefulServer
 from gateway.settings import GatewaySettings
@@ -111,6 +112,8 @@ def serve(settings: GatewaySettings, log_settings: LogSettings, inherited: socke
         followers.start(stop)
         store.start()
         host, port = listener.getsockname()[:2]
+        if not settings.api_keys:
+            log.warning("gateway_without_api_keys", who="everybody on this machine may call models and read /metrics")
         log.info("gateway_listening", url=f"http://{host}:{port}", instance=settings.instance)
         server.run(sockets=[listener])
         return 1 if followers.broken or store.broken else 0
@@ -162,7 +165,7 @@ def _server(given: Collaborators) -> GracefulServer:
     config = uvicorn.Config(
         create_app(given),
         loop="uvloop",
-        http="httptools",
+        http=limited(limits_of(given.settings)),
         backlog=BACKLOG,
         access_log=False,
         log_config=None,

@@ -13,6 +13,7 @@ from eventlog.memory import MemoryLog
 from eventlog.records import Record
 from gateway.admission import AdmissionView
 from gateway.app import Collaborators, create_app
+from gateway.limits import limited, limits_of
 from gateway.metrics import Metrics
 from gateway.settings import GatewaySettings
 from gateway.workers import Server, WorkerTable
@@ -65,7 +66,8 @@ class House:
             admission=self.admission,
             metrics=self.metrics,
         )
-        config = uvicorn.Config(create_app(given), http="httptools", log_config=None, timeout_graceful_shutdown=2)
+        protocol = limited(limits_of(self.settings))
+        config = uvicorn.Config(create_app(given), http=protocol, log_config=None, timeout_graceful_shutdown=2)
         self._server = QuickServer(config)
         self._thread = threading.Thread(target=self._server.run, args=([self._socket],), daemon=True)
 

@@ -1,0 +1,123 @@
+"""API keys: who gets in, and that a key goes nowhere."""
+
+import json
+from collections.abc import Iterator
+
+import pytest
+from pydantic import ValidationError
+
+from gateway.keys import new_key
+from gateway.settings import GatewaySettings
+from tests.gateway.engine import ScriptedEngine
+from tests.gateway.house import House
+from tests.gateway.test_malformed import CHAT, GOOD, send
+
+AGENT, AGENT_ENTRY = new_key("agent")
+OPERATOR, OPERATOR_ENTRY = new_key("operator")
+
+
+@pytest.fixture(scope="module")
+def guarded() -> Iterator[House]:
+    """A gateway that knows one key of each role, before a fixed upstream that gets credentials passed on."""
+    with ScriptedEngine() as engine, House(upstreams=engine.url, api_keys=f"{AGENT_ENTRY}, {OPERATOR_ENTRY}") as house:
+        house.engine = engine  # type: ignore[attr-defined]
+        yield house
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {},
+        {"authorization": AGENT},
+        {"authorization": f"Basic {AGENT}"},
+        {"authorization": "Bearer "},
+        {"authorization": f"Bearer {AGENT}x"},
+        {"authorization": f"Bearer {AGENT_ENTRY}"},
+        {"authorization": f"Bearer {AGENT_ENTRY.partition(':')[2]}"},
+        {"x_api_key": ""},
+        {"x_api_key": AGENT[:-1]},
+        {"x_api_key": "x" * 10_000},
+        {"cookie": f"api_key={AGENT}"},
+    ],
+)
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [
+        ("POST", CHAT),
+        ("POST", "/groups"),
+        ("POST", "/t/g/rewards"),
+        ("GET", "/v1/models"),
+        ("GET", "/metrics"),
+        ("GET", "/x"),
+    ],
+)
+async def test_without_a_key_nothing_is_answered(
+    guarded: House, headers: dict[str, str], method: str, path: str
+) -> None:
+    """Every route but the health routes needs a whole key, in one of two headers; not its hash, not in a query."""
+    before = len(guarded.raw_records())
+    status, reply = await send(
+        guarded, method, f"{path}?api_key={AGENT}", GOOD if method == "POST" else None, **headers
+    )
+    assert status == 401
+    assert json.loads(reply)["error"]["code"] == "invalid_api_key"
+    assert len(guarded.raw_records()) == before
+
+
+@pytest.mark.parametrize(
+    "headers", [{"authorization": f"Bearer {AGENT}"}, {"authorization": f"bearer  {AGENT}"}, {"x_api_key": AGENT}]
+)
+async def test_a_key_opens_in_either_header(guarded: House, headers: dict[str, str]) -> None:
+    """As the OpenAI SDK sends it, or as Anthropic's does."""
+    assert (await send(guarded, "POST", CHAT, GOOD, **headers))[0] == 200
+
+
+@pytest.mark.parametrize("path", ["/livez", "/readyz", "/version"])
+async def test_health_is_open(guarded: House, path: str) -> None:
+    """A load balancer needs no key."""
+    assert (await send(guarded, "GET", path, None))[0] == 200
+
+
+async def test_metrics_are_for_operators(guarded: House) -> None:
+    """An agent's key reads no metrics, an operator's does, and calls models, too."""
+    assert (await send(guarded, "GET", "/metrics", None, x_api_key=AGENT))[0] == 403
+    assert (await send(guarded, "GET", "/metrics", None, x_api_key=OPERATOR))[0] == 200
+    assert (await send(guarded, "POST", CHAT, GOOD, x_api_key=OPERATOR))[0] == 200
+
+
+async def test_our_key_is_not_passed_on_but_a_providers_is(guarded: House) -> None:
+    """A fixed upstream gets the provider's key that stands beside ours, never ours."""
+    engine: ScriptedEngine = guarded.engine  # type: ignore[attr-defined]
+    await send(guarded, "POST", CHAT, GOOD, authorization=f"Bearer {AGENT}")
+    assert "authorization" not in engine.requests[-1].headers
+    await send(guarded, "POST", CHAT, GOOD, authorization="Bearer provider", x_api_key=AGENT)
+    assert engine.requests[-1].headers["authorization"] == "Bearer provider"
+    assert AGENT not in str(engine.requests)
+    assert AGENT.encode() not in guarded.raw_records() + guarded.metrics.exposition()
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "10.1.2.3", "gateway.internal"])
+def test_outside_addresses_need_keys(host: str) -> None:
+    """Without keys the gateway listens on loopback only."""
+    with pytest.raises(ValidationError, match="CLAW_GATEWAY_API_KEYS"):
+        GatewaySettings(host=host)
+    assert GatewaySettings(host=host, api_keys=AGENT_ENTRY).host == host  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.8.8.8", "::1", "localhost"])
+def test_loopback_needs_none(host: str) -> None:
+    """A developer's machine starts as it is."""
+    assert GatewaySettings(host=host).api_keys == ()
+
+
+@pytest.mark.parametrize("entry", [AGENT, "agent:123", f"root:{'0' * 64}", AGENT_ENTRY.upper()])
+def test_a_bad_entry_is_refused_without_repeating_it(entry: str) -> None:
+    """Whoever pastes the key itself into the settings does not find it in the log."""
+    with pytest.raises(ValidationError) as refused:
+        GatewaySettings(api_keys=entry)  # type: ignore[arg-type]
+    assert entry not in str(refused.value.errors(include_url=False, include_input=False, include_context=False))
+
+
+def test_settings_do_not_show_keys() -> None:
+    """Not even as hashes."""
+    assert OPERATOR_ENTRY not in repr(GatewaySettings(api_keys=OPERATOR_ENTRY))  # type: ignore[arg-type]

@@ -1,0 +1,156 @@
+"""What a client may cost: bytes, time and turns. Whoever goes beyond loses its own connection, and nobody else's."""
+
+import asyncio
+import json
+from collections.abc import Iterator
+
+import pytest
+
+from tests.gateway.engine import ScriptedEngine
+from tests.gateway.house import House
+from tests.gateway.raw import say
+from tests.gateway.test_malformed import CHAT, GOOD, send
+
+POST = b"POST /t/g/v1/chat/completions HTTP/1.1\r\nhost: x\r\n"
+LENGTH = b"content-length: %d\r\n" % len(GOOD)
+WHOLE = POST + LENGTH + b"\r\n" + GOOD
+QUICK = {"headers_timeout_s": 0.3, "body_timeout_s": 0.3, "write_timeout_s": 0.3, "headers_bytes_max": 4096}
+
+
+@pytest.fixture(scope="module")
+def strict() -> Iterator[House]:
+    """A gateway with short deadlines that lives through this module."""
+    with ScriptedEngine() as engine, House(**QUICK) as house:
+        house.worker(engine.url)
+        yield house
+
+
+def statuses(heard: bytes) -> list[int]:
+    """Of all replies in these bytes."""
+    return [int(part[:3]) for part in heard.split(b"HTTP/1.1 ")[1:]]
+
+
+REFUSED: dict[str, tuple[bytes, int]] = {
+    "TLS": (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", 400),
+    "no version": (b"GET\r\n\r\n", 400),
+    "HTTP/9": (b"GET /livez HTTP/9.9\r\nhost: x\r\n\r\n", 400),
+    "a path that is no ASCII": (b"GET /\xff HTTP/1.1\r\nhost: x\r\n\r\n", 400),
+    "a length below zero": (POST + b"content-length: -5\r\n\r\n", 400),
+    "a length that is no number": (POST + b"content-length: 5x\r\n\r\nhello", 400),
+    "an enormous length": (POST + b"content-length: 99999999999999999999999\r\n\r\n", 400),
+    "two lengths": (POST + b"content-length: 5\r\ncontent-length: 6\r\n\r\nhello!", 400),
+    "one length twice": (POST + LENGTH + LENGTH + b"\r\n" + GOOD, 400),
+    "length and chunks": (POST + b"content-length: 5\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n", 400),
+    "chunks and length": (POST + b"transfer-encoding: chunked\r\ncontent-length: 5\r\n\r\n0\r\n\r\n", 400),
+    "a length after a bare line feed": (POST + b"content-length: 5\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n", 400),
+    "an unknown coding after chunks": (POST + b"transfer-encoding: chunked, gzip\r\n\r\n0\r\n\r\n", 400),
+    "an unknown coding": (POST + b"transfer-encoding: xchunked\r\n\r\n0\r\n\r\n", 400),
+    "a space before the colon": (POST + b"content-length : 5\r\n\r\nhello", 400),
+    "a folded header": (POST + LENGTH + b"x-claw-tags: a\r\n b: c\r\n\r\n" + GOOD, 400),
+    "a folded transfer-encoding": (POST + LENGTH + b"transfer-encoding:\r\n chunked\r\n\r\n0\r\n\r\n", 400),
+    "NUL in a header": (POST + LENGTH + b"x-claw-agent: a\x00b\r\n\r\n" + GOOD, 400),
+    "a carriage return in a header": (POST + LENGTH + b"x-claw-agent: a\rx: b\r\n\r\n" + GOOD, 400),
+    "a chunk of no length": (POST + b"transfer-encoding: chunked\r\n\r\nzz\r\nhello\r\n0\r\n\r\n", 400),
+    "one large header": (POST + LENGTH + b"x-long: " + b"a" * 5000 + b"\r\n\r\n" + GOOD, 431),
+    "many headers": (POST + LENGTH + b"x: y\r\n" * 2000 + b"\r\n" + GOOD, 431),
+    "a header without end": (POST + b"x-long: " + b"a" * 500_000, 431),
+    "a path without end": (b"GET /" + b"a" * 500_000, 431),
+    "a chunk extension without end": (POST + b"transfer-encoding: chunked\r\n\r\n5;" + b"a" * 500_000, 431),
+    "trailers without end": (POST + b"transfer-encoding: chunked\r\n\r\n0\r\nx: " + b"a" * 500_000, 431),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+async def test_what_is_no_clear_request_is_refused(strict: House, name: str) -> None:
+    """Smuggling, folding and endless parts get one refusal and a closed connection; nothing reaches an engine or the log."""
+    raw, status = REFUSED[name]
+    before = len(strict.raw_records())
+    heard = await say(strict.url, raw + WHOLE, timeout_s=5)
+    assert statuses(heard) == [status], heard
+    assert set(json.loads(heard.partition(b"\r\n\r\n")[2])["error"]) == {"message", "type", "param", "code"}
+    assert len(strict.raw_records()) == before
+    assert (await send(strict, "POST", CHAT, GOOD))[0] == 200
+
+
+@pytest.mark.parametrize(
+    ("first", "said"),
+    [
+        (b"", b""),
+        (b"\r\n\r\n", b"408"),
+        (b"POST /t/g/v1/chat", b"408"),
+        (POST, b"408"),
+        (POST + b"content-length: 500\r\n\r\n{", b"408"),
+        (POST + b"transfer-encoding: chunked\r\n\r\n5\r\nhe", b"408"),
+    ],
+)
+@pytest.mark.parametrize("drip", [b"", b"a"])
+async def test_slow_clients_are_cut_off(strict: House, first: bytes, said: bytes, drip: bytes) -> None:
+    """Headers and bodies have a deadline that dripping bytes do not push; meanwhile others are served."""
+    slow = asyncio.ensure_future(say(strict.url, first, *([drip] * 12 if drip and first.strip() else []), pause_s=0.1))
+    assert (await send(strict, "POST", CHAT, GOOD))[0] == 200
+    heard = await asyncio.wait_for(slow, 5)
+    assert heard[9:12] == said or (not said and not heard)
+
+
+async def test_line_breaks_between_requests_hold_no_connection(strict: House) -> None:
+    """After a reply, bytes that start no request are on the clock, too."""
+    heard = await say(strict.url, WHOLE, b"\r\n", pause_s=0.1, timeout_s=5)
+    assert statuses(heard)[0] == 200
+
+
+async def test_a_client_that_does_not_read_is_cut_off() -> None:
+    """A reply that nobody takes is dropped after its deadline, and its connection with it."""
+    text = "x" * 20_000_000
+    with ScriptedEngine() as engine, House(**QUICK) as house:
+        house.worker(engine.url)
+        from tests.gateway.engine import completion
+
+        engine.default = lambda received: completion(received.json, text=text)
+        host, port = house.url.removeprefix("http://").split(":")
+        reader, writer = await asyncio.open_connection(host, int(port), limit=1024)
+        writer.write(WHOLE)
+        await asyncio.sleep(2.0)
+        got = 0
+        try:
+            while piece := await asyncio.wait_for(reader.read(1 << 20), 5):
+                got += len(piece)
+        except ConnectionError:
+            pass
+        assert got < len(text)
+        writer.close()
+
+
+async def test_pipelined_requests_are_answered_in_order(strict: House) -> None:
+    """Several requests in one packet are several requests, answered one after the other."""
+    heard = await say(strict.url, WHOLE * 5 + b"GET /nothing HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n")
+    assert statuses(heard) == [200] * 5 + [404]
+
+
+async def test_expect_100_continue(strict: House) -> None:
+    """A client that asks before it sends its body is told to go on."""
+    head = POST + LENGTH + b"expect: 100-continue\r\nconnection: close\r\n\r\n"
+    assert statuses(await say(strict.url, head, GOOD, pause_s=0.05)) == [100, 200]
+
+
+async def test_calls_in_flight_have_a_limit(engine: ScriptedEngine) -> None:
+    """One call more than the limit is a 503 with Retry-After; once a call ends, the next one is served."""
+    from tests.gateway.engine import completion
+
+    with House(calls_max=2) as house:
+        house.worker(engine.url)
+        engine.default = lambda received: completion(received.json)
+        slow = [lambda received: _late(completion(received.json))] * 2
+        engine.script.extend(slow)
+        running = [asyncio.ensure_future(send(house, "POST", CHAT, GOOD)) for _ in range(2)]
+        while len(engine.requests) < 2:
+            await asyncio.sleep(0.01)
+        status, body = await send(house, "POST", CHAT, GOOD)
+        assert (status, json.loads(body)["error"]["code"]) == (503, "overloaded")
+        assert [status for status, _ in await asyncio.gather(*running)] == [200, 200]
+        assert (await send(house, "POST", CHAT, GOOD))[0] == 200
+
+
+def _late(reply: object) -> object:
+    from dataclasses import replace
+
+    return replace(reply, delay_s=0.5)  # type: ignore[type-var]
