@@ -1,13 +1,15 @@
-"""Rows of the pool in memory, by group, and whether a group's rows are of one moment. Pure: bytes in, records out.
+"""Rows of the pool, by group, and whether a group's rows are of one moment: bytes in, records out. Steps and tokens
+stand in a store on disk, groups and trajectories in memory.
 
 Invariant: a group is whole only when every member's row has the digest that the group names, that row names the digests
 of all its steps, and, for a group that is ready, each call has tokens with its step's digest.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from datapool.digests import record_digest, row_digest, steps_digest
+from datapool.store import Digests, StepStore
 from schemas.codec import decode
 from schemas.events import GroupMember, GroupRecord, StepRecord, StepTokens, TrajectoryRecord
 from schemas.keys import TOKENS, parts
@@ -18,12 +20,10 @@ Wanted = Callable[[GroupRecord], bool]
 
 @dataclass(slots=True)
 class TrajectoryRows:
-    """Bytes as they stand in the log; step and token rows are decoded only when somebody asks."""
+    """The record, and the digest of its bytes as they stand in the log."""
 
     record: TrajectoryRecord | None = None
     digest: str = ""
-    steps: dict[str, bytes] = field(default_factory=dict)
-    tokens: dict[str, bytes] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -38,6 +38,7 @@ class PoolRows:
     """The latest row per key, without those of groups that nobody wants any more. Not thread-safe."""
 
     def __init__(self, wanted: Wanted | None = None) -> None:
+        self.store = StepStore()
         self._wanted = wanted
         self._groups: dict[str, GroupRows] = {}
         self._forgotten: set[str] = set()
@@ -52,11 +53,10 @@ class PoolRows:
         if topic == GROUPS.name:
             self._apply_group(group, ids[0], value)
             return
-        trajectory = group.trajectories.setdefault(ids[1], TrajectoryRows())
         if topic == TRAJECTORIES.name:
-            _apply_trajectory(trajectory, value)
+            _apply_trajectory(group.trajectories.setdefault(ids[1], TrajectoryRows()), value)
         elif topic == STEPS.name:
-            _apply_step(trajectory, ids[2:], value)
+            _apply_step(self.store, ids, value)
 
     def _apply_group(self, group: GroupRows, group_id: str, value: bytes | None) -> None:
         record = None if value is None else decode(value)
@@ -68,7 +68,8 @@ class PoolRows:
     def forget(self, group_id: str) -> None:
         """Drop the group's rows, and whatever else comes for it."""
         self._forgotten.add(group_id)
-        self._groups.pop(group_id, None)
+        if self._groups.pop(group_id, None) is not None:
+            self.store.forget(group_id)
 
     def groups(self) -> list[GroupRecord]:
         """Whole groups in order of id."""
@@ -81,7 +82,7 @@ class PoolRows:
         if group is None or group.record is None:
             return None
         if group.whole is None:
-            group.whole = _whole(group.record, group.trajectories)
+            group.whole = _whole(group.record, group.trajectories, self.store)
         return group.record if group.whole else None
 
     def trajectory(self, group_id: str, trajectory_id: str) -> TrajectoryRecord | None:
@@ -93,12 +94,26 @@ class PoolRows:
         rows = self._rows(group_id, trajectory_id)
         if rows is None or rows.record is None:
             return []
-        return [_step(rows.steps[call_id]) for call_id in rows.record.calls if call_id in rows.steps]
+        found = self.store.steps(group_id, trajectory_id)
+        return [as_step(found[call_id]) for call_id in rows.record.calls if call_id in found]
 
     def tokens(self, group_id: str, trajectory_id: str, call_id: str) -> StepTokens | None:
-        rows = self._rows(group_id, trajectory_id)
-        value = rows.tokens.get(call_id) if rows else None
+        value = self.store.tokens((group_id, trajectory_id, call_id))
         return None if value is None else _tokens(value)
+
+    def group_rows(self) -> Iterator[GroupRecord]:
+        """The latest row of every group, whole or not, in order of id."""
+        for group_id in sorted(self._groups):
+            record = self._groups[group_id].record
+            if record is not None:
+                yield record
+
+    def trajectory_rows(self) -> Iterator[TrajectoryRecord]:
+        """The latest row of every trajectory, in order of (group_id, trajectory_id)."""
+        for _, group in sorted(self._groups.items()):
+            for _, rows in sorted(group.trajectories.items()):
+                if rows.record is not None:
+                    yield rows.record
 
     def _rows(self, group_id: str, trajectory_id: str) -> TrajectoryRows | None:
         group = self._groups.get(group_id)
@@ -112,15 +127,18 @@ def _apply_trajectory(rows: TrajectoryRows, value: bytes | None) -> None:
     rows.digest = "" if value is None else row_digest(value)
 
 
-def _apply_step(rows: TrajectoryRows, ids: tuple[str, ...], value: bytes | None) -> None:
-    table = rows.tokens if ids[1:] == (TOKENS,) else rows.steps
+def _apply_step(store: StepStore, ids: tuple[str, ...], value: bytes | None) -> None:
+    place, is_tokens = (ids[0], ids[1], ids[2]), ids[3:] == (TOKENS,)
     if value is None:
-        table.pop(ids[0], None)
+        (store.drop_tokens if is_tokens else store.drop_step)(place)
+    elif is_tokens:
+        store.put_tokens(place, _tokens(value).digest, value)
     else:
-        table[ids[0]] = value
+        store.put_step(place, as_step(value), value, row_digest(value))
 
 
-def _step(value: bytes) -> StepRecord:
+def as_step(value: bytes) -> StepRecord:
+    """A step row decoded."""
     record = decode(value)
     assert isinstance(record, StepRecord)  # by its key
     return record
@@ -132,33 +150,37 @@ def _tokens(value: bytes) -> StepTokens:
     return record
 
 
-def _whole(group: GroupRecord, trajectories: dict[str, TrajectoryRows]) -> bool:
+def _whole(group: GroupRecord, trajectories: dict[str, TrajectoryRows], store: StepStore) -> bool:
     return all(
-        _member_whole(member, trajectories.get(member.trajectory_id), tokens_needed=group.ready and member.ready)
+        _member_whole(
+            group.group_id,
+            member,
+            trajectories.get(member.trajectory_id),
+            store,
+            tokens_needed=group.ready and member.ready,
+        )
         for member in group.members
         if member.digest
     )
 
 
-def _member_whole(member: GroupMember, rows: TrajectoryRows | None, *, tokens_needed: bool) -> bool:
+def _member_whole(
+    group_id: str, member: GroupMember, rows: TrajectoryRows | None, store: StepStore, *, tokens_needed: bool
+) -> bool:
     if rows is None or rows.record is None:
         return False
     if member.digest not in (rows.digest, record_digest(rows.record)):
         return False
-    if not _steps_match(rows):
+    digests = store.digests(group_id, member.trajectory_id)
+    if not _steps_match(rows.record, digests, store):
         return False
-    return not tokens_needed or all(_tokens_match(rows, call_id) for call_id in rows.record.calls)
+    matching = {one.call_id for one in digests if one.row is not None and one.tokens == one.step}
+    return not tokens_needed or matching.issuperset(rows.record.calls)
 
 
-def _steps_match(rows: TrajectoryRows) -> bool:
+def _steps_match(record: TrajectoryRecord, digests: list[Digests], store: StepStore) -> bool:
     """The second try is for rows that an earlier schema wrote: digests are of the current one."""
-    assert rows.record is not None  # asked by the caller
-    wanted = rows.record.digest
-    if wanted == steps_digest((call_id, row_digest(value)) for call_id, value in rows.steps.items()):
+    if record.digest == steps_digest((one.call_id, one.row.hex()) for one in digests if one.row is not None):
         return True
-    return wanted == steps_digest((call_id, record_digest(_step(value))) for call_id, value in rows.steps.items())
-
-
-def _tokens_match(rows: TrajectoryRows, call_id: str) -> bool:
-    step, tokens = rows.steps.get(call_id), rows.tokens.get(call_id)
-    return step is not None and tokens is not None and _step(step).digest == _tokens(tokens).digest
+    rows = store.steps(record.group_id, record.trajectory_id)
+    return record.digest == steps_digest((call_id, record_digest(as_step(value))) for call_id, value in rows.items())

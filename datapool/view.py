@@ -2,11 +2,13 @@
 
 Input: claw.datapool.{steps,trajectories,groups}, read_committed, from the beginning. The topics are read independently,
 so a group is offered only when its rows match the chain of digests; until then it is simply not there yet. Delivery: the
-latest row per key; a replay is a restart. The rows live in memory: `wanted` and `forget` bound them.
+latest row per key; a replay is a restart. Steps and tokens lie in a temporary file (`store.py`), groups and trajectories
+in memory: `wanted` and `forget` bound them.
 """
 
 import threading
 from collections.abc import Callable
+from typing import TypeVar
 
 from datapool.errors import ViewFailed
 from datapool.rows import PoolRows, Wanted
@@ -18,6 +20,7 @@ from eventlog.settings import LogSettings
 from schemas.events import GroupRecord, StepRecord, StepTokens, TrajectoryRecord
 from schemas.topics import GROUPS, STEPS, TRAJECTORIES
 
+Answer = TypeVar("Answer")
 TOPICS = (STEPS, TRAJECTORIES, GROUPS)
 
 
@@ -72,6 +75,14 @@ class PoolView:
         """Tokens of a step, or None. Raises ViewFailed."""
         with self._lock:
             return self._live().tokens(group_id, trajectory_id, call_id)
+
+    def ask(self, question: Callable[[PoolRows], Answer]) -> Answer:
+        """The answer to a question about all rows at one moment (`query.py`, `why.py`); nothing is applied meanwhile.
+
+        Raises ViewFailed, and whatever the question raises.
+        """
+        with self._lock:
+            return question(self._live())
 
     def forget(self, group_id: str) -> None:
         """Drop the rows of a group and ignore whatever else comes for it: bounds memory once it is trained."""

@@ -3,14 +3,14 @@
 Invariant: what is trained has the digest that was planned. A fact that is gone or has other bytes stops the run.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Protocol
 
+from datapool.assembly import call_tokens
 from datapool.digests import call_digest
 from datapool.errors import PromptBroken
-from datapool.sequences import UNKNOWN_VERSION, CallTokens, Row, rows, whole_prompt
+from datapool.sequences import CallTokens, Row, rows, whole_prompt
 from eventlog.records import Position, Record
-from schemas.arrays import unpack_floats
 from schemas.events import BatchAssembled, CallCaptured, PlannedStep, PlannedTrajectory
 from trainer.errors import FactUnreadable
 
@@ -55,7 +55,7 @@ def _calls(planned: PlannedTrajectory, records: Mapping[Position, Record], run_i
             continue  # context only: whoever needed it as a base says so
         wholes[step.call_id] = prompt + call.response_ids
         if step.trained:
-            trained.append(_tokens(call, prompt, run_id, step.advantage))
+            trained.append(call_tokens(call, prompt, run_id, call.sampling.temperature, step.advantage))
     return trained
 
 
@@ -64,24 +64,3 @@ def _call(step: PlannedStep, record: Record) -> CallCaptured:
     if not isinstance(event, CallCaptured) or call_digest(event) != step.digest:
         raise FactUnreadable(f"call {step.call_id}: the fact at {record.position} is not the planned one")
     return event
-
-
-def _tokens(call: CallCaptured, prompt: bytes, run_id: str, advantage: float | None) -> CallTokens:
-    return CallTokens(
-        call_id=call.call_id,
-        prompt=prompt,
-        response=call.response_ids,
-        logprobs=unpack_floats(call.response_logprobs),
-        versions=_versions(call, run_id),
-        temperature=call.sampling.temperature,
-        advantage=advantage,
-    )
-
-
-def _versions(call: CallCaptured, run_id: str) -> Sequence[int]:
-    """Version of each response token; versions of another run are no versions here."""
-    return [
-        span.version if span.run_id == run_id else UNKNOWN_VERSION
-        for span in call.spans
-        for _ in range(span.start, span.end)
-    ]

@@ -1,0 +1,194 @@
+"""`claw pool`: questions to the pool, and curation. Thin: each command is a function in a file `claw/pool_*.py`."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+pool = typer.Typer(
+    name="pool",
+    help="Look into the pool, judge its steps, preview a batch.",
+    no_args_is_help=True,
+    add_completion=False,
+)
+
+AsJson = Annotated[bool, typer.Option("--json", help="One JSON object (or JSON lines) on stdout.")]
+Prefix = Annotated[str, typer.Option(envvar="CLAW_LOG_PREFIX", help="Prefix of the topics.")]
+Channel = Annotated[str | None, typer.Option(help="Channel, for example train or val.")]
+Group = Annotated[str | None, typer.Option(help="Group id.")]
+Trajectory = Annotated[str | None, typer.Option(help="Trajectory id.")]
+Agent = Annotated[str | None, typer.Option(help="Agent.")]
+Tag = Annotated[list[str] | None, typer.Option(help="Carries this tag; may be repeated.")]
+Trainable = Annotated[bool | None, typer.Option("--trainable/--not-trainable", help="Steps that may be trained on.")]
+Ready = Annotated[bool | None, typer.Option("--ready/--not-ready", help="Ready ones.")]
+QualityMin = Annotated[float | None, typer.Option(help="Lowest quality.")]
+QualityMax = Annotated[float | None, typer.Option(help="Highest quality.")]
+RewardMin = Annotated[float | None, typer.Option(help="Lowest reward (step), return (trajectory) or mean (group).")]
+RewardMax = Annotated[float | None, typer.Option(help="Highest reward, return or mean.")]
+VersionMin = Annotated[int | None, typer.Option(help="Some token is of this version or later.")]
+VersionMax = Annotated[int | None, typer.Option(help="Some token is of this version or earlier.")]
+Text = Annotated[str | None, typer.Option(help="In ids, tags, task, notes; of steps, in the conversation, too.")]
+Limit = Annotated[int, typer.Option(min=1, help="Rows of one page.")]
+After = Annotated[str | None, typer.Option(help="Go on behind this key (the page before says it).")]
+Spec = Annotated[Path | None, typer.Option(help="Batch spec (YAML or JSON); default: the run's own.")]
+RunId = Annotated[str | None, typer.Option("--run", help="Run; default: the one heard of last.")]
+Version = Annotated[int | None, typer.Option(help="Version to be trained; default: the run's present one.")]
+
+
+@pool.command()
+def stats(prefix: Prefix = "claw", as_json: AsJson = False) -> None:
+    """Count groups, trajectories, steps and tokens, and each reason why something is not ready."""
+    from claw.pool_listing import show_stats
+
+    raise typer.Exit(show_stats(prefix=prefix, as_json=as_json))
+
+
+@pool.command()
+def steps(
+    channel: Channel = None,
+    group: Group = None,
+    trajectory: Trajectory = None,
+    agent: Agent = None,
+    tag: Tag = None,
+    trainable: Trainable = None,
+    quality_min: QualityMin = None,
+    quality_max: QualityMax = None,
+    reward_min: RewardMin = None,
+    reward_max: RewardMax = None,
+    version_min: VersionMin = None,
+    version_max: VersionMax = None,
+    text: Text = None,
+    limit: Limit = 20,
+    after: After = None,
+    prefix: Prefix = "claw",
+    as_json: AsJson = False,
+) -> None:
+    """List steps (model calls)."""
+    _list("steps", locals())
+
+
+@pool.command()
+def trajectories(
+    channel: Channel = None,
+    group: Group = None,
+    trajectory: Trajectory = None,
+    agent: Agent = None,
+    tag: Tag = None,
+    ready: Ready = None,
+    reward_min: RewardMin = None,
+    reward_max: RewardMax = None,
+    version_min: VersionMin = None,
+    version_max: VersionMax = None,
+    text: Text = None,
+    limit: Limit = 20,
+    after: After = None,
+    prefix: Prefix = "claw",
+    as_json: AsJson = False,
+) -> None:
+    """List trajectories."""
+    _list("trajectories", locals())
+
+
+@pool.command()
+def groups(
+    channel: Channel = None,
+    group: Group = None,
+    trajectory: Trajectory = None,
+    agent: Agent = None,
+    tag: Tag = None,
+    ready: Ready = None,
+    reward_min: RewardMin = None,
+    reward_max: RewardMax = None,
+    version_min: VersionMin = None,
+    version_max: VersionMax = None,
+    text: Text = None,
+    limit: Limit = 20,
+    after: After = None,
+    prefix: Prefix = "claw",
+    as_json: AsJson = False,
+) -> None:
+    """List groups."""
+    _list("groups", locals())
+
+
+@pool.command()
+def why(
+    name: Annotated[str, typer.Argument(metavar="ID", help="Group, trajectory or call.")],
+    spec: Spec = None,
+    run: RunId = None,
+    version: Version = None,
+    prefix: Prefix = "claw",
+    as_json: AsJson = False,
+) -> None:
+    """Tell why something is not ready or was left out, or when it was trained. Exit 1 when the pool has no such id."""
+    from claw.pool_why import explain
+
+    raise typer.Exit(explain(name, spec_file=spec, run_id=run, version=version, prefix=prefix, as_json=as_json))
+
+
+@pool.command()
+def curate(
+    ids: Annotated[list[str] | None, typer.Argument(metavar="[ID]…", help="Calls, trajectories or groups.")] = None,
+    set_trainable: Annotated[bool | None, typer.Option("--train/--no-train", help="May it be trained on?")] = None,
+    quality: Annotated[float | None, typer.Option(help="Quality, by custom 0 to 1.")] = None,
+    set_tag: Annotated[list[str] | None, typer.Option(help="Tags that replace those it has; may be repeated.")] = None,
+    because: Annotated[str | None, typer.Option("--why", help="Kept as the note.")] = None,
+    who: Annotated[str | None, typer.Option(envvar="USER", help="Who judges.")] = None,
+    undo: Annotated[str | None, typer.Option(help="Take a curation (or one event of it) back.")] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be published, publish nothing.")] = False,
+    channel: Channel = None,
+    group: Group = None,
+    trajectory: Trajectory = None,
+    agent: Agent = None,
+    tag: Tag = None,
+    trainable: Trainable = None,
+    quality_min: QualityMin = None,
+    quality_max: QualityMax = None,
+    reward_min: RewardMin = None,
+    reward_max: RewardMax = None,
+    version_min: VersionMin = None,
+    version_max: VersionMax = None,
+    text: Text = None,
+    prefix: Prefix = "claw",
+    as_json: AsJson = False,
+) -> None:
+    """Judge steps by id or by filter (resolved to ids first). Exit 1 when it concerns no step."""
+    given = locals()
+    from claw.pool_curation import Judgement, run_curation, run_undo
+
+    if undo is not None:
+        raise typer.Exit(run_undo(undo, who=who, dry_run=dry_run, prefix=prefix, as_json=as_json))
+    judgement = Judgement(
+        trainable=set_trainable, quality=quality, tags=None if set_tag is None else tuple(set_tag), note=because
+    )
+    raise typer.Exit(
+        run_curation(ids or [], _filter(given), judgement, who=who, dry_run=dry_run, prefix=prefix, as_json=as_json)
+    )
+
+
+@pool.command()
+def batch(
+    spec: Spec = None,
+    run: RunId = None,
+    version: Version = None,
+    prefix: Prefix = "claw",
+    as_json: AsJson = False,
+) -> None:
+    """Preview the next batch of a spec: counts, tokens saved by shared prefixes, and why each other group is left out."""
+    from claw.pool_preview import preview
+
+    raise typer.Exit(preview(spec_file=spec, run_id=run, version=version, prefix=prefix, as_json=as_json))
+
+
+def _list(kind: str, given: dict[str, Any]) -> None:  # a command's own arguments
+    from claw.pool_listing import show_page
+
+    page = {name: given[name] for name in ("limit", "after", "prefix", "as_json")}
+    raise typer.Exit(show_page(kind, _filter(given), **page))
+
+
+def _filter(given: dict[str, Any]) -> Any:  # datapool.query.Filter, which is imported late
+    from datapool.query import Filter
+
+    names = Filter.__dataclass_fields__.keys() & given.keys() - {"tags"}
+    return Filter(**{name: given[name] for name in names}, tags=tuple(given["tag"] or ()))

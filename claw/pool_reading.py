@@ -1,0 +1,79 @@
+"""The pool and the runs as they are now, for one command."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from claw.errors import CannotRun
+from claw.reading import log_for_reading
+from claw.replay import records
+from datapool.batch_spec import BatchSpec, load
+from datapool.errors import BatchSpecInvalid
+from datapool.runs import RunIndex
+from datapool.view import PoolView
+from datapool.why import Asked
+from eventlog.settings import LogSettings
+from schemas.topics import BATCHES
+
+CAUGHT_UP_TIMEOUT_S = 600.0
+
+
+@dataclass(frozen=True, slots=True)
+class OpenPool:
+    """Where the log is, and a view that has seen all of it."""
+
+    settings: LogSettings
+    view: PoolView
+
+    def runs(self) -> RunIndex:
+        """What runs did so far."""
+        index = RunIndex()
+        for record in records(self.settings, BATCHES):
+            if record.value is not None:
+                index.apply(record.event())
+        return index
+
+
+@contextmanager
+def open_pool(prefix: str) -> Iterator[OpenPool]:
+    """A view of the whole pool. Raises CannotRun."""
+    with log_for_reading(prefix) as settings:
+        view = PoolView(settings)
+        view.start()
+        try:
+            view.wait_caught_up(CAUGHT_UP_TIMEOUT_S)
+            yield OpenPool(settings, view)
+        finally:
+            view.stop()
+
+
+def asked_of(
+    pool: OpenPool, runs: RunIndex, *, spec_file: Path | None, run_id: str | None, version: int | None
+) -> Asked | None:
+    """Run, version and spec that a question is about; None when nobody named a spec and no run has one.
+
+    Without a run, the samples say whose they are: the policy run of most groups' members. Raises CannotRun.
+    """
+    run_id = run_id or runs.latest
+    run = runs.runs.get(run_id) if run_id is not None else None
+    spec = _spec(spec_file, run.spec if run else "")
+    if spec is None:
+        return None
+    trajectories = pool.view.ask(lambda rows: list(rows.trajectory_rows()))
+    if run_id is None:
+        policies = sorted(t.policy_run_id for t in trajectories if t.policy_run_id not in (None, "mixed"))
+        run_id = max(policies, key=policies.count, default="")
+    if version is None:
+        made = [t.max_version for t in trajectories if t.policy_run_id == run_id and t.max_version is not None]
+        version = run.version if run else max(made, default=0)
+    return Asked(run_id=run_id, version=version, spec=spec)
+
+
+def _spec(spec_file: Path | None, of_run: str) -> BatchSpec | None:
+    try:
+        if spec_file is not None:
+            return load(spec_file)
+    except BatchSpecInvalid as error:
+        raise CannotRun(str(error)) from error
+    return BatchSpec.model_validate_json(of_run) if of_run else None

@@ -1,0 +1,82 @@
+"""From a view's rows to training rows: the preview's, the exporter's and the dashboard's way to what a batch is made of.
+
+A trainer goes another way, by position into the facts (`trainer/facts.py`); both end in `sequences.rows`.
+"""
+
+from array import array
+from typing import Protocol
+
+from datapool.batch_spec import BatchSpec
+from datapool.errors import PromptBroken
+from datapool.selection import PooledGroup, PooledTrajectory, is_trained, trained_members
+from datapool.sequences import UNKNOWN_VERSION, CallTokens, Row, rows, whole_prompt
+from schemas.events import CallCaptured, StepTokens
+
+
+class Tokens(Protocol):
+    """`datapool.view.PoolView`, or its rows."""
+
+    def tokens(self, group_id: str, trajectory_id: str, call_id: str) -> StepTokens | None:
+        """Tokens of a call."""
+
+
+def assemble_rows(pool: Tokens, group: PooledGroup, spec: BatchSpec, run_id: str) -> list[Row]:
+    """Training rows of a group; `Row.trajectory` is the index into `group.members`.
+
+    Raises PromptBroken when the tokens of a trained call are not there any more (its group is being rewritten).
+    """
+    chosen = {member.record.trajectory_id for member in trained_members(group, spec)}
+    return [
+        row
+        for index, member in enumerate(group.members)
+        if member.record.trajectory_id in chosen
+        for row in rows(_calls(pool, member, spec, run_id), index)
+    ]
+
+
+def _calls(pool: Tokens, member: PooledTrajectory, spec: BatchSpec, run_id: str) -> list[CallTokens]:
+    """Trained calls in order; the others are read, too, because a prompt may be an edge on one of them."""
+    wholes: dict[str, bytes] = {}
+    trained: list[CallTokens] = []
+    for step in member.steps:
+        tokens = pool.tokens(step.group_id, step.trajectory_id, step.call_id)
+        wanted = is_trained(step, spec)
+        try:
+            prompt = _prompt(tokens, wholes)
+        except PromptBroken:
+            if wanted:
+                raise
+            continue
+        assert tokens is not None  # or there were no prompt
+        wholes[step.call_id] = prompt + tokens.response_ids
+        if wanted:
+            temperature = step.sampling.temperature if step.sampling else 1.0
+            trained.append(call_tokens(tokens, prompt, run_id, temperature))
+    return trained
+
+
+def _prompt(tokens: StepTokens | None, wholes: dict[str, bytes]) -> bytes:
+    if tokens is None:
+        raise PromptBroken("the tokens of a call are not there")
+    return whole_prompt(tokens.prompt, wholes.get(tokens.prompt.base_call_id or ""))
+
+
+def call_tokens(
+    source: CallCaptured | StepTokens, prompt: bytes, run_id: str, temperature: float, advantage: float | None = None
+) -> CallTokens:
+    """A call as `sequences.rows` takes it. Versions of another run are no versions here."""
+    logprobs = array("f")
+    logprobs.frombytes(source.response_logprobs)
+    versions = array("q")
+    for span in source.spans:
+        version = span.version if span.run_id == run_id else UNKNOWN_VERSION
+        versions.extend(array("q", [version]) * (span.end - span.start))
+    return CallTokens(
+        call_id=source.call_id,
+        prompt=prompt,
+        response=source.response_ids,
+        logprobs=logprobs,
+        versions=versions,
+        temperature=temperature,
+        advantage=advantage,
+    )

@@ -1,0 +1,86 @@
+"""What runs did with groups, read from their own events: who trained what, who skipped it and why. A fold; pure.
+
+Input: claw.training.batches in the order of each partition. Replaying gives the same index.
+"""
+
+from collections import defaultdict
+from dataclasses import dataclass, field
+
+from schemas.events import BatchAssembled, BatchSkipped, BatchTrained, Event, RunEnded, RunStarted
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """A group in a batch: the calls whose responses it trains, and the version that the batch made (None: not yet)."""
+
+    run_id: str
+    sequence: int
+    sampled_for: int
+    reward: dict[str, float]
+    trained: dict[str, tuple[str, ...]]
+    """trajectory_id -> call_ids."""
+
+
+@dataclass(slots=True)
+class RunState:
+    """One run as far as its events tell."""
+
+    spec: str = ""
+    version: int = 0
+    versions: dict[int, int] = field(default_factory=dict)
+    """sequence -> version it made."""
+    settled: set[str] = field(default_factory=set)
+    ended: bool = False
+
+
+class RunIndex:
+    """By group: the batches that hold it, and the runs that skipped it."""
+
+    def __init__(self) -> None:
+        self.runs: dict[str, RunState] = {}
+        self.latest: str | None = None
+        """The run that was heard of last."""
+        self._planned: dict[str, dict[tuple[str, int], Planned]] = defaultdict(dict)
+        self._skipped: dict[str, dict[str, str]] = defaultdict(dict)
+
+    def apply(self, event: Event) -> None:
+        """One more event; of other kinds nothing is noted."""
+        if not isinstance(event, RunStarted | BatchAssembled | BatchTrained | BatchSkipped | RunEnded):
+            return
+        run = self.runs.setdefault(event.run_id, RunState())
+        self.latest = event.run_id
+        match event:
+            case BatchAssembled():
+                self._assembled(run, event)
+            case BatchTrained():
+                run.versions[event.sequence] = event.version
+                run.version = max(run.version, event.version)
+            case BatchSkipped():
+                run.settled.update(event.group_ids)
+                for group_id in event.group_ids:
+                    self._skipped[group_id][event.run_id] = event.reason
+            case RunStarted() | RunEnded():
+                run.ended = isinstance(event, RunEnded)
+
+    def _assembled(self, run: RunState, plan: BatchAssembled) -> None:
+        run.spec = plan.spec
+        run.version = max(run.version, plan.version)
+        for trajectory in plan.trajectories:
+            run.settled.add(trajectory.group_id)
+            batches = self._planned[trajectory.group_id]
+            place = (plan.run_id, plan.sequence)
+            batch = batches.setdefault(place, Planned(plan.run_id, plan.sequence, plan.version, {}, {}))
+            batch.reward[trajectory.trajectory_id] = trajectory.reward
+            batch.trained[trajectory.trajectory_id] = tuple(step.call_id for step in trajectory.steps if step.trained)
+
+    def planned(self, group_id: str) -> list[Planned]:
+        """Batches that hold the group, in order of (run, sequence)."""
+        return [batch for _, batch in sorted(self._planned.get(group_id, {}).items())]
+
+    def skipped(self, group_id: str) -> dict[str, str]:
+        """run_id -> why it skipped the group."""
+        return dict(self._skipped.get(group_id, {}))
+
+    def version_made(self, batch: Planned) -> int | None:
+        """The weights version that the batch made, or None while it is not trained."""
+        return self.runs[batch.run_id].versions.get(batch.sequence)

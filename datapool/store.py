@@ -1,0 +1,156 @@
+"""Step and token rows on disk (sqlite), so that the memory of a view does not grow with tokens. Not thread-safe.
+
+Invariant: nothing here outlives the process. The database is sqlite's own temporary file (`""`): it has no name, spills
+to disk when its cache is full, and is gone with the connection. One transaction is never committed and no journal kept,
+because a view that dies is read again from the log. Ids are stored as bytes: they may hold what sqlite calls no text.
+"""
+
+import itertools
+import sqlite3
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from schemas.events import StepRecord
+
+SCHEMA = """
+PRAGMA journal_mode = OFF;
+PRAGMA synchronous = OFF;
+PRAGMA cache_size = -65536;
+CREATE TABLE steps (
+  g BLOB, t BLOB, c BLOB, id INTEGER, row_digest BLOB, digest BLOB, tokens_digest BLOB,
+  captured INTEGER, trainable INTEGER, channel BLOB, agent BLOB, quality REAL, curated INTEGER, reward REAL,
+  min_version INTEGER, max_version INTEGER, prompt_length INTEGER, response_length INTEGER, reasons TEXT, tags BLOB,
+  PRIMARY KEY (g, t, c)) WITHOUT ROWID;
+CREATE INDEX by_call ON steps (c);
+CREATE TABLE bodies (id INTEGER PRIMARY KEY, value BLOB);
+CREATE TABLE tokens (id INTEGER PRIMARY KEY, value BLOB);
+BEGIN;
+"""
+COLUMNS = (
+    "row_digest", "digest", "captured", "trainable", "channel", "agent", "quality", "curated", "reward",
+    "min_version", "max_version", "prompt_length", "response_length", "reasons", "tags",
+)  # fmt: skip
+PUT = (
+    f"INSERT INTO steps (g, t, c, id, {', '.join(COLUMNS)}) VALUES (?, ?, ?, ?{', ?' * len(COLUMNS)}) "  # noqa: S608  # names of ours
+    f"ON CONFLICT DO UPDATE SET {', '.join(f'{name} = excluded.{name}' for name in COLUMNS)} RETURNING id"
+)
+PUT_TOKENS = (
+    "INSERT INTO steps (g, t, c, id, tokens_digest) VALUES (?, ?, ?, ?, ?) "
+    "ON CONFLICT DO UPDATE SET tokens_digest = excluded.tokens_digest RETURNING id"
+)
+PLACE = "g = ? AND t = ? AND c = ?"
+
+Ids = tuple[str, str, str]
+"""(group_id, trajectory_id, call_id)"""
+Value = str | bytes | int | float | None
+
+
+class Digests(NamedTuple):
+    """Of a call's rows: the step row's bytes, the step's tokens as the step says, and as the token row says."""
+
+    call_id: str
+    row: bytes | None
+    step: bytes | None
+    tokens: bytes | None
+
+
+class StepStore:
+    """The latest step and token row per call, with the columns that filters ask for."""
+
+    def __init__(self) -> None:
+        self._db = sqlite3.connect("", isolation_level=None, check_same_thread=False)
+        self._db.executescript(SCHEMA)
+        self._fresh = itertools.count(1)
+
+    def put_step(self, ids: Ids, record: StepRecord, value: bytes, row_digest: str) -> None:
+        """Take a step row in; `value` is its bytes in the log."""
+        curation = record.curation
+        columns = (
+            bytes.fromhex(row_digest), bytes.fromhex(record.digest), record.position is not None, record.trainable,
+            as_bytes(record.channel), None if record.agent is None else as_bytes(record.agent),
+            curation and curation.quality, curation is not None, record.reward_total, record.min_version,
+            record.max_version, record.prompt_length, record.response_length, ",".join(record.reasons),
+            tag_list((*record.tags, *(curation.tags if curation else ()))),
+        )  # fmt: skip
+        ((number,),) = self._db.execute(PUT, (*map(as_bytes, ids), next(self._fresh), *columns)).fetchall()
+        self._db.execute("INSERT OR REPLACE INTO bodies VALUES (?, ?)", (number, value))
+
+    def put_tokens(self, ids: Ids, digest: str, value: bytes) -> None:
+        """Take a token row in."""
+        key = (*map(as_bytes, ids), next(self._fresh), bytes.fromhex(digest))
+        ((number,),) = self._db.execute(PUT_TOKENS, key).fetchall()
+        self._db.execute("INSERT OR REPLACE INTO tokens VALUES (?, ?)", (number, value))
+
+    def drop_step(self, ids: Ids) -> None:
+        """A tombstone of the step; its tokens have one of their own."""
+        self._drop(ids, "bodies", "tokens_digest IS NULL")
+        self._db.execute(f"UPDATE steps SET row_digest = NULL, captured = NULL WHERE {PLACE}", _key(ids))  # noqa: S608
+
+    def drop_tokens(self, ids: Ids) -> None:
+        """A tombstone of the tokens."""
+        self._drop(ids, "tokens", "row_digest IS NULL")
+        self._db.execute(f"UPDATE steps SET tokens_digest = NULL WHERE {PLACE}", _key(ids))  # noqa: S608
+
+    def _drop(self, ids: Ids, table: str, alone: str) -> None:
+        self._db.execute(f"DELETE FROM {table} WHERE id = (SELECT id FROM steps WHERE {PLACE})", _key(ids))  # noqa: S608
+        self._db.execute(f"DELETE FROM steps WHERE {PLACE} AND {alone}", _key(ids))  # noqa: S608
+
+    def forget(self, group_id: str) -> None:
+        """Drop all rows of a group."""
+        key = (as_bytes(group_id),)
+        for table in ("bodies", "tokens"):
+            self._db.execute(f"DELETE FROM {table} WHERE id IN (SELECT id FROM steps WHERE g = ?)", key)  # noqa: S608
+        self._db.execute("DELETE FROM steps WHERE g = ?", key)
+
+    def steps(self, group_id: str, trajectory_id: str) -> dict[str, bytes]:
+        """Step rows by call_id."""
+        found = self._db.execute(
+            "SELECT c, value FROM steps JOIN bodies USING (id) WHERE g = ? AND t = ?", _key((group_id, trajectory_id))
+        )
+        return {as_text(call_id): value for call_id, value in found}
+
+    def tokens(self, ids: Ids) -> bytes | None:
+        """The token row, or None."""
+        found = self._db.execute(f"SELECT value FROM steps JOIN tokens USING (id) WHERE {PLACE}", _key(ids)).fetchone()  # noqa: S608
+        return found and bytes(found[0])
+
+    def digests(self, group_id: str, trajectory_id: str) -> list[Digests]:
+        """Of every call with a row."""
+        found = self._db.execute(
+            "SELECT c, row_digest, digest, tokens_digest FROM steps WHERE g = ? AND t = ?",
+            _key((group_id, trajectory_id)),
+        )
+        return [Digests(as_text(call_id), *rest) for call_id, *rest in found]
+
+    def select(
+        self, where: str, values: Sequence[Value], after: Ids | None, limit: int | None
+    ) -> list[tuple[Ids, bytes]]:
+        """Step rows that meet an SQL condition on the columns above, in order of ids, from behind `after` on."""
+        condition = f"row_digest IS NOT NULL AND ({where})" + (" AND (g, t, c) > (?, ?, ?)" if after else "")
+        found = self._db.execute(
+            f"SELECT g, t, c, value FROM (SELECT g, t, c, id FROM steps WHERE {condition} ORDER BY g, t, c LIMIT ?) "  # noqa: S608
+            "JOIN bodies USING (id) ORDER BY g, t, c",
+            (*values, *_key(after or ()), -1 if limit is None else limit),
+        )
+        return [((as_text(g), as_text(t), as_text(c)), value) for g, t, c, value in found]
+
+    def tally(self, columns: str, group_by: str) -> Iterator[tuple[Value, ...]]:
+        """`SELECT columns … GROUP BY group_by` over the steps."""
+        yield from self._db.execute(f"SELECT {columns} FROM steps WHERE row_digest IS NOT NULL GROUP BY {group_by}")  # noqa: S608
+
+
+def as_bytes(text: str) -> bytes:
+    return text.encode("utf-8", "surrogatepass")
+
+
+def as_text(value: bytes) -> str:
+    return value.decode("utf-8", "surrogatepass")
+
+
+def tag_list(tags: Sequence[str]) -> bytes:
+    """Tags so that `instr(tags, tag_list([tag]))` finds whole ones only."""
+    return b"".join(b"\0" + as_bytes(tag) + b"\0" for tag in tags)
+
+
+def _key(ids: Sequence[str]) -> tuple[bytes, ...]:
+    return tuple(map(as_bytes, ids))

@@ -1,0 +1,98 @@
+"""Filters, pages and counts over a view's rows."""
+
+import pytest
+
+from datapool.query import Filter, find_groups, find_steps, find_trajectories, stats
+from tests import facts
+from tests.trainer.pooled import group, pooled
+
+ROWS = pooled(
+    [
+        *group("a", [0.0, 1.0], tags=("maths",), version=1),
+        *group("b", [0.5, 0.5], channel="probe", version=2),
+        facts.call("c", "lönely", "x", agent="ann", tags=("one", "two"), channel="train"),
+        facts.reward("a", "t1", 3.0, call_id="c0", source="judge"),
+        facts.curated("a", "t0", "c1", quality=0.4, note="Too LONG", tags=("bad",)),
+        facts.curated("b", "t0", "c0", trainable=False),
+    ]
+).pool
+
+
+def steps(**wanted):
+    return [f"{s.group_id}/{s.trajectory_id[:2]}/{s.call_id}" for s in find_steps(ROWS, Filter(**wanted))]
+
+
+@pytest.mark.parametrize(
+    ("wanted", "found"),
+    [
+        ({"group": "c"}, ["c/lö/x"]),
+        ({"trajectory": "t0", "group": "a"}, ["a/t0/c0", "a/t0/c1"]),
+        ({"agent": "ann"}, ["c/lö/x"]),
+        ({"tags": ("one", "two")}, ["c/lö/x"]),
+        ({"tags": ("on",)}, []),
+        ({"tags": ("bad",)}, ["a/t0/c1"]),
+        ({"quality_max": 0.4}, ["a/t0/c1"]),
+        ({"quality_min": 0.5}, []),
+        ({"reward_min": 3.0}, ["a/t1/c0"]),
+        ({"trainable": False}, ["b/t0/c0"]),
+        ({"version_max": 1, "trajectory": "t1"}, ["a/t1/c0", "a/t1/c1"]),
+        ({"version_min": 2, "group": "a"}, []),
+        ({"text": "too long"}, ["a/t0/c1"]),
+        ({"text": "X"}, ["c/lö/x"]),
+        ({"group": "nobody"}, []),
+    ],
+)
+def test_a_filter_finds_what_it_says(wanted, found):
+    """Every field narrows; a tag is a whole tag; text is sought in any case."""
+    assert steps(**wanted) == found
+
+
+@pytest.mark.parametrize("limit", [1, 2, 3, 100])
+def test_pages_hold_every_step_once_and_in_order(limit):
+    """Going on behind the last key neither repeats nor misses a row, with a filter that the store cannot answer, too."""
+    for wanted in (Filter(), Filter(text="t0")):
+        everything = find_steps(ROWS, wanted)
+        seen, after = [], ()
+        while page := find_steps(ROWS, wanted, after, limit):
+            assert len(page) <= limit
+            seen += page
+            after = (page[-1].group_id, page[-1].trajectory_id, page[-1].call_id)
+        assert seen == everything
+        assert len(everything) == (9 if wanted.text is None else 4)
+
+
+def test_trajectories_and_groups_are_filtered_by_their_own_fields():
+    """Return and mean, readiness, tags, channel, members."""
+    assert [t.trajectory_id for t in find_trajectories(ROWS, Filter(reward_min=1.0))] == ["t1"]
+    assert [t.group_id for t in find_trajectories(ROWS, Filter(ready=False))] == ["c"]
+    assert [g.group_id for g in find_groups(ROWS, Filter(tags=("maths",)))] == ["a"]
+    assert [g.group_id for g in find_groups(ROWS, Filter(channel="probe", trajectory="t1"))] == ["b"]
+    assert [g.group_id for g in find_groups(ROWS, Filter(), ("a",), 1)] == ["b"]
+    assert find_groups(ROWS, Filter(reward_max=0.1)) == []
+
+
+def test_counts_are_those_of_the_rows():
+    """Totals, channels and each reason why something is no data."""
+    counted = stats(ROWS)
+    assert counted["steps"] == {
+        "total": 9,
+        "trainable": 8,
+        "curated": 2,
+        "prompt_tokens": sum(step.prompt_length for step in find_steps(ROWS, Filter())),
+        "response_tokens": sum(step.response_length for step in find_steps(ROWS, Filter())),
+        "channels": {"train": 9},
+        "not_trainable": {"curated_out": 1},
+    }
+    assert counted["groups"]["total"] == 3
+    assert counted["trajectories"]["status"] == {"completed": 4, "open": 1}
+    assert counted["trajectories"]["not_ready"] == {"open": 1}
+
+
+def test_a_view_keeps_no_tokens_in_memory():
+    """Tombstones remove rows, and what is forgotten leaves nothing in the store."""
+    made = pooled([*group("a", [0.0, 1.0]), *group("b", [0.0, 1.0]), facts.evicted("b", "t0")]).pool
+    assert [s.trajectory_id for s in find_steps(made, Filter(group="b"))] == ["t1", "t1"]
+    assert made.tokens("b", "t0", "c0") is None
+    made.forget("a")
+    assert find_steps(made, Filter(group="a")) == []
+    assert made.store.select("1", [], None, None) != []
