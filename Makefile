@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 ARGS ?=
 
-.PHONY: demo test test-unit setup check format lint types contracts schemas lock clean help
+.PHONY: demo test soak test-unit setup check format lint types contracts schemas lock clean help
 
 help:  ## these lines
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -13,6 +13,9 @@ demo:  ## set everything up and let agents learn through a real Kafka log
 
 test:  ## set everything up and run all tests but those that need a GPU
 	@$(PYTHON) claw/bootstrap.py test $(ARGS)
+
+soak:  ## kill, stop and starve the gateway again and again: `make soak N=100`
+	@CLAW_SOAK=$(or $(N),100) $(PYTHON) claw/bootstrap.py test -m soak --timeout 7200 $(ARGS)
 
 test-unit:  ## the tests that need no broker and no engine
 	@$(PYTHON) claw/bootstrap.py test -m "not (kafka or vllm or slow or gpu)" $(ARGS)

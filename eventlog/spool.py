@@ -69,7 +69,7 @@ class Spool:
         self._files = threading.Lock()
         self._pending: list[_Pending] = []
         self._changed = threading.Condition()
-        self._ending = False
+        self._ending = self._limit_met = False
         self.adopt()
         self._writer = threading.Thread(target=self._serve, name="claw-spool", daemon=True)
         self._writer.start()
@@ -106,8 +106,8 @@ class Spool:
 
     @property
     def full(self) -> bool:
-        """Whether the limit is reached."""
-        return self._bytes >= self._bytes_max
+        """Whether the limit refused a record, and nothing was removed since."""
+        return self._limit_met
 
     def stats(self) -> SpoolStats:
         """A snapshot for metrics."""
@@ -166,6 +166,7 @@ class Spool:
         with self._files:
             self._closed.remove(segment)
             self._bytes -= segment.bytes
+            self._limit_met = False
             segment.remove()
             directory = self._adopted.get(segment.path.parent)
             if directory is not None and not directory.segments():
@@ -237,6 +238,7 @@ class Spool:
             if not pending.done.set_running_or_notify_cancel():
                 continue  # who asked is gone, and was promised nothing
             if size + len(pending.content) > self._bytes_max:
+                self._limit_met = True
                 pending.done.set_exception(SpoolFull(f"the spool's limit of {self._bytes_max} bytes is reached"))
                 continue
             size += len(pending.content)

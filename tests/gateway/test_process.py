@@ -1,14 +1,10 @@
 """The gateway as a process: started, stopped, killed, on the real broker."""
 
 import asyncio
-import contextlib
 import json
 import os
-import re
-import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -21,44 +17,16 @@ from schemas.events import CallCaptured, Event, TrajectoryCompleted
 from schemas.topics import CALLS, WORKERS
 from tests.gateway.engine import Reply, ScriptedEngine, completion
 from tests.gateway.house import report, until
+from tests.gateway.processes import GatewayProcess
 from tests.gateway.test_calls import ASK
-
-STARTED = re.compile(r"url=(http://\S+)")
-
-
-class Process:
-    """`python -m gateway` on a free port."""
-
-    def __init__(self, log_settings: LogSettings, folder: Path, *flags: str) -> None:
-        self.stderr = folder / f"gateway-{time.monotonic_ns()}.log"
-        environment = {**os.environ, "KAFKA_BOOTSTRAP_SERVERS": log_settings.bootstrap_servers, "NO_COLOR": "1"}
-        where = ["--prefix", log_settings.prefix, "--partitions", str(log_settings.partitions)]
-        where += ["--spool-dir", str(folder / "spool")]
-        with self.stderr.open("wb") as stderr:
-            self.running = subprocess.Popen(
-                [sys.executable, "-m", "gateway", "--port", "0", *where, *flags], env=environment, stderr=stderr
-            )
-        until(lambda: self.running.poll() is not None or STARTED.search(self.said), 30)
-        found = STARTED.search(self.said)
-        assert found, self.said
-        self.url = found[1]
-
-    @property
-    def said(self) -> str:
-        return re.sub(r"\x1b\[[0-9;]*m", "", self.stderr.read_text())
-
-    def stop(self) -> int:
-        self.running.send_signal(signal.SIGTERM)
-        return self.running.wait(20)
 
 
 @pytest.fixture
-def running(log_settings: LogSettings, engine: ScriptedEngine, tmp_path: Path) -> Iterator[Process]:
+def running(log_settings: LogSettings, engine: ScriptedEngine, tmp_path: Path) -> Iterator[GatewayProcess]:
     """A gateway before the scripted engine, as fixed upstream."""
-    process = Process(log_settings, tmp_path, "--upstream", engine.url)
+    process = GatewayProcess(log_settings, tmp_path, "--upstream", engine.url)
     yield process
-    process.running.kill()
-    process.running.wait(10)
+    process.kill()
 
 
 def facts(log_settings: LogSettings) -> list[Event]:
@@ -82,7 +50,7 @@ async def ask(url: str, session: aiohttp.ClientSession, trajectory: str = "t") -
 
 @pytest.mark.kafka
 async def test_replied_calls_are_in_the_log_before_their_completion(
-    running: Process, log_settings: LogSettings
+    running: GatewayProcess, log_settings: LogSettings
 ) -> None:
     """Every call id that a client saw is on the real broker, once, before the completion sent after it."""
     async with aiohttp.ClientSession() as session:
@@ -95,28 +63,8 @@ async def test_replied_calls_are_in_the_log_before_their_completion(
 
 
 @pytest.mark.kafka
-async def test_kill_loses_nothing_that_was_replied(running: Process, log_settings: LogSettings) -> None:
-    """kill -9 under load: what a client saw is in the log, and no call twice."""
-    replied: list[str] = []
-
-    async def agent(session: aiohttp.ClientSession, name: str) -> None:
-        with contextlib.suppress(aiohttp.ClientError):
-            while True:
-                replied.append(await ask(running.url, session, name))
-
-    async with aiohttp.ClientSession() as session:
-        agents = [asyncio.ensure_future(agent(session, f"t{number}")) for number in range(8)]
-        await asyncio.to_thread(until, lambda: len(replied) >= 100)
-        running.running.kill()
-        await asyncio.wait_for(asyncio.gather(*agents), 10)
-    stored = [event.call_id for event in captured(log_settings)]
-    assert len(stored) == len(set(stored))
-    assert set(replied) <= set(stored)
-
-
-@pytest.mark.kafka
 async def test_sigterm_ends_calls_in_flight_and_exits_0(
-    running: Process, log_settings: LogSettings, engine: ScriptedEngine
+    running: GatewayProcess, log_settings: LogSettings, engine: ScriptedEngine
 ) -> None:
     """After SIGTERM the calls under way are answered and captured; the exit code says that all is well."""
     engine.default = lambda received: Reply(completion(received.json).body, delay_s=1.0)
@@ -134,7 +82,7 @@ async def test_worker_is_found_through_the_log(
     log_settings: LogSettings, engine: ScriptedEngine, tmp_path: Path
 ) -> None:
     """A call that waits is answered by a worker that reports later."""
-    process = Process(log_settings, tmp_path)
+    process = GatewayProcess(log_settings, tmp_path)
     producer = KafkaLog(log_settings).producer()
     try:
         async with aiohttp.ClientSession() as session:

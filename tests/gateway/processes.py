@@ -1,0 +1,169 @@
+"""A gateway in processes of its own, agents that load it and remember what they saw, and what the log holds in the end."""
+
+import asyncio
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import aiohttp
+import psutil
+
+from eventlog.kafka import KafkaLog
+from eventlog.records import Record
+from eventlog.settings import LogSettings
+from schemas.events import CallCaptured, TrajectoryCompleted
+from schemas.topics import CALLS
+from tests.gateway.house import until
+
+SOAK = int(os.environ.get("CLAW_SOAK", "0"))
+"""How often the soak repeats what `make test` does once or twice; 0: no soak."""
+STARTED = re.compile(r"gateway_listening\s.*url=(http://\S+)")
+ASK = {"model": "tiny", "messages": [{"role": "user", "content": "hi " * 200}]}
+
+
+class GatewayProcess:
+    """`python -m gateway` on a free port."""
+
+    def __init__(
+        self, log: LogSettings, folder: Path, *flags: str, workers: int = 1, port: int = 0, **env: str
+    ) -> None:
+        self.stderr = folder / f"gateway-{time.monotonic_ns()}.txt"
+        where = ["--prefix", log.prefix, "--partitions", str(log.partitions), "--spool-dir", str(folder / "spool")]
+        argv = [sys.executable, "-m", "gateway", "--port", str(port), "--workers", str(workers), *where, *flags]
+        environment = {**os.environ, "KAFKA_BOOTSTRAP_SERVERS": log.bootstrap_servers, "NO_COLOR": "1", **env}
+        with self.stderr.open("wb") as stderr:
+            self.process = subprocess.Popen(argv, env=environment, stderr=stderr)
+        until(lambda: self.process.poll() is not None or len(STARTED.findall(self.said)) >= workers, 60)
+        assert self.process.poll() is None, self.said
+        self.url = STARTED.findall(self.said)[0]
+        self.port = int(self.url.rpartition(":")[2])
+
+    @property
+    def said(self) -> str:
+        return re.sub(r"\x1b\[[0-9;]*m", "", self.stderr.read_text())
+
+    @property
+    def workers(self) -> list[psutil.Process]:
+        """The processes below a parent."""
+        return psutil.Process(self.process.pid).children()
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait(10)
+
+    def stop(self, timeout_s: float = 60) -> int:
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(timeout_s)
+
+    def metric(self, name: str) -> float:
+        """A metric without labels."""
+        import urllib.request
+
+        with urllib.request.urlopen(f"{self.url}/metrics", timeout=10) as reply:
+            text = reply.read().decode()
+        found = re.search(rf"^{name} (\S+)$", text, re.MULTILINE)
+        assert found, f"{name} is not among the metrics"
+        return float(found[1])
+
+
+@dataclass
+class Agents:
+    """Clients that call, complete their trajectories, and write down what they were told. An error is never hidden."""
+
+    url: str
+    calls_per_trajectory: int = 5
+    name: str = "a"
+    replied: list[str] = field(default_factory=list)
+    completed: dict[str, list[str]] = field(default_factory=dict)
+    """Trajectory → the calls it had when its completion was accepted."""
+    errors: list[str] = field(default_factory=list)
+    refused: int = 0
+    """Connections that nobody took: a gateway that is down, not a request that failed."""
+    latencies_s: list[float] = field(default_factory=list)
+    stopping: bool = False
+    count: int = 0
+
+    async def run(self, concurrency: int) -> None:
+        """Load until `stopping`."""
+        connector = aiohttp.TCPConnector(limit=0)
+        timeout = aiohttp.ClientTimeout(total=90)
+        async with aiohttp.ClientSession(connector=connector, timeout=timeout) as session:
+            await asyncio.gather(*(self._agent(session) for _ in range(concurrency)))
+
+    async def _agent(self, session: aiohttp.ClientSession) -> None:
+        while not self.stopping:
+            self.count += 1
+            try:
+                await self._trajectory(session, f"{self.name}{self.count}")
+            except aiohttp.ClientConnectorError:
+                self.refused += 1
+                await asyncio.sleep(0.05)
+            except (aiohttp.ClientError, TimeoutError, AssertionError) as error:
+                self.errors.append(f"{type(error).__name__}: {error}")
+                await asyncio.sleep(0.05)
+
+    async def _trajectory(self, session: aiohttp.ClientSession, name: str) -> None:
+        calls: list[str] = []
+        base = f"{self.url}/{name}/g{hash(name) % 4}/v1"
+        for _ in range(self.calls_per_trajectory):
+            began = time.monotonic()
+            async with session.post(f"{base}/chat/completions", json=ASK) as reply:
+                text = await reply.text()
+                assert reply.status == 200, text
+                calls.append(reply.headers["x-claw-call-id"])
+            self.latencies_s.append(time.monotonic() - began)
+            self.replied.append(calls[-1])
+        async with session.post(f"{base}/complete_trajectory", json={"calls": len(calls)}) as reply:
+            assert reply.status == 200, await reply.text()
+            self.completed[name] = calls
+
+
+@dataclass
+class Found:
+    """The topic, read to its end."""
+
+    records: list[Record]
+
+    @classmethod
+    def of(cls, log: LogSettings) -> "Found":
+        reader = KafkaLog(log).reader([CALLS])
+        try:
+            return cls(list(reader.read_to_end()))
+        finally:
+            reader.close()
+
+    def check(self, *agents: Agents, duplicates: bool = False) -> None:
+        """Nothing that was replied is lost; unless the broker was away, nothing is there twice."""
+        first: dict[str, int] = {}
+        ends: dict[str, int] = {}
+        event_ids: dict[str, set[str]] = {}
+        counted: Counter[str] = Counter()
+        for record in self.records:
+            event = record.event()
+            if isinstance(event, CallCaptured):
+                first.setdefault(event.call_id, record.offset)
+                counted[event.call_id] += 1
+                event_ids.setdefault(event.call_id, set()).add(event.envelope.event_id)
+            elif isinstance(event, TrajectoryCompleted):
+                ends.setdefault(event.trajectory_id, record.offset)
+        for one in agents:
+            lost = [call for call in one.replied if call not in first]
+            assert not lost, f"{len(lost)} of {len(one.replied)} acknowledged calls are lost"
+            for trajectory, calls in one.completed.items():
+                early = [call for call in calls if first[call] > ends[trajectory]]
+                assert not early, f"{trajectory}: {len(early)} calls stand behind its completion"
+        assert all(len(ids) == 1 for ids in event_ids.values()), "a copy must carry its event id"
+        if not duplicates:
+            assert max(counted.values(), default=1) == 1, "a call is in the log twice"
+
+
+async def poll(holds: object, timeout_s: float = 30.0) -> None:
+    """`until`, without blocking the loop."""
+    await asyncio.to_thread(until, holds, timeout_s)
