@@ -10,6 +10,7 @@ from claw.errors import CannotRun
 from claw.reading import log_for_reading
 from claw.rendering import as_plain
 from claw.replay import records
+from datapool.edges import bodies
 from eventlog.reader import FactLookup
 from eventlog.records import Position
 from eventlog.settings import LogSettings
@@ -121,4 +122,5 @@ def _step_line(step: StepRecord) -> str:
 
 
 def _calls(found: Inspected) -> list[Call]:
-    return [Call(request=fact.request.suffix, reply=fact.response_body) for fact in found.facts]
+    asked = bodies({fact.call_id: fact for fact in found.facts})
+    return [Call(request=asked.get(fact.call_id, b""), reply=fact.response_body) for fact in found.facts]

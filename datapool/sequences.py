@@ -6,12 +6,12 @@ calls continue the same one, the forest forks and the second row repeats the sha
 were rewritten by the agent (a summary, a dropped turn) are roots of their own. Ids are compared, text never.
 """
 
-import hashlib
 from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from datapool.errors import PromptBroken
+from datapool.edges import resolve
+from schemas.arrays import ITEM_BYTES
 from schemas.events import Edge
 
 UNKNOWN_VERSION = -1
@@ -146,12 +146,4 @@ def whole_prompt(edge: Edge, base: bytes | None) -> bytes:
 
     `base` is None where the edge has none or it is not known. Raises PromptBroken when the chain or the digest breaks.
     """
-    if edge.base_call_id is None:
-        prompt = edge.suffix
-    elif base is None:
-        raise PromptBroken(f"base call {edge.base_call_id} is not there")
-    else:
-        prompt = base[: 4 * edge.keep] + edge.suffix
-    if len(prompt) != 4 * edge.full_length or hashlib.sha256(prompt).hexdigest() != edge.full_digest:
-        raise PromptBroken(f"{len(prompt) // 4} ids, {edge.full_length} promised, or another digest")
-    return prompt
+    return resolve(edge, base, ITEM_BYTES)

@@ -15,6 +15,7 @@ from gateway.errors import CLIENT_CLOSED, ClientGone, GatewayError, HeaderList, 
 from gateway.headers import authorization, client_headers, reply_headers
 from gateway.identity import Identity, fresh_lane
 from gateway.metrics import Metrics
+from gateway.parents import parents_of
 from gateway.refusal import refusal
 from gateway.reply import parse_reply
 from gateway.request import parse_chat
@@ -33,7 +34,8 @@ class ModelCalls:
     def __init__(self, settings: GatewaySettings, dispatcher: Dispatcher, capture: Capture, metrics: Metrics) -> None:
         self._settings, self._dispatcher, self._capture, self._metrics = settings, dispatcher, capture, metrics
         self._recent = RecentCalls(settings.replay_window_s, settings.replay_entries_max, settings.replay_bytes_max)
-        self._streams = Streams(settings, capture, self._recent, metrics)
+        self._parents = parents_of(settings)
+        self._streams = Streams(settings, capture, self._recent, self._parents, metrics)
         self._producer = f"gateway/{settings.instance}"
         self.in_flight = 0
 
@@ -108,10 +110,13 @@ class ModelCalls:
         spans = reply.choices[0].spans
         headers = [JSON, *reply_headers(call.identity, call.call_id, spans)]
         timings = Timings(received_us=call.received_us, dispatched_us=answer.dispatched_us, done_us=now_us())
-        finished = Finished(reply.body, headers, captured(call, answer.server, reply, timings))
+        lineage = self._parents.lineage(call, reply)
+        events = captured(call, answer.server, reply, timings, lineage)
+        finished = Finished(reply.body, headers, events)
         # Kept before it is acknowledged: a retry after a missing acknowledgement must publish the same event.
         self._recent.finish(attempt, finished)
         await self._acknowledge(call.identity, attempt, finished)
+        self._parents.add(call, reply, lineage, events)
         return finished
 
     async def _acknowledge(self, identity: Identity, attempt: Attempt, finished: Finished) -> None:

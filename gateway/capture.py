@@ -6,7 +6,6 @@ Output: `calls`, key group_id: CallCaptured (one per choice) or CallFailed. Deli
 import asyncio
 import time
 from dataclasses import dataclass, replace
-from hashlib import sha256
 
 import structlog
 
@@ -44,10 +43,20 @@ class Call:
     received_us: int
 
 
-def captured(call: Call, server: Server, reply: EngineReply, timings: Timings) -> tuple[CallCaptured, ...]:
+@dataclass(frozen=True, slots=True)
+class Lineage:
+    """How one call is written: its prompt and its body, each against an earlier call or in full."""
+
+    prompt: Edge
+    request: Edge
+    depth: int
+    """Calls between it and one that is written in full."""
+
+
+def captured(
+    call: Call, server: Server, reply: EngineReply, timings: Timings, lineage: Lineage
+) -> tuple[CallCaptured, ...]:
     """One event per choice; choice k > 0 is the call `<call_id>.<k>`."""
-    prompt = whole(reply.prompt_ids, units=reply.prompt_length)
-    request = Edge(suffix=call.request.body, full_length=len(call.request.body), full_digest=call.request_digest)
     alone = len(reply.choices) == 1
     return tuple(
         CallCaptured(
@@ -57,13 +66,13 @@ def captured(call: Call, server: Server, reply: EngineReply, timings: Timings) -
             call_id=choice_id(call.call_id, choice.index),
             attempt=call.attempt,
             choice=choice.index,
-            prompt=prompt,
+            prompt=lineage.prompt,
             response_ids=choice.response_ids,
             response_logprobs=choice.response_logprobs,
             spans=choice.spans,
             sampling=call.request.sampling,
             finish_reason=choice.finish_reason,
-            request=request,
+            request=lineage.request,
             response_body=choice.body,
             model_id=server.model_id or call.request.model or "",
             worker_id=server.worker_id,
@@ -103,11 +112,6 @@ def failed(call: Call, progress: Progress, *, reason: str, message: str, http_st
     )
 
 
-def whole(data: bytes, units: int) -> Edge:
-    """A full edge. Deltas against an earlier call enter here: a base, the units kept of it, and the rest."""
-    return Edge(suffix=data, full_length=units, full_digest=sha256(data).hexdigest())
-
-
 def choice_id(call_id: str, choice: int) -> str:
     """Id of the call that a choice is."""
     return f"{call_id}.{choice}" if choice else call_id
@@ -116,7 +120,8 @@ def choice_id(call_id: str, choice: int) -> str:
 def without_bodies(event: CallCaptured) -> CallCaptured:
     """The event with its bodies left out (digest and length of the request stay): what fits when the whole does not."""
     integrity = Integrity(complete=False, missing=(*event.integrity.missing, "request_body", "response_body"))
-    return replace(event, request=replace(event.request, suffix=b""), response_body=b"", integrity=integrity)
+    request = replace(event.request, base_call_id=None, keep=0, suffix=b"")
+    return replace(event, request=request, response_body=b"", integrity=integrity)
 
 
 class Capture:

@@ -82,6 +82,10 @@ class GatewaySettings(BaseSettings):
     """When neither log nor spool takes a call: keep the reply back (503), or send it and count the call as lost."""
     workers: int = Field(1, ge=1, le=256)
     """Processes that serve the port."""
+    parent_bytes_max: int = Field(256 * MIB, ge=0)
+    """Bytes of recent calls that later calls are written against; 0 writes every call in full."""
+    parent_calls_max: int = Field(8, ge=1)
+    """Branches remembered per trajectory."""
     shutdown_grace_s: int = Field(30, ge=0)
     """After SIGTERM: how long calls in flight may take to finish."""
     shutdown_linger_s: float = Field(1.0, ge=0)

@@ -28,6 +28,7 @@ from gateway.errors import (
 )
 from gateway.headers import reply_headers
 from gateway.metrics import Metrics
+from gateway.parents import Parents
 from gateway.retries import Attempt, Finished, RecentCalls
 from gateway.settings import GatewaySettings
 from gateway.tee import Tee
@@ -41,8 +42,11 @@ END_WAIT_S = 1.0
 class Streams:
     """Relays streams, and captures each one once."""
 
-    def __init__(self, settings: GatewaySettings, capture: Capture, recent: RecentCalls, metrics: Metrics) -> None:
-        self._settings, self._capture, self._recent, self._metrics = settings, capture, recent, metrics
+    def __init__(
+        self, settings: GatewaySettings, capture: Capture, recent: RecentCalls, parents: Parents, metrics: Metrics
+    ) -> None:
+        self._settings, self._capture, self._metrics = settings, capture, metrics
+        self._recent, self._parents = recent, parents
 
     async def relay(
         self, call: Call, attempt: Attempt, opened: Opened, receive: Receive, send: Send, started: float
@@ -106,7 +110,8 @@ class Streams:
         )
         if tee.first_token_us is not None:
             self._metrics.first_token_seconds.observe((tee.first_token_us - call.received_us) / 1e6)
-        events = captured(call, opened.server, reply, timings)
+        lineage = self._parents.lineage(call, reply)
+        events = captured(call, opened.server, reply, timings, lineage)
         finished = Finished(tee.whole, headers, events)
         if failure is None:
             # Kept before it is acknowledged: a retry after a missing acknowledgement must publish the same event.
@@ -117,6 +122,7 @@ class Streams:
             return failure or silent
         if failure is None:
             self._recent.acknowledged(attempt, finished)
+            self._parents.add(call, reply, lineage, events)
         return failure
 
     async def _store_failure(self, call: Call, opened: Opened, failure: GatewayError | ClientGone | None) -> None:

@@ -2,13 +2,12 @@
 
 from array import array
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import suppress
 from typing import Any
 
 from consumers.export import messages as chat
 from consumers.export.choose import Chosen
-from datapool.errors import PromptBroken
-from datapool.sequences import UNKNOWN_VERSION, CallTokens, rows, whole_prompt
+from datapool.edges import bodies, prompts
+from datapool.sequences import UNKNOWN_VERSION, CallTokens, rows
 from schemas.arrays import ITEM_BYTES, unpack_floats
 from schemas.events import CallCaptured, RewardSlot, StepRecord
 
@@ -19,14 +18,14 @@ Calls = Mapping[str, CallCaptured]
 
 def step_rows(chosen: Chosen, calls: Calls) -> Iterator[Row]:
     """One row for each captured call, in order."""
-    whole = prompts(chosen.steps, calls)
+    whole, asked = prompts(calls), bodies(calls)
     for step in chosen.steps:
-        yield _step_row(chosen, step, calls[step.call_id], whole.get(step.call_id))
+        yield _step_row(chosen, step, calls[step.call_id], whole.get(step.call_id), asked.get(step.call_id, b""))
 
 
 def sequence_rows(chosen: Chosen, calls: Calls) -> Iterator[Row]:
     """One row for each training sequence: paths of the token forest, each trained response once."""
-    whole = prompts(chosen.steps, calls)
+    whole = prompts(calls)
     offsets = {step.call_id: step.position.offset for step in chosen.steps if step.position is not None}
     source = next(step.position for step in chosen.steps if step.position is not None)
     trained = [
@@ -53,28 +52,10 @@ def sequence_rows(chosen: Chosen, calls: Calls) -> Iterator[Row]:
         }
 
 
-def prompts(steps: Iterable[StepRecord], calls: Calls) -> dict[str, bytes]:
-    """Whole prompt ids, packed, of every call whose chain of edges holds; a base may come after its calls."""
-    found: dict[str, bytes] = {}
-    waiting, before = [calls[step.call_id] for step in steps], -1
-    while len(waiting) != before:  # what is left at the end misses its base, or goes in a circle
-        before, still = len(waiting), []
-        for call in waiting:
-            base_id = call.prompt.base_call_id
-            if base_id is not None and base_id not in found:
-                still.append(call)
-                continue
-            base = None if base_id is None else found[base_id] + calls[base_id].response_ids
-            with suppress(PromptBroken):  # its row has no prompt_ids
-                found[call.call_id] = whole_prompt(call.prompt, base)
-        waiting = still
-    return found
-
-
-def _step_row(chosen: Chosen, step: StepRecord, call: CallCaptured, prompt: bytes | None) -> Row:
+def _step_row(chosen: Chosen, step: StepRecord, call: CallCaptured, prompt: bytes | None, request: bytes) -> Row:
     assert step.position is not None  # captured
     record, judged = chosen.record, step.curation
-    request, reply = call.request.suffix, call.response_body
+    reply = call.response_body
     return {
         "group_id": step.group_id,
         "trajectory_id": step.trajectory_id,

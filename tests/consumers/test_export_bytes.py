@@ -10,14 +10,15 @@ from hypothesis import strategies as st
 
 from consumers.export.choose import choose
 from consumers.export.messages import messages, tools
-from consumers.export.rows import prompts, sequence_rows, step_rows
+from consumers.export.rows import sequence_rows, step_rows
 from consumers.export.tables import SEQUENCES, STEPS, TableWriter
 from datapool.batch_spec import BatchSpec
+from datapool.edges import prompts
 from datapool.errors import UnusableFact
 from datapool.fold import fold
 from datapool.state import GroupState
 from schemas.arrays import pack_ids
-from schemas.events import CallCaptured, Edge, Event, FactPosition, StepRecord
+from schemas.events import CallCaptured, Edge, Event, FactPosition
 from tests import facts
 
 Log = list[tuple[Event, FactPosition]]
@@ -112,6 +113,5 @@ def test_edges_are_put_together_whatever_the_clocks_said() -> None:
     )
     second = facts.call(call_id="b", prompt=edge, received_us=1)
     orphan = facts.call(call_id="c", prompt=facts.edge((1,), base="gone", keep=2))
-    calls = {call.call_id: call for call in (first, second, orphan)}
-    steps = [StepRecord(group_id="g", trajectory_id="t", call_id=call_id) for call_id in ("b", "c", "a")]
-    assert prompts(steps, calls) == {"a": pack_ids([1, 2, 3]), "b": ids}
+    calls = {call.call_id: call for call in (second, orphan, first)}
+    assert prompts(calls) == {"a": pack_ids([1, 2, 3]), "b": ids}

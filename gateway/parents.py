@@ -1,0 +1,140 @@
+"""What was acknowledged of each trajectory lately, so that a call that goes on from there is written as the rest only.
+
+Invariant: leaving anything out of this memory makes events larger, never wrong. A base is a call of the same trajectory
+that this process captured and that is acknowledged, was received before the call itself (so whoever reads calls in
+order has it), ended, and cannot be another call under the same id: under an idempotency key without a retry count, two
+gateways may both make an attempt 0. Every `CHAIN_MAX`-th call of a chain is written in full, so a reader follows few.
+
+Only the tips are kept: a call that another one begins with stands in it, so a conversation that grows is one entry.
+"""
+
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+
+from gateway.capture import Call, Lineage
+from gateway.identity import Identity
+from gateway.reply import EngineReply
+from gateway.settings import GatewaySettings
+from schemas.arrays import ITEM_BYTES
+from schemas.events import CallCaptured, Edge
+
+CHAIN_MAX = 64
+WORTH_BYTES = 64
+"""Less saved than this is not worth a dependence; a call that goes on from all of its base is written so anyway."""
+EVENT_BYTES_MAX = 900_000
+"""A larger event may have been stored without its bodies: nothing can be written against them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Base:
+    """A call that others may be written against."""
+
+    call_id: str
+    received_us: int
+    whole: bytes
+    """Packed ids of prompt and response."""
+    body: bytes
+    depth: int
+    """Calls between it and one that is written in full."""
+
+    @property
+    def size_bytes(self) -> int:
+        return len(self.whole) + len(self.body) + 200
+
+
+class Parents:
+    """The tips of recent trajectories: `calls_max` each, `bytes_max` in all, the longest unused trajectory goes first."""
+
+    def __init__(self, bytes_max: int, calls_max: int) -> None:
+        self._bytes_max, self._calls_max = bytes_max, calls_max
+        self._tips: OrderedDict[Identity, list[Base]] = OrderedDict()
+        self.size_bytes = 0
+
+    def lineage(self, call: Call, reply: EngineReply) -> Lineage:
+        """Edges of a call's prompt and body, against the tip that shares the most tokens (bytes where there are none)."""
+        prompt, body = reply.prompt_ids, call.request.body
+        tips = [tip for tip in self._tips.get(call.identity, ()) if tip.received_us < call.received_us]
+        tips = [tip for tip in tips if tip.depth + 1 < CHAIN_MAX]
+        best = max(
+            tips, key=lambda tip: (_shared(prompt, tip.whole, ITEM_BYTES), _shared(body, tip.body)), default=None
+        )
+        if best is None:
+            return Lineage(_full(prompt, ITEM_BYTES), _full(body, 1, call.request_digest), 0)
+        keep, body_keep = _shared(prompt, best.whole, ITEM_BYTES), _shared(body, best.body)
+        goes_on = 0 < len(best.whole) == keep * ITEM_BYTES
+        prompt_edge = _edge(prompt, ITEM_BYTES, best, keep if goes_on or keep * ITEM_BYTES >= WORTH_BYTES else 0)
+        request_edge = _edge(body, 1, best, body_keep if body_keep >= WORTH_BYTES else 0, call.request_digest)
+        based = prompt_edge.base_call_id or request_edge.base_call_id
+        return Lineage(prompt_edge, request_edge, best.depth + 1 if based else 0)
+
+    def add(self, call: Call, reply: EngineReply, lineage: Lineage, events: Sequence[CallCaptured]) -> None:
+        """Remember acknowledged events as bases of what comes."""
+        if call.headers.idempotency_key is not None and call.headers.retry_count is None:
+            return
+        for event in events:
+            written = len(event.prompt.suffix) + len(event.request.suffix) + len(event.response_body)
+            if event.status == "completed" and written + 2 * len(event.response_ids) <= EVENT_BYTES_MAX:
+                whole = reply.prompt_ids + event.response_ids
+                self._add(
+                    call.identity,
+                    Base(event.call_id, call.received_us, whole, call.request.body, lineage.depth),
+                )
+        self._shrink()
+
+    def _add(self, identity: Identity, base: Base) -> None:
+        known = self._tips.pop(identity, [])
+        tips = [tip for tip in known if tip.call_id != base.call_id and not _stands_in(tip, base)]
+        tips = [*tips, base][-self._calls_max :]
+        self._tips[identity] = tips
+        self.size_bytes += _bytes(tips) - _bytes(known)
+
+    def _shrink(self) -> None:
+        while self._tips and self.size_bytes > self._bytes_max:
+            self.size_bytes -= _bytes(self._tips.popitem(last=False)[1])
+
+
+def _stands_in(tip: Base, base: Base) -> bool:
+    # Equal ids (two providers without any) say nothing; their bodies decide then, which differ in their ends.
+    return bool(tip.whole) and base.whole.startswith(tip.whole) and base.received_us > tip.received_us
+
+
+def _bytes(tips: Sequence[Base]) -> int:
+    return sum(tip.size_bytes for tip in tips)
+
+
+def _full(data: bytes, unit: int, digest: str | None = None) -> Edge:
+    return Edge(suffix=data, full_length=len(data) // unit, full_digest=digest or sha256(data).hexdigest())
+
+
+def _edge(data: bytes, unit: int, base: Base, keep: int, digest: str | None = None) -> Edge:
+    if not keep:
+        return _full(data, unit, digest)
+    return Edge(
+        base_call_id=base.call_id,
+        keep=keep,
+        suffix=data[keep * unit :],
+        full_length=len(data) // unit,
+        full_digest=digest or sha256(data).hexdigest(),
+    )
+
+
+def _shared(left: bytes, right: bytes, unit: int = 1) -> int:
+    """Units that both begin with. Halving compares blocks at memory speed, where a loop would take milliseconds."""
+    low, high = 0, min(len(left), len(right))
+    if left[:high] == right[:high]:
+        return high // unit
+    while low + 1 < high:
+        middle = (low + high) // 2
+        if left[low:middle] == right[low:middle]:
+            low = middle
+        else:
+            high = middle
+    return low // unit
+
+
+def parents_of(settings: GatewaySettings) -> Parents:
+    """As an operator set it. Where replies may go out without their events, an event may miss, and nothing is a base."""
+    may_miss = settings.capture_on_failure == "availability"
+    return Parents(0 if may_miss else settings.parent_bytes_max, settings.parent_calls_max)
