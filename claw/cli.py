@@ -193,6 +193,19 @@ def lineage(
     raise typer.Exit(run_lineage(name, every=every, prefix=prefix, as_json=as_json))
 
 
+@app.command(rich_help_panel=DATA)
+def verify(
+    replied: Annotated[Path | None, typer.Option(help="A file with one x-claw-call-id per line.")] = None,
+    run: Annotated[str | None, typer.Option(help="Only the plans of this run; default: of every run.")] = None,
+    prefix: Prefix = "claw",
+    as_json: AsJson = False,
+) -> None:
+    """Check the pool against the facts, and that no call is lost and no step trained twice; exit 1 names who."""
+    from claw.verify import run_verify
+
+    raise typer.Exit(run_verify(replied, run, prefix=prefix, as_json=as_json))
+
+
 @app.command(name="inspect", rich_help_panel=DATA)
 def inspect_trajectory(
     trajectory_id: Annotated[str, typer.Argument(help="Trajectory, as in the reply's header x-claw-trajectory.")],
