@@ -25,6 +25,7 @@ SOAK = int(os.environ.get("CLAW_SOAK", "0"))
 """How often the soak repeats what `make test` does once or twice; 0: no soak."""
 STARTED = re.compile(r"gateway_listening\s.*url=(http://\S+)")
 ASK = {"model": "tiny", "messages": [{"role": "user", "content": "hi " * 200}]}
+SECRET = "planted-secret-7f3a"
 
 
 class GatewayProcess:
@@ -93,8 +94,9 @@ class Agents:
     async def run(self, concurrency: int) -> None:
         """Load until `stopping`."""
         connector = aiohttp.TCPConnector(limit=0)
+        secret = {"authorization": f"Bearer {SECRET}", "cookie": SECRET, "x-api-key": SECRET}
         timeout = aiohttp.ClientTimeout(total=90)
-        async with aiohttp.ClientSession(connector=connector, timeout=timeout) as session:
+        async with aiohttp.ClientSession(connector=connector, timeout=timeout, headers=secret) as session:
             await asyncio.gather(*(self._agent(session) for _ in range(concurrency)))
 
     async def _agent(self, session: aiohttp.ClientSession) -> None:

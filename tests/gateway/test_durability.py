@@ -20,7 +20,7 @@ from claw.broker import LocalBroker
 from eventlog.admin import create_topics
 from eventlog.settings import LogSettings
 from tests.gateway.engine import Reply, ScriptedEngine, completion
-from tests.gateway.processes import SOAK, Agents, Found, GatewayProcess, poll
+from tests.gateway.processes import ASK, SECRET, SOAK, Agents, Found, GatewayProcess, poll
 
 pytestmark = [pytest.mark.kafka, pytest.mark.soak]
 MIB = 1 << 20
@@ -136,6 +136,9 @@ async def test_kill_while_the_broker_is_away(
             running.kill()
             agents.stopping = True
         signal_broker(local_broker, signal.SIGCONT)
+    spooled = b"".join(path.read_bytes() for path in (tmp_path / "spool").glob("*/*/*.spool"))
+    assert ASK["messages"][0]["content"].encode() in spooled, "prompts are in the spool"  # type: ignore[index]
+    assert SECRET.encode() not in spooled, "what authorizes is not"
     with gateway(own_log, tmp_path, "--upstream", engine.url, **QUICK) as heir:
         await poll(lambda: heir.metric("claw_spool_records") == 0, 60)
         assert heir.metric("claw_spool_drained_total") > 200
