@@ -1,0 +1,138 @@
+"""What a long conversation costs on the log, and what its last call costs the gateway: `python -m bench.deltas`.
+
+One conversation of 40 turns that grows to 30,000 tokens, in OpenAI's format with the tools after the messages, as the
+SDK writes them. Per call: parse the request and the engine's reply, choose the base, make the event, encode it. Printed
+is one JSON object; exit code 1 when more than 1.3 times (final context + outputs) is written.
+"""
+
+import argparse
+import hashlib
+import json
+import random
+import sys
+import time
+from dataclasses import dataclass
+
+from gateway.capture import Call, captured
+from gateway.headers import ClientHeaders
+from gateway.identity import Identity
+from gateway.parents import Parents
+from gateway.reply import parse_reply
+from gateway.request import parse_chat
+from gateway.workers import Server
+from schemas.codec import encode
+from schemas.events import CallCaptured, Timings
+
+RATIO_MAX = 1.3
+WORDS = ("alpha", "bravo", "charlie", "delta", "echo", "foxtrot", "golf", "hotel")
+TOOLS = [
+    {
+        "type": "function",
+        "function": {"name": f"tool_{n}", "description": "Does a thing. " * 8, "parameters": {"type": "object"}},
+    }
+    for n in range(6)
+]
+Message = dict[str, str]
+
+
+@dataclass
+class Conversation:
+    """What the agent and the engine say in turn. A token is a word and a space, as good as any tokenizer here."""
+
+    rng: random.Random
+    messages: list[Message]
+    ids: list[int]
+
+    def say(self, role: str, tokens: int) -> list[int]:
+        self.messages.append({"role": role, "content": " ".join(self.rng.choices(WORDS, k=tokens))})
+        ids = [self.rng.randrange(150_000) for _ in range(tokens)]
+        self.ids += ids
+        return ids
+
+    def request(self) -> bytes:
+        return json.dumps(
+            {"messages": self.messages, "model": "policy", "temperature": 1.0, "tools": TOOLS}, separators=(",", ":")
+        ).encode()
+
+
+def engine_reply(prompt: list[int], said: Message, ids: list[int], rng: random.Random) -> bytes:
+    """As vLLM writes it."""
+    content = [{"token": "x", "logprob": -rng.random(), "bytes": [120], "top_logprobs": []} for _ in ids]
+    choice = {
+        "index": 0,
+        "message": said,
+        "logprobs": {"content": content},
+        "finish_reason": "stop",
+        "token_ids": ids,
+    }
+    usage = {"prompt_tokens": len(prompt), "completion_tokens": len(ids), "total_tokens": len(prompt) + len(ids)}
+    body = {"id": "chatcmpl-1", "object": "chat.completion", "created": 1, "model": "policy", "choices": [choice]}
+    return json.dumps({**body, "usage": usage, "prompt_token_ids": prompt}).encode()
+
+
+def capture(number: int, request: bytes, raw: bytes, spans: str, parents: Parents) -> tuple[CallCaptured, bytes]:
+    """The gateway's work for one call, without its network."""
+    parsed = parse_chat(request)
+    call = Call(
+        producer="gateway/bench",
+        identity=Identity("group", "trajectory"),
+        call_id=f"01a1fbff-ff9c-711f-8e35-{number:012x}",
+        attempt=0,
+        headers=ClientHeaders(),
+        request=parsed,
+        request_digest=hashlib.sha256(request).hexdigest(),
+        received_us=number,
+    )
+    reply = parse_reply(raw, spans, parsed)
+    lineage = parents.lineage(call, reply)
+    timings = Timings(received_us=number, dispatched_us=number, done_us=number)
+    events = captured(call, Server(url="http://127.0.0.1:8000", model_id="model"), reply, timings, lineage)
+    value = encode(events[0])
+    parents.add(call, reply, lineage, events)
+    return events[0], value
+
+
+def measure(turns: int, tokens: int, parents: Parents) -> dict[str, float]:
+    """Bytes and CPU of one conversation."""
+    rng = random.Random(7)
+    talk = Conversation(rng, [], [])
+    each = tokens // turns
+    answered = each // 4
+    log_bytes = outputs = 0
+    cpu_ms = 0.0
+    for number in range(turns):
+        talk.say("system" if number == 0 else "user", each - answered)
+        prompt, request = list(talk.ids), talk.request()
+        ids = talk.say("assistant", answered)
+        raw = engine_reply(prompt, talk.messages[-1], ids, rng)
+        spans = json.dumps({"0": [["run/3", 0, len(ids)]]})
+        started = time.process_time()
+        event, value = capture(number, request, raw, spans, parents)
+        cpu_ms = (time.process_time() - started) * 1000
+        log_bytes += len(value)
+        outputs += len(event.response_ids) + len(event.response_logprobs) + len(event.response_body)
+    context = 4 * len(prompt) + len(request)
+    return {
+        "log_bytes": log_bytes,
+        "context_bytes": context,
+        "output_bytes": outputs,
+        "ratio": round(log_bytes / (context + outputs), 3),
+        "last_prompt_tokens": len(prompt),
+        "last_call_cpu_ms": round(cpu_ms, 2),
+    }
+
+
+def main() -> int:
+    """Prints the table as JSON; 1 when the target is missed."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--turns", type=int, default=40)
+    parser.add_argument("--tokens", type=int, default=30_000)
+    args = parser.parse_args()
+    deltas = measure(args.turns, args.tokens, Parents(1 << 28, 8))
+    full = measure(args.turns, args.tokens, Parents(0, 8))
+    print(json.dumps({"deltas": deltas, "full": full, "ratio_max": RATIO_MAX}))
+    return int(deltas["ratio"] > RATIO_MAX)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
