@@ -119,15 +119,38 @@ def rollout(context: typer.Context) -> None:
 @app.command(rich_help_panel=DATA)
 def replay(
     topic: Annotated[str, typer.Option(help="Name in the catalogue, for example calls or datapool.groups.")],
+    start: Annotated[
+        str, typer.Option("--from", help="beginning, end, an offset, or an ISO time (UTC).")
+    ] = "beginning",
+    end: Annotated[str, typer.Option("--to", help="As --from; the record there is not meant any more.")] = "end",
+    filters: Annotated[
+        list[str] | None,
+        typer.Option("--filter", help="NAME=VALUE: type, key, a field (group, trajectory, call, …) or a header."),
+    ] = None,
     limit: Annotated[int | None, typer.Option(min=1, help="Stop after this many records.")] = None,
-    start: Annotated[str, typer.Option("--from", help="beginning, or an offset in every partition.")] = "beginning",
+    speed: Annotated[float, typer.Option(min=0, help="1: the original pace; 10: ten times; 0: at once.")] = 0,
+    into: Annotated[
+        str | None, typer.Option(metavar="TOPIC|FILE", help="An existing topic, or a file of JSON lines (*.jsonl).")
+    ] = None,
+    force: Annotated[bool, typer.Option(help="Into a topic of facts, too.")] = False,
     prefix: Prefix = "claw",
     as_json: AsJson = False,
 ) -> None:
-    """Print a topic's records in the order of each partition."""
-    from claw.replay import replay_topic
+    """Print a range of a topic in order of time, or write it into a file or another topic."""
+    from claw.replay import ReplaySettings, run_replay
 
-    raise typer.Exit(replay_topic(topic, prefix=prefix, limit=limit, start=start, as_json=as_json))
+    asked = ReplaySettings(
+        topic=topic,
+        start=start,
+        end=end,
+        filters=filters or (),
+        limit=limit,
+        speed=speed,
+        into=into,
+        force=force,
+        prefix=prefix,
+    )
+    raise typer.Exit(run_replay(asked, as_json=as_json))
 
 
 @app.command(rich_help_panel=DATA)

@@ -1,17 +1,26 @@
-"""`claw replay`: a topic's records, read from the log and printed. Input: any topic; delivery: read_committed; it writes nothing."""
+"""`claw replay`: a range of a topic, from the log onto the screen, into a file or into another topic, at any pace.
+
+Input: any topic of the catalogue, read_committed, by offset; nothing is changed there. A replay of the same range gives
+the same records in the same order.
+"""
 
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Sequence
 from contextlib import closing
+from dataclasses import dataclass
 from itertools import islice
-from typing import Any, Literal
+from pathlib import Path
+from typing import Any
 
 import orjson
 
 from claw.errors import CannotRun
 from claw.reading import log_for_reading
 from claw.rendering import as_plain, one_line
-from eventlog.admin import end_offsets
+from claw.replay_filter import filter_of
+from claw.replay_into import into_file, into_topic, is_file, target_topic
+from claw.replay_range import bound, merged, paced
+from eventlog.errors import LogError
 from eventlog.reader import LogReader
 from eventlog.records import Record
 from eventlog.settings import LogSettings
@@ -19,14 +28,56 @@ from schemas.errors import UndecodableRecord
 from schemas.topics import TOPICS, Topic
 
 
-def replay_topic(name: str, *, prefix: str, limit: int | None, start: str, as_json: bool) -> int:
-    """Prints the records; returns the exit code. Raises CannotRun for an unknown topic or start."""
-    topic = named(name, prefix)
-    with log_for_reading(prefix) as settings:
-        for record in islice(records(settings, topic, start), limit):
-            print(json_line(record) if as_json else text_line(record))
-            sys.stdout.flush()
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplaySettings:
+    """What a person asked for. speed: 0 is as fast as possible, 1 the pace at which the records were written."""
+
+    topic: str
+    start: str = "beginning"
+    end: str = "end"
+    filters: Sequence[str] = ()
+    limit: int | None = None
+    speed: float = 0.0
+    into: str | None = None
+    force: bool = False
+    prefix: str = "claw"
+
+
+def run_replay(asked: ReplaySettings, *, as_json: bool) -> int:
+    """Replays; returns the exit code. Raises CannotRun for an unknown topic, bound or filter, or a target that is refused."""
+    topic = named(asked.topic, asked.prefix)
+    with log_for_reading(asked.prefix) as settings:
+        try:
+            found = _selected(settings, topic, asked)
+            if asked.into is None:
+                return _print(found, as_json=as_json)
+            count = _into(settings, found, asked.into, force=asked.force)
+        except LogError as broken:
+            raise CannotRun(str(broken)) from broken
+    told = {"topic": topic.name, "into": asked.into, "records": count}
+    print(orjson.dumps(told).decode() if as_json else f"{count} records of {topic.name} into {asked.into}")
     return 0
+
+
+def _selected(settings: LogSettings, topic: Topic, asked: ReplaySettings) -> Iterator[Record]:
+    """Bounds and filters are checked before the first record is read."""
+    holds = filter_of(asked.filters)
+    starts, ends = bound(settings, topic, asked.start), bound(settings, topic, asked.end)
+    found = (record for record in merged(settings, topic, starts, ends) if holds(record))
+    return paced(islice(found, asked.limit), asked.speed)
+
+
+def _print(found: Iterator[Record], *, as_json: bool) -> int:
+    for record in found:
+        print(json_line(record) if as_json else text_line(record))
+        sys.stdout.flush()
+    return 0
+
+
+def _into(settings: LogSettings, found: Iterator[Record], target: str, *, force: bool) -> int:
+    if is_file(target):
+        return into_file(found, Path(target), json_line)
+    return into_topic(found, *target_topic(settings, target, force=force))
 
 
 def named(name: str, prefix: str) -> Topic:
@@ -38,19 +89,10 @@ def named(name: str, prefix: str) -> Topic:
     raise CannotRun(f"no topic {name!r} in the catalogue; there are: {', '.join(topic.name for topic in TOPICS)}")
 
 
-def records(settings: LogSettings, topic: Topic, start: str = "beginning") -> Iterator[Record]:
+def records(settings: LogSettings, topic: Topic) -> Iterator[Record]:
     """Every record up to the ends at the moment of the call, partition by partition as they come."""
-    with closing(LogReader(settings, [topic], start=start_of(settings, topic, start))) as reader:
+    with closing(LogReader(settings, [topic])) as reader:
         yield from reader.read_to_end()
-
-
-def start_of(settings: LogSettings, topic: Topic, start: str) -> Literal["beginning"] | Mapping[tuple[str, int], int]:
-    """`beginning`, or one offset for every partition (cut at its end). Raises CannotRun for anything else."""
-    if start == "beginning":
-        return "beginning"
-    if not start.isdecimal():
-        raise CannotRun(f"--from takes `beginning` or an offset, not {start!r}")
-    return {place: min(int(start), end) for place, end in end_offsets(settings, [topic]).items()}
 
 
 def json_line(record: Record) -> str:
@@ -81,7 +123,7 @@ def _event(record: Record) -> dict[str, Any] | None:  # JSON
     except UndecodableRecord as broken:
         return {
             "undecodable": broken.reason,
-            "hex": record.value[:64].hex(),
+            "hex": record.value.hex(),
             "headers": {k: _text(v) for k, v in record.headers},
         }
 
