@@ -74,6 +74,22 @@ def signal_broker(broker: LocalBroker, number: int) -> None:
     broker.process.signal(number)
 
 
+def take_away(broker: LocalBroker, how: str) -> None:
+    """A broker that does not answer, or one that is not there at all."""
+    if how == "paused":
+        signal_broker(broker, signal.SIGSTOP)
+    else:
+        broker.kill()
+
+
+def bring_back(broker: LocalBroker, how: str) -> None:
+    """In this thread: the broker ends with the thread that starts it."""
+    if how == "paused":
+        signal_broker(broker, signal.SIGCONT)
+    else:
+        broker.start()
+
+
 async def test_kill_under_load(log_settings: LogSettings, engine: ScriptedEngine, tmp_path: Path) -> None:
     """kill -9 again and again: 0 acknowledged calls lost, 0 twice."""
     rounds: list[Agents] = []
@@ -88,8 +104,9 @@ async def test_kill_under_load(log_settings: LogSettings, engine: ScriptedEngine
     Found.of(log_settings).check(*rounds)
 
 
+@pytest.mark.parametrize("how", ["paused", "killed"] if SOAK else ["paused"])
 async def test_broker_away(
-    own_log: LogSettings, local_broker: LocalBroker, engine: ScriptedEngine, tmp_path: Path
+    own_log: LogSettings, local_broker: LocalBroker, engine: ScriptedEngine, tmp_path: Path, how: str
 ) -> None:
     """A broker that stops answering under load: no client sees an error, memory stays bounded, the spool drains, and
     completions stand behind their calls."""
@@ -98,7 +115,7 @@ async def test_broker_away(
         async with load(running.url) as agents:
             await poll(lambda: len(agents.replied) >= 200)
             before = process.memory_info().rss
-            signal_broker(local_broker, signal.SIGSTOP)
+            take_away(local_broker, how)
             try:
                 stopped_at = len(agents.replied)
                 await poll(lambda: running.metric("claw_spool_log_away") == 1)
@@ -110,7 +127,7 @@ async def test_broker_away(
                 served = len(agents.replied) - stopped_at
                 assert running.metric("claw_spool_records") > 100
             finally:
-                signal_broker(local_broker, signal.SIGCONT)
+                bring_back(local_broker, how)
             await poll(lambda: running.metric("claw_spool_log_away") == 0, 60)
             seen = len(agents.replied)
             await poll(lambda: len(agents.replied) > seen + 100)
