@@ -9,7 +9,6 @@ the text in `datapool/__init__.py`.
 import hashlib
 import math
 import re
-import statistics
 import struct
 from collections import defaultdict
 from collections.abc import Iterable
@@ -135,8 +134,8 @@ def group_record(group_id: str, facts: list[Event], members: dict[str, GroupMemb
         closed_members=tuple(sorted(set(closed.members))) if closed else (),
         ready=not reasons,
         reasons=tuple(sorted(reasons)),
-        reward_mean=statistics.fmean(returns) if whole else None,
-        reward_std=statistics.stdev(returns) if whole and len(returns) > 1 else None,
+        reward_mean=math.fsum(returns) / len(returns) if whole else None,
+        reward_std=deviation(returns) if whole and len(returns) > 1 else None,
         zero_variance=whole and len(returns) > 1 and len(set(returns)) == 1,
         min_version=min((m.min_version for m in ready if m.min_version is not None), default=None),
         max_version=max((m.max_version for m in ready if m.max_version is not None), default=None),
@@ -144,6 +143,12 @@ def group_record(group_id: str, facts: list[Event], members: dict[str, GroupMemb
         last_progress_us=progress[0],
         digest=joined([(m.trajectory_id, m.digest) for m in listed]),
     )
+
+
+def deviation(returns: list[float]) -> float:
+    centre = math.fsum(returns) / len(returns)
+    squares = [(value - centre) ** 2 for value in returns]
+    return math.sqrt(math.fsum(squares) / (len(squares) - 1)) if len(set(returns)) > 1 else 0.0
 
 
 def trajectory_rows(

@@ -1,0 +1,99 @@
+"""The facts of one partition: which of them count, what the pool must be of them, which calls and bases there are.
+
+Memory: the facts of one partition.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from consumers.verify import oracle
+from consumers.verify.pool import Rows, digest
+from consumers.verify.report import Report
+from consumers.verify.runs import PlannedCall
+from eventlog.partitioner import partition_of
+from eventlog.reader import stream_ranges
+from eventlog.records import Place, Record
+from eventlog.settings import LogSettings
+from schemas.errors import UndecodableRecord
+from schemas.events import CallCaptured, Event, FactPosition
+from schemas.keys import group_key
+
+Placed = tuple[Event, FactPosition]
+CallId = tuple[str, str, str]
+"""Group, trajectory, call."""
+
+
+@dataclass(slots=True)
+class Facts:
+    """Everything read of a partition so far."""
+
+    settings: LogSettings
+    partition: int
+    groups: dict[str, list[Placed]] = field(default_factory=lambda: defaultdict(list))
+    calls: dict[CallId, tuple[str | None, str | None]] = field(default_factory=dict)
+    """Call -> base of its prompt, base of its request."""
+    planned_seen: set[int] = field(default_factory=set)
+    """Offsets in claw.calls that a plan points to and where a call is."""
+    offsets: dict[str, int] = field(default_factory=dict)
+    """Full topic name -> next offset to read."""
+
+    def read(self, ends: Mapping[Place, int], report: Report, planned: Mapping[int, PlannedCall]) -> None:
+        """Go on up to `ends`. planned: by offset in claw.calls. Raises HistoryCut, BrokerUnreachable."""
+        mine = {
+            place: (self.offsets.get(place[0], 0), end) for place, end in ends.items() if place[1] == self.partition
+        }
+        for record in stream_ranges(self.settings, mine):
+            report.counts["facts"] += 1
+            event = self._event(record)
+            if event is None:
+                report.counts["poison"] += 1
+                continue
+            at = FactPosition(topic=record.topic, partition=record.partition, offset=record.offset)
+            self.groups[event.group_id].append((event, at))
+            if isinstance(event, CallCaptured):
+                self._call(event, at, report, planned)
+        self.offsets |= {topic: end for (topic, _), (_, end) in mine.items()}
+
+    def _event(self, record: Record) -> Any | None:  # one of the fact types, which the oracle does not name
+        """The fact, or None where the streams make a dead letter of it."""
+        try:
+            event: Any = record.event()
+        except UndecodableRecord:
+            return None
+        if not oracle.sound(event):
+            return None
+        key = group_key(event.group_id)
+        here = key == record.key and partition_of(key, self.settings.partitions) == record.partition
+        return event if here else None
+
+    def _call(self, call: CallCaptured, at: FactPosition, report: Report, planned: Mapping[int, PlannedCall]) -> None:
+        report.counts["calls"] += 1
+        self.calls[call.group_id, call.trajectory_id, call.call_id] = (
+            call.prompt.base_call_id,
+            call.request.base_call_id,
+        )
+        plan = planned.get(at.offset)
+        if plan is None:
+            return
+        self.planned_seen.add(at.offset)
+        if plan.digest != oracle.tokens_digest(call):
+            report.found("planned_call_changed", f"{plan.where} at offset {at.offset}")
+
+    def expected_at(self, offsets: Mapping[str, int]) -> Rows:
+        """Digests of the rows that the pool must have at these offsets."""
+        return dict(self._rows(offsets))
+
+    def _rows(self, offsets: Mapping[str, int]) -> Iterator[tuple[tuple[str, bytes], bytes]]:
+        for facts in self.groups.values():
+            folded = [(event, at) for event, at in facts if at.offset < offsets.get(at.topic, 0)]
+            for key, value in oracle.pool_of(folded).items():
+                yield key, digest(value)
+
+    def dangling(self) -> Iterator[str]:
+        """Calls whose prompt or request continues a call that is not there."""
+        for (group_id, trajectory_id, call_id), bases in self.calls.items():
+            for base in sorted({base for base in bases if base is not None}):
+                if (group_id, trajectory_id, base) not in self.calls:
+                    yield f"{group_id}/{trajectory_id}/{call_id} continues {base}"

@@ -1,0 +1,96 @@
+"""What the pool of one partition says, and where it says it stands.
+
+Invariant: rows and position are cut at one vector of ends, and rows are kept as digests: the pool may be larger than
+memory. Ends of several topics are not taken in one moment, so a pool that is being written may look torn; `look` tells
+that from a broken one by looking again.
+"""
+
+import hashlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from consumers.verify.errors import PoolMoves
+from eventlog.admin import begin_offsets, end_offsets
+from eventlog.reader import stream_ranges
+from eventlog.records import Place
+from eventlog.settings import LogSettings
+from schemas.codec import decode
+from schemas.events import StreamPosition
+from schemas.topics import GROUPS, POSITIONS, STEPS, TRAJECTORIES
+
+TOPICS = (STEPS, TRAJECTORIES, GROUPS, POSITIONS)
+ATTEMPTS = 5
+RowKey = tuple[str, bytes]
+"""Topic without prefix, and key."""
+Rows = Mapping[RowKey, bytes]
+"""Digest of the latest value."""
+Wrong = dict[RowKey, str]
+"""Kind of finding for each row that is not as it must be."""
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """The pool of one partition."""
+
+    rows: Rows
+    offsets: Mapping[str, int]
+    """Full topic name -> the first offset that is not folded."""
+
+
+def digest(value: bytes) -> bytes:
+    """What is kept of a row."""
+    return hashlib.blake2b(value, digest_size=16).digest()
+
+
+def snapshot(settings: LogSettings, partition: int) -> Snapshot:
+    """The latest row of each key as of now. Raises BrokerUnreachable, UndecodableRecord (a position)."""
+    catalogue = settings.catalogue()
+    names = {catalogue.name(topic): topic.name for topic in TOPICS}
+    begins = begin_offsets(settings, TOPICS)
+    ends = end_offsets(settings, TOPICS)
+    ranges: dict[Place, tuple[int, int]] = {at: (begins[at], ends[at]) for at in ends if at[1] == partition}
+    rows: dict[RowKey, bytes] = {}
+    offsets: Mapping[str, int] = {}
+    for record in stream_ranges(settings, ranges):
+        key = names[record.topic], record.key or b""
+        if record.value is None:
+            rows.pop(key, None)
+        elif key[0] == POSITIONS.name:
+            offsets = position(record.value)
+        else:
+            rows[key] = digest(record.value)
+    return Snapshot(rows, offsets)
+
+
+def position(value: bytes) -> Mapping[str, int]:
+    """Offsets of a position record."""
+    event = decode(value)
+    return event.offsets if isinstance(event, StreamPosition) else {}
+
+
+def wrong_rows(expected: Rows, found: Rows) -> Wrong:
+    """Rows that are missing, changed, or that no fact explains."""
+    wrong: Wrong = dict.fromkeys(expected.keys() - found.keys(), "pool_missing")
+    wrong |= dict.fromkeys(found.keys() - expected.keys(), "pool_unexpected")
+    wrong |= {key: "pool_changed" for key in expected.keys() & found.keys() if expected[key] != found[key]}
+    return dict(sorted(wrong.items()))
+
+
+def look(settings: LogSettings, partition: int, expected_at: Callable[[Mapping[str, int]], Rows]) -> tuple[Wrong, int]:
+    """What is wrong with the pool of a partition, and how many rows it has. expected_at: offsets -> rows that must be.
+
+    A row counts as wrong when the pool stood still, or when it is wrong each time. Raises PoolMoves when neither can
+    be said.
+    """
+    always: Wrong | None = None
+    for _ in range(ATTEMPTS):
+        seen = snapshot(settings, partition)
+        wrong = wrong_rows(expected_at(seen.offsets), seen.rows)
+        if not wrong or snapshot(settings, partition) == seen:
+            return wrong, len(seen.rows)
+        always = wrong if always is None else {key: kind for key, kind in wrong.items() if always.get(key) == kind}
+    if not always:
+        raise PoolMoves(
+            f"the pool of partition {partition} changed at each of {ATTEMPTS} looks: stop the streams first"
+        )
+    return always, len(seen.rows)

@@ -1,0 +1,124 @@
+"""The plans of the runs: no step twice, no batch left out, no version number used for other bytes.
+
+Memory: an id per planned step and per version.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from consumers.verify.report import Report
+from eventlog.reader import LogReader
+from eventlog.settings import LogSettings
+from schemas.errors import UndecodableRecord
+from schemas.events import BatchAssembled, BatchTrained, Event, PlannedStep, WeightsPublished
+from schemas.topics import BATCHES, CALLS, WEIGHTS, Topic
+
+
+class PlannedCall(NamedTuple):
+    """What a plan says of a fact."""
+
+    digest: str
+    where: str
+
+
+@dataclass(slots=True)
+class Run:
+    """What one run wrote."""
+
+    steps: set[tuple[str, str, str]] = field(default_factory=set)
+    planned: list[int] = field(default_factory=list)
+    trained: dict[int, int] = field(default_factory=dict)
+    """Sequence -> version."""
+    digests: dict[int, set[str]] = field(default_factory=lambda: defaultdict(set))
+    """Version -> digests published under its number."""
+
+
+@dataclass(slots=True)
+class Runs:
+    """All runs, and the facts that their plans point to: partition -> offset in claw.calls -> the plan's word."""
+
+    runs: dict[str, Run] = field(default_factory=lambda: defaultdict(Run))
+    calls: dict[int, dict[int, PlannedCall]] = field(default_factory=lambda: defaultdict(dict))
+
+    def of_partition(self, partition: int) -> dict[int, PlannedCall]:
+        """Planned calls by offset."""
+        return self.calls.get(partition, {})
+
+
+def read_runs(settings: LogSettings, run_id: str | None, report: Report) -> Runs:
+    """Every run, or the one named; what breaks a promise goes to the report at once. Raises BrokerUnreachable."""
+    found = Runs()
+    calls = settings.catalogue().name(CALLS)
+    for event in _events(settings, (BATCHES, WEIGHTS), report):
+        if run_id is not None and getattr(event, "run_id", None) != run_id:
+            continue
+        if isinstance(event, BatchAssembled):
+            _plan(found, event, calls, report)
+        elif isinstance(event, BatchTrained):
+            found.runs[event.run_id].trained[event.sequence] = event.version
+        elif isinstance(event, WeightsPublished):
+            found.runs[event.run_id].digests[event.version].add(event.digest)
+    for name, run in found.runs.items():
+        _judge(name, run, report)
+    return found
+
+
+def _events(settings: LogSettings, topics: Sequence[Topic], report: Report) -> Iterator[Event]:
+    with LogReader(settings, topics) as reader:
+        for record in reader.read_to_end():
+            try:
+                yield record.event()
+            except UndecodableRecord as broken:
+                report.found("unreadable", f"{record.topic}[{record.partition}] {record.offset}: {broken.reason}")
+
+
+def _plan(found: Runs, plan: BatchAssembled, calls: str, report: Report) -> None:
+    run = found.runs[plan.run_id]
+    run.planned.append(plan.sequence)
+    where = f"{plan.run_id} batch {plan.sequence}"
+    for trajectory in plan.trajectories:
+        for step in trajectory.steps:
+            step_id = trajectory.group_id, trajectory.trajectory_id, step.call_id
+            name = f"{where}: {'/'.join(step_id)}"
+            if step.trained:
+                report.counts["steps_planned"] += 1
+                if step_id in run.steps:
+                    report.found("step_repeated", name)
+                run.steps.add(step_id)
+            _point(found, step, name, calls)
+
+
+def _point(found: Runs, step: PlannedStep, name: str, calls: str) -> None:
+    at = step.position
+    if at.topic == calls:
+        found.calls[at.partition].setdefault(at.offset, PlannedCall(step.digest, name))
+
+
+def _judge(name: str, run: Run, report: Report) -> None:
+    report.counts["runs"] += 1
+    report.counts["batches_planned"] += len(run.planned)
+    report.counts["batches_trained"] += len(run.trained)
+    report.counts["versions"] += len(run.digests)
+    seen: set[int] = set()
+    for sequence in run.planned:
+        if sequence in seen:
+            report.found("sequence_repeated", f"{name} batch {sequence}")
+        seen.add(sequence)
+    for sequence in _gaps(seen):
+        report.found("sequence_missing", f"{name} batch {sequence} was never planned")
+    for sequence in _gaps(set(run.trained)):
+        report.found("sequence_missing", f"{name} batch {sequence} was never trained")
+    for sequence, version in sorted(run.trained.items()):
+        if sequence not in seen:
+            report.found("trained_without_plan", f"{name} batch {sequence}")
+        if version not in run.digests:
+            report.found("version_missing", f"{name} version {version}, trained by batch {sequence}")
+    for version, digests in sorted(run.digests.items()):
+        if len(digests) > 1:
+            report.found("version_reused", f"{name} version {version}: {', '.join(sorted(digests))}")
+
+
+def _gaps(sequences: set[int]) -> list[int]:
+    return sorted(set(range(max(sequences, default=-1) + 1)) - sequences)

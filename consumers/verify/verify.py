@@ -1,0 +1,73 @@
+"""All checks, one partition after the other."""
+
+from collections.abc import Callable, Iterable, Mapping
+
+from consumers.verify.errors import RunUnknown
+from consumers.verify.facts import Facts
+from consumers.verify.pool import Rows, look
+from consumers.verify.report import Report
+from consumers.verify.runs import Runs, read_runs
+from eventlog.admin import end_offsets
+from eventlog.settings import LogSettings
+from schemas.topics import CALLS, REWARDS
+
+FACTS = (CALLS, REWARDS)
+Progress = Callable[[int, int], None]
+"""Told partitions done and partitions in all."""
+
+
+def verify(
+    settings: LogSettings,
+    *,
+    run_id: str | None = None,
+    replied: Iterable[str] = (),
+    progress: Progress | None = None,
+) -> Report:
+    """Whether the log keeps its promises; findings by kind (docs/rebuild.md lists them).
+
+    run_id: look at this run's plans and versions only. replied: values of x-claw-call-id that clients got. Raises
+    HistoryCut when retention took facts (the pool cannot be checked without them), PoolMoves, RunUnknown,
+    BrokerUnreachable, TopicMissing.
+    """
+    report = Report()
+    runs = read_runs(settings, run_id, report)
+    if run_id is not None and run_id not in runs.runs:
+        raise RunUnknown(f"the log holds no plan, batch or weights of run {run_id!r}")
+    missing = dict.fromkeys(one.strip() for one in replied)
+    missing.pop("", None)
+    report.counts["replied"] = len(missing)
+    partitions = len({number for _, number in end_offsets(settings, FACTS)})
+    settings = settings.model_copy(update={"partitions": partitions})
+    for partition in range(partitions):
+        _verify_partition(settings, partition, runs, missing, report)
+        if progress is not None:
+            progress(partition + 1, partitions)
+    for call_id in missing:
+        report.found("call_not_captured", call_id)
+    return report
+
+
+def _verify_partition(
+    settings: LogSettings, partition: int, runs: Runs, missing: dict[str, None], report: Report
+) -> None:
+    """`missing` loses the calls that are here."""
+    planned = runs.of_partition(partition)
+    facts = Facts(settings, partition)
+    facts.read(end_offsets(settings, FACTS), report, planned)
+
+    def expected_at(offsets: Mapping[str, int]) -> Rows:
+        """A pool that was written since may be ahead of what was read."""
+        if any(offset > facts.offsets.get(topic, 0) for topic, offset in offsets.items()):
+            facts.read(end_offsets(settings, FACTS), report, planned)
+        return facts.expected_at(offsets)
+
+    wrong, rows = look(settings, partition, expected_at)
+    report.counts["pool_rows"] += rows
+    for (topic, key), kind in wrong.items():
+        report.found(kind, f"{topic} {key.decode('utf-8', 'replace')}")
+    for _, _, call_id in facts.calls:
+        missing.pop(call_id, None)
+    for offender in facts.dangling():
+        report.found("dangling_base", offender)
+    for offset in sorted(planned.keys() - facts.planned_seen):
+        report.found("planned_call_missing", f"{planned[offset].where} at offset {offset}")
