@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from schemas.codec import encode
 from schemas.events import CallCaptured, Event, VersionSpan
 
-LENGTH = struct.Struct("<q")
+LENGTH = struct.Struct("<q").pack
 SPAN = struct.Struct("<qqq")
 
 
@@ -55,8 +55,4 @@ def _pairs(pairs: Iterable[tuple[str, str]]) -> str:
 
 
 def _sha256(parts: Iterable[bytes]) -> str:
-    sha = hashlib.sha256()
-    for part in parts:
-        sha.update(LENGTH.pack(len(part)))
-        sha.update(part)
-    return sha.hexdigest()
+    return row_digest(b"".join([LENGTH(len(part)) + part for part in parts]))

@@ -1,10 +1,10 @@
 """`fold`: one fact into the state of its group. A function of (state, fact, position), commutative and idempotent."""
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 from datapool import join, trajectory
+from datapool.changed import changed
 from datapool.state import NO_PROGRESS, Closing, Declaration, Fact, GroupState, Progress, StepState, TrajectoryState
 from datapool.usable import usable
 from schemas.events import (
@@ -50,7 +50,7 @@ def fold(state: GroupState | None, event: Event, position: FactPosition) -> Grou
         before = group.trajectories.get(fact.trajectory_id, NEW_TRAJECTORY)
         after = _in_trajectory(before, fact, position)
         if after is not before:
-            group = replace(group, trajectories={**group.trajectories, fact.trajectory_id: after})
+            return _observed(group, fact, trajectories={**group.trajectories, fact.trajectory_id: after})
     return _observed(group, fact)
 
 
@@ -64,12 +64,13 @@ def _in_trajectory(now: TrajectoryState, fact: Any, position: FactPosition) -> T
     if after.evicted:
         return after
     run_id = join.first(after.run_id, fact.envelope.run_id)
-    return replace(after, run_id=run_id, progress=max(after.progress, _progress(fact)))
+    return changed(after, run_id=run_id, progress=max(after.progress, _progress(fact)))
 
 
-def _observed(group: GroupState, fact: Fact) -> GroupState:
-    return replace(
+def _observed(group: GroupState, fact: Fact, **fields: Any) -> GroupState:  # as in `changed`
+    return changed(
         group,
+        **fields,
         channel=join.channel(group.channel, getattr(fact, "channel", "")),
         run_id=join.first(group.run_id, fact.envelope.run_id),
         progress=max(group.progress, _progress(fact)),
@@ -87,28 +88,28 @@ def _opened(group: GroupState, fact: GroupOpened) -> GroupState:
     if group.declaration is not None and event_id < group.declaration.event_id:
         return group
     declaration = Declaration(event_id, fact.expected_size, fact.task, fact.deadline_us, fact.agent, fact.tags)
-    return replace(group, declaration=declaration)
+    return changed(group, declaration=declaration)
 
 
 def _closed(group: GroupState, fact: GroupClosed) -> GroupState:
     event_id = fact.envelope.event_id
     if group.closing is not None and event_id < group.closing.event_id:
         return group
-    return replace(group, closing=Closing(event_id, tuple(sorted(set(fact.members)))))
+    return changed(group, closing=Closing(event_id, tuple(sorted(set(fact.members)))))
 
 
 def flag(state: GroupState | None, fact: Fact) -> GroupState:
     """The group after a fact that the fold raised on: what it speaks of is marked, so that nobody trains on it."""
     group = state or GroupState(fact.group_id)
     if isinstance(fact, GroupOpened | GroupClosed):
-        return replace(group, buggy=True)
+        return changed(group, buggy=True)
     now = group.trajectories.get(fact.trajectory_id, NEW_TRAJECTORY)
     if now.evicted:
         return group
     call_id = getattr(fact, "call_id", None)
     if call_id is None:
-        marked = replace(now, buggy=True)
+        marked = changed(now, buggy=True)
     else:
-        step = replace(now.steps.get(call_id, StepState()), buggy=True)
-        marked = replace(now, steps={**now.steps, call_id: step})
-    return replace(group, trajectories={**group.trajectories, fact.trajectory_id: marked})
+        step = changed(now.steps.get(call_id, StepState()), buggy=True)
+        marked = changed(now, steps={**now.steps, call_id: step})
+    return changed(group, trajectories={**group.trajectories, fact.trajectory_id: marked})

@@ -5,7 +5,7 @@ from schemas.events import RewardSlot
 
 def channel(left: str, right: str) -> str:
     """`val` wins, then a channel of the operator's (the first by name), then `train`; empty is unknown."""
-    return min(left, right, key=_channel_rank)
+    return left if left == right else min(left, right, key=_channel_rank)
 
 
 def _channel_rank(name: str) -> tuple[int, str]:

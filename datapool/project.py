@@ -5,12 +5,12 @@ states give equal bytes. Tokens are not projected: they pass by the state and go
 """
 
 import math
-import statistics
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from datapool import forest
+from datapool.changed import changed
 from datapool.digests import members_digest, row_digest, steps_digest
 from datapool.readiness import group_reasons, trajectory_reasons
 from datapool.state import GroupState, SlotKey, StepState, TrajectoryState
@@ -201,7 +201,7 @@ def _step_record(ids: tuple[str, str, str], state: StepState, around: Surroundin
     blank = state.capture or StepRecord(group_id=group_id, trajectory_id=trajectory_id, call_id=call_id)
     why_not = reasons(state, around.chain_known)
     own = sorted_slots(state.slots.values())
-    return replace(
+    return changed(
         blank,
         attempts=state.attempts,
         trainable=not why_not,
@@ -304,8 +304,8 @@ def _group_record(group: GroupState, images: Mapping[str, TrajectoryImage]) -> G
         closed_members=group.closing.members if group.closing else (),
         ready=not why_not,
         reasons=why_not,
-        reward_mean=statistics.fmean(returns) if judged else None,
-        reward_std=statistics.stdev(returns) if judged and len(returns) > 1 else None,
+        reward_mean=math.fsum(returns) / len(returns) if judged else None,
+        reward_std=_deviation(returns) if judged and len(returns) > 1 else None,
         zero_variance=judged and len(returns) > 1 and min(returns) == max(returns),
         min_version=_lowest(member.min_version for member in ready),
         max_version=_highest(member.max_version for member in ready),
@@ -313,6 +313,14 @@ def _group_record(group: GroupState, images: Mapping[str, TrajectoryImage]) -> G
         last_progress_us=group.progress.occurred_at_us,
         digest=members_digest((member.trajectory_id, member.digest) for member in counted),
     )
+
+
+def _deviation(values: Sequence[float]) -> float:
+    """Standard deviation with ddof 1, of exact sums; exactly 0 of equal values."""
+    if min(values) == max(values):
+        return 0.0
+    mean = math.fsum(values) / len(values)
+    return math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (len(values) - 1))
 
 
 def _lowest(versions: Iterable[int | None]) -> int | None:

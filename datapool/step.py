@@ -1,10 +1,10 @@
 """Facts about one call: its capture, its rewards, its curation."""
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 from datapool import join
+from datapool.changed import changed
 from datapool.digests import call_digest, row_digest
 from datapool.state import SlotKey, StepState
 from datapool.trainable import capture_flaws
@@ -31,8 +31,8 @@ def captured(step: StepState, call: CallCaptured, position: FactPosition) -> Ste
     """
     attempts = step.attempts if call.attempt in step.attempts else tuple(sorted((*step.attempts, call.attempt)))
     if step.capture is None or (call.attempt, -position.offset) > _rank(step.capture):
-        return replace(step, capture=_record(call, position), attempts=attempts)
-    return step if attempts is step.attempts else replace(step, attempts=attempts)
+        return changed(step, capture=_record(call, position), attempts=attempts)
+    return step if attempts is step.attempts else changed(step, attempts=attempts)
 
 
 def _rank(capture: StepRecord) -> tuple[int, int]:
@@ -108,7 +108,7 @@ def reward_slot(fact: RewardAssigned) -> tuple[SlotKey, RewardSlot]:
 
 def rewarded(step: StepState, key: SlotKey, slot: RewardSlot) -> StepState:
     """A reward of this call."""
-    return replace(step, slots={**step.slots, key: join.slot(step.slots.get(key), slot)})
+    return changed(step, slots={**step.slots, key: join.slot(step.slots.get(key), slot)})
 
 
 def curated(step: StepState, fact: StepCurated) -> StepState:
@@ -125,4 +125,4 @@ def curated(step: StepState, fact: StepCurated) -> StepState:
     if version > max(now.versions.values(), default=""):
         won["who"] = fact.who
     versions = dict(sorted({**now.versions, **{name: version for name in won if name in judged}}.items()))
-    return replace(step, curation=replace(now, **won, versions=versions))
+    return changed(step, curation=changed(now, **won, versions=versions))

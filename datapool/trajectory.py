@@ -1,8 +1,7 @@
 """Facts about one trajectory: its life, and the way of step facts to their step."""
 
-from dataclasses import replace
-
 from datapool import join, step
+from datapool.changed import changed
 from datapool.state import Ending, Registration, SlotKey, StepState, TrajectoryState
 from schemas.events import (
     CallCaptured,
@@ -27,7 +26,7 @@ NEW_STEP = StepState()
 def called(now: TrajectoryState, fact: CallCaptured, position: FactPosition) -> TrajectoryState:
     """A call of this trajectory, late ones too."""
     captured = step.captured(now.steps.get(fact.call_id, NEW_STEP), fact, position)
-    return replace(
+    return changed(
         now,
         steps={**now.steps, fact.call_id: captured},
         channel=join.channel(now.channel, fact.channel),
@@ -37,7 +36,7 @@ def called(now: TrajectoryState, fact: CallCaptured, position: FactPosition) -> 
 
 def call_failed(now: TrajectoryState, fact: CallFailed) -> TrajectoryState:
     """A call without tokens: only counted."""
-    return replace(
+    return changed(
         now,
         failed_calls=now.failed_calls | {f"{fact.call_id}#{fact.attempt}"},
         channel=join.channel(now.channel, fact.channel),
@@ -51,21 +50,21 @@ def rewarded(now: TrajectoryState, fact: RewardAssigned) -> TrajectoryState:
     if fact.call_id is None:
         return _with_slot(now, key, slot)
     judged = step.rewarded(now.steps.get(fact.call_id, NEW_STEP), key, slot)
-    return replace(now, steps={**now.steps, fact.call_id: judged})
+    return changed(now, steps={**now.steps, fact.call_id: judged})
 
 
 def curated(now: TrajectoryState, fact: StepCurated) -> TrajectoryState:
     """A judgement of a call."""
     judged = step.curated(now.steps.get(fact.call_id, NEW_STEP), fact)
-    return replace(now, steps={**now.steps, fact.call_id: judged})
+    return changed(now, steps={**now.steps, fact.call_id: judged})
 
 
 def started(now: TrajectoryState, fact: TrajectoryStarted) -> TrajectoryState:
     """Registered; the highest event_id wins."""
     event_id = fact.envelope.event_id
     if event_id >= now.registration.event_id:
-        now = replace(now, registration=Registration(event_id, fact.task, fact.tags, fact.metadata))
-    return replace(now, channel=join.channel(now.channel, fact.channel), agent=join.first(now.agent, fact.agent))
+        now = changed(now, registration=Registration(event_id, fact.task, fact.tags, fact.metadata))
+    return changed(now, channel=join.channel(now.channel, fact.channel), agent=join.first(now.agent, fact.agent))
 
 
 def completed(now: TrajectoryState, fact: TrajectoryCompleted) -> TrajectoryState:
@@ -91,7 +90,7 @@ def evicted(now: TrajectoryState, fact: TrajectoryEvicted) -> TrajectoryState:
 
 def _ended(now: TrajectoryState, ending: Ending) -> TrajectoryState:
     later = _later(now.ending, ending)
-    return now if later is now.ending else replace(now, ending=later)
+    return now if later is now.ending else changed(now, ending=later)
 
 
 def _later(left: Ending, right: Ending) -> Ending:
@@ -99,4 +98,4 @@ def _later(left: Ending, right: Ending) -> Ending:
 
 
 def _with_slot(now: TrajectoryState, key: SlotKey, slot: RewardSlot) -> TrajectoryState:
-    return replace(now, slots={**now.slots, key: join.slot(now.slots.get(key), slot)})
+    return changed(now, slots={**now.slots, key: join.slot(now.slots.get(key), slot)})

@@ -6,7 +6,7 @@ of another type; `codec.encode` makes one kind of error of them.
 """
 
 import struct
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
 Value = TypeVar("Value")
@@ -59,7 +59,8 @@ def data(value: bytes) -> bytes:
 def text(value: str) -> bytes:
     """UTF-8 after its length."""
     encoded = value.encode()
-    return long(len(encoded)) + encoded
+    length = len(encoded)
+    return (POSITIVE[length] if length < SMALL else _varint(length)) + encoded
 
 
 def double(value: float) -> bytes:
@@ -72,12 +73,11 @@ def boolean(value: bool) -> bytes:
     return b"\x01" if value else b"\x00"
 
 
-def array(values: Iterable[bytes]) -> bytes:
+def array(items: Sequence[bytes]) -> bytes:
     """One block of encoded items."""
-    items = list(values)
     return long(len(items)) + b"".join(items) + END if items else END
 
 
 def mapping(values: Mapping[str, Value], item: Callable[[Value], bytes]) -> bytes:
     """One block of text and item, in the mapping's own order."""
-    return array(text(key) + item(value) for key, value in values.items())
+    return array([text(key) + item(value) for key, value in values.items()])

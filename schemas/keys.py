@@ -1,8 +1,10 @@
 """Record keys. Ids may contain any character, so each part is percent-encoded before parts are joined by `/`."""
 
+import re
 from urllib.parse import quote, unquote
 
 TOKENS = "tokens"
+PLAIN = re.compile(r"[A-Za-z0-9_.~-]*")
 
 
 def group_key(group_id: str) -> bytes:
@@ -33,4 +35,9 @@ def is_tokens_key(key: bytes) -> bool:
 
 
 def _join(*ids: str) -> bytes:
-    return "/".join(quote(part, safe="", errors="surrogatepass") for part in ids).encode("ascii")
+    return "/".join(map(_quoted, ids)).encode("ascii")
+
+
+def _quoted(part: str) -> str:
+    """Percent-encoded; most ids are ready-made, and quoting is a tenth of the work on a fact."""
+    return part if PLAIN.fullmatch(part) else quote(part, safe="", errors="surrogatepass")

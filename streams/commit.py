@@ -56,6 +56,7 @@ class OwnedPartition:
     def close(self) -> None:
         """Give the producer's threads back."""
         self._producer.close()
+        self.state.close()
 
 
 def acknowledge(batch: Batch, current: Callable[[FaustEvent], bool]) -> None:

@@ -3,7 +3,8 @@
 Invariant: what a batch holds, together with the batches before it, is what the records up to `offsets` say; batch and
 position are written in one transaction. A fact that comes again changes nothing; a poison record makes one dead letter.
 
-Memory: every group of the partition stays, without its tokens. Bounding it to open groups is the next issue's work.
+Memory: groups that a reactor may have to act on, and the last `resting_max` of the others, without tokens. Older ones are
+only on the shelf, a local copy of what is in the pool; a late fact brings its group back.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -15,6 +16,7 @@ from datapool import FOLD_VERSION
 from datapool.errors import UnusableFact
 from datapool.fold import flag, fold
 from datapool.project import GroupImage, Row, RowKey, Rows, changes, image
+from datapool.restore import restore
 from datapool.state import Fact, GroupState
 from datapool.step import tokens
 from datapool.usable import usable
@@ -22,11 +24,12 @@ from eventlog.dead_letters import dead_letter
 from eventlog.partitioner import partition_of
 from eventlog.records import Outgoing, Record
 from schemas.cloudevents import headers
-from schemas.codec import encode
+from schemas.codec import decode, encode
 from schemas.errors import UndecodableRecord
 from schemas.events import CallCaptured, Event, FactPosition, GroupRecord, StepTokens, StreamPosition
 from schemas.keys import group_key, tokens_key
 from schemas.topics import GROUPS, POSITIONS, STEPS, TRAJECTORIES
+from streams.shelf import Shelf, ShelfRow
 
 log = structlog.get_logger()
 
@@ -34,6 +37,8 @@ Outcome = Literal["folded", "poison", "fold_bug"]
 Fold = Callable[[GroupState | None, Event, FactPosition], GroupState]
 POOL = {topic.name: topic for topic in (STEPS, TRAJECTORIES, GROUPS)}
 READER = "streams"
+RESTING_MAX = 200
+"""Groups at rest that stay in memory: late facts come soon or not at all."""
 
 
 class PendingTokens(NamedTuple):
@@ -64,9 +69,17 @@ class PartitionState:
         groups: Mapping[str, GroupState] | None = None,
         waiting: Iterable[str] = (),
         fold: Fold = fold,
+        shelf: Shelf | None = None,
+        resting_max: int = RESTING_MAX,
     ) -> None:
-        """partitions: of every topic. offsets: full topic name -> next. waiting: ids of groups a reactor may act on."""
+        """partitions: of every topic. offsets: full topic name -> next. waiting: ids of groups a reactor may act on.
+
+        Without a shelf every group stays in memory. With one, it holds the rows of all groups that are not given.
+        """
         self.partition = partition
+        self._shelf = shelf
+        self._resting_max = resting_max
+        self._resting: dict[str, None] = {}
         self.groups: dict[str, GroupState] = dict(groups or {})
         self.folded = 0
         self._fold = fold
@@ -111,7 +124,7 @@ class PartitionState:
     def _take(self, record: Record) -> Outcome:
         fact = usable(record.event())
         self._check_place(record, fact)
-        if fact.group_id in self.groups and fact.group_id not in self._dirty:
+        if fact.group_id not in self._dirty and self._known(fact.group_id):
             self._image(fact.group_id)  # of what is written, before it changes
         self._dirty.setdefault(fact.group_id, [])
         return self._fold_or_flag(Folded(record, fact))
@@ -158,6 +171,12 @@ class PartitionState:
         )
         self._letters.append(dead_letter(record, reason, error, reader=READER))
 
+    def _known(self, group_id: str) -> bool:
+        """Whether the group has a state; one that was put away is in memory again afterwards."""
+        if group_id not in self.groups and self._shelf is not None:
+            self.groups |= restore(decode(value) for value in self._shelf.group(group_key(group_id)))
+        return group_id in self.groups
+
     def _image(self, group_id: str) -> GroupImage:
         if group_id not in self._images:
             self._images[group_id] = image(self.groups[group_id])
@@ -166,14 +185,27 @@ class PartitionState:
     def snapshot(self, now_us: int) -> list[Outgoing]:
         """The batch of everything since the last one: pool rows, dead letters, position. Resets what is pending."""
         rows: Rows = {}
+        shelved: list[ShelfRow] = []
         for group_id in list(self._dirty):
-            rows |= self._project(group_id)
+            of_group = self._project(group_id)
+            shelved += _shelf_rows(group_id, of_group)
+            rows |= of_group
             self._watch(self._images[group_id].record)
         rows |= self._token_rows()
         batch = [self._outgoing(key, row) for key, row in rows.items()]
         batch += [*self._letters, self._position(now_us)]
         self._dirty, self._tokens, self._letters, self._moved = {}, {}, [], False
+        self._put_away(shelved)
         return batch
+
+    def _put_away(self, rows: list[ShelfRow]) -> None:
+        """Groups that rest, the longest untouched first, leave the memory: everything of them is written."""
+        if self._shelf is None:
+            return
+        self._shelf.write(rows)
+        while len(self._resting) > self._resting_max:
+            oldest = next(iter(self._resting))
+            del self._resting[oldest], self.groups[oldest], self._images[oldest]
 
     def _project(self, group_id: str) -> Rows:
         """What changed of a group. A state that cannot be projected is built again without the fact that spoils it."""
@@ -225,14 +257,27 @@ class PartitionState:
         return Outgoing.of(POSITIONS, str(self.partition).encode(), position, self.partition)
 
     def _watch(self, record: GroupRecord) -> None:
+        self._resting.pop(record.group_id, None)
         if waits(record):
             self._waiting.add(record.group_id)
         else:
             self._waiting.discard(record.group_id)
+            self._resting[record.group_id] = None
+
+    def close(self) -> None:
+        """Give the shelf's disk space back."""
+        if self._shelf is not None:
+            self._shelf.close()
 
     def waiting(self) -> list[GroupImage]:
         """Groups that only time can move on, as of the last snapshot."""
-        return [self._image(group_id) for group_id in sorted(self._waiting) if group_id not in self._dirty]
+        idle = [group_id for group_id in sorted(self._waiting) if group_id not in self._dirty]
+        return [self._image(group_id) for group_id in idle if self._known(group_id)]
+
+
+def _shelf_rows(group_id: str, rows: Rows) -> list[ShelfRow]:
+    group = group_key(group_id)
+    return [ShelfRow(key.topic, key.key, group, row and row.value) for key, row in rows.items()]
 
 
 def _position_of(record: Record) -> FactPosition:

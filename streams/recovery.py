@@ -1,7 +1,7 @@
 """Taking a partition over: what the pool says of it, and what the group acknowledged without our folding it.
 
 Invariant: called only after the former owner is fenced, so what is read here is final. State comes from the pool's own
-records; tokens are passed over by key. A position behind the group's offset is healed before the first event flows:
+records, put on a local shelf and made into states when facts ask for them; tokens are passed over by key. A position behind the group's offset is healed before the first event flows:
 Faust was seen to acknowledge records that it never delivered.
 """
 
@@ -10,58 +10,76 @@ from collections.abc import Mapping, Sequence
 import structlog
 
 from datapool import FOLD_VERSION
-from datapool.restore import restore
 from eventlog.reader import LogReader, committed_offsets, read_range
 from eventlog.records import Record
 from eventlog.settings import LogSettings
-from schemas.events import Event, GroupRecord, StreamPosition
-from schemas.keys import is_tokens_key
+from schemas.codec import decode
+from schemas.events import GroupRecord, StreamPosition
+from schemas.keys import group_key, is_tokens_key, parts
 from schemas.topics import CALLS, GROUPS, POSITIONS, REWARDS, STEPS, TRAJECTORIES
 from streams.errors import FoldVersionMismatch
-from streams.partition import PartitionState, waits
+from streams.partition import RESTING_MAX, PartitionState, waits
+from streams.shelf import Shelf, ShelfRow
 
 log = structlog.get_logger()
 
 FACTS = (CALLS, REWARDS)
+CHUNK_ROWS = 1000
+NO_GROUP = b""
+"""Of a position. A group whose id is empty shares it, which is harmless: `restore` passes positions over."""
 POOL = (STEPS, TRAJECTORIES, GROUPS, POSITIONS)
 
 
 def recover(settings: LogSettings, partitions: Sequence[int]) -> dict[int, PartitionState]:
     """States as the pool has them. Raises BrokerUnreachable, TopicMissing, FoldVersionMismatch."""
-    latest = _latest(settings, partitions)
-    return {partition: state_of(partition, settings.partitions, records) for partition, records in latest.items()}
+    shelves = {partition: Shelf() for partition in partitions}
+    _fill(settings, shelves)
+    return {partition: state_of(partition, settings.partitions, shelf) for partition, shelf in shelves.items()}
 
 
-def _latest(settings: LogSettings, partitions: Sequence[int]) -> dict[int, list[Record]]:
-    """The latest record of each key, without tokens and tombstones; decoded only afterwards."""
-    rows: dict[int, dict[tuple[str, bytes], Record]] = {partition: {} for partition in partitions}
-    steps = settings.catalogue().name(STEPS)
-    with LogReader(settings, POOL, partitions=partitions) as reader:
+def _fill(settings: LogSettings, shelves: Mapping[int, Shelf]) -> None:
+    """All rows but tokens, in chunks; nothing is decoded and no group is in memory."""
+    topics = {settings.catalogue().name(topic): topic.name for topic in POOL}
+    waiting: dict[int, list[ShelfRow]] = {partition: [] for partition in shelves}
+    with LogReader(settings, POOL, partitions=sorted(shelves)) as reader:
         for record in reader.read_to_end():
-            key = record.key or b""
-            if record.topic == steps and is_tokens_key(key):
+            row = _row(topics[record.topic], record)
+            if row is None:
                 continue
-            if record.value is None:
-                rows[record.partition].pop((record.topic, key), None)
-            else:
-                rows[record.partition][record.topic, key] = record
-    return {partition: list(mine.values()) for partition, mine in rows.items()}
+            chunk = waiting[record.partition]
+            chunk.append(row)
+            if len(chunk) >= CHUNK_ROWS:
+                shelves[record.partition].write(chunk)
+                chunk.clear()
+    for partition, chunk in waiting.items():
+        shelves[partition].write(chunk)
 
 
-def state_of(partition: int, partitions: int, records: Sequence[Record]) -> PartitionState:
+def _row(topic: str, record: Record) -> ShelfRow | None:
+    key = record.key or b""
+    if topic == STEPS.name and is_tokens_key(key):
+        return None
+    if topic in (STEPS.name, TRAJECTORIES.name):
+        return ShelfRow(topic, key, group_key(parts(key)[0]), record.value)
+    return ShelfRow(topic, key, key if topic == GROUPS.name else NO_GROUP, record.value)
+
+
+def state_of(partition: int, partitions: int, shelf: Shelf, *, resting_max: int = RESTING_MAX) -> PartitionState:
     """The state that these rows of the pool are the records of. Raises FoldVersionMismatch."""
-    events = [record.event() for record in records]
+    groups = (event for value in shelf.topic(GROUPS.name) if isinstance(event := decode(value), GroupRecord))
     return PartitionState(
         partition,
         partitions,
-        offsets=_offsets(events),
-        groups=restore(events),
-        waiting=[event.group_id for event in events if isinstance(event, GroupRecord) and waits(event)],
+        offsets=_offsets(shelf),
+        waiting=[event.group_id for event in groups if waits(event)],
+        shelf=shelf,
+        resting_max=resting_max,
     )
 
 
-def _offsets(events: Sequence[Event]) -> Mapping[str, int]:
-    for event in events:
+def _offsets(shelf: Shelf) -> Mapping[str, int]:
+    for value in shelf.topic(POSITIONS.name):
+        event = decode(value)
         if isinstance(event, StreamPosition):
             if event.fold_version != FOLD_VERSION:
                 raise FoldVersionMismatch(

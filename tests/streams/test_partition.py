@@ -11,17 +11,22 @@ from datapool.fold import fold
 from eventlog.records import Record
 from schemas.codec import decode, encode
 from schemas.events import RewardAssigned, StepRecord, StreamPosition, TrajectoryRecord
-from schemas.keys import group_key
+from schemas.keys import group_key, parts
 from schemas.topics import DEAD_LETTERS, POSITIONS
 from streams.errors import FoldVersionMismatch
 from streams.partition import PartitionState
 from streams.recovery import state_of
+from streams.shelf import Shelf, ShelfRow
 from tests import facts, oracle
 
 
 def record(event, offset, topic=None, **changes):
     fields = {"key": group_key(event.group_id), "value": encode(event), **changes}
     return Record(topic=topic or facts.topic_of(event), partition=0, offset=offset, timestamp_ms=0, **fields)
+
+
+def group_of(topic, key):
+    return group_key(parts(key)[0]) if topic in ("datapool.steps", "datapool.trajectories") else key
 
 
 class Log:
@@ -40,13 +45,14 @@ class Log:
             else:
                 self.rows[item.topic.name, item.key] = item.value
 
-    def recovered(self):
-        rows = [
-            Record(topic=topic, partition=0, offset=0, timestamp_ms=0, key=key, value=value)
+    def recovered(self, resting_max=0):
+        shelf = Shelf()
+        shelf.write(
+            ShelfRow(topic, key, group_of(topic, key), value)
             for (topic, key), value in self.rows.items()
-            if value is not None and not key.endswith(b"/tokens")
-        ]
-        return state_of(0, 1, rows)
+            if not key.endswith(b"/tokens")
+        )
+        return state_of(0, 1, shelf, resting_max=resting_max)
 
     def pool(self):
         return {key: value for key, value in self.rows.items() if value is not None and key[0] != POSITIONS.name}
@@ -63,7 +69,8 @@ def test_killed_anywhere_the_pool_ends_as_the_oracle_says(events, random):
     """What was not committed is lost with the process; what was acknowledged too early comes again; the pool is the same."""
     log = Log(events)
     queues = {topic: [one for one in log.facts if one.topic == topic] for topic in ("claw.calls", "claw.rewards")}
-    state = log.recovered()
+    resting_max = random.choice([0, 1, 9])
+    state = log.recovered(resting_max)
     kills = 4
     while any(state.expected(topic) < len(queue) for topic, queue in queues.items()):
         topic = random.choice([name for name, queue in queues.items() if state.expected(name) < len(queue)])
@@ -73,7 +80,7 @@ def test_killed_anywhere_the_pool_ends_as_the_oracle_says(events, random):
         if random.random() < 0.3:
             log.commit(state)
         if kills and random.random() < 0.15:
-            state, kills = log.recovered(), kills - 1
+            state, kills = log.recovered(resting_max), kills - 1
     log.commit(state)
     assert log.pool().keys() == log.expected().keys()
     assert log.pool() == log.expected()
@@ -161,9 +168,48 @@ def test_a_fact_that_breaks_the_projection_is_found_and_parked():
 def test_a_pool_of_another_fold_version_is_not_continued():
     """Mixing records of two fold versions would agree with neither."""
     position = StreamPosition(partition=0, offsets={}, fold_version=FOLD_VERSION + 1, updated_at_us=0)
-    row = Record(topic="p", partition=0, offset=0, timestamp_ms=0, key=b"0", value=encode(position))
+    shelf = Shelf()
+    shelf.write([ShelfRow(POSITIONS.name, b"0", b"", encode(position))])
     with pytest.raises(FoldVersionMismatch):
-        state_of(0, 1, [row])
+        state_of(0, 1, shelf)
+
+
+def finished(number):
+    group = f"g{number}"
+    return [facts.call(group, "t", "c"), facts.completed(group, "t", calls=1, reward=1.0)]
+
+
+def test_memory_holds_what_is_open_and_a_late_fact_finds_the_rest():
+    """Finished groups leave the memory, open ones stay; a reward that comes long after is folded into what was written."""
+    history = [event for number in range(50) for event in finished(number)]
+    log = Log([*history, facts.call("open", "t", "c"), facts.reward("g3", "t", 5.0, call_id="c")])
+    *most, late = log.facts
+    state = log.recovered(resting_max=4)
+    for one in most:
+        state.apply(one)
+        log.commit(state)
+    assert state.groups.keys() == {"g46", "g47", "g48", "g49", "open"}
+    state.apply(late)
+    log.commit(state)
+    assert "g3" in state.groups
+    assert len(state.groups) == 5
+    assert log.pool() == log.expected()
+    again = log.recovered(resting_max=4)
+    assert [one.state.group_id for one in again.waiting()] == ["open"]
+    assert again.groups.keys() == {"open"}
+
+
+def test_an_erased_step_leaves_the_shelf():
+    """A tombstone removes the row here as it does in the pool."""
+    log = Log([*finished(0), facts.evicted("g0", "t")])
+    state = log.recovered(resting_max=0)
+    for one in log.facts:
+        state.apply(one)
+        log.commit(state)
+    assert state.groups == {}
+    state.apply(record(facts.reward("g0", "t", call_id="c"), 0))
+    log.commit(state)
+    assert {key for key in log.pool() if key[0] == "datapool.steps"} == set()
 
 
 def test_a_quiet_partition_has_nothing_to_commit():

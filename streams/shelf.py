@@ -1,0 +1,58 @@
+"""The rows of a partition's pool on local disk, so that groups at rest need not stay in memory.
+
+Invariant: holds, per key, the value that was last written to the pool, tokens aside; so a group can be dropped from
+memory whenever nothing of it waits to be written, and read back when a late fact comes. Private to its process and gone
+with it: it is a copy, filled again from the log at every takeover.
+"""
+
+import sqlite3
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+CACHE_KIB = 1024
+SETUP = f"""
+PRAGMA journal_mode=OFF;
+PRAGMA synchronous=OFF;
+PRAGMA cache_size=-{CACHE_KIB};
+CREATE TABLE rows (topic TEXT, key BLOB, group_id BLOB, value BLOB, PRIMARY KEY (topic, key)) WITHOUT ROWID;
+CREATE INDEX of_group ON rows (group_id);
+"""
+
+
+class ShelfRow(NamedTuple):
+    """One row of the pool; value None removes it. group: `schemas.keys.group_key`."""
+
+    topic: str
+    key: bytes
+    group: bytes
+    value: bytes | None
+
+
+class Shelf:
+    """Used by one thread at a time, not always the same."""
+
+    def __init__(self) -> None:
+        self._database = sqlite3.connect("", isolation_level=None, check_same_thread=False)  # "": an unnamed file
+        self._database.executescript(SETUP)
+
+    def write(self, rows: Iterable[ShelfRow]) -> None:
+        """The latest row of each key wins."""
+        kept = list(rows)
+        self._database.execute("BEGIN")
+        self._database.executemany("INSERT OR REPLACE INTO rows VALUES (?, ?, ?, ?)", kept)
+        if any(row.value is None for row in kept):
+            self._database.execute("DELETE FROM rows WHERE value IS NULL")
+        self._database.execute("COMMIT")
+
+    def group(self, group: bytes) -> list[bytes]:
+        """All rows of a group; none: it is not known."""
+        found = self._database.execute("SELECT value FROM rows WHERE group_id = ?", (group,))
+        return [value for (value,) in found]
+
+    def topic(self, topic: str) -> Iterator[bytes]:
+        """All rows of a topic, one at a time."""
+        return (value for (value,) in self._database.execute("SELECT value FROM rows WHERE topic = ?", (topic,)))
+
+    def close(self) -> None:
+        """Gives the disk space back. Idempotent."""
+        self._database.close()
