@@ -1,5 +1,6 @@
 """The gateway before a real vLLM: what the scripted engine pretends, checked against the engine itself."""
 
+import asyncio
 import os
 import subprocess
 import time
@@ -7,18 +8,20 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import aiohttp
 import openai
 import orjson
 import pytest
 
+from datapool.edges import bodies, prompts
 from schemas.arrays import count, unpack_floats, unpack_ids
 from schemas.events import VersionSpan
-from tests.gateway.house import House
+from tests.gateway.house import House, until
 
 SECRET = "for this test only"
-SPEECH = [{"role": "user", "content": "Say something."}]
+SPEECH: Any = [{"role": "user", "content": "Say something."}]
 
 
 @pytest.fixture(scope="module")
@@ -76,7 +79,7 @@ async def test_real_tokens_are_captured_whole(real: House) -> None:
     async with openai.AsyncOpenAI(base_url=f"{real.url}/t/g", api_key="x") as client:
         reply = await client.chat.completions.create(
             model="policy",
-            messages=SPEECH,  # type: ignore[arg-type]
+            messages=SPEECH,
             n=2,
             max_tokens=12,
             temperature=0.9,
@@ -124,6 +127,132 @@ async def test_real_refusals_reach_the_client(real: House) -> None:
     """What vLLM refuses comes back as vLLM said it."""
     async with openai.AsyncOpenAI(base_url=f"{real.url}/t/g", api_key="x", max_retries=0) as client:
         with pytest.raises(openai.BadRequestError) as refused:
-            await client.chat.completions.create(model="policy", messages=SPEECH, temperature=-1)  # type: ignore[arg-type]
+            await client.chat.completions.create(model="policy", messages=SPEECH, temperature=-1)
     assert "temperature" in str(refused.value)
     assert [failure.reason for failure in real.failed] == ["refused"]
+
+
+@pytest.mark.vllm
+@pytest.mark.slow
+async def test_real_streams_are_the_engines_bytes(real: House, vllm: str) -> None:
+    """Greedy, direct or through the gateway: the same events, apart from id, time and fields that nobody asked for."""
+    ask = {
+        "model": "policy",
+        "messages": SPEECH,
+        "max_tokens": 12,
+        "temperature": 0,
+        "stream": True,
+        "stream_options": {"include_usage": True},
+    }
+    streams = []
+    async with aiohttp.ClientSession() as session:
+        for url in (vllm, f"{real.url}/t/g"):
+            async with session.post(f"{url}/v1/chat/completions", json=ask) as reply:
+                assert reply.content_type == "text/event-stream"
+                streams.append([_comparable(event) for event in (await reply.read()).split(b"\n\n")])
+    direct, through = ([event for event in events if event is not None] for events in streams)
+    assert through[-1] == direct[-1] == b"[DONE]"
+    # Asked for ids, vLLM also sends chunks for tokens whose text it still holds back; they say nothing.
+    assert [event for event in through if not _is_silent(event)] == [event for event in direct if not _is_silent(event)]
+    (event,) = real.captured
+    assert event.integrity.complete, event.integrity
+    assert event.spans == (VersionSpan(run_id="run", version=7, start=0, end=count(event.response_ids)),)
+    assert event.usage.completion_tokens == count(event.response_ids) > 0
+
+
+def _comparable(event: bytes) -> object:
+    """A chunk without what differs from call to call, and without fields that are null."""
+    if event == b"data: [DONE]":
+        return b"[DONE]"
+    if not event.startswith(b"data: "):
+        return None
+    chunk = orjson.loads(event[6:])
+    for changing in ("id", "created", "prompt_token_ids", "prompt_text"):
+        chunk.pop(changing, None)
+    for choice in chunk["choices"]:
+        choice.pop("token_ids", None)
+    return chunk
+
+
+def _is_silent(event: object) -> bool:
+    choices = event["choices"] if isinstance(event, dict) else ()
+    return any(not choice["delta"].get("content") and choice["finish_reason"] is None for choice in choices)
+
+
+@pytest.mark.vllm
+@pytest.mark.slow
+async def test_real_stream_has_the_tokens_of_the_whole_reply(real: House) -> None:
+    """Streamed or not, a greedy call has the same ids and log-probabilities in the log; n = 2 has two calls."""
+    async with openai.AsyncOpenAI(base_url=f"{real.url}/t/g", api_key="x") as client:
+        for streamed in (False, True):
+            reply = await client.chat.completions.create(
+                model="policy",
+                messages=SPEECH,
+                max_tokens=8,
+                n=2,
+                temperature=0.9,
+                seed=5,
+                stream=streamed,
+            )
+            if streamed:
+                async for _ in reply:  # type: ignore[union-attr]
+                    pass
+    whole, streams = real.captured[:2], real.captured[2:]
+    assert [event.response_ids for event in streams] == [event.response_ids for event in whole]
+    assert all(event.integrity.complete for event in streams)
+    for one, other in zip(whole, streams, strict=True):
+        assert unpack_floats(one.response_logprobs) == pytest.approx(unpack_floats(other.response_logprobs), abs=1e-3)
+        assert one.finish_reason == other.finish_reason
+
+
+@pytest.mark.vllm
+@pytest.mark.slow
+async def test_leaving_a_real_stream_stops_the_engine(real: House, vllm: str) -> None:
+    """The generation of a client that left is aborted in the engine, and its part is in the log."""
+    async with openai.AsyncOpenAI(base_url=f"{real.url}/t/g", api_key="x") as client:
+        reply = await client.chat.completions.create(
+            model="policy",
+            messages=SPEECH,
+            max_tokens=200,
+            stream=True,
+            extra_body={"ignore_eos": True},
+        )
+        for _ in range(3):
+            await anext(reply)
+        await reply.close()
+    await asyncio.to_thread(until, lambda: real.captured)
+    (event,) = real.captured
+    assert event.status == "aborted"
+    assert 0 < count(event.response_ids) < 200
+    await asyncio.to_thread(until, lambda: _in_flight(vllm) == 0)
+
+
+def _in_flight(url: str) -> int:
+    with urllib.request.urlopen(f"{url}/claw/info", timeout=5) as reply:
+        running: int = orjson.loads(reply.read())["in_flight"]
+        return running
+
+
+@pytest.mark.vllm
+@pytest.mark.slow
+async def test_real_turns_are_written_as_deltas(real: House) -> None:
+    """A conversation of a real engine: later prompts keep what they go on from, and come back as the engine had them."""
+    messages = list(SPEECH)
+    lengths = []
+    async with openai.AsyncOpenAI(base_url=f"{real.url}/t/g", api_key="x") as client:
+        for _ in range(3):
+            reply = await client.chat.completions.create(
+                model="policy",
+                messages=messages,
+                max_tokens=8,
+            )
+            assert reply.usage is not None
+            lengths.append(reply.usage.prompt_tokens)
+            messages += [
+                {"role": "assistant", "content": reply.choices[0].message.content or ""},
+                {"role": "user", "content": "And then? Tell me more about what happened on that day, please."},
+            ]
+    events = {event.call_id: event for event in real.captured}
+    assert [count(prompt) for prompt in prompts(events).values()] == lengths
+    assert len(bodies(events)) == 3
+    assert [event.request.base_call_id is None for event in real.captured] == [True, False, False]
