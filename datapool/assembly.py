@@ -4,20 +4,24 @@ A trainer goes another way, by position into the facts (`trainer/facts.py`); bot
 """
 
 from array import array
+from collections.abc import Mapping
 from typing import Protocol
 
 from datapool.batch_spec import BatchSpec
 from datapool.errors import PromptBroken
+from datapool.rows import as_tokens
 from datapool.selection import PooledGroup, PooledTrajectory, is_trained, trained_members
 from datapool.sequences import UNKNOWN_VERSION, CallTokens, Row, rows, whole_prompt
 from schemas.events import CallCaptured, StepTokens
+
+Values = Mapping[tuple[str, str], bytes]
 
 
 class Tokens(Protocol):
     """`datapool.view.PoolView`, or its rows."""
 
-    def tokens(self, group_id: str, trajectory_id: str, call_id: str) -> StepTokens | None:
-        """Tokens of a call."""
+    def tokens_of_group(self, group_id: str) -> Mapping[tuple[str, str], bytes]:
+        """Token rows by (trajectory_id, call_id)."""
 
 
 def assemble_rows(pool: Tokens, group: PooledGroup, spec: BatchSpec, run_id: str) -> list[Row]:
@@ -25,21 +29,23 @@ def assemble_rows(pool: Tokens, group: PooledGroup, spec: BatchSpec, run_id: str
 
     Raises PromptBroken when the tokens of a trained call are not there any more (its group is being rewritten).
     """
+    values = pool.tokens_of_group(group.record.group_id)
     chosen = {member.record.trajectory_id for member in trained_members(group, spec)}
     return [
         row
         for index, member in enumerate(group.members)
         if member.record.trajectory_id in chosen
-        for row in rows(_calls(pool, member, spec, run_id), index)
+        for row in rows(_calls(values, member, spec, run_id), index)
     ]
 
 
-def _calls(pool: Tokens, member: PooledTrajectory, spec: BatchSpec, run_id: str) -> list[CallTokens]:
+def _calls(values: Values, member: PooledTrajectory, spec: BatchSpec, run_id: str) -> list[CallTokens]:
     """Trained calls in order; the others are read, too, because a prompt may be an edge on one of them."""
     wholes: dict[str, bytes] = {}
     trained: list[CallTokens] = []
     for step in member.steps:
-        tokens = pool.tokens(step.group_id, step.trajectory_id, step.call_id)
+        value = values.get((step.trajectory_id, step.call_id))
+        tokens = None if value is None else as_tokens(value)
         wanted = is_trained(step, spec)
         try:
             prompt = _prompt(tokens, wholes)

@@ -99,7 +99,11 @@ class PoolRows:
 
     def tokens(self, group_id: str, trajectory_id: str, call_id: str) -> StepTokens | None:
         value = self.store.tokens((group_id, trajectory_id, call_id))
-        return None if value is None else _tokens(value)
+        return None if value is None else as_tokens(value)
+
+    def tokens_of_group(self, group_id: str) -> dict[tuple[str, str], bytes]:
+        """Token rows of a group by (trajectory_id, call_id), for `as_tokens`."""
+        return self.store.tokens_of_group(group_id)
 
     def group_rows(self) -> Iterator[GroupRecord]:
         """The latest row of every group, whole or not, in order of id."""
@@ -132,7 +136,7 @@ def _apply_step(store: StepStore, ids: tuple[str, ...], value: bytes | None) -> 
     if value is None:
         (store.drop_tokens if is_tokens else store.drop_step)(place)
     elif is_tokens:
-        store.put_tokens(place, _tokens(value).digest, value)
+        store.put_tokens(place, as_tokens(value).digest, value)
     else:
         store.put_step(place, as_step(value), value, row_digest(value))
 
@@ -144,7 +148,8 @@ def as_step(value: bytes) -> StepRecord:
     return record
 
 
-def _tokens(value: bytes) -> StepTokens:
+def as_tokens(value: bytes) -> StepTokens:
+    """A token row decoded."""
     record = decode(value)
     assert isinstance(record, StepTokens)  # by its key
     return record

@@ -83,6 +83,8 @@ def rows(calls: Sequence[CallTokens], trajectory: int) -> list[Row]:
 
 def _parents(calls: Sequence[CallTokens]) -> list[int | None]:
     """Per call the earlier call that it continues: the one with the most ids; of equals, the first."""
+    if len(calls) == 1:
+        return [None]
     wholes = [call.whole for call in calls]
     found: list[int | None] = []
     for node, call in enumerate(calls):
@@ -108,7 +110,8 @@ def _path(parents: Sequence[int | None], leaf: int) -> list[int]:
 def _row(trained: Sequence[CallTokens], trajectory: int) -> Row:
     """Calls of one path, in order; the last one's ids contain all others, and what follows it would train nothing."""
     ids = array("i")
-    ids.frombytes(trained[-1].whole)
+    ids.frombytes(trained[-1].prompt)
+    ids.frombytes(trained[-1].response)
     n = len(ids)
     row = Row(
         trajectory=trajectory,

@@ -15,7 +15,7 @@ from schemas.events import StepRecord
 SCHEMA = """
 PRAGMA journal_mode = OFF;
 PRAGMA synchronous = OFF;
-PRAGMA cache_size = -65536;
+PRAGMA cache_size = -16384;
 CREATE TABLE steps (
   g BLOB, t BLOB, c BLOB, id INTEGER, row_digest BLOB, digest BLOB, tokens_digest BLOB,
   captured INTEGER, trainable INTEGER, channel BLOB, agent BLOB, quality REAL, curated INTEGER, reward REAL,
@@ -26,6 +26,7 @@ CREATE TABLE bodies (id INTEGER PRIMARY KEY, value BLOB);
 CREATE TABLE tokens (id INTEGER PRIMARY KEY, value BLOB);
 BEGIN;
 """
+# CROSS JOIN below: sqlite then takes the tables in this order instead of guessing without statistics.
 COLUMNS = (
     "row_digest", "digest", "captured", "trainable", "channel", "agent", "quality", "curated", "reward",
     "min_version", "max_version", "prompt_length", "response_length", "reasons", "tags",
@@ -105,14 +106,21 @@ class StepStore:
     def steps(self, group_id: str, trajectory_id: str) -> dict[str, bytes]:
         """Step rows by call_id."""
         found = self._db.execute(
-            "SELECT c, value FROM steps JOIN bodies USING (id) WHERE g = ? AND t = ?", _key((group_id, trajectory_id))
+            "SELECT c, value FROM steps CROSS JOIN bodies USING (id) WHERE g = ? AND t = ?", _key((group_id, trajectory_id))
         )
         return {as_text(call_id): value for call_id, value in found}
 
     def tokens(self, ids: Ids) -> bytes | None:
         """The token row, or None."""
-        found = self._db.execute(f"SELECT value FROM steps JOIN tokens USING (id) WHERE {PLACE}", _key(ids)).fetchone()  # noqa: S608
+        found = self._db.execute(f"SELECT value FROM steps CROSS JOIN tokens USING (id) WHERE {PLACE}", _key(ids)).fetchone()  # noqa: S608
         return found and bytes(found[0])
+
+    def tokens_of_group(self, group_id: str) -> dict[tuple[str, str], bytes]:
+        """Token rows by (trajectory_id, call_id): one question where many calls are wanted."""
+        found = self._db.execute(
+            "SELECT t, c, value FROM steps CROSS JOIN tokens USING (id) WHERE g = ?", (as_bytes(group_id),)
+        )
+        return {(as_text(trajectory_id), as_text(call_id)): value for trajectory_id, call_id, value in found}
 
     def digests(self, group_id: str, trajectory_id: str) -> list[Digests]:
         """Of every call with a row."""

@@ -76,6 +76,11 @@ class PoolView:
         with self._lock:
             return self._live().tokens(group_id, trajectory_id, call_id)
 
+    def tokens_of_group(self, group_id: str) -> dict[tuple[str, str], bytes]:
+        """Token rows of a group by (trajectory_id, call_id), for `rows.as_tokens`. Raises ViewFailed."""
+        with self._lock:
+            return self._live().tokens_of_group(group_id)
+
     def ask(self, question: Callable[[PoolRows], Answer]) -> Answer:
         """The answer to a question about all rows at one moment (`query.py`, `why.py`); nothing is applied meanwhile.
 

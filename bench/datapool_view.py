@@ -1,0 +1,217 @@
+"""The view of the pool at size: `python -m bench.datapool_view` prints one JSON object; `measure()` gives it.
+
+All times are CPU times of this process, so that a busy machine does not show. What is measured: rows as the streams write them (made by the real folds) applied to `PoolRows`, without the broker.
+`view_seconds_100k`: CPU seconds to take in 100k steps of 512+128 tokens and to look once at every group, at 4 calls a
+trajectory and 8 trajectories a group. `view_bytes_per_step`: growth of the process's resident memory per step.
+`query_ms_100k`: the slowest of the questions, each the median of 5. `batch_256x…_ms`: 256 rows of 1024+512 and 4096+1024
+tokens assembled from selected groups of a warm view (read, decoded, digests checked, masks made), median of 9.
+"""
+
+import gc
+import hashlib
+import json
+import os
+import random
+import statistics
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from datapool.assembly import assemble_rows
+from datapool.batch_spec import BatchSpec
+from datapool.fold import fold
+from datapool.plan import select
+from datapool.project import changes
+from datapool.query import Filter, find_groups, find_steps, find_trajectories
+from datapool.rows import PoolRows
+from datapool.runs import RunIndex
+from datapool.step import tokens
+from datapool.why import Asked, why
+from schemas.arrays import pack_floats
+from schemas.codec import encode
+from schemas.events import (
+    CallCaptured,
+    Edge,
+    Envelope,
+    FactPosition,
+    GroupOpened,
+    Integrity,
+    Sampling,
+    StepCurated,
+    Timings,
+    TrajectoryCompleted,
+    Usage,
+    VersionSpan,
+)
+from schemas.keys import tokens_key
+from schemas.topics import STEPS
+
+RUN = "bench"
+MEMBERS = 8
+Written = tuple[str, bytes, bytes | None]
+
+
+def measure(steps: int = 100_000) -> dict[str, float]:
+    """All figures of this file."""
+    batches = {f"batch_256x{a + b}_ms": round(batch_ms(a, b), 2) for a, b in ((1024, 512), (4096, 1024))}
+    return {**view_figures(steps), **batches}
+
+
+def view_figures(steps: int) -> dict[str, float]:
+    """Start-up, memory and questions of a view over so many steps."""
+    calls = 4
+    rows, before, seconds = PoolRows(), _resident_bytes(), 0.0
+    for number in range(steps // (MEMBERS * calls)):
+        written = list(group_rows(number, calls, 512, 128))
+        began = time.process_time()
+        for topic, key, value in written:
+            rows.apply(topic, key, value)
+        seconds += time.process_time() - began
+    began = time.process_time()
+    whole = rows.groups()
+    seconds += time.process_time() - began
+    del written
+    growth = _resident_bytes() - before
+    held = len(whole) * MEMBERS * calls
+    questions = {name: round(_median_ms(ask, 5), 2) for name, ask in _questions(rows, len(whole)).items()}
+    return {
+        "view_steps": held,
+        "view_seconds_100k": round(seconds * 100_000 / held, 2),
+        "view_bytes_per_step": round(growth / held),
+        "query_ms_100k": max(questions.values()),
+        **{f"query_{name}_ms": value for name, value in questions.items()},
+    }
+
+
+def _questions(rows: PoolRows, groups: int) -> dict[str, Callable[[], object]]:
+    asked = Asked(run_id=RUN, version=3, spec=BatchSpec(group_size=MEMBERS))
+    last, runs = f"g{groups - 1:06d}", RunIndex()
+    return {
+        "steps_rare": lambda: find_steps(rows, Filter(quality_max=0.5), limit=20),
+        "steps_none": lambda: find_steps(rows, Filter(agent="nobody", reward_min=9.0), limit=20),
+        "steps_tag": lambda: find_steps(rows, Filter(tags=("nothing",), version_min=1), limit=20),
+        "steps_page": lambda: find_steps(rows, Filter(trainable=True, channel="train"), (last, "", ""), 20),
+        "trajectories_none": lambda: find_trajectories(rows, Filter(reward_min=99.0), limit=20),
+        "trajectories_text": lambda: find_trajectories(rows, Filter(text="no such thing"), limit=20),
+        "groups_none": lambda: find_groups(rows, Filter(tags=("nothing",)), limit=20),
+        "why_group": lambda: why(rows, runs, asked, last),
+        "why_trajectory": lambda: why(rows, runs, asked, f"{last}-t3"),
+        "why_call": lambda: why(rows, runs, asked, f"{last}-t3-c1"),
+    }
+
+
+def batch_ms(prompt: int, response: int) -> float:
+    """Median milliseconds for 256 rows of these sizes."""
+    rows = PoolRows()
+    for number in range(256 // MEMBERS):
+        for topic, key, value in group_rows(number, 1, prompt, response):
+            rows.apply(topic, key, value)
+    spec = BatchSpec(groups_per_batch=256 // MEMBERS, group_size=MEMBERS)
+    chosen = select(rows, spec, 3, RUN, ()).chosen
+
+    def assembled() -> None:
+        made = [row for group in chosen for row in assemble_rows(rows, group, spec, RUN)]
+        if (len(made), sum(map(len, made))) != (256, 256 * (prompt + response)):
+            raise AssertionError("not the rows that were asked for")
+
+    return _median_ms(assembled, 9)
+
+
+def group_rows(number: int, calls: int, prompt: int, response: int) -> Iterator[Written]:
+    """(topic, key, value) of the rows of one whole group, as a flush at its end writes them."""
+    state, group_id = None, f"g{number:06d}"
+    token_rows: list[Written] = []
+    facts = _facts(number, group_id, calls, prompt, response)
+    for offset, fact in enumerate(facts):
+        state = fold(state, fact, FactPosition(topic="claw.calls", partition=0, offset=number * 1000 + offset))
+        if isinstance(fact, CallCaptured):
+            capture = state.trajectories[fact.trajectory_id].steps[fact.call_id].capture
+            assert capture is not None  # it was just captured
+            key = tokens_key(group_id, fact.trajectory_id, fact.call_id)
+            token_rows.append((STEPS.name, key, encode(tokens(fact, capture.digest))))
+    assert state is not None  # there are facts
+    yield from token_rows
+    for row_key, row in changes(None, state)[1].items():
+        yield row_key.topic, row_key.key, row and row.value
+
+
+def _facts(
+    number: int, group_id: str, calls: int, prompt: int, response: int
+) -> Iterator[GroupOpened | CallCaptured | TrajectoryCompleted | StepCurated]:
+    dice = random.Random(number)
+    yield GroupOpened(envelope=_envelope(f"{group_id}-o"), group_id=group_id, expected_size=MEMBERS)
+    for member in range(MEMBERS):
+        trajectory_id = f"{group_id}-t{member}"
+        for call in range(calls):
+            yield _call(dice, group_id, trajectory_id, call, prompt, response)
+        done = _envelope(f"{trajectory_id}-done")
+        yield TrajectoryCompleted(
+            envelope=done,
+            group_id=group_id,
+            trajectory_id=trajectory_id,
+            status="completed",
+            calls=calls,
+            reward=member / 8,
+        )
+    if number % 1000 == 0:
+        call_id = f"{group_id}-t0-c0"
+        yield StepCurated(
+            envelope=_envelope("q"),
+            group_id=group_id,
+            trajectory_id=f"{group_id}-t0",
+            call_id=call_id,
+            quality=0.1,
+            who="b",
+        )
+
+
+def _call(
+    dice: random.Random, group_id: str, trajectory_id: str, call: int, prompt: int, response: int
+) -> CallCaptured:
+    asked = dice.randbytes(prompt * 4)
+    edge = Edge(suffix=asked, full_length=prompt, full_digest=hashlib.sha256(asked).hexdigest())
+    return CallCaptured(
+        envelope=_envelope(f"{trajectory_id}-c{call}"),
+        group_id=group_id,
+        trajectory_id=trajectory_id,
+        call_id=f"{trajectory_id}-c{call}",
+        prompt=edge,
+        response_ids=dice.randbytes(response * 4),
+        response_logprobs=pack_floats([-0.5] * response),
+        spans=(VersionSpan(run_id=RUN, version=3, start=0, end=response),),
+        sampling=Sampling(temperature=1.0, top_p=1.0, top_k=0),
+        finish_reason="stop",
+        request=Edge(suffix=b"{}", full_length=2, full_digest=""),
+        response_body=b"{}",
+        model_id="m",
+        upstream="http://engine",
+        agent="walker",
+        status="completed",
+        http_status=200,
+        usage=Usage(prompt_tokens=prompt, completion_tokens=response),
+        timings=Timings(received_us=call, dispatched_us=call, done_us=call),
+        integrity=Integrity(complete=True),
+    )
+
+
+def _envelope(event_id: str) -> Envelope:
+    return Envelope(event_id=event_id, occurred_at_us=1, producer="bench", run_id=RUN)
+
+
+def _median_ms(work: Callable[[], object], times: int) -> float:
+    taken = []
+    for _ in range(times):
+        began = time.process_time()
+        work()
+        taken.append((time.process_time() - began) * 1000)
+    return statistics.median(taken)
+
+
+def _resident_bytes() -> int:
+    gc.collect()
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+if __name__ == "__main__":
+    print(json.dumps(measure(int(sys.argv[1]) if len(sys.argv) > 1 else 100_000), indent=1))
