@@ -3,6 +3,8 @@
 import asyncio
 import contextlib
 import json
+import socket
+import struct
 import time
 from collections.abc import AsyncIterator
 from typing import Any
@@ -354,3 +356,90 @@ async def test_failed_stream_and_its_retry_are_one_call(house: House, engine: Sc
     first, second = house.captured
     assert (first.call_id, first.attempt, first.status) == (second.call_id, 0, "aborted")
     assert (second.attempt, second.status) == (1, "completed")
+
+
+async def test_everything_in_a_request_passes(house: House, engine: ScriptedEngine) -> None:
+    """Images, stop strings, tools and unknown fields reach the engine of a stream as the client wrote them."""
+    asks = {
+        **ASK,
+        "messages": [
+            {"role": "user", "content": [{"type": "image_url", "image_url": {"url": "data:image/png;base64,AA"}}]}
+        ],
+        "stop": ["\n", "é"],
+        "tools": [{"type": "function", "function": {"name": "f"}}],
+        "stream_options": {"include_usage": True, "unknown": 1.10},
+        "vendor": {"x": [None]},
+    }
+    await read(house, asks)
+    (received,) = engine.requests
+    assert received.json == {**asks, "logprobs": True, "return_token_ids": True}
+    assert chunks(await read(house, asks))[-1]["usage"]["completion_tokens"] == 3
+
+
+def _raw(house: House) -> socket.socket:
+    connection = socket.create_connection(house.url.removeprefix("http://").split(":"), timeout=5)  # type: ignore[arg-type]
+    body = json.dumps(ASK).encode()
+    connection.sendall(
+        b"POST %s HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n%s" % (PATH.encode(), len(body), body)
+    )
+    return connection
+
+
+def _until_closed(connection: socket.socket) -> bytes:
+    got = b""
+    while piece := connection.recv(65536):
+        got += piece
+    return got
+
+
+def _until_end(connection: socket.socket) -> bytes:
+    got = bytearray()
+    while not got.endswith(b"0\r\n\r\n"):
+        piece = connection.recv(1 << 20)
+        assert piece, "the connection was closed before the end"
+        got += piece
+    return bytes(got)
+
+
+def test_raw_socket_sees_no_end_of_a_broken_stream(house: House, engine: ScriptedEngine) -> None:
+    """On the wire: a broken stream has an error event, no last chunk, and a closed connection."""
+    engine.then(Reply(pieces=GOOD[:3], reset=True))
+    with _raw(house) as connection:
+        got = _until_closed(connection)
+    assert b'"error"' in got
+    assert not got.endswith(b"0\r\n\r\n")
+
+
+def test_raw_socket_gets_the_end_and_keeps_its_connection(house: House) -> None:
+    """On the wire: an acknowledged stream ends with [DONE] and the last chunk, and the connection lives on."""
+    with _raw(house) as connection:
+        got = _until_end(connection)
+        assert DONE in got
+        assert len(house.captured) == 1
+        connection.sendall(b"GET /livez HTTP/1.1\r\nhost: x\r\n\r\n")
+        assert b"200" in connection.recv(65536)
+
+
+def test_reset_of_a_clients_socket_stops_the_engine(house: House, engine: ScriptedEngine) -> None:
+    """A client that dies without a word is one that left."""
+    engine.then(Reply(pieces=GOOD[:3], hang=True))
+    connection = _raw(house)
+    connection.recv(65536)
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    connection.close()
+    until(engine.aborted.is_set)
+    until(lambda: house.captured)
+    assert house.captured[0].status == "aborted"
+
+
+def test_slow_reader_gets_all_of_it(house: House, engine: ScriptedEngine) -> None:
+    """A client that reads late slows its engine down and loses nothing; others are served meanwhile."""
+    words = tuple("x" * 20_000 for _ in range(400))
+    engine.then(stream({**ASK, **ALL}, words=words))
+    with _raw(house) as connection:
+        until(lambda: engine.requests)
+        with _raw(house) as other:
+            assert DONE in _until_end(other)
+        slow = _until_end(connection)
+    assert slow.count(b'"content":"xxx') == len(words)
+    until(lambda: len(house.captured) == 2)
