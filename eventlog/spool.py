@@ -168,6 +168,8 @@ class Spool:
             self._bytes -= segment.bytes
             self._limit_met = False
             segment.remove()
+            if not self._segments():
+                self._held.clear()  # a record that could not be read back must not hold its group for ever
             directory = self._adopted.get(segment.path.parent)
             if directory is not None and not directory.segments():
                 del self._adopted[directory.path]

@@ -150,6 +150,25 @@ async def test_waits_for_a_log_that_is_away(tmp_path: Path) -> None:
     assert len(stored(log)) == 20
 
 
+def flip_last_bit(root: Path) -> None:
+    (segment,) = root.glob("*/*.spool")
+    flipped = bytearray(segment.read_bytes())
+    flipped[-1] ^= 1
+    segment.write_bytes(flipped)
+
+
+async def test_a_record_that_cannot_be_read_holds_nobody(tmp_path: Path) -> None:
+    """A bit that flips on the disk costs its record, and its group is free when the rest is drained."""
+    log = MemoryLog(LogSettings(partitions=1))
+    with spool(tmp_path) as running:
+        await asyncio.gather(*(running.append(item(name)) for name in "abc"))
+        flip_last_bit(tmp_path)
+        with draining(running, log.producer().produce):
+            until(lambda: running.empty)
+        assert not running.holds(b"g")
+    assert len(stored(log)) == 2
+
+
 class Unsteady:
     """A log that loses some answers: every third record is refused at first, the others go through at once."""
 
