@@ -75,33 +75,36 @@ def _batch(lookup: FactLookup, batch: Batch) -> Json:
         "made_version": batch.made,
         "first_version": batch.versions[0] if batch.versions else None,
         "last_version": batch.versions[-1] if batch.versions else None,
-        "trajectories": [_trajectory(lookup, planned) for planned in batch.trajectories],
+        "trajectories": [_trajectory(lookup, batch, planned) for planned in batch.trajectories],
     }
 
 
-def _trajectory(lookup: FactLookup, planned: PlannedTrajectory) -> Json:
+def _trajectory(lookup: FactLookup, batch: Batch, planned: PlannedTrajectory) -> Json:
     facts = requests.calls(lookup, planned.steps)
+    asked = requests.asked(facts)
     return {
         "group_id": planned.group_id,
         "trajectory_id": planned.trajectory_id,
         "reward": planned.reward,
         "advantage": planned.advantage,
-        "steps": [_step(planned, step, facts.get(step.call_id)) for step in planned.steps],
+        "steps": [
+            _step(planned, step, facts.get(step.call_id), asked.get(step.call_id)) for step in batch.steps(planned)
+        ],
     }
 
 
-def _step(planned: PlannedTrajectory, step: PlannedStep, call: CallCaptured | None) -> Json:
+def _step(planned: PlannedTrajectory, step: PlannedStep, call: CallCaptured | None, asked: str | None) -> Json:
     return {
         "call_id": step.call_id,
         "trained": step.trained,
         "advantage": planned.advantage if step.advantage is None else step.advantage,
         "position": step.position.to_datum(),
         "sampled_by": None if call is None else requests.sampled_by(call.spans),
-        "request": None if call is None else _request(call),
+        "request": None if call is None else _request(call, asked),
     }
 
 
-def _request(call: CallCaptured) -> Json:
+def _request(call: CallCaptured, asked: str | None) -> Json:
     return {
         "event_id": call.envelope.event_id,
         "received_us": call.timings.received_us,
@@ -110,7 +113,7 @@ def _request(call: CallCaptured) -> Json:
         "worker_id": call.worker_id,
         "idempotency_key": call.idempotency_key,
         "traceparent": call.envelope.traceparent,
-        "asked": requests.asked(call),
+        "asked": asked,
     }
 
 

@@ -6,9 +6,10 @@ from typing import Any
 
 from consumers.export import messages as chat
 from consumers.export.choose import Chosen
+from datapool.assembly import call_tokens
 from datapool.edges import bodies, prompts
-from datapool.sequences import UNKNOWN_VERSION, CallTokens, rows
-from schemas.arrays import ITEM_BYTES, unpack_floats
+from datapool.sequences import rows
+from schemas.arrays import ITEM_BYTES
 from schemas.events import CallCaptured, RewardSlot, StepRecord
 
 Row = dict[str, Any]  # a cell is whatever its column takes
@@ -25,11 +26,11 @@ def step_rows(chosen: Chosen, calls: Calls) -> Iterator[Row]:
 
 def sequence_rows(chosen: Chosen, calls: Calls) -> Iterator[Row]:
     """One row for each training sequence: paths of the token forest, each trained response once."""
-    whole = prompts(calls)
+    whole, policy = prompts(calls), chosen.record.policy_run_id or ""
     offsets = {step.call_id: step.position.offset for step in chosen.steps if step.position is not None}
     source = next(step.position for step in chosen.steps if step.position is not None)
     trained = [
-        _tokens(calls[step.call_id], whole[step.call_id], chosen.record.policy_run_id)
+        call_tokens(calls[step.call_id], whole[step.call_id], policy, calls[step.call_id].sampling.temperature)
         for step in chosen.steps
         if step.call_id in chosen.trained and step.call_id in whole
     ]
@@ -111,18 +112,3 @@ def _slots(slots: Iterable[RewardSlot]) -> list[Row]:
 def _whole_items(packed: bytes) -> bytes | None:
     """Numbers that are cut in the middle are no numbers; the step's reasons say `ids_malformed`."""
     return None if len(packed) % ITEM_BYTES else packed
-
-
-def _tokens(call: CallCaptured, prompt: bytes, run_id: str | None) -> CallTokens:
-    return CallTokens(
-        call_id=call.call_id,
-        prompt=prompt,
-        response=call.response_ids,
-        logprobs=unpack_floats(call.response_logprobs),
-        versions=[
-            span.version if span.run_id == run_id else UNKNOWN_VERSION
-            for span in call.spans
-            for _ in range(span.start, span.end)
-        ],
-        temperature=call.sampling.temperature,
-    )

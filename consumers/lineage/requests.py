@@ -1,8 +1,9 @@
 """The facts behind planned steps: who asked what, and which versions sampled the answer."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from consumers.export.messages import messages
+from datapool.edges import bodies
 from eventlog.errors import HistoryCut
 from eventlog.reader import FactLookup
 from eventlog.records import Position, Record
@@ -35,10 +36,11 @@ def sampled_by(spans: Iterable[VersionSpan]) -> list[str]:
     return list(dict.fromkeys(f"{span.run_id}/{span.version}" for span in spans))
 
 
-def asked(call: CallCaptured) -> str | None:
-    """What the last message before the answer says."""
-    told = messages(call.request.suffix, call.response_body, call.choice)
-    return told[-2]["content"] if told is not None and len(told) > 1 else None
+def asked(calls: Mapping[str, CallCaptured]) -> dict[str, str]:
+    """What the last message before each answer says, by call id; bodies that are no chat say nothing."""
+    requests = bodies(calls)
+    said = {name: messages(body, calls[name].response_body, calls[name].choice) for name, body in requests.items()}
+    return {name: told[-2]["content"] or "" for name, told in said.items() if told is not None and len(told) > 1}
 
 
 def _one(lookup: FactLookup, position: Position) -> dict[Position, Record]:

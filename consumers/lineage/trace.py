@@ -1,7 +1,7 @@
 """The two questions: what is in a version, and where did a call go."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from consumers.lineage.history import Run, Runs, Version, published, read
 from eventlog.reader import LogReader
@@ -22,6 +22,13 @@ class Batch:
     made: int | None
     versions: tuple[int, ...]
     trajectories: tuple[PlannedTrajectory, ...]
+    """Whole, because a request may be written as a change against an earlier one."""
+    meant: str | None = None
+    """The call that was asked about; None: all of them."""
+
+    def steps(self, planned: PlannedTrajectory) -> tuple[PlannedStep, ...]:
+        """Those that were asked about."""
+        return tuple(step for step in planned.steps if self.meant in (None, step.call_id))
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +77,7 @@ def trace_version(settings: LogSettings, run_id: str, version: int, *, every: bo
 
 def trace_data(settings: LogSettings, name: str) -> DataTrace:
     """Every batch that names a group, trajectory or call of this id."""
-    runs = read(settings, lambda plan: any(_parts(one, name) for one in plan.trajectories))
+    runs = read(settings, lambda plan: any(_names(one, name) for one in plan.trajectories))
     batches = tuple(_batches(runs, name))
     if batches:
         return DataTrace(batches)
@@ -88,18 +95,22 @@ def trace_data(settings: LogSettings, name: str) -> DataTrace:
 def _batches(runs: Runs, name: str) -> Iterator[Batch]:
     for _, run in sorted(runs.items()):
         for _, plan in sorted(run.plans.items()):
-            meant = [(one, steps) for one in plan.trajectories if (steps := _parts(one, name))]
-            yield _batch(run, plan, tuple(replace(one, steps=steps) for one, steps in meant))
+            wholes = tuple(one for one in plan.trajectories if name in (one.group_id, one.trajectory_id))
+            parts_of = tuple(one for one in plan.trajectories if _names_call(one, name))
+            yield _batch(run, plan, wholes or parts_of, None if wholes else name)
 
 
-def _parts(planned: PlannedTrajectory, name: str) -> tuple[PlannedStep, ...]:
-    """The steps of a planned trajectory that an id means: all of them, one, or none."""
-    if name in (planned.group_id, planned.trajectory_id):
-        return planned.steps
-    return tuple(step for step in planned.steps if step.call_id == name)
+def _names(planned: PlannedTrajectory, name: str) -> bool:
+    return name in (planned.group_id, planned.trajectory_id) or _names_call(planned, name)
 
 
-def _batch(run: Run, plan: BatchAssembled, trajectories: tuple[PlannedTrajectory, ...]) -> Batch:
+def _names_call(planned: PlannedTrajectory, name: str) -> bool:
+    return any(step.call_id == name for step in planned.steps)
+
+
+def _batch(
+    run: Run, plan: BatchAssembled, trajectories: tuple[PlannedTrajectory, ...], meant: str | None = None
+) -> Batch:
     return Batch(
         run_id=plan.run_id,
         sequence=plan.sequence,
@@ -107,6 +118,7 @@ def _batch(run: Run, plan: BatchAssembled, trajectories: tuple[PlannedTrajectory
         made=run.trained.get(plan.sequence),
         versions=tuple(run.versions_with(plan.sequence)),
         trajectories=trajectories,
+        meant=meant,
     )
 
 
