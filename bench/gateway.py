@@ -1,7 +1,7 @@
 """What the gateway costs: `python -m bench.gateway`, a table on stderr and `bench/out/gateway.json`.
 
-CPU is that of the gateway process with all its threads, per finished call. The floor is a proxy that forwards bytes and
-looks at nothing, in the same run: machines differ by two and change within minutes, so ratios count and repeats are
+CPU is that of the gateway process with all its threads, per finished call. The floor is a proxy on asyncio (uvloop) that
+forwards bytes verbatim and follows only their framing, in the same run: machines differ by two and change within minutes, so ratios count and repeats are
 interleaved; every figure is the median of the repeats. Upstream and load are processes of their own. The broker is real
 (`KAFKA_BOOTSTRAP_SERVERS`, else a local node), acks=all; keys, routing from the workers topic and limits are on.
 """
@@ -49,9 +49,11 @@ class Ground:
 
     upstream_port: int
     floor_port: int
+    blind_port: int
     gateway_port: int
     upstream: Measured
     floor: Measured
+    blind: Measured
     gateway: Measured
 
 
@@ -88,8 +90,7 @@ def ground(bootstrap: str, folder: Path, **settings: str) -> Iterator[Ground]:
     """Everything running, the upstream reported as a worker."""
     log = LogSettings(bootstrap_servers=bootstrap, prefix=f"bench{uuid.uuid4().hex[:8]}", partitions=8)
     create_topics(log)
-    ports = free_ports(3)
-    upstream_port, floor_port, gateway_port = ports
+    upstream_port, floor_port, blind_port, gateway_port = free_ports(4)
     report_worker(log, f"http://127.0.0.1:{upstream_port}")
     where = ["--bootstrap", bootstrap, "--prefix", log.prefix, "--partitions", str(log.partitions)]
     environment = {
@@ -103,6 +104,9 @@ def ground(bootstrap: str, folder: Path, **settings: str) -> Iterator[Ground]:
         running("bench.scripted_upstream", str(upstream_port), ready="listening", log=run / "upstream") as upstream,
         running("bench.byte_proxy", str(floor_port), str(upstream_port), ready="listening", log=run / "floor") as floor,
         running(
+            "bench.blind_proxy", str(blind_port), str(upstream_port), ready="listening", log=run / "blind"
+        ) as blind,
+        running(
             "gateway",
             "--port",
             str(gateway_port),
@@ -112,7 +116,7 @@ def ground(bootstrap: str, folder: Path, **settings: str) -> Iterator[Ground]:
             **environment,
         ) as gateway,
     ):
-        yield Ground(upstream_port, floor_port, gateway_port, upstream, floor, gateway)
+        yield Ground(upstream_port, floor_port, blind_port, gateway_port, upstream, floor, blind, gateway)
 
 
 def report_worker(log: LogSettings, url: str) -> None:
@@ -190,6 +194,7 @@ def measure(bootstrap: str, folder: Path, repeats: int, calls: int, rss_calls: i
     notes = [
         f"unpaced streams: {middle(lambda r: r['unpaced_us'])} us per chunk, floor {middle(lambda r: r['unpaced_floor_us'])}",
         f"upstream {middle(lambda r: r['upstream_ms'])} and load generator {middle(lambda r: r['load_ms'])} CPU-ms per call",
+        f"a proxy that follows no framing: {middle(lambda r: r['blind_ms'])} CPU-ms per call",
         f"captured calls, ratio per repeat: {[round(one['ours_ms'] / one['floor_ms'], 1) for one in rounds]}",
         f"streams, ratio per repeat: {[round(one['paced_us'] / one['paced_floor_us'], 2) for one in rounds]}",
         f"errors: {sum(sum(each['errors'].values()) for one in rounds for each in one.values() if isinstance(each, dict))}",
@@ -200,6 +205,7 @@ def measure(bootstrap: str, folder: Path, repeats: int, calls: int, rss_calls: i
 def one_round(here: Ground, calls: int) -> Result:
     """Each kind of load once, ours and the floor next to each other."""
     floor_calls, floor_s = spent(here.floor, lambda: load(here.floor_port, IN_FLIGHT, calls))
+    blind_calls, blind_s = spent(here.blind, lambda: load(here.blind_port, IN_FLIGHT, calls))
     upstream_s = here.upstream.cpu_s()
     ours_calls, ours_s = spent(here.gateway, lambda: load(here.gateway_port, IN_FLIGHT, calls))
     upstream_s = here.upstream.cpu_s() - upstream_s
@@ -207,6 +213,7 @@ def one_round(here: Ground, calls: int) -> Result:
         "calls": ours_calls,
         "ours_ms": 1000 * ours_s / max(1, ours_calls["done"]),
         "floor_ms": 1000 * floor_s / max(1, floor_calls["done"]),
+        "blind_ms": 1000 * blind_s / max(1, blind_calls["done"]),
         "upstream_ms": 1000 * upstream_s / calls,
         "load_ms": 1000 * ours_calls["load_cpu_s"] / calls,
         "direct_crowd": load(here.upstream_port, CROWD, 3 * CROWD, bench_delay_ms=DELAY_MS),

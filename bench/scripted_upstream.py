@@ -18,6 +18,11 @@ VERSIONS = json.dumps({"0": [["bench/1", 0, RESPONSE_IDS]]})
 NUMBER = re.compile(rb'"bench_(delay_ms|chunks|pace_ms)": ?(\d+)')
 
 
+def compact(fields: object) -> bytes:
+    """JSON as vLLM writes it."""
+    return json.dumps(fields, separators=(",", ":")).encode()
+
+
 def completion() -> bytes:
     """A reply of about 14 kB in vLLM's shape."""
     content = [
@@ -25,7 +30,7 @@ def completion() -> bytes:
     ]
     choice = {
         "index": 0,
-        "message": {"role": "assistant", "content": "word " * RESPONSE_IDS * 4, "tool_calls": []},
+        "message": {"role": "assistant", "content": "word " * RESPONSE_IDS * 5, "tool_calls": []},
         "logprobs": {"content": content},
         "finish_reason": "stop",
         "stop_reason": None,
@@ -33,7 +38,7 @@ def completion() -> bytes:
     }
     usage = {"prompt_tokens": PROMPT_IDS, "completion_tokens": RESPONSE_IDS, "total_tokens": PROMPT_IDS + RESPONSE_IDS}
     reply = {"id": "chatcmpl-bench", "object": "chat.completion", "created": 1, "model": "bench", "choices": [choice]}
-    return json.dumps({**reply, "usage": usage, "prompt_token_ids": [100 + i for i in range(PROMPT_IDS)]}).encode()
+    return compact({**reply, "usage": usage, "prompt_token_ids": [100 + i for i in range(PROMPT_IDS)]})
 
 
 def chunk(number: int, last: bool) -> bytes:
@@ -55,7 +60,7 @@ def chunk(number: int, last: bool) -> bytes:
     }
     if number == 0:
         event["prompt_token_ids"] = [100 + i for i in range(PROMPT_IDS)]
-    data = b"data: " + json.dumps(event).encode() + b"\n\n"
+    data = b"data: " + compact(event) + b"\n\n"
     return b"%x\r\n%b\r\n" % (len(data), data)
 
 

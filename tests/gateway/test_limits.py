@@ -3,11 +3,12 @@
 import asyncio
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
-from tests.gateway.engine import ScriptedEngine
-from tests.gateway.house import House
+from tests.gateway.engine import Reply, ScriptedEngine, completion
+from tests.gateway.house import House, until
 from tests.gateway.raw import say
 from tests.gateway.test_malformed import CHAT, GOOD, send
 
@@ -103,8 +104,6 @@ async def test_a_client_that_does_not_read_is_cut_off() -> None:
     text = "x" * 20_000_000
     with ScriptedEngine() as engine, House(**QUICK) as house:
         house.worker(engine.url)
-        from tests.gateway.engine import completion
-
         engine.default = lambda received: completion(received.json, text=text)
         host, port = house.url.removeprefix("http://").split(":")
         reader, writer = await asyncio.open_connection(host, int(port), limit=1024)
@@ -134,23 +133,18 @@ async def test_expect_100_continue(strict: House) -> None:
 
 async def test_calls_in_flight_have_a_limit(engine: ScriptedEngine) -> None:
     """One call more than the limit is a 503 with Retry-After; once a call ends, the next one is served."""
-    from tests.gateway.engine import completion
-
     with House(calls_max=2) as house:
         house.worker(engine.url)
         engine.default = lambda received: completion(received.json)
         slow = [lambda received: _late(completion(received.json))] * 2
         engine.script.extend(slow)
         running = [asyncio.ensure_future(send(house, "POST", CHAT, GOOD)) for _ in range(2)]
-        while len(engine.requests) < 2:
-            await asyncio.sleep(0.01)
+        await asyncio.to_thread(until, lambda: len(engine.requests) == 2)
         status, body = await send(house, "POST", CHAT, GOOD)
         assert (status, json.loads(body)["error"]["code"]) == (503, "overloaded")
         assert [status for status, _ in await asyncio.gather(*running)] == [200, 200]
         assert (await send(house, "POST", CHAT, GOOD))[0] == 200
 
 
-def _late(reply: object) -> object:
-    from dataclasses import replace
-
-    return replace(reply, delay_s=0.5)  # type: ignore[type-var]
+def _late(reply: Reply) -> Reply:
+    return replace(reply, delay_s=0.5)
