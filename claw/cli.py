@@ -116,6 +116,12 @@ def rollout(context: typer.Context) -> None:
     become("rollout", context.args)
 
 
+@app.command(rich_help_panel=DATA, context_settings=PASS_ON)
+def quality(context: typer.Context) -> None:
+    """Score captured calls by pure functions (`claw quality --help`)."""
+    become("consumers.quality", context.args)
+
+
 @app.command(rich_help_panel=DATA)
 def replay(
     topic: Annotated[str, typer.Option(help="Name in the catalogue, for example calls or datapool.groups.")],

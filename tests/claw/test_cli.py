@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-COMMANDS = ["up", "down", "status", "demo", "broker", "topics", "gateway", "streams", "train", "rollout", "agents", "replay", "inspect", "export", "dataset", "lineage", "dlq", "doctor"]
+COMMANDS = ["up", "down", "status", "demo", "broker", "topics", "gateway", "streams", "train", "rollout", "agents", "replay", "inspect", "export", "dataset", "lineage", "dlq", "doctor", "pool", "quality"]
 HEAVY = ("torch", "transformers", "vllm", "deepspeed", "faust", "confluent_kafka", "matplotlib")
 
 

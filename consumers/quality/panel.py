@@ -1,0 +1,54 @@
+"""Several scorers as one judgement: a call is as good as its worst property. Pure."""
+
+from collections.abc import Sequence
+
+from consumers.quality.sample import Sample
+from consumers.quality.scorers import Scorer
+from consumers.quality.settings import ATTEMPTS
+from schemas.envelopes import decision_id
+from schemas.events import CallCaptured, Envelope, StepCurated
+
+PRODUCER = "quality"
+
+
+def who(panel: Sequence[Scorer]) -> str:
+    """How a panel signs: `scorer/<name>@<version>`, several joined by `+`."""
+    return "scorer/" + "+".join(sorted(scorer.label for scorer in panel))
+
+
+def judged(panel: Sequence[Scorer], call: CallCaptured, generation: int) -> StepCurated | None:
+    """The lowest score, with all of them in the note; None when no scorer has anything to say.
+
+    The event is a function of the call: id, time and bytes are the same whenever it is made again. Of several attempts
+    of a call the lowest counts, as in the pool, so its score has the highest revision of the generation.
+    """
+    sample = Sample(call)
+    scores = {scorer.label: scorer.score(sample) for scorer in panel}
+    given = {label: score for label, score in sorted(scores.items()) if score is not None}
+    if not given:
+        return None
+    subject = (
+        "quality",
+        call.group_id,
+        call.trajectory_id,
+        call.call_id,
+        str(call.attempt),
+        who(panel),
+        str(generation),
+    )
+    return StepCurated(
+        envelope=Envelope(
+            event_id=decision_id(*subject),
+            occurred_at_us=call.envelope.occurred_at_us,
+            producer=PRODUCER,
+            run_id=call.envelope.run_id,
+            causation_id=call.envelope.event_id,
+        ),
+        group_id=call.group_id,
+        trajectory_id=call.trajectory_id,
+        call_id=call.call_id,
+        quality=min(given.values()),
+        note=" ".join(f"{label}={score:.3g}" for label, score in given.items()),
+        who=who(panel),
+        revision=generation * ATTEMPTS + ATTEMPTS - 1 - min(call.attempt, ATTEMPTS - 1),
+    )
