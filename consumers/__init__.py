@@ -1,4 +1,4 @@
-"""Optional readers of the topics (reward workers, dashboard, export, lineage); each deletable without harm. None yet.
+"""Optional readers of the topics (export, lineage, verify; later reward workers, dashboard); each deletable without harm.
 
-They will read the same topics as everybody, never stand in a path, and write only what the catalogue allows them.
+They read the same topics as everybody, never stand in a path, and write only what the catalogue allows them.
 """

@@ -59,7 +59,7 @@ CALLS = Topic(
         "TrajectoryEvicted",
     ),
     writers=("gateway", "reactors", "operator"),
-    readers=("streams", "trainer (by position)", "claw inspect"),
+    readers=("streams", "trainer (by position)", "export", "lineage (by position)", "claw"),
     doc="Facts: model calls and the life of trajectories and groups.",
 )
 REWARDS = Topic(
@@ -68,7 +68,7 @@ REWARDS = Topic(
     policy="delete",
     records=("RewardAssigned", "StepCurated"),
     writers=("gateway", "reward workers"),
-    readers=("streams",),
+    readers=("streams", "export"),
     doc="Facts: what was judged, by whom.",
 )
 STEPS = Topic(
@@ -131,7 +131,7 @@ WEIGHTS = Topic(
     policy="delete",
     records=("WeightsPublished",),
     writers=("the run's trainer",),
-    readers=("rollout", "gateway (admission)", "claw"),
+    readers=("rollout", "gateway (admission)", "lineage", "claw"),
     transactional=True,
     doc="Which weights versions exist and where to get them.",
 )
