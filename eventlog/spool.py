@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import quote
 
 import structlog
 
@@ -59,7 +60,7 @@ class Spool:
         """Takes a directory of its own and adopts orphans. Raises OSError when `root` cannot be used."""
         self._root = root
         self._bytes_max, self._segment_bytes = bytes_max, segment_bytes
-        self._own = spool_directory.create(root, f"{name}-{uuid.uuid4().hex[:8]}")
+        self._own = spool_directory.create(root, f"{quote(name, safe='')}-{uuid.uuid4().hex[:8]}")
         self._adopted: dict[Path, SpoolDirectory] = {}
         self._numbers = self._bytes = 0
         self._open: OpenSegment | None = None

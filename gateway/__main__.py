@@ -19,6 +19,7 @@ def parser() -> argparse.ArgumentParser:
     given.add_argument("--upstream", dest="upstreams", action="append", metavar="URL", help="fixed server; repeatable")
     given.add_argument("--worker-wait-s", type=float, help="how long a call waits for an engine (30)")
     given.add_argument("--workers", type=int, help="processes on the port (1)")
+    given.add_argument("--metrics-port", type=int, help="a port for /metrics alone; one per worker, counted from here")
     given.add_argument("--spool-dir", metavar="DIR", help="where events wait while the broker is away (.claw/spool)")
     given.add_argument("--listen-fd", type=int, help=argparse.SUPPRESS)  # of a worker: the socket its parent holds
     given.add_argument("--parent-pid", type=int, help=argparse.SUPPRESS)

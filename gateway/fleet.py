@@ -76,6 +76,8 @@ class Fleet:
         handle = worker.listener.fileno()
         own = ["--workers", "1", "--port", str(self._port), "--instance", f"{self._settings.instance}-{worker.number}"]
         own += ["--listen-fd", str(handle), "--parent-pid", str(os.getpid())]
+        if self._settings.metrics_port is not None:
+            own += ["--metrics-port", str(self._settings.metrics_port + worker.number)]
         worker.process = subprocess.Popen(
             [sys.executable, "-m", "gateway", *self._argv, *own],
             pass_fds=(handle,),

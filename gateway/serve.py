@@ -4,13 +4,15 @@ Invariant: after SIGTERM or SIGINT no new connection is taken, calls in flight e
 log or the spool has every event, and the process exits 0. A thread that breaks ends it with 1, to be started again.
 """
 
+import contextlib
 import socket
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
 import structlog
 import uvicorn
+from prometheus_client import start_http_server
 
 from eventlog.admin import check_broker
 from eventlog.errors import LogError
@@ -116,7 +118,8 @@ def serve(settings: GatewaySettings, log_settings: LogSettings, inherited: socke
         if not settings.api_keys:
             log.warning("gateway_without_api_keys", who="everybody on this machine may call models and read /metrics")
         log.info("gateway_listening", url=f"http://{host}:{port}", instance=settings.instance)
-        server.run(sockets=[listener])
+        with exposed(metrics, settings):
+            server.run(sockets=[listener])
         return 1 if followers.broken or store.broken else 0
     finally:
         followers.stop()
@@ -148,6 +151,23 @@ def open_spool(settings: GatewaySettings, log_name: str) -> Spool:
         return Spool(root, settings.instance, bytes_max=settings.spool_bytes_max)
     except OSError as refused:
         raise SpoolUnusable(f"cannot spool in {root}: {refused.strerror}; choose another --spool-dir") from refused
+
+
+@contextlib.contextmanager
+def exposed(metrics: Metrics, settings: GatewaySettings) -> Iterator[None]:
+    """The metrics of this one process on `metrics_port`, if there is one. Raises PortInUse."""
+    if settings.metrics_port is None:
+        yield
+        return
+    try:
+        server, thread = start_http_server(settings.metrics_port, settings.host, metrics.registry)
+    except OSError as busy:
+        raise PortInUse(f"cannot show metrics on port {settings.metrics_port}: {busy.strerror}") from busy
+    try:
+        yield
+    finally:
+        server.shutdown()
+        thread.join()
 
 
 def _answers(log_settings: LogSettings) -> bool:

@@ -82,6 +82,8 @@ class GatewaySettings(BaseSettings):
     """When neither log nor spool takes a call: keep the reply back (503), or send it and count the call as lost."""
     workers: int = Field(1, ge=1, le=256)
     """Processes that serve the port."""
+    metrics_port: int | None = Field(None, ge=1, le=65535)
+    """A port of its own for /metrics, without keys, on `host`; worker k of several listens on the k-th port from there."""
     parent_bytes_max: int = Field(256 * MIB, ge=0)
     """Bytes of recent calls that later calls are written against; 0 writes every call in full."""
     parent_calls_max: int = Field(8, ge=1)

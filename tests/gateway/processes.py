@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+import urllib.request
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -63,11 +64,9 @@ class GatewayProcess:
             self.process.send_signal(signal.SIGTERM)
         return self.process.wait(timeout_s)
 
-    def metric(self, name: str) -> float:
+    def metric(self, name: str, url: str | None = None) -> float:
         """A metric without labels."""
-        import urllib.request
-
-        with urllib.request.urlopen(f"{self.url}/metrics", timeout=10) as reply:
+        with urllib.request.urlopen(f"{url or self.url}/metrics", timeout=10) as reply:
             text = reply.read().decode()
         found = re.search(rf"^{name} (\S+)$", text, re.MULTILINE)
         assert found, f"{name} is not among the metrics"
@@ -114,11 +113,14 @@ class Agents:
     async def _trajectory(self, session: aiohttp.ClientSession, name: str) -> None:
         calls: list[str] = []
         base = f"{self.url}/{name}/g{hash(name) % 4}/v1"
-        for _ in range(self.calls_per_trajectory):
+        for number in range(self.calls_per_trajectory):
             began = time.monotonic()
-            async with session.post(f"{base}/chat/completions", json=ASK) as reply:
+            streamed = number % 2 == 1
+            async with session.post(f"{base}/chat/completions", json={**ASK, "stream": streamed}) as reply:
                 text = await reply.text()
                 assert reply.status == 200, text
+                # Tests of the promise must not take a stream without its end for a reply.
+                assert not streamed or text.endswith("data: [DONE]\n\n"), text[-200:]
                 calls.append(reply.headers["x-claw-call-id"])
             self.latencies_s.append(time.monotonic() - began)
             self.replied.append(calls[-1])

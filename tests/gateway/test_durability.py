@@ -10,6 +10,7 @@ import subprocess
 import time
 import uuid
 from collections.abc import AsyncIterator, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import aiohttp
@@ -17,9 +18,10 @@ import psutil
 import pytest
 
 from claw.broker import LocalBroker
+from claw.ports import free_ports, is_free
 from eventlog.admin import create_topics
 from eventlog.settings import LogSettings
-from tests.gateway.engine import Reply, ScriptedEngine, completion
+from tests.gateway.engine import ScriptedEngine, answer
 from tests.gateway.processes import ASK, SECRET, SOAK, Agents, Found, GatewayProcess, poll
 
 pytestmark = [pytest.mark.kafka, pytest.mark.soak]
@@ -72,6 +74,13 @@ async def load(url: str, concurrency: int = 8, name: str = "a") -> AsyncIterator
 def signal_broker(broker: LocalBroker, number: int) -> None:
     assert broker.process is not None
     broker.process.signal(number)
+
+
+def neighbours() -> int:
+    """A free port whose next one is free, too."""
+    while not is_free((port := free_ports(1)[0]) + 1):
+        pass
+    return port
 
 
 def take_away(broker: LocalBroker, how: str) -> None:
@@ -269,9 +278,16 @@ async def test_two_gateways_share_nothing_but_the_log(
 async def test_workers_on_one_port(log_settings: LogSettings, engine: ScriptedEngine, tmp_path: Path) -> None:
     """Two workers share the port's load. One that is stopped is replaced, with no error that a client sees; one that is
     killed costs the calls it had, and nothing that was acknowledged."""
-    with gateway(log_settings, tmp_path, "--upstream", engine.url, workers=2) as running:
+    metrics = neighbours()
+    flags = ("--upstream", engine.url, "--metrics-port", str(metrics))
+    with gateway(log_settings, tmp_path, *flags, workers=2) as running:
         async with load(running.url, 16) as agents:
             await poll(lambda: len(agents.replied) >= 100)
+            shares = [
+                running.metric("claw_gateway_request_seconds_count", f"http://127.0.0.1:{metrics + number}")
+                for number in range(2)
+            ]
+            assert min(shares) > 10, "both take part, and each tells of itself"
             stopped, killed = running.workers
             stopped.send_signal(signal.SIGTERM)
             await poll(lambda: not stopped.is_running() and len(running.workers) == 2)
@@ -293,8 +309,10 @@ async def test_workers_on_one_port(log_settings: LogSettings, engine: ScriptedEn
 @pytest.mark.parametrize("workers", [1, 2])
 async def test_stop_under_load(log_settings: LogSettings, engine: ScriptedEngine, tmp_path: Path, workers: int) -> None:
     """SIGTERM under load: every request that was taken is answered, and the exit code is 0."""
-    engine.default = lambda received: Reply(completion(received.json).body, delay_s=random.uniform(0, 0.1))
-    for number in range(SOAK or 2):
+    engine.default = lambda asked: replace(
+        answer(asked), delay_s=random.uniform(0, 0.1), pace_s=random.uniform(0, 0.03)
+    )
+    for number in range(SOAK or 1):
         with gateway(log_settings, tmp_path, "--upstream", engine.url, workers=workers) as running:
             async with load(running.url, 32, name=f"w{workers}-{number}-") as agents:
                 await poll(lambda agents=agents: len(agents.replied) >= 200)  # type: ignore[misc]
