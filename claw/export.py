@@ -17,7 +17,7 @@ from consumers.export.manifest import Manifest, load
 from consumers.export.offsets import Bound, resolve
 from datapool import batch_spec
 from datapool.errors import BatchSpecInvalid
-from eventlog.errors import HistoryCut
+from eventlog.errors import LogError
 from eventlog.records import Place
 
 SAY_EVERY_S = 2.0
@@ -54,7 +54,7 @@ def run_export(asked: ExportSettings, *, as_json: bool) -> int:
     try:
         differ = _export(asked)
         made = load(asked.out)
-    except (ExportError, BatchSpecInvalid, HistoryCut) as refused:
+    except (ExportError, BatchSpecInvalid, LogError) as refused:
         raise CannotRun(str(refused)) from refused
     if not differ:
         remember(made, asked.out)

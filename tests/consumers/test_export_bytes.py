@@ -12,6 +12,7 @@ from consumers.export.choose import choose
 from consumers.export.messages import messages, tools
 from consumers.export.rows import sequence_rows, step_rows
 from consumers.export.tables import SEQUENCES, STEPS, TableWriter
+from consumers.lineage.requests import asked
 from datapool.batch_spec import BatchSpec
 from datapool.edges import prompts
 from datapool.errors import UnusableFact
@@ -20,6 +21,7 @@ from datapool.state import GroupState
 from schemas.arrays import pack_ids
 from schemas.events import CallCaptured, Edge, Event, FactPosition
 from tests import facts
+from tests.consumers.published import chat_call
 
 Log = list[tuple[Event, FactPosition]]
 LOOSE = BatchSpec(algorithm="sft", group_size=1, staleness_max=100)
@@ -115,3 +117,17 @@ def test_edges_are_put_together_whatever_the_clocks_said() -> None:
     orphan = facts.call(call_id="c", prompt=facts.edge((1,), base="gone", keep=2))
     calls = {call.call_id: call for call in (second, orphan, first)}
     assert prompts(calls) == {"a": pack_ids([1, 2, 3]), "b": ids}
+
+
+def test_a_request_written_as_a_change_is_told_whole() -> None:
+    """Lineage says what was asked though the event holds only what is new; without its base it says nothing."""
+    first = chat_call("g", "t", "a", [1], [2])
+    body = b'{"messages":[{"role":"user","content":"1"},{"role":"user","content":"more"}]}'
+    keep = first.request.suffix.rindex(b"]")
+    suffix = body[keep:]
+    edge = Edge(
+        base_call_id="a", keep=keep, suffix=suffix, full_length=len(body), full_digest=hashlib.sha256(body).hexdigest()
+    )
+    second = chat_call("g", "t", "b", [1], [2], request=edge)
+    assert asked({"a": first, "b": second}) == {"a": "1", "b": "more"}
+    assert asked({"b": second}) == {}
