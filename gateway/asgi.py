@@ -42,24 +42,25 @@ async def _read_on(first: bytes, receive: Receive, bytes_max: int) -> bytes:
 
 
 async def unless_gone(receive: Receive, work: Coroutine[Any, Any, T]) -> T:
-    """The result of `work`, which is cancelled and awaited when the client disconnects first: then ClientGone."""
-    task = asyncio.ensure_future(work)
-    gone = asyncio.ensure_future(_disconnected(receive))
+    """The result of `work`, which is cancelled when the client disconnects first: then ClientGone, once it has ended."""
+    here = asyncio.current_task()
+    assert here is not None
+    watcher = asyncio.ensure_future(_cancel_when_gone(receive, here))
     try:
-        await asyncio.wait((task, gone), return_when=asyncio.FIRST_COMPLETED)
-        if task.done():
-            return task.result()
-        raise ClientGone
+        return await work
+    except asyncio.CancelledError:
+        if not (watcher.done() and not watcher.cancelled()):
+            raise  # somebody else's wish
+        here.uncancel()
+        raise ClientGone from None
     finally:
-        gone.cancel()
-        if not task.done():
-            task.cancel()
-            await asyncio.wait((task,))  # the engine's connection is closed when this returns
+        watcher.cancel()
 
 
-async def _disconnected(receive: Receive) -> None:
+async def _cancel_when_gone(receive: Receive, task: "asyncio.Task[Any]") -> None:
     while (await receive())["type"] != "http.disconnect":
         pass
+    task.cancel()
 
 
 async def send_reply(send: Send, status: int, headers: HeaderList, body: bytes) -> None:

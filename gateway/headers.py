@@ -17,6 +17,7 @@ VALUE_CHARACTERS_MAX = 512
 TAGS_MAX = 32
 RETRIES_MAX = 1000
 TRACEPARENT = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
+PLAIN_TEXT = re.compile(r"[A-Za-z0-9_.~/:,-]+")
 PLAIN = "!#$&'()*+,/:;=?@[]~"
 READ = {
     b"x-claw-agent": "agent",
@@ -92,6 +93,8 @@ def _range(run_id: str, low: int, high: int) -> str:
 
 
 def _header_safe(text: str) -> bytes:
+    if PLAIN_TEXT.fullmatch(text):
+        return text.encode("ascii")
     return quote(text, safe=PLAIN).encode("ascii")
 
 

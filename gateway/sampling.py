@@ -17,22 +17,24 @@ TEMPERATURE_MIN = 1e-2
 """Lowest temperature that is not greedy: vLLM raises smaller ones to it."""
 N_MAX = 1024
 INT64 = 1 << 63
-SHAPING = (
-    "logit_bias",
-    "bad_words",
-    "allowed_token_ids",
-    "min_tokens",
-    "structured_outputs",
-    "thinking_token_budget",
-    "use_beam_search",
-    "watermarking",
-    "vllm_xargs",
-    "logits_processors",
-    "guided_json",
-    "guided_regex",
-    "guided_choice",
-    "guided_grammar",
-    "functions",
+SHAPING = frozenset(
+    (
+        "logit_bias",
+        "bad_words",
+        "allowed_token_ids",
+        "min_tokens",
+        "structured_outputs",
+        "thinking_token_budget",
+        "use_beam_search",
+        "watermarking",
+        "vllm_xargs",
+        "logits_processors",
+        "guided_json",
+        "guided_regex",
+        "guided_choice",
+        "guided_grammar",
+        "functions",
+    )
 )
 """Fields that shape the distribution whenever they hold anything."""
 
@@ -62,7 +64,8 @@ def effective(body: Mapping[str, Json]) -> Sampling:
 
 def constrained(body: Mapping[str, Json]) -> bool:
     """Whether a grammar, a forced tool, a bias or a ban shaped the distribution that tokens were sampled from."""
-    return any(body.get(field) for field in SHAPING) or _formatted(body) or _forced_tool(body)
+    shaped = not SHAPING.isdisjoint(body) and any(body.get(field) for field in SHAPING)
+    return shaped or _formatted(body) or _forced_tool(body)
 
 
 def _formatted(body: Mapping[str, Json]) -> bool:
