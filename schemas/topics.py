@@ -67,7 +67,7 @@ REWARDS = Topic(
     key="group_id",
     policy="delete",
     records=("RewardAssigned", "StepCurated"),
-    writers=("gateway", "reward workers"),
+    writers=("gateway", "reward workers", "quality", "operator"),
     readers=("streams", "export"),
     doc="Facts: what was judged, by whom.",
 )

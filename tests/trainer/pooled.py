@@ -5,8 +5,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from datapool.fold import fold
-from datapool.project import changes
+from datapool.project import GroupImage, changes
 from datapool.rows import PoolRows
+from datapool.state import Fact, GroupState
 from datapool.step import tokens
 from eventlog.memory import MemoryLog
 from eventlog.records import Outgoing, Position
@@ -48,21 +49,23 @@ def rows_of(
     history: Iterable[Event], append: Callable[[Outgoing], Position]
 ) -> Iterator[tuple[str, str, bytes, bytes | None]]:
     """(group_id, topic, key, value) of each row that the folds write while `history` is appended to a log."""
-    states: dict[str, object] = {}
-    images: dict[str, object] = {}
+    states: dict[str, GroupState] = {}
+    images: dict[str, GroupImage] = {}
     for fact in history:
+        assert isinstance(fact, Fact)
         topic = REWARDS if isinstance(fact, facts.ON_REWARDS) else CALLS
         at = append(Outgoing.of(topic, group_key(fact.group_id), fact))
         position = FactPosition(topic=at.topic, partition=at.partition, offset=at.offset)
         group = fact.group_id
         states[group] = fold(states.get(group), fact, position)
         images[group], rows = changes(images.get(group), states[group])
-        for key, row in rows.items():
-            yield group, key.topic, key.key, row and row.value
+        for row_key, row in rows.items():
+            yield group, row_key.topic, row_key.key, row and row.value
         if isinstance(fact, CallCaptured):
-            digest = states[group].trajectories[fact.trajectory_id].steps[fact.call_id].capture.digest
+            capture = states[group].trajectories[fact.trajectory_id].steps[fact.call_id].capture
+            assert capture is not None
             key = tokens_key(group, fact.trajectory_id, fact.call_id)
-            yield group, STEPS.name, key, encode(tokens(fact, digest))
+            yield group, STEPS.name, key, encode(tokens(fact, capture.digest))
 
 
 def group(
