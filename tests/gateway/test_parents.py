@@ -176,6 +176,13 @@ def test_a_call_that_two_gateways_may_make_is_no_base(headers: ClientHeaders, is
     assert (event.prompt.base_call_id is not None) is is_base
 
 
+def test_a_lane_of_its_own_takes_no_memory() -> None:
+    """A call without identity is alone in its trajectory: nothing will go on from it."""
+    write = writer()
+    write.write([1] * 30, [[2] * 30], who=Identity("lane-1", "lane-1", named=False))
+    assert write.parents.size_bytes == 0
+
+
 def test_what_is_no_base() -> None:
     """Aborted calls, calls received later, calls of other trajectories, and events too large for their bodies."""
     for how in ({"ended": False}, {"received_us": 99}, {"who": Identity("g", "u")}, {"body": b"x" * EVENT_BYTES_MAX}):
