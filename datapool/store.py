@@ -106,13 +106,15 @@ class StepStore:
     def steps(self, group_id: str, trajectory_id: str) -> dict[str, bytes]:
         """Step rows by call_id."""
         found = self._db.execute(
-            "SELECT c, value FROM steps CROSS JOIN bodies USING (id) WHERE g = ? AND t = ?", _key((group_id, trajectory_id))
+            "SELECT c, value FROM steps CROSS JOIN bodies USING (id) WHERE g = ? AND t = ?",
+            _key((group_id, trajectory_id)),
         )
         return {as_text(call_id): value for call_id, value in found}
 
     def tokens(self, ids: Ids) -> bytes | None:
         """The token row, or None."""
-        found = self._db.execute(f"SELECT value FROM steps CROSS JOIN tokens USING (id) WHERE {PLACE}", _key(ids)).fetchone()  # noqa: S608
+        question = f"SELECT value FROM steps CROSS JOIN tokens USING (id) WHERE {PLACE}"  # noqa: S608
+        found = self._db.execute(question, _key(ids)).fetchone()
         return found and bytes(found[0])
 
     def tokens_of_group(self, group_id: str) -> dict[tuple[str, str], bytes]:
