@@ -37,6 +37,7 @@ from schemas.topics import WORKERS
 OUT = Path("bench/out/gateway.json")
 IN_FLIGHT, STREAMS, CROWD = 32, 32, 400
 CHUNKS, PACE_MS, DELAY_MS = 100, 10, 1000
+CROWD_CALLS = 8 * CROWD
 KEY, ENTRY = new_key("operator")
 ASK = {"model": "bench", "messages": [{"role": "user", "content": "x" * 1900}], "temperature": 1.0}
 ACK = re.compile(r'^claw_gateway_capture_ack_seconds_bucket{le="([^"]+)"} (\S+)', re.MULTILINE)
@@ -135,12 +136,13 @@ def report_worker(log: LogSettings, url: str) -> None:
     producer.close()
 
 
-def load(port: int, connections: int, calls: int, **extra: Any) -> Result:
+def load(port: int, connections: int, calls: int, ramp_s: float = 0.0, **extra: Any) -> Result:
     """Calls from a process of their own."""
     ask = {
         "port": port,
         "connections": connections,
         "calls": calls,
+        "ramp_s": ramp_s,
         "body": {**ASK, **extra},
         "key": KEY,
         "name": uuid.uuid4().hex[:8],
@@ -216,8 +218,8 @@ def one_round(here: Ground, calls: int) -> Result:
         "blind_ms": 1000 * blind_s / max(1, blind_calls["done"]),
         "upstream_ms": 1000 * upstream_s / calls,
         "load_ms": 1000 * ours_calls["load_cpu_s"] / calls,
-        "direct_crowd": load(here.upstream_port, CROWD, 3 * CROWD, bench_delay_ms=DELAY_MS),
-        "crowd": load(here.gateway_port, CROWD, 3 * CROWD, bench_delay_ms=DELAY_MS),
+        "direct_crowd": load(here.upstream_port, CROWD, CROWD_CALLS, ramp_s=1.0, bench_delay_ms=DELAY_MS),
+        "crowd": load(here.gateway_port, CROWD, CROWD_CALLS, ramp_s=1.0, bench_delay_ms=DELAY_MS),
     }
     for name, pace_ms in (("paced", PACE_MS), ("unpaced", 0)):
         ask: dict[str, Any] = {"stream": True, "bench_chunks": CHUNKS, "bench_pace_ms": pace_ms}
@@ -237,7 +239,7 @@ def spent(process: Measured, work: Callable[[], Result]) -> tuple[Result, float]
 
 def memory_slope(bootstrap: str, folder: Path, calls: int) -> float:
     """Bytes of resident memory per finished call, by least squares over the second half; caches are full by then."""
-    small = {"CLAW_GATEWAY_REPLAY_BYTES_MAX": str(1 << 20), "CLAW_GATEWAY_REPLAY_ENTRIES_MAX": "64"}
+    small = {"CLAW_GATEWAY_REPLAY_BYTES_MAX": str(1 << 20), "CLAW_GATEWAY_PARENT_BYTES_MAX": str(1 << 20)}
     step = max(200, calls // 40)
     samples: list[tuple[float, float]] = []
     with ground(bootstrap, folder, **small) as here:

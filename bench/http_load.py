@@ -28,6 +28,8 @@ class Load:
     body: dict[str, Any]
     name: str = "t"
     key: str = ""
+    ramp_s: float = 0.0
+    """Connections start spread over this: agents do not march in step."""
     left: int = 0
     active: int = 0
     total_s: list[float] = field(default_factory=list)
@@ -112,11 +114,12 @@ async def run(load: Load) -> dict[str, Any]:
     load.left, over = load.calls, asyncio.Event()
     loop = asyncio.get_running_loop()
     cpu_s, started_s = time.process_time(), time.perf_counter()
-    opened = (
-        loop.create_connection(lambda number=number: Client(load, number, over), "127.0.0.1", load.port)  # type: ignore[misc]
-        for number in range(load.connections)
-    )
-    await asyncio.gather(*opened)
+
+    async def start(number: int) -> None:
+        await asyncio.sleep(load.ramp_s * number / load.connections)
+        await loop.create_connection(lambda: Client(load, number, over), "127.0.0.1", load.port)
+
+    await asyncio.gather(*(start(number) for number in range(load.connections)))
     await asyncio.wait_for(over.wait(), 600)
     wall_s = time.perf_counter() - started_s
     return {
