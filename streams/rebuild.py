@@ -9,16 +9,18 @@ reactors are not here, what they decided is among the facts. The transactional i
 so both can never write at once: the older one is fenced.
 """
 
+import gc
+import heapq
 from collections import Counter
-from collections.abc import Callable, Mapping
-from contextlib import closing
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 
 from datapool import FOLD_VERSION
 from eventlog.admin import begin_offsets, create_topics, end_offsets
 from eventlog.errors import HistoryCut, LogError
 from eventlog.reader import LogReader, commit_offsets, stream_ranges
-from eventlog.records import Outgoing, Place
+from eventlog.records import Outgoing, Place, Record
 from eventlog.settings import LogSettings
 from eventlog.transactions import TransactionalProducer
 from schemas.envelopes import now_us
@@ -68,7 +70,8 @@ def rebuild(settings: LogSettings, to: Vector, progress: Progress, flush_facts: 
     done = Rebuilt(settings.generation, dict(to))
     told = _Told(progress, sum(to[place] - at[place] for place in to))
     for partition in sorted({partition for topic, partition in to if at[topic, partition] < to[topic, partition]}):
-        _rebuild_partition(settings, partition, to, done, told, flush_facts)
+        with _no_collector():
+            _rebuild_partition(settings, partition, to, done, told, flush_facts)
     # Streams of this generation begin here. Without it they would read from the beginning and find nothing new.
     commit_offsets(settings, group_name(settings.catalogue()), to)
     return done
@@ -112,16 +115,30 @@ class _Told:
         self._progress(self._done, self._total)
 
 
+@contextmanager
+def _no_collector() -> Iterator[None]:
+    """Facts and rows have no cycles; searching all of them for some, over and over, costs a sixth of the time."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+        gc.collect()
+
+
 def _rebuild_partition(
     settings: LogSettings, partition: int, to: Vector, done: Rebuilt, told: _Told, flush_facts: int
 ) -> None:
     """Fence first, only then read the state: as the streams do."""
     targets = {topic: offset for (topic, number), offset in to.items() if number == partition}
-    with closing(open_producer(settings, partition)) as producer:
-        state = recover(settings, [partition])[partition]
-        ranges = {(topic, partition): (state.expected(topic), offset) for topic, offset in targets.items()}
+    with (
+        closing(open_producer(settings, partition)) as producer,
+        closing(recover(settings, [partition])[partition]) as state,
+    ):
         unflushed = 0
-        for record in stream_ranges(settings, ranges):
+        for record in _facts(settings, state, targets):
             done.outcomes[state.apply(record)] += 1
             unflushed += 1
             if unflushed == flush_facts:
@@ -133,6 +150,14 @@ def _rebuild_partition(
         if state.pending:
             _flush(producer, state, done)
         told.more(unflushed)
+
+
+def _facts(settings: LogSettings, state: PartitionState, targets: Mapping[str, int]) -> Iterator[Record]:
+    """Both topics side by side in time, roughly: else the rewards of a group would come long after its calls, when the
+    group is put away. No record depends on it."""
+    ranges = {(topic, state.partition): (state.expected(topic), end) for topic, end in targets.items()}
+    streams = [stream_ranges(settings, {place: ends}) for place, ends in ranges.items()]
+    return heapq.merge(*streams, key=lambda record: record.timestamp_ms)
 
 
 def _flush(producer: TransactionalProducer, state: PartitionState, done: Rebuilt) -> None:

@@ -1,0 +1,110 @@
+"""A rebuild against a bare decode loop: `python -m bench.datapool_rebuild [CALLS]` prints one JSON object.
+
+Facts as agents leave them stand on a broker (the one that is named or runs, else the kept one). Both loops read all of
+them from there: one decodes each fact and forgets it, the other is `streams.rebuild`. CPU seconds of this process, its
+Kafka threads included. `decode_alone_cpu_s` is decoding without the reading, of a sample that lies in memory.
+"""
+
+import json
+import random
+import sys
+import time
+import uuid
+from collections.abc import Iterator
+from itertools import islice
+
+from bench.episodes import CALLS, MEMBERS, group
+from claw.broker import resolve_broker
+from eventlog.admin import create_topics, end_offsets
+from eventlog.producer import EventProducer
+from eventlog.reader import stream_ranges
+from eventlog.records import Outgoing, Record
+from eventlog.settings import LogSettings
+from schemas import topics
+from schemas.events import Event, RewardAssigned
+from schemas.keys import group_key
+from streams.rebuild import Vector, rebuild
+from streams.recovery import FACTS
+
+PARTITIONS = 8
+SIDE_BY_SIDE = 8
+IN_FLIGHT = 2000
+SAMPLE = 5000
+TARGET = 3.0
+
+
+def measure(calls: int = 100_000) -> dict[str, float]:
+    """Figures of one rebuild of so many calls, with their rewards and lifecycle."""
+    with resolve_broker() as broker:
+        settings = LogSettings(
+            bootstrap_servers=broker.bootstrap, prefix=f"bench{uuid.uuid4().hex[:8]}", partitions=PARTITIONS
+        )
+        create_topics(settings)
+        publish(settings, calls)
+        to = end_offsets(settings, FACTS)
+        decode_s, alone_s = decode_loop(settings, to)
+        began = time.process_time()
+        done = rebuild(settings.model_copy(update={"generation": 2}), to, _quietly)
+        rebuild_s = time.process_time() - began
+    facts = sum(done.outcomes.values())
+    return {
+        "rebuild_facts": facts,
+        "rebuild_cpu_s": round(rebuild_s, 2),
+        "rebuild_facts_per_cpu_s": round(facts / rebuild_s),
+        "decode_cpu_s": round(decode_s, 2),
+        "decode_alone_cpu_s": round(alone_s, 2),
+        "rebuild_ratio_to_decode": round(rebuild_s / decode_s, 2),
+        "rebuild_ratio_to_decode_alone": round(rebuild_s / alone_s, 2),
+    }
+
+
+def _quietly(*_: int) -> None:
+    """No progress to show."""
+
+
+def publish(settings: LogSettings, calls: int) -> None:
+    """Groups side by side, as concurrent agents leave them."""
+    producer = EventProducer(settings)
+    facts = episodes(max(SIDE_BY_SIDE, calls // (MEMBERS * CALLS)))
+    while some := list(islice(facts, IN_FLIGHT)):
+        for sent in [producer.produce(outgoing(fact)) for fact in some]:
+            sent.result()
+    producer.close()
+
+
+def episodes(groups: int) -> Iterator[Event]:
+    source = random.Random(0)
+    for start in range(0, groups, SIDE_BY_SIDE):
+        runs = [group(number, source) for number in range(start, min(start + SIDE_BY_SIDE, groups))]
+        for turn in zip(*runs, strict=True):
+            yield from turn
+
+
+def outgoing(fact: Event) -> Outgoing:
+    topic = topics.REWARDS if isinstance(fact, RewardAssigned) else topics.CALLS
+    return Outgoing.of(topic, group_key(fact.group_id), fact)  # type: ignore[union-attr]  # facts have a group
+
+
+def decode_loop(settings: LogSettings, to: Vector) -> tuple[float, float]:
+    """CPU seconds of reading and decoding every fact, and of decoding alone."""
+    sample: list[Record] = []
+    began = time.process_time()
+    count = 0
+    for partition in range(settings.partitions):
+        ranges = {place: (0, end) for place, end in to.items() if place[1] == partition}
+        for record in stream_ranges(settings, ranges):
+            record.event()
+            count += 1
+            if len(sample) < SAMPLE:
+                sample.append(record)
+    both_s = time.process_time() - began
+    began = time.process_time()
+    for record in sample:
+        record.event()
+    return both_s, (time.process_time() - began) * count / len(sample)
+
+
+if __name__ == "__main__":
+    figures = measure(*(int(word) for word in sys.argv[1:2]))
+    print(json.dumps(figures, indent=2))
+    raise SystemExit(0 if figures["rebuild_ratio_to_decode"] <= TARGET else 1)
