@@ -33,8 +33,8 @@ ON_TRAJECTORY: dict[type[Event], Handler] = {
     TrajectoryAbandoned: trajectory.abandoned,
     TrajectoryEvicted: trajectory.evicted,
 }
-DECISIONS = (TrajectoryAbandoned, GroupClosed)
-"""What a reactor decided is no sign of life: it must not change the id of its own next decision."""
+DECISIONS = (TrajectoryAbandoned, GroupClosed, TrajectoryEvicted)
+"""What a reactor may have decided is no sign of life: it must not change the id of its own next decision."""
 NEW_TRAJECTORY = TrajectoryState()
 
 

@@ -21,7 +21,7 @@ from schemas.keys import group_key
 from schemas.topics import CALLS
 from streams.metrics import StreamsMetrics
 from streams.partition import PartitionState
-from streams.reactors import Decision, decide
+from streams.reactors import Decision, decide, outlived
 
 log = structlog.get_logger()
 
@@ -29,6 +29,22 @@ RESEND_S = 30.0
 GROUPS_SHOWN = 5
 Ends = Mapping[Place, int]
 States = Mapping[int, PartitionState]
+
+
+Decide = Callable[[PartitionState, int], list[Decision]]
+"""(state, now in microseconds) -> what is due."""
+
+
+def by_idleness(idle_timeout_s: float) -> Decide:
+    """What ends trajectories and groups that nobody ends."""
+    idle_us = int(idle_timeout_s * 1e6)
+    return lambda state, now_us: decide(state.waiting(), now_us, idle_us)
+
+
+def by_age(retention_s: float) -> Decide:
+    """What takes old trajectories out of the pool."""
+    retention_us = int(retention_s * 1e6)
+    return lambda state, now_us: [*outlived(state.group_records(), now_us, retention_us)]
 
 
 class Patience:
@@ -68,13 +84,13 @@ class Clock:
     def __init__(
         self,
         producer: EventProducer,
-        idle_timeout_s: float,
+        decide: Decide,
         metrics: StreamsMetrics,
         ask_ends: Callable[[], Awaitable[Ends]],
     ) -> None:
         """ask_ends: end offsets of the fact topics, now."""
         self._producer = producer
-        self._idle_timeout_us = int(idle_timeout_s * 1e6)
+        self._decide = decide
         self._metrics = metrics
         self._ask_ends = ask_ends
         self._patience = Patience()
@@ -82,7 +98,7 @@ class Clock:
 
     def due(self, states: States, now_us: int) -> dict[int, list[Decision]]:
         """Per partition what is due and was not written just now."""
-        found = {number: decide(state.waiting(), now_us, self._idle_timeout_us) for number, state in states.items()}
+        found = {number: self._decide(state, now_us) for number, state in states.items()}
         return {number: [one for one in decisions if self._is_new(one)] for number, decisions in found.items()}
 
     async def act(self, due: Mapping[int, list[Decision]], states: States) -> None:
@@ -98,10 +114,6 @@ class Clock:
             return
         if ripe:
             self._note(ripe)
-
-    def close(self) -> None:
-        """Wait for what was sent."""
-        self._producer.close()
 
     def _is_new(self, decision: Decision) -> bool:
         return time.monotonic() - self._sent_at_s.get(decision.envelope.event_id, -RESEND_S) >= RESEND_S

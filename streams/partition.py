@@ -7,7 +7,7 @@ Memory: groups that a reactor may have to act on, and the last `resting_max` of 
 only on the shelf, a local copy of what is in the pool; a late fact brings its group back.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Literal, NamedTuple
 
 import structlog
@@ -263,6 +263,13 @@ class PartitionState:
         else:
             self._waiting.discard(record.group_id)
             self._resting[record.group_id] = None
+
+    def group_records(self) -> Iterator[GroupRecord]:
+        """Every group as of the last snapshot; from the shelf, one at a time."""
+        for value in self._shelf.topic(GROUPS.name) if self._shelf is not None else ():
+            record = decode(value)
+            assert isinstance(record, GroupRecord)  # by its topic
+            yield record
 
     def close(self) -> None:
         """Give the shelf's disk space back."""

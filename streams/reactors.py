@@ -1,4 +1,4 @@
-"""What time alone decides: that a trajectory is abandoned, that a group is closed. Decisions are facts like any other.
+"""What time alone decides: that a trajectory is abandoned or too old, that a group is closed. Decisions are facts like any other.
 
 Invariant: a decision is a function of (group, now); its event_id is uuid5 of subject, kind and the last progress, so that
 two reactors, or one before and one after a crash, write the same event. Reactors are the only reader of a clock.
@@ -9,17 +9,40 @@ from collections.abc import Iterable, Iterator
 from datapool.project import GroupImage
 from datapool.state import TrajectoryState
 from schemas.envelopes import decision_id
-from schemas.events import Envelope, GroupClosed, TrajectoryAbandoned
+from schemas.events import Envelope, GroupClosed, GroupRecord, TrajectoryAbandoned, TrajectoryEvicted
 
-Decision = TrajectoryAbandoned | GroupClosed
+Decision = TrajectoryAbandoned | GroupClosed | TrajectoryEvicted
 PRODUCER = "reactors"
 DEADLINE = "deadline"
 IDLE = "idle"
+RETENTION = "retention"
 
 
 def decide(groups: Iterable[GroupImage], now_us: int, idle_timeout_us: int) -> list[Decision]:
     """Everything that is due. A group is closed only after its open members are known to be abandoned: one round later."""
     return [decision for group in groups for decision in _group(group, now_us, idle_timeout_us)]
+
+
+def outlived(groups: Iterable[GroupRecord], now_us: int, retention_us: int) -> list[TrajectoryEvicted]:
+    """Trajectories of groups without any fact for so long: they leave the pool, a stub stays, and so do their facts."""
+    return [
+        TrajectoryEvicted(
+            envelope=_envelope(
+                ("evicted", group.group_id, member.trajectory_id, group.last_progress_event_id),
+                now_us,
+                group.last_progress_event_id,
+                group.run_id,
+            ),
+            group_id=group.group_id,
+            trajectory_id=member.trajectory_id,
+            reason=RETENTION,
+            requested_by=PRODUCER,
+        )
+        for group in groups
+        if group.last_progress_us + retention_us <= now_us
+        for member in group.members
+        if member.status not in ("evicted", "unknown")
+    ]
 
 
 def _group(group: GroupImage, now_us: int, idle_timeout_us: int) -> Iterator[Decision]:

@@ -28,7 +28,7 @@ from eventlog.settings import LogSettings
 from schemas.envelopes import now_us
 from schemas.topics import LARGEST_RECORD_BYTES
 from streams.assignor import CopartitionedAssignor
-from streams.clock import Clock
+from streams.clock import Clock, by_age, by_idleness
 from streams.commit import Batch, FaustEvent, OwnedPartition, acknowledge, group_name, open_producer
 from streams.errors import ExitCode, NotCopartitioned
 from streams.metrics import StreamsMetrics
@@ -112,30 +112,34 @@ class Worker:
     async def run(self, stopping: asyncio.Event) -> None:
         """Until `stopping` is set; then everything folded is committed and acknowledged."""
         await self.app.start()
-        clock = self._clock() if self._settings.reactors_enabled else None
-        tasks = [asyncio.create_task(task) for task in self._background(clock)]
+        decider = EventProducer(self._log_settings) if self._settings.reactors_enabled else None
+        tasks = [asyncio.create_task(task) for task in [*self._background(), *self._clocks(decider)]]
         try:
             await stopping.wait()
             await self.app.stop()
         finally:
             for task in tasks:
                 task.cancel()
-            if clock is not None:
-                await self._in_thread(clock.close)
+            if decider is not None:
+                await self._in_thread(decider.close)
             self._threads.shutdown(wait=False)
 
-    def _clock(self) -> Clock:
-        producer = EventProducer(self._log_settings)
-        return Clock(producer, self._settings.trajectory_idle_timeout_s, self.metrics, self._ends)
+    def _clocks(self, decider: EventProducer | None) -> Iterator[Coroutine[Any, Any, None]]:
+        settings = self._settings
+        if decider is None:
+            return
+        idle = Clock(decider, by_idleness(settings.trajectory_idle_timeout_s), self.metrics, self._ends)
+        yield self._every(settings.reactor_interval_s, partial(self._tick, idle))
+        if settings.retention_s is not None:
+            old = Clock(decider, by_age(settings.retention_s), self.metrics, self._ends)
+            yield self._every(settings.retention_interval_s, partial(self._tick, old))
 
-    def _background(self, clock: Clock | None) -> Iterator[Coroutine[Any, Any, None]]:
+    def _background(self) -> Iterator[Coroutine[Any, Any, None]]:
         settings = self._settings
         yield self._every(settings.flush_interval_s, self.flush)
         yield self._every(CRASH_POLL_S, self._check_crash)
         dog = Watchdog(settings.watchdog_stall_s)
         yield self._every(settings.watchdog_interval_s, partial(self._check_lag, dog))
-        if clock is not None:
-            yield self._every(settings.reactor_interval_s, partial(self._tick, clock))
 
     async def _every(self, interval_s: float, action: Callable[[], Awaitable[None]]) -> None:
         while True:

@@ -3,6 +3,7 @@
 import hashlib
 import itertools
 from collections.abc import Sequence
+from dataclasses import replace
 
 from hypothesis import strategies as st
 
@@ -112,6 +113,11 @@ def reward(group: str = "g", trajectory: str = "t", value: float = 1.0, **change
 def curated(group: str = "g", trajectory: str = "t", call_id: str = "c", **changes: object) -> StepCurated:
     fields = {"envelope": envelope(), "who": "someone", **changes}
     return StepCurated(group_id=group, trajectory_id=trajectory, call_id=call_id, **fields)
+
+
+def changed_envelope(fact: Event, **fields: object) -> Event:
+    """The fact with other words on its envelope."""
+    return replace(fact, envelope=replace(fact.envelope, **fields))
 
 
 def topic_of(fact: Event) -> str:

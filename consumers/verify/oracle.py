@@ -441,7 +441,7 @@ def newest(events: list) -> Event | None:
 
 
 def sign_of_life(events: list[Event]) -> tuple[int, str]:
-    signs = [f.envelope for f in events if not isinstance(f, TrajectoryAbandoned | GroupClosed)]
+    signs = [f.envelope for f in events if not isinstance(f, TrajectoryAbandoned | GroupClosed | TrajectoryEvicted)]
     return max(((e.occurred_at_us, e.event_id) for e in signs), default=(0, ""))
 
 

@@ -1,9 +1,11 @@
 """What the broker tests of the streams share: facts in, workers as processes, the pool out, the oracle beside it."""
 
+import itertools
 import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -14,6 +16,7 @@ from eventlog.producer import EventProducer
 from eventlog.reader import LogReader
 from eventlog.records import Outgoing, Record
 from eventlog.settings import LogSettings
+from schemas.codec import decode
 from schemas.errors import UndecodableRecord
 from schemas.events import Event, FactPosition, GroupClosed, TrajectoryAbandoned
 from schemas.keys import group_key
@@ -75,6 +78,11 @@ def pool(settings: LogSettings) -> oracle.Pool:
     return {key: value for key, value in latest.items() if value is not None}
 
 
+def decoded(settings: LogSettings) -> list[Event]:
+    """All records of the pool."""
+    return [decode(value) for value in pool(settings).values()]
+
+
 def facts_in_log(settings: LogSettings) -> list[tuple[Event, FactPosition]]:
     found = []
     for record in records(settings, CALLS, REWARDS):
@@ -120,6 +128,38 @@ def wait_for_oracle(settings: LogSettings, timeout_s: float = 40.0) -> None:
     assert want, "no facts, nothing to compare"
     assert have.keys() == want.keys()
     assert {key for key in want if have[key] != want[key]} == set()
+
+
+def load(groups=12, members=4):
+    """Facts of many groups, interleaved as concurrent agents leave them."""
+    runs = [episode(f"g{g}", f"t{m}") for g, m in itertools.product(range(groups), range(members))]
+    return [event for turn in zip(*runs, strict=True) for event in turn]
+
+
+class Traffic:
+    """Publishes facts in a thread at a steady pace until all are out."""
+
+    def __init__(self, settings, events, per_second=400):
+        self._thread = threading.Thread(target=self._run, args=(settings, events, per_second), daemon=True)
+        self._thread.start()
+
+    def _run(self, settings, events, per_second):
+        with producing(settings) as producer:
+            for event in events:
+                producer.produce(outgoing(event)).result()
+                time.sleep(1 / per_second)
+
+    @property
+    def flowing(self):
+        return self._thread.is_alive()
+
+    def done(self):
+        self._thread.join(60)
+        assert not self._thread.is_alive()
+
+
+def wait_for_rows(settings):
+    wait_for("the first rows", lambda: bool(pool(settings)))
 
 
 class WorkerProcess:

@@ -4,7 +4,7 @@ from datapool.fold import fold
 from datapool.project import image
 from streams.clock import Patience
 from streams.partition import PartitionState
-from streams.reactors import decide
+from streams.reactors import decide, outlived
 from streams.watchdog import Watchdog
 from tests import facts
 
@@ -80,6 +80,19 @@ def test_a_ready_group_needs_no_closing():
     ready = group(declared(expected_size=1), facts.call(), facts.completed(reward=1.0))
     assert ready.record.ready
     assert decide([ready], 10**12, IDLE_US) == []
+
+
+def test_what_nobody_touched_for_long_leaves_the_pool_and_its_facts_stay():
+    """Retention is an eviction like any other: once per trajectory, a stub stays, deciding twice is deciding once."""
+    history = [facts.call(), facts.completed(reward=1.0), facts.call("g", "u"), facts.evicted("g", "u")]
+    record = group(*history).record
+    assert outlived([record], 99, 100) == []
+    (first,), (second,) = outlived([record], 100, 100), outlived([record], 500, 100)
+    assert first.envelope.event_id == second.envelope.event_id
+    assert (first.trajectory_id, first.reason) == ("t", "retention")
+    after = group(*history, first)
+    assert [(one.trajectory_id, one.status) for one in after.record.members] == [("t", "evicted"), ("u", "evicted")]
+    assert outlived([after.record], 10**12, 100) == []
 
 
 def test_a_second_reactor_decides_the_same_events():

@@ -1,10 +1,5 @@
 """The Faust shell on a real broker: whatever happens to workers, the pool ends as the oracle makes it of the facts."""
 
-import itertools
-import signal
-import threading
-import time
-
 import pytest
 
 from datapool.view import PoolView
@@ -22,57 +17,10 @@ from tests.streams import pool
 pytestmark = pytest.mark.kafka
 
 
-@pytest.fixture
-def start(log_settings, tmp_path):
-    """Starts worker processes, and stops what is left of them."""
-    started = []
-
-    def start_one(*arguments, **env):
-        worker = pool.WorkerProcess(log_settings, tmp_path / f"worker{len(started)}.log", *arguments, **env)
-        started.append(worker)
-        return worker
-
-    yield start_one
-    for worker in started:
-        worker.stop()
-
-
-def load(groups=12, members=4):
-    """Facts of many groups, interleaved as concurrent agents leave them."""
-    runs = [pool.episode(f"g{g}", f"t{m}") for g, m in itertools.product(range(groups), range(members))]
-    return [event for turn in zip(*runs, strict=True) for event in turn]
-
-
-class Traffic:
-    """Publishes facts in a thread at a steady pace until all are out."""
-
-    def __init__(self, settings, events, per_second=400):
-        self._thread = threading.Thread(target=self._run, args=(settings, events, per_second), daemon=True)
-        self._thread.start()
-
-    def _run(self, settings, events, per_second):
-        with pool.producing(settings) as producer:
-            for event in events:
-                producer.produce(pool.outgoing(event)).result()
-                time.sleep(1 / per_second)
-
-    @property
-    def flowing(self):
-        return self._thread.is_alive()
-
-    def done(self):
-        self._thread.join(60)
-        assert not self._thread.is_alive()
-
-
-def wait_for_rows(settings):
-    pool.wait_for("the first rows", lambda: bool(pool.pool(settings)))
-
-
 def test_facts_become_the_pool_and_a_polite_stop_loses_nothing(log_settings, start):
     """Every fact is folded once; SIGTERM exits 0 with everything committed; a reader of the pool finds the groups ready."""
     worker = start()
-    pool.publish(log_settings, map(pool.outgoing, load()))
+    pool.publish(log_settings, map(pool.outgoing, pool.load()))
     pool.wait_for_oracle(log_settings)
     assert worker.stop() == ExitCode.STOPPED
     view = PoolView(log_settings)
@@ -103,40 +51,6 @@ def test_poison_is_set_aside_and_its_partition_goes_on(log_settings, start):
     reasons = [dict(letter.headers)["claw_reason"].decode() for letter in pool.letters(log_settings)]
     assert sorted(reasons) == sorted([*poison, "empty_value"])
     assert [letter.value for letter in pool.letters(log_settings)][:3] == list(poison.values())[:3]
-
-
-@pytest.mark.slow
-def test_killed_under_load_and_started_again(log_settings, start):
-    """kill -9 loses nothing: the successor reads state and position from the log."""
-    traffic = Traffic(log_settings, load(groups=30))
-    for _ in range(2):
-        worker = start()
-        wait_for_rows(log_settings)
-        assert traffic.flowing
-        worker.signal(signal.SIGKILL)
-        worker.wait()
-    start()
-    traffic.done()
-    pool.wait_for_oracle(log_settings)
-    assert pool.letters(log_settings) == []
-
-
-@pytest.mark.slow
-def test_a_stopped_owner_that_wakes_up_cannot_overwrite_its_successor(log_settings, start):
-    """SIGSTOP past the session, SIGCONT after another took over and wrote: the old owner is fenced and leaves."""
-    first = start()
-    traffic = Traffic(log_settings, load(groups=120), per_second=250)
-    wait_for_rows(log_settings)
-    first.signal(signal.SIGSTOP)
-    second = start()
-    pool.wait_for("the takeover", lambda: "streams_assigned" in second.log())
-    ends = end_offsets(log_settings, [CALLS, REWARDS])
-    pool.wait_for("the successor's writes", lambda: pool.folded_up_to(log_settings, ends))
-    first.signal(signal.SIGCONT)
-    assert first.wait(30) == ExitCode.FENCED, first.log()
-    traffic.done()
-    pool.wait_for_oracle(log_settings, 60)
-    assert second.running
 
 
 def test_at_its_deadline_a_group_is_closed_once_and_for_all(log_settings, start):
@@ -170,7 +84,7 @@ def test_what_the_group_acknowledged_without_folding_is_folded_at_takeover(log_s
     """Group offsets beyond our position are a gap that Faust made; no new event is needed to notice it."""
     from confluent_kafka import Consumer, TopicPartition
 
-    pool.publish(log_settings, map(pool.outgoing, load(groups=3)))
+    pool.publish(log_settings, map(pool.outgoing, pool.load(groups=3)))
     ends = end_offsets(log_settings, [CALLS, REWARDS])
     group = Consumer(
         {"bootstrap.servers": log_settings.bootstrap_servers, "group.id": f"{log_settings.prefix}.streams"}

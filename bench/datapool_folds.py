@@ -1,0 +1,201 @@
+"""The folds alone, and under Faust: facts per CPU-second of the process, and bytes per trajectory.
+
+`decode`: wire bytes to event. `state`: decode and fold. `fold`: all that a worker does but Kafka: decode, fold, project
+what changed once per flush of 500 facts, encode the rows. `faust`: `python -m streams` on a real broker, fenced, from the
+first fact it sees to the position of the last one in the log. Facts: `episodes.py`, records of 512 + 128 tokens.
+"""
+
+import gc
+import os
+import random
+import statistics
+import tempfile
+import time
+import uuid
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from bench.deltas import Conversation, capture, engine_reply
+from bench.episodes import START_US, load, records
+from bench.measured_process import Measured, running
+from claw.broker import resolve_broker
+from datapool.fold import fold
+from datapool.state import GroupState
+from eventlog.admin import create_topics, end_offsets
+from eventlog.producer import EventProducer
+from eventlog.reader import LogReader
+from eventlog.records import Outgoing, Place, Record
+from eventlog.settings import LogSettings
+from gateway.parents import Parents
+from schemas.codec import decode, encode
+from schemas.events import CallCaptured, Event, FactPosition, RewardAssigned, StreamPosition, TrajectoryCompleted
+from schemas.keys import group_key
+from schemas.topics import CALLS, POSITIONS, REWARDS
+from streams.partition import PartitionState
+
+GROUPS_FOLDED = 48
+GROUPS_STREAMED = 160
+FLUSH_FACTS = 500
+REPEATS = 5
+TURNS = 40
+TOKENS = 30_000
+FOLD_TIMEOUT_S = 240.0
+PARTITIONS = 8
+Figures = dict[str, float]
+
+
+def folds() -> Figures:
+    """Facts per CPU-second, medians."""
+    facts = records(load(GROUPS_FOLDED))
+    return {
+        "decode_facts_per_cpu_s": _rate(facts, _decode),
+        "state_facts_per_cpu_s": _rate(facts, _state),
+        "fold_facts_per_cpu_s": _rate(facts, _fold),
+    }
+
+
+def _rate(facts: list[Record], work: Callable[[list[Record]], None]) -> float:
+    spent = []
+    for _ in range(REPEATS):
+        gc.collect()
+        began = time.process_time()
+        work(facts)
+        spent.append(time.process_time() - began)
+    return round(len(facts) / statistics.median(spent))
+
+
+def _decode(facts: list[Record]) -> None:
+    for one in facts:
+        decode(one.value)
+
+
+def _state(facts: list[Record]) -> None:
+    groups: dict[str, GroupState] = {}
+    for one in facts:
+        event = one.event()
+        group_id: str = event.group_id  # type: ignore[union-attr]  # facts have a group
+        position = FactPosition(topic=one.topic, partition=one.partition, offset=one.offset)
+        groups[group_id] = fold(groups.get(group_id), event, position)
+
+
+def _fold(facts: list[Record]) -> None:
+    state = PartitionState(0, 1)
+    for number, one in enumerate(facts, 1):
+        state.apply(one)
+        if number % FLUSH_FACTS == 0:
+            state.snapshot(0)
+    state.snapshot(0)
+
+
+def faust() -> Figures:
+    """Facts per CPU-second of a worker process, on a broker that is found or started."""
+    with resolve_broker() as broker, tempfile.TemporaryDirectory() as folder:
+        prefix = f"bench{uuid.uuid4().hex[:8]}"
+        settings = LogSettings(bootstrap_servers=broker.bootstrap, prefix=prefix, partitions=PARTITIONS)
+        create_topics(settings)
+        facts = load(GROUPS_STREAMED)
+        log = Path(folder) / "streams.log"
+        environment = {
+            "KAFKA_BOOTSTRAP_SERVERS": broker.bootstrap,
+            "CLAW_LOG_PREFIX": prefix,
+            "CLAW_LOG_PARTITIONS": str(PARTITIONS),
+            "CLAW_STREAMS_REACTORS_ENABLED": "false",
+        }
+        with running("streams", ready="streams_assigned", log=log, **environment) as worker:
+            return _streamed(settings, facts, worker)
+
+
+def _streamed(settings: LogSettings, facts: list[Event], worker: Measured) -> Figures:
+    cpu_before, began = worker.cpu_s(), time.monotonic()
+    _publish(settings, facts)
+    _wait_folded(settings, end_offsets(settings, [CALLS, REWARDS]))
+    return {
+        "facts_per_cpu_s": round(len(facts) / (worker.cpu_s() - cpu_before)),
+        "facts_per_s": round(len(facts) / (time.monotonic() - began)),
+        "facts": len(facts),
+    }
+
+
+def _publish(settings: LogSettings, facts: list[Event]) -> None:
+    producer = EventProducer(settings)
+    try:
+        items = [_outgoing(fact) for fact in facts]
+        for future in [producer.produce(item) for item in items]:
+            future.result()
+    finally:
+        producer.close()
+
+
+def _outgoing(fact: Event) -> Outgoing:
+    topic = REWARDS if isinstance(fact, RewardAssigned) else CALLS
+    return Outgoing.of(topic, group_key(fact.group_id), fact)  # type: ignore[union-attr]  # facts have a group
+
+
+def _wait_folded(settings: LogSettings, ends: Mapping[Place, int]) -> None:
+    """Until the positions in the log are at `ends`."""
+    deadline = time.monotonic() + FOLD_TIMEOUT_S
+    at: dict[Place, int] = {}
+    with LogReader(settings, [POSITIONS]) as reader:
+        while any(at.get(place, 0) < end for place, end in ends.items()):
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"not folded within {FOLD_TIMEOUT_S} s: {at} of {ends}")
+            for record in reader.poll(0.2):
+                position = record.event()
+                assert isinstance(position, StreamPosition)  # nothing else stands on that topic
+                at |= {(topic, position.partition): offset for topic, offset in position.offsets.items()}
+
+
+def storage(turns: int = TURNS, tokens: int = TOKENS) -> Figures:
+    """Bytes of one conversation's facts, with deltas as the gateway writes them, and of its rows in the pool.
+
+    linear: ids and body of the final context, ids, log-probabilities and bodies of all outputs, each once.
+    """
+    rng = random.Random(7)
+    talk, parents = Conversation(rng, [], []), Parents(1 << 28, 8)
+    state = PartitionState(0, 1)
+    pool: dict[bytes, bytes] = {}
+    facts_bytes = outputs = offset = 0
+    answered = tokens // turns // 4
+    for number in range(turns):
+        talk.say("system" if number == 0 else "user", tokens // turns - answered)
+        prompt, request = list(talk.ids), talk.request()
+        ids = talk.say("assistant", answered)
+        raw = engine_reply(prompt, talk.messages[-1], ids, rng)
+        event, value = capture(number, request, raw, f'{{"0": [["run/3", 0, {len(ids)}]]}}', parents)
+        facts_bytes += len(value)
+        outputs += _output_bytes(event)
+        offset = _stored(state, pool, event.group_id, value, offset)
+    envelope = event.envelope
+    done = TrajectoryCompleted(
+        envelope=envelope, group_id=event.group_id, trajectory_id=event.trajectory_id, status="completed", calls=turns
+    )
+    _stored(state, pool, event.group_id, encode(done), offset)
+    pool_bytes = sum(len(key) + len(value) for key, value in pool.items())
+    linear = 4 * len(prompt) + len(request) + outputs
+    return {
+        "facts_bytes": facts_bytes,
+        "pool_bytes": pool_bytes,
+        "linear_bytes": linear,
+        "storage_ratio_facts": round(facts_bytes / linear, 3),
+        "storage_ratio_pool": round(pool_bytes / linear, 3),
+        "storage_ratio_to_linear": round((facts_bytes + pool_bytes) / linear, 3),
+    }
+
+
+def _output_bytes(event: CallCaptured) -> int:
+    return len(event.response_ids) + len(event.response_logprobs) + len(event.response_body)
+
+
+def _stored(state: PartitionState, pool: dict[bytes, bytes], group_id: str, value: bytes, offset: int) -> int:
+    """One fact into the pool; the next offset."""
+    key = group_key(group_id)
+    state.apply(Record(topic="claw.calls", partition=0, offset=offset, timestamp_ms=0, key=key, value=value))
+    for row in state.snapshot(START_US):
+        if row.topic is not POSITIONS and row.value is not None and row.key is not None:
+            pool[row.topic.name.encode() + row.key] = row.value
+    return offset + 1
+
+
+def cores() -> int:
+    """Of this machine, for the table's head."""
+    return os.cpu_count() or 1
