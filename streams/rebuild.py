@@ -125,7 +125,6 @@ def _no_collector() -> Iterator[None]:
     finally:
         if enabled:
             gc.enable()
-        gc.collect()
 
 
 def _rebuild_partition(
