@@ -9,13 +9,14 @@ import sys
 import pytest
 
 from eventlog.admin import delete_records, end_offsets
-from eventlog.errors import HistoryCut
+from eventlog.errors import Fenced, HistoryCut
 from eventlog.records import Outgoing
 from eventlog.settings import LogSettings
 from schemas.codec import encode
 from schemas.keys import group_key
 from schemas.topics import CALLS, REWARDS
 from streams import rebuild as rebuilding
+from streams.commit import open_producer
 from streams.errors import PastTarget
 from streams.rebuild import rebuild
 from tests import facts
@@ -69,9 +70,14 @@ def quietly(done, total):
 
 
 def test_the_rebuilt_generation_is_the_live_pool_byte_for_byte(log_settings, second, start):
-    """At one offset vector both are equal; the rebuild wrote no dead letter, and new streams go on where it ended."""
+    """At one offset vector both are equal, however the live one came about; the rebuild wrote no dead letter, and new
+    streams go on where it ended."""
+    items, killed = history(), start()
+    pool.publish(log_settings, items[:30])
+    pool.wait_for("the first rows", lambda: bool(pool.pool(log_settings)))
+    killed.signal(signal.SIGKILL)
     live = start()
-    pool.publish(log_settings, history())
+    pool.publish(log_settings, items[30:])
     pool.wait_for_oracle(log_settings)
     assert live.stop() == 0
     letters = len(pool.letters(log_settings))
@@ -126,6 +132,22 @@ def exists(settings):
 
     names = {state.name for state in describe_topics(settings)}
     return all(settings.catalogue().name(topic) in names for topic in settings.catalogue())
+
+
+def test_whoever_opens_the_generation_later_stops_the_rebuild(log_settings, second):
+    """Streams of the generation and a rebuild share transactional ids: two writers are impossible, not just unlikely."""
+    pool.publish(log_settings, history())
+    thieves = []
+
+    def steal(done, total):
+        thieves.extend(open_producer(second, partition) for partition in range(second.partitions))
+
+    with pytest.raises(Fenced):
+        rebuild(second, ends(log_settings), steal, flush_facts=5)
+    for thief in thieves:
+        thief.close()
+    rebuild(second, ends(log_settings), quietly)
+    assert pool.pool(second) == pool.expected(log_settings)
 
 
 def test_facts_that_retention_removed_are_named(log_settings, second):

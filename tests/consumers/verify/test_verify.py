@@ -8,7 +8,8 @@ import pytest
 from claw.errors import CannotRun
 from claw.verify import run_verify, verify_run
 from consumers.verify import oracle
-from consumers.verify.errors import RunUnknown
+from consumers.verify.errors import PoolMoves, RunUnknown
+from consumers.verify.pool import digest, look, snapshot
 from consumers.verify.verify import verify
 from eventlog.admin import create_topics, delete_records, end_offsets
 from eventlog.records import Outgoing
@@ -135,7 +136,14 @@ def test_a_log_that_keeps_its_promises_is_found_good(log, monkeypatch, capsys, t
     assert run_verify(tmp_path / "replied", "run", prefix=log.prefix, as_json=True) == 0
     answer = orjson.loads(capsys.readouterr().out.splitlines()[-1])
     assert answer["findings"] == {}
-    counts = {"calls": 12, "poison": 1, "replied": len({*REPLIED}) + 1, "runs": 1, "steps_planned": 6, "batches_trained": 2}
+    counts = {
+        "calls": 12,
+        "poison": 1,
+        "replied": len({*REPLIED}) + 1,
+        "runs": 1,
+        "steps_planned": 6,
+        "batches_trained": 2,
+    }
     assert answer["counts"].items() >= counts.items()
     assert answer["counts"]["pool_rows"] == len(pool.pool(log))
 
@@ -241,3 +249,26 @@ def test_without_all_facts_or_the_run_there_is_no_answer(log):
     delete_records(log, {place: 1})
     with pytest.raises(CannotRun, match="retention removed"):
         verify_run(log, None)
+
+
+def test_a_pool_that_is_being_written_is_looked_at_again(log):
+    """What was torn is whole at the next look; a pool that is never the same twice gives no answer."""
+    rows = dict(snapshot(log, 0).rows)
+    late = TRAJECTORIES.name, b"late/t"
+
+    def written_meanwhile(_):
+        if late not in rows:
+            rows[late] = digest(b"late")
+            write(log, Outgoing(topic=TRAJECTORIES, key=late[1], value=b"late", partition=0))
+        return rows
+
+    assert look(log, 0, written_meanwhile) == ({}, len(rows))
+
+    def always_one_ahead(_):
+        key = f"{len(rows)}/t".encode()
+        rows[TRAJECTORIES.name, key] = digest(key)
+        write(log, Outgoing(topic=TRAJECTORIES, key=key, value=key, partition=0))
+        return rows
+
+    with pytest.raises(PoolMoves):
+        look(log, 0, always_one_ahead)
