@@ -80,6 +80,11 @@ class House:
         self._server.stop()
         self._thread.join(10)
 
+    @property
+    def connections(self) -> int:
+        """How many clients are connected."""
+        return len(self._server.server_state.connections)
+
     def worker(self, url: str, worker_id: str = "w0", state: WorkerState = "ready", model: str = "tiny") -> None:
         """A worker reports now."""
         self.workers.apply(report(url, worker_id, state, model))

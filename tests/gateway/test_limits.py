@@ -108,7 +108,8 @@ async def test_a_client_that_does_not_read_is_cut_off() -> None:
         host, port = house.url.removeprefix("http://").split(":")
         reader, writer = await asyncio.open_connection(host, int(port), limit=1024)
         writer.write(WHOLE)
-        await asyncio.sleep(2.0)
+        await asyncio.to_thread(until, lambda: engine.requests)
+        await asyncio.to_thread(until, lambda: not house.connections, 30)
         got = 0
         try:
             while piece := await asyncio.wait_for(reader.read(1 << 20), 5):
