@@ -1,5 +1,7 @@
 """What a demo says at its end: the table of targets, where the plot is, two episodes, and what to look at next."""
 
+import shutil
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,7 @@ from claw.report import Result, Target
 
 Episode = dict[str, Any]  # JSON of an agentflow EpisodeResult: trajectory, reward, transcript
 SOLVED = 0.999
+FURTHER = ("topics describe", "replay --topic calls --limit 3")
 
 
 def print_summary(
@@ -35,6 +38,14 @@ def print_summary(
     console.print(
         f"\nlook further:\n  claw topics describe\n  claw replay --topic calls --limit 3\n  claw inspect {some}"
     )
+
+
+def command() -> str:
+    """How this installation's `claw` is typed from the working directory."""
+    installed = Path(sys.executable).with_name("claw")
+    if shutil.which("claw") == str(installed):
+        return "claw"
+    return str(installed.relative_to(Path.cwd())) if installed.is_relative_to(Path.cwd()) else str(installed)
 
 
 def _table(result: Result, targets: list[Target]) -> Table:
