@@ -27,15 +27,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the gateway; 0: stopped as asked, 1: broke, 2: could not start."""
     flags = {name: value for name, value in vars(parser().parse_args(argv)).items() if value is not None}
 
-    import structlog
     from pydantic import ValidationError
 
-    structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
     from eventlog.errors import LogError
     from eventlog.settings import LogSettings
     from gateway.serve import PortInUse, serve
     from gateway.settings import GatewaySettings
+    from schemas.logs import log_to_stderr
 
+    log_to_stderr()
     log_flags = {name: flags.pop(name) for name in ("bootstrap_servers", "prefix", "partitions") if name in flags}
     try:
         return serve(GatewaySettings(**flags), LogSettings(**log_flags))

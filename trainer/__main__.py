@@ -56,21 +56,11 @@ def _refused(error: object) -> int:
 
 
 def _configure_logs() -> None:
-    import structlog
+    from schemas.logs import log_to_stderr
 
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING)
-    structlog.configure(
-        wrapper_class=structlog.make_filtering_bound_logger(logging.INFO),
-        processors=[
-            structlog.contextvars.merge_contextvars,
-            structlog.processors.add_log_level,
-            structlog.processors.TimeStamper(fmt="iso", utc=True),
-            structlog.processors.format_exc_info,
-            structlog.dev.ConsoleRenderer() if sys.stderr.isatty() else structlog.processors.JSONRenderer(),
-        ],
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
-    )
+    log_to_stderr()
 
 
 if __name__ == "__main__":
