@@ -11,19 +11,20 @@ from rich.markup import escape
 from rich.table import Table
 
 from claw.report import Result, Target
+from schemas.topics import Catalogue
 
 Episode = dict[str, Any]  # JSON of an agentflow EpisodeResult: trajectory, reward, transcript
 SOLVED = 0.999
-FURTHER = ("topics describe", "replay --topic calls --limit 3")
+DEFAULT_PREFIX = Catalogue().prefix
 
 
 def print_summary(
-    result: Result, targets: list[Target], files: tuple[Path, Path], run_dir: Path, *, to_stderr: bool
+    result: Result, targets: list[Target], files: tuple[Path, Path], run_dir: Path, *, prefix: str, to_stderr: bool
 ) -> None:
     """Prints it on stdout, or on stderr where stdout is for JSON."""
     console = Console(stderr=to_stderr, highlight=False)
     console.print(_table(result, targets))
-    console.print(f"plot: {result.plot}\nlogs, metrics, checkpoints: {run_dir}")
+    console.print(f"plot: {result.plot}\nlogs, metrics, checkpoints: {run_dir}", soft_wrap=True)
     before, after = (_episodes(file) for file in files)
     failing = next((episode for episode in before if episode["reward"] < SOLVED), None)
     solved = next((episode for episode in after if episode["reward"] >= SOLVED), None)
@@ -35,9 +36,14 @@ def print_summary(
             console.print(f"\n[bold]{title}[/bold] (reward {episode['reward']:.2f})\n{_conversation(episode)}")
     shown = solved or failing
     some = shown["trajectory"]["trajectory_id"] if shown else "<trajectory>"
-    console.print(
-        f"\nlook further:\n  claw topics describe\n  claw replay --topic calls --limit 3\n  claw inspect {some}"
-    )
+    console.print("\nlook further:", *further(some, prefix), sep="\n", soft_wrap=True)
+
+
+def further(trajectory_id: str, prefix: str) -> list[str]:
+    """Three commands that can be typed as they stand."""
+    option = "" if prefix == DEFAULT_PREFIX else f" --prefix {prefix}"
+    typed = ("topics describe", "replay --topic calls --limit 3", f"inspect {trajectory_id}")
+    return [f"  {command()} {arguments}{option}" for arguments in typed]
 
 
 def command() -> str:
@@ -55,7 +61,6 @@ def _table(result: Result, targets: list[Target]) -> Table:
         table.add_row(
             target.name, target.shown, target.wanted, "[green]met[/green]" if target.met else "[red]missed[/red]"
         )
-    table.add_row("staleness, highest", str(result.stale_max), "", "")
     return table
 
 
