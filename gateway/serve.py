@@ -12,7 +12,7 @@ from types import FrameType
 import structlog
 import uvicorn
 
-from eventlog.admin import check_broker
+from eventlog.admin import check_catalogue
 from eventlog.follower import Follower
 from eventlog.kafka import KafkaLog
 from eventlog.records import Record
@@ -85,7 +85,7 @@ class Followers:
 def serve(settings: GatewaySettings, log_settings: LogSettings) -> int:
     """Run until asked to stop; returns the exit code. Raises PortInUse, eventlog.errors.LogError at the start."""
     listener = bind(settings.host, settings.port)
-    check_broker(log_settings, log_settings.connect_timeout_s)
+    check_catalogue(log_settings)
     kafka = KafkaLog(log_settings)
     fixed = [Server(url=url) for url in settings.upstreams]
     workers, admission = WorkerTable(settings.worker_ttl_s, fixed), AdmissionView()

@@ -35,10 +35,12 @@ def _run(config: Path, flags: dict[str, Any]) -> int:  # Any: values of any fiel
     model.check(chosen.model_dir)
     _configure_logs()
     from datapool.errors import PoolError
-    from eventlog.admin import check_broker
+    from eventlog.admin import check_catalogue
 
     try:
-        check_broker(chosen.log_settings())  # before torch is imported: whoever mistyped an address waits for nothing
+        check_catalogue(
+            chosen.log_settings()
+        )  # before torch is imported: whoever mistyped an address waits for nothing
         with signals.as_flag() as stop:
             from trainer.app import train
 
