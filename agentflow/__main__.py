@@ -17,12 +17,12 @@ def main(argv: list[str] | None = None) -> int:
     options = _parser().parse_args(argv)
     # Heavy imports after parsing, so that --help is instant.
     import orjson
-    import structlog
     from pydantic import ValidationError
 
     from agentflow.errors import AgentFlowError
+    from schemas.logs import log_to_stderr
 
-    structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
+    log_to_stderr()
     try:
         result = asyncio.run(_run(options) if options.command == "run" else _evaluate(options))
     except (AgentFlowError, ValidationError) as error:

@@ -174,8 +174,10 @@ class LocalBroker:
             return
         properties = self.data_dir / "format.properties"
         properties.write_text(server_properties(unfinished, broker_port, controller_port))
-        cluster_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
-        arguments = ["kafka.tools.StorageTool", "format", "--ignore-formatted", "-t", cluster_id, "-c", str(properties)]
+        arguments = [
+            *("kafka.tools.StorageTool", "format", "--ignore-formatted"),
+            *(f"--cluster-id={new_cluster_id()}", "-c", str(properties)),
+        ]
         done = subprocess.run(
             self._java(java, jars, FORMAT_HEAP_MIB, *arguments), capture_output=True, text=True, check=False
         )
@@ -204,6 +206,13 @@ class LocalBroker:
         path = self.data_dir / "broker.log"
         lines = path.read_text(errors="replace").splitlines() if path.exists() else []
         return " | ".join(lines[-LOG_TAIL_LINES:]) + f" (all of it: {path})"
+
+
+def new_cluster_id() -> str:
+    """A fresh id as Kafka writes it: 22 characters of base64url, not beginning with a dash, as Kafka's own never do."""
+    while (made := base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")).startswith("-"):
+        pass
+    return made
 
 
 def _new_ports() -> tuple[int, int]:

@@ -3,7 +3,6 @@
 Heavy imports stay inside the commands, so that `--help` is instant.
 """
 
-import logging
 import os
 import sys
 from pathlib import Path
@@ -13,6 +12,7 @@ import typer
 
 from claw.errors import CannotRun
 from claw.pool import pool
+from schemas.logs import log_to_stderr
 
 app = typer.Typer(
     name="claw",
@@ -305,20 +305,9 @@ def become(room: str, arguments: list[str]) -> NoReturn:
     os.execv(sys.executable, [sys.executable, "-m", room, *arguments])
 
 
-def log_to_stderr(level: str) -> None:
-    """Results are on stdout, so logs are not; a person at a terminal wants to see what went wrong only."""
-    import structlog
-
-    threshold = logging.getLevelNamesMapping().get(level.upper(), logging.WARNING)
-    structlog.configure(
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
-        wrapper_class=structlog.make_filtering_bound_logger(threshold),
-    )
-
-
 def main() -> None:
     """Entry point: a missing precondition is one line on stderr and exit code 2, never a traceback."""
-    log_to_stderr(os.environ.get("CLAW_LOG_LEVEL", "warning"))
+    log_to_stderr("warning")  # a person at a terminal wants to see what went wrong, and no more
     try:
         app()
     except CannotRun as error:

@@ -23,8 +23,8 @@ from claw.home import claw_home
 from claw.measurement import calls_captured, since, trajectories
 from claw.observer import WATCHED, Observer, Progress
 from claw.ports import free_ports
-from claw.processes import Processes
-from claw.report import Result, of_batches, plot, reward_first, targets
+from claw.processes import Processes, State
+from claw.report import STALENESS_MAX, Result, of_batches, plot, reward_first, targets
 from claw.stack import DEMO_PARTITIONS, Stack, remember
 from claw.summary import print_summary
 from eventlog.admin import create_topics, describe_topics, end_offsets
@@ -42,7 +42,6 @@ MODEL_ID = "verbs-tiny"
 FLOW = "examples.verbs.flow:VerbsFlow"
 GROUP_SIZE = 8
 GROUPS_PER_BATCH = 8
-STALENESS_MAX = 1
 CONCURRENCY = 64
 GREEDY_EPISODES = 64
 STOP_REWARD = 0.95
@@ -52,6 +51,7 @@ READY_TIMEOUT_S = 240
 EVALUATION_TIMEOUT_S = 120
 TRAINING_TIMEOUT_S = 1200
 SETTLE_TIMEOUT_S = 60
+LAST_WORDS_S = 10  # how long the log may be behind the trainer's exit
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,7 +89,7 @@ def run_demo(settings: DemoSettings, *, as_json: bool) -> int:
     reached = targets(result, control=settings.control)
     if as_json:
         print(orjson.dumps(result.as_dict()).decode(), flush=True)
-    print_summary(result, reached, demo.episodes(), demo.stack.run_dir, to_stderr=as_json)
+    print_summary(result, reached, demo.episodes(), demo.stack.run_dir, prefix=settings.prefix, to_stderr=as_json)
     return 0 if all(target.met for target in reached) else 1
 
 
@@ -97,12 +97,20 @@ class Demo:
     """The run: its processes, what it observes, and the order of its acts."""
 
     def __init__(
-        self, settings: DemoSettings, stack: Stack, log_settings: LogSettings, processes: Processes, display: Display
+        self,
+        settings: DemoSettings,
+        stack: Stack,
+        log_settings: LogSettings,
+        processes: Processes,
+        display: Display,
+        started: float,
     ) -> None:
         self.settings = settings
         self.stack = stack
         self.run_id = stack.run_dir.name
-        self.started = time.monotonic()
+        self.started = started
+        self._trainer_gone: float | None = None
+        self._blind: BaseException | None = None
         self._log = log_settings
         self._processes = processes
         self._display = display
@@ -113,6 +121,7 @@ class Demo:
     @classmethod
     def open(cls, settings: DemoSettings, resources: ExitStack, display: Display) -> "Demo":
         """Broker, topics and an empty run directory; `resources` stops everything in reverse order."""
+        started = time.monotonic()
         run_id = f"demo-{time.strftime('%Y%m%d-%H%M%S')}-{new_id()[-4:]}"
         display.say("starting Kafka (data is kept in the claw home; `claw broker` opens it again)")
         broker = resources.enter_context(resolve_broker())
@@ -130,7 +139,7 @@ class Demo:
         remember(stack.run_dir)
         processes = resources.enter_context(Processes(stack.run_dir))
         resources.enter_context(display)
-        return cls(settings, stack, log_settings, processes, display)
+        return cls(settings, stack, log_settings, processes, display, started)
 
     def run(self) -> Result:
         """All acts in order. Raises CannotRun or ComponentDied that names what did not come."""
@@ -153,7 +162,7 @@ class Demo:
             follower.stop()
 
     def _lost_sight(self, error: BaseException) -> None:
-        log.error("demo_cannot_follow_the_log", error=str(error))
+        self._blind = error
 
     def _make_model(self) -> Path:
         """The gateway and the streams start while the model is made."""
@@ -247,13 +256,26 @@ class Demo:
         """Looks after the processes and shows progress until the condition holds. Raises CannotRun after the deadline."""
         deadline = time.monotonic() + timeout_s
         while not self._observer.wait_for(condition, POLL_S):
-            self._processes.poll()
+            self._look_after(what)
             self._display.show(self._observer.progress, time.monotonic() - self.started)
             if time.monotonic() > deadline:
                 raise CannotRun(
                     f"waited {timeout_s:.0f} s for {what} in vain; the logs are in {self.stack.run_dir / 'logs'}"
                 )
         self._display.show(self._observer.progress, time.monotonic() - self.started)
+
+    def _look_after(self, what: str) -> None:
+        """Raises CannotRun when what is waited for can no longer come, ComponentDied when a budget is spent."""
+        states = {state.component: state.state for state in self._processes.poll()}
+        if self._blind is not None:
+            raise CannotRun(f"the log can no longer be followed: {self._blind}")
+        if states.get("trainer") is not State.FINISHED or self._observer.progress.ended is not None:
+            return
+        self._trainer_gone = self._trainer_gone or time.monotonic()
+        if time.monotonic() - self._trainer_gone > LAST_WORDS_S:
+            raise CannotRun(
+                f"the trainer stopped before the end of the run (waiting for {what}); its log is in {self.stack.run_dir / 'logs'}"
+            )
 
     def _result(self, greedy_before: float, greedy_after: float) -> Result:
         """Reads the log once more: what is reported is what stands there, not what was seen in passing."""

@@ -39,6 +39,9 @@ class State(StrEnum):
     STOPPED = "stopped"
 
 
+ENDED = frozenset({State.FINISHED, State.DEAD})
+
+
 @dataclass(frozen=True)
 class RestartBudget:
     """At most `restarts_max` restarts within any `window_s`; the n-th waits `delay_s` * 2**n before it."""
@@ -246,7 +249,8 @@ class Processes:
                 child.process.terminate()
                 self._ended(child.process, min(deadline, self._clock() + STAGGER_S))
         for child in children:
-            self._make_sure(child, deadline)
+            if child.state not in ENDED:  # what is left of those was ended at once; their pids may be others' by now
+                self._make_sure(child, deadline)
         self._write_status()
 
     def _ended(self, process: subprocess.Popen[bytes], deadline: float) -> bool:
@@ -262,8 +266,7 @@ class Processes:
                 log.warning("component_killed", component=child.component.name, why="it did not stop in time")
             _end_group(child.process)
             child.exit_code = child.process.wait()
-        if child.state not in {State.FINISHED, State.DEAD}:
-            child.state = State.STOPPED
+        child.state = State.STOPPED
 
     def _write_status(self) -> None:
         states = self.states()

@@ -15,6 +15,7 @@ FIRST_TRAJECTORIES_MIN = 64
 CONTROL_REWARD_MAX = 0.30
 CONTROL_VERSIONS_MIN = 20
 LAST_BATCHES = 5
+STALENESS_MAX = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,6 +113,7 @@ def targets(r: Result, *, control: bool) -> list[Target]:
             f"≤ {GAP_MAX:.0e}",
             _at_most(r.max_logprob_gap, GAP_MAX),
         ),
+        Target("staleness, highest", str(r.stale_max), f"≤ {STALENESS_MAX}", r.stale_max <= STALENESS_MAX),
         Target("dead letters", str(r.dead_letters), "0", r.dead_letters == 0),
     ]
     last = f"reward, last {LAST_BATCHES} batches"

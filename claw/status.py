@@ -35,12 +35,14 @@ def as_text(states: list[ComponentState]) -> str:
 
 
 def with_engine(states: list[ComponentState]) -> list[ComponentState]:
-    """Adds the vLLM server below its supervisor: it is the supervisor's child, not ours."""
+    """Adds the vLLM server below its supervisor: it is a grandchild of ours, by way of its keeper."""
     listed: list[ComponentState] = []
     for state in states:
         listed.append(state)
         if state.component.startswith("rollout") and state.pid:
-            listed += [ComponentState("vllm", pid, State.RUNNING, 0, None) for pid in children(state.pid)[:1]]
+            keepers = children(state.pid)[:1]  # the keeper ends vLLM's whole process group, whoever dies first
+            servers = [pid for keeper in keepers for pid in children(keeper)[:1]]
+            listed += [ComponentState("vllm", pid, State.RUNNING, 0, None) for pid in servers]
     return listed
 
 

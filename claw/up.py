@@ -71,7 +71,7 @@ def _serve(settings: UpSettings) -> int:
         processes.start(stack.gateway(port))
         processes.start(stack.streams())
         if settings.model:
-            processes.start(stack.rollout(settings.model, settings.model.resolve().name))
+            processes.start(stack.rollout(settings.model, settings.model.absolute().name))
         if settings.config:
             processes.start(stack.trainer(settings.config))
         remember(run_dir)

@@ -16,7 +16,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its stubs f
 )
 
 from eventlog.client import admin_config, consumer_config, error_of, request_failure, unreachable
-from eventlog.errors import BrokerUnreachable
+from eventlog.errors import BrokerUnreachable, LogError, TopicMissing
 from eventlog.offsets import offsets_of, places_of
 from eventlog.records import Place
 from eventlog.settings import LogSettings
@@ -117,6 +117,24 @@ def diff_topics(settings: LogSettings) -> list[str]:
             if found.get(field) != value
         ]
     return lines
+
+
+def check_catalogue(settings: LogSettings) -> None:
+    """Whether the broker's topics are those of the settings; a process asks before it reads or writes any.
+
+    Another partition count would send a group's facts to one partition and look for them in another. Raises
+    TopicMissing, LogError (which names both counts), BrokerUnreachable.
+    """
+    catalogue = settings.catalogue()
+    known = _metadata(AdminClient(admin_config(settings)), settings).topics
+    for name in map(catalogue.name, catalogue):
+        if name not in known:
+            raise TopicMissing(name)
+        if (found := len(known[name].partitions)) != settings.partitions:
+            raise LogError(
+                f"{name} has {found} partitions, the settings say {settings.partitions}: "
+                f"set CLAW_LOG_PARTITIONS={found} (or --partitions), the count is never changed for a prefix"
+            )
 
 
 def end_offsets(settings: LogSettings, topics: Sequence[Topic]) -> dict[Place, int]:

@@ -21,6 +21,7 @@ from confluent_kafka import (
 )
 
 from eventlog.client import UNREACHABLE, consumer_config, error_of, record_of, request_failure
+from eventlog.errors import BrokerUnreachable
 from eventlog.offsets import OUT_OF_RANGE, Patience, offsets_of, out_of_range, places_of, reached
 from eventlog.protocols import Start
 from eventlog.ranges import FactLookup, read_range, stream_ranges
@@ -87,6 +88,29 @@ class LogReader:
             before = dict(self._positions)
             yield from self.poll(POLL_S, RECORDS_PER_POLL)
             patience.check(self._positions != before)
+
+    def read_settled(self, timeout_s: float = 120.0) -> Iterator[Record]:
+        """Everything written by the moment of the call, once the transactions that are open now have ended.
+
+        A writer that died in its transaction holds `read_to_end` back to before it, until its transaction times out.
+        Raises BrokerUnreachable when that takes longer than `timeout_s`.
+        """
+        ends = self._written_ends()
+        deadline = time.monotonic() + timeout_s
+        while not reached(self._positions, ends):
+            yield from self.poll(POLL_S, RECORDS_PER_POLL)
+            if time.monotonic() > deadline:
+                raise BrokerUnreachable(
+                    f"a transaction is still open after {timeout_s:.0f} s; the log cannot be read to its end"
+                )
+
+    def _written_ends(self) -> dict[Place, int]:
+        """One past the last record of each partition, whether its transaction has ended or not."""
+        asker = Consumer({**consumer_config(self._settings), "isolation.level": "read_uncommitted"})
+        try:
+            return offsets_of(asker, self._settings, self._places, OFFSET_END)
+        finally:
+            asker.close()
 
     def at_end(self) -> bool:
         """Whether everything committed by now has been read; asks the broker."""

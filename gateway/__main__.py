@@ -43,16 +43,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     if role := flags.pop("new_key", None):
         return _print_key(role)
 
-    import structlog
     from pydantic import ValidationError
 
-    structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
     from eventlog.errors import LogError
     from eventlog.settings import LogSettings
     from gateway.fleet import Fleet, inherit
     from gateway.serve import PortInUse, SpoolUnusable, serve
     from gateway.settings import GatewaySettings
+    from schemas.logs import log_to_stderr
 
+    log_to_stderr()
     log_flags = {name: flags.pop(name) for name in ("bootstrap_servers", "prefix", "partitions") if name in flags}
     try:
         inherited = inherit(flags.pop("listen_fd", None), flags.pop("parent_pid", 0))

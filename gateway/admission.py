@@ -25,7 +25,9 @@ log = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True)
 class Admitted:
-    """The group may be opened."""
+    """The group may be opened; `counted` says whether this decision counted it, or an earlier one had."""
+
+    counted: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +92,7 @@ class AdmissionView:
             if run is None or run.staleness is None or run.version is None:
                 return Wait("run_unknown")
             if group_id in run.opened:
-                return Admitted()
+                return Admitted(counted=False)
             decision = admit(len(run.opened), run.returned, run.staleness, run.version, run.groups_per_batch)
             if isinstance(decision, Admitted):
                 _open(run, group_id)

@@ -58,12 +58,11 @@ class Control:
         group_id = group_id_of(body, headers)
         run_id = run_of(body, headers)
         counted = run_id if body.admission and channel_of(body, headers) == COUNTED_CHANNEL else None
-        if counted:
-            self._admit(counted, group_id)
+        reserved = counted is not None and self._admit(counted, group_id)
         try:
             await self._publish(CALLS, group_id, group_opened(body, group_id, headers, self._producer))
         except NotCaptured:
-            if counted:
+            if counted and reserved:
                 self._admission.release(counted, group_id)
             raise
         return JSONResponse({"group_id": group_id}, status_code=201)
@@ -83,13 +82,15 @@ class Control:
         event = reward_assigned(body, who, _headers(request), self._producer)
         return await self._accept(REWARDS, who, event, event.envelope.event_id)
 
-    def _admit(self, run_id: str, group_id: str) -> None:
+    def _admit(self, run_id: str, group_id: str) -> bool:
+        """Whether this request took the room, so that it gives it back when it fails. Raises NotAdmitted."""
         decision = self._admission.reserve(run_id, group_id)
         self._metrics.admission.labels(decision.reason if isinstance(decision, Wait) else "admitted").inc()
         if isinstance(decision, Wait):
             raise NotAdmitted(
                 "the run has no room for another group yet", retry_after_s=self._retry_after_s, code=decision.reason
             )
+        return decision.counted
 
     async def _accept(self, topic: Topic, who: Identity, event: Event, event_id: str) -> JSONResponse:
         await self._publish(topic, who.group_id, event)

@@ -173,9 +173,9 @@ def run_of(body: OpenGroup, headers: ClientHeaders) -> str | None:
 
 
 def group_id_of(body: OpenGroup, headers: ClientHeaders) -> str:
-    """The id asked for, else a new one: the same again when the same idempotency key asks again."""
+    """The id asked for, else a new one: the same again when the same idempotency key asks the same again."""
     key = headers.idempotency_key
-    return body.group_id or (decision_id("group", key) if key else new_id())
+    return body.group_id or (decision_id("group", key, body.model_dump_json()) if key else new_id())
 
 
 def _envelope(producer: str, run_id: str | None, headers: ClientHeaders, *subject: str) -> Envelope:

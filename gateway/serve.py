@@ -14,7 +14,7 @@ import structlog
 import uvicorn
 from prometheus_client import start_http_server
 
-from eventlog.admin import check_broker
+from eventlog.admin import check_broker, check_catalogue
 from eventlog.errors import LogError
 from eventlog.follower import Follower
 from eventlog.kafka import KafkaLog
@@ -93,6 +93,7 @@ def serve(settings: GatewaySettings, log_settings: LogSettings, inherited: socke
     """
     listener = inherited or bind(settings.host, settings.port)
     broker = check_broker(log_settings, log_settings.connect_timeout_s)
+    check_catalogue(log_settings)
     kafka, metrics = KafkaLog(log_settings), Metrics()
     spool = open_spool(settings, f"{broker.cluster_id}.{log_settings.prefix}")
     stop = _Stop()

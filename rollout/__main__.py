@@ -47,18 +47,16 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _run(settings: "RolloutSettings", log_settings: "LogSettings") -> int:
-    import structlog
-
     from eventlog.errors import LogError
     from eventlog.kafka import KafkaLog
     from rollout.app import serve_on_log
     from rollout.command import check_model
     from rollout.errors import CannotStart, RolloutError
+    from schemas.logs import log_to_stderr
 
     try:
         check_model(settings.model)  # before the log is asked: it is the likelier mistake, and answers at once
-        level = structlog.make_filtering_bound_logger("info")
-        structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr), wrapper_class=level)
+        log_to_stderr()
         asyncio.run(serve_on_log(settings, KafkaLog(log_settings)))
     except CannotStart as error:
         return _said(str(error), 2)

@@ -143,6 +143,7 @@ WORKERS = Topic(
     writers=("rollout supervisors",),
     readers=("gateway (routing)", "claw"),
     doc="What each rollout worker is and can do now.",
+    config={"message.timestamp.type": "LogAppendTime"},  # how old a report is must not depend on the worker's clock
 )
 DEAD_LETTERS = Topic(
     name="dead-letters",

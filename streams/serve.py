@@ -5,7 +5,7 @@ import signal
 
 import structlog
 
-from eventlog.admin import end_offsets
+from eventlog.admin import check_catalogue, end_offsets
 from eventlog.settings import LogSettings
 from streams.errors import ExitCode
 from streams.recovery import FACTS, POOL
@@ -17,6 +17,7 @@ log = structlog.get_logger()
 
 def serve(settings: StreamsSettings, log_settings: LogSettings) -> int:
     """Blocks until SIGTERM or SIGINT. Raises BrokerUnreachable, TopicMissing, OSError (metrics port) before it starts."""
+    check_catalogue(log_settings)
     # A worker that starts before the leaders know the topics gets an empty assignment and idles.
     end_offsets(log_settings, [*FACTS, *POOL])
     asyncio.run(_serve(settings, log_settings))

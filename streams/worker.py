@@ -48,7 +48,7 @@ def faust_app(settings: StreamsSettings, log_settings: LogSettings) -> faust.App
     return faust.App(
         group_name(log_settings.catalogue()),
         broker=servers,
-        datadir=str(Path(tempfile.gettempdir()) / "claw-streams"),  # never written without tables
+        datadir=str(Path(tempfile.gettempdir()) / f"claw-streams-{os.getuid()}"),  # stays empty without tables
         topic_partitions=log_settings.partitions,
         topic_allow_declare=False,
         topic_disable_leader=True,

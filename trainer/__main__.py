@@ -35,10 +35,12 @@ def _run(config: Path, flags: dict[str, Any]) -> int:  # Any: values of any fiel
     model.check(chosen.model_dir)
     _configure_logs()
     from datapool.errors import PoolError
-    from eventlog.admin import check_broker
+    from eventlog.admin import check_catalogue
 
     try:
-        check_broker(chosen.log_settings())  # before torch is imported: whoever mistyped an address waits for nothing
+        check_catalogue(
+            chosen.log_settings()
+        )  # before torch is imported: whoever mistyped an address waits for nothing
         with signals.as_flag() as stop:
             from trainer.app import train
 
@@ -56,21 +58,11 @@ def _refused(error: object) -> int:
 
 
 def _configure_logs() -> None:
-    import structlog
+    from schemas.logs import log_to_stderr
 
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING)
-    structlog.configure(
-        wrapper_class=structlog.make_filtering_bound_logger(logging.INFO),
-        processors=[
-            structlog.contextvars.merge_contextvars,
-            structlog.processors.add_log_level,
-            structlog.processors.TimeStamper(fmt="iso", utc=True),
-            structlog.processors.format_exc_info,
-            structlog.dev.ConsoleRenderer() if sys.stderr.isatty() else structlog.processors.JSONRenderer(),
-        ],
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
-    )
+    log_to_stderr()
 
 
 if __name__ == "__main__":

@@ -98,6 +98,11 @@ def kafka_journal(settings: LogSettings, run_id: str, model_id: str) -> Journal:
         for topic, key in ((BATCHES, run_id), (WEIGHTS, model_id)):
             partition = partition_of(key.encode(), settings.partitions)
             with LogReader(settings, [topic], partitions=[partition]) as reader:
-                yield from reader.read_to_end()
+                yield from reader.read_settled()  # another run's dead transaction may stand before our records
 
-    return Journal(TransactionalProducer(settings, run_id), read, run_id)
+    return Journal(TransactionalProducer(settings, transactional_id(settings, run_id)), read, run_id)
+
+
+def transactional_id(settings: LogSettings, run_id: str) -> str:
+    """What fences a second trainer of the run off; the prefix keeps installations on one broker apart."""
+    return f"{settings.prefix}.trainer.{run_id}"

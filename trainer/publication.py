@@ -4,6 +4,7 @@ Invariant: a version that was published can be had, either from the offers of th
 its event names.
 """
 
+import shutil
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -42,7 +43,7 @@ class Weights(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Publisher:
-    """Makes `WeightsPublished` events for one incarnation of one run (`epoch`)."""
+    """Makes `WeightsPublished` events for one incarnation of one run (`epoch`); keeps the newest exports."""
 
     weights: Weights
     offers: Offers
@@ -51,6 +52,7 @@ class Publisher:
     model_id: str
     epoch: str
     producer: str
+    exports_kept: int
 
     def manifest(self) -> Manifest:
         """Of the weights as they are now. Reads every byte."""
@@ -64,6 +66,8 @@ class Publisher:
         """Write the weights as they are now; where they lie. The digest in the name keeps other bytes apart."""
         target = self.exports / f"{version:08d}-{manifest.digest[:12]}"
         self.weights.export(target)
+        for old in sorted(self.exports.glob("[0-9]*"))[: -self.exports_kept]:
+            shutil.rmtree(old)
         return target
 
     def exported(self, version: int, manifest: Manifest) -> Path | None:

@@ -48,6 +48,7 @@ class Run:
             model_id=settings.model_id,
             epoch=new_id(),
             producer=world.producer,
+            exports_kept=settings.hf_kept,
         )
 
     @property

@@ -59,6 +59,8 @@ class TrainerSettings(BaseSettings):
     checkpoints_kept: int = Field(default=2, ge=1)
     hf_every: int = Field(default=10, ge=1)
     """Batches between exports in HF format, which serve workers when the trainer is gone."""
+    hf_kept: int = Field(default=3, ge=1)
+    """The newest exports that stay on disk."""
     linger_s: float = Field(default=0.0, ge=0)
     """After the end, serve the final weights until every live worker reports them, at most this long."""
 

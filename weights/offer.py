@@ -85,8 +85,12 @@ class WeightOffers:
 
     def offer(self, worker_id: str, run_id: str | None = None, version: int | None = None) -> Offer:
         """Start a sender for one worker. Raises OfferRefused."""
-        staging = self._stagings.find(run_id, version)
-        rendezvous = self._senders.start(staging, worker_id)
+        staging = self._stagings.borrow(run_id, version)
+        try:
+            rendezvous = self._senders.start(staging, worker_id)
+        except SendersBusy:
+            self._stagings.give_back(staging)
+            raise
         return Offer(staging.run_id, staging.version, staging.manifest, rendezvous)
 
     def close(self) -> None:

@@ -57,7 +57,7 @@ class Senders:
         self._store, self._port = _listen(bind_host)
 
     def start(self, staging: Staging, worker_id: str) -> Rendezvous:
-        """Start the sender of one offer; it waits for the worker there. Raises SendersBusy."""
+        """Start the sender of one offer, which gives the borrowed staging back. Raises SendersBusy (still borrowed)."""
         if not self._free.acquire(blocking=False):
             raise SendersBusy("every sender is busy")
         # The process id keeps prefixes of two trainers on one port apart when one replaces the other.
@@ -82,11 +82,11 @@ class Senders:
         began = time.monotonic()
         error: str | None = None
         try:
-            with self._stagings.reading(staging):
-                send(staging, rendezvous, self._device)
+            send(staging, rendezvous, self._device)
         except WeightsError as failure:
             error = str(failure)
         finally:
+            self._stagings.give_back(staging)
             self._free.release()
             self._forget(rendezvous.prefix)
         seconds = time.monotonic() - began

@@ -5,8 +5,7 @@ next one. A staging never changes while a sender reads it; memory of a dropped o
 """
 
 import threading
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -67,24 +66,19 @@ class Stagings:
             return spare
         return [torch.empty(bucket.size, dtype=torch.uint8) for bucket in layout]
 
-    def find(self, run_id: str | None, version: int | None) -> Staging:
-        """The version asked for, the newest where none is named. Raises OfferRefused."""
+    def borrow(self, run_id: str | None, version: int | None) -> Staging:
+        """The version asked for, the newest where none is named; its memory is not used again until `give_back`.
+
+        Raises OfferRefused.
+        """
         with self._lock:
             for staging in reversed(self._kept):
-                if run_id in (None, staging.run_id) and version in (
-                    None,
-                    staging.version,
-                ):
+                if run_id in (None, staging.run_id) and version in (None, staging.version):
+                    staging.readers += 1
                     return staging
         raise OfferRefused(f"{run_id or '(any run)'}/{'(newest)' if version is None else version} is not staged")
 
-    @contextmanager
-    def reading(self, staging: Staging) -> Iterator[None]:
-        """Keep the memory of `staging` from being used again inside."""
+    def give_back(self, staging: Staging) -> None:
+        """Its reader is done."""
         with self._lock:
-            staging.readers += 1
-        try:
-            yield
-        finally:
-            with self._lock:
-                staging.readers -= 1
+            staging.readers -= 1

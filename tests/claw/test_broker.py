@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from claw.broker import ANSWER_TIMEOUT_S, LocalBroker, check_answers, resolve_broker, tool_command
+from claw.broker import ANSWER_TIMEOUT_S, LocalBroker, check_answers, new_cluster_id, resolve_broker, tool_command
 from claw.errors import CannotRun
 from claw.ports import TRY_S, is_free, kafka_answers, split_servers
 from claw.procfs import ProcessId
@@ -143,3 +143,8 @@ def test_the_shared_broker_answers(broker: str) -> None:
     host, port = split_servers(broker)[0]
     assert kafka_answers(host, port)
     assert os.environ.get("KAFKA_BOOTSTRAP_SERVERS", broker) == broker
+
+
+def test_a_cluster_id_never_looks_like_an_option() -> None:
+    """One random id in 64 would begin with a dash, and Kafka's format tool would take it for an option."""
+    assert not [made for made in (new_cluster_id() for _ in range(2000)) if made.startswith("-") or len(made) != 22]

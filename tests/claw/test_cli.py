@@ -8,7 +8,28 @@ from pathlib import Path
 
 import pytest
 
-COMMANDS = ["up", "down", "status", "demo", "broker", "topics", "gateway", "streams", "train", "rollout", "agents", "replay", "inspect", "export", "dataset", "lineage", "dlq", "doctor", "pool", "quality"]
+COMMANDS = [
+    "up",
+    "down",
+    "status",
+    "demo",
+    "broker",
+    "topics",
+    "gateway",
+    "streams",
+    "train",
+    "rollout",
+    "agents",
+    "replay",
+    "inspect",
+    "export",
+    "dataset",
+    "lineage",
+    "dlq",
+    "doctor",
+    "pool",
+    "quality",
+]
 HEAVY = ("torch", "transformers", "vllm", "deepspeed", "faust", "confluent_kafka", "matplotlib")
 
 
@@ -59,7 +80,9 @@ def test_a_mistake_is_one_line_and_exit_code_2(arguments: list[str], says: str, 
 def test_a_broker_that_refuses_is_one_line_within_ten_seconds(tmp_path: Path) -> None:
     """A named broker that does not answer is said so, with what to do."""
     started = time.monotonic()
-    done = claw("topics", "describe", env={**os.environ, "CLAW_HOME": str(tmp_path), "KAFKA_BOOTSTRAP_SERVERS": "127.0.0.1:1"})
+    done = claw(
+        "topics", "describe", env={**os.environ, "CLAW_HOME": str(tmp_path), "KAFKA_BOOTSTRAP_SERVERS": "127.0.0.1:1"}
+    )
     assert done.returncode == 2
     assert "no Kafka broker answers at 127.0.0.1:1" in done.stderr
     assert time.monotonic() - started < 20

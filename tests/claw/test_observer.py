@@ -11,7 +11,9 @@ CATALOGUE = Catalogue()
 
 
 def record(topic: Topic, value: bytes | None, headers: tuple[tuple[str, bytes], ...] = ()) -> Record:
-    return Record(topic=CATALOGUE.name(topic), partition=0, offset=0, timestamp_ms=0, key=b"k", value=value, headers=headers)
+    return Record(
+        topic=CATALOGUE.name(topic), partition=0, offset=0, timestamp_ms=0, key=b"k", value=value, headers=headers
+    )
 
 
 def group(group_id: str, *, ready: bool, run_id: str = "r") -> GroupRecord:
@@ -20,7 +22,15 @@ def group(group_id: str, *, ready: bool, run_id: str = "r") -> GroupRecord:
 
 def worker(version: int, run_id: str) -> WorkerReported:
     return WorkerReported(
-        envelope=ENVELOPE, worker_id="w", url="u", model_id="m", model="m", state="ready", run_id=run_id, version=version, report_interval_s=1
+        envelope=ENVELOPE,
+        worker_id="w",
+        url="u",
+        model_id="m",
+        model="m",
+        state="ready",
+        run_id=run_id,
+        version=version,
+        report_interval_s=1,
     )
 
 
@@ -33,7 +43,9 @@ def observed(*events: tuple[Topic, Event]) -> Observer:
 
 def test_counts_are_of_this_run() -> None:
     """Groups, batches, versions and workers of another run change nothing."""
-    published = WeightsPublished(envelope=ENVELOPE, model_id="m", run_id="other", version=9, digest="d", bytes_total=1, manifest=())
+    published = WeightsPublished(
+        envelope=ENVELOPE, model_id="m", run_id="other", version=9, digest="d", bytes_total=1, manifest=()
+    )
     progress = observed(
         (GROUPS, group("a", ready=True)),
         (GROUPS, group("b", ready=True, run_id="other")),

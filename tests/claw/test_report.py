@@ -49,6 +49,7 @@ def test_a_run_that_learnt_meets_every_target() -> None:
         ("max_logprob_gap", 2e-4),
         ("max_logprob_gap", None),
         ("dead_letters", 1),
+        ("stale_max", 2),
     ],
 )
 def test_each_target_can_be_missed(field: str, value: Any) -> None:  # a value of any field

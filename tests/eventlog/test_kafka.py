@@ -14,13 +14,13 @@ from confluent_kafka import Producer as RawProducer
 
 from claw.broker import LocalBroker
 from claw.ports import free_ports
-from eventlog.admin import check_broker, create_topics, describe_topics, diff_topics
-from eventlog.errors import BrokerUnreachable, NotAcknowledged
+from eventlog.admin import check_broker, check_catalogue, create_topics, describe_topics, diff_topics
+from eventlog.errors import BrokerUnreachable, LogError, NotAcknowledged
 from eventlog.kafka import KafkaLog
 from eventlog.memory import MemoryLog
 from eventlog.producer import EventProducer
 from eventlog.protocols import Log, Reader
-from eventlog.reader import committed_offsets
+from eventlog.reader import LogReader, committed_offsets
 from eventlog.records import Outgoing, Place, Position, Record
 from eventlog.session import Session
 from eventlog.settings import LogSettings
@@ -49,6 +49,30 @@ def test_an_open_transaction_hides_what_is_behind_it_until_its_id_is_opened_anew
     assert names(_poll_for(reader, 1)) == ["behind"]
     assert names(kafka.read_range(BATCHES, 0, 0, 3)) == ["behind"]
     del dying
+
+
+def test_a_settled_read_waits_for_a_dead_writer_before_it_says_that_this_is_all(
+    kafka: KafkaLog, stack: contextlib.ExitStack
+) -> None:
+    """What stands behind an open transaction is read once its owner is fenced; with nobody to end it, the read says so."""
+    dying = _begin_and_abandon(kafka.settings, "run", "torn")
+    producer = stack.enter_context(contextlib.closing(kafka.producer()))
+    producer.produce(item("behind", topic=BATCHES, partition=0)).result(WAIT_S)
+    reader = stack.enter_context(contextlib.closing(LogReader(kafka.settings, [BATCHES], partitions=[0])))
+    with pytest.raises(BrokerUnreachable, match="transaction is still open"):
+        list(reader.read_settled(timeout_s=1.0))
+    owner = stack.enter_context(contextlib.closing(kafka.transactions("run")))
+    owner.open()
+    assert names(reader.read_settled(timeout_s=WAIT_S)) == ["behind"]
+    del dying
+
+
+@pytest.mark.parametrize("count", [1, 5])
+def test_a_process_refuses_topics_of_another_partition_count(kafka: KafkaLog, count: int) -> None:
+    """Folding or planning with a wrong count would look for facts where they are not; the refusal names both counts."""
+    check_catalogue(kafka.settings)
+    with pytest.raises(LogError, match=f"the settings say {count}: set CLAW_LOG_PARTITIONS"):
+        check_catalogue(kafka.settings.model_copy(update={"partitions": count}))
 
 
 def test_a_reader_that_starts_at_the_end_sees_an_open_transaction_that_commits_later(

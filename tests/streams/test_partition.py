@@ -5,6 +5,7 @@ import itertools
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from structlog.testing import capture_logs
 
 from datapool import FOLD_VERSION
 from datapool.fold import fold
@@ -91,7 +92,8 @@ def test_killed_anywhere_the_pool_ends_as_the_oracle_says(events, random):
 
 def applied(*records, **options):
     state = PartitionState(0, 1, **options)
-    return state, [state.apply(one) for one in records]
+    with capture_logs():  # rendering a traceback costs seconds
+        return state, [state.apply(one) for one in records]
 
 
 GOOD = facts.call()
@@ -157,12 +159,26 @@ def test_a_fact_that_breaks_the_projection_is_found_and_parked():
     huge = [facts.reward(name=name, value=1.7e308) for name in ("one", "two")]
     state, _ = applied(record(GOOD, 0), *[record(one, n) for n, one in enumerate(huge)], record(facts.completed(), 1))
     log = Log([])
-    log.commit(state)
+    with capture_logs():
+        log.commit(state)
     (letter,) = log.letters
     assert dict(letter.headers)["claw_reason"] == b"fold_bug"
     (trajectory,) = [one for value in log.pool().values() if isinstance(one := decode(value), TrajectoryRecord)]
     assert (trajectory.status, trajectory.reasons, len(trajectory.rewards)) == ("completed", ("fold_bug",), 1)
     assert len(log.pool()) == 4
+
+
+@pytest.mark.parametrize("flushed_before", [False, True])
+def test_an_eviction_leaves_neither_step_nor_tokens(flushed_before):
+    """Erased is erased, also when call and eviction come in one batch."""
+    log = Log([])
+    state, _ = applied(record(GOOD, 0))
+    if flushed_before:
+        log.commit(state)
+        assert {key for topic, key in log.pool() if topic == "datapool.steps"} == {b"g/t/c", b"g/t/c/tokens"}
+    state.apply(record(facts.evicted(), 1))
+    log.commit(state)
+    assert [key for topic, key in log.pool() if topic == "datapool.steps"] == []
 
 
 def test_a_pool_of_another_fold_version_is_not_continued():

@@ -1,7 +1,10 @@
 """The Faust shell on a real broker: whatever happens to workers, the pool ends as the oracle makes it of the facts."""
 
+import urllib.request
+
 import pytest
 
+from claw.ports import free_ports
 from datapool.view import PoolView
 from eventlog.admin import end_offsets
 from eventlog.records import Outgoing
@@ -19,9 +22,13 @@ pytestmark = pytest.mark.kafka
 
 def test_facts_become_the_pool_and_a_polite_stop_loses_nothing(log_settings, start):
     """Every fact is folded once; SIGTERM exits 0 with everything committed; a reader of the pool finds the groups ready."""
-    worker = start()
-    pool.publish(log_settings, map(pool.outgoing, pool.load()))
+    (port,) = free_ports(1)
+    worker = start("--metrics-port", str(port))
+    events = pool.load()
+    pool.publish(log_settings, map(pool.outgoing, events))
     pool.wait_for_oracle(log_settings)
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5) as metrics:
+        assert f'claw_streams_facts_total{{outcome="folded"}} {len(events)}.0' in metrics.read().decode()
     assert worker.stop() == ExitCode.STOPPED
     view = PoolView(log_settings)
     view.start()

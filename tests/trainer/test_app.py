@@ -19,6 +19,7 @@ from schemas.keys import group_key
 from schemas.topics import BATCHES, GROUPS, STEPS, TRAJECTORIES, WEIGHTS
 from tests.trainer.pooled import RUN, group, rows_of
 from tests.trainer.tiny import make_model
+from trainer.journal import transactional_id
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow]
 START_TIMEOUT_S = 120
@@ -64,7 +65,7 @@ def until(holds, process):
 
 def settled(settings):
     """Kafka writes the marks of a transaction after it answered; whoever opens the same id waits for them."""
-    producer = TransactionalProducer(settings, RUN)
+    producer = TransactionalProducer(settings, transactional_id(settings, RUN))
     producer.open()
     producer.close()
 
