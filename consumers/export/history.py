@@ -4,19 +4,17 @@ Memory: the states of one partition's groups; records pass by.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 import structlog
 
-from consumers.export.offsets import FACTS
 from datapool.errors import UnusableFact
 from datapool.fold import flag, fold
 from datapool.state import Fact, GroupState
 from datapool.usable import usable
-from eventlog.offsets import Patience, reached
 from eventlog.partitioner import partition_of
-from eventlog.reader import LogReader
+from eventlog.reader import stream_ranges
 from eventlog.records import Place, Record
 from eventlog.settings import LogSettings
 from schemas.errors import UndecodableRecord
@@ -25,8 +23,6 @@ from schemas.keys import group_key
 
 log = structlog.get_logger()
 
-POLL_S = 0.2
-RECORDS_PER_POLL = 1000
 Progress = Callable[[int], None]
 """Told the number of facts read since the last call."""
 
@@ -44,27 +40,10 @@ def fold_partition(
 ) -> Folded:
     """The groups of one partition. Raises HistoryCut, BrokerUnreachable."""
     folded = Folded()
-    for record in facts(settings, ranges):
+    for record in stream_ranges(settings, ranges):
         _take(folded, record, partitions)
         progress(1)
     return folded
-
-
-def facts(settings: LogSettings, ranges: Mapping[Place, tuple[int, int]]) -> Iterator[Record]:
-    """The records of these ranges, which are of one partition number. Raises HistoryCut, BrokerUnreachable."""
-    starts = {place: start for place, (start, _) in ranges.items()}
-    ends = {place: end for place, (_, end) in ranges.items()}
-    if reached(starts, ends):
-        return
-    ((_, partition), *_) = ranges
-    with LogReader(settings, FACTS, partitions=[partition], start=starts) as reader:
-        patience = Patience(settings)
-        while not reached(reader.positions(), ends):
-            before = reader.positions()
-            for record in reader.poll(POLL_S, RECORDS_PER_POLL):
-                if record.offset < ends[record.topic, record.partition]:
-                    yield record
-            patience.check(reader.positions() != before)
 
 
 def _take(folded: Folded, record: Record, partitions: int) -> None:
