@@ -10,13 +10,14 @@ import pytest
 
 from eventlog.admin import delete_records, end_offsets
 from eventlog.errors import Fenced, HistoryCut
+from eventlog.reader import committed_offsets
 from eventlog.records import Outgoing
 from eventlog.settings import LogSettings
 from schemas.codec import encode
 from schemas.keys import group_key
 from schemas.topics import CALLS, REWARDS
 from streams import rebuild as rebuilding
-from streams.commit import open_producer
+from streams.commit import group_name, open_producer
 from streams.errors import PastTarget
 from streams.rebuild import rebuild
 from tests import facts
@@ -87,6 +88,8 @@ def test_the_rebuilt_generation_is_the_live_pool_byte_for_byte(log_settings, sec
     assert pool.pool(second) == pool.pool(log_settings)
     assert done.outcomes == {"folded": sum(to.values()) - 3, "poison": 3}
     assert len(pool.letters(log_settings)) == letters == 3
+    group = group_name(second.catalogue())
+    assert committed_offsets(second, group, [CALLS, REWARDS], range(second.partitions)) == to
 
     again = rebuild(second, to, quietly)
     assert (again.rows, again.outcomes, again.manifest()) == (0, {}, done.manifest())
