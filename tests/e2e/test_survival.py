@@ -117,8 +117,15 @@ def test_the_loop_goes_on_when_any_component_is_killed(demo: RunningDemo, tmp_pa
     assert result["max_logprob_gap"] <= 1e-4
     assert result["dead_letters"] == 0
     assert processes_of(tmp_path) == []
+    the_log_holds_what_was_promised(demo, tmp_path)
     the_kept_broker_can_be_read(demo)
     assert processes_of(tmp_path) == []
+
+
+def the_log_holds_what_was_promised(demo: RunningDemo, home: Path) -> None:
+    """By an oracle that shares no code with the folds: the pool is that of the facts, no step was trained twice."""
+    run = next((home / "runs").iterdir()).name
+    assert json.loads(demo.claw("verify", "--run", run, "--json"))
 
 
 def the_kept_broker_can_be_read(demo: RunningDemo) -> None:
