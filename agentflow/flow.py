@@ -28,7 +28,7 @@ class AgentFlow(ABC):
 
     @abstractmethod
     async def run(self, episode: Episode) -> None:
-        """Play one episode. An exception makes it a failed one, which is never trained on."""
+        """Play one episode. An exception makes it a failed one, which is trained only if somebody judges its outcome."""
 
 
 async def play(flow: AgentFlow, episode: Episode, settings: AgentFlowSettings) -> EpisodeResult:

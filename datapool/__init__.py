@@ -9,7 +9,8 @@ they lie in one partition; a fact's position is (topic, partition, offset).
 | question | answer |
 |---|---|
 | the same call twice | the highest attempt counts (the agent went on with its reply), at its lowest offset; `attempts` lists all |
-| two rewards in one slot (subject, source, name) | highest (revision, event_id) |
+| two facts with one event_id that say different things (a repeated request whose deadline was computed afresh) | the higher content, field by field in the order of the record: null is lowest. Breaks every tie of event ids below |
+| two rewards in one slot (subject, source, name) | highest (revision, event_id), then value |
 | a completion that carries a reward | is slot (trajectory, `agent`, `outcome`), revision 0 |
 | status | evicted > completed > failed > abandoned > open; equal rank: highest event_id. Counts and reason are the winner's |
 | group declared twice, trajectory registered twice, group closed twice | highest event_id |
@@ -29,8 +30,8 @@ completed, temperature > 0, top_p 1, no top_k, min_p or penalty, not constrained
 run, its chain of prompt bases known, not curated away. A chain is known when each base up to a full prompt is captured and
 as long as what is kept of it; the digest of a prompt put together is checked where its tokens are (`sequences.whole_prompt`).
 
-**Ready trajectory** (`TrajectoryRecord.ready`, else `reasons`, see `readiness.py`): completed, or failed with a reward (a
-failure that nobody scored is no data); as many calls and rewards as its completion counted; at least one trainable call.
+**Ready trajectory** (`TrajectoryRecord.ready`, else `reasons`, see `readiness.py`): completed, or failed with
+an outcome (a reward of the trajectory itself; a failure whose end nobody judged is no data, whatever its calls earned); as many calls and rewards as its completion counted; at least one trainable call.
 Ready says nothing about rewards of completed ones: `return_total` is null until somebody judged; the batch spec decides.
 Counted are calls (choices k > 0 of one call are not counted apart) and *slots* (not revisions; not the completion's own).
 
@@ -47,5 +48,5 @@ Where to look: `fold.fold(state, fact, position) -> GroupState`, `project.projec
 writes, `view.PoolView` for readers.
 """
 
-FOLD_VERSION = 2
+FOLD_VERSION = 3
 """Counts up when equal facts give other records; a pool holds records of one fold version."""

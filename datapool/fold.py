@@ -84,18 +84,19 @@ def _progress(fact: Fact) -> Progress:
 
 
 def _opened(group: GroupState, fact: GroupOpened) -> GroupState:
-    event_id = fact.envelope.event_id
-    if group.declaration is not None and event_id < group.declaration.event_id:
+    declaration = Declaration(
+        fact.envelope.event_id, fact.expected_size, fact.task, fact.deadline_us, fact.agent, fact.tags
+    )
+    if group.declaration is not None and declaration.rank <= group.declaration.rank:
         return group
-    declaration = Declaration(event_id, fact.expected_size, fact.task, fact.deadline_us, fact.agent, fact.tags)
     return changed(group, declaration=declaration)
 
 
 def _closed(group: GroupState, fact: GroupClosed) -> GroupState:
-    event_id = fact.envelope.event_id
-    if group.closing is not None and event_id < group.closing.event_id:
+    closing = Closing(fact.envelope.event_id, tuple(sorted(set(fact.members))))
+    if group.closing is not None and closing.rank <= group.closing.rank:
         return group
-    return changed(group, closing=Closing(event_id, tuple(sorted(set(fact.members)))))
+    return changed(group, closing=closing)
 
 
 def flag(state: GroupState | None, fact: Fact) -> GroupState:

@@ -1,6 +1,14 @@
-"""Joins: how two observations of one thing become one. Each is commutative, associative and idempotent."""
+"""Joins: how two observations of one thing become one. Each is commutative, associative and idempotent.
+
+Event ids do not settle everything: a request that is sent again keeps its id and may say something else (a deadline is
+computed afresh). So every rank ends with the content itself, and only what is equal to the last byte has an equal rank.
+"""
+
+import math
 
 from schemas.events import RewardSlot
+
+Rank = tuple[object, ...]
 
 
 def channel(left: str, right: str) -> str:
@@ -20,7 +28,21 @@ def first(left: str | None, right: str | None) -> str | None:
 
 
 def slot(left: RewardSlot | None, right: RewardSlot) -> RewardSlot:
-    """The highest (revision, event_id)."""
-    if left is None:
-        return right
-    return max(left, right, key=lambda one: (one.revision, one.event_id, one.value))
+    """The highest (revision, event_id), then the highest value."""
+    return right if left is None else max(left, right, key=slot_rank)
+
+
+def slot_rank(slot: RewardSlot) -> tuple[int, str, Rank]:
+    """Total among the slots of one subject, source and name."""
+    return slot.revision, slot.event_id, content(slot.value)
+
+
+def content(*values: object) -> Rank:
+    """What is said as a rank, field by field: null is lowest, -0.0 is below 0.0. The values must be of equal types."""
+    return tuple(_content(value) for value in values)
+
+
+def _content(value: object) -> Rank:
+    if value is None:
+        return (False,)
+    return (True, value, math.copysign(1.0, value)) if isinstance(value, float) else (True, value)

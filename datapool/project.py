@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from datapool import forest
+from datapool import forest, join
 from datapool.changed import changed
 from datapool.digests import members_digest, row_digest, steps_digest
 from datapool.readiness import group_reasons, trajectory_reasons
@@ -192,7 +192,7 @@ def winners(own: Iterable[RewardSlot], by_index: Iterable[RewardSlot]) -> list[R
     won: dict[SlotKey, RewardSlot] = {}
     for slot in (*own, *by_index):
         key = SlotKey(None, slot.source, slot.name)
-        won[key] = max(won.get(key, slot), slot, key=lambda one: (one.revision, one.event_id, one.value))
+        won[key] = join.slot(won.get(key), slot)
     return list(won.values())
 
 
@@ -221,7 +221,7 @@ def _trajectory_record(
     outcome = _total(slot for slot in slots if slot.step_index is None)
     parts = [part for part in (outcome, *(steps[call_id].total for call_id in calls)) if part is not None]
     trainable = sum(steps[call_id].trainable for call_id in calls)
-    why_not = trajectory_reasons(now, calls, trainable, bool(parts))
+    why_not = trajectory_reasons(now, calls, trainable, outcome is not None)
     runs = sorted({capture.policy_run_id for capture in captures.values() if capture.policy_run_id is not None})
     return TrajectoryRecord(
         group_id=group_id,

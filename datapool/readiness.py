@@ -15,7 +15,7 @@ CHOICE = re.compile(r"\.\d+$")
 
 
 def trajectory_reasons(now: TrajectoryState, calls: Collection[str], trainable: int, judged: bool) -> tuple[str, ...]:
-    """Why a trajectory is not ready, sorted. calls: ids captured; trainable: how many; judged: it has a return."""
+    """Why a trajectory is not ready, sorted. calls: ids captured; trainable: how many; judged: its outcome is."""
     return tuple(sorted(_trajectory_reasons(now, calls, trainable, judged)))
 
 
@@ -26,7 +26,7 @@ def _trajectory_reasons(now: TrajectoryState, calls: Collection[str], trainable:
         yield "unknown"
     ending = now.ending
     if ending.status == "failed" and not judged:
-        yield "failed_without_reward"
+        yield "failed_without_outcome"
     if ending.status not in ("completed", "failed"):
         yield ending.status
     if ending.calls is not None and _counted_calls(calls) < ending.calls:

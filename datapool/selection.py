@@ -94,8 +94,8 @@ def with_members(pool: Pool, record: GroupRecord, spec: BatchSpec) -> PooledGrou
 def _judge_members(group: PooledGroup, spec: BatchSpec, version: int, run_id: str) -> Refusal | None:
     return (
         _judge_policy(group, run_id)
+        or _judge_staleness(group, spec, version)  # before the size: a group that never fills gets too old
         or _judge_size(group, spec)
-        or _judge_staleness(group, spec, version)
         or _judge_returns(group, spec)
         or _judge_tokens(group, spec)
     )
@@ -134,6 +134,8 @@ def _judge_staleness(group: PooledGroup, spec: BatchSpec, version: int) -> Refus
 def _judge_returns(group: PooledGroup, spec: BatchSpec) -> Refusal | None:
     known = [member.judged.total for member in group.members if member.judged is not None]
     if len(known) < len(group.members):
+        if group.record.closed:  # the time for its rewards is over
+            return Refusal("never", "reward_missing")
         return Refusal("wait", f"reward_missing_for_{len(group.members) - len(known)}")
     mean = sum(known) / len(known)
     if spec.reward_mean_min is not None and mean < spec.reward_mean_min:

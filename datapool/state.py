@@ -1,13 +1,15 @@
 """The state of one group: exactly what its records say, without what follows from it.
 
 Invariant: nothing here is mutated. A fold returns a new value that shares what did not change, so a reference is a
-snapshot. Everything here can be read back from the group's records (`restore.py`).
+snapshot. Everything here can be read back from the group's records (`restore.py`). Of two values of which one wins, the
+higher `rank` does; equal ranks are equal values.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from datapool.join import Rank, content
 from schemas.events import (
     CallCaptured,
     CallFailed,
@@ -56,6 +58,7 @@ class Progress(NamedTuple):
 
 NO_PROGRESS = Progress()
 Slots = Mapping[SlotKey, RewardSlot]
+STATUS_RANK: dict[TrajectoryStatus, int] = {"open": 0, "abandoned": 1, "failed": 2, "completed": 3, "evicted": 4}
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +84,10 @@ class Ending:
     calls: int | None = None
     rewards: int | None = None
 
+    @property
+    def rank(self) -> Rank:
+        return STATUS_RANK[self.status], self.event_id, content(self.reason, self.calls, self.rewards)
+
 
 @dataclass(frozen=True, slots=True)
 class Registration:
@@ -90,6 +97,10 @@ class Registration:
     task: str | None = None
     tags: tuple[str, ...] = ()
     metadata: str | None = None
+
+    @property
+    def rank(self) -> Rank:
+        return self.event_id, content(self.task, self.tags, self.metadata)
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +140,11 @@ class Declaration:
     agent: str | None = None
     tags: tuple[str, ...] = ()
 
+    @property
+    def rank(self) -> Rank:
+        said = content(self.expected_size, self.task, self.deadline_us, self.agent, self.tags)
+        return self.event_id, said
+
 
 @dataclass(frozen=True, slots=True)
 class Closing:
@@ -136,6 +152,10 @@ class Closing:
 
     event_id: str
     members: tuple[str, ...] = ()
+
+    @property
+    def rank(self) -> Rank:
+        return self.event_id, self.members
 
 
 @dataclass(frozen=True, slots=True)

@@ -112,17 +112,22 @@ def rewarded(step: StepState, key: SlotKey, slot: RewardSlot) -> StepState:
 
 
 def curated(step: StepState, fact: StepCurated) -> StepState:
-    """Field by field the highest version wins; a field that is cleared has a version and no value."""
+    """Field by field the highest (version, value) wins; a field that is cleared has a version and no value."""
     version = f"{fact.revision:020d}/{fact.envelope.event_id}"
     now = step.curation or Curation()
     judged = {"trainable": fact.trainable, "quality": fact.quality, "tags": fact.tags, "note": fact.note}
     given = {name: value for name, value in judged.items() if value is not None}
     given |= {name: UNJUDGED[name] for name in fact.clears if name in UNJUDGED and name not in given}
     won: dict[str, Any]  # a field's value, each of its own type
-    won = {name: value for name, value in given.items() if version > now.versions.get(name, "")}
+    won = {name: value for name, value in given.items() if _outranks(now, name, version, value)}
+    if given and (version, fact.who) > (max(now.versions.values(), default=""), now.who):
+        won["who"] = fact.who
     if not won:
         return step
-    if version > max(now.versions.values(), default=""):
-        won["who"] = fact.who
     versions = dict(sorted({**now.versions, **{name: version for name in won if name in judged}}.items()))
     return changed(step, curation=changed(now, **won, versions=versions))
+
+
+def _outranks(now: Curation, name: str, version: str, value: object) -> bool:
+    stands = (now.versions.get(name, ""), join.content(getattr(now, name)))
+    return (version, join.content(value)) > stands

@@ -14,10 +14,8 @@ from schemas.events import (
     TrajectoryCompleted,
     TrajectoryEvicted,
     TrajectoryStarted,
-    TrajectoryStatus,
 )
 
-RANK: dict[TrajectoryStatus, int] = {"open": 0, "abandoned": 1, "failed": 2, "completed": 3, "evicted": 4}
 OUTCOME = SlotKey(None, "agent", "outcome")
 """The slot that a completion's own reward claims."""
 NEW_STEP = StepState()
@@ -60,10 +58,10 @@ def curated(now: TrajectoryState, fact: StepCurated) -> TrajectoryState:
 
 
 def started(now: TrajectoryState, fact: TrajectoryStarted) -> TrajectoryState:
-    """Registered; the highest event_id wins."""
-    event_id = fact.envelope.event_id
-    if event_id >= now.registration.event_id:
-        now = changed(now, registration=Registration(event_id, fact.task, fact.tags, fact.metadata))
+    """Registered; the highest event_id wins, then the highest content."""
+    registration = Registration(fact.envelope.event_id, fact.task, fact.tags, fact.metadata)
+    if registration.rank > now.registration.rank:
+        now = changed(now, registration=registration)
     return changed(now, channel=join.channel(now.channel, fact.channel), agent=join.first(now.agent, fact.agent))
 
 
@@ -94,7 +92,7 @@ def _ended(now: TrajectoryState, ending: Ending) -> TrajectoryState:
 
 
 def _later(left: Ending, right: Ending) -> Ending:
-    return max(left, right, key=lambda ending: (RANK[ending.status], ending.event_id))
+    return max(left, right, key=lambda ending: ending.rank)
 
 
 def _with_slot(now: TrajectoryState, key: SlotKey, slot: RewardSlot) -> TrajectoryState:

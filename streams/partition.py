@@ -29,6 +29,7 @@ from schemas.errors import UndecodableRecord
 from schemas.events import CallCaptured, Event, FactPosition, GroupRecord, StepTokens, StreamPosition
 from schemas.keys import group_key, tokens_key
 from schemas.topics import GROUPS, POSITIONS, STEPS, TRAJECTORIES
+from streams.reactors import lacks_rewards
 from streams.shelf import Shelf, ShelfRow
 
 log = structlog.get_logger()
@@ -293,6 +294,8 @@ def _position_of(record: Record) -> FactPosition:
 
 def waits(record: GroupRecord) -> bool:
     """Whether a reactor may have to act on a group one day."""
-    if record.closed or record.ready:
+    if record.closed:
         return False
+    if record.ready:
+        return record.declared and record.deadline_us is not None and lacks_rewards(record)
     return record.declared or any(member.status == "open" for member in record.members)

@@ -19,7 +19,10 @@ RETENTION = "retention"
 
 
 def decide(groups: Iterable[GroupImage], now_us: int, idle_timeout_us: int) -> list[Decision]:
-    """Everything that is due. A group is closed only after its open members are known to be abandoned: one round later."""
+    """Everything that is due. A group is closed only after its open members are known to be abandoned: one round later.
+
+    A ready group is closed only at its deadline, and only when a reward is missing: judges may take longer than agents.
+    """
     return [decision for group in groups for decision in _group(group, now_us, idle_timeout_us)]
 
 
@@ -55,8 +58,14 @@ def _group(group: GroupImage, now_us: int, idle_timeout_us: int) -> Iterator[Dec
         if late or trajectory.progress.occurred_at_us + idle_timeout_us <= now_us:
             yield _abandoned(group.state.group_id, trajectory_id, trajectory, DEADLINE if late else IDLE, now_us)
     idle = group.state.progress.occurred_at_us + idle_timeout_us <= now_us
-    if declared is not None and not alive and not group.record.ready and (late or idle):
+    due = (late and lacks_rewards(group.record)) if group.record.ready else (late or idle)
+    if declared is not None and not alive and due:
         yield _closed(group, DEADLINE if late else IDLE, now_us)
+
+
+def lacks_rewards(group: GroupRecord) -> bool:
+    """Whether a ready member was never judged: nobody trains the group, and only its deadline ends the wait."""
+    return any(member.ready and member.return_total is None for member in group.members)
 
 
 def _abandoned(
@@ -73,7 +82,7 @@ def _abandoned(
 
 
 def _closed(group: GroupImage, reason: str, now_us: int) -> GroupClosed:
-    """Members are those that completed, or failed with a reward; a completed one that still lacks a call may get ready."""
+    """Members are those that completed, or failed with an outcome; a completed one that still lacks a call may get ready."""
     progress = group.state.progress.event_id
     members = [one for one in group.record.members if one.status == "completed" or one.ready]
     return GroupClosed(

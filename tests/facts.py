@@ -135,14 +135,17 @@ CALLS = st.sampled_from(["c", "d", "e", "c.1"])
 CHANNELS = st.sampled_from(["train", "train", "val", "probe"])
 RUNS = st.sampled_from(["run", "run", "run", "other", None])
 REVISIONS = st.integers(0, 2)
-VALUES = st.sampled_from([0.0, 1.0, -0.25, 0.1, 0.2, 0.3, 1e16])
+VALUES = st.sampled_from([0.0, -0.0, 1.0, -0.25, 0.1, 0.2, 0.3, 1e16])
 COUNTS = st.none() | st.integers(0, 3)
+REASONS = st.sampled_from(["asked", "idle"])
 TAGS = st.sampled_from([(), ("x",), ("x", "y")])
 
 
 @st.composite
 def _envelopes(draw: st.DrawFn) -> Envelope:
-    event_id = f"{draw(st.integers(0, 99)):02d}-{next(_numbers)}"
+    """Mostly with ids of their own; some ids meet other content, as a repeated request makes it."""
+    again = draw(st.sampled_from([None, None, None, "30", "70"]))
+    event_id = again or f"{draw(st.integers(0, 99)):02d}-{next(_numbers)}"
     return envelope(event_id, at_us=draw(st.integers(0, 5)), run_id=draw(RUNS))
 
 
@@ -235,6 +238,8 @@ def facts(draw: st.DrawFn) -> Event:
             expected_size=size,
             channel=draw(CHANNELS),
             task=draw(st.sampled_from([None, "1"])),
+            deadline_us=draw(st.sampled_from([None, 5, 9])),
+            agent=draw(st.sampled_from([None, "one"])),
             tags=draw(TAGS),
         )
     if kind == "g":
@@ -247,15 +252,16 @@ def facts(draw: st.DrawFn) -> Event:
             channel=draw(CHANNELS),
             task=draw(st.sampled_from([None, "2"])),
             tags=draw(TAGS),
-            metadata="{}",
+            metadata=draw(st.sampled_from([None, "{}"])),
         )
     if kind == "f":
         return failure(
             group, trajectory, draw(CALLS), envelope=at, attempt=draw(st.integers(0, 1)), channel=draw(CHANNELS)
         )
     if kind == "a":
-        return abandoned(group, trajectory, envelope=at)
-    return evicted(group, trajectory, envelope=at) if draw(st.integers(0, 3)) == 0 else draw(_calls(group))
+        return abandoned(group, trajectory, envelope=at, reason=draw(REASONS))
+    gone = evicted(group, trajectory, envelope=at, reason=draw(REASONS))
+    return gone if draw(st.integers(0, 3)) == 0 else draw(_calls(group))
 
 
 @st.composite

@@ -213,9 +213,14 @@ def winning_rewards(events: list[Event]) -> list[RewardSlot]:
             continue
         key = (new.call_id, new.step_index, new.source, new.name)
         old = slots.get(key)
-        if old is None or (new.revision, new.event_id) > (old.revision, old.event_id):
+        if old is None or slot_order(new) > slot_order(old):
             slots[key] = new
     return sorted(slots.values(), key=lambda s: (-1 if s.step_index is None else s.step_index, s.source, s.name))
+
+
+def slot_order(slot: RewardSlot) -> tuple:
+    """Revision, event id, then what was said: the number, of two zeros the one without a sign."""
+    return slot.revision, slot.event_id, slot.value, str(slot.value)[:1] != "-"
 
 
 def step_record(
@@ -282,7 +287,7 @@ def step_record(
 
 def step_total(own: list[RewardSlot], indexed: list[RewardSlot]) -> float | None:
     best: dict[tuple[str, str], RewardSlot] = {}
-    for slot in sorted(own + indexed, key=lambda s: (s.revision, s.event_id)):
+    for slot in sorted(own + indexed, key=slot_order):
         best[slot.source, slot.name] = slot
     return math.fsum(s.value for s in best.values()) if best else None
 
@@ -353,12 +358,18 @@ def curation_of(facts: list[StepCurated]) -> Curation | None:
             value = getattr(fact, name)
             if value is not None or name in fact.clears:
                 value = () if value is None and name == "tags" else value
-                fields[name] = max(fields.get(name, ("", None)), (version, value), key=lambda x: x[0])
-                who = max(who, (version, fact.who), key=lambda x: x[0])
+                fields[name] = max(fields.get(name, ("", None)), (version, value), key=judgement_order)
+                who = max(who, (version, fact.who))
     if not fields:
         return None
     versions = {name: fields[name][0] for name in sorted(fields)}
     return Curation(who=who[1], versions=versions, **{name: value for name, (_, value) in fields.items()})
+
+
+def judgement_order(judgement: tuple[str, object]) -> tuple:
+    """The version, then nothing before something, False before True, less before more, -0.0 before 0.0."""
+    version, value = judgement
+    return version, *([] if value is None else [value, not str(value).startswith("-")])
 
 
 def trajectory_record(
@@ -372,7 +383,8 @@ def trajectory_record(
 ) -> tuple[TrajectoryRecord, bool]:
     ends = [f for f in events if isinstance(f, TrajectoryCompleted | TrajectoryAbandoned)]
     rank = {"abandoned": 1, "failed": 2, "completed": 3}
-    end = max(ends, key=lambda f: (rank[getattr(f, "status", "abandoned")], f.envelope.event_id), default=None)
+    top = max((rank[getattr(f, "status", "abandoned")] for f in ends), default=0)
+    end = newest([f for f in ends if rank[getattr(f, "status", "abandoned")] == top])
     status = "open" if end is None else getattr(end, "status", "abandoned")
     start = newest([f for f in events if isinstance(f, TrajectoryStarted)])
     failures = sorted({f"{f.call_id}#{f.attempt}" for f in events if isinstance(f, CallFailed)})
@@ -386,12 +398,13 @@ def trajectory_record(
     calls_expected = getattr(end, "calls", None)
     rewards_expected = getattr(end, "rewards", None)
     counted = [c for c in order if not (re.search(r"\.\d+$", c) and c.rpartition(".")[0] in order)]
-    judged = [s for s in rewards if not (end and s.event_id == end.envelope.event_id and s.call_id is None)]
+    own_words = (end.envelope.event_id, None, None, "agent", "outcome") if end else None
+    judged = [s for s in rewards if (s.event_id, s.call_id, s.step_index, s.source, s.name) != own_words]
     reasons = set()
     if status in ("open", "abandoned"):
         reasons.add(status)
-    if status == "failed" and not parts:
-        reasons.add("failed_without_reward")
+    if status == "failed" and not outcomes:
+        reasons.add("failed_without_outcome")
     if not known:
         reasons.add("unknown")
     if calls_expected is not None and len(counted) < calls_expected:
@@ -436,8 +449,27 @@ def trajectory_record(
     return record, known
 
 
+SAID = {
+    GroupOpened: ("expected_size", "task", "deadline_us", "agent", "tags"),
+    GroupClosed: ("members",),
+    TrajectoryStarted: ("task", "tags", "metadata"),
+    TrajectoryCompleted: ("calls", "rewards"),
+    TrajectoryAbandoned: ("reason",),
+    TrajectoryEvicted: ("reason",),
+}
+"""What a record shows of its winning fact, in the order in which it decides between facts of one event id."""
+
+
 def newest(events: list) -> Event | None:
-    return max(events, key=lambda f: f.envelope.event_id, default=None)
+    """Of one kind. The highest event id; of several facts that have it, the last when they are sorted by what they say."""
+    top = max((f.envelope.event_id for f in events), default=None)
+    return max((f for f in events if f.envelope.event_id == top), key=said, default=None)
+
+
+def said(fact: Event) -> list:
+    words = [getattr(fact, name) for name in SAID[type(fact)]]
+    words = [tuple(sorted(set(w))) if isinstance(fact, GroupClosed) else w for w in words]
+    return [() if w is None else (w,) for w in words]
 
 
 def sign_of_life(events: list[Event]) -> tuple[int, str]:

@@ -1,5 +1,7 @@
 """The folds against the oracle: any order, any duplication, any restart."""
 
+import itertools
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -52,6 +54,38 @@ def test_any_order_and_duplication_gives_the_records_of_the_oracle(log, random):
     delivered = [*log, *random.choices(log, k=5)]
     random.shuffle(delivered)
     assert readable(pool(folded(delivered))) == readable(expected(log))
+
+
+SAME = facts.envelope("same")
+COLLISIONS = {
+    "opened": [
+        facts.opened(envelope=SAME, deadline_us=at, expected_size=size) for at, size in ((5, 2), (9, 2), (9, None))
+    ],
+    "closed": [facts.closed(members=members, envelope=SAME) for members in (["t"], ["t", "u"], [])],
+    "started": [
+        facts.started(envelope=SAME, task=task, tags=tags) for task, tags in ((None, ("x",)), ("1", ()), ("2", ()))
+    ],
+    "completed": [
+        facts.completed(envelope=SAME, calls=calls, reward=value) for calls, value in ((1, 0.0), (None, -0.0), (2, 1.0))
+    ],
+    "abandoned": [facts.abandoned(envelope=SAME, reason=reason) for reason in ("idle", "deadline", "asked")],
+    "evicted": [facts.evicted(envelope=SAME, reason=reason) for reason in ("retention", "asked", "x")],
+    "rewards": [facts.reward(envelope=SAME, value=value, call_id="c") for value in (0.0, -0.0, -1.0)],
+    "curated": [
+        facts.curated(envelope=SAME, who=who, **given)
+        for who, given in (("p", {"trainable": False}), ("q", {"trainable": True}), ("r", {"clears": ("trainable",)}))
+    ],
+}
+
+
+@pytest.mark.parametrize("kind", COLLISIONS)
+def test_one_event_id_with_two_contents_has_one_outcome_in_any_order(kind):
+    """A repeated request keeps its event id and may say something else: last writer must not win."""
+    log = facts.placed([facts.call(), *COLLISIONS[kind]])
+    (oracles,) = {tuple(expected(list(order)).items()) for order in itertools.permutations(log)}
+    for order in itertools.permutations(log):
+        assert readable(pool(folded(list(order)))) == readable(dict(oracles))
+        assert pool(folded(list(order))) == dict(oracles)
 
 
 @given(facts.logs(), st.data())

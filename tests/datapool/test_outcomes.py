@@ -150,9 +150,12 @@ def test_as_many_rewards_as_counted_beside_the_completions_own():
     assert Pool(*history, facts.reward(call_id="c", source="env")).t.ready
 
 
-def test_a_failure_is_data_only_with_a_reward():
-    """Somebody has to say what the failure was worth."""
-    assert Pool(facts.call(), facts.completed(status="failed")).t.reasons == ("failed_without_reward",)
+def test_a_failure_is_data_only_with_an_outcome():
+    """Somebody has to say what the failure was worth; what its calls earned before it says nothing of that."""
+    failed = [facts.call(), facts.completed(status="failed")]
+    for more in ([], [facts.reward(call_id="c")], [facts.reward(step_index=0)]):
+        assert Pool(*failed, *more).t.reasons == ("failed_without_outcome",)
+    assert Pool(*failed, facts.reward(source="judge")).t.ready
     assert Pool(facts.call(), facts.completed(status="failed", reward=0.0)).t.ready
 
 

@@ -67,6 +67,8 @@ def test_a_group_is_planned_once() -> None:
         (group("g", [0.0, 1.0]), SPEC.model_copy(update={"tags": ("maths",)}), 0, "left_out", "tags_missing: maths"),
         (group("g", [0.0, 1.0], version=1), SPEC, 3, "skipped", "too_stale"),
         (group("g", [0.0, 1.0], version=5), SPEC, 3, "skipped", "sampled_by_unknown_version_5"),
+        (group("g", [0.0], version=1)[1:], SPEC, 3, "skipped", "too_stale"),
+        ([*group("g", [0.0, None]), facts.closed("g", ["t0", "t1"])], SPEC, 0, "skipped", "reward_missing"),
         (group("g", [0.0]), SPEC, 0, "skipped", "declared_with_one_member"),
         (group("g", [0.0, 0.0]), SPEC.model_copy(update={"reward_mean_min": 0.1}), 0, "skipped", "reward_mean_low"),
         (group("g", [1.0, 1.0]), SPEC.model_copy(update={"reward_mean_max": 0.9}), 0, "skipped", "reward_mean_high"),

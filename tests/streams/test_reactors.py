@@ -3,7 +3,7 @@
 from datapool.fold import fold
 from datapool.project import image
 from streams.clock import Patience
-from streams.partition import PartitionState
+from streams.partition import PartitionState, waits
 from streams.reactors import decide, outlived
 from streams.watchdog import Watchdog
 from tests import facts
@@ -80,6 +80,21 @@ def test_a_ready_group_needs_no_closing():
     ready = group(declared(expected_size=1), facts.call(), facts.completed(reward=1.0))
     assert ready.record.ready
     assert decide([ready], 10**12, IDLE_US) == []
+
+
+def test_a_ready_group_that_lacks_a_reward_is_closed_at_its_deadline():
+    """Nobody trains it, so it must not hold its room for ever; before the deadline, or without one, judges have time."""
+    history = [declared(expected_size=1), facts.call(), facts.completed()]
+    unjudged = group(*history)
+    assert (unjudged.record.ready, waits(unjudged.record)) == (True, True)
+    assert decide([unjudged], 49, 1) == []
+    (closed,) = decide([unjudged], 50, IDLE_US)
+    assert (closed.members, closed.reason) == (("t",), "deadline")
+    assert not waits(group(*history, closed).record)
+    judged = group(*history, facts.reward())
+    assert (waits(judged.record), decide([judged], 10**12, IDLE_US)) == (False, [])
+    unbound = group(declared(expected_size=1, deadline_us=None), *history[1:])
+    assert (waits(unbound.record), decide([unbound], 10**12, IDLE_US)) == (False, [])
 
 
 def test_what_nobody_touched_for_long_leaves_the_pool_and_its_facts_stay():
