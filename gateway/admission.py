@@ -3,6 +3,9 @@
 A group that is opened now is trained at the earliest after the groups before it. While `opened - returned` groups are
 below (staleness + version + 1) x groups_per_batch, the newest of them is still within the staleness bound.
 
+Only groups that somebody declared count, and those that this process has just admitted: traffic that never asked for
+room takes none, and could not give it back.
+
 Input: `datapool.groups`, `training.batches`, `weights`; a replay only rebuilds the numbers. `apply` runs on a
 follower's thread, the rest on the event loop: a lock guards both. Several gateways count alike, and may each admit one
 group too many in the moment before they see each other's.
@@ -130,6 +133,8 @@ def _open(run: _Run, group_id: str) -> None:
 
 
 def _group(run: _Run, record: GroupRecord) -> None:
+    if not record.declared and record.group_id not in run.opened:
+        return
     before = run.is_returned(record.group_id)
     run.opened.add(record.group_id)
     barren = record.closed and not any(member.ready for member in record.members)

@@ -354,11 +354,17 @@ def published(run: str, version: int) -> WeightsPublished:
 
 
 def group(
-    group_id: str, *, run: str | None = "r", channel: str = "train", closed: bool = False, ready: bool = False
+    group_id: str,
+    *,
+    run: str | None = "r",
+    channel: str = "train",
+    closed: bool = False,
+    ready: bool = False,
+    declared: bool = True,
 ) -> GroupRecord:
     member = GroupMember(trajectory_id="t", status="completed", ready=ready, digest="")
     return GroupRecord(
-        group_id=group_id, declared=True, run_id=run, channel=channel, closed=closed, members=(member,), ready=ready
+        group_id=group_id, declared=declared, run_id=run, channel=channel, closed=closed, members=(member,), ready=ready
     )
 
 
@@ -381,7 +387,7 @@ def test_reservations_and_pool_count_once() -> None:
     seen = view()
     assert seen.reserve("r", "g1") == Admitted()
     seen.apply(record(group("g1")))
-    assert seen.reserve("r", "g1") == Admitted()
+    assert seen.reserve("r", "g1") == Admitted(counted=False)
     assert seen.reserve("r", "g2") == Admitted()
     assert seen.reserve("r", "g3") == Wait("capacity")
 
@@ -406,6 +412,16 @@ def test_capacity_comes_back() -> None:
     assert seen.reserve("r", "g6") == Admitted()
 
 
+def test_a_group_counts_once_somebody_declares_it() -> None:
+    """A call may be folded before its group's declaration; a reservation counts before either."""
+    seen = view()
+    seen.apply(record(group("g1", declared=False)))
+    seen.apply(record(group("g1")))
+    assert seen.reserve("r", "g2") == Admitted()
+    seen.apply(record(group("g2", declared=False)))
+    assert seen.reserve("r", "g3") == Wait("capacity")
+
+
 def test_skip_before_the_group_is_seen() -> None:
     """Topics are read in any order: a skip that comes first returns the group's capacity once it appears."""
     seen = view()
@@ -417,9 +433,9 @@ def test_skip_before_the_group_is_seen() -> None:
 
 
 def test_other_groups_take_no_room() -> None:
-    """Groups of other runs, of no run and of other channels do not count; versions never go back."""
+    """Groups of other runs, of no run, of other channels and undeclared ones do not count; versions never go back."""
     seen = view()
-    for number, kind in enumerate(({"run": "other"}, {"run": None}, {"channel": "val"})):
+    for number, kind in enumerate(({"run": "other"}, {"run": None}, {"channel": "val"}, {"declared": False})):
         seen.apply(record(group(f"x{number}", **kind)))  # type: ignore[arg-type]
     seen.apply(record(published("r", 1)))
     seen.apply(record(published("r", 0)))
