@@ -1,17 +1,35 @@
 """Events for the tests of this room: whole, with only what a test cares about spelled out."""
 
 from schemas.envelopes import envelope
-from schemas.events import BatchTrained, CallCaptured, Edge, Integrity, Sampling, Timings, TrajectoryRecord, Usage, VersionSpan
+from schemas.events import (
+    BatchTrained,
+    CallCaptured,
+    Edge,
+    Integrity,
+    Sampling,
+    Timings,
+    TrajectoryRecord,
+    Usage,
+    VersionSpan,
+)
 
 ENVELOPE = envelope("test/1", run_id="r")
 
 
 def trained(sequence: int, reward: float, **metrics: float) -> BatchTrained:
     shared = {"groups": 8.0, "staleness_max": 1.0, "staleness_mean": 0.5, "max_logprob_gap": 2e-6}
-    return BatchTrained(envelope=ENVELOPE, run_id="r", sequence=sequence, version=sequence + 1, metrics={**shared, "reward": reward, **metrics})
+    return BatchTrained(
+        envelope=ENVELOPE,
+        run_id="r",
+        sequence=sequence,
+        version=sequence + 1,
+        metrics={**shared, "reward": reward, **metrics},
+    )
 
 
-def played(trajectory_id: str, returned: float, *, version: int = 0, channel: str = "train", run_id: str = "r") -> TrajectoryRecord:
+def played(
+    trajectory_id: str, returned: float, *, version: int = 0, channel: str = "train", run_id: str = "r"
+) -> TrajectoryRecord:
     return TrajectoryRecord(
         group_id="g",
         trajectory_id=trajectory_id,
@@ -25,7 +43,9 @@ def played(trajectory_id: str, returned: float, *, version: int = 0, channel: st
     )
 
 
-def captured(call_id: str = "c", *, ids: bytes = b"\x07\0\0\0", request: bytes = b"{}", reply: bytes = b"{}") -> CallCaptured:
+def captured(
+    call_id: str = "c", *, ids: bytes = b"\x07\0\0\0", request: bytes = b"{}", reply: bytes = b"{}"
+) -> CallCaptured:
     return CallCaptured(
         envelope=ENVELOPE,
         group_id="g",
