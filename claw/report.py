@@ -91,65 +91,36 @@ def of_batches(batches: list[BatchTrained]) -> OfBatches:
 
 def targets(r: Result, *, control: bool) -> list[Target]:
     """What a run must have reached; a control run (learning rate 0) must not have learnt."""
-    shared = [
-        Target(
-            "reward, version 0 only",
-            _number(r.reward_first),
-            f"≤ {REWARD_FIRST_MAX}",
-            _at_most(r.reward_first, REWARD_FIRST_MAX),
-        ),
-        Target(
-            "greedy before", _number(r.greedy_before), f"≤ {GREEDY_BEFORE_MAX}", r.greedy_before <= GREEDY_BEFORE_MAX
-        ),
-        Target(
-            "calls captured / replied",
-            f"{r.calls_captured} / {r.calls_replied}",
-            "equal",
-            r.calls_captured == r.calls_replied,
-        ),
-        Target(
-            "engine against trainer, |Δ logprob|",
-            _scientific(r.max_logprob_gap),
-            f"≤ {GAP_MAX:.0e}",
-            _at_most(r.max_logprob_gap, GAP_MAX),
-        ),
-        Target("staleness, highest", str(r.stale_max), f"≤ {STALENESS_MAX}", r.stale_max <= STALENESS_MAX),
-        Target("dead letters", str(r.dead_letters), "0", r.dead_letters == 0),
-    ]
     last = f"reward, last {LAST_BATCHES} batches"
-    if control:
-        return [
-            *shared,
-            Target(
-                last,
-                _number(r.reward_last),
-                f"≤ {CONTROL_REWARD_MAX} (control)",
-                _at_most(r.reward_last, CONTROL_REWARD_MAX),
-            ),
-            Target("versions", str(r.versions), f"≥ {CONTROL_VERSIONS_MIN}", r.versions >= CONTROL_VERSIONS_MIN),
-        ]
-    return [
-        *shared,
-        Target(
-            last,
-            _number(r.reward_last),
-            f"≥ {REWARD_LAST_MIN}",
-            r.reward_last is not None and r.reward_last >= REWARD_LAST_MIN,
-        ),
-        Target("greedy after", _number(r.greedy_after), f"≥ {GREEDY_AFTER_MIN}", r.greedy_after >= GREEDY_AFTER_MIN),
+    captured = f"{r.calls_captured} / {r.calls_replied}"
+    shared = [
+        at_most("reward, version 0 only", r.reward_first, REWARD_FIRST_MAX),
+        at_most("greedy before", r.greedy_before, GREEDY_BEFORE_MAX),
+        Target("calls captured / replied", captured, "equal", r.calls_captured == r.calls_replied),
+        at_most("engine against trainer, |Δ logprob|", r.max_logprob_gap, GAP_MAX, form=".1e"),
+        at_most("staleness, highest", r.stale_max, STALENESS_MAX, form="d"),
+        at_most("dead letters", r.dead_letters, 0, form="d"),
     ]
+    if control:
+        must_not_learn = at_most(f"{last} (control)", r.reward_last, CONTROL_REWARD_MAX)
+        return [*shared, must_not_learn, at_least("versions", r.versions, CONTROL_VERSIONS_MIN, form="d")]
+    learnt = at_least(last, r.reward_last, REWARD_LAST_MIN)
+    return [*shared, learnt, at_least("greedy after", r.greedy_after, GREEDY_AFTER_MIN)]
 
 
-def _at_most(value: float | None, limit: float) -> bool:
-    return value is not None and value <= limit
+def at_most(name: str, value: float | None, limit: float, *, form: str = ".3f") -> Target:
+    """Met when there is a value and it is not above the limit."""
+    return Target(name, shown(value, form), f"≤ {limit:g}", value is not None and value <= limit)
 
 
-def _number(value: float | None) -> str:
-    return "too few" if value is None else f"{value:.3f}"
+def at_least(name: str, value: float | None, limit: float, *, form: str = ".3f") -> Target:
+    """Met when there is a value and it is not below the limit."""
+    return Target(name, shown(value, form), f"≥ {limit:g}", value is not None and value >= limit)
 
 
-def _scientific(value: float | None) -> str:
-    return "none measured" if value is None else f"{value:.1e}"
+def shown(value: float | None, form: str) -> str:
+    """A figure as the table has it; too little data is no figure."""
+    return "too few to say" if value is None else format(value, form)
 
 
 def plot(batches: list[BatchTrained], path: Path, *, title: str) -> Path:
