@@ -32,7 +32,7 @@ def create(settings: LogSettings, as_json: bool) -> int:
 def describe(settings: LogSettings, as_json: bool) -> int:
     states = describe_topics(settings)
     if as_json:
-        print(orjson.dumps([dataclasses.asdict(state) for state in states]).decode())
+        print(orjson.dumps([dataclasses.asdict(state) for state in states], option=orjson.OPT_NON_STR_KEYS).decode())
         return 0
     catalogue = settings.catalogue()
     print(f"{'topic':<32} {'key':<36} {'policy':<8} {'partitions':>10} {'replicas':>8} {'records':>9}")

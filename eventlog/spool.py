@@ -252,8 +252,8 @@ class Spool:
         if self._open is not None and self._open.bytes >= self._segment_bytes:
             self._rotate()
         if self._open is None:
-            self._open = OpenSegment(segment_path(self._own.path, self._numbers))
-            self._numbers += 1
+            self._numbers += 1  # a number that failed once is not tried again
+            self._open = OpenSegment(segment_path(self._own.path, self._numbers - 1))
         return self._open
 
     def _rotate(self) -> None:

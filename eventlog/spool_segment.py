@@ -31,8 +31,12 @@ class OpenSegment(Segment):
         super().__init__(path)
         try:
             self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        except OSError as refused:
+            raise _full(refused) from refused
+        try:
             sync_directory(path.parent)
         except OSError as refused:
+            self.close()
             raise _full(refused) from refused
 
     def append(self, frames: Sequence[bytes], now_s: float) -> int:

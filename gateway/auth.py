@@ -47,13 +47,10 @@ class Guard:
         scope["headers"] = rest
 
     def _recognise(self, headers: HeaderList) -> tuple[Role | None, HeaderList]:
-        """The role of the request's key, and the headers without it. A provider's key may stand beside ours."""
-        for position, (name, value) in enumerate(headers):
-            given = _given(name, value)
-            role = self._role(given) if given else None
-            if role is not None:
-                return role, headers[:position] + headers[position + 1 :]
-        return None, headers
+        """The role of the request's key, and the headers without any of ours; a provider's key may stand beside it."""
+        roles = [self._role(given) if (given := _given(name, value)) else None for name, value in headers]
+        rest = [header for header, role in zip(headers, roles, strict=True) if role is None]
+        return next((role for role in roles if role is not None), None), rest
 
     def _role(self, given: bytes) -> Role | None:
         digest = sha256(given).digest()

@@ -107,7 +107,17 @@ class LimitedProtocol(HttpToolsProtocol):
         """Buffers are full: the client reads slower than we write."""
         super().pause_writing()
         if self._unread is None:
-            self._unread = self.loop.call_later(self.limits.write_timeout_s, self.transport.abort)
+            self._unread_bytes = self.transport.get_write_buffer_size()
+            self._unread = self.loop.call_later(self.limits.write_timeout_s, self._look_at_reader)
+
+    def _look_at_reader(self) -> None:
+        """A client that reads slowly gets more time; one that read nothing since the last look is cut off."""
+        left = self.transport.get_write_buffer_size()
+        if left >= self._unread_bytes:
+            self.transport.abort()
+            return
+        self._unread_bytes = left
+        self._unread = self.loop.call_later(self.limits.write_timeout_s, self._look_at_reader)
 
     def resume_writing(self) -> None:
         """It reads again."""

@@ -23,7 +23,6 @@ from eventlog.settings import LogSettings
 from eventlog.spool import Spool
 from gateway.admission import AdmissionView
 from gateway.app import Collaborators, create_app
-from gateway.clock import LogClock
 from gateway.limits import limited, limits_of
 from gateway.metrics import Metrics
 from gateway.server import GracefulServer
@@ -101,7 +100,8 @@ def serve(settings: GatewaySettings, log_settings: LogSettings, inherited: socke
         kafka.producer(), spool, settings, metrics, log_answers=partial(_answers, log_settings), on_error=stop
     )
     fixed = [Server(url=url) for url in settings.upstreams]
-    workers, admission = WorkerTable(settings.worker_ttl_s, fixed, LogClock(lambda: store.away)), AdmissionView()
+    workers = WorkerTable(settings.worker_ttl_s, fixed, log_away=lambda: store.away)
+    admission = AdmissionView()
     followers = Followers(kafka, workers, admission)
     given = Collaborators(
         settings=settings,

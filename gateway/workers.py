@@ -50,7 +50,15 @@ def now_ms() -> float:
 class WorkerTable:
     """Servers by worker id, with the moment of their last report."""
 
-    def __init__(self, ttl_s: float, fixed: Sequence[Server] = (), clock_ms: Callable[[], float] = now_ms) -> None:
+    def __init__(
+        self,
+        ttl_s: float,
+        fixed: Sequence[Server] = (),
+        clock_ms: Callable[[], float] = now_ms,
+        log_away: Callable[[], bool] = lambda: False,
+    ) -> None:
+        """log_away: whether the log is known to be away, so that reports cannot arrive."""
+        self._log_away = log_away
         self._ttl_ms = ttl_s * 1000
         self._fixed = list(fixed)
         self._clock_ms = clock_ms
@@ -71,9 +79,13 @@ class WorkerTable:
             self._workers[key] = _server(event, record.timestamp_ms)
 
     def live(self) -> list[Server]:
-        """Servers that can take a call now."""
-        oldest = self._clock_ms() - self._ttl_ms
+        """Servers that can take a call now.
+
+        While the log is away, time stands still at the last report of any worker: an outage takes no engine away.
+        """
         workers = list(self._workers.values())
+        now = max((one.reported_ms or 0 for one in workers), default=0) if self._log_away() else self._clock_ms()
+        oldest = now - self._ttl_ms
         return self._fixed + [one for one in workers if one.state in TAKES_TRAFFIC and (one.reported_ms or 0) >= oldest]
 
     def knows(self, model: str | None) -> bool:

@@ -102,18 +102,18 @@ class Clock:
         return {number: [one for one in decisions if self._is_new(one)] for number, decisions in found.items()}
 
     async def act(self, due: Mapping[int, list[Decision]], states: States) -> None:
-        """Write what is ripe; `due` is of this moment. A log that does not answer is asked again in the next round."""
+        """Write what is ripe; `due` is of this moment. A log that does not answer is asked again in the next round.
+
+        What is ripe goes first: where something new falls due in every round, the old would wait for ever.
+        """
         try:
+            if ripe := self._patience.ripe(due, states):
+                await self._producer.publish_all([Outgoing.of(CALLS, group_key(one.group_id), one) for one in ripe])
+                self._note(ripe)
             if self._patience.unknown(due):
                 self._patience.note(due, await self._ask_ends())
-                return  # `due` is of an earlier moment by now
-            ripe = self._patience.ripe(due, states)
-            await self._producer.publish_all([Outgoing.of(CALLS, group_key(one.group_id), one) for one in ripe])
         except LogError as error:
             log.warning("streams_decisions_postponed", error=str(error))
-            return
-        if ripe:
-            self._note(ripe)
 
     def _is_new(self, decision: Decision) -> bool:
         return time.monotonic() - self._sent_at_s.get(decision.envelope.event_id, -RESEND_S) >= RESEND_S

@@ -66,7 +66,8 @@ class Publisher:
         """Write the weights as they are now; where they lie. The digest in the name keeps other bytes apart."""
         target = self.exports / f"{version:08d}-{manifest.digest[:12]}"
         self.weights.export(target)
-        for old in sorted(self.exports.glob("[0-9]*"))[: -self.exports_kept]:
+        others = (path for path in self.exports.glob("[0-9]*") if path != target)
+        for old in sorted(others, key=lambda path: path.stat().st_mtime_ns, reverse=True)[self.exports_kept - 1 :]:
             shutil.rmtree(old)
         return target
 

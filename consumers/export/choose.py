@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 from datapool.batch_spec import BatchSpec
 from datapool.project import project
-from datapool.selection import Refusal, is_trained, judge
+from datapool.selection import PooledTrajectory, Refusal, is_trained, judge, trained_members
 from datapool.state import GroupState
 from schemas.events import GroupRecord, StepRecord, TrajectoryRecord
 
@@ -63,7 +63,15 @@ def choose(state: GroupState, spec: BatchSpec | None) -> list[Chosen] | str:
     judged = judge(pool, replace(pool.record, run_id=None), spec, pool.record.max_version or 0, run_id)
     if isinstance(judged, Refusal):
         return judged.reason
-    return [Chosen(pool.record, member.record, member.steps, _trained(member.steps, spec)) for member in judged.members]
+    trained = trained_members(judged, spec)
+    return [_member(pool.record, member, spec, is_trained=member in trained) for member in judged.members]
+
+
+def _member(group: GroupRecord, member: PooledTrajectory, spec: BatchSpec, *, is_trained: bool) -> Chosen:
+    """One that the spec leaves out (`best_of`, `return_min`) goes out as context of the baseline, with nothing trained."""
+    trained = _trained(member.steps, spec) if is_trained else frozenset[str]()
+    reward = member.judged.total if member.judged is not None else None
+    return Chosen(group, member.record, member.steps, trained, reward)
 
 
 def _everything(pool: FoldedGroup, records: Iterable[TrajectoryRecord]) -> Iterator[Chosen]:

@@ -20,7 +20,7 @@ def judged(panel: Sequence[Scorer], call: CallCaptured, generation: int) -> Step
     """The lowest score, with all of them in the note; None when no scorer has anything to say.
 
     The event is a function of the call: id, time and bytes are the same whenever it is made again. Of several attempts
-    of a call the lowest counts, as in the pool, so its score has the highest revision of the generation.
+    of a call the highest counts, as in the pool, so its score has the highest revision of the generation.
     """
     sample = Sample(call)
     scores = {scorer.label: scorer.score(sample) for scorer in panel}
@@ -50,5 +50,5 @@ def judged(panel: Sequence[Scorer], call: CallCaptured, generation: int) -> Step
         quality=min(given.values()),
         note=" ".join(f"{label}={score:.3g}" for label, score in given.items()),
         who=who(panel),
-        revision=generation * ATTEMPTS + ATTEMPTS - 1 - min(call.attempt, ATTEMPTS - 1),
+        revision=generation * ATTEMPTS + min(call.attempt, ATTEMPTS - 1),
     )

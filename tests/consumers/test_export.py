@@ -97,6 +97,16 @@ def test_the_spec_decides_what_goes_out(log_settings: LogSettings, tmp_path: Pat
     assert (whole.counts["groups"], whole.left_out) == (4, {})
 
 
+def test_best_of_trains_the_best_only_and_the_weighted_return_stands_beside_it(
+    log_settings: LogSettings, tmp_path: Path
+) -> None:
+    """What `best_of` leaves out goes out without a trained token; every row tells the return under the spec."""
+    published.say(log_settings, *published.group("g", [1.0, 0.25]))
+    exported(log_settings, tmp_path / "best", BatchSpec(group_size=2, preset="sft_best", best_of=1))
+    assert {(row["reward"], row["trained"]) for row in rows(tmp_path / "best")} == {(1.0, True), (0.25, False)}
+    assert {row["reward"] for row in rows(tmp_path / "best", "sequences")} == {1.0}
+
+
 def test_a_manifest_makes_the_same_bytes_whatever_came_since(log_settings: LogSettings, tmp_path: Path) -> None:
     """Facts after the offset vector, a reward for an exported call among them, change no byte of a reproduction."""
     published.say(log_settings, *[event for n in range(12) for event in published.group(f"g{n}", [1.0, 0.0])])

@@ -24,7 +24,7 @@ from tests.gateway.house import until
 
 SOAK = int(os.environ.get("CLAW_SOAK", "0"))
 """How often the soak repeats what `make test` does once or twice; 0: no soak."""
-STARTED = re.compile(r"gateway_listening\s.*url=(http://\S+)")
+STARTED = re.compile(r'"url": "(http://[^"]+)".*"event": "gateway_listening"')
 ASK = {"model": "tiny", "messages": [{"role": "user", "content": "hi " * 200}]}
 SECRET = "planted-secret-7f3a"
 
@@ -38,7 +38,7 @@ class GatewayProcess:
         self.stderr = folder / f"gateway-{time.monotonic_ns()}.txt"
         where = ["--prefix", log.prefix, "--partitions", str(log.partitions), "--spool-dir", str(folder / "spool")]
         argv = [sys.executable, "-m", "gateway", "--port", str(port), "--workers", str(workers), *where, *flags]
-        environment = {**os.environ, "KAFKA_BOOTSTRAP_SERVERS": log.bootstrap_servers, "NO_COLOR": "1", **env}
+        environment = {**os.environ, "KAFKA_BOOTSTRAP_SERVERS": log.bootstrap_servers, **env}
         with self.stderr.open("wb") as stderr:
             self.process = subprocess.Popen(argv, env=environment, stderr=stderr)
         until(lambda: self.process.poll() is not None or len(STARTED.findall(self.said)) >= workers, 60)
@@ -48,7 +48,7 @@ class GatewayProcess:
 
     @property
     def said(self) -> str:
-        return re.sub(r"\x1b\[[0-9;]*m", "", self.stderr.read_text())
+        return self.stderr.read_text()
 
     @property
     def workers(self) -> list[psutil.Process]:

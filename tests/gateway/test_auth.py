@@ -90,6 +90,8 @@ async def test_our_key_is_not_passed_on_but_a_providers_is(guarded: House) -> No
     engine: ScriptedEngine = guarded.engine  # type: ignore[attr-defined]
     await send(guarded, "POST", CHAT, GOOD, authorization=f"Bearer {AGENT}")
     assert "authorization" not in engine.requests[-1].headers
+    await send(guarded, "POST", CHAT, GOOD, authorization=f"Bearer {AGENT}", x_api_key=AGENT)
+    assert "authorization" not in engine.requests[-1].headers
     await send(guarded, "POST", CHAT, GOOD, authorization="Bearer provider", x_api_key=AGENT)
     assert engine.requests[-1].headers["authorization"] == "Bearer provider"
     assert AGENT not in str(engine.requests)

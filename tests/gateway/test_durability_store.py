@@ -15,7 +15,6 @@ from eventlog.records import Outgoing, Position
 from eventlog.settings import LogSettings
 from eventlog.spool import Spool
 from eventlog.spool_frames import frame
-from gateway.clock import LogClock
 from gateway.metrics import Metrics
 from gateway.settings import GatewaySettings
 from gateway.store import Store
@@ -218,14 +217,3 @@ async def test_what_is_left_is_for_the_next_process(place: Open) -> None:
     first.store.close()
     heir = place()
     assert len(heir.drained()) == 1
-
-
-def test_the_clock_of_workers_stands_still() -> None:
-    """While the log is away, time does not make workers stale."""
-    now, away = 1000.0, False
-    clock = LogClock(lambda: away, lambda: now)
-    assert clock() == 1000.0
-    now, away = 99_000.0, True
-    assert clock() == 1000.0
-    away = False
-    assert clock() == 99_000.0

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -117,6 +118,25 @@ async def test_a_client_that_does_not_read_is_cut_off() -> None:
         except ConnectionError:
             pass
         assert got < len(text)
+        writer.close()
+
+
+async def test_a_client_that_reads_slowly_gets_everything() -> None:
+    """A reply that takes many write deadlines to read is whole, as long as some of it is read within each."""
+    text = "x" * 12_000_000
+    with ScriptedEngine() as engine, House(**QUICK) as house:
+        house.worker(engine.url)
+        engine.default = lambda received: completion(received.json, text=text)
+        host, port = house.url.removeprefix("http://").split(":")
+        reader, writer = await asyncio.open_connection(host, int(port), limit=1024)
+        writer.write(WHOLE)
+        started, got = time.monotonic(), 0
+        while got < len(text):
+            piece = await asyncio.wait_for(reader.read(300_000), 10)
+            assert piece, f"cut off after {got} bytes and {time.monotonic() - started:.1f} s"
+            got += len(piece)
+            await asyncio.sleep(0.01)
+        assert time.monotonic() - started > 2 * QUICK["write_timeout_s"]
         writer.close()
 
 

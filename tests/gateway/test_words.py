@@ -292,6 +292,17 @@ def test_workers_live_as_long_as_they_report() -> None:
     assert {server.url for server in table.live()} == {"http://a"}
 
 
+def test_an_outage_of_the_log_takes_no_engine_away() -> None:
+    """However late it is noticed: while the log is away, time stands still at the last report of any worker."""
+    away = False
+    table = WorkerTable(10.0, clock_ms=lambda: 200_000.0, log_away=lambda: away)
+    table.apply(report("http://a", "a", "ready", timestamp_ms=100_000))
+    table.apply(report("http://dead", "b", "ready", timestamp_ms=80_000))
+    assert table.live() == []
+    away = True
+    assert {server.url for server in table.live()} == {"http://a"}
+
+
 def test_worker_table_keeps_the_newest_report() -> None:
     """A later report replaces an earlier one, a tombstone removes it, and a broken record changes nothing."""
     table = WorkerTable(10.0, clock_ms=lambda: 0.0)

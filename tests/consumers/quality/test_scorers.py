@@ -95,8 +95,8 @@ def test_made_again_it_is_the_same_event_to_the_byte():
 
 
 def test_the_attempt_that_counts_has_the_score_that_counts():
-    """The pool keeps the lowest attempt, and a higher generation outranks every attempt of a lower one."""
-    revisions = [judged([MINE], call(attempt=n), g).revision for g, n in ((0, 5000), (0, 1), (0, 0), (1, 5000))]
+    """The pool keeps the highest attempt, and a higher generation outranks every attempt of a lower one."""
+    revisions = [judged([MINE], call(attempt=n), g).revision for g, n in ((0, 0), (0, 1), (0, 5000), (1, 0))]
     assert revisions == sorted(set(revisions))
 
 
