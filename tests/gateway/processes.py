@@ -41,7 +41,11 @@ class GatewayProcess:
         environment = {**os.environ, "KAFKA_BOOTSTRAP_SERVERS": log.bootstrap_servers, **env}
         with self.stderr.open("wb") as stderr:
             self.process = subprocess.Popen(argv, env=environment, stderr=stderr)
-        until(lambda: self.process.poll() is not None or len(STARTED.findall(self.said)) >= workers, 60)
+        try:
+            until(lambda: self.process.poll() is not None or len(STARTED.findall(self.said)) >= workers, 60)
+        except BaseException:
+            self.process.kill()  # nobody else would: there is no object yet that could be asked to stop
+            raise
         assert self.process.poll() is None, self.said
         self.url = STARTED.findall(self.said)[0]
         self.port = int(self.url.rpartition(":")[2])
