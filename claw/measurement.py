@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 
 from eventlog.reader import LogReader
-from eventlog.records import Record
+from eventlog.records import Record, readable
 from eventlog.settings import LogSettings
 from schemas.events import CallCaptured, TrajectoryRecord
 from schemas.topics import CALLS, TRAJECTORIES, Topic
@@ -21,13 +21,12 @@ def since(settings: LogSettings, offsets: Offsets, topics: Sequence[Topic]) -> d
 def trajectories(settings: LogSettings, offsets: Offsets) -> list[TrajectoryRecord]:
     """Latest record of each trajectory that changed since."""
     latest = {record.key: record for record in _records(settings, offsets, TRAJECTORIES)}
-    events = [record.event() for record in latest.values() if record.value is not None]
-    return [event for event in events if isinstance(event, TrajectoryRecord)]
+    return [event for event in readable(latest.values()) if isinstance(event, TrajectoryRecord)]
 
 
 def calls_captured(settings: LogSettings, offsets: Offsets) -> int:
     """Distinct calls captured since: what the agents were told must be exactly these."""
-    events = (record.event() for record in _records(settings, offsets, CALLS) if record.value is not None)
+    events = readable(_records(settings, offsets, CALLS))
     return len({event.call_id for event in events if isinstance(event, CallCaptured)})
 
 

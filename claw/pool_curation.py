@@ -25,7 +25,7 @@ from datapool.store import as_bytes
 from datapool.usable import usable
 from eventlog.producer import EventProducer
 from eventlog.reader import FactLookup
-from eventlog.records import Outgoing
+from eventlog.records import Outgoing, readable
 from eventlog.settings import LogSettings
 from schemas.envelopes import envelope, new_id, now_us
 from schemas.events import Envelope, StepCurated, StepRecord
@@ -70,8 +70,7 @@ def run_undo(undone: str, *, who: str | None, dry_run: bool, prefix: str, as_jso
     if not who:
         raise CannotRun("who judges? --who NAME")
     with log_for_reading(prefix) as settings:
-        events = (record.event() for record in records(settings, REWARDS) if record.value is not None)
-        history = [event for event in events if isinstance(event, StepCurated)]
+        history = [event for event in readable(records(settings, REWARDS)) if isinstance(event, StepCurated)]
         curation_id = new_id()
         made = undoing(
             history,

@@ -13,6 +13,7 @@ from datapool.errors import BatchSpecInvalid
 from datapool.runs import RunIndex
 from datapool.view import PoolView
 from datapool.why import Asked
+from eventlog.records import readable
 from eventlog.settings import LogSettings
 from schemas.topics import BATCHES
 
@@ -29,9 +30,8 @@ class OpenPool:
     def runs(self) -> RunIndex:
         """What runs did so far."""
         index = RunIndex()
-        for record in records(self.settings, BATCHES):
-            if record.value is not None:
-                index.apply(record.event())
+        for event in readable(records(self.settings, BATCHES)):
+            index.apply(event)
         return index
 
 

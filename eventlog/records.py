@@ -1,9 +1,11 @@
 """What goes into the log and what comes out of it, without a Kafka client."""
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from schemas import cloudevents, codec
+from schemas.errors import UndecodableRecord
 from schemas.events import Event
 from schemas.topics import Topic
 
@@ -68,3 +70,11 @@ class Outgoing:
     def tombstone(cls, topic: Topic, key: bytes, partition: int | None = None) -> "Outgoing":
         """The record that removes `key` from a compacted topic."""
         return cls(topic=topic, key=key, value=None, partition=partition)
+
+
+def readable(records: Iterable[Record]) -> Iterator[Event]:
+    """The events of those that hold one. Tombstones and poison are passed over: the streams report poison, once."""
+    for record in records:
+        if record.value is not None:
+            with contextlib.suppress(UndecodableRecord):
+                yield record.event()

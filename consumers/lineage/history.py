@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from eventlog.reader import LogReader
+from eventlog.records import readable
 from eventlog.settings import LogSettings
 from schemas.events import BatchAssembled, BatchSkipped, BatchTrained, Event, WeightsPublished
 from schemas.topics import BATCHES, WEIGHTS
@@ -51,7 +52,7 @@ def published(settings: LogSettings) -> Runs:
     """Every run that published weights. Raises BrokerUnreachable, TopicMissing."""
     runs: Runs = {}
     with LogReader(settings, [WEIGHTS]) as reader:
-        _take(runs, (record.event() for record in reader.read_to_end()), lambda _: False)
+        _take(runs, readable(reader.read_to_end()), lambda _: False)
     return runs
 
 
@@ -59,7 +60,7 @@ def read(settings: LogSettings, wanted: Wanted) -> Runs:
     """Every run, with the plans that are wanted. Raises BrokerUnreachable, TopicMissing."""
     runs = published(settings)
     with LogReader(settings, [BATCHES]) as reader:
-        _take(runs, (record.event() for record in reader.read_to_end()), wanted)
+        _take(runs, readable(reader.read_to_end()), wanted)
     return runs
 
 

@@ -1,0 +1,16 @@
+"""Records without a broker."""
+
+from eventlog.records import Record, readable
+from schemas.codec import encode
+from tests.claw.events import trained
+
+
+def record(value: bytes | None) -> Record:
+    return Record(topic="t", partition=0, offset=0, timestamp_ms=0, key=b"k", value=value, headers=())
+
+
+def test_poison_and_tombstones_do_not_stop_a_reader() -> None:
+    """What holds an event comes through, in order; null, empty and foreign bytes are passed over."""
+    first, second = trained(0, 0.1), trained(1, 0.2)
+    values = [encode(first), None, b"", b"garbage", encode(second)[:-1], encode(second)]
+    assert list(readable(map(record, values))) == [first, second]
