@@ -56,6 +56,8 @@ class Folded(NamedTuple):
 
     record: Record
     fact: Fact
+    again: bool
+    """Delivered before: whatever it had to say is in the state, or its dead letter exists."""
 
 
 class PartitionState:
@@ -112,7 +114,7 @@ class PartitionState:
         """Fold one record. A record that cannot be folded becomes a dead letter; nothing is raised for it."""
         again = record.offset < self.expected(record.topic)
         try:
-            outcome: Outcome = self._take(record)
+            outcome: Outcome = self._take(record, again)
         except (UndecodableRecord, UnusableFact) as poison:
             outcome = "poison"
             if not again:
@@ -122,13 +124,13 @@ class PartitionState:
         self.folded += 1
         return outcome
 
-    def _take(self, record: Record) -> Outcome:
+    def _take(self, record: Record, again: bool) -> Outcome:
         fact = usable(record.event())
         self._check_place(record, fact)
         if fact.group_id not in self._dirty and self._known(fact.group_id):
             self._image(fact.group_id)  # of what is written, before it changes
         self._dirty.setdefault(fact.group_id, [])
-        return self._fold_or_flag(Folded(record, fact))
+        return self._fold_or_flag(Folded(record, fact, again))
 
     def _fold_or_flag(self, one: Folded) -> Outcome:
         """Whatever a fold does wrong parks that one fact (architecture, promise 4)."""
@@ -144,10 +146,14 @@ class PartitionState:
             self._keep_tokens(one.fact, position)
         return "folded"
 
-    def _park(self, before: GroupState | None, one: Folded, bug: Exception) -> None:
-        self.groups[one.fact.group_id] = flag(before, one.fact)
+    def _park(self, before: GroupState | None, one: Folded, bug: Exception) -> GroupState | None:
+        """The group with what the fact speaks of flagged. A fact that comes again changes nothing: it was settled."""
+        if one.again:
+            return before
+        flagged = self.groups[one.fact.group_id] = flag(before, one.fact)
         log.error("streams_fold_bug", group_id=one.fact.group_id, fact=type(one.fact).__name__, exc_info=bug)
         self._bury(one.record, "fold_bug", f"{type(bug).__name__}: {bug}")
+        return flagged
 
     def _check_place(self, record: Record, fact: Fact) -> None:
         """A group outside its partition would be two halves under one key."""
@@ -222,12 +228,12 @@ class PartitionState:
         """Fold the facts since the last batch once more, each followed by a projection, and park those that raise."""
         state = before.state if before is not None else None
         for one in self._dirty[group_id]:
+            after: GroupState | None
             try:
                 after = self._fold(state, one.fact, _position_of(one.record))
                 changes(before, after)
             except Exception as bug:  # noqa: BLE001 - a bug in a fold is not known by type
-                self._park(state, one, bug)
-                after = self.groups[group_id]
+                after = self._park(state, one, bug)
             state = after
         if state is not None:
             self.groups[group_id] = state

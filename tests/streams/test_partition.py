@@ -154,6 +154,38 @@ def test_a_bug_in_a_fold_parks_one_fact_and_flags_its_step():
     assert (steps["c"].reasons, steps["d"].trainable) == (("fold_bug",), True)
 
 
+@pytest.mark.parametrize("committed", [False, True])
+@pytest.mark.parametrize(
+    ("history", "spoiler"),
+    [
+        ([GOOD], facts.reward(call_id="c", name="boom")),
+        ([GOOD, facts.reward(name="one", value=1.7e308)], facts.reward(name="two", value=1.7e308)),
+    ],
+    ids=["fold", "projection"],
+)
+def test_a_fact_that_breaks_a_fold_makes_one_letter_however_often_it_comes(history, spoiler, committed):
+    """Delivered twice, before or after its batch is written: one letter, and the pool of one delivery."""
+
+    def buggy(state, fact, position):
+        if isinstance(fact, RewardAssigned) and fact.name == "boom":
+            raise ZeroDivisionError("bug")
+        return fold(state, fact, position)
+
+    once, twice = Log([]), Log([])
+    *most, last = Log([*history, spoiler]).facts
+    for log, deliveries in ((once, [last]), (twice, [last, last])):
+        state, _ = applied(*most, fold=buggy)
+        log.commit(state)
+        with capture_logs():
+            for one in deliveries:
+                state.apply(one)
+                if committed:
+                    log.commit(state)
+            log.commit(state)
+    assert [dict(letter.headers)["claw_reason"] for letter in twice.letters] == [b"fold_bug"]
+    assert (twice.pool(), len(once.letters)) == (once.pool(), 1)
+
+
 def test_a_fact_that_breaks_the_projection_is_found_and_parked():
     """A batch that cannot be written would stop its partition for ever; the one fact to blame goes, the others stay."""
     huge = [facts.reward(name=name, value=1.7e308) for name in ("one", "two")]
