@@ -8,13 +8,13 @@ they lie in one partition; a fact's position is (topic, partition, offset).
 
 | question | answer |
 |---|---|
-| the same call twice | the highest attempt counts (the agent went on with its reply), at its lowest offset; `attempts` lists all |
+| the same call twice | of the completed attempts (else of all) the highest counts (the agent went on with its reply), at its lowest offset; `attempts` lists all |
 | two facts with one event_id that say different things (a repeated request whose deadline was computed afresh) | the higher content, field by field in the order of the record: null is lowest. Breaks every tie of event ids below |
 | two rewards in one slot (subject, source, name) | highest (revision, event_id), then value |
 | a completion that carries a reward | is slot (trajectory, `agent`, `outcome`), revision 0 |
 | status | evicted > completed > failed > abandoned > open; equal rank: highest event_id. Counts and reason are the winner's |
 | group declared twice, trajectory registered twice, group closed twice | highest event_id |
-| curation | per field the highest `<revision>/<event_id>`; null leaves the earlier one |
+| curation | per field the highest (revision, event_id) that nobody took back; null leaves the earlier one; taken back by a higher one that names it in `undoes` and is not taken back itself |
 | channel | `val` wins, then a channel of the operator's (first by name), then `train`; GroupRecord: over all its facts |
 | run_id, agent of a trajectory | first by name that is not null (they agree unless somebody errs) |
 | reward before its call | StepRecord without position, reason `no_call` |
@@ -27,8 +27,10 @@ they lie in one partition; a fact's position is (topic, partition, offset).
 
 **Trainable step** (`StepRecord.trainable`, else `reasons`, see `trainable.py`): captured whole, invariants hold, status
 completed, temperature > 0, top_p 1, no top_k, min_p or penalty, not constrained, every token's version known and of one
-run, its chain of prompt bases known, not curated away. A chain is known when each base up to a full prompt is captured and
-as long as what is kept of it; the digest of a prompt put together is checked where its tokens are (`sequences.whole_prompt`).
+run, its chain of prompt bases known, not curated away. A chain is known when each base up to a full prompt is captured, is the
+very capture that the prompt was written against (`base_digest`; another attempt may count by now), has ids that can be
+read, comes before what is written against it, and is as long as what is kept of it. The digest of a prompt put together
+is checked where its tokens are (`sequences.whole_prompt`).
 
 **Ready trajectory** (`TrajectoryRecord.ready`, else `reasons`, see `readiness.py`): completed, or failed with
 an outcome (a reward of the trajectory itself; a failure whose end nobody judged is no data, whatever its calls earned); as many calls and rewards as its completion counted; at least one trainable call.
@@ -48,5 +50,5 @@ Where to look: `fold.fold(state, fact, position) -> GroupState`, `project.projec
 writes, `view.PoolView` for readers.
 """
 
-FOLD_VERSION = 3
+FOLD_VERSION = 4
 """Counts up when equal facts give other records; a pool holds records of one fold version."""

@@ -5,6 +5,7 @@ Invariant: a function of the captures alone, in any order. What ids tell, beyond
 
 from collections.abc import Mapping
 
+from datapool.trainable import ID_FLAWS
 from schemas.events import StepRecord
 
 Captures = Mapping[str, StepRecord]
@@ -12,26 +13,29 @@ Captures = Mapping[str, StepRecord]
 
 
 def whole_chains(captures: Captures) -> frozenset[str]:
-    """Calls whose prompt can be put together: every base up to a full prompt is captured, long enough, and not its own."""
-    verdicts: dict[str | None, bool] = {None: True}
-    for call_id in captures:
-        path: dict[str, None] = {}
-        cursor: str | None = call_id
-        while cursor is not None and cursor not in verdicts and cursor not in path and _linked(captures, cursor):
-            path[cursor] = None
-            cursor = captures[cursor].base_call_id
-        verdict = cursor not in path and verdicts.get(cursor, False)
-        verdicts.update(dict.fromkeys([*path, cursor], verdict))
-    return frozenset(call_id for call_id, whole in verdicts.items() if whole and call_id is not None)
+    """Calls whose prompt can be put together: every link up to a full prompt holds.
+
+    A base comes before what is written against it, because whoever reads a trajectory reads its calls in order.
+    """
+    whole: set[str] = set()
+    for capture in sorted(captures.values(), key=_order):
+        base_id = capture.base_call_id
+        if base_id is None or (base_id in whole and _goes_on(captures[base_id], capture)):
+            whole.add(capture.call_id)
+    return frozenset(whole)
 
 
-def _linked(captures: Captures, call_id: str) -> bool:
-    """Whether what the edge of a call keeps of its base can be there."""
-    capture = captures.get(call_id)
-    if capture is None or capture.base_call_id is None:
-        return capture is not None
-    base = captures.get(capture.base_call_id)
-    return base is not None and capture.base_keep <= _length(base)
+def _order(capture: StepRecord) -> tuple[int, str]:
+    return capture.timings.received_us if capture.timings else 0, capture.call_id
+
+
+def _goes_on(base: StepRecord, capture: StepRecord) -> bool:
+    """Whether a base is what the call was written against, and sound.
+
+    A length says nothing of content: another attempt of the base may count by now.
+    """
+    same = base.digest == capture.base_digest and capture.base_keep <= _length(base)
+    return same and not ID_FLAWS.intersection(base.reasons)
 
 
 def _length(capture: StepRecord) -> int:

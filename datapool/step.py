@@ -1,9 +1,6 @@
 """Facts about one call: its capture, its rewards, its curation."""
 
-from collections.abc import Mapping
-from typing import Any
-
-from datapool import join
+from datapool import curation, join
 from datapool.changed import changed
 from datapool.digests import call_digest, row_digest
 from datapool.state import SlotKey, StepState
@@ -11,7 +8,6 @@ from datapool.trainable import capture_flaws
 from schemas.arrays import ITEM_BYTES
 from schemas.events import (
     CallCaptured,
-    Curation,
     FactPosition,
     RewardAssigned,
     RewardSlot,
@@ -20,24 +16,23 @@ from schemas.events import (
     StepTokens,
 )
 
-UNJUDGED: Mapping[str, Any] = {"trainable": None, "quality": None, "tags": (), "note": None}  # each of its own type
-"""What a field of a curation is before anybody judged."""
-
 
 def captured(step: StepState, call: CallCaptured, position: FactPosition) -> StepState:
-    """The highest attempt is the call, at its lowest offset; other attempts are only remembered by number.
+    """The highest completed attempt is the call, at its lowest offset; others are only remembered by number.
 
-    The agent went on with the last reply that it got: an earlier attempt was captured and its reply lost on the way.
+    The agent went on with the last reply that it got: an earlier attempt was captured and its reply lost on the way. One
+    that broke off is no reply to go on with, so it counts only where none was completed.
     """
     attempts = step.attempts if call.attempt in step.attempts else tuple(sorted((*step.attempts, call.attempt)))
-    if step.capture is None or (call.attempt, -position.offset) > _rank(step.capture):
+    rank = call.status == "completed", call.attempt, -position.offset
+    if step.capture is None or rank > _rank(step.capture):
         return changed(step, capture=_record(call, position), attempts=attempts)
     return step if attempts is step.attempts else changed(step, attempts=attempts)
 
 
-def _rank(capture: StepRecord) -> tuple[int, int]:
+def _rank(capture: StepRecord) -> tuple[bool, int, int]:
     assert capture.position is not None  # a capture has one
-    return capture.attempt, -capture.position.offset
+    return capture.status == "completed", capture.attempt, -capture.position.offset
 
 
 def _record(call: CallCaptured, position: FactPosition) -> StepRecord:
@@ -56,6 +51,7 @@ def _record(call: CallCaptured, position: FactPosition) -> StepRecord:
         response_length=len(call.response_ids) // ITEM_BYTES,
         base_call_id=call.prompt.base_call_id,
         base_keep=call.prompt.keep,
+        base_digest=call.base_digest,
         spans=call.spans,
         min_version=min(versions, default=None),
         max_version=max(versions, default=None),
@@ -112,22 +108,5 @@ def rewarded(step: StepState, key: SlotKey, slot: RewardSlot) -> StepState:
 
 
 def curated(step: StepState, fact: StepCurated) -> StepState:
-    """Field by field the highest (version, value) wins; a field that is cleared has a version and no value."""
-    version = f"{fact.revision:020d}/{fact.envelope.event_id}"
-    now = step.curation or Curation()
-    judged = {"trainable": fact.trainable, "quality": fact.quality, "tags": fact.tags, "note": fact.note}
-    given = {name: value for name, value in judged.items() if value is not None}
-    given |= {name: UNJUDGED[name] for name in fact.clears if name in UNJUDGED and name not in given}
-    won: dict[str, Any]  # a field's value, each of its own type
-    won = {name: value for name, value in given.items() if _outranks(now, name, version, value)}
-    if given and (version, fact.who) > (max(now.versions.values(), default=""), now.who):
-        won["who"] = fact.who
-    if not won:
-        return step
-    versions = dict(sorted({**now.versions, **{name: version for name in won if name in judged}}.items()))
-    return changed(step, curation=changed(now, **won, versions=versions))
-
-
-def _outranks(now: Curation, name: str, version: str, value: object) -> bool:
-    stands = (now.versions.get(name, ""), join.content(getattr(now, name)))
-    return (version, join.content(value)) > stands
+    """One more judgement, or judgements taken back."""
+    return changed(step, curation=curation.judged(step.curation, fact))

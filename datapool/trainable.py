@@ -15,6 +15,8 @@ IDS_MALFORMED = "ids_malformed"
 LOGPROBS_MISMATCH = "logprobs_mismatch"
 PROMPT_MISMATCH = "prompt_mismatch"
 CAPTURE_FLAWS = frozenset({IDS_MALFORMED, LOGPROBS_MISMATCH, PROMPT_MISMATCH})
+ID_FLAWS = frozenset({IDS_MALFORMED, PROMPT_MISMATCH})
+"""Nothing can be put together from such a call."""
 FOLD_BUG = "fold_bug"
 NO_CALL = "no_call"
 PARENT_MISSING = "parent_missing"

@@ -51,6 +51,8 @@ class Lineage:
     request: Edge
     depth: int
     """Calls between it and one that is written in full."""
+    base_digest: str = ""
+    """Of the call that the prompt is written against; empty where it is written in full."""
 
 
 def captured(
@@ -67,6 +69,7 @@ def captured(
             attempt=call.attempt,
             choice=choice.index,
             prompt=lineage.prompt,
+            base_digest=lineage.base_digest,
             response_ids=choice.response_ids,
             response_logprobs=choice.response_logprobs,
             spans=choice.spans,

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 
+from datapool.digests import call_digest
 from gateway.capture import Call, Lineage
 from gateway.identity import Identity
 from gateway.reply import EngineReply
@@ -36,6 +37,8 @@ class Base:
     whole: bytes
     """Packed ids of prompt and response."""
     body: bytes
+    digest: str
+    """`digests.call_digest` of its event: what whoever is written against it names."""
     depth: int
     """Calls between it and one that is written in full."""
 
@@ -67,7 +70,8 @@ class Parents:
         prompt_edge = _edge(prompt, ITEM_BYTES, best, keep if goes_on or keep * ITEM_BYTES >= WORTH_BYTES else 0)
         request_edge = _edge(body, 1, best, body_keep if body_keep >= WORTH_BYTES else 0, call.request_digest)
         based = prompt_edge.base_call_id or request_edge.base_call_id
-        return Lineage(prompt_edge, request_edge, best.depth + 1 if based else 0)
+        base_digest = best.digest if prompt_edge.base_call_id else ""
+        return Lineage(prompt_edge, request_edge, best.depth + 1 if based else 0, base_digest)
 
     def add(self, call: Call, reply: EngineReply, lineage: Lineage, events: Sequence[CallCaptured]) -> None:
         """Remember acknowledged events as bases of what comes."""
@@ -80,7 +84,7 @@ class Parents:
                 whole = reply.prompt_ids + event.response_ids
                 self._add(
                     call.identity,
-                    Base(event.call_id, call.received_us, whole, call.request.body, lineage.depth),
+                    Base(event.call_id, call.received_us, whole, call.request.body, call_digest(event), lineage.depth),
                 )
         self._shrink()
 

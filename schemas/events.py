@@ -675,6 +675,8 @@ class CallCaptured:
     """Index of the choice within the reply."""
     prompt: Edge
     """Token ids of the prompt as the engine rendered them."""
+    base_digest: str = ""
+    """`StepRecord.digest` of the call that the prompt is written against, as it was then; empty where it is written in full."""
     response_ids: bytes
     """Sampled ids, little-endian int32, never re-tokenised; includes the end token when it was sampled."""
     response_logprobs: bytes
@@ -714,6 +716,7 @@ class CallCaptured:
             "attempt": self.attempt,
             "choice": self.choice,
             "prompt": self.prompt.to_datum(),
+            "base_digest": self.base_digest,
             "response_ids": self.response_ids,
             "response_logprobs": self.response_logprobs,
             "spans": [x.to_datum() for x in self.spans],
@@ -747,6 +750,7 @@ class CallCaptured:
                 int32(self.attempt),
                 int32(self.choice),
                 self.prompt.binary(),
+                text(self.base_digest),
                 data(self.response_ids),
                 data(self.response_logprobs),
                 array([x.binary() for x in self.spans]),
@@ -781,6 +785,7 @@ class CallCaptured:
             attempt=d["attempt"],
             choice=d["choice"],
             prompt=Edge.from_datum(d["prompt"]),
+            base_digest=d["base_digest"],
             response_ids=d["response_ids"],
             response_logprobs=d["response_logprobs"],
             spans=tuple([VersionSpan.from_datum(x) for x in d["spans"]]),
@@ -888,16 +893,71 @@ class CallFailed:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Judgement:
+    """One StepCurated as a step's record keeps it, whether it counts or not."""
+
+    event_id: str
+    revision: int = 0
+    who: str
+    trainable: bool | None = None
+    quality: float | None = None
+    tags: tuple[str, ...] | None = None
+    note: str | None = None
+    undoes: tuple[str, ...] = ()
+    """Event ids of judgements that it took back."""
+
+    def to_datum(self) -> dict[str, Any]:
+        return {
+            "event_id": self.event_id,
+            "revision": self.revision,
+            "who": self.who,
+            "trainable": self.trainable,
+            "quality": self.quality,
+            "tags": None if self.tags is None else list(self.tags),
+            "note": self.note,
+            "undoes": self.undoes,
+        }
+
+    def binary(self) -> bytes:
+        return b"".join(
+            (
+                text(self.event_id),
+                long(self.revision),
+                text(self.who),
+                NULL if self.trainable is None else b"\x02" + boolean(self.trainable),
+                NULL if self.quality is None else b"\x02" + double(self.quality),
+                NULL if self.tags is None else b"\x02" + array([text(x) for x in self.tags]),
+                NULL if self.note is None else b"\x02" + text(self.note),
+                array([text(x) for x in self.undoes]),
+            )
+        )
+
+    @classmethod
+    def from_datum(cls, d: Mapping[str, Any]) -> "Judgement":
+        return cls(
+            event_id=d["event_id"],
+            revision=d["revision"],
+            who=d["who"],
+            trainable=d["trainable"],
+            quality=d["quality"],
+            tags=None if d["tags"] is None else tuple(d["tags"]),
+            note=d["note"],
+            undoes=tuple(d["undoes"]),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Curation:
-    """The winning judgement of a step, field by field."""
+    """What counts of the judgements of a step, field by field, and all of them."""
 
     trainable: bool | None = None
     quality: float | None = None
     tags: tuple[str, ...] = ()
     note: str | None = None
     who: str = ""
-    versions: Mapping[str, str] = field(default_factory=dict)
-    """field -> `<revision, 20 digits>/<event_id>` of the event that set it"""
+    """Whose is the highest judgement that counts."""
+    judgements: tuple[Judgement, ...] = ()
+    """All of them, those taken back too, sorted by (revision, event_id)."""
 
     def to_datum(self) -> dict[str, Any]:
         return {
@@ -906,7 +966,7 @@ class Curation:
             "tags": self.tags,
             "note": self.note,
             "who": self.who,
-            "versions": self.versions,
+            "judgements": [x.to_datum() for x in self.judgements],
         }
 
     def binary(self) -> bytes:
@@ -917,7 +977,7 @@ class Curation:
                 array([text(x) for x in self.tags]),
                 NULL if self.note is None else b"\x02" + text(self.note),
                 text(self.who),
-                mapping(self.versions, text),
+                array([x.binary() for x in self.judgements]),
             )
         )
 
@@ -929,7 +989,7 @@ class Curation:
             tags=tuple(d["tags"]),
             note=d["note"],
             who=d["who"],
-            versions=d["versions"],
+            judgements=tuple([Judgement.from_datum(x) for x in d["judgements"]]),
         )
 
 
@@ -1429,7 +1489,7 @@ class RunStarted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepCurated:
-    """A person or a tool judged a step. Fields that are null leave the earlier judgement; the highest (revision, event_id) wins per field."""
+    """A person or a tool judged a step, or took judgements back. Fields that are null leave the earlier judgement; per field the highest (revision, event_id) wins among those that nobody took back."""
 
     envelope: Envelope
     group_id: str
@@ -1444,8 +1504,8 @@ class StepCurated:
     note: str | None = None
     who: str
     revision: int = 0
-    clears: tuple[str, ...] = ()
-    """Fields that have no judgement any more, as if nobody had ever given one (an undo)."""
+    undoes: tuple[str, ...] = ()
+    """Event ids of judgements of this step, below this one in (revision, event_id), that count no more: as if nobody had ever given them. Of an undo: what it took back counts again."""
 
     def to_datum(self) -> dict[str, Any]:
         return {
@@ -1459,7 +1519,7 @@ class StepCurated:
             "note": self.note,
             "who": self.who,
             "revision": self.revision,
-            "clears": self.clears,
+            "undoes": self.undoes,
         }
 
     def binary(self) -> bytes:
@@ -1475,7 +1535,7 @@ class StepCurated:
                 NULL if self.note is None else b"\x02" + text(self.note),
                 text(self.who),
                 long(self.revision),
-                array([text(x) for x in self.clears]),
+                array([text(x) for x in self.undoes]),
             )
         )
 
@@ -1492,7 +1552,7 @@ class StepCurated:
             note=d["note"],
             who=d["who"],
             revision=d["revision"],
-            clears=tuple(d["clears"]),
+            undoes=tuple(d["undoes"]),
         )
 
 
@@ -1507,9 +1567,9 @@ class StepRecord:
     call_id: str
     """One model call; choice k > 0 of a call with n > 1 is `<call_id>.<k>`."""
     attempt: int = 0
-    """The attempt that counts: the highest, whose reply the agent went on with."""
+    """The attempt that counts: of the completed ones (else of all) the highest, whose reply the agent went on with."""
     attempts: tuple[int, ...] = ()
-    """All attempts seen, sorted; the highest counts."""
+    """All attempts seen, sorted."""
     position: FactPosition | None = None
     """Of its CallCaptured in the facts: of the attempt that counts, at the lowest offset seen."""
     digest: str = ""
@@ -1526,6 +1586,8 @@ class StepRecord:
     """The call that its prompt is written against."""
     base_keep: int = 0
     """Ids taken from the front of the base."""
+    base_digest: str = ""
+    """`digest` of the base as the prompt was written against it."""
     spans: tuple[VersionSpan, ...] = ()
     min_version: int | None = None
     max_version: int | None = None
@@ -1569,6 +1631,7 @@ class StepRecord:
             "response_length": self.response_length,
             "base_call_id": self.base_call_id,
             "base_keep": self.base_keep,
+            "base_digest": self.base_digest,
             "spans": [x.to_datum() for x in self.spans],
             "min_version": self.min_version,
             "max_version": self.max_version,
@@ -1609,6 +1672,7 @@ class StepRecord:
                 int32(self.response_length),
                 NULL if self.base_call_id is None else b"\x02" + text(self.base_call_id),
                 int32(self.base_keep),
+                text(self.base_digest),
                 array([x.binary() for x in self.spans]),
                 NULL if self.min_version is None else b"\x02" + long(self.min_version),
                 NULL if self.max_version is None else b"\x02" + long(self.max_version),
@@ -1650,6 +1714,7 @@ class StepRecord:
             response_length=d["response_length"],
             base_call_id=d["base_call_id"],
             base_keep=d["base_keep"],
+            base_digest=d["base_digest"],
             spans=tuple([VersionSpan.from_datum(x) for x in d["spans"]]),
             min_version=d["min_version"],
             max_version=d["max_version"],

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from hypothesis import strategies as st
 
+from datapool.digests import call_digest
 from schemas.arrays import pack_floats, pack_ids
 from schemas.events import (
     CallCaptured,
@@ -137,6 +138,7 @@ RUNS = st.sampled_from(["run", "run", "run", "other", None])
 REVISIONS = st.integers(0, 2)
 VALUES = st.sampled_from([0.0, -0.0, 1.0, -0.25, 0.1, 0.2, 0.3, 1e16])
 COUNTS = st.none() | st.integers(0, 3)
+AGAIN = ["30", "70"]
 REASONS = st.sampled_from(["asked", "idle"])
 TAGS = st.sampled_from([(), ("x",), ("x", "y")])
 
@@ -144,7 +146,7 @@ TAGS = st.sampled_from([(), ("x",), ("x", "y")])
 @st.composite
 def _envelopes(draw: st.DrawFn) -> Envelope:
     """Mostly with ids of their own; some ids meet other content, as a repeated request makes it."""
-    again = draw(st.sampled_from([None, None, None, "30", "70"]))
+    again = draw(st.sampled_from([None, None, None, *AGAIN]))
     event_id = again or f"{draw(st.integers(0, 99)):02d}-{next(_numbers)}"
     return envelope(event_id, at_us=draw(st.integers(0, 5)), run_id=draw(RUNS))
 
@@ -204,9 +206,7 @@ def facts(draw: st.DrawFn) -> Event:
                     "quality": VALUES,
                     "tags": TAGS,
                     "note": st.just("n"),
-                    "clears": st.lists(
-                        st.sampled_from(["trainable", "quality", "tags", "note", "who"]), max_size=2
-                    ).map(tuple),
+                    "undoes": st.lists(st.sampled_from(AGAIN), max_size=2).map(tuple),
                 },
             )
         )
@@ -264,9 +264,23 @@ def facts(draw: st.DrawFn) -> Event:
     return gone if draw(st.integers(0, 3)) == 0 else draw(_calls(group))
 
 
+def linked(events: list[Event], draw: st.DrawFn) -> list[Event]:
+    """Most calls that name a base name what one of its captures is, mostly of the trajectory's own."""
+    captures = [one for one in events if isinstance(one, CallCaptured)]
+
+    def link(event: Event) -> Event:
+        if not isinstance(event, CallCaptured) or event.prompt.base_call_id is None:
+            return event
+        bases = [one for one in captures if one.call_id == event.prompt.base_call_id]
+        digests = [call_digest(one) for one in bases if one.trajectory_id == event.trajectory_id]
+        return replace(event, base_digest=draw(st.sampled_from([*digests, *digests, "", *map(call_digest, bases)])))
+
+    return [link(event) for event in events]
+
+
 @st.composite
 def logs(draw: st.DrawFn) -> list[tuple[Event, FactPosition]]:
     """A log: facts with positions, some of them written twice."""
-    events = draw(st.lists(facts(), min_size=1, max_size=24))
+    events = linked(draw(st.lists(facts(), min_size=1, max_size=24)), draw)
     again = draw(st.lists(st.sampled_from(events), max_size=4))
     return placed(draw(st.permutations([*events, *again])))

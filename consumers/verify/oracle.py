@@ -24,6 +24,7 @@ from schemas.events import (
     GroupMember,
     GroupOpened,
     GroupRecord,
+    Judgement,
     RewardAssigned,
     RewardSlot,
     StepCurated,
@@ -190,7 +191,8 @@ def trajectory_rows(
 def winning_calls(facts: list[tuple[Event, FactPosition]]) -> dict[str, tuple[CallCaptured, FactPosition]]:
     won: dict[str, tuple[CallCaptured, FactPosition]] = {}
     for fact, at in sorted(
-        ((f, p) for f, p in facts if isinstance(f, CallCaptured)), key=lambda x: (-x[0].attempt, x[1].offset)
+        ((f, p) for f, p in facts if isinstance(f, CallCaptured)),
+        key=lambda x: (x[0].status != "completed", -x[0].attempt, x[1].offset),
     ):
         won.setdefault(fact.call_id, (fact, at))
     return won
@@ -264,6 +266,7 @@ def step_record(
         response_length=len(call.response_ids) // 4,
         base_call_id=call.prompt.base_call_id,
         base_keep=call.prompt.keep,
+        base_digest=call.base_digest,
         spans=call.spans,
         min_version=min((s.version for s in call.spans), default=None),
         max_version=max((s.version for s in call.spans), default=None),
@@ -324,14 +327,17 @@ def call_reasons(call: CallCaptured) -> set[str]:
 
 
 def chain_known(call_id: str, calls: dict[str, tuple[CallCaptured, FactPosition]]) -> bool:
-    seen: set[str] = set()
-    at: str | None = call_id
-    kept = 0
-    while at is not None:
-        if at in seen or at not in calls or kept > length_of(calls[at][0]):
+    """Every link down to a full prompt; each base comes before, so no circle passes."""
+    here = calls[call_id][0]
+    while here.prompt.base_call_id is not None:
+        base = calls.get(here.prompt.base_call_id, (None, None))[0]
+        if base is None or here.prompt.keep > length_of(base) or tokens_digest(base) != here.base_digest:
             return False
-        seen.add(at)
-        at, kept = calls[at][0].prompt.base_call_id, calls[at][0].prompt.keep
+        if call_reasons(base) & {"ids_malformed", "prompt_mismatch"}:
+            return False
+        if (base.timings.received_us, base.call_id) >= (here.timings.received_us, here.call_id):
+            return False
+        here = base
     return True
 
 
@@ -350,26 +356,31 @@ def branches(calls: dict[str, tuple[CallCaptured, FactPosition]]) -> int:
 
 
 def curation_of(facts: list[StepCurated]) -> Curation | None:
-    fields: dict[str, tuple[str, object]] = {}
-    who = ("", "")
-    for fact in facts:
-        version = f"{fact.revision:020d}/{fact.envelope.event_id}"
-        for name in ("trainable", "quality", "tags", "note"):
-            value = getattr(fact, name)
-            if value is not None or name in fact.clears:
-                value = () if value is None and name == "tags" else value
-                fields[name] = max(fields.get(name, ("", None)), (version, value), key=judgement_order)
-                who = max(who, (version, fact.who))
-    if not fields:
+    if not facts:
         return None
-    versions = {name: fields[name][0] for name in sorted(fields)}
-    return Curation(who=who[1], versions=versions, **{name: value for name, (_, value) in fields.items()})
+    one_each: dict[str, StepCurated] = {}
+    for fact in sorted(facts, key=judgement_order):
+        one_each[fact.envelope.event_id] = fact
+    rising = sorted(one_each.values(), key=lambda f: (f.revision, f.envelope.event_id))
+    gone: set[str] = set()
+    fields: dict[str, object] = {}
+    for fact in reversed(rising):
+        if fact.envelope.event_id in gone:
+            continue
+        gone |= set(fact.undoes)
+        for name in ("trainable", "quality", "tags", "note"):
+            if (value := getattr(fact, name)) is not None:
+                fields.setdefault("who", fact.who)
+                fields.setdefault(name, value)
+    said = ("revision", "who", "trainable", "quality", "tags", "note", "undoes")
+    judgements = [Judgement(event_id=f.envelope.event_id, **{n: getattr(f, n) for n in said}) for f in rising]
+    return Curation(judgements=tuple(judgements), **fields)
 
 
-def judgement_order(judgement: tuple[str, object]) -> tuple:
-    """The version, then nothing before something, False before True, less before more, -0.0 before 0.0."""
-    version, value = judgement
-    return version, *([] if value is None else [value, not str(value).startswith("-")])
+def judgement_order(fact: StepCurated) -> list:
+    """What is said, in the order of the record: nothing before something, False before True, -0.0 before 0.0."""
+    said = (fact.revision, fact.who, fact.trainable, fact.quality, fact.tags, fact.note, fact.undoes)
+    return [() if value is None else (value, not str(value).startswith("-")) for value in said]
 
 
 def trajectory_record(

@@ -73,7 +73,7 @@ COLLISIONS = {
     "rewards": [facts.reward(envelope=SAME, value=value, call_id="c") for value in (0.0, -0.0, -1.0)],
     "curated": [
         facts.curated(envelope=SAME, who=who, **given)
-        for who, given in (("p", {"trainable": False}), ("q", {"trainable": True}), ("r", {"clears": ("trainable",)}))
+        for who, given in (("p", {"trainable": False}), ("q", {"trainable": True}), ("r", {"undoes": ("other",)}))
     ],
 }
 

@@ -1,11 +1,15 @@
 """The forest on its way through the pool: prompts written as deltas, folded, and put together again from the rows."""
 
 from collections import Counter
+from dataclasses import replace
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from datapool import forest
+from datapool.digests import call_digest
+from datapool.edges import prompts
 from datapool.fold import fold
 from datapool.project import project
 from datapool.sequences import CallTokens, rows, whole_prompt
@@ -22,6 +26,7 @@ def conversations(draw: st.DrawFn, least: int = 1) -> list[CallCaptured]:
     """Calls of one trajectory with prompts as deltas: continued, forked, rewritten, cut off in mid-text."""
     ids = st.lists(st.integers(0, 2) | st.just(2**31 - 1), max_size=3)
     wholes: dict[str, bytes] = {}
+    digests: dict[str | None, str] = {None: ""}
     calls: list[CallCaptured] = []
     for number in range(draw(st.integers(least, 9))):
         start = draw(st.sampled_from([b"", *wholes.values()]))
@@ -29,11 +34,13 @@ def conversations(draw: st.DrawFn, least: int = 1) -> list[CallCaptured]:
         prompt += pack_ids(draw(ids))
         response = draw(ids)
         name = f"c{number}"
+        edge = delta(prompt, wholes)
         calls.append(
             facts.call(
                 call_id=name,
                 received_us=number,
-                prompt=delta(prompt, wholes),
+                prompt=edge,
+                base_digest=digests[edge.base_call_id],
                 ids=tuple(response),
                 spans=(VersionSpan(run_id="run", version=3, start=0, end=len(response)),) if response else (),
                 response_body=draw(st.binary(max_size=4)),
@@ -41,6 +48,7 @@ def conversations(draw: st.DrawFn, least: int = 1) -> list[CallCaptured]:
             )
         )
         wholes[name] = prompt + pack_ids(response)
+        digests[name] = call_digest(calls[-1])
     return calls
 
 
@@ -102,7 +110,11 @@ def chain(turns: int) -> list[CallCaptured]:
     calls = []
     for turn in range(turns):
         prompt = (wholes[f"c{turn - 1}"] if turn else b"") + pack_ids([turn, turn])
-        calls.append(facts.call(call_id=f"c{turn}", received_us=turn, prompt=delta(prompt, wholes), ids=(7, turn, 9)))
+        base_digest = call_digest(calls[-1]) if turn else ""
+        edge = delta(prompt, wholes)
+        calls.append(
+            facts.call(call_id=f"c{turn}", received_us=turn, prompt=edge, base_digest=base_digest, ids=(7, turn, 9))
+        )
         wholes[f"c{turn}"] = prompt + pack_ids((7, turn, 9))
     return calls
 
@@ -121,8 +133,56 @@ def test_an_edge_that_keeps_more_than_its_base_has_is_a_broken_chain() -> None:
     """Another attempt of the base counts now, and it was shorter."""
     base, child = chain(2)
     short = facts.call(call_id="c0", attempt=1, prompt=base.prompt, ids=(7,))
+    child = replace(child, base_digest=call_digest(short))
     steps, _ = pooled([base, short, child])
     assert (steps["c0"].trainable, steps["c1"].reasons) == (True, ("parent_missing",))
+
+
+def test_a_base_of_another_content_is_a_broken_chain() -> None:
+    """Lengths fit, ids do not: whoever put the prompt together would be refused, and a run would stop on its plan."""
+    base, child, grandchild = chain(3)
+    other = facts.call(call_id="c0", attempt=1, prompt=base.prompt, ids=(8, 8, 8))
+    steps, trajectory = pooled([base, other, child, grandchild])
+    assert (steps["c0"].attempt, steps["c0"].trainable) == (1, True)
+    assert {steps[name].reasons for name in ("c1", "c2")} == {("parent_missing",)}
+    assert trajectory.trainable_calls == 1
+    unsaid = replace(child, base_digest="")
+    assert pooled([base, unsaid])[0]["c1"].reasons == ("parent_missing",)
+
+
+@pytest.mark.parametrize(
+    "spoilt",
+    [
+        {"prompt": Edge(suffix=pack_ids([0, 0]), full_length=2, full_digest="another")},
+        {"response_ids": b"1234567890123", "response_logprobs": b"1234567890123"},
+        {"received_us": 9},
+    ],
+    ids=["prompt_mismatch", "ids_malformed", "later"],
+)
+def test_a_base_that_nobody_can_read_breaks_its_chain(spoilt: dict[str, object]) -> None:
+    """Named rightly, and still of no use: its own ids are broken, or it comes after what is written against it."""
+    base, child, grandchild = chain(3)
+    useless = facts.call(**{"call_id": "c0", "prompt": base.prompt, **spoilt})
+    child = replace(child, base_digest=call_digest(useless))
+    grandchild = replace(grandchild, base_digest=call_digest(child))
+    steps, _ = pooled([useless, child, grandchild])
+    assert {steps[name].reasons for name in ("c1", "c2")} == {("parent_missing",)}
+
+
+@given(conversations(least=2), st.data())
+@settings(max_examples=80, deadline=None)
+def test_what_the_pool_calls_whole_a_reader_puts_together(calls: list[CallCaptured], data: st.DataObject) -> None:
+    """Whatever attempts of whatever content came in between: a chain that is known ends in the prompt that was digested."""
+    noise = [
+        replace(one, attempt=1, response_ids=pack_ids(ids), response_logprobs=pack_floats([-1.0] * len(ids)))
+        for one in calls
+        if (ids := data.draw(st.none() | st.lists(st.integers(0, 2), max_size=3))) is not None
+    ]
+    steps, _ = pooled(data.draw(st.permutations([*calls, *noise])))
+    known = {name for name, step in steps.items() if "parent_missing" not in step.reasons}
+    counting = {(one.call_id, one.attempt): one for one in [*calls, *noise]}
+    read = prompts({name: counting[name, step.attempt] for name, step in steps.items()})
+    assert known <= read.keys()
 
 
 def test_a_prompt_with_another_digest_is_no_prompt() -> None:
@@ -146,8 +206,12 @@ def test_ids_survive_bytes_that_are_no_text_and_an_output_cut_in_a_character() -
 def test_chains_longer_than_the_interpreters_stack_are_followed() -> None:
     """A trajectory of thousands of calls is walked, not recursed into."""
     captures = {
-        f"c{n}": StepRecord(
-            group_id="g", trajectory_id="t", call_id=f"c{n}", prompt_length=2, base_call_id=f"c{n - 1}" if n else None
+        f"c{n:04d}": StepRecord(
+            group_id="g",
+            trajectory_id="t",
+            call_id=f"c{n:04d}",
+            prompt_length=2,
+            base_call_id=f"c{n - 1:04d}" if n else None,
         )
         for n in range(5000)
     }

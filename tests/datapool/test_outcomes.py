@@ -2,6 +2,7 @@
 
 import pytest
 
+from datapool.digests import call_digest
 from datapool.fold import fold
 from datapool.project import changes, image, project
 from datapool.restore import restore
@@ -108,6 +109,16 @@ def test_the_highest_attempt_is_the_call_and_its_lowest_offset_the_position(orde
     first = min(order.index(1), order.index(2))
     assert (step.attempt, step.attempts, step.position.offset, step.response_length) == (1, (0, 1), first, 2)
     assert (pool.t.calls, pool.t.trainable_calls) == (("c",), 1)
+
+
+@pytest.mark.parametrize("order", [(0, 1, 2), (2, 1, 0), (1, 2, 0)])
+def test_a_completed_attempt_counts_before_a_later_one_that_broke_off(order):
+    """Nobody goes on with half a reply: the retry that was given up does not take the place of the reply that came."""
+    attempts = [facts.call(attempt=0), facts.call(attempt=1, ids=(6,)), facts.call(attempt=2, status="aborted")]
+    step = Pool(*(attempts[n] for n in order)).steps["c"]
+    assert (step.attempt, step.attempts, step.trainable) == (1, (0, 1, 2), True)
+    broken = Pool(attempts[2], facts.call(attempt=3, status="aborted")).steps["c"]
+    assert (broken.attempt, broken.reasons) == (3, ("status_aborted",))
 
 
 def test_completed_twice_the_later_id_counts():
@@ -219,8 +230,9 @@ def test_zero_variance_is_seen_over_members():
 
 def test_a_prompt_whose_base_is_missing_is_not_trainable_until_it_comes():
     """The whole chain counts, through untouched neighbours; the step in between is written again."""
-    base, child = facts.call(call_id="a"), facts.call(call_id="b", prompt=facts.edge((1,), base="a", keep=6))
-    grandchild = facts.call(call_id="c", prompt=facts.edge((1,), base="b", keep=2))
+    base = facts.call(call_id="a")
+    child = facts.call(call_id="b", prompt=facts.edge((1,), base="a", keep=6), base_digest=call_digest(base))
+    grandchild = facts.call(call_id="c", prompt=facts.edge((1,), base="b", keep=2), base_digest=call_digest(child))
     broken = Pool(child, grandchild)
     assert {step.reasons for step in broken.steps.values()} == {("parent_missing",)}
     whole = Pool(child, grandchild, base)
@@ -230,11 +242,14 @@ def test_a_prompt_whose_base_is_missing_is_not_trainable_until_it_comes():
 
 def test_bases_in_a_circle_are_no_chain():
     """Nothing to start from."""
-    pool = Pool(*(facts.call(call_id=one, prompt=facts.edge((1,), base=other, keep=1)) for one, other in ("ab", "ba")))
+    digest = call_digest(facts.call(prompt=facts.edge((1,), base="c", keep=1)))
+    edges = {one: facts.edge((1,), base=other, keep=1) for one, other in ("ab", "ba")}
+    pool = Pool(*(facts.call(call_id=one, prompt=edge, base_digest=digest) for one, edge in edges.items()))
+    assert {step.digest for step in pool.steps.values()} == {digest}
     assert {step.reasons for step in pool.steps.values()} == {("parent_missing",)}
 
 
-def test_curation_is_settled_field_by_field_and_can_be_undone():
+def test_curation_is_settled_field_by_field():
     """A null leaves the earlier word; `who` is whoever spoke last."""
     out = facts.curated(trainable=False, note="why", who="ann", revision=1)
     quality = facts.curated(quality=0.5, trainable=True, who="bob", revision=0)

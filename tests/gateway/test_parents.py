@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from datapool.digests import call_digest
 from datapool.edges import bodies, prompts, resolve, resolve_all
 from datapool.errors import PromptBroken
 from gateway.capture import Call, captured, without_bodies
@@ -108,6 +109,8 @@ def test_any_forest_comes_back(data: st.DataObject, bytes_max: int, calls_max: i
         )
         for event, response in zip(made, responses, strict=True):
             events[event.call_id] = event
+            base = event.prompt.base_call_id
+            assert event.base_digest == ("" if base is None else call_digest(events[base]))
             truth[event.call_id] = (pack_ids(prompt), body)
             wholes.append((prompt + response, body))
     assert {call_id: whole for call_id, (whole, _) in truth.items()} == prompts(events)
