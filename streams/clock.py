@@ -8,6 +8,7 @@ in the meantime. Until a decision has come back through the log it would be take
 for `RESEND_S`.
 """
 
+import asyncio
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -44,7 +45,7 @@ def by_idleness(idle_timeout_s: float) -> Decide:
 def by_age(retention_s: float) -> Decide:
     """What takes old trajectories out of the pool."""
     retention_us = int(retention_s * 1e6)
-    return lambda state, now_us: [*outlived(state.group_records(), now_us, retention_us)]
+    return lambda state, now_us: [*outlived(state.untouched(now_us - retention_us), now_us, retention_us)]
 
 
 class Patience:
@@ -96,10 +97,13 @@ class Clock:
         self._patience = Patience()
         self._sent_at_s: dict[str, float] = {}
 
-    def due(self, states: States, now_us: int) -> dict[int, list[Decision]]:
-        """Per partition what is due and was not written just now."""
-        found = {number: self._decide(state, now_us) for number, state in states.items()}
-        return {number: [one for one in decisions if self._is_new(one)] for number, decisions in found.items()}
+    async def due(self, states: States, now_us: int) -> dict[int, list[Decision]]:
+        """Per partition what is due and was not written just now. Others have their turn between two partitions."""
+        found: dict[int, list[Decision]] = {}
+        for number, state in states.items():
+            found[number] = [one for one in self._decide(state, now_us) if self._is_new(one)]
+            await asyncio.sleep(0)
+        return found
 
     async def act(self, due: Mapping[int, list[Decision]], states: States) -> None:
         """Write what is ripe; `due` is of this moment. A log that does not answer is asked again in the next round.

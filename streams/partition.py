@@ -7,7 +7,7 @@ Memory: groups that a reactor may have to act on, and the last `resting_max` of 
 only on the shelf, a local copy of what is in the pool; a late fact brings its group back.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Literal, NamedTuple
 
 import structlog
@@ -26,10 +26,10 @@ from eventlog.records import Outgoing, Record
 from schemas.cloudevents import headers
 from schemas.codec import decode, encode
 from schemas.errors import UndecodableRecord
-from schemas.events import CallCaptured, Event, FactPosition, GroupRecord, StepTokens, StreamPosition
+from schemas.events import CallCaptured, Event, FactPosition, GroupRecord, StepTokens, StreamPosition, TrajectoryRecord
 from schemas.keys import group_key, tokens_key
 from schemas.topics import GROUPS, POSITIONS, STEPS, TRAJECTORIES
-from streams.reactors import lacks_rewards
+from streams.reactors import Untouched, lacks_rewards
 from streams.shelf import Shelf, ShelfRow
 
 log = structlog.get_logger()
@@ -40,6 +40,8 @@ POOL = {topic.name: topic for topic in (STEPS, TRAJECTORIES, GROUPS)}
 READER = "streams"
 RESTING_MAX = 200
 """Groups at rest that stay in memory: late facts come soon or not at all."""
+UNTOUCHED_MAX = 100
+"""Old groups that one look takes from the shelf: some 40 ms in which nothing else of the worker moves."""
 
 
 class PendingTokens(NamedTuple):
@@ -271,12 +273,22 @@ class PartitionState:
             self._waiting.discard(record.group_id)
             self._resting[record.group_id] = None
 
-    def group_records(self) -> Iterator[GroupRecord]:
-        """Every group as of the last snapshot; from the shelf, one at a time."""
-        for value in self._shelf.topic(GROUPS.name) if self._shelf is not None else ():
+    def untouched(self, before_us: int) -> list[Untouched]:
+        """Groups without a fact since, as of the last snapshot, the oldest first; at most `UNTOUCHED_MAX` are looked at."""
+        shelf = self._shelf
+        found: list[Untouched] = []
+        for value in shelf.untouched(before_us, UNTOUCHED_MAX) if shelf is not None else ():
             record = decode(value)
-            assert isinstance(record, GroupRecord)  # by its topic
-            yield record
+            assert shelf is not None  # or there were no rows
+            assert isinstance(record, GroupRecord)  # only these have an age
+            group = group_key(record.group_id)
+            trajectories = (decode(one) for one in shelf.part(group, TRAJECTORIES.name))
+            left = [one for one in trajectories if isinstance(one, TrajectoryRecord) and one.status != "evicted"]
+            if not left or record.last_progress_us > before_us:
+                shelf.touch(GROUPS.name, group, record.last_progress_us if left else None)
+            elif record.group_id not in self._dirty:
+                found.append(Untouched(record, left))
+        return found
 
     def close(self) -> None:
         """Give the shelf's disk space back."""
@@ -291,7 +303,11 @@ class PartitionState:
 
 def _shelf_rows(group_id: str, rows: Rows) -> list[ShelfRow]:
     group = group_key(group_id)
-    return [ShelfRow(key.topic, key.key, group, row and row.value) for key, row in rows.items()]
+    return [ShelfRow(key.topic, key.key, group, row and row.value, _touched_us(row)) for key, row in rows.items()]
+
+
+def _touched_us(row: Row | None) -> int | None:
+    return row.record.last_progress_us if row is not None and isinstance(row.record, GroupRecord) else None
 
 
 def _position_of(record: Record) -> FactPosition:
@@ -303,5 +319,5 @@ def waits(record: GroupRecord) -> bool:
     if record.closed:
         return False
     if record.ready:
-        return record.declared and record.deadline_us is not None and lacks_rewards(record)
+        return record.declared and lacks_rewards(record)
     return record.declared or any(member.status == "open" for member in record.members)

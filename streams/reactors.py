@@ -4,12 +4,13 @@ Invariant: a decision is a function of (group, now); its event_id is uuid5 of su
 two reactors, or one before and one after a crash, write the same event. Reactors are the only reader of a clock.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
 
 from datapool.project import GroupImage
 from datapool.state import TrajectoryState
 from schemas.envelopes import decision_id
-from schemas.events import Envelope, GroupClosed, GroupRecord, TrajectoryAbandoned, TrajectoryEvicted
+from schemas.events import Envelope, GroupClosed, GroupRecord, TrajectoryAbandoned, TrajectoryEvicted, TrajectoryRecord
 
 Decision = TrajectoryAbandoned | GroupClosed | TrajectoryEvicted
 PRODUCER = "reactors"
@@ -21,30 +22,37 @@ RETENTION = "retention"
 def decide(groups: Iterable[GroupImage], now_us: int, idle_timeout_us: int) -> list[Decision]:
     """Everything that is due. A group is closed only after its open members are known to be abandoned: one round later.
 
-    A ready group is closed only at its deadline, and only when a reward is missing: judges may take longer than agents.
+    A ready group is closed only when a reward is missing: at its deadline, or, where it has none, when nothing was heard of
+    it for the idle time. Nobody would train it, so its room would never come back.
     """
     return [decision for group in groups for decision in _group(group, now_us, idle_timeout_us)]
 
 
-def outlived(groups: Iterable[GroupRecord], now_us: int, retention_us: int) -> list[TrajectoryEvicted]:
+class Untouched(NamedTuple):
+    """An old group, and its trajectories that are not evicted: members or not (a closing lists some, a reward makes none)."""
+
+    group: GroupRecord
+    left: Sequence[TrajectoryRecord]
+
+
+def outlived(untouched: Iterable[Untouched], now_us: int, retention_us: int) -> list[TrajectoryEvicted]:
     """Trajectories of groups without any fact for so long: they leave the pool, a stub stays, and so do their facts."""
     return [
         TrajectoryEvicted(
             envelope=_envelope(
-                ("evicted", group.group_id, member.trajectory_id, group.last_progress_event_id),
+                ("evicted", group.group_id, trajectory.trajectory_id, group.last_progress_event_id),
                 now_us,
                 group.last_progress_event_id,
                 group.run_id,
             ),
             group_id=group.group_id,
-            trajectory_id=member.trajectory_id,
+            trajectory_id=trajectory.trajectory_id,
             reason=RETENTION,
             requested_by=PRODUCER,
         )
-        for group in groups
+        for group, left in untouched
         if group.last_progress_us + retention_us <= now_us
-        for member in group.members
-        if member.status not in ("evicted", "unknown")
+        for trajectory in left
     ]
 
 
@@ -52,19 +60,22 @@ def _group(group: GroupImage, now_us: int, idle_timeout_us: int) -> Iterator[Dec
     if group.state.closing is not None:
         return
     declared = group.state.declaration
-    late = declared is not None and declared.deadline_us is not None and declared.deadline_us <= now_us
+    deadline_us = declared.deadline_us if declared is not None else None
+    late = deadline_us is not None and deadline_us <= now_us
     alive = {name: one for name, one in group.state.trajectories.items() if one.known and one.ending.status == "open"}
     for trajectory_id, trajectory in sorted(alive.items()):
         if late or trajectory.progress.occurred_at_us + idle_timeout_us <= now_us:
             yield _abandoned(group.state.group_id, trajectory_id, trajectory, DEADLINE if late else IDLE, now_us)
     idle = group.state.progress.occurred_at_us + idle_timeout_us <= now_us
-    due = (late and lacks_rewards(group.record)) if group.record.ready else (late or idle)
+    ready = group.record.ready
+    patient = ready and deadline_us is not None  # judges may take longer than agents: a deadline is the time they have
+    due = (late or (idle and not patient)) and (not ready or lacks_rewards(group.record))
     if declared is not None and not alive and due:
         yield _closed(group, DEADLINE if late else IDLE, now_us)
 
 
 def lacks_rewards(group: GroupRecord) -> bool:
-    """Whether a ready member was never judged: nobody trains the group, and only its deadline ends the wait."""
+    """Whether a ready member was never judged: nobody trains the group, and only time ends the wait."""
     return any(member.ready and member.return_total is None for member in group.members)
 
 

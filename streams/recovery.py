@@ -61,7 +61,9 @@ def _row(topic: str, record: Record) -> ShelfRow | None:
         return None
     if topic in (STEPS.name, TRAJECTORIES.name):
         return ShelfRow(topic, key, group_key(parts(key)[0]), record.value)
-    return ShelfRow(topic, key, key if topic == GROUPS.name else NO_GROUP, record.value)
+    if topic == GROUPS.name:
+        return ShelfRow(topic, key, key, record.value, touched_us=0)
+    return ShelfRow(topic, key, NO_GROUP, record.value)
 
 
 def state_of(partition: int, partitions: int, shelf: Shelf, *, resting_max: int = RESTING_MAX) -> PartitionState:

@@ -14,8 +14,10 @@ SETUP = f"""
 PRAGMA journal_mode=OFF;
 PRAGMA synchronous=OFF;
 PRAGMA cache_size=-{CACHE_KIB};
-CREATE TABLE rows (topic TEXT, key BLOB, group_id BLOB, value BLOB, PRIMARY KEY (topic, key)) WITHOUT ROWID;
+CREATE TABLE rows (topic TEXT, key BLOB, group_id BLOB, value BLOB, touched_us INTEGER, PRIMARY KEY (topic, key))
+    WITHOUT ROWID;
 CREATE INDEX of_group ON rows (group_id);
+CREATE INDEX of_age ON rows (touched_us) WHERE touched_us IS NOT NULL;
 """
 
 
@@ -26,6 +28,8 @@ class ShelfRow(NamedTuple):
     key: bytes
     group: bytes
     value: bytes | None
+    touched_us: int | None = None
+    """Of a group that may be evicted one day: its last sign of life; 0: somewhere in the value. None: not to be sought."""
 
 
 class Shelf:
@@ -39,7 +43,7 @@ class Shelf:
         """The latest row of each key wins."""
         kept = list(rows)
         self._database.execute("BEGIN")
-        self._database.executemany("INSERT OR REPLACE INTO rows VALUES (?, ?, ?, ?)", kept)
+        self._database.executemany("INSERT OR REPLACE INTO rows VALUES (?, ?, ?, ?, ?)", kept)
         if any(row.value is None for row in kept):
             self._database.execute("DELETE FROM rows WHERE value IS NULL")
         self._database.execute("COMMIT")
@@ -48,6 +52,22 @@ class Shelf:
         """All rows of a group; none: it is not known."""
         found = self._database.execute("SELECT value FROM rows WHERE group_id = ?", (group,))
         return [value for (value,) in found]
+
+    def part(self, group: bytes, topic: str) -> list[bytes]:
+        """The rows of a group in one topic."""
+        found = self._database.execute("SELECT value FROM rows WHERE group_id = ? AND topic = ?", (group, topic))
+        return [value for (value,) in found]
+
+    def untouched(self, before_us: int, limit: int) -> list[bytes]:
+        """Rows last touched at or before that time, the longest untouched first."""
+        found = self._database.execute(
+            "SELECT value FROM rows WHERE touched_us <= ? ORDER BY touched_us LIMIT ?", (before_us, limit)
+        )
+        return [value for (value,) in found]
+
+    def touch(self, topic: str, key: bytes, touched_us: int | None) -> None:
+        """When a row was last touched, where that was not known; None: not to be sought by age any more."""
+        self._database.execute("UPDATE rows SET touched_us = ? WHERE topic = ? AND key = ?", (touched_us, topic, key))
 
     def topic(self, topic: str) -> Iterator[bytes]:
         """All rows of a topic, one at a time."""

@@ -266,7 +266,7 @@ class Worker:
         """Decisions are taken under the lock, where nothing is half folded, and written outside it."""
         async with self._lock:
             states = {number: owned.state for number, owned in self._owned.items()}
-            due = clock.due(states, now_us())
+            due = await clock.due(states, now_us())
         await clock.act(due, states)
 
     async def _ends(self) -> dict[Place, int]:

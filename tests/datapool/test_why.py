@@ -98,3 +98,12 @@ def test_without_a_run_only_readiness_is_told():
 def test_an_unknown_id_has_no_answer():
     """Nothing is guessed."""
     assert told("nothing") == []
+
+
+def test_a_group_that_nobody_declared_waits_for_its_reward_and_says_so():
+    """Nothing ends its wait but a judge, staleness or retention; the answer names what is missing."""
+    rows = pooled(group("quiet", [1.0, None], version=5)[1:]).pool  # without its declaration
+    for version, says in ((5, "waits: reward_missing_for_1"), (7, "will never train it: too_stale")):
+        (answer,) = why(rows, RunIndex(), Asked(run_id=RUN, version=version, spec=SPEC), "quiet")
+        assert answer.state == "left_out"
+        assert says in answer.lines[-1]

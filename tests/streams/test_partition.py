@@ -13,9 +13,9 @@ from eventlog.records import Record
 from schemas.codec import decode, encode
 from schemas.events import RewardAssigned, StepRecord, StreamPosition, TrajectoryRecord
 from schemas.keys import group_key, parts
-from schemas.topics import DEAD_LETTERS, POSITIONS
+from schemas.topics import DEAD_LETTERS, GROUPS, POSITIONS
 from streams.errors import FoldVersionMismatch
-from streams.partition import PartitionState
+from streams.partition import UNTOUCHED_MAX, PartitionState
 from streams.recovery import state_of
 from streams.shelf import Shelf, ShelfRow
 from tests import facts, oracle
@@ -49,7 +49,7 @@ class Log:
     def recovered(self, resting_max=0):
         shelf = Shelf()
         shelf.write(
-            ShelfRow(topic, key, group_of(topic, key), value)
+            ShelfRow(topic, key, group_of(topic, key), value, 0 if topic == GROUPS.name else None)
             for (topic, key), value in self.rows.items()
             if not key.endswith(b"/tokens")
         )
@@ -245,6 +245,54 @@ def test_memory_holds_what_is_open_and_a_late_fact_finds_the_rest():
     again = log.recovered(resting_max=4)
     assert [one.state.group_id for one in again.waiting()] == ["open"]
     assert again.groups.keys() == {"open"}
+
+
+def aged(number, at_us):
+    group = f"g{number}"
+    return facts.call(group, "t", "c", envelope=facts.envelope(at_us=at_us))
+
+
+def names(found):
+    return [(group.group_id, [one.trajectory_id for one in left]) for group, left in found]
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+def test_old_groups_are_found_by_age_until_nothing_of_them_is_left(restarted):
+    """The oldest first, also after a takeover; an evicted group is not looked at again, one that lives on is."""
+    log = Log([aged(2, 7), aged(1, 5), aged(3, 9)])
+    state = log.recovered()
+    for one in log.facts:
+        state.apply(one)
+    assert state.untouched(10**9) == []  # as of the last snapshot
+    log.commit(state)
+    state = log.recovered() if restarted else state
+    assert names(state.untouched(4)) == []
+    assert names(state.untouched(7)) == [("g1", ["t"]), ("g2", ["t"])]
+    state.apply(record(facts.evicted("g1", "t"), 3))
+    state.apply(record(facts.call("g2", "u", envelope=facts.envelope(at_us=20)), 4))
+    assert names(state.untouched(7)) == []  # something of both waits to be written
+    log.commit(state)
+    assert names(state.untouched(7)) == []
+    assert names(state.untouched(20)) == [("g3", ["t"]), ("g2", ["t", "u"])]
+    state.apply(record(facts.reward("g1", "t", envelope=facts.envelope(at_us=30)), 0))
+    log.commit(state)
+    assert names(state.untouched(30)) == [("g3", ["t"]), ("g2", ["t", "u"])]  # a late reward of a stub evicts nothing
+
+
+def test_one_look_for_old_groups_is_bounded():
+    """However many are due: a worker has other things to do. Those that are done with make room for the next."""
+    log = Log([aged(number, number) for number in range(UNTOUCHED_MAX + 7)])
+    state = log.recovered()
+    for one in log.facts:
+        state.apply(one)
+    log.commit(state)
+    due = state.untouched(10**9)
+    assert len(due) == UNTOUCHED_MAX
+    for offset, (group, _) in enumerate(due, start=len(log.facts)):
+        state.apply(record(facts.evicted(group.group_id, "t"), offset))
+    log.commit(state)
+    seen = state.untouched(10**9) + state.untouched(10**9)
+    assert [name for name, _ in names(seen)] == [f"g{number}" for number in range(UNTOUCHED_MAX, UNTOUCHED_MAX + 7)]
 
 
 def test_an_erased_step_leaves_the_shelf():

@@ -1,10 +1,11 @@
 """Decisions of the clock: what is due, what is not, and that deciding twice is deciding once."""
 
 from datapool.fold import fold
-from datapool.project import image
+from datapool.project import image, project
+from schemas.events import TrajectoryRecord
 from streams.clock import Patience
 from streams.partition import PartitionState, waits
-from streams.reactors import decide, outlived
+from streams.reactors import Untouched, decide, outlived
 from streams.watchdog import Watchdog
 from tests import facts
 
@@ -17,6 +18,13 @@ def group(*events):
     for fact, position in facts.placed(events):
         state = fold(state, fact, position)
     return image(state)
+
+
+def untouched(of):
+    """As the shelf tells of the group's rows."""
+    records = project(of.state).values()
+    trajectories = [one for one in records if isinstance(one, TrajectoryRecord)]
+    return Untouched(of.record, [one for one in trajectories if one.status != "evicted"])
 
 
 def kinds(decisions):
@@ -83,7 +91,7 @@ def test_a_ready_group_needs_no_closing():
 
 
 def test_a_ready_group_that_lacks_a_reward_is_closed_at_its_deadline():
-    """Nobody trains it, so it must not hold its room for ever; before the deadline, or without one, judges have time."""
+    """Nobody trains it, so it must not hold its room for ever; before the deadline judges have time."""
     history = [declared(expected_size=1), facts.call(), facts.completed()]
     unjudged = group(*history)
     assert (unjudged.record.ready, waits(unjudged.record)) == (True, True)
@@ -93,21 +101,48 @@ def test_a_ready_group_that_lacks_a_reward_is_closed_at_its_deadline():
     assert not waits(group(*history, closed).record)
     judged = group(*history, facts.reward())
     assert (waits(judged.record), decide([judged], 10**12, IDLE_US)) == (False, [])
-    unbound = group(declared(expected_size=1, deadline_us=None), *history[1:])
-    assert (waits(unbound.record), decide([unbound], 10**12, IDLE_US)) == (False, [])
+
+
+def test_a_ready_group_without_a_deadline_that_nobody_judges_is_closed_when_it_has_been_quiet_for_long():
+    """Versions need not move on where nothing is trained, so staleness alone would never give its room back."""
+    history = [
+        declared(expected_size=1, deadline_us=None),
+        facts.call(),
+        facts.completed(envelope=facts.envelope(at_us=7)),
+    ]
+    unjudged = group(*history)
+    assert (unjudged.record.ready, waits(unjudged.record)) == (True, True)
+    assert decide([unjudged], 106, IDLE_US) == []
+    (closed,) = decide([unjudged], 107, IDLE_US)
+    assert (closed.members, closed.reason) == (("t",), "idle")
+    assert not waits(group(*history, closed).record)
+    judged = group(*history, facts.reward())
+    assert (waits(judged.record), decide([judged], 10**12, IDLE_US)) == (False, [])
+    undeclared = group(*history[1:])
+    assert (waits(undeclared.record), decide([undeclared], 10**12, IDLE_US)) == (False, [])
 
 
 def test_what_nobody_touched_for_long_leaves_the_pool_and_its_facts_stay():
     """Retention is an eviction like any other: once per trajectory, a stub stays, deciding twice is deciding once."""
     history = [facts.call(), facts.completed(reward=1.0), facts.call("g", "u"), facts.evicted("g", "u")]
-    record = group(*history).record
-    assert outlived([record], 99, 100) == []
-    (first,), (second,) = outlived([record], 100, 100), outlived([record], 500, 100)
+    old = group(*history)
+    assert outlived([untouched(old)], 99, 100) == []
+    (first,), (second,) = outlived([untouched(old)], 100, 100), outlived([untouched(old)], 500, 100)
     assert first.envelope.event_id == second.envelope.event_id
     assert (first.trajectory_id, first.reason) == ("t", "retention")
     after = group(*history, first)
     assert [(one.trajectory_id, one.status) for one in after.record.members] == [("t", "evicted"), ("u", "evicted")]
-    assert outlived([after.record], 10**12, 100) == []
+    assert outlived([untouched(after)], 10**12, 100) == []
+
+
+def test_what_is_no_member_of_an_old_group_leaves_the_pool_too():
+    """A closing lists some, a reward alone makes none; whoever is left out would stay for ever."""
+    history = [facts.call(), facts.call("g", "late"), facts.closed(members=["t"]), facts.reward("g", "typo")]
+    old = group(*history)
+    assert [member.trajectory_id for member in old.record.members] == ["t"]
+    evicted = outlived([untouched(old)], 100, 100)
+    assert sorted(one.trajectory_id for one in evicted) == ["late", "t", "typo"]
+    assert untouched(group(*history, *evicted)).left == []
 
 
 def test_a_second_reactor_decides_the_same_events():

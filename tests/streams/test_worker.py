@@ -1,5 +1,6 @@
 """The Faust shell on a real broker: whatever happens to workers, the pool ends as the oracle makes it of the facts."""
 
+import time
 import urllib.request
 
 import pytest
@@ -10,7 +11,15 @@ from eventlog.admin import end_offsets
 from eventlog.records import Outgoing
 from schemas.codec import encode
 from schemas.envelopes import now_us
-from schemas.events import GroupClosed, StepRecord, TrajectoryAbandoned
+from schemas.events import (
+    GroupClosed,
+    GroupRecord,
+    StepRecord,
+    StepTokens,
+    TrajectoryAbandoned,
+    TrajectoryEvicted,
+    TrajectoryRecord,
+)
 from schemas.keys import group_key
 from schemas.topics import CALLS, REWARDS
 from streams.errors import ExitCode
@@ -85,6 +94,42 @@ def test_at_its_deadline_a_group_is_closed_once_and_for_all(log_settings, start)
     assert len(pool.decisions(log_settings)) == 2
     assert again.stop() == 0
     assert pool.pool(log_settings).items() >= before.items()
+
+
+def evictions(settings):
+    return [event for event, _ in pool.facts_in_log(settings) if isinstance(event, TrajectoryEvicted)]
+
+
+def test_old_groups_leave_the_pool_of_a_running_worker_and_their_facts_stay(log_settings, start):
+    """All of a group goes, members or not; a stub of each stays; the young stay; a late reward is a fact and no row."""
+    old = [
+        *pool.episode("old", "listed"),
+        *pool.episode("old", "left out"),
+        facts.closed("old", ["listed"]),
+        facts.reward("old", "typo"),
+    ]
+    young = [facts.changed_envelope(event, occurred_at_us=now_us()) for event in pool.episode("young", "t")]
+    pool.publish(log_settings, map(pool.outgoing, [*old, *young]))
+    quick = {"CLAW_STREAMS_RETENTION_S": "3600", "CLAW_STREAMS_RETENTION_INTERVAL_S": "0.2"}
+    worker = start(**quick)
+    pool.wait_for("the evictions", lambda: len(evictions(log_settings)) >= 3)
+    pool.wait_for_oracle(log_settings)
+    rows = pool.decoded(log_settings)
+    assert {row.group_id for row in rows if isinstance(row, StepRecord | StepTokens)} == {"young"}
+    stubs = [row for row in rows if isinstance(row, TrajectoryRecord) and row.group_id == "old"]
+    assert {(row.trajectory_id, row.status, row.reason) for row in stubs} == {
+        (name, "evicted", "retention") for name in ("listed", "left out", "typo")
+    }
+    assert sum(isinstance(row, GroupRecord) for row in rows) == 2
+    assert worker.stop() == ExitCode.STOPPED
+    start(**quick)
+    pool.publish(log_settings, [pool.outgoing(facts.reward("old", "listed", 5.0, call_id="listed-0"))])
+    pool.wait_for_oracle(log_settings)
+    time.sleep(2)  # ten more looks: there is nothing left to evict
+    assert len(evictions(log_settings)) == 3
+    kept = [event for event, _ in pool.facts_in_log(log_settings) if event.group_id == "old"]
+    assert len(kept) == len(old) + 3 + 1
+    assert [row for row in pool.decoded(log_settings) if isinstance(row, StepRecord) and row.group_id == "old"] == []
 
 
 def test_what_the_group_acknowledged_without_folding_is_folded_at_takeover(log_settings, start):
