@@ -2,8 +2,9 @@
 
 Invariant: a letter is redriven once. The fact topic itself remembers: a redriven record carries the letter's place in the
 header `claw_letter`, and before anything is appended the partition that it goes to is read from the letter's source on.
-So a redrive that was killed half way is simply repeated. Two redrives at the same moment may both append; the facts are
-idempotent, so that costs a second letter at worst.
+So a redrive that was killed half way is simply repeated. Two redrives at the same moment may both append, since fact topics
+know no transactions; it has the effect of one: the copies have the bytes, and with them the event id, of one fact, which a
+fold takes once; and where both fail again, their letters tell of one failure and are one.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -46,6 +47,12 @@ class Letter:
         return self.headers.get(f"{MARK}{name}", "")
 
     @property
+    def failure(self) -> tuple[object, ...]:
+        """What it tells of: the how manieth failure of which record, told by whom. Without a source: itself."""
+        source = self.source
+        return (self.id,) if source is None else (source, self.told("attempt"), self.told("reader"))
+
+    @property
     def source(self) -> Position | None:
         """Where the record stood first; None when the letter does not say."""
         partition, offset = self.told("source_partition"), self.told("source_offset")
@@ -72,11 +79,16 @@ class Way:
 
 
 def letters(settings: LogSettings, reason: str | None = None, source: str | None = None) -> list[Letter]:
-    """All of them in order of partition and offset, of one reason or source topic. Raises BrokerUnreachable, TopicMissing."""
+    """All of them in order of partition and offset, of one reason or source topic; of several about one failure the first.
+
+    Raises BrokerUnreachable, TopicMissing.
+    """
     with LogReader(settings, [DEAD_LETTERS]) as reader:
-        found = [Letter(record) for record in reader.read_to_end()]
-    found = [one for one in found if reason in (None, one.told("reason")) and _is_of(one, source, settings)]
-    return sorted(found, key=lambda one: one.record.position)
+        found = sorted((Letter(record) for record in reader.read_to_end()), key=lambda one: one.record.position)
+    firsts: dict[tuple[object, ...], Letter] = {}
+    for letter in found:
+        firsts.setdefault(letter.failure, letter)
+    return [one for one in firsts.values() if reason in (None, one.told("reason")) and _is_of(one, source, settings)]
 
 
 def _is_of(letter: Letter, source: str | None, settings: LogSettings) -> bool:

@@ -11,7 +11,8 @@ from eventlog.dead_letters import dead_letter
 from eventlog.reader import LogReader
 from eventlog.records import Outgoing, Record
 from eventlog.settings import LogSettings
-from schemas.topics import CALLS, REWARDS, STEPS, WORKERS, Topic
+from schemas.topics import CALLS, DEAD_LETTERS, POSITIONS, REWARDS, STEPS, WORKERS, Topic
+from streams.partition import PartitionState
 from tests import facts
 from tests.consumers import published
 
@@ -79,6 +80,38 @@ def test_a_letter_that_fails_again_keeps_its_first_source(log_settings: LogSetti
     assert (second.told("attempt"), second.source) == ("2", first.source)
     going, _ = ways(log_settings, [first, second])
     assert redriven(log_settings, going) == {first.id}
+
+
+def folded(records: list[Record], settings: LogSettings) -> dict[tuple[str, bytes | None], bytes | None]:
+    """The rows that the streams write of these records."""
+    states = {number: PartitionState(number, settings.partitions) for number in range(settings.partitions)}
+    for record in records:
+        states[record.partition].apply(record)
+    rows = [
+        item for state in states.values() for item in state.snapshot(0) if item.topic not in (POSITIONS, DEAD_LETTERS)
+    ]
+    return {(item.topic.name, item.key): item.value for item in rows}
+
+
+def test_two_redrives_at_the_same_moment_have_the_effect_of_one(log_settings: LogSettings, dead: list[Letter]) -> None:
+    """Each looks before the other appends: the pool is that of one copy, and two copies that fail again are one letter."""
+    first, second = (ways(log_settings, letters(log_settings))[0] for _ in range(2))
+    assert redriven(log_settings, first) == redriven(log_settings, second) == set()
+    redrive(log_settings, first)
+    once = read(log_settings, CALLS) + read(log_settings, REWARDS)
+    redrive(log_settings, second)
+    twice = read(log_settings, CALLS) + read(log_settings, REWARDS)
+    assert len(twice) == len(once) + len(dead)
+    assert folded(twice, log_settings) == folded(once, log_settings)
+    again = [dead_letter(copy, "bad_magic", "again", reader="streams") for copy in read(log_settings, CALLS)[1:]]
+    published.publish(log_settings, again)
+    assert len(again) == 2
+    old, new = letters(log_settings, source="calls")
+    assert (old.told("attempt"), new.told("attempt")) == ("1", "2")
+    going, _ = ways(log_settings, [old, new])
+    assert redriven(log_settings, going) == {old.id}
+    redrive(log_settings, going[1:])
+    assert redriven(log_settings, ways(log_settings, letters(log_settings))[0]) == {one.id for one in [*dead, new]}
 
 
 def test_only_facts_go_back(log_settings: LogSettings, dead: list[Letter]) -> None:
