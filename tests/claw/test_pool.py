@@ -126,7 +126,8 @@ def test_a_curation_is_audited_and_can_be_taken_back(pool_settings: LogSettings)
     for fact in curations(pool_settings):
         state = curated(state, fact)
     assert state.curation is not None
-    assert (state.curation.trainable, state.curation.quality, state.curation.who) == (None, None, "bob")
+    assert (state.curation.trainable, state.curation.quality, state.curation.note) == (None, None, None)
+    assert [one.who for one in state.curation.judgements] == ["ann", "bob"]
     claw(pool_settings, "curate", "--undo", done["curation_id"], "--who", "bob", code=1)
     claw(pool_settings, "curate", "done", "--train", "--group", "turn", "--who", "ann", code=1)
 
