@@ -21,7 +21,7 @@ from datapool.sequences import Row
 from trainer import model as models
 from trainer.errors import CheckpointInvalid, SettingsInvalid
 from trainer.logprobs import score
-from trainer.losses import Loss, token_mean
+from trainer.losses import Loss, summed
 from trainer.metrics import TokenTotals
 from trainer.microbatches import MicroBatch, as_tensors, pack
 
@@ -71,16 +71,17 @@ class TrainingEngine:
         version: int,
         loss: Loss,
         seed: int,
+        divisor: int | None = None,
         before_micro_batch: Callable[[], None] = lambda: None,
     ) -> Step:
-        """One optimizer step over all `rows`, in micro-batches, with the token mean over all of them as loss.
+        """One optimizer step over all `rows`, in micro-batches; the loss is the sum over all trained tokens / divisor.
 
-        advantages: by `Row.trajectory`. version: the one being trained; its own tokens give the log-probability gap.
+        divisor: None is their number, so that the loss is their mean. advantages: by `Row.trajectory`. version: the one being trained; its own tokens give the log-probability gap.
         before_micro_batch may raise to abandon the step; then load a checkpoint before training again.
         """
         torch.manual_seed(seed)
         packed = pack(rows, self._settings.micro_batch_tokens_max)
-        tokens_total = max(1, sum(row.trained_tokens for row in rows))
+        divisor = divisor or max(1, sum(row.trained_tokens for row in rows))
         totals, norm = TokenTotals(), 0.0
         self._engine.train()
         for index, part in enumerate(packed):
@@ -88,13 +89,13 @@ class TrainingEngine:
             last = index == len(packed) - 1
             self._engine.set_gradient_accumulation_boundary(last)
             batch = as_tensors(part, advantages, self.device)
-            self._engine.backward(self._forward(batch, version, loss, tokens_total, totals))
+            self._engine.backward(self._forward(batch, version, loss, divisor, totals))
             norm = self._own_norm() if last else norm
             self._engine.step()
         reported = self._engine.get_global_grad_norm()  # None at stage 0
         return Step(totals, norm if reported is None else float(reported), len(packed))
 
-    def _forward(self, batch: MicroBatch, version: int, loss: Loss, tokens_total: int, totals: TokenTotals) -> Tensor:
+    def _forward(self, batch: MicroBatch, version: int, loss: Loss, divisor: int, totals: TokenTotals) -> Tensor:
         logits = self._engine(input_ids=batch.ids, attention_mask=batch.attention, use_cache=False).logits
         scores = score(logits, batch.ids, batch.temperatures)
         losses = loss(scores.logprobs, batch.behaviour, batch.advantages)
@@ -107,7 +108,7 @@ class TrainingEngine:
             behaviour=batch.behaviour,
             current=batch.versions == version,
         )
-        return token_mean(losses.values, batch.mask, tokens_total)
+        return summed(losses.values, batch.mask, divisor)
 
     def _own_norm(self) -> float:
         grads = [p.grad for p in self._engine.module.parameters() if p.grad is not None]

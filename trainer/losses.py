@@ -1,4 +1,4 @@
-"""Policy losses per token, and their mean over a whole batch.
+"""Policy losses per token, and their sum over a whole batch.
 
 The denominator of the ratio is the engine's log-probability of the token it sampled, so a stale or slightly different
 behaviour policy is corrected for, not assumed away.
@@ -74,9 +74,11 @@ def bound(name: str, *, clip_low: float, clip_high: float) -> Loss:
     return partial(LOSSES[name], clip_low=clip_low, clip_high=clip_high)
 
 
-def token_mean(values: Tensor, mask: Tensor, tokens_total: int) -> Tensor:
-    """Share of this micro-batch in the mean over all `tokens_total` trained tokens of the batch (scalar).
+def summed(values: Tensor, mask: Tensor, divisor: int) -> Tensor:
+    """Share of this micro-batch in the loss of the batch: the sum over its trained tokens / `divisor` (scalar).
 
-    Micro-batches of any size add up to the same loss as one pass over everything.
+    divisor: of the whole batch, so micro-batches of any size add up to the same loss as one pass over everything. All
+    trained tokens: their mean (DAPO, arXiv 2503.14476). A constant per trajectory: Dr. GRPO, arXiv 2503.20783, where
+    a token weighs the same however long the replies of its batch are.
     """
-    return (values * mask).sum() / tokens_total
+    return (values * mask).sum() / divisor

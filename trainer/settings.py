@@ -37,6 +37,9 @@ class TrainerSettings(BaseSettings):
     """Largest global gradient norm."""
     loss: Literal["auto", "ppo_clip", "ppo_dual_clip", "cross_entropy"] = "auto"
     """auto: cross_entropy where the spec's algorithm is sft, else ppo_clip."""
+    loss_length: int = Field(default=1024, ge=1)
+    """Tokens. Algorithm dr_grpo divides the summed losses of each trajectory by this constant, about the longest reply, as
+    its paper does; all others take the mean over the trained tokens of the batch."""
     clip_low: float = Field(default=0.2, gt=0, lt=1)
     """The ratio counts down to 1 - clip_low."""
     clip_high: float = Field(default=0.28, gt=0)
@@ -102,6 +105,10 @@ class TrainerSettings(BaseSettings):
         if self.loss != "auto":
             return self.loss
         return "cross_entropy" if self.spec.algorithm == "sft" else "ppo_clip"
+
+    def loss_divisor(self, trajectories: int) -> int | None:
+        """What the losses of a batch of so many trajectories are divided by; None: the number of its trained tokens."""
+        return trajectories * self.loss_length if self.spec.algorithm == "dr_grpo" else None
 
     def log_settings(self) -> LogSettings:
         """Where the log is."""

@@ -61,6 +61,7 @@ class Updater:
             version=plan.version,
             loss=self._loss,
             seed=plan.seed,
+            divisor=self._settings.loss_divisor(len(plan.trajectories)),
             before_micro_batch=self._world.raise_if_stopped,
         )
         self._progress.sequence, self._progress.version = plan.sequence, None

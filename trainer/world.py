@@ -48,6 +48,7 @@ class Engine(Protocol):
         version: int,
         loss: "Loss",
         seed: int,
+        divisor: int | None,
         before_micro_batch: Callable[[], None],
     ) -> "Step":
         """One optimizer step."""

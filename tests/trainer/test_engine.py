@@ -101,6 +101,13 @@ def test_bf16_weights_are_published_as_they_are(model_dir, tmp_path, stage):
     assert len(dict(read(str(tmp_path / "hf"), manifest))) == len(manifest.tensors)
 
 
+def test_the_losses_are_divided_by_what_was_asked_for(model_dir):
+    """Half the divisor, twice the gradient; without one, the number of trained tokens."""
+    tokens = sum(row.trained_tokens for row in batch(0)[0])
+    norms = [engine(model_dir).train(*batch(0), **HOW, divisor=each).grad_norm for each in (None, tokens, 2 * tokens)]
+    assert norms == pytest.approx([norms[0], norms[0], norms[0] / 2], rel=1e-5)
+
+
 @pytest.mark.parametrize("stage", [0, 2])
 def test_a_loaded_checkpoint_goes_on_bit_for_bit(model_dir, tmp_path, stage):
     """Save, fresh engine, load: the next steps give the very bytes of the uninterrupted run."""

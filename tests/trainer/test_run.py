@@ -100,6 +100,21 @@ def test_every_preset_is_trained_to_a_version(tmp_path, model_dir, preset):
         assert trained.metrics["clip_share"] == 0
 
 
+def test_dr_grpo_divides_by_a_constant_and_nobody_else(tmp_path, model_dir):
+    """Twice the constant, half the gradient; under the mean over tokens it means nothing."""
+
+    def norm(algorithm, loss_length):
+        spec = {"algorithm": algorithm, "groups_per_batch": 2, "group_size": 2, "staleness_max": 9}
+        out = tmp_path / f"{algorithm}-{loss_length}"
+        chosen = settings(out, model_dir, batches_max=1, spec=spec, loss_length=loss_length, grad_clip=1e9)
+        log, collaborators = world_of(chosen, two_batches())
+        assert Run(chosen, collaborators).run() == "finished"
+        return events(log, BatchTrained)[0].metrics["grad_norm"]
+
+    assert norm("dr_grpo", 20) == pytest.approx(norm("dr_grpo", 10) / 2, rel=1e-4)
+    assert norm("rloo", 20) == pytest.approx(norm("rloo", 10), rel=1e-4)
+
+
 def test_advantages_of_steps_reach_their_tokens(tmp_path, model_dir):
     """Step-level GRPO: the calls of one trajectory share a row and are pushed differently."""
     spec = {"preset": "step_grpo", "groups_per_batch": 1, "group_size": 2}
