@@ -27,7 +27,7 @@ from claw.processes import Processes, State
 from claw.report import STALENESS_MAX, Result, of_batches, plot, reward_first, targets
 from claw.stack import DEMO_PARTITIONS, Stack, remember
 from claw.summary import print_summary
-from eventlog.admin import create_topics, describe_topics, end_offsets
+from eventlog.admin import check_catalogue, create_topics, end_offsets
 from eventlog.errors import LogError
 from eventlog.follower import Follower
 from eventlog.reader import LogReader
@@ -128,7 +128,8 @@ class Demo:
         log_settings = LogSettings(
             bootstrap_servers=broker.bootstrap, prefix=settings.prefix, partitions=DEMO_PARTITIONS
         )
-        _check_partitions(log_settings)
+        create_topics(log_settings)
+        check_catalogue(log_settings)
         stack = Stack(
             run_dir=claw_home() / "runs" / run_id,
             bootstrap=broker.bootstrap,
@@ -298,12 +299,3 @@ class Demo:
     def episodes(self) -> tuple[Path, Path]:
         """Files with the transcripts of the greedy episodes before and after."""
         return self._evaluation_file("before"), self._evaluation_file("after")
-
-
-def _check_partitions(settings: LogSettings) -> None:
-    create_topics(settings)
-    counts = {state.partitions for state in describe_topics(settings)}
-    if counts != {settings.partitions}:
-        raise CannotRun(
-            f"topics with prefix {settings.prefix!r} have {sorted(counts)} partitions, the demo wants {settings.partitions}: choose another --prefix"
-        )

@@ -4,7 +4,9 @@ import math
 
 from datapool.errors import UnusableFact
 from datapool.state import Fact
+from eventlog.partitioner import partition_of
 from schemas.events import Event, RewardAssigned, StepCurated, TrajectoryCompleted
+from schemas.keys import group_key
 
 
 def usable(event: Event) -> Fact:
@@ -18,6 +20,18 @@ def usable(event: Event) -> Fact:
     elif isinstance(event, StepCurated):
         _finite("quality_not_finite", event.quality)
     return event
+
+
+def check_place(fact: Fact, key: bytes | None, partition: int, partitions: int) -> None:
+    """Raises UnusableFact for a fact that is not where its group is: two halves under one key would both be called whole.
+
+    key, partition: of the record that held it; partitions: of its topic.
+    """
+    own = group_key(fact.group_id)
+    if key != own:
+        raise UnusableFact("wrong_key", f"key {key!r} of a fact about group {fact.group_id}")
+    if partition_of(own, partitions) != partition:
+        raise UnusableFact("wrong_partition", f"group {fact.group_id} does not belong to partition {partition}")
 
 
 def _reward(fact: RewardAssigned) -> None:

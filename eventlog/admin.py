@@ -133,7 +133,7 @@ def check_catalogue(settings: LogSettings) -> None:
         if (found := len(known[name].partitions)) != settings.partitions:
             raise LogError(
                 f"{name} has {found} partitions, the settings say {settings.partitions}: "
-                f"set CLAW_LOG_PARTITIONS={found} (or --partitions), the count is never changed for a prefix"
+                f"set CLAW_LOG_PARTITIONS={found} (or --partitions) or take another prefix; the count of one is never changed"
             )
 
 

@@ -19,9 +19,8 @@ from datapool.project import GroupImage, Row, RowKey, Rows, changes, image
 from datapool.restore import restore
 from datapool.state import Fact, GroupState
 from datapool.step import tokens
-from datapool.usable import usable
+from datapool.usable import check_place, usable
 from eventlog.dead_letters import dead_letter
-from eventlog.partitioner import partition_of
 from eventlog.records import Outgoing, Record
 from schemas.cloudevents import headers
 from schemas.codec import decode, encode
@@ -128,7 +127,7 @@ class PartitionState:
 
     def _take(self, record: Record, again: bool) -> Outcome:
         fact = usable(record.event())
-        self._check_place(record, fact)
+        check_place(fact, record.key, record.partition, self._partitions)
         if fact.group_id not in self._dirty and self._known(fact.group_id):
             self._image(fact.group_id)  # of what is written, before it changes
         self._dirty.setdefault(fact.group_id, [])
@@ -156,16 +155,6 @@ class PartitionState:
         log.error("streams_fold_bug", group_id=one.fact.group_id, fact=type(one.fact).__name__, exc_info=bug)
         self._bury(one.record, "fold_bug", f"{type(bug).__name__}: {bug}")
         return flagged
-
-    def _check_place(self, record: Record, fact: Fact) -> None:
-        """A group outside its partition would be two halves under one key."""
-        key = group_key(fact.group_id)
-        if record.key != key:
-            raise UnusableFact("wrong_key", f"key {record.key!r} of a fact about group {fact.group_id}")
-        if fact.group_id not in self.groups and partition_of(key, self._partitions) != record.partition:
-            raise UnusableFact(
-                "wrong_partition", f"group {fact.group_id} does not belong to partition {record.partition}"
-            )
 
     def _keep_tokens(self, fact: CallCaptured, position: FactPosition) -> None:
         trajectory = self.groups[fact.group_id].trajectories[fact.trajectory_id]

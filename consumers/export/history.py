@@ -11,15 +11,13 @@ import structlog
 
 from datapool.errors import UnusableFact
 from datapool.fold import flag, fold
-from datapool.state import Fact, GroupState
-from datapool.usable import usable
-from eventlog.partitioner import partition_of
+from datapool.state import GroupState
+from datapool.usable import check_place, usable
 from eventlog.reader import stream_ranges
 from eventlog.records import Place, Record
 from eventlog.settings import LogSettings
 from schemas.errors import UndecodableRecord
 from schemas.events import FactPosition
-from schemas.keys import group_key
 
 log = structlog.get_logger()
 
@@ -50,7 +48,7 @@ def _take(folded: Folded, record: Record, partitions: int) -> None:
     """One record, as the streams take it: poison changes nothing, a bug in the fold marks what it speaks of."""
     try:
         fact = usable(record.event())
-        _check_place(fact, record, partitions)
+        check_place(fact, record.key, record.partition, partitions)
     except (UndecodableRecord, UnusableFact) as poison:
         folded.unreadable[poison.reason] += 1
         return
@@ -62,11 +60,3 @@ def _take(folded: Folded, record: Record, partitions: int) -> None:
         log.error("export_fold_bug", position=str(record.position), exc_info=bug)
         folded.groups[fact.group_id] = flag(before, fact)
         folded.unreadable["fold_bug"] += 1
-
-
-def _check_place(fact: Fact, record: Record, partitions: int) -> None:
-    key = group_key(fact.group_id)
-    if record.key != key:
-        raise UnusableFact("wrong_key", f"key {record.key!r} of a fact about group {fact.group_id}")
-    if partition_of(key, partitions) != record.partition:
-        raise UnusableFact("wrong_partition", f"group {fact.group_id} does not belong to partition {record.partition}")
