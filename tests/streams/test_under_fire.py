@@ -8,6 +8,7 @@ import os
 import random
 import signal
 import time
+from functools import partial
 
 import pytest
 
@@ -97,23 +98,27 @@ def test_a_stopped_owner_that_wakes_up_cannot_overwrite_its_successor(log_settin
     assert owner.running
 
 
+def assignments(worker):
+    return [line for line in worker.log().splitlines() if "streams_assigned" in line]
+
+
+def ended_or_assigned(worker, before):
+    return not worker.running or len(assignments(worker)) > before
+
+
 @pytest.mark.timeout(120 + 60 * ROUNDS)
 def test_a_stopped_owner_with_nothing_in_hand_keeps_nothing(log_settings, start):
     """Awake, it is fenced if it folds before the group tells it; else it comes back and reads what its successor wrote."""
     owner = start()
     for number in range(ROUNDS):
         flushed(log_settings, f"before{number}-")
-        before = owner.log().count("streams_assigned")
+        before = len(assignments(owner))
         owner.signal(signal.SIGSTOP)
         successor = taken_over(log_settings, start, f"after{number}-")
         owner.signal(signal.SIGCONT)
-        pool.wait_for(
-            "its end or its return",
-            lambda before=before: not owner.running or owner.log().count("streams_assigned") > before,
-        )
+        pool.wait_for("its end or its return", partial(ended_or_assigned, owner, before))
         if owner.running:
-            *_, back = (line for line in owner.log().splitlines() if "streams_assigned" in line)
-            assert '"kept": []' in back, owner.log()
+            assert '"kept": []' in assignments(owner)[before], owner.log()
         else:
             assert owner.wait() == ExitCode.FENCED, owner.log()
             owner = start()
