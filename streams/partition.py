@@ -39,8 +39,8 @@ POOL = {topic.name: topic for topic in (STEPS, TRAJECTORIES, GROUPS)}
 READER = "streams"
 RESTING_MAX = 200
 """Groups at rest that stay in memory: late facts come soon or not at all."""
-UNTOUCHED_MAX = 100
-"""Old groups that one look takes from the shelf: some 40 ms in which nothing else of the worker moves."""
+UNTOUCHED_MAX = 50
+"""Old groups that one look takes from the shelf: bounds the time in which nothing else of the worker moves."""
 
 
 class PendingTokens(NamedTuple):
@@ -59,6 +59,8 @@ class Folded(NamedTuple):
     fact: Fact
     again: bool
     """Delivered before: whatever it had to say is in the state, or its dead letter exists."""
+    parked: bool = False
+    """The fold raised on it: what it speaks of is flagged."""
 
 
 class PartitionState:
@@ -141,6 +143,7 @@ class PartitionState:
             self.groups[group_id] = self._fold(before, one.fact, position)
         except Exception as bug:  # noqa: BLE001 - a bug in a fold is not known by type
             self._park(before, one, bug)
+            self._dirty[group_id].append(one._replace(parked=True))
             return "fold_bug"
         self._dirty[group_id].append(one)
         if isinstance(one.fact, CallCaptured):
@@ -220,6 +223,9 @@ class PartitionState:
         state = before.state if before is not None else None
         for one in self._dirty[group_id]:
             after: GroupState | None
+            if one.parked:
+                state = state if one.again else flag(state, one.fact)
+                continue
             try:
                 after = self._fold(state, one.fact, _position_of(one.record))
                 changes(before, after)

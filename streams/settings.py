@@ -30,7 +30,7 @@ class StreamsSettings(BaseSettings):
     retention_s: float | None = Field(None, gt=0)
     """Groups without any fact for this long are evicted: out of the pool, not out of the facts; none: kept for ever."""
     retention_interval_s: float = Field(10.0, gt=0)
-    """Time between two looks for groups that are too old; each takes at most 100 of every partition, the oldest first."""
+    """Time between two looks for groups that are too old; each takes so many of every partition, the oldest first."""
     watchdog_interval_s: float = Field(5.0, gt=0)
     """Time between two looks at the lag."""
     watchdog_stall_s: float = Field(60.0, gt=0)

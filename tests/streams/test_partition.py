@@ -200,6 +200,25 @@ def test_a_fact_that_breaks_the_projection_is_found_and_parked():
     assert len(log.pool()) == 4
 
 
+def test_a_step_that_was_flagged_stays_so_when_its_batch_is_built_again():
+    """Two bugs in one batch: finding the fact that spoils the projection must not lose the flag of the other."""
+
+    def buggy(state, fact, position):
+        if isinstance(fact, RewardAssigned) and fact.name == "boom":
+            raise ZeroDivisionError("bug")
+        return fold(state, fact, position)
+
+    rewards = [facts.reward(call_id="c", name="boom")]
+    rewards += [facts.reward(name=name, value=1.7e308) for name in ("one", "two")]
+    state, _ = applied(record(GOOD, 0), *[record(one, n) for n, one in enumerate(rewards)], fold=buggy)
+    log = Log([])
+    with capture_logs():
+        log.commit(state)
+    assert len(log.letters) == 2
+    (step,) = [one for value in log.pool().values() if isinstance(one := decode(value), StepRecord)]
+    assert step.reasons == ("fold_bug",)
+
+
 @pytest.mark.parametrize("flushed_before", [False, True])
 def test_an_eviction_leaves_neither_step_nor_tokens(flushed_before):
     """Erased is erased, also when call and eviction come in one batch."""
