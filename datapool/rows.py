@@ -9,9 +9,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from datapool.digests import record_digest, row_digest, steps_digest
-from datapool.store import Digests, StepStore
+from datapool.errors import PromptBroken
+from datapool.sequences import whole_prompt
+from datapool.store import Digests, StepStore, TokenRow
 from schemas.codec import decode
-from schemas.events import GroupMember, GroupRecord, StepRecord, StepTokens, TrajectoryRecord
+from schemas.events import Edge, GroupMember, GroupRecord, StepRecord, StepTokens, TrajectoryRecord
 from schemas.keys import TOKENS, parts
 from schemas.topics import GROUPS, STEPS, TRAJECTORIES
 
@@ -98,11 +100,11 @@ class PoolRows:
         return [as_step(found[call_id]) for call_id in rows.record.calls if call_id in found]
 
     def tokens(self, group_id: str, trajectory_id: str, call_id: str) -> StepTokens | None:
-        value = self.store.tokens((group_id, trajectory_id, call_id))
-        return None if value is None else as_tokens(value)
+        row = self.store.tokens((group_id, trajectory_id, call_id))
+        return None if row is None else row.tokens
 
-    def tokens_of_group(self, group_id: str) -> dict[tuple[str, str], bytes]:
-        """Token rows of a group by (trajectory_id, call_id), for `as_tokens`."""
+    def tokens_of_group(self, group_id: str) -> dict[tuple[str, str], TokenRow]:
+        """Token rows of a group by (trajectory_id, call_id)."""
         return self.store.tokens_of_group(group_id)
 
     def group_rows(self) -> Iterator[GroupRecord]:
@@ -136,7 +138,8 @@ def _apply_step(store: StepStore, ids: tuple[str, ...], value: bytes | None) -> 
     if value is None:
         (store.drop_tokens if is_tokens else store.drop_step)(place)
     elif is_tokens:
-        store.put_tokens(place, as_tokens(value).digest, value)
+        record = as_tokens(value)
+        store.put_tokens(place, record, whole=_is_whole(record.prompt))
     else:
         store.put_step(place, as_step(value), value, row_digest(value))
 
@@ -153,6 +156,17 @@ def as_tokens(value: bytes) -> StepTokens:
     record = decode(value)
     assert isinstance(record, StepTokens)  # by its key
     return record
+
+
+def _is_whole(prompt: Edge) -> bool:
+    """Looked at once, when the row comes in, so that no batch hashes it again."""
+    if prompt.base_call_id is not None:
+        return False
+    try:
+        whole_prompt(prompt, None)
+    except PromptBroken:
+        return False
+    return True
 
 
 def _whole(group: GroupRecord, trajectories: dict[str, TrajectoryRows], store: StepStore) -> bool:

@@ -8,9 +8,11 @@ because a view that dies is read again from the log. Ids are stored as bytes: th
 import itertools
 import sqlite3
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from schemas.events import StepRecord
+import orjson
+
+from schemas.events import Edge, StepRecord, StepTokens, VersionSpan
 
 SCHEMA = """
 PRAGMA journal_mode = OFF;
@@ -23,7 +25,9 @@ CREATE TABLE steps (
   PRIMARY KEY (g, t, c)) WITHOUT ROWID;
 CREATE INDEX by_call ON steps (c);
 CREATE TABLE bodies (id INTEGER PRIMARY KEY, value BLOB);
-CREATE TABLE tokens (id INTEGER PRIMARY KEY, value BLOB);
+CREATE TABLE tokens (
+  id INTEGER PRIMARY KEY, attempt INTEGER, base BLOB, keep INTEGER, full_length INTEGER, full_digest TEXT, spans BLOB,
+  whole INTEGER, suffix BLOB, response_ids BLOB, response_logprobs BLOB);
 BEGIN;
 """
 # CROSS JOIN below: sqlite then takes the tables in this order instead of guessing without statistics.
@@ -35,10 +39,12 @@ PUT = (
     f"INSERT INTO steps (g, t, c, id, {', '.join(COLUMNS)}) VALUES (?, ?, ?, ?{', ?' * len(COLUMNS)}) "  # noqa: S608  # names of ours
     f"ON CONFLICT DO UPDATE SET {', '.join(f'{name} = excluded.{name}' for name in COLUMNS)} RETURNING id"
 )
-PUT_TOKENS = (
+PLACE_TOKENS = (
     "INSERT INTO steps (g, t, c, id, tokens_digest) VALUES (?, ?, ?, ?, ?) "
     "ON CONFLICT DO UPDATE SET tokens_digest = excluded.tokens_digest RETURNING id"
 )
+TOKENS = "attempt, base, keep, full_length, full_digest, spans, whole, suffix, response_ids, response_logprobs"
+PUT_TOKENS = f"INSERT OR REPLACE INTO tokens (id, {TOKENS}) VALUES (?{', ?' * len(TOKENS.split(','))})"  # noqa: S608
 PLACE = "g = ? AND t = ? AND c = ?"
 
 Ids = tuple[str, str, str]
@@ -53,6 +59,13 @@ class Digests(NamedTuple):
     row: bytes | None
     step: bytes | None
     tokens: bytes | None
+
+
+class TokenRow(NamedTuple):
+    """Tokens of a step. `whole`: the prompt needs no base, and its ids had their digest when the row came in."""
+
+    tokens: StepTokens
+    whole: bool
 
 
 class StepStore:
@@ -76,11 +89,18 @@ class StepStore:
         ((number,),) = self._db.execute(PUT, (*map(as_bytes, ids), next(self._fresh), *columns)).fetchall()
         self._db.execute("INSERT OR REPLACE INTO bodies VALUES (?, ?)", (number, value))
 
-    def put_tokens(self, ids: Ids, digest: str, value: bytes) -> None:
-        """Take a token row in."""
-        key = (*map(as_bytes, ids), next(self._fresh), bytes.fromhex(digest))
-        ((number,),) = self._db.execute(PUT_TOKENS, key).fetchall()
-        self._db.execute("INSERT OR REPLACE INTO tokens VALUES (?, ?)", (number, value))
+    def put_tokens(self, ids: Ids, record: StepTokens, *, whole: bool) -> None:
+        """Take a token row in. whole: as in `TokenRow`."""
+        key = (*map(as_bytes, ids), next(self._fresh), bytes.fromhex(record.digest))
+        ((number,),) = self._db.execute(PLACE_TOKENS, key).fetchall()
+        edge = record.prompt
+        base = None if edge.base_call_id is None else as_bytes(edge.base_call_id)
+        spans = orjson.dumps([(span.run_id, span.version, span.start, span.end) for span in record.spans])
+        columns = (
+            record.attempt, base, edge.keep, edge.full_length, edge.full_digest, spans, whole,
+            edge.suffix, record.response_ids, record.response_logprobs,
+        )  # fmt: skip
+        self._db.execute(PUT_TOKENS, (number, *columns))
 
     def drop_step(self, ids: Ids) -> None:
         """A tombstone of the step; its tokens have one of their own."""
@@ -111,18 +131,17 @@ class StepStore:
         )
         return {as_text(call_id): value for call_id, value in found}
 
-    def tokens(self, ids: Ids) -> bytes | None:
+    def tokens(self, ids: Ids) -> TokenRow | None:
         """The token row, or None."""
-        question = f"SELECT value FROM steps CROSS JOIN tokens USING (id) WHERE {PLACE}"  # noqa: S608
+        question = f"SELECT g, t, c, tokens_digest, {TOKENS} FROM steps CROSS JOIN tokens USING (id) WHERE {PLACE}"  # noqa: S608
         found = self._db.execute(question, _key(ids)).fetchone()
-        return found and bytes(found[0])
+        return found and _token_row(found)
 
-    def tokens_of_group(self, group_id: str) -> dict[tuple[str, str], bytes]:
+    def tokens_of_group(self, group_id: str) -> dict[tuple[str, str], TokenRow]:
         """Token rows by (trajectory_id, call_id): one question where many calls are wanted."""
-        found = self._db.execute(
-            "SELECT t, c, value FROM steps CROSS JOIN tokens USING (id) WHERE g = ?", (as_bytes(group_id),)
-        )
-        return {(as_text(trajectory_id), as_text(call_id)): value for trajectory_id, call_id, value in found}
+        question = f"SELECT g, t, c, tokens_digest, {TOKENS} FROM steps CROSS JOIN tokens USING (id) WHERE g = ?"  # noqa: S608
+        rows = [_token_row(found) for found in self._db.execute(question, (as_bytes(group_id),))]
+        return {(row.tokens.trajectory_id, row.tokens.call_id): row for row in rows}
 
     def digests(self, group_id: str, trajectory_id: str) -> list[Digests]:
         """Of every call with a row."""
@@ -160,6 +179,23 @@ def as_text(value: bytes) -> str:
 def tag_list(tags: Sequence[str]) -> bytes:
     """Tags so that `instr(tags, tag_list([tag]))` finds whole ones only."""
     return b"".join(b"\0" + as_bytes(tag) + b"\0" for tag in tags)
+
+
+def _token_row(columns: tuple[Any, ...]) -> TokenRow:  # of several types, in the order of both questions above
+    g, t, c, digest, attempt, base, keep, length, full_digest, spans, whole, suffix, ids, logprobs = columns
+    base_call_id = None if base is None else as_text(base)
+    tokens = StepTokens(
+        group_id=as_text(g),
+        trajectory_id=as_text(t),
+        call_id=as_text(c),
+        attempt=attempt,
+        prompt=Edge(base_call_id=base_call_id, keep=keep, suffix=suffix, full_length=length, full_digest=full_digest),
+        response_ids=ids,
+        response_logprobs=logprobs,
+        spans=tuple([VersionSpan(run_id=r, version=v, start=a, end=b) for r, v, a, b in orjson.loads(spans)]),
+        digest=digest.hex(),
+    )
+    return TokenRow(tokens, bool(whole))
 
 
 def _key(ids: Sequence[str]) -> tuple[bytes, ...]:
