@@ -121,6 +121,17 @@ class PoolRows:
                 if rows.record is not None:
                     yield rows.record
 
+    def group_row(self, group_id: str) -> GroupRecord | None:
+        """The latest row, whole or not."""
+        group = self._groups.get(group_id)
+        return group.record if group else None
+
+    def trajectories_named(self, trajectory_id: str) -> list[TrajectoryRecord]:
+        """The latest rows of that id, one for each group that has it, in order of group_id."""
+        found = (group.trajectories.get(trajectory_id) for group in self._groups.values())
+        records = [rows.record for rows in found if rows is not None and rows.record is not None]
+        return sorted(records, key=lambda record: record.group_id)
+
     def _rows(self, group_id: str, trajectory_id: str) -> TrajectoryRows | None:
         group = self._groups.get(group_id)
         return group.trajectories.get(trajectory_id) if group else None
