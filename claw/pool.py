@@ -27,7 +27,9 @@ RewardMin = Annotated[float | None, typer.Option(help="Lowest reward (step), ret
 RewardMax = Annotated[float | None, typer.Option(help="Highest reward, return or mean.")]
 VersionMin = Annotated[int | None, typer.Option(help="Some token is of this version or later.")]
 VersionMax = Annotated[int | None, typer.Option(help="Some token is of this version or earlier.")]
-Text = Annotated[str | None, typer.Option(help="In ids, tags, task, notes; of steps, in the conversation, too.")]
+Text = Annotated[
+    str | None, typer.Option(help="In ids, tags, task, notes; of steps, in the whole request and the reply, too.")
+]
 Limit = Annotated[int, typer.Option(min=1, help="Rows of one page.")]
 After = Annotated[str | None, typer.Option(help="Go on behind this key (the page before says it).")]
 Spec = Annotated[Path | None, typer.Option(help="Batch spec (YAML or JSON); default: the run's own.")]
