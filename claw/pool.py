@@ -69,8 +69,10 @@ def steps(
     _list("steps", locals())
 
 
-@pool.command()
-def trajectories(
+@pool.command("groups", help="List groups.")
+@pool.command("trajectories", help="List trajectories.")
+def trajectories_and_groups(
+    context: typer.Context,
     channel: Channel = None,
     group: Group = None,
     trajectory: Trajectory = None,
@@ -87,30 +89,9 @@ def trajectories(
     prefix: Prefix = "claw",
     as_json: AsJson = False,
 ) -> None:
-    """List trajectories."""
-    _list("trajectories", locals())
-
-
-@pool.command()
-def groups(
-    channel: Channel = None,
-    group: Group = None,
-    trajectory: Trajectory = None,
-    agent: Agent = None,
-    tag: Tag = None,
-    ready: Ready = None,
-    reward_min: RewardMin = None,
-    reward_max: RewardMax = None,
-    version_min: VersionMin = None,
-    version_max: VersionMax = None,
-    text: Text = None,
-    limit: Limit = 20,
-    after: After = None,
-    prefix: Prefix = "claw",
-    as_json: AsJson = False,
-) -> None:
-    """List groups."""
-    _list("groups", locals())
+    """One function for two commands, which take the same filters and are told apart by their name."""
+    assert context.info_name is not None  # typer names every command
+    _list(context.info_name, locals())
 
 
 @pool.command()
