@@ -41,31 +41,37 @@ def assemble_rows(pool: Tokens, group: PooledGroup, spec: BatchSpec, run_id: str
 
 def _calls(found: TokenRows, member: PooledTrajectory, spec: BatchSpec, run_id: str) -> list[CallTokens]:
     """Trained calls in order; the others are read, too, because a prompt may be an edge on one of them."""
-    wholes: dict[str, bytes] = {}
+    known: dict[str, tuple[bytes, bytes]] = {}
     trained: list[CallTokens] = []
     for step in member.steps:
         row = found.get((step.trajectory_id, step.call_id))
         wanted = is_trained(step, spec)
         try:
-            prompt = _prompt(row, wholes)
+            prompt = _prompt(row, known)
         except PromptBroken:
             if wanted:
                 raise
             continue
         assert row is not None  # or there were no prompt
-        wholes[step.call_id] = prompt + row.tokens.response_ids
+        known[step.call_id] = (prompt, row.tokens.response_ids)
         if wanted:
             temperature = step.sampling.temperature if step.sampling else 1.0
             trained.append(call_tokens(row.tokens, prompt, run_id, temperature))
     return trained
 
 
-def _prompt(row: TokenRow | None, wholes: Mapping[str, bytes]) -> bytes:
-    """A prompt that is whole in itself was digested when its row came; any other is, each time."""
+def _prompt(row: TokenRow | None, known: Mapping[str, tuple[bytes, bytes]]) -> bytes:
+    """A prompt that is whole in itself was digested when its row came; any other is, each time.
+
+    known: (prompt, response) of the calls before.
+    """
     if row is None:
         raise PromptBroken("the tokens of a call are not there")
     edge = row.tokens.prompt
-    return edge.suffix if row.whole else whole_prompt(edge, wholes.get(edge.base_call_id or ""))
+    if row.whole:
+        return edge.suffix
+    base = known.get(edge.base_call_id or "")
+    return whole_prompt(edge, None if base is None else b"".join(base))
 
 
 def call_tokens(

@@ -204,13 +204,13 @@ def _member_whole(
     digests = store.digests(group_id, member.trajectory_id)
     if not _steps_match(rows.record, digests, store):
         return False
-    matching = {one.call_id for one in digests if one.row is not None and one.tokens == one.step}
+    matching = {one.call_id for one in digests if one.tokens == one.step}
     return not tokens_needed or matching.issuperset(rows.record.calls)
 
 
 def _steps_match(record: TrajectoryRecord, digests: list[Digests], store: StepStore) -> bool:
     """The second try is for rows that an earlier schema wrote: digests are of the current one."""
-    if record.digest == steps_digest((one.call_id, one.row.hex()) for one in digests if one.row is not None):
+    if record.digest == steps_digest((one.call_id, one.row.hex()) for one in digests):
         return True
     rows = store.steps(record.group_id, record.trajectory_id)
     return record.digest == steps_digest((call_id, record_digest(as_step(value))) for call_id, value in rows.items())
