@@ -78,17 +78,15 @@ def call_tokens(
     source: CallCaptured | StepTokens, prompt: bytes, run_id: str, temperature: float, advantage: float | None = None
 ) -> CallTokens:
     """A call as `sequences.rows` takes it. Versions of another run are no versions here."""
-    logprobs = array("f")
-    logprobs.frombytes(source.response_logprobs)
     versions = array("q")
     for span in source.spans:
         version = span.version if span.run_id == run_id else UNKNOWN_VERSION
-        versions.extend(array("q", [version]) * (span.end - span.start))
+        versions += array("q", [version]) * (span.end - span.start)
     return CallTokens(
         call_id=source.call_id,
         prompt=prompt,
         response=source.response_ids,
-        logprobs=logprobs,
+        logprobs=array("f", source.response_logprobs),
         versions=versions,
         temperature=temperature,
         advantage=advantage,
