@@ -4,7 +4,8 @@ All times are CPU times of this process, so that a busy machine does not show. W
 `view_seconds_100k`: CPU seconds to take in 100k steps of 512+128 tokens and to look once at every group, at 4 calls a
 trajectory and 8 trajectories a group. `view_bytes_per_step`: growth of the process's resident memory per step.
 `query_ms_100k`: the slowest of the questions, each the median of 5. `batch_256x…_ms`: 256 rows of 1024+512 and 4096+1024
-tokens assembled from selected groups of a warm view (read, decoded, digests checked, masks made), median of 9.
+tokens assembled from selected groups of a warm view (read from its store, masks made; decoded and digested when the rows
+came: part of `view_seconds_100k`), median of 9.
 """
 
 import gc

@@ -27,7 +27,9 @@ RewardMin = Annotated[float | None, typer.Option(help="Lowest reward (step), ret
 RewardMax = Annotated[float | None, typer.Option(help="Highest reward, return or mean.")]
 VersionMin = Annotated[int | None, typer.Option(help="Some token is of this version or later.")]
 VersionMax = Annotated[int | None, typer.Option(help="Some token is of this version or earlier.")]
-Text = Annotated[str | None, typer.Option(help="In ids, tags, task, notes; of steps, in the conversation, too.")]
+Text = Annotated[
+    str | None, typer.Option(help="In ids, tags, task, notes; of steps, in the whole request and the reply, too.")
+]
 Limit = Annotated[int, typer.Option(min=1, help="Rows of one page.")]
 After = Annotated[str | None, typer.Option(help="Go on behind this key (the page before says it).")]
 Spec = Annotated[Path | None, typer.Option(help="Batch spec (YAML or JSON); default: the run's own.")]
@@ -67,8 +69,10 @@ def steps(
     _list("steps", locals())
 
 
-@pool.command()
-def trajectories(
+@pool.command("groups", help="List groups.")
+@pool.command("trajectories", help="List trajectories.")
+def trajectories_and_groups(
+    context: typer.Context,
     channel: Channel = None,
     group: Group = None,
     trajectory: Trajectory = None,
@@ -85,30 +89,9 @@ def trajectories(
     prefix: Prefix = "claw",
     as_json: AsJson = False,
 ) -> None:
-    """List trajectories."""
-    _list("trajectories", locals())
-
-
-@pool.command()
-def groups(
-    channel: Channel = None,
-    group: Group = None,
-    trajectory: Trajectory = None,
-    agent: Agent = None,
-    tag: Tag = None,
-    ready: Ready = None,
-    reward_min: RewardMin = None,
-    reward_max: RewardMax = None,
-    version_min: VersionMin = None,
-    version_max: VersionMax = None,
-    text: Text = None,
-    limit: Limit = 20,
-    after: After = None,
-    prefix: Prefix = "claw",
-    as_json: AsJson = False,
-) -> None:
-    """List groups."""
-    _list("groups", locals())
+    """One function for two commands, which take the same filters and are told apart by their name."""
+    assert context.info_name is not None  # typer names every command
+    _list(context.info_name, locals())
 
 
 @pool.command()

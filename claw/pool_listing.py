@@ -7,13 +7,14 @@ import orjson
 
 from claw.errors import CannotRun
 from claw.pool_reading import open_pool
+from claw.pool_text import Conversations
 from claw.rendering import as_plain
 from datapool import query
 from datapool.query import Filter
 from datapool.rows import PoolRows
+from eventlog.protocols import Lookup
 from eventlog.reader import FactLookup
-from eventlog.records import Position
-from schemas.events import CallCaptured, GroupRecord, StepRecord, TrajectoryRecord
+from schemas.events import GroupRecord, StepRecord, TrajectoryRecord
 from schemas.keys import parts, step_key
 
 Row = StepRecord | TrajectoryRecord | GroupRecord
@@ -48,7 +49,7 @@ def show_page(kind: str, wanted: Filter, *, limit: int, after: str | None, prefi
 
 
 def find(
-    kind: str, rows: PoolRows, wanted: Filter, after: tuple[str, ...], limit: int | None, facts: FactLookup
+    kind: str, rows: PoolRows, wanted: Filter, after: tuple[str, ...], limit: int | None, facts: Lookup
 ) -> list[Row]:
     """Rows of one kind that meet the filter. Text is sought in the conversations of steps, too."""
     if kind == "trajectories":
@@ -59,34 +60,13 @@ def find(
 
 
 def find_steps(
-    rows: PoolRows, wanted: Filter, after: tuple[str, ...], limit: int | None, facts: FactLookup
+    rows: PoolRows, wanted: Filter, after: tuple[str, ...], limit: int | None, facts: Lookup
 ) -> list[StepRecord]:
-    """Steps that meet the filter; a text is sought in ids, tags and note first, then in the captured bodies."""
+    """Steps that meet the filter; a text is sought in their conversations, too."""
     if wanted.text is None:
         return query.find_steps(rows, wanted, after, limit)
-    text = wanted.text
-    return query.find_steps(rows, query.without_text(wanted), after, limit, lambda step: says(step, text, facts))
-
-
-def says(step: StepRecord, text: str, facts: FactLookup) -> bool:
-    """Whether a step's ids, tags, note or conversation hold the text, in any case."""
-    if query.step_says(step, text):
-        return True
-    if step.position is None:
-        return False
-    position = Position(step.position.topic, step.position.partition, step.position.offset)
-    fact = facts.get([position])[position].event()
-    return isinstance(fact, CallCaptured) and any(
-        text.lower() in _readable(body).lower() for body in (fact.request.suffix, fact.response_body)
-    )
-
-
-def _readable(body: bytes) -> str:
-    """JSON without its escapes, or whatever else it is."""
-    try:
-        return orjson.dumps(orjson.loads(body)).decode()
-    except orjson.JSONDecodeError:
-        return body.decode("utf-8", "replace")
+    text, conversations = wanted.text, Conversations(rows, facts)
+    return query.find_steps(rows, query.without_text(wanted), after, limit, lambda step: conversations.say(step, text))
 
 
 def step_key_of(row: Row) -> str:

@@ -9,18 +9,18 @@ from typing import Protocol
 
 from datapool.batch_spec import BatchSpec
 from datapool.errors import PromptBroken
-from datapool.rows import as_tokens
 from datapool.selection import PooledGroup, PooledTrajectory, is_trained, trained_members
 from datapool.sequences import UNKNOWN_VERSION, CallTokens, Row, rows, whole_prompt
+from datapool.store import TokenRow
 from schemas.events import CallCaptured, StepTokens
 
-Values = Mapping[tuple[str, str], bytes]
+TokenRows = Mapping[tuple[str, str], TokenRow]
 
 
 class Tokens(Protocol):
     """`datapool.view.PoolView`, or its rows."""
 
-    def tokens_of_group(self, group_id: str) -> Mapping[tuple[str, str], bytes]:
+    def tokens_of_group(self, group_id: str) -> TokenRows:
         """Token rows by (trajectory_id, call_id)."""
 
 
@@ -29,59 +29,64 @@ def assemble_rows(pool: Tokens, group: PooledGroup, spec: BatchSpec, run_id: str
 
     Raises PromptBroken when the tokens of a trained call are not there any more (its group is being rewritten).
     """
-    values = pool.tokens_of_group(group.record.group_id)
+    found = pool.tokens_of_group(group.record.group_id)
     chosen = {member.record.trajectory_id for member in trained_members(group, spec)}
     return [
         row
         for index, member in enumerate(group.members)
         if member.record.trajectory_id in chosen
-        for row in rows(_calls(values, member, spec, run_id), index)
+        for row in rows(_calls(found, member, spec, run_id), index)
     ]
 
 
-def _calls(values: Values, member: PooledTrajectory, spec: BatchSpec, run_id: str) -> list[CallTokens]:
+def _calls(found: TokenRows, member: PooledTrajectory, spec: BatchSpec, run_id: str) -> list[CallTokens]:
     """Trained calls in order; the others are read, too, because a prompt may be an edge on one of them."""
-    wholes: dict[str, bytes] = {}
+    known: dict[str, tuple[bytes, bytes]] = {}
     trained: list[CallTokens] = []
     for step in member.steps:
-        value = values.get((step.trajectory_id, step.call_id))
-        tokens = None if value is None else as_tokens(value)
+        row = found.get((step.trajectory_id, step.call_id))
         wanted = is_trained(step, spec)
         try:
-            prompt = _prompt(tokens, wholes)
+            prompt = _prompt(row, known)
         except PromptBroken:
             if wanted:
                 raise
             continue
-        assert tokens is not None  # or there were no prompt
-        wholes[step.call_id] = prompt + tokens.response_ids
+        assert row is not None  # or there were no prompt
+        known[step.call_id] = (prompt, row.tokens.response_ids)
         if wanted:
             temperature = step.sampling.temperature if step.sampling else 1.0
-            trained.append(call_tokens(tokens, prompt, run_id, temperature))
+            trained.append(call_tokens(row.tokens, prompt, run_id, temperature))
     return trained
 
 
-def _prompt(tokens: StepTokens | None, wholes: dict[str, bytes]) -> bytes:
-    if tokens is None:
+def _prompt(row: TokenRow | None, known: Mapping[str, tuple[bytes, bytes]]) -> bytes:
+    """A prompt that is whole in itself was digested when its row came; any other is, each time.
+
+    known: (prompt, response) of the calls before.
+    """
+    if row is None:
         raise PromptBroken("the tokens of a call are not there")
-    return whole_prompt(tokens.prompt, wholes.get(tokens.prompt.base_call_id or ""))
+    edge = row.tokens.prompt
+    if row.whole:
+        return edge.suffix
+    base = known.get(edge.base_call_id or "")
+    return whole_prompt(edge, None if base is None else b"".join(base))
 
 
 def call_tokens(
     source: CallCaptured | StepTokens, prompt: bytes, run_id: str, temperature: float, advantage: float | None = None
 ) -> CallTokens:
     """A call as `sequences.rows` takes it. Versions of another run are no versions here."""
-    logprobs = array("f")
-    logprobs.frombytes(source.response_logprobs)
     versions = array("q")
     for span in source.spans:
         version = span.version if span.run_id == run_id else UNKNOWN_VERSION
-        versions.extend(array("q", [version]) * (span.end - span.start))
+        versions += array("q", [version]) * (span.end - span.start)
     return CallTokens(
         call_id=source.call_id,
         prompt=prompt,
         response=source.response_ids,
-        logprobs=logprobs,
+        logprobs=array("f", source.response_logprobs),
         versions=versions,
         temperature=temperature,
         advantage=advantage,

@@ -8,7 +8,8 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import islice
-from typing import Any
+from operator import attrgetter
+from typing import Any, TypeVar
 
 from datapool.rows import PoolRows, as_step
 from datapool.store import Ids, Value, as_bytes, tag_list
@@ -99,60 +100,81 @@ def find_trajectories(
     rows: PoolRows, wanted: Filter, after: tuple[str, ...] = (), limit: int | None = None
 ) -> list[TrajectoryRecord]:
     """Trajectories that meet the filter, behind `after` (group_id, trajectory_id)."""
-    return list(islice((t for t in rows.trajectory_rows() if trajectory_id(t) > after and _meets(t, wanted)), limit))
+    tests = _asked(
+        (after or None, lambda row: trajectory_id(row) > after),
+        (wanted.trajectory, lambda row: row.trajectory_id == wanted.trajectory),
+    )
+    tests += _tests(wanted, attrgetter("return_total"), _words_of_trajectory)
+    return list(islice(_meeting(rows.trajectory_rows(), tests), limit))
 
 
 def find_groups(
     rows: PoolRows, wanted: Filter, after: tuple[str, ...] = (), limit: int | None = None
 ) -> list[GroupRecord]:
     """Groups that meet the filter, whole or not, behind `after` (group_id,)."""
-    return list(islice((g for g in rows.group_rows() if group_id(g) > after and _meets_group(g, wanted)), limit))
+    tests = _asked(
+        (after or None, lambda row: group_id(row) > after),
+        (wanted.trajectory, lambda row: wanted.trajectory in {one.trajectory_id for one in row.members}),
+    )
+    tests += _tests(wanted, attrgetter("reward_mean"), _words_of_group)
+    return list(islice(_meeting(rows.group_rows(), tests), limit))
 
 
-def _meets(row: TrajectoryRecord, wanted: Filter) -> bool:
-    return (
-        wanted.group in (None, row.group_id)
-        and wanted.trajectory in (None, row.trajectory_id)
-        and _meets_common(row, wanted)
-        and _within(row.return_total, wanted.reward_min, wanted.reward_max)
-        and _says((row.trajectory_id, row.group_id, row.task, row.metadata, *row.tags), wanted.text)
+Row = TypeVar("Row", TrajectoryRecord, GroupRecord)
+Test = Callable[[Any], bool]  # Any: a TrajectoryRecord or a GroupRecord; mypy knows no row with both their fields
+
+
+def _tests(
+    wanted: Filter, reward: Callable[[Any], float | None], words: Callable[[Any], Iterable[str | None]]
+) -> list[Test]:
+    """What a filter asks of trajectories and groups alike, the cheap ones first: most rows fail one of them."""
+    sought, tags = (wanted.text or "").lower(), frozenset(wanted.tags)
+    return _asked(
+        (wanted.group, lambda row: row.group_id == wanted.group),
+        (wanted.channel, lambda row: row.channel == wanted.channel),
+        (wanted.agent, lambda row: row.agent == wanted.agent),
+        (wanted.ready, lambda row: row.ready == wanted.ready),
+        (wanted.tags or None, lambda row: tags.issubset(row.tags)),
+        (wanted.version_min, lambda row: _within(row.max_version, wanted.version_min, None)),
+        (wanted.version_max, lambda row: _within(row.min_version, None, wanted.version_max)),
+        (wanted.reward_min, lambda row: _within(reward(row), wanted.reward_min, None)),
+        (wanted.reward_max, lambda row: _within(reward(row), None, wanted.reward_max)),
+        (wanted.text, lambda row: _hold(words(row), sought)),
     )
 
 
-def _meets_group(row: GroupRecord, wanted: Filter) -> bool:
-    return (
-        wanted.group in (None, row.group_id)
-        and (wanted.trajectory is None or any(member.trajectory_id == wanted.trajectory for member in row.members))
-        and _meets_common(row, wanted)
-        and _within(row.reward_mean, wanted.reward_min, wanted.reward_max)
-        and _says((row.group_id, row.task, *row.tags), wanted.text)
-    )
+def _asked(*tests: tuple[object, Test]) -> list[Test]:
+    """Those whose field of the filter is not None."""
+    return [test for value, test in tests if value is not None]
 
 
-def _meets_common(row: TrajectoryRecord | GroupRecord, wanted: Filter) -> bool:
-    return (
-        wanted.channel in (None, row.channel)
-        and wanted.agent in (None, row.agent)
-        and wanted.ready in (None, row.ready)
-        and set(wanted.tags) <= set(row.tags)
-        and _within(row.max_version, wanted.version_min, None)
-        and _within(row.min_version, None, wanted.version_max)
-    )
+def _meeting(rows: Iterable[Row], tests: Iterable[Test]) -> Iterable[Row]:
+    for test in tests:
+        rows = filter(test, rows)
+    return rows
+
+
+def _words_of_trajectory(row: TrajectoryRecord) -> Iterable[str | None]:
+    return row.trajectory_id, row.group_id, row.task, row.metadata, *row.tags
+
+
+def _words_of_group(row: GroupRecord) -> Iterable[str | None]:
+    return row.group_id, row.task, *row.tags
 
 
 def step_says(step: StepRecord, text: str) -> bool:
     """Whether an id, a tag or the note of a step holds the text, in any case."""
     note, tags = (step.curation.note, step.curation.tags) if step.curation else (None, ())
-    return _says((step.call_id, step.trajectory_id, step.group_id, note, *step.tags, *tags), text)
+    return _hold((step.call_id, step.trajectory_id, step.group_id, note, *step.tags, *tags), text.lower())
 
 
-def _says(parts: Iterable[str | None], text: str | None) -> bool:
-    return text is None or any(part is not None and text.lower() in part.lower() for part in parts)
+def _hold(words: Iterable[str | None], sought: str) -> bool:
+    """Whether one of them holds what is sought, which is in lower case and has no null character."""
+    return sought in "\0".join(filter(None, words)).lower()
 
 
 def _within(value: float | None, low: float | None, high: float | None) -> bool:
-    if low is None and high is None:
-        return True
+    """What has no value is within no bounds."""
     return value is not None and (low is None or value >= low) and (high is None or value <= high)
 
 

@@ -9,9 +9,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from datapool.digests import record_digest, row_digest, steps_digest
-from datapool.store import Digests, StepStore
+from datapool.errors import PromptBroken
+from datapool.sequences import whole_prompt
+from datapool.store import Digests, StepStore, TokenRow
 from schemas.codec import decode
-from schemas.events import GroupMember, GroupRecord, StepRecord, StepTokens, TrajectoryRecord
+from schemas.events import Edge, GroupMember, GroupRecord, StepRecord, StepTokens, TrajectoryRecord
 from schemas.keys import TOKENS, parts
 from schemas.topics import GROUPS, STEPS, TRAJECTORIES
 
@@ -98,11 +100,11 @@ class PoolRows:
         return [as_step(found[call_id]) for call_id in rows.record.calls if call_id in found]
 
     def tokens(self, group_id: str, trajectory_id: str, call_id: str) -> StepTokens | None:
-        value = self.store.tokens((group_id, trajectory_id, call_id))
-        return None if value is None else as_tokens(value)
+        row = self.store.tokens((group_id, trajectory_id, call_id))
+        return None if row is None else row.tokens
 
-    def tokens_of_group(self, group_id: str) -> dict[tuple[str, str], bytes]:
-        """Token rows of a group by (trajectory_id, call_id), for `as_tokens`."""
+    def tokens_of_group(self, group_id: str) -> dict[tuple[str, str], TokenRow]:
+        """Token rows of a group by (trajectory_id, call_id)."""
         return self.store.tokens_of_group(group_id)
 
     def group_rows(self) -> Iterator[GroupRecord]:
@@ -118,6 +120,17 @@ class PoolRows:
             for _, rows in sorted(group.trajectories.items()):
                 if rows.record is not None:
                     yield rows.record
+
+    def group_row(self, group_id: str) -> GroupRecord | None:
+        """The latest row, whole or not."""
+        group = self._groups.get(group_id)
+        return group.record if group else None
+
+    def trajectories_named(self, trajectory_id: str) -> list[TrajectoryRecord]:
+        """The latest rows of that id, one for each group that has it, in order of group_id."""
+        found = (group.trajectories.get(trajectory_id) for group in self._groups.values())
+        records = [rows.record for rows in found if rows is not None and rows.record is not None]
+        return sorted(records, key=lambda record: record.group_id)
 
     def _rows(self, group_id: str, trajectory_id: str) -> TrajectoryRows | None:
         group = self._groups.get(group_id)
@@ -136,7 +149,8 @@ def _apply_step(store: StepStore, ids: tuple[str, ...], value: bytes | None) -> 
     if value is None:
         (store.drop_tokens if is_tokens else store.drop_step)(place)
     elif is_tokens:
-        store.put_tokens(place, as_tokens(value).digest, value)
+        record = as_tokens(value)
+        store.put_tokens(place, record, whole=_is_whole(record.prompt))
     else:
         store.put_step(place, as_step(value), value, row_digest(value))
 
@@ -153,6 +167,17 @@ def as_tokens(value: bytes) -> StepTokens:
     record = decode(value)
     assert isinstance(record, StepTokens)  # by its key
     return record
+
+
+def _is_whole(prompt: Edge) -> bool:
+    """Looked at once, when the row comes in, so that no batch hashes it again."""
+    if prompt.base_call_id is not None:
+        return False
+    try:
+        whole_prompt(prompt, None)
+    except PromptBroken:
+        return False
+    return True
 
 
 def _whole(group: GroupRecord, trajectories: dict[str, TrajectoryRows], store: StepStore) -> bool:
@@ -179,13 +204,13 @@ def _member_whole(
     digests = store.digests(group_id, member.trajectory_id)
     if not _steps_match(rows.record, digests, store):
         return False
-    matching = {one.call_id for one in digests if one.row is not None and one.tokens == one.step}
+    matching = {one.call_id for one in digests if one.tokens == one.step}
     return not tokens_needed or matching.issuperset(rows.record.calls)
 
 
 def _steps_match(record: TrajectoryRecord, digests: list[Digests], store: StepStore) -> bool:
     """The second try is for rows that an earlier schema wrote: digests are of the current one."""
-    if record.digest == steps_digest((one.call_id, one.row.hex()) for one in digests if one.row is not None):
+    if record.digest == steps_digest((one.call_id, one.row.hex()) for one in digests):
         return True
     rows = store.steps(record.group_id, record.trajectory_id)
     return record.digest == steps_digest((call_id, record_digest(as_step(value))) for call_id, value in rows.items())

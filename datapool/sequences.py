@@ -67,6 +67,8 @@ def rows(calls: Sequence[CallTokens], trajectory: int) -> list[Row]:
     Calls that are context only need not be given: their ids stand in the prompts of the calls after them, and "begins
     with" is transitive, so leaving them out changes no row. An empty response trains nothing and makes no row.
     """
+    if len(calls) == 1:  # the most frequent forest
+        return [_row(calls, trajectory)] if calls[0].response else []
     parents = _parents(calls)
     inner = {parent for parent in parents if parent is not None}
     taken: set[int] = set()
@@ -83,8 +85,6 @@ def rows(calls: Sequence[CallTokens], trajectory: int) -> list[Row]:
 
 def _parents(calls: Sequence[CallTokens]) -> list[int | None]:
     """Per call the earlier call that it continues: the one with the most ids; of equals, the first."""
-    if len(calls) == 1:
-        return [None]
     wholes = [call.whole for call in calls]
     found: list[int | None] = []
     for node, call in enumerate(calls):
@@ -138,7 +138,8 @@ def _write(row: Row, call: CallTokens) -> None:
     end = start + length
     row.mask[start:end] = b"\x01" * length
     row.logprobs[start:end] = array("f", call.logprobs)
-    row.temperatures[start:end] = array("f", [call.temperature]) * length
+    if call.temperature != 1.0:  # or it stands there already
+        row.temperatures[start:end] = array("f", [call.temperature]) * length
     row.versions[start:end] = array("q", call.versions)
     if row.advantages is not None:
         row.advantages[start:end] = array("f", [call.advantage or 0.0]) * length

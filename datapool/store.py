@@ -8,24 +8,30 @@ because a view that dies is read again from the log. Ids are stored as bytes: th
 import itertools
 import sqlite3
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from schemas.events import StepRecord
+import orjson
+
+from schemas.events import Edge, StepRecord, StepTokens, VersionSpan
 
 SCHEMA = """
 PRAGMA journal_mode = OFF;
 PRAGMA synchronous = OFF;
 PRAGMA cache_size = -16384;
 CREATE TABLE steps (
-  g BLOB, t BLOB, c BLOB, id INTEGER, row_digest BLOB, digest BLOB, tokens_digest BLOB,
+  g BLOB, t BLOB, c BLOB, id INTEGER, row_digest BLOB, digest BLOB,
   captured INTEGER, trainable INTEGER, channel BLOB, agent BLOB, quality REAL, curated INTEGER, reward REAL,
   min_version INTEGER, max_version INTEGER, prompt_length INTEGER, response_length INTEGER, reasons TEXT, tags BLOB,
   PRIMARY KEY (g, t, c)) WITHOUT ROWID;
 CREATE INDEX by_call ON steps (c);
 CREATE TABLE bodies (id INTEGER PRIMARY KEY, value BLOB);
-CREATE TABLE tokens (id INTEGER PRIMARY KEY, value BLOB);
+CREATE TABLE tokens (
+  g BLOB, t BLOB, c BLOB, digest BLOB, attempt INTEGER, base BLOB, keep INTEGER, full_length INTEGER, full_digest TEXT,
+  spans BLOB, whole INTEGER, suffix BLOB, response_ids BLOB, response_logprobs BLOB,
+  UNIQUE (g, t, c));
 BEGIN;
 """
+# A step row stands in two tables, so that a filter goes through small columns only.
 # CROSS JOIN below: sqlite then takes the tables in this order instead of guessing without statistics.
 COLUMNS = (
     "row_digest", "digest", "captured", "trainable", "channel", "agent", "quality", "curated", "reward",
@@ -34,10 +40,6 @@ COLUMNS = (
 PUT = (
     f"INSERT INTO steps (g, t, c, id, {', '.join(COLUMNS)}) VALUES (?, ?, ?, ?{', ?' * len(COLUMNS)}) "  # noqa: S608  # names of ours
     f"ON CONFLICT DO UPDATE SET {', '.join(f'{name} = excluded.{name}' for name in COLUMNS)} RETURNING id"
-)
-PUT_TOKENS = (
-    "INSERT INTO steps (g, t, c, id, tokens_digest) VALUES (?, ?, ?, ?, ?) "
-    "ON CONFLICT DO UPDATE SET tokens_digest = excluded.tokens_digest RETURNING id"
 )
 PLACE = "g = ? AND t = ? AND c = ?"
 
@@ -50,9 +52,16 @@ class Digests(NamedTuple):
     """Of a call's rows: the step row's bytes, the step's tokens as the step says, and as the token row says."""
 
     call_id: str
-    row: bytes | None
-    step: bytes | None
+    row: bytes
+    step: bytes
     tokens: bytes | None
+
+
+class TokenRow(NamedTuple):
+    """Tokens of a step. `whole`: the prompt needs no base, and its ids had their digest when the row came in."""
+
+    tokens: StepTokens
+    whole: bool
 
 
 class StepStore:
@@ -76,32 +85,32 @@ class StepStore:
         ((number,),) = self._db.execute(PUT, (*map(as_bytes, ids), next(self._fresh), *columns)).fetchall()
         self._db.execute("INSERT OR REPLACE INTO bodies VALUES (?, ?)", (number, value))
 
-    def put_tokens(self, ids: Ids, digest: str, value: bytes) -> None:
-        """Take a token row in."""
-        key = (*map(as_bytes, ids), next(self._fresh), bytes.fromhex(digest))
-        ((number,),) = self._db.execute(PUT_TOKENS, key).fetchall()
-        self._db.execute("INSERT OR REPLACE INTO tokens VALUES (?, ?)", (number, value))
+    def put_tokens(self, ids: Ids, record: StepTokens, *, whole: bool) -> None:
+        """Take a token row in. whole: as in `TokenRow`."""
+        edge = record.prompt
+        base = None if edge.base_call_id is None else as_bytes(edge.base_call_id)
+        spans = orjson.dumps([(span.run_id, span.version, span.start, span.end) for span in record.spans])
+        columns = (
+            *_key(ids), bytes.fromhex(record.digest), record.attempt, base, edge.keep, edge.full_length,
+            edge.full_digest, spans, whole, edge.suffix, record.response_ids, record.response_logprobs,
+        )  # fmt: skip
+        self._db.execute(f"INSERT OR REPLACE INTO tokens VALUES (?{', ?' * (len(columns) - 1)})", columns)  # noqa: S608
 
     def drop_step(self, ids: Ids) -> None:
         """A tombstone of the step; its tokens have one of their own."""
-        self._drop(ids, "bodies", "tokens_digest IS NULL")
-        self._db.execute(f"UPDATE steps SET row_digest = NULL, captured = NULL WHERE {PLACE}", _key(ids))  # noqa: S608
+        self._db.execute(f"DELETE FROM bodies WHERE id = (SELECT id FROM steps WHERE {PLACE})", _key(ids))  # noqa: S608
+        self._db.execute(f"DELETE FROM steps WHERE {PLACE}", _key(ids))  # noqa: S608
 
     def drop_tokens(self, ids: Ids) -> None:
         """A tombstone of the tokens."""
-        self._drop(ids, "tokens", "row_digest IS NULL")
-        self._db.execute(f"UPDATE steps SET tokens_digest = NULL WHERE {PLACE}", _key(ids))  # noqa: S608
-
-    def _drop(self, ids: Ids, table: str, alone: str) -> None:
-        self._db.execute(f"DELETE FROM {table} WHERE id = (SELECT id FROM steps WHERE {PLACE})", _key(ids))  # noqa: S608
-        self._db.execute(f"DELETE FROM steps WHERE {PLACE} AND {alone}", _key(ids))  # noqa: S608
+        self._db.execute(f"DELETE FROM tokens WHERE {PLACE}", _key(ids))  # noqa: S608
 
     def forget(self, group_id: str) -> None:
         """Drop all rows of a group."""
         key = (as_bytes(group_id),)
-        for table in ("bodies", "tokens"):
-            self._db.execute(f"DELETE FROM {table} WHERE id IN (SELECT id FROM steps WHERE g = ?)", key)  # noqa: S608
-        self._db.execute("DELETE FROM steps WHERE g = ?", key)
+        self._db.execute("DELETE FROM bodies WHERE id IN (SELECT id FROM steps WHERE g = ?)", key)
+        for table in ("steps", "tokens"):
+            self._db.execute(f"DELETE FROM {table} WHERE g = ?", key)  # noqa: S608
 
     def steps(self, group_id: str, trajectory_id: str) -> dict[str, bytes]:
         """Step rows by call_id."""
@@ -111,23 +120,22 @@ class StepStore:
         )
         return {as_text(call_id): value for call_id, value in found}
 
-    def tokens(self, ids: Ids) -> bytes | None:
+    def tokens(self, ids: Ids) -> TokenRow | None:
         """The token row, or None."""
-        question = f"SELECT value FROM steps CROSS JOIN tokens USING (id) WHERE {PLACE}"  # noqa: S608
-        found = self._db.execute(question, _key(ids)).fetchone()
-        return found and bytes(found[0])
+        found = self._db.execute(f"SELECT * FROM tokens WHERE {PLACE}", _key(ids)).fetchone()  # noqa: S608
+        return found and _token_row(found)
 
-    def tokens_of_group(self, group_id: str) -> dict[tuple[str, str], bytes]:
+    def tokens_of_group(self, group_id: str) -> dict[tuple[str, str], TokenRow]:
         """Token rows by (trajectory_id, call_id): one question where many calls are wanted."""
-        found = self._db.execute(
-            "SELECT t, c, value FROM steps CROSS JOIN tokens USING (id) WHERE g = ?", (as_bytes(group_id),)
-        )
-        return {(as_text(trajectory_id), as_text(call_id)): value for trajectory_id, call_id, value in found}
+        found = self._db.execute("SELECT * FROM tokens WHERE g = ?", (as_bytes(group_id),))
+        rows = [_token_row(columns) for columns in found]
+        return {(row.tokens.trajectory_id, row.tokens.call_id): row for row in rows}
 
     def digests(self, group_id: str, trajectory_id: str) -> list[Digests]:
-        """Of every call with a row."""
+        """Of every call with a step row."""
         found = self._db.execute(
-            "SELECT c, row_digest, digest, tokens_digest FROM steps WHERE g = ? AND t = ?",
+            "SELECT c, row_digest, steps.digest, tokens.digest FROM steps LEFT JOIN tokens USING (g, t, c) "
+            "WHERE g = ? AND t = ?",
             _key((group_id, trajectory_id)),
         )
         return [Digests(as_text(call_id), *rest) for call_id, *rest in found]
@@ -136,7 +144,7 @@ class StepStore:
         self, where: str, values: Sequence[Value], after: Ids | None, limit: int | None
     ) -> list[tuple[Ids, bytes]]:
         """Step rows that meet an SQL condition on the columns above, in order of ids, from behind `after` on."""
-        condition = f"row_digest IS NOT NULL AND ({where})" + (" AND (g, t, c) > (?, ?, ?)" if after else "")
+        condition = f"({where})" + (" AND (g, t, c) > (?, ?, ?)" if after else "")
         found = self._db.execute(
             f"SELECT g, t, c, value FROM (SELECT g, t, c, id FROM steps WHERE {condition} ORDER BY g, t, c LIMIT ?) "  # noqa: S608
             "JOIN bodies USING (id) ORDER BY g, t, c",
@@ -146,7 +154,7 @@ class StepStore:
 
     def tally(self, columns: str, group_by: str) -> Iterator[tuple[Value, ...]]:
         """`SELECT columns … GROUP BY group_by` over the steps."""
-        yield from self._db.execute(f"SELECT {columns} FROM steps WHERE row_digest IS NOT NULL GROUP BY {group_by}")  # noqa: S608
+        yield from self._db.execute(f"SELECT {columns} FROM steps GROUP BY {group_by}")  # noqa: S608
 
 
 def as_bytes(text: str) -> bytes:
@@ -160,6 +168,23 @@ def as_text(value: bytes) -> str:
 def tag_list(tags: Sequence[str]) -> bytes:
     """Tags so that `instr(tags, tag_list([tag]))` finds whole ones only."""
     return b"".join(b"\0" + as_bytes(tag) + b"\0" for tag in tags)
+
+
+def _token_row(columns: tuple[Any, ...]) -> TokenRow:  # of several types, as the table has them
+    g, t, c, digest, attempt, base, keep, length, full_digest, spans, whole, suffix, ids, logprobs = columns
+    base_call_id = None if base is None else as_text(base)
+    tokens = StepTokens(
+        group_id=as_text(g),
+        trajectory_id=as_text(t),
+        call_id=as_text(c),
+        attempt=attempt,
+        prompt=Edge(base_call_id=base_call_id, keep=keep, suffix=suffix, full_length=length, full_digest=full_digest),
+        response_ids=ids,
+        response_logprobs=logprobs,
+        spans=tuple([VersionSpan(run_id=r, version=v, start=a, end=b) for r, v, a, b in orjson.loads(spans)]),
+        digest=digest.hex(),
+    )
+    return TokenRow(tokens, bool(whole))
 
 
 def _key(ids: Sequence[str]) -> tuple[bytes, ...]:

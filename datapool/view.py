@@ -12,6 +12,7 @@ from typing import TypeVar
 
 from datapool.errors import ViewFailed
 from datapool.rows import PoolRows, Wanted
+from datapool.store import TokenRow
 from eventlog.follower import Follower
 from eventlog.protocols import Reader
 from eventlog.reader import LogReader
@@ -76,8 +77,8 @@ class PoolView:
         with self._lock:
             return self._live().tokens(group_id, trajectory_id, call_id)
 
-    def tokens_of_group(self, group_id: str) -> dict[tuple[str, str], bytes]:
-        """Token rows of a group by (trajectory_id, call_id), for `rows.as_tokens`. Raises ViewFailed."""
+    def tokens_of_group(self, group_id: str) -> dict[tuple[str, str], TokenRow]:
+        """Token rows of a group by (trajectory_id, call_id). Raises ViewFailed."""
         with self._lock:
             return self._live().tokens_of_group(group_id)
 

@@ -41,13 +41,12 @@ def why(rows: PoolRows, runs: RunIndex, asked: Asked | None, name: str) -> list[
     `asked` None: nobody trains; only readiness is told. A trajectory that is its own group is told as a trajectory.
     """
     answers: list[Answer] = []
-    groups = {record.group_id: record for record in rows.group_rows()}
-    trajectories = [record for record in rows.trajectory_rows() if record.trajectory_id == name]
-    if name in groups and not any(record.group_id == name for record in trajectories):
-        answers.append(_of_group(rows, runs, asked, groups[name]))
-    answers += [_of_trajectory(rows, runs, asked, row, groups.get(row.group_id)) for row in trajectories]
+    group, trajectories = rows.group_row(name), rows.trajectories_named(name)
+    if group is not None and not any(record.group_id == name for record in trajectories):
+        answers.append(_of_group(rows, runs, asked, group))
+    answers += [_of_trajectory(rows, runs, asked, row, rows.group_row(row.group_id)) for row in trajectories]
     for place, value in rows.store.select("c = ?", [as_bytes(name)], None, None):
-        answers.append(_of_step(rows, runs, asked, as_step(value), groups.get(place[0])))
+        answers.append(_of_step(rows, runs, asked, as_step(value), rows.group_row(place[0])))
     return answers
 
 

@@ -61,14 +61,36 @@ def test_pages_hold_every_step_once_and_in_order(limit):
         assert len(everything) == (9 if wanted.text is None else 4)
 
 
-def test_trajectories_and_groups_are_filtered_by_their_own_fields():
+@pytest.mark.parametrize(
+    ("wanted", "trajectories", "groups"),
+    [
+        ({}, ["a/t0", "a/t1", "b/t0", "b/t1", "c/lönely"], ["a", "b", "c"]),
+        ({"group": "b"}, ["b/t0", "b/t1"], ["b"]),
+        ({"trajectory": "t1"}, ["a/t1", "b/t1"], ["a", "b"]),
+        ({"channel": "probe"}, [], ["b"]),
+        ({"agent": "ann"}, ["c/lönely"], []),
+        ({"tags": ("maths",)}, [], ["a"]),
+        ({"ready": False}, ["c/lönely"], ["c"]),
+        ({"reward_min": 1.0}, ["a/t1"], ["a"]),
+        ({"reward_max": 0.5}, ["a/t0", "b/t0", "b/t1"], ["b"]),
+        ({"version_min": 2}, ["b/t0", "b/t1", "c/lönely"], ["b"]),
+        ({"version_max": 1}, ["a/t0", "a/t1"], ["a"]),
+        ({"text": "LÖN"}, ["c/lönely"], []),
+        ({"text": "t1", "group": "a"}, ["a/t1"], []),
+        ({"text": "MATH"}, [], ["a"]),
+    ],
+)
+def test_trajectories_and_groups_are_filtered_by_their_own_fields(wanted, trajectories, groups):
     """Return and mean, readiness, tags, channel, members."""
-    assert [t.trajectory_id for t in find_trajectories(ROWS, Filter(reward_min=1.0))] == ["t1"]
-    assert [t.group_id for t in find_trajectories(ROWS, Filter(ready=False))] == ["c"]
-    assert [g.group_id for g in find_groups(ROWS, Filter(tags=("maths",)))] == ["a"]
-    assert [g.group_id for g in find_groups(ROWS, Filter(channel="probe", trajectory="t1"))] == ["b"]
-    assert [g.group_id for g in find_groups(ROWS, Filter(), ("a",), 1)] == ["b"]
-    assert find_groups(ROWS, Filter(reward_max=0.1)) == []
+    found = find_trajectories(ROWS, Filter(**wanted))
+    assert [f"{row.group_id}/{row.trajectory_id}" for row in found] == trajectories
+    assert [row.group_id for row in find_groups(ROWS, Filter(**wanted))] == groups
+
+
+def test_pages_of_trajectories_and_groups_go_on_behind_a_key():
+    """Neither the row of the key nor one before it comes again."""
+    assert [row.trajectory_id for row in find_trajectories(ROWS, Filter(group="b"), ("b", "t0"), 5)] == ["t1"]
+    assert [row.group_id for row in find_groups(ROWS, Filter(), ("a",), 1)] == ["b"]
 
 
 def test_counts_are_those_of_the_rows():
