@@ -154,13 +154,14 @@ def curate(
 ) -> None:
     """Judge steps by id or by filter (resolved to ids first). Exit 1 when it concerns no step."""
     given = locals()
-    from claw.pool_curation import Judgement, run_curation, run_undo
+    from claw.pool_curation import Judgement, check_alone, run_curation, run_undo
 
-    if undo is not None:
-        raise typer.Exit(run_undo(undo, who=who, dry_run=dry_run, prefix=prefix, as_json=as_json))
     judgement = Judgement(
         trainable=set_trainable, quality=quality, tags=None if set_tag is None else tuple(set_tag), note=because
     )
+    if undo is not None:
+        check_alone(ids or [], _filter(given), judgement)
+        raise typer.Exit(run_undo(undo, who=who, dry_run=dry_run, prefix=prefix, as_json=as_json))
     raise typer.Exit(
         run_curation(ids or [], _filter(given), judgement, who=who, dry_run=dry_run, prefix=prefix, as_json=as_json)
     )

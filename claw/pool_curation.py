@@ -65,6 +65,15 @@ def run_curation(
         return _publish(pool.settings, made, curation_id, dry_run=dry_run, as_json=as_json)
 
 
+def check_alone(ids: Sequence[str], wanted: Filter, judgement: Judgement) -> None:
+    """An undo concerns the steps of what is undone, and no others: what would narrow or change it is refused. Raises CannotRun."""
+    beside = {"ids": bool(ids), "filters": wanted != Filter(), "a judgement": judgement != Judgement()}
+    if given := [name for name, stands in beside.items() if stands]:
+        raise CannotRun(
+            f"--undo takes back a whole curation, or one event of it: {' and '.join(given)} cannot stand beside it"
+        )
+
+
 def run_undo(undone: str, *, who: str | None, dry_run: bool, prefix: str, as_json: bool) -> int:
     """Takes a curation or one event back; exit code 1 when nothing of it stands any more. Raises CannotRun."""
     if not who:
