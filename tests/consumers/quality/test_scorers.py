@@ -281,10 +281,10 @@ def test_the_broker_says_how_many_partitions_there_are(log_settings):
     """Settings that speak of fewer or more of them lose no call, and after a restart nothing is scored again."""
     places = published.say(log_settings, *(call(f"g{n}", call_id=f"c{n}") for n in range(12)))
     assert {at.partition for at in places} == {0, 1}
-    with running(log_settings, partitions=1):
+    with running(log_settings, partitions=99):
         assert len(scored(log_settings, 12)) == 12
     late = published.say(log_settings, *(call(f"g{n}", call_id=f"late{n}") for n in range(12)))
-    with running(log_settings, partitions=99):
+    with running(log_settings, partitions=1):
         found = scored(log_settings, 24)
     assert {at.partition for at in late} == {0, 1}
     assert sorted(found) == sorted([*(f"c{n}" for n in range(12)), *(f"late{n}" for n in range(12))])
