@@ -7,7 +7,7 @@ import typer
 
 pool = typer.Typer(
     name="pool",
-    help="Look into the pool, judge its steps, preview a batch.",
+    help="Look into the pool, judge its steps, evict trajectories, preview a batch.",
     no_args_is_help=True,
     add_completion=False,
 )
@@ -165,6 +165,22 @@ def curate(
     raise typer.Exit(
         run_curation(ids or [], _filter(given), judgement, who=who, dry_run=dry_run, prefix=prefix, as_json=as_json)
     )
+
+
+@pool.command()
+def evict(
+    ids: Annotated[list[str], typer.Argument(metavar="ID…", help="Trajectories, or groups with all of theirs.")],
+    why: Annotated[str, typer.Option(help="Kept as the reason.")],
+    who: Annotated[str | None, typer.Option(envvar="USER", help="Who evicts.")] = None,
+    group: Annotated[str | None, typer.Option(help="Of this group only: where several have such a trajectory.")] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be evicted, publish nothing.")] = False,
+    prefix: Prefix = "claw",
+    as_json: AsJson = False,
+) -> None:
+    """Erase trajectories from the pool, for good; their facts stay. Exit 1, none erased, when an id names none."""
+    from claw.pool_evict import run_evict
+
+    raise typer.Exit(run_evict(ids, group, why=why, who=who, dry_run=dry_run, prefix=prefix, as_json=as_json))
 
 
 @pool.command()

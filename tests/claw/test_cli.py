@@ -74,6 +74,7 @@ def test_help_imports_nothing_heavy() -> None:
         (["pool", "curate", "--undo", "c1", "g17"], "ids cannot stand beside it"),
         (["pool", "curate", "--undo", "c1", "--tag", "x", "--no-train"], "filters and a judgement cannot stand"),
         (["pool", "curate", "--undo", "c1", "--why", "again"], "a judgement cannot stand beside it"),
+        (["pool", "evict", "g17", "--who", "ann", "--why", " "], "why? --why TEXT"),
         (["demo", "--batches-min", "9", "--batches-max", "3"], "--batches-min 9 is above --batches-max 3"),
         (["up", "--model", "/nonexistent", "--port", "0"], "is no HF model directory"),
         (["up", "--config", "/nonexistent", "--port", "0"], "is no file"),
