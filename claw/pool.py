@@ -177,7 +177,7 @@ def evict(
     prefix: Prefix = "claw",
     as_json: AsJson = False,
 ) -> None:
-    """Erase trajectories from the pool, for good; their facts stay. Exit 1, none erased, when an id names none."""
+    """Erase trajectories from the pool, for good; their facts stay. Exit 1, none erased, when an id is unknown."""
     from claw.pool_evict import run_evict
 
     raise typer.Exit(run_evict(ids, group, why=why, who=who, dry_run=dry_run, prefix=prefix, as_json=as_json))

@@ -3,7 +3,7 @@
 Absorbing: it cannot be undone, so an id that is not known, or that is meant in several groups, evicts nothing at all.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import orjson
 
@@ -28,7 +28,7 @@ def run_evict(
     prefix: str,
     as_json: bool,
 ) -> int:
-    """Evicts the trajectories of the ids; exit code 1 when an id is of nothing that could be evicted. Raises CannotRun."""
+    """Evicts the trajectories of the ids; exit code 1 when an id is unknown, or nothing is left. Raises CannotRun."""
     if not why.strip():
         raise CannotRun("why? --why TEXT: nobody else will know")
     if not who:
@@ -37,8 +37,7 @@ def run_evict(
         found = pool.view.ask(lambda rows: meant(rows.trajectory_rows(), ids, group))
         unknown = [name for name, rows in found.items() if not rows]
         eviction_id = new_id()
-        rows = {} if unknown else {(row.group_id, row.trajectory_id): row for each in found.values() for row in each}
-        made = [_event(row, why, who, eviction_id) for _, row in sorted(rows.items())]
+        made = [] if unknown else [_event(row, why, who, eviction_id) for row in left(found)]
         if not dry_run:
             append(pool.settings, CALLS, made)
     _say(made, unknown, eviction_id, dry_run=dry_run, as_json=as_json)
@@ -46,13 +45,13 @@ def run_evict(
 
 
 def meant(rows: Iterable[TrajectoryRecord], ids: Sequence[str], group: str | None) -> dict[str, list[TrajectoryRecord]]:
-    """By id what is not evicted yet: the trajectories of that group, or the trajectory. group: of no other one.
+    """By id the trajectories of that group, or the trajectory, evicted or not. group: of no other one.
 
     Raises CannotRun for a trajectory id that several groups have.
     """
     found: dict[str, list[TrajectoryRecord]] = {name: [] for name in ids}
     for row in rows:
-        if row.status == "evicted" or group not in (None, row.group_id):
+        if group not in (None, row.group_id):
             continue
         for name in {row.group_id, row.trajectory_id} & found.keys():
             found[name].append(row)
@@ -60,6 +59,12 @@ def meant(rows: Iterable[TrajectoryRecord], ids: Sequence[str], group: str | Non
         if len(groups := {row.group_id for row in each}) > 1:
             raise CannotRun(f"{name} is in {len(groups)} groups, one of them {min(groups)}: say which, --group ID")
     return found
+
+
+def left(found: Mapping[str, Sequence[TrajectoryRecord]]) -> list[TrajectoryRecord]:
+    """What is not evicted yet, each once, in order: an eviction that broke off is simply repeated."""
+    rows = {(row.group_id, row.trajectory_id): row for each in found.values() for row in each}
+    return [row for _, row in sorted(rows.items()) if row.status != "evicted"]
 
 
 def _event(row: TrajectoryRecord, why: str, who: str, eviction_id: str) -> TrajectoryEvicted:
@@ -82,5 +87,5 @@ def _say(
     for event in made:
         print(f"{event.group_id}/{event.trajectory_id}")
     for name in unknown:
-        print(f"{name}: no group or trajectory of the pool that is not evicted")
+        print(f"{name}: the pool has no such group or trajectory")
     print(f"{len(made)} trajectories {'would be' if dry_run else 'are'} evicted" if made else "nothing is evicted")
