@@ -124,7 +124,10 @@ def quality(context: typer.Context) -> None:
 
 @app.command(rich_help_panel=DATA)
 def replay(
-    topic: Annotated[str, typer.Option(help="Name in the catalogue, for example calls or datapool.groups.")],
+    topics: Annotated[
+        list[str] | None,
+        typer.Option("--topic", help="Name in the catalogue; may be repeated. Default: the facts, calls and rewards."),
+    ] = None,
     start: Annotated[
         str, typer.Option("--from", help="beginning, end, an offset, or an ISO time (UTC).")
     ] = "beginning",
@@ -134,19 +137,24 @@ def replay(
         typer.Option("--filter", help="NAME=VALUE: type, key, a field (group, trajectory, call, …) or a header."),
     ] = None,
     limit: Annotated[int | None, typer.Option(min=1, help="Stop after this many records.")] = None,
-    speed: Annotated[float, typer.Option(min=0, help="1: the original pace; 10: ten times; 0: at once.")] = 0,
+    speed: Annotated[
+        float, typer.Option(min=0, help="1: the original pace of all topics together; 10: ten times; 0: at once.")
+    ] = 0,
     into: Annotated[
-        str | None, typer.Option(metavar="TOPIC|FILE", help="An existing topic, or a file of JSON lines (*.jsonl).")
+        str | None,
+        typer.Option(
+            metavar="TOPIC|FILE", help="An existing topic (of one --topic), or a file of JSON lines (*.jsonl)."
+        ),
     ] = None,
     force: Annotated[bool, typer.Option(help="Into a topic of facts, too.")] = False,
     prefix: Prefix = "claw",
     as_json: AsJson = False,
 ) -> None:
-    """Print a range of a topic in order of time, or write it into a file or another topic."""
-    from claw.replay import ReplaySettings, run_replay
+    """Print a range of some topics in order of time, or write it into a file or another topic."""
+    from claw.replay import FACTS, ReplaySettings, run_replay
 
     asked = ReplaySettings(
-        topic=topic,
+        topics=topics or FACTS,
         start=start,
         end=end,
         filters=filters or (),

@@ -7,7 +7,7 @@ import typer
 
 pool = typer.Typer(
     name="pool",
-    help="Look into the pool, judge its steps, preview a batch.",
+    help="Look into the pool, judge its steps, evict trajectories, preview a batch.",
     no_args_is_help=True,
     add_completion=False,
 )
@@ -137,16 +137,33 @@ def curate(
 ) -> None:
     """Judge steps by id or by filter (resolved to ids first). Exit 1 when it concerns no step."""
     given = locals()
-    from claw.pool_curation import Judgement, run_curation, run_undo
+    from claw.pool_curation import Judgement, check_alone, run_curation, run_undo
 
-    if undo is not None:
-        raise typer.Exit(run_undo(undo, who=who, dry_run=dry_run, prefix=prefix, as_json=as_json))
     judgement = Judgement(
         trainable=set_trainable, quality=quality, tags=None if set_tag is None else tuple(set_tag), note=because
     )
+    if undo is not None:
+        check_alone(ids or [], _filter(given), judgement)
+        raise typer.Exit(run_undo(undo, who=who, dry_run=dry_run, prefix=prefix, as_json=as_json))
     raise typer.Exit(
         run_curation(ids or [], _filter(given), judgement, who=who, dry_run=dry_run, prefix=prefix, as_json=as_json)
     )
+
+
+@pool.command()
+def evict(
+    ids: Annotated[list[str], typer.Argument(metavar="ID…", help="Trajectories, or groups with all of theirs.")],
+    why: Annotated[str, typer.Option(help="Kept as the reason.")],
+    who: Annotated[str | None, typer.Option(envvar="USER", help="Who evicts.")] = None,
+    group: Annotated[str | None, typer.Option(help="Of this group only: where several have such a trajectory.")] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be evicted, publish nothing.")] = False,
+    prefix: Prefix = "claw",
+    as_json: AsJson = False,
+) -> None:
+    """Erase trajectories from the pool, for good; their facts stay. Exit 1, none erased, when an id is unknown."""
+    from claw.pool_evict import run_evict
+
+    raise typer.Exit(run_evict(ids, group, why=why, who=who, dry_run=dry_run, prefix=prefix, as_json=as_json))
 
 
 @pool.command()

@@ -6,12 +6,13 @@ the pool becomes. One curation is one correlation id over all its events: `--und
 
 from collections.abc import Sequence
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 
 import orjson
 
 from claw.errors import CannotRun
+from claw.pool_acts import act_envelope, append
 from claw.pool_listing import find_steps
 from claw.pool_reading import open_pool
 from claw.reading import log_for_reading
@@ -23,13 +24,11 @@ from datapool.query import Filter
 from datapool.rows import PoolRows, as_step
 from datapool.store import as_bytes
 from datapool.usable import usable
-from eventlog.producer import EventProducer
 from eventlog.reader import FactLookup
-from eventlog.records import Outgoing, readable
+from eventlog.records import readable
 from eventlog.settings import LogSettings
-from schemas.envelopes import envelope, new_id, now_us
-from schemas.events import Envelope, StepCurated, StepRecord
-from schemas.keys import group_key
+from schemas.envelopes import new_id, now_us
+from schemas.events import StepCurated, StepRecord
 from schemas.topics import REWARDS
 
 PRODUCER = "claw pool curate"
@@ -65,6 +64,15 @@ def run_curation(
         return _publish(pool.settings, made, curation_id, dry_run=dry_run, as_json=as_json)
 
 
+def check_alone(ids: Sequence[str], wanted: Filter, judgement: Judgement) -> None:
+    """An undo concerns the steps of what is undone, and no others: what would narrow or change it is refused. Raises CannotRun."""
+    beside = {"ids": bool(ids), "filters": wanted != Filter(), "a judgement": judgement != Judgement()}
+    if given := [name for name, stands in beside.items() if stands]:
+        raise CannotRun(
+            f"--undo takes back a whole curation, or one event of it: {' and '.join(given)} cannot stand beside it"
+        )
+
+
 def run_undo(undone: str, *, who: str | None, dry_run: bool, prefix: str, as_json: bool) -> int:
     """Takes a curation or one event back; exit code 1 when nothing of it stands any more. Raises CannotRun."""
     if not who:
@@ -77,7 +85,7 @@ def run_undo(undone: str, *, who: str | None, dry_run: bool, prefix: str, as_jso
             lambda fact: undone in (fact.envelope.event_id, fact.envelope.correlation_id),
             who=who,
             revision=now_us(),
-            make_envelope=partial(_envelope, curation_id, undone),
+            make_envelope=partial(act_envelope, PRODUCER, curation_id, cause=undone),
         )
         return _publish(settings, made, curation_id, dry_run=dry_run, as_json=as_json)
 
@@ -109,7 +117,7 @@ def _checked(ids: Sequence[str], wanted: Filter, judgement: Judgement, who: str 
 
 def _event(step: StepRecord, judgement: Judgement, who: str, revision: int, curation_id: str) -> StepCurated:
     return StepCurated(
-        envelope=_envelope(curation_id, None),
+        envelope=act_envelope(PRODUCER, curation_id),
         group_id=step.group_id,
         trajectory_id=step.trajectory_id,
         call_id=step.call_id,
@@ -120,10 +128,6 @@ def _event(step: StepRecord, judgement: Judgement, who: str, revision: int, cura
         who=who,
         revision=revision,
     )
-
-
-def _envelope(curation_id: str, cause: str | None) -> Envelope:
-    return replace(envelope(PRODUCER, causation_id=cause), correlation_id=curation_id)
 
 
 def _refuse_unusable(made: Sequence[StepCurated]) -> None:
@@ -138,11 +142,8 @@ def _publish(
     settings: LogSettings, made: Sequence[StepCurated], curation_id: str, *, dry_run: bool, as_json: bool
 ) -> int:
     """All or an error: publishing again after one is safe, the later word wins."""
-    if made and not dry_run:
-        with closing(EventProducer(settings)) as producer:
-            sent = [producer.produce(Outgoing.of(REWARDS, group_key(event.group_id), event)) for event in made]
-            for future in sent:
-                future.result()
+    if not dry_run:
+        append(settings, REWARDS, made)
     if as_json:
         summary = {"curation_id": curation_id, "steps": len(made), "dry_run": dry_run}
         print(orjson.dumps({**summary, "events": [as_plain(event) for event in made]}).decode())

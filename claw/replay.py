@@ -1,6 +1,6 @@
-"""`claw replay`: a range of a topic, from the log onto the screen, into a file or into another topic, at any pace.
+"""`claw replay`: a range of some topics, from the log onto the screen, into a file or into another topic, at any pace.
 
-Input: any topic of the catalogue, read_committed, by offset; nothing is changed there. A replay of the same range gives
+Input: any topics of the catalogue, read_committed, by offset; nothing is changed there. A replay of the same range gives
 the same records in the same order.
 """
 
@@ -25,14 +25,17 @@ from eventlog.reader import LogReader
 from eventlog.records import Record
 from eventlog.settings import LogSettings
 from schemas.errors import UndecodableRecord
-from schemas.topics import TOPICS, Topic
+from schemas.topics import CALLS, REWARDS, TOPICS, Topic
+
+FACTS = (CALLS.name, REWARDS.name)
+"""What everything else is made of: replayed where nobody names a topic."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplaySettings:
     """What a person asked for. speed: 0 is as fast as possible, 1 the pace at which the records were written."""
 
-    topic: str
+    topics: Sequence[str] = FACTS
     start: str = "beginning"
     end: str = "end"
     filters: Sequence[str] = ()
@@ -45,25 +48,36 @@ class ReplaySettings:
 
 def run_replay(asked: ReplaySettings, *, as_json: bool) -> int:
     """Replays; returns the exit code. Raises CannotRun for an unknown topic, bound or filter, or a target that is refused."""
-    topic = named(asked.topic, asked.prefix)
+    wanted = [named(name, asked.prefix) for name in asked.topics]
+    topics = list({topic.name: topic for topic in wanted}.values())
+    if asked.into is not None:
+        _check_target(topics, asked.into)
     with log_for_reading(asked.prefix) as settings:
         try:
-            found = _selected(settings, topic, asked)
+            found = _selected(settings, topics, asked)
             if asked.into is None:
                 return _print(found, as_json=as_json)
             count = _into(settings, found, asked.into, force=asked.force)
         except LogError as broken:
             raise CannotRun(str(broken)) from broken
-    told = {"topic": topic.name, "into": asked.into, "records": count}
-    print(orjson.dumps(told).decode() if as_json else f"{count} records of {topic.name} into {asked.into}")
+    names = [topic.name for topic in topics]
+    told = {"topics": names, "into": asked.into, "records": count}
+    print(orjson.dumps(told).decode() if as_json else f"{count} records of {' and '.join(names)} into {asked.into}")
     return 0
 
 
-def _selected(settings: LogSettings, topic: Topic, asked: ReplaySettings) -> Iterator[Record]:
+def _check_target(topics: Sequence[Topic], target: str) -> None:
+    """A topic has records of its own types: those of another one would be poison there."""
+    if len(topics) > 1 and not is_file(target):
+        names = ", ".join(topic.name for topic in topics)
+        raise CannotRun(f"--into {target}: a topic takes the records of one; say which --topic, of {names}")
+
+
+def _selected(settings: LogSettings, topics: Sequence[Topic], asked: ReplaySettings) -> Iterator[Record]:
     """Bounds and filters are checked before the first record is read."""
     holds = filter_of(asked.filters)
-    starts, ends = bound(settings, topic, asked.start), bound(settings, topic, asked.end)
-    found = (record for record in merged(settings, topic, starts, ends) if holds(record))
+    starts, ends = bound(settings, topics, asked.start), bound(settings, topics, asked.end)
+    found = (record for record in merged(settings, topics, starts, ends) if holds(record))
     return paced(islice(found, asked.limit), asked.speed)
 
 

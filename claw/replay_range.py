@@ -1,13 +1,13 @@
-"""Which part of a topic is replayed, in which order and at which pace.
+"""Which part of some topics is replayed, in which order and at which pace.
 
-Invariant: a range is offsets, decided once; a time is only a way to find them. Records come in order of their times as far
-as the order of each partition allows, so the same range comes in the same order each time.
+Invariant: a range is offsets, decided once; a time is only a way to find them. Records of all topics come in order of their
+times as far as the order of each partition of each allows, so the same range comes in the same order each time.
 """
 
 import heapq
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 
 from claw.errors import CannotRun
@@ -22,14 +22,14 @@ POLL_S = 0.2
 RECORDS_PER_POLL = 500
 
 
-def bound(settings: LogSettings, topic: Topic, text: str) -> Mapping[Place, int]:
-    """The offset of each partition that `beginning`, `end`, an offset or an ISO time (UTC unless it says) means now.
+def bound(settings: LogSettings, topics: Sequence[Topic], text: str) -> Mapping[Place, int]:
+    """The offset of each partition of each topic that `beginning`, `end`, an offset or an ISO time (UTC unless it says) means now.
 
     Raises CannotRun for anything else, BrokerUnreachable, TopicMissing.
     """
     if text == "beginning":
-        return begin_offsets(settings, [topic])
-    ends = end_offsets(settings, [topic])
+        return begin_offsets(settings, topics)
+    ends = end_offsets(settings, topics)
     if text == "end":
         return ends
     if text.isdecimal():
@@ -39,11 +39,11 @@ def bound(settings: LogSettings, topic: Topic, text: str) -> Mapping[Place, int]
     except ValueError as no_time:
         raise CannotRun(f"--from and --to take beginning, end, an offset or an ISO time, not {text!r}") from no_time
     at = at if at.tzinfo else at.replace(tzinfo=UTC)
-    return offsets_at(settings, [topic], int(at.timestamp() * 1000))
+    return offsets_at(settings, topics, int(at.timestamp() * 1000))
 
 
 def merged(
-    settings: LogSettings, topic: Topic, starts: Mapping[Place, int], ends: Mapping[Place, int]
+    settings: LogSettings, topics: Sequence[Topic], starts: Mapping[Place, int], ends: Mapping[Place, int]
 ) -> Iterator[Record]:
     """The records with start <= offset < end of each partition, merged by time.
 
@@ -55,7 +55,8 @@ def merged(
     waiting: dict[Place, deque[Record]] = {place: deque() for place in unread}
     heads: list[tuple[int, Place]] = []
     patience = Patience(settings)
-    with LogReader(settings, [topic], partitions=[number for _, number in unread], start=starts) as reader:
+    numbers = sorted({number for _, number in unread})
+    with LogReader(settings, topics, partitions=numbers, start=starts) as reader:
         while unread or heads:
             while any(not waiting[place] for place in unread):
                 before = reader.positions()

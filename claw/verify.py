@@ -16,6 +16,8 @@ from eventlog.errors import HistoryCut
 from eventlog.settings import LogSettings
 
 SAY_EVERY_S = 2.0
+SHOWN_MAX = 20
+"""Ids of a finding that are shown to a person; `--json` has them all."""
 
 
 def run_verify(replied: Path | None, run_id: str | None, *, prefix: str, as_json: bool) -> int:
@@ -53,11 +55,11 @@ def verify_run(settings: LogSettings, run_id: str | None, replied: Iterable[str]
 
 
 def as_text(report: Report) -> str:
-    """What was looked at, then every finding with its ids."""
+    """What was looked at, then every finding with its count and its first ids."""
     lines = [", ".join(f"{count} {name}" for name, count in sorted(report.counts.items()))]
-    for kind, finding in sorted(report.findings.items()):
-        lines.append(f"{kind}: {finding.count}")
-        lines += [f"  {offender}" for offender in finding.ids]
-        if finding.count > len(finding.ids):
-            lines.append(f"  and {finding.count - len(finding.ids)} more")
+    for kind, ids in sorted(report.findings.items()):
+        lines.append(f"{kind}: {len(ids)}")
+        lines += [f"  {offender}" for offender in ids[:SHOWN_MAX]]
+        if len(ids) > SHOWN_MAX:
+            lines.append(f"  and {len(ids) - SHOWN_MAX} more: --json names them all")
     return "\n".join([*lines, "every promise holds" if report.ok else "promises are broken"])

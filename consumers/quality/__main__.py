@@ -13,7 +13,6 @@ def parser() -> argparse.ArgumentParser:
     )
     given.add_argument("--generation", type=int, help="the higher one of several panels wins (0)")
     given.add_argument("--prefix", help="prefix of topic names (claw)")
-    given.add_argument("--partitions", type=int, help="partitions of every topic (32)")
     return given
 
 

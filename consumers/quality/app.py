@@ -3,17 +3,21 @@
 import signal
 import sys
 import threading
+from collections.abc import Iterator
 from contextlib import closing
 from functools import partial
 
 import structlog
 
 from consumers.quality.panel import who
+from consumers.quality.requests import backwards
 from consumers.quality.scorers import named
 from consumers.quality.scoring import Scoring
 from consumers.quality.settings import QualitySettings
+from eventlog.admin import begin_offsets, end_offsets
 from eventlog.producer import EventProducer
-from eventlog.reader import LogReader, commit_offsets, committed_offsets
+from eventlog.reader import LogReader, commit_offsets, committed_offsets, read_range
+from eventlog.records import Place, Position, Record
 from eventlog.settings import LogSettings
 from schemas.topics import CALLS
 
@@ -28,8 +32,20 @@ def serve(settings: QualitySettings, log_settings: LogSettings) -> None:
     # Only ASCII letters, digits, dots, dashes and underscores are safe in a group's name everywhere.
     name = who(panel).removeprefix("scorer/").replace("@", "-").replace("+", "_")
     group = f"{log_settings.prefix}.quality.{name}.{settings.generation}"
-    committed = committed_offsets(log_settings, group, [CALLS], range(log_settings.partitions))
-    start = {place: offset for place, offset in committed.items() if offset is not None}
+    start = _start(log_settings, group)
     with closing(LogReader(log_settings, [CALLS], start=start)) as reader, closing(EventProducer(log_settings)) as sink:
         commit = partial(commit_offsets, log_settings, group)
-        Scoring(settings, panel, reader=reader, producer=sink, commit=commit).run(stop)
+        earlier = partial(_earlier, log_settings)
+        Scoring(settings, panel, reader=reader, producer=sink, commit=commit, earlier=earlier).run(stop)
+
+
+def _start(log_settings: LogSettings, group: str) -> dict[Place, int]:
+    """Where the panel goes on, in every partition that the broker has: what settings say of their number is no matter."""
+    partitions = [number for _, number in end_offsets(log_settings, [CALLS])]
+    committed = committed_offsets(log_settings, group, [CALLS], partitions)
+    return {place: offset for place, offset in committed.items() if offset is not None}
+
+
+def _earlier(log_settings: LogSettings, at: Position) -> Iterator[Record]:
+    begin = begin_offsets(log_settings, [CALLS])[at.topic, at.partition]
+    return backwards(partial(read_range, log_settings, CALLS), begin, at)

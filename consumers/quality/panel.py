@@ -6,7 +6,7 @@ from consumers.quality.sample import Sample
 from consumers.quality.scorers import Scorer
 from consumers.quality.settings import ATTEMPTS
 from schemas.envelopes import decision_id
-from schemas.events import CallCaptured, Envelope, StepCurated
+from schemas.events import Envelope, StepCurated
 
 PRODUCER = "quality"
 
@@ -16,13 +16,13 @@ def who(panel: Sequence[Scorer]) -> str:
     return "scorer/" + "+".join(sorted(scorer.label for scorer in panel))
 
 
-def judged(panel: Sequence[Scorer], call: CallCaptured, generation: int) -> StepCurated | None:
+def judged(panel: Sequence[Scorer], sample: Sample, generation: int) -> StepCurated | None:
     """The lowest score, with all of them in the note; None when no scorer has anything to say.
 
-    The event is a function of the call: id, time and bytes are the same whenever it is made again. Of several attempts
+    The event is a function of the call and of what it goes on from: id, time and bytes are the same whenever it is made again. Of several attempts
     of a call the highest counts, as in the pool, so its score has the highest revision of the generation.
     """
-    sample = Sample(call)
+    call = sample.call
     scores = {scorer.label: scorer.score(sample) for scorer in panel}
     given = {label: score for label, score in sorted(scores.items()) if score is not None}
     if not given:

@@ -1,5 +1,6 @@
 """A captured call as a scorer sees it: plain values, parsed once for all scorers."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -15,6 +16,8 @@ class Sample:
     """Views of one call; what does not parse is empty."""
 
     call: CallCaptured
+    body: Callable[[], bytes | None]
+    """Gives the whole request body, or None where it is not to be had; asked by the scorers that look at it."""
 
     @cached_property
     def ids(self) -> list[int]:
@@ -36,10 +39,11 @@ class Sample:
 
     @cached_property
     def tools(self) -> dict[str, dict[str, Any]] | None:  # JSON schemas of the client's
-        """Parameter schema by name of the request's functions; None where the request is not known here."""
-        if self.call.request.base_call_id is not None:
+        """Parameter schema by name of the request's functions; None where nobody knows what was asked."""
+        request = _parsed(self.body() or b"")
+        if not request:
             return None
-        tools = _parsed(self.call.request.suffix).get("tools") or []
+        tools = request.get("tools") or []
         functions = [tool.get("function") for tool in tools if isinstance(tool, dict)]
         return {
             one["name"]: one.get("parameters") or {} for one in functions if isinstance(one, dict) and "name" in one

@@ -76,14 +76,17 @@ def text_format(sample: Sample) -> float | None:
 
 
 def tool_calls(sample: Sample) -> float | None:
-    """Share of the reply's tool calls that name an offered function and give a JSON object with what it requires."""
+    """Share of the reply's tool calls that name an offered function and give a JSON object with what it requires.
+
+    Nothing to say where the request is lost: what was offered is not known then.
+    """
     calls = sample.message.get("tool_calls") if sample.message else None
-    if not isinstance(calls, list) or not calls:
+    if not isinstance(calls, list) or not calls or sample.tools is None:
         return None
     return sum(_valid(call, sample.tools) for call in calls) / len(calls)
 
 
-def _valid(call: Any, tools: Mapping[str, Mapping[str, Any]] | None) -> bool:  # JSON of the engine's
+def _valid(call: Any, tools: Mapping[str, Mapping[str, Any]]) -> bool:  # JSON of the engine's
     function = call.get("function") if isinstance(call, dict) else None
     if not isinstance(function, dict):
         return False
@@ -91,8 +94,6 @@ def _valid(call: Any, tools: Mapping[str, Mapping[str, Any]] | None) -> bool:  #
         arguments = orjson.loads(function.get("arguments") or "{}")
     except (orjson.JSONDecodeError, TypeError):
         return False
-    if tools is None:
-        return isinstance(arguments, dict)
     schema = tools.get(str(function.get("name")))
     return schema is not None and isinstance(arguments, dict) and set(schema.get("required") or ()) <= arguments.keys()
 
@@ -108,7 +109,7 @@ SCORERS: Mapping[str, Scorer] = {
         Scorer("repetition", 1, repetition),
         Scorer("entropy", 1, entropy),
         Scorer("format", 1, text_format),
-        Scorer("tool_calls", 1, tool_calls),
+        Scorer("tool_calls", 2, tool_calls),
     )
 }
 

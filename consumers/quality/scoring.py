@@ -3,10 +3,13 @@
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 import structlog
 
 from consumers.quality.panel import judged
+from consumers.quality.requests import Earlier, Requests
+from consumers.quality.sample import Sample
 from consumers.quality.scorers import Scorer
 from consumers.quality.settings import QualitySettings
 from eventlog.protocols import Producer, Reader
@@ -26,13 +29,22 @@ class Scoring:
     """Belongs to one thread."""
 
     def __init__(
-        self, settings: QualitySettings, panel: Sequence[Scorer], *, reader: Reader, producer: Producer, commit: Commit
+        self,
+        settings: QualitySettings,
+        panel: Sequence[Scorer],
+        *,
+        reader: Reader,
+        producer: Producer,
+        commit: Commit,
+        earlier: Earlier,
     ) -> None:
+        """earlier: what the log holds before a position, for requests that go on from calls of before this start."""
         self._settings = settings
         self._panel = panel
         self._reader = reader
         self._producer = producer
         self._commit = commit
+        self._requests = Requests(earlier, settings.requests_bytes_max)
         self._committed: dict[Place, int] = {}
 
     def run(self, stop: threading.Event) -> None:
@@ -69,5 +81,7 @@ class Scoring:
             return None
         if not isinstance(call, CallCaptured):
             return None
-        score = judged(self._panel, call, self._settings.generation)
+        self._requests.heard(call)
+        sample = Sample(call, partial(self._requests.body, call, record.position))
+        score = judged(self._panel, sample, self._settings.generation)
         return None if score is None else Outgoing.of(REWARDS, group_key(call.group_id), score)

@@ -19,5 +19,7 @@ class QualitySettings(BaseSettings):
     """Of several panels the higher generation wins; raise it when another panel takes over."""
     commit_interval_s: float = Field(default=5.0, gt=0)
     """How often offsets are committed; after a crash that much is scored again, to the same events."""
+    requests_bytes_max: int = Field(default=256 << 20, ge=0)
+    """Of requests in memory, against which later ones are written; those that are crowded out are read from the log again."""
     records_max: int = Field(default=500, ge=1)
     """Records of one poll, whose scores are awaited together."""

@@ -52,6 +52,13 @@ def test_every_command_has_help(command: str) -> None:
     assert "sage" in done.stdout
 
 
+def test_the_package_is_the_command() -> None:
+    """`python -m claw` is what the script `claw` is."""
+    run = [sys.executable, "-m", "claw", "--help"]
+    shown = subprocess.run(run, capture_output=True, text=True, timeout=60, check=False)
+    assert (shown.returncode, "agents learn through a Kafka log" in shown.stdout) == (0, True), shown.stderr
+
+
 def test_help_imports_nothing_heavy() -> None:
     """Reading the command line needs no numeric library and no Kafka client."""
     code = "import sys, claw.cli, claw.stack, claw.processes; print([m for m in sys.argv[1:] if m in sys.modules])"
@@ -64,6 +71,10 @@ def test_help_imports_nothing_heavy() -> None:
     [
         (["replay", "--topic", "nonsense"], "no topic 'nonsense' in the catalogue"),
         (["topics", "shuffle"], "the actions are create, describe, diff"),
+        (["pool", "curate", "--undo", "c1", "g17"], "ids cannot stand beside it"),
+        (["pool", "curate", "--undo", "c1", "--tag", "x", "--no-train"], "filters and a judgement cannot stand"),
+        (["pool", "curate", "--undo", "c1", "--why", "again"], "a judgement cannot stand beside it"),
+        (["pool", "evict", "g17", "--who", "ann", "--why", " "], "why? --why TEXT"),
         (["demo", "--batches-min", "9", "--batches-max", "3"], "--batches-min 9 is above --batches-max 3"),
         (["up", "--model", "/nonexistent", "--port", "0"], "is no HF model directory"),
         (["up", "--config", "/nonexistent", "--port", "0"], "is no file"),

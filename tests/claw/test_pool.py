@@ -3,6 +3,7 @@
 import json
 import os
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,8 +11,11 @@ from typer.testing import CliRunner
 
 from claw.cli import app
 from claw.errors import CannotRun
+from claw.pool_evict import left, meant
 from datapool.batch_spec import BatchSpec
+from datapool.fold import fold
 from datapool.plan import assemble, select
+from datapool.project import project
 from datapool.rows import PoolRows
 from datapool.state import StepState
 from datapool.step import curated
@@ -20,8 +24,8 @@ from eventlog.reader import LogReader
 from eventlog.records import Outgoing
 from eventlog.settings import LogSettings
 from schemas.codec import decode
-from schemas.events import BatchSkipped, BatchTrained, StepCurated
-from schemas.topics import BATCHES, REWARDS, TOPICS
+from schemas.events import BatchSkipped, BatchTrained, GroupRecord, StepCurated, TrajectoryEvicted, TrajectoryRecord
+from schemas.topics import BATCHES, CALLS, REWARDS, TOPICS
 from tests import facts
 from tests.trainer.pooled import RUN, group, rows_of
 
@@ -132,11 +136,57 @@ def test_a_curation_is_audited_and_can_be_taken_back(pool_settings: LogSettings)
     claw(pool_settings, "curate", "done", "--train", "--group", "turn", "--who", "ann", code=1)
 
 
+def test_an_eviction_names_its_trajectories_and_is_audited(pool_settings: LogSettings) -> None:
+    """A group is all its trajectories; --dry-run writes nothing; who, why and when stand in the facts, which erase them."""
+    evict = ("evict", "old", "t1", "--group", "old", "--why", "asked to", "--who", "ann")
+    (tried,) = claw(pool_settings, *evict, "--dry-run")
+    assert (tried["trajectories"], evictions(pool_settings)) == (2, [])
+    (done,) = claw(pool_settings, *evict)
+    found = evictions(pool_settings)
+    assert [(event.group_id, event.trajectory_id) for event in found] == [("old", "t0"), ("old", "t1")]
+    assert {(event.requested_by, event.reason) for event in found} == {("ann", "asked to")}
+    assert {event.envelope.correlation_id for event in found} == {done["eviction_id"]}
+    state = None
+    for fact, at in facts.placed([*group("old", [0.0, 1.0]), *found, facts.reward("old", "t0", 9.0)]):
+        state = fold(state, fact, at)
+    assert state is not None
+    rows = [row for row in project(state).values() if not isinstance(row, GroupRecord)]
+    stubs = [row for row in rows if isinstance(row, TrajectoryRecord) and row.status == "evicted"]
+    assert len(stubs) == len(rows) == 2, "stubs, no step"
+
+
+def test_an_eviction_that_is_not_sure_evicts_nothing(pool_settings: LogSettings) -> None:
+    """It cannot be undone: an id that several groups have, an unknown one beside a known one, nobody or no reason."""
+    before = evictions(pool_settings)
+    said = ("--why", "asked to", "--who", "ann")
+    claw(pool_settings, "evict", "t0", *said, code=2)
+    (refused,) = claw(pool_settings, "evict", "done", "misspelt", *said, code=1)
+    assert (refused["unknown"], refused["trajectories"], refused["events"]) == (["misspelt"], 0, [])
+    claw(pool_settings, "evict", "c0", *said, code=1)
+    claw(pool_settings, "evict", "done", "--why", "asked to", "--who", "", code=2)
+    claw(pool_settings, "evict", "done", "--who", "ann", code=2)
+    assert evictions(pool_settings) == before
+
+
+def test_what_is_evicted_is_not_evicted_again() -> None:
+    """An eviction that broke off is repeated with the same ids; each of the others is meant once."""
+    stub = TrajectoryRecord(group_id="g", trajectory_id="t", status="evicted", ready=False)
+    here = replace(stub, trajectory_id="u", status="completed")
+    assert left(meant([stub, here], ["g", "t", "u"], None)) == [here]
+    assert meant([stub], ["t", "v"], "g") == {"t": [stub], "v": []}, "a stub is known, another id is not"
+
+
 def test_a_mistake_is_one_line(pool_settings: LogSettings) -> None:
     """Nothing to judge, nobody meant, a scorer's name: refused before anything is read or written."""
     claw(pool_settings, "curate", "done", "--who", "ann", code=2)
     claw(pool_settings, "curate", "--no-train", "--who", "ann", code=2)
     claw(pool_settings, "curate", "done", "--no-train", "--who", "scorer/me@1", code=2)
+
+
+def evictions(settings: LogSettings) -> list[TrajectoryEvicted]:
+    with closing(LogReader(settings, [CALLS])) as reader:
+        events = [record.event() for record in reader.read_to_end()]
+    return [event for event in events if isinstance(event, TrajectoryEvicted)]
 
 
 def curations(settings: LogSettings) -> list[StepCurated]:

@@ -92,19 +92,53 @@ def test_a_range_is_merged_by_time_and_keeps_each_partitions_order(log_settings:
     """Every record of the range once, in the same order each time; times and offsets mean the same range."""
     published.say(log_settings, *(facts.call(f"g{n % 7}", "t", f"c{n}") for n in range(40)))
     written = read(log_settings, CALLS)
-    starts, ends = (bound(log_settings, CALLS, text) for text in ("beginning", "end"))
-    told = list(merged(log_settings, CALLS, starts, ends))
+    starts, ends = (bound(log_settings, [CALLS], text) for text in ("beginning", "end"))
+    told = list(merged(log_settings, [CALLS], starts, ends))
     assert sorted(one.position for one in told) == sorted(one.position for one in written)
     for partition in {one.partition for one in told}:
         offsets = [one.offset for one in told if one.partition == partition]
         assert offsets == sorted(offsets)
-    assert told == list(merged(log_settings, CALLS, starts, ends))
+    assert told == list(merged(log_settings, [CALLS], starts, ends))
     assert [one.timestamp_ms for one in told] == sorted(one.timestamp_ms for one in told)
-    assert bound(log_settings, CALLS, "2001-01-01") == starts
-    assert bound(log_settings, CALLS, "2100-01-01T00:00:00+02:00") == ends
-    assert set(bound(log_settings, CALLS, "1").values()) <= {0, 1}
+    assert bound(log_settings, [CALLS], "2001-01-01") == starts
+    assert bound(log_settings, [CALLS], "2100-01-01T00:00:00+02:00") == ends
+    assert set(bound(log_settings, [CALLS], "1").values()) <= {0, 1}
     with pytest.raises(CannotRun, match="not 'yesterday'"):
-        bound(log_settings, CALLS, "yesterday")
+        bound(log_settings, [CALLS], "yesterday")
+
+
+@pytest.mark.kafka
+def test_without_a_topic_the_facts_are_replayed_as_they_were_said(
+    log_settings: LogSettings, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Calls and rewards in one order of time, each partition in its own order; a topic named twice comes once."""
+    monkeypatch.setenv("KAFKA_BOOTSTRAP_SERVERS", log_settings.bootstrap_servers)
+    said = [
+        event
+        for n in range(12)
+        for event in (facts.call(f"g{n % 3}", "t", f"c{n}"), facts.reward(f"g{n % 3}", "t", call_id=f"c{n}"))
+    ]
+    for event in said:  # one by one: a reward is written after its call
+        published.say(log_settings, event)
+    assert run_replay(ReplaySettings(prefix=log_settings.prefix), as_json=True) == 0
+    told = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [one["timestamp_ms"] for one in told] == sorted(one["timestamp_ms"] for one in told)
+    assert {one["event"]["envelope"]["event_id"] for one in told} == {event.envelope.event_id for event in said}
+    assert len(told) == len(said)
+    kinds = [one["event"]["type"] for one in told]
+    assert kinds[:2] == ["CallCaptured", "RewardAssigned"], "both topics are in the one order, not one behind the other"
+    for place in {(one["topic"], one["partition"]) for one in told}:
+        offsets = [one["offset"] for one in told if (one["topic"], one["partition"]) == place]
+        assert offsets == sorted(offsets)
+    twice = ReplaySettings(topics=["rewards", f"{log_settings.prefix}.rewards"], prefix=log_settings.prefix)
+    assert run_replay(twice, as_json=True) == 0
+    assert len(capsys.readouterr().out.splitlines()) == 12
+
+
+def test_a_topic_takes_the_records_of_one() -> None:
+    """Rewards in a topic of calls would be facts where nobody looks for them; refused before a broker is asked."""
+    with pytest.raises(CannotRun, match="say which --topic, of calls, rewards"):
+        run_replay(ReplaySettings(into="staging.calls"), as_json=True)
 
 
 @pytest.mark.kafka
@@ -113,11 +147,11 @@ def test_a_cut_range_is_said(log_settings: LogSettings) -> None:
     places = published.say(log_settings, *(facts.call("g", "t", f"c{n}") for n in range(4)))
     place = (places[0].topic, places[0].partition)
     delete_records(log_settings, {place: 2})
-    ends = bound(log_settings, CALLS, "end")
-    left = list(merged(log_settings, CALLS, bound(log_settings, CALLS, "beginning"), ends))
+    ends = bound(log_settings, [CALLS], "end")
+    left = list(merged(log_settings, [CALLS], bound(log_settings, [CALLS], "beginning"), ends))
     assert [one.offset for one in left] == [2, 3]
     with pytest.raises(HistoryCut):
-        list(merged(log_settings, CALLS, {**dict.fromkeys(ends, 0)}, ends))
+        list(merged(log_settings, [CALLS], {**dict.fromkeys(ends, 0)}, ends))
 
 
 @pytest.mark.kafka
@@ -130,11 +164,11 @@ def test_another_topic_gets_keys_bytes_and_headers(
     create_topics(other)
     published.say(log_settings, *(facts.call(f"g{n % 5}", "t", f"c{n}") for n in range(10)), facts.completed("g1", "t"))
     target = other.catalogue().name(CALLS)
-    asked = ReplaySettings(topic="calls", filters=["type=CallCaptured"], into=target, prefix=log_settings.prefix)
+    asked = ReplaySettings(topics=["calls"], filters=["type=CallCaptured"], into=target, prefix=log_settings.prefix)
     with pytest.raises(CannotRun, match="--force"):
         run_replay(asked, as_json=True)
     forced = ReplaySettings(
-        topic="calls", filters=["type=CallCaptured"], into=target, prefix=log_settings.prefix, force=True
+        topics=["calls"], filters=["type=CallCaptured"], into=target, prefix=log_settings.prefix, force=True
     )
     assert run_replay(forced, as_json=True) == 0
     assert json.loads(capsys.readouterr().out)["records"] == 10
@@ -172,7 +206,7 @@ def test_a_file_has_a_json_line_per_record(
     paths = [tmp_path / "a.jsonl", tmp_path / "b.jsonl"]
     for path in paths:
         asked = ReplaySettings(
-            topic="calls", filters=["type=CallCaptured"], limit=3, into=str(path), prefix=log_settings.prefix
+            topics=["calls"], filters=["type=CallCaptured"], limit=3, into=str(path), prefix=log_settings.prefix
         )
         assert run_replay(asked, as_json=False) == 0
     assert "3 records of calls into" in capsys.readouterr().out

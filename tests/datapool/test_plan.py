@@ -3,10 +3,12 @@
 import pytest
 
 from datapool.batch_spec import BatchSpec
+from datapool.digests import call_digest
 from datapool.plan import Selection, assemble, groups_of, select
 from schemas.events import BatchAssembled, Event, VersionSpan
 from tests import facts
 from tests.trainer.pooled import RUN, group, pooled
+from trainer.history import history_of
 
 SPEC = BatchSpec(algorithm="dr_grpo", groups_per_batch=2, group_size=2, staleness_max=1)
 
@@ -54,6 +56,33 @@ def test_a_group_is_planned_once() -> None:
     selection = selected(group("a", [0.0, 1.0]) + group("b", [0.0, 1.0]), planned={"a"})
     assert chosen(selection) == ["b"]
     assert "a" not in selection.left_out
+
+
+@pytest.mark.parametrize(
+    "late",
+    [
+        facts.reward("a", "t0", 9.0, source="judge"),
+        facts.curated("a", "t0", "c0", trainable=False, quality=0.0),
+        facts.evicted("a", "t0"),
+    ],
+    ids=lambda fact: type(fact).__name__,
+)
+def test_what_comes_after_training_changes_the_pool_and_no_plan(late: Event) -> None:
+    """The group has another digest, its run plans it no more, and the plan's tokens are where the plan says, unchanged."""
+    told = group("a", [0.0, 1.0]) + group("b", [0.0, 1.0])
+    before, after = pooled(told), pooled([*told, late])
+    plan = planned(select(before.pool, SPEC, 0, RUN, ()))
+    digests = [world.pool.group("a").digest for world in (before, after)]
+    assert digests[0] != digests[1]
+    assert chosen(select(after.pool, SPEC, 1, RUN, history_of([plan], RUN).settled_groups)) == []
+    steps = [step for trajectory in plan.trajectories for step in trajectory.steps]
+    for step in steps:
+        at = step.position
+        (record,) = after.log.read_range(at.topic, at.partition, at.offset, at.offset + 1)
+        assert call_digest(record.event()) == step.digest
+    assert planned(select(after.pool, SPEC, 0, RUN, ())).trajectories != plan.trajectories, (
+        "a run of its own would see it"
+    )
 
 
 @pytest.mark.parametrize(

@@ -1,17 +1,27 @@
-"""Quality scorers and their events, on a memory log."""
+"""Quality scorers and their events, on a memory log; the process on a real one."""
 
+import hashlib
 import json
+import os
+import subprocess
+import sys
 import threading
+import time
+from contextlib import closing, contextmanager
+from dataclasses import replace
+from functools import partial
 
 import pytest
 
 from consumers.quality.errors import ScorerUnknown
 from consumers.quality.panel import judged, who
+from consumers.quality.requests import BLOCK, Requests, backwards
 from consumers.quality.sample import Sample
 from consumers.quality.scorers import SCORERS, named
 from consumers.quality.scoring import Scoring
 from consumers.quality.settings import QualitySettings
 from eventlog.memory import MemoryLog
+from eventlog.reader import LogReader
 from eventlog.settings import LogSettings
 from schemas.arrays import pack_floats
 from schemas.codec import encode
@@ -19,6 +29,7 @@ from schemas.events import Edge, Sampling, StepCurated
 from schemas.keys import group_key
 from schemas.topics import CALLS, REWARDS
 from tests import facts
+from tests.consumers import published
 from tests.consumers.quality.own_scorer import MINE
 
 TOOLS = [{"type": "function", "function": {"name": "search", "parameters": {"required": ["query"]}}}]
@@ -29,9 +40,22 @@ def reply(content=None, calls=()):
     return json.dumps({"choices": [{"message": {"content": content, "tool_calls": tool_calls}}]}).encode()
 
 
-def call(group="g", **changes):
-    body = json.dumps({"tools": TOOLS}).encode()
-    return facts.call(group, **{"request": Edge(suffix=body, full_length=len(body), full_digest=""), **changes})
+def asked(messages=()):
+    return json.dumps({"tools": TOOLS, "messages": list(messages)}).encode()
+
+
+def written(body, base_call_id=None, keep=0):
+    """A request body as an edge, in full or against another call's."""
+    digest = hashlib.sha256(body).hexdigest()
+    return Edge(base_call_id=base_call_id, keep=keep, suffix=body[keep:], full_length=len(body), full_digest=digest)
+
+
+def call(group="g", trajectory="t", call_id="c", **changes):
+    return facts.call(group, trajectory, call_id, **{"request": written(asked()), **changes})
+
+
+def sample(one, body=asked):
+    return Sample(one, body)
 
 
 def limited(limit):
@@ -66,7 +90,7 @@ def limited(limit):
 )
 def test_scores(name, changes, expected):
     """Reference values of every scorer; None where it has nothing to say."""
-    assert SCORERS[name].score(Sample(call(**changes))) == expected
+    assert SCORERS[name].score(sample(call(**changes))) == expected
 
 
 def test_a_scorer_of_ones_own_is_named_by_module():
@@ -81,14 +105,14 @@ def test_a_scorer_of_ones_own_is_named_by_module():
 
 def test_a_call_is_as_good_as_its_worst_property():
     """The lowest score is the quality, all stand in the note, the panel signs with names and versions."""
-    event = judged([SCORERS["length"], MINE], call(), generation=0)
+    event = judged([SCORERS["length"], MINE], sample(call()), generation=0)
     assert (event.quality, event.note, event.who) == (0.25, "length@1=1 mine@3=0.25", "scorer/length@1+mine@3")
-    assert judged([SCORERS["tool_calls"]], call(), generation=0) is None
+    assert judged([SCORERS["tool_calls"]], sample(call()), generation=0) is None
 
 
 def test_made_again_it_is_the_same_event_to_the_byte():
     """Id, time and bytes are functions of the call, the panel and the generation."""
-    one = call()
+    one = sample(call())
     assert encode(judged([MINE], one, 0)) == encode(judged([MINE], one, 0))
     ids = {judged(panel, one, g).envelope.event_id for panel in ([MINE], [SCORERS["length"]]) for g in (0, 1)}
     assert len(ids) == 4
@@ -96,18 +120,19 @@ def test_made_again_it_is_the_same_event_to_the_byte():
 
 def test_the_attempt_that_counts_has_the_score_that_counts():
     """The pool keeps the highest attempt, and a higher generation outranks every attempt of a lower one."""
-    revisions = [judged([MINE], call(attempt=n), g).revision for g, n in ((0, 0), (0, 1), (0, 5000), (1, 0))]
+    revisions = [judged([MINE], sample(call(attempt=n)), g).revision for g, n in ((0, 0), (0, 1), (0, 5000), (1, 0))]
     assert revisions == sorted(set(revisions))
 
 
-def scoring(log, committed, **settings):
+def scoring(log, committed, panel=(MINE,), **settings):
     start = {place: offset for place, offset in committed.items() if offset is not None}
     return Scoring(
         QualitySettings(**settings),
-        [MINE],
+        panel,
         reader=log.reader([CALLS], start=start or "beginning"),
         producer=log.producer(),
         commit=committed.update,
+        earlier=partial(backwards, partial(log.read_range, CALLS), 0),
     )
 
 
@@ -138,3 +163,128 @@ def test_a_replay_writes_the_same_scores():
     stopped.set()
     scoring(log, committed).run(stopped)
     assert who([MINE]) == before[0].who
+
+
+INVENTED = reply(calls=[("invent", "{}")])
+OFFERED = reply(calls=[("search", '{"query": "x"}')])
+
+
+def conversation(replies, trajectory="t"):
+    """Calls whose requests go on from the one before, as the gateway writes them: the tools stand in the first alone."""
+    said, before, made = [], None, []
+    for number, response in enumerate(replies):
+        said.append({"role": "user", "content": f"turn {number}"})
+        body, keep = asked(said), 0
+        if before is not None:
+            keep = next(at for at, (a, b) in enumerate(zip(before, body, strict=False)) if a != b)
+        request = written(body, f"{trajectory}{number - 1}" if number else None, keep)
+        made.append(call("g", trajectory, f"{trajectory}{number}", request=request, response_body=response))
+        before = body
+    assert all(b"search" not in one.request.suffix for one in made[1:])
+    return made
+
+
+def told(log, *calls):
+    producer = log.producer()
+    for one in calls:
+        producer.publish_now(CALLS, group_key(one.group_id), one)
+
+
+def tool_scores(log, committed, **settings):
+    """Quality by call id of what is in the log and not scored yet."""
+    process = scoring(log, committed, [SCORERS["tool_calls"]], **settings)
+    before = len(scores(log))
+    while process.step():
+        pass
+    process.commit()
+    return {event.call_id: event.quality for event in scores(log)[before:]}
+
+
+def test_an_invented_tool_is_seen_in_a_later_turn():
+    """A request that is written against the turn before offers what the whole of it offers."""
+    log = MemoryLog(LogSettings(partitions=2))
+    told(log, *conversation([OFFERED, OFFERED, INVENTED]))
+    assert tool_scores(log, {}) == {"t0": 1.0, "t1": 1.0, "t2": 0.0}
+
+
+@pytest.mark.parametrize("bytes_max", [0, 1 << 20])
+def test_what_was_said_before_this_start_is_read_from_the_log(bytes_max):
+    """Started again in the middle of a conversation, or short of memory, it scores as if it had heard all of it."""
+    log, committed = MemoryLog(LogSettings(partitions=1)), {}
+    turns = conversation([OFFERED, OFFERED, INVENTED, INVENTED])
+    again = call("g", "t", "t1", attempt=1, request=turns[1].request, response_body=OFFERED)
+    told(log, *turns[:2], again, *conversation([OFFERED], "u"), facts.completed("g", "u"))
+    tool_scores(log, committed, requests_bytes_max=bytes_max)
+    told(log, turns[2], *conversation([OFFERED, INVENTED], "v"), turns[3])
+    second = tool_scores(log, committed, requests_bytes_max=bytes_max)
+    assert second == {"t2": 0.0, "v0": 1.0, "v1": 0.0, "t3": 0.0}
+
+
+def test_without_its_base_a_call_has_no_word_on_tools():
+    """What was offered is not known: no score, rather than a guess; the same when the bodies did not fit an event."""
+    log = MemoryLog(LogSettings(partitions=1))
+    orphans = conversation([OFFERED, INVENTED, INVENTED])[1:]
+    bare = call(call_id="bare", request=replace(written(asked()), suffix=b""), response_body=INVENTED)
+    told(log, *orphans, bare)
+    assert tool_scores(log, {}) == {}
+
+
+def test_the_way_back_is_short_and_has_an_end():
+    """Blocks are read from the call backwards, until the chain is whole or the log begins; what is lost is sought once."""
+    log = MemoryLog(LogSettings(partitions=1))
+    turns = conversation([OFFERED] * 3)
+    told(log, *(call("other", "o", f"o{n}") for n in range(BLOCK)), *turns)
+    asked_of: list[int] = []
+
+    def read(partition, start, end):
+        asked_of.append(start)
+        return log.read_range(CALLS, partition, start, end)
+
+    at = [record.position for record in log.reader([CALLS]).read_to_end()][-1]
+    requests = Requests(partial(backwards, read, 0), 1 << 20)
+    requests.heard(turns[2])
+    assert json.loads(requests.body(turns[2], at))["messages"][-1]["content"] == "turn 2"
+    assert asked_of == [at.offset - BLOCK]
+    orphan = call("g", "alone", "x", request=written(asked(), "never came", 3))
+    requests.heard(orphan)
+    assert [requests.body(orphan, at), requests.body(orphan, at)] == [None, None]
+    assert asked_of == [at.offset - BLOCK, at.offset - BLOCK, 0]
+
+
+def scored(settings, count):
+    """Ids of the calls that have scores, in order of the log, once there are `count`."""
+    deadline = time.monotonic() + 60
+    with closing(LogReader(settings, [REWARDS])) as reader:
+        found = []
+        while len(found) < count:
+            assert time.monotonic() < deadline, f"{len(found)} of {count} scores"
+            found += [record.event().call_id for record in reader.poll(0.2)]
+    return found
+
+
+@contextmanager
+def running(settings, partitions):
+    """`python -m consumers.quality` with settings that say so many partitions; ended by SIGTERM, with exit code 0."""
+    servers = {"KAFKA_BOOTSTRAP_SERVERS": settings.bootstrap_servers, "CLAW_LOG_PARTITIONS": str(partitions)}
+    command = [sys.executable, "-m", "consumers.quality", "--prefix", settings.prefix, "--scorer", "length"]
+    process = subprocess.Popen(command, env={**os.environ, **servers})
+    try:
+        yield
+        process.terminate()
+        assert process.wait(30) == 0
+    finally:
+        process.kill()
+
+
+@pytest.mark.kafka
+def test_the_broker_says_how_many_partitions_there_are(log_settings):
+    """Settings that speak of fewer or more of them lose no call, and after a restart nothing is scored again."""
+    places = published.say(log_settings, *(call(f"g{n}", call_id=f"c{n}") for n in range(12)))
+    assert {at.partition for at in places} == {0, 1}
+    with running(log_settings, partitions=99):
+        assert len(scored(log_settings, 12)) == 12
+    late = published.say(log_settings, *(call(f"g{n}", call_id=f"late{n}") for n in range(12)))
+    with running(log_settings, partitions=1):
+        found = scored(log_settings, 24)
+    assert {at.partition for at in late} == {0, 1}
+    assert sorted(found) == sorted([*(f"c{n}" for n in range(12)), *(f"late{n}" for n in range(12))])

@@ -1,0 +1,63 @@
+"""From a call to what is trained: scores are facts like any other, and the batch spec says what they decide. No broker."""
+
+from dataclasses import replace
+
+from consumers.quality.panel import judged
+from consumers.quality.sample import Sample
+from consumers.quality.scorers import SCORERS, Scorer
+from datapool.batch_spec import BatchSpec
+from datapool.plan import assemble, select
+from schemas.events import CallCaptured
+from tests import facts
+from tests.trainer.pooled import RUN, group, pooled
+
+SPEC = BatchSpec(algorithm="dr_grpo", groups_per_batch=1, group_size=2)
+PANEL = [SCORERS["length"], SCORERS["repetition"]]
+CUT = ("t1", "c0")
+"""Cut off at max_tokens: its length scores 0, the others' 1."""
+
+HISTORY = [
+    replace(fact, finish_reason="length")
+    if isinstance(fact, CallCaptured) and (fact.trajectory_id, fact.call_id) == CUT
+    else fact
+    for fact in group("a", [0.0, 1.0])
+]
+
+
+def scores(panel=PANEL, generation=0):
+    """What `claw quality` says of the history."""
+    calls = [fact for fact in HISTORY if isinstance(fact, CallCaptured)]
+    made = [judged(panel, Sample(one, lambda: None), generation) for one in calls]
+    return [event for event in made if event is not None]
+
+
+def trained(*later, quality_min=0.5):
+    """(trajectory, call) of each response that the next batch trains."""
+    spec = SPEC.model_copy(update={"quality_min": quality_min})
+    selection = select(pooled([*HISTORY, *later]).pool, spec, 0, RUN, ())
+    plan = assemble(selection.chosen, spec, run_id=RUN, sequence=0, version=0, seed=0, envelope=facts.envelope())
+    return {(t.trajectory_id, s.call_id) for t in plan.trajectories for s in t.steps if s.trained}
+
+
+ALL = trained()
+
+
+def test_a_low_score_keeps_a_response_out_of_training():
+    """Below the spec's bound it is context only; without scores, or without a bound, everything is trained."""
+    assert len(ALL) == 4
+    assert CUT in ALL
+    assert trained(*scores()) == ALL - {CUT}
+    assert trained(*scores(), quality_min=None) == ALL
+
+
+def test_another_panel_takes_over_with_a_higher_generation():
+    """The higher generation decides, in whatever order the scores come, and the lower one can come again."""
+    kind = [Scorer("kind", 1, lambda _: 0.9)]
+    for later in ([*scores(), *scores(kind, 1)], [*scores(kind, 1), *scores(), *scores()]):
+        assert trained(*later) == ALL
+
+
+def test_a_person_has_the_last_word():
+    """What somebody judged stands against every score, before and after it."""
+    word = facts.curated("a", *CUT, quality=1.0, who="ann", revision=1_700_000_000_000_000)
+    assert trained(word, *scores()) == trained(*scores(), word) == ALL
