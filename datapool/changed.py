@@ -10,34 +10,31 @@ from functools import cache
 from typing import Any, TypeVar
 
 Frozen = TypeVar("Frozen")
-Copier = Callable[[Any, dict[str, Any]], Any]
+Copier = Callable[..., Any]
 
 
 def changed(value: Frozen, **fields: Any) -> Frozen:  # each field of its own type, as in `dataclasses.replace`
     """A copy with these fields. Raises TypeError for a field that the class does not have."""
     kind: Any = type(value)
-    copy: Frozen = _copier(kind)(value, fields)
+    copy: Frozen = _copier(kind, tuple(fields))(value, **fields)
     return copy
 
 
 @cache
-def _copier(kind: Any) -> Copier:
-    """A function written for one class, as `dataclass` writes `__init__`: slot by slot, past the guard of a frozen class."""
-    setters = {field.name: kind.__dict__[field.name].__set__ for field in dataclasses.fields(kind)}
+def _copier(kind: Any, given: tuple[str, ...]) -> Copier:
+    """A function written for one class and these fields, slot by slot, past the guard of a frozen class."""
+    names = [field.name for field in dataclasses.fields(kind)]
+    for name in given:
+        if name not in names:
+            raise TypeError(f"{kind.__name__} has no field {name}")
     lines = [
-        "def copier(value, fields):",
+        f"def copier({', '.join(('value', *given))}):",
         "    copy = new(kind)",
-        *(f"    set_{name}(copy, value.{name})" for name in setters),
-        "    for name, given in fields.items():",
-        "        setters[name](copy, given) if name in setters else refuse(name)",
+        *(f"    set_{name}(copy, {name if name in given else f'value.{name}'})" for name in names),
         "    return copy",
     ]
-
-    def refuse(name: str) -> None:
-        raise TypeError(f"{kind.__name__} has no field {name}")
-
-    scope: dict[str, Any] = {"new": object.__new__, "kind": kind, "setters": setters, "refuse": refuse}
-    scope |= {f"set_{name}": setter for name, setter in setters.items()}
+    scope: dict[str, Any] = {"new": object.__new__, "kind": kind}
+    scope |= {f"set_{name}": kind.__dict__[name].__set__ for name in names}
     exec("\n".join(lines), scope)  # noqa: S102 - the names are those of our own fields
     copier: Copier = scope["copier"]
     return copier

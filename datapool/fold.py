@@ -22,7 +22,7 @@ from schemas.events import (
     TrajectoryStarted,
 )
 
-Handler = Callable[[TrajectoryState, Any], TrajectoryState]  # each takes the fact type it stands for
+Handler = Callable[[TrajectoryState, Any], trajectory.Fields]  # each takes the fact type it stands for
 
 ON_TRAJECTORY: dict[type[Event], Handler] = {
     CallFailed: trajectory.call_failed,
@@ -31,7 +31,6 @@ ON_TRAJECTORY: dict[type[Event], Handler] = {
     TrajectoryStarted: trajectory.started,
     TrajectoryCompleted: trajectory.completed,
     TrajectoryAbandoned: trajectory.abandoned,
-    TrajectoryEvicted: trajectory.evicted,
 }
 DECISIONS = (TrajectoryAbandoned, GroupClosed, TrajectoryEvicted)
 """What a reactor may have decided is no sign of life: it must not change the id of its own next decision."""
@@ -55,16 +54,16 @@ def fold(state: GroupState | None, event: Event, position: FactPosition) -> Grou
 
 
 def _in_trajectory(now: TrajectoryState, fact: Any, position: FactPosition) -> TrajectoryState:  # a TrajectoryFact
-    if now.evicted and not isinstance(fact, TrajectoryEvicted):
+    if isinstance(fact, TrajectoryEvicted):
+        return trajectory.evicted(now, fact)
+    if now.evicted:
         return now
     if isinstance(fact, CallCaptured):
-        after = trajectory.called(now, fact, position)
+        fields = trajectory.called(now, fact, position)
     else:
-        after = ON_TRAJECTORY[type(fact)](now, fact)
-    if after.evicted:
-        return after
-    run_id = join.first(after.run_id, fact.envelope.run_id)
-    return changed(after, run_id=run_id, progress=max(after.progress, _progress(fact)))
+        fields = ON_TRAJECTORY[type(fact)](now, fact)
+    run_id = join.first(now.run_id, fact.envelope.run_id)
+    return changed(now, **fields, run_id=run_id, progress=max(now.progress, _progress(fact)))
 
 
 def _observed(group: GroupState, fact: Fact, **fields: Any) -> GroupState:  # as in `changed`

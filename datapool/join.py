@@ -22,6 +22,8 @@ def _channel_rank(name: str) -> tuple[int, str]:
 
 def first(left: str | None, right: str | None) -> str | None:
     """The first by name that is not null."""
+    if left == right:
+        return left
     if left is None or right is None:
         return right if left is None else left
     return min(left, right)

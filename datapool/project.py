@@ -18,6 +18,7 @@ from datapool.trainable import reasons
 from schemas.codec import encode
 from schemas.events import GroupMember, GroupRecord, RewardSlot, StepRecord, StepTokens, TrajectoryRecord
 from schemas.keys import group_key, step_key, tokens_key, trajectory_key
+from schemas.quick import quick
 from schemas.topics import GROUPS, STEPS, TRAJECTORIES, Topic
 
 PoolRecord = StepRecord | StepTokens | TrajectoryRecord | GroupRecord
@@ -51,6 +52,7 @@ class Surroundings(NamedTuple):
     task: str | None
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class StepImage:
     """What was written of a step, and from what."""
@@ -65,6 +67,7 @@ class StepImage:
         return state is self.state and around == self.around
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class TrajectoryImage:
     """What was written of a trajectory."""
@@ -74,6 +77,7 @@ class TrajectoryImage:
     steps: Mapping[str, StepImage] = field(default_factory=dict)
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class GroupImage:
     """What was written of a group: with it a later state is written as a difference."""
@@ -207,7 +211,7 @@ def _step_record(ids: tuple[str, str, str], state: StepState, around: Surroundin
         trainable=not why_not,
         reasons=why_not,
         rewards=own + around.by_index,
-        reward_total=_total(winners(own, around.by_index)),
+        reward_total=_total(winners(own, around.by_index) if around.by_index else own),
         curation=state.curation,
         task=around.task,
     )

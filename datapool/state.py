@@ -26,6 +26,7 @@ from schemas.events import (
     TrajectoryStarted,
     TrajectoryStatus,
 )
+from schemas.quick import quick
 
 TrajectoryFact = (
     CallCaptured
@@ -61,6 +62,7 @@ Slots = Mapping[SlotKey, RewardSlot]
 STATUS_RANK: dict[TrajectoryStatus, int] = {"open": 0, "abandoned": 1, "failed": 2, "completed": 3, "evicted": 4}
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class StepState:
     """One call."""
@@ -74,6 +76,7 @@ class StepState:
     """A fold raised on one of its facts."""
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Ending:
     """The winning word on how a trajectory stands."""
@@ -89,6 +92,7 @@ class Ending:
         return STATUS_RANK[self.status], self.event_id, content(self.reason, self.calls, self.rewards)
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Registration:
     """The winning TrajectoryStarted."""
@@ -103,6 +107,7 @@ class Registration:
         return self.event_id, content(self.task, self.tags, self.metadata)
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class TrajectoryState:
     """One trajectory. Once evicted, only `ending` has content."""
@@ -158,6 +163,7 @@ class Closing:
         return self.event_id, self.members
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class GroupState:
     """One group. Channel, run and progress are over all of its facts, of evicted trajectories too."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from schemas import cloudevents, codec
 from schemas.errors import UndecodableRecord
 from schemas.events import Event
+from schemas.quick import quick
 from schemas.topics import Topic
 
 Headers = Sequence[tuple[str, bytes]]
@@ -15,6 +16,7 @@ Place = tuple[str, int]
 OFFSET_UNKNOWN = -1
 
 
+@quick
 @dataclass(frozen=True, slots=True, order=True)
 class Position:
     """Where a record stands. `offset` is `OFFSET_UNKNOWN` in the rare case of an acknowledgement that did not say."""
@@ -24,6 +26,7 @@ class Position:
     offset: int
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Record:
     """One record of the log. A `value` of None is a tombstone."""
@@ -45,6 +48,7 @@ class Record:
         return codec.decode(self.value)
 
 
+@quick
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outgoing:
     """A record on its way. Without `partition`, the murmur2 hash of the key decides it."""

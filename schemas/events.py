@@ -5,7 +5,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from schemas.binary import NULL, array, boolean, data, double, int32, long, mapping, text
+from schemas.binary import NULL, Reader, again, array, boolean, data, double, int32, long, mapping, text
+from schemas.quick import quick
 
 CallStatus = Literal["completed", "aborted", "unknown"]
 """How a captured call ended."""
@@ -33,8 +34,13 @@ _WORKERSTATE = {
     "dead": b"\x08",
     "unknown": b"\n",
 }
+_CALLSTATUS_SYMBOLS: list[CallStatus] = ["completed", "aborted", "unknown"]
+_TRAJECTORYSTATUS_SYMBOLS: list[TrajectoryStatus] = ["open", "abandoned", "failed", "completed", "evicted", "unknown"]
+_RUNSTATUS_SYMBOLS: list[RunStatus] = ["finished", "stopped", "failed", "unknown"]
+_WORKERSTATE_SYMBOLS: list[WorkerState] = ["starting", "ready", "updating", "draining", "dead", "unknown"]
 
 
+@quick
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Envelope:
     """What every event carries, whoever made it."""
@@ -95,7 +101,21 @@ class Envelope:
             traceparent=d["traceparent"],
         )
 
+    @classmethod
+    def read(cls, r: Reader) -> "Envelope":
+        return cls(
+            event_id=r.text(),
+            occurred_at_us=r.long(),
+            producer=r.text(),
+            run_id=r.text() if r.branch() else None,
+            tenant=r.text(),
+            causation_id=r.text() if r.branch() else None,
+            correlation_id=r.text() if r.branch() else None,
+            traceparent=r.text() if r.branch() else None,
+        )
 
+
+@quick
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FactPosition:
     """Where a fact lies."""
@@ -128,7 +148,16 @@ class FactPosition:
             offset=d["offset"],
         )
 
+    @classmethod
+    def read(cls, r: Reader) -> "FactPosition":
+        return cls(
+            topic=r.text(),
+            partition=r.long(),
+            offset=r.long(),
+        )
 
+
+@quick
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedStep:
     """One call in a plan: found again in the facts by position and digest."""
@@ -173,7 +202,18 @@ class PlannedStep:
             advantage=d["advantage"],
         )
 
+    @classmethod
+    def read(cls, r: Reader) -> "PlannedStep":
+        return cls(
+            call_id=r.text(),
+            position=FactPosition.read(r),
+            digest=r.text(),
+            trained=r.boolean(),
+            advantage=r.double() if r.branch() else None,
+        )
 
+
+@quick
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedTrajectory:
     """Everything mutable about a trajectory, frozen when the batch was assembled."""
@@ -226,7 +266,20 @@ class PlannedTrajectory:
             steps=tuple([PlannedStep.from_datum(x) for x in d["steps"]]),
         )
 
+    @classmethod
+    def read(cls, r: Reader) -> "PlannedTrajectory":
+        return cls(
+            group_id=r.text(),
+            trajectory_id=r.text(),
+            reward=r.double(),
+            advantage=r.double(),
+            min_version=r.long() if r.branch() else None,
+            max_version=r.long() if r.branch() else None,
+            steps=r.array(PlannedStep.read),
+        )
 
+
+@quick
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchAssembled:
     """The plan of one batch. Replaying it reads facts, never the pool."""
@@ -279,7 +332,20 @@ class BatchAssembled:
             seed=d["seed"],
         )
 
+    @classmethod
+    def read(cls, r: Reader) -> "BatchAssembled":
+        return cls(
+            envelope=Envelope.read(r),
+            run_id=r.text(),
+            sequence=r.long(),
+            version=r.long(),
+            spec=r.text(),
+            trajectories=r.array(PlannedTrajectory.read),
+            seed=r.long(),
+        )
 
+
+@quick
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchSkipped:
     """Groups that this run will never train; their admission capacity returns."""
@@ -316,7 +382,17 @@ class BatchSkipped:
             reason=d["reason"],
         )
 
+    @classmethod
+    def read(cls, r: Reader) -> "BatchSkipped":
+        return cls(
+            envelope=Envelope.read(r),
+            run_id=r.text(),
+            group_ids=r.array(Reader.text),
+            reason=r.text(),
+        )
 
+
+@quick
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchTrained:
     """The optimizer step of a batch is in the checkpoint and in the published weights."""
@@ -362,7 +438,19 @@ class BatchTrained:
             checkpoint_uri=d["checkpoint_uri"],
         )
 
+    @classmethod
+    def read(cls, r: Reader) -> "BatchTrained":
+        return cls(
+            envelope=Envelope.read(r),
+            run_id=r.text(),
+            sequence=r.long(),
+            version=r.long(),
+            metrics=r.mapping(Reader.double),
+            checkpoint_uri=r.text(),
+        )
 
+
+@quick
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BlobRef:
     """Bytes too large for an event, stored beside the log before the event was written."""
@@ -397,7 +485,16 @@ class BlobRef:
             size=d["size"],
         )
 
+    @classmethod
+    def read(cls, r: Reader) -> "BlobRef":
+        return cls(
+            uri=r.text(),
+            sha256=r.text(),
+            size=r.long(),
+        )
 
+
+@quick
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Edge:
     """A byte string as a change against an earlier one: the first `keep` units of the base, then `suffix`. Units are token ids for prompts and bytes for bodies. Without a base the suffix is everything."""
@@ -443,7 +540,18 @@ class Edge:
             full_digest=d["full_digest"],
         )
 
+    @classmethod
+    def read(cls, r: Reader) -> "Edge":
+        return cls(
+            base_call_id=r.text() if r.branch() else None,
+            keep=r.long(),
+            suffix=r.bytes(),
+            full_length=r.long(),
+            full_digest=r.text(),
+        )
 
+
+@quick
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VersionSpan:
     """Response tokens [start, end) were sampled by this policy version."""
@@ -483,7 +591,17 @@ class VersionSpan:
             end=d["end"],
         )
 
+    @classmethod
+    def read(cls, r: Reader) -> "VersionSpan":
+        return cls(
+            run_id=r.text(),
+            version=r.long(),
+            start=r.long(),
+            end=r.long(),
+        )
 
+
+@quick
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sampling:
     """The effective sampling parameters: what the engine used, defaults filled in."""
@@ -556,7 +674,25 @@ class Sampling:
             constrained=d["constrained"],
         )
 
+    @classmethod
+    def read(cls, r: Reader) -> "Sampling":
+        return cls(
+            temperature=r.double(),
+            top_p=r.double(),
+            top_k=r.long(),
+            min_p=r.double(),
+            presence_penalty=r.double(),
+            frequency_penalty=r.double(),
+            repetition_penalty=r.double(),
+            max_tokens=r.long() if r.branch() else None,
+            seed=r.long() if r.branch() else None,
+            n=r.long(),
+            stop=r.array(Reader.text),
+            constrained=r.boolean(),
+        )
 
+
+@quick
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Usage:
     """Token counts as the engine reported them."""
@@ -590,7 +726,16 @@ class Usage:
             cached_tokens=d["cached_tokens"],
         )
 
+    @classmethod
+    def read(cls, r: Reader) -> "Usage":
+        return cls(
+            prompt_tokens=r.long(),
+            completion_tokens=r.long(),
+            cached_tokens=r.long() if r.branch() else None,
+        )
 
+
+@quick
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timings:
     """UTC microseconds on the gateway's clock."""
@@ -627,7 +772,17 @@ class Timings:
             done_us=d["done_us"],
         )
 
+    @classmethod
+    def read(cls, r: Reader) -> "Timings":
+        return cls(
+            received_us=r.long(),
+            dispatched_us=r.long(),
+            first_token_us=r.long() if r.branch() else None,
+            done_us=r.long(),
+        )
 
+
+@quick
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Integrity:
     """Whether everything that training needs was captured."""
@@ -657,7 +812,15 @@ class Integrity:
             missing=tuple(d["missing"]),
         )
 
+    @classmethod
+    def read(cls, r: Reader) -> "Integrity":
+        return cls(
+            complete=r.boolean(),
+            missing=r.array(Reader.text),
+        )
 
+
+@quick
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallCaptured:
     """One model call, exactly as it went through the gateway. Written before the client has the end of its reply."""
@@ -754,7 +917,7 @@ class CallCaptured:
                 data(self.response_ids),
                 data(self.response_logprobs),
                 array([x.binary() for x in self.spans]),
-                self.sampling.binary(),
+                again(self.sampling),
                 NULL if self.finish_reason is None else b"\x02" + text(self.finish_reason),
                 self.request.binary(),
                 NULL if self.request_blob is None else b"\x02" + self.request_blob.binary(),
@@ -771,7 +934,7 @@ class CallCaptured:
                 NULL if self.idempotency_key is None else b"\x02" + text(self.idempotency_key),
                 self.usage.binary(),
                 self.timings.binary(),
-                self.integrity.binary(),
+                again(self.integrity),
             )
         )
 
@@ -809,7 +972,41 @@ class CallCaptured:
             integrity=Integrity.from_datum(d["integrity"]),
         )
 
+    @classmethod
+    def read(cls, r: Reader) -> "CallCaptured":
+        return cls(
+            envelope=Envelope.read(r),
+            group_id=r.text(),
+            trajectory_id=r.text(),
+            call_id=r.text(),
+            attempt=r.long(),
+            choice=r.long(),
+            prompt=Edge.read(r),
+            response_ids=r.bytes(),
+            response_logprobs=r.bytes(),
+            spans=r.array(VersionSpan.read),
+            sampling=r.again(Sampling),
+            finish_reason=r.text() if r.branch() else None,
+            request=Edge.read(r),
+            request_blob=BlobRef.read(r) if r.branch() else None,
+            response_body=r.bytes(),
+            response_blob=BlobRef.read(r) if r.branch() else None,
+            model_id=r.text(),
+            worker_id=r.text() if r.branch() else None,
+            upstream=r.text(),
+            agent=r.text() if r.branch() else None,
+            channel=r.text(),
+            tags=r.array(Reader.text),
+            status=_CALLSTATUS_SYMBOLS[r.length()],
+            http_status=r.long(),
+            idempotency_key=r.text() if r.branch() else None,
+            usage=Usage.read(r),
+            timings=Timings.read(r),
+            integrity=r.again(Integrity),
+        )
 
+
+@quick
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallFailed:
     """A call that produced no tokens: refused, timed out or broken upstream."""
@@ -891,7 +1088,27 @@ class CallFailed:
             timings=Timings.from_datum(d["timings"]),
         )
 
+    @classmethod
+    def read(cls, r: Reader) -> "CallFailed":
+        return cls(
+            envelope=Envelope.read(r),
+            group_id=r.text(),
+            trajectory_id=r.text(),
+            call_id=r.text(),
+            attempt=r.long(),
+            http_status=r.long(),
+            reason=r.text(),
+            message=r.text(),
+            model_id=r.text(),
+            worker_id=r.text() if r.branch() else None,
+            upstream=r.text(),
+            agent=r.text() if r.branch() else None,
+            channel=r.text(),
+            timings=Timings.read(r),
+        )
 
+
+@quick
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judgement:
     """One StepCurated as a step's record keeps it, whether it counts or not."""
@@ -992,7 +1209,19 @@ class Curation:
             judgements=tuple([Judgement.from_datum(x) for x in d["judgements"]]),
         )
 
+    @classmethod
+    def read(cls, r: Reader) -> "Curation":
+        return cls(
+            trainable=r.boolean() if r.branch() else None,
+            quality=r.double() if r.branch() else None,
+            tags=r.array(Reader.text),
+            note=r.text() if r.branch() else None,
+            who=r.text(),
+            versions=r.mapping(Reader.text),
+        )
 
+
+@quick
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupClosed:
     """A reactor closed a group at its deadline: the members are those listed."""
@@ -1035,7 +1264,18 @@ class GroupClosed:
             last_progress_event_id=d["last_progress_event_id"],
         )
 
+    @classmethod
+    def read(cls, r: Reader) -> "GroupClosed":
+        return cls(
+            envelope=Envelope.read(r),
+            group_id=r.text(),
+            members=r.array(Reader.text),
+            reason=r.text(),
+            last_progress_event_id=r.text(),
+        )
 
+
+@quick
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupMember:
     """A trajectory as its group sees it."""
@@ -1084,7 +1324,20 @@ class GroupMember:
             digest=d["digest"],
         )
 
+    @classmethod
+    def read(cls, r: Reader) -> "GroupMember":
+        return cls(
+            trajectory_id=r.text(),
+            status=_TRAJECTORYSTATUS_SYMBOLS[r.length()],
+            ready=r.boolean(),
+            return_total=r.double() if r.branch() else None,
+            min_version=r.long() if r.branch() else None,
+            max_version=r.long() if r.branch() else None,
+            digest=r.text(),
+        )
 
+
+@quick
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupOpened:
     """A group was declared: what it is for and how many members it expects."""
@@ -1141,7 +1394,21 @@ class GroupOpened:
             tags=tuple(d["tags"]),
         )
 
+    @classmethod
+    def read(cls, r: Reader) -> "GroupOpened":
+        return cls(
+            envelope=Envelope.read(r),
+            group_id=r.text(),
+            expected_size=r.long() if r.branch() else None,
+            channel=r.text(),
+            task=r.text() if r.branch() else None,
+            deadline_us=r.long() if r.branch() else None,
+            agent=r.text() if r.branch() else None,
+            tags=r.array(Reader.text),
+        )
 
+
+@quick
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupRecord:
     """A group as data. Key: group_id."""
@@ -1265,7 +1532,37 @@ class GroupRecord:
             digest=d["digest"],
         )
 
+    @classmethod
+    def read(cls, r: Reader) -> "GroupRecord":
+        return cls(
+            group_id=r.text(),
+            declared=r.boolean(),
+            declared_event_id=r.text(),
+            expected_size=r.long() if r.branch() else None,
+            channel=r.text(),
+            task=r.text() if r.branch() else None,
+            deadline_us=r.long() if r.branch() else None,
+            agent=r.text() if r.branch() else None,
+            tags=r.array(Reader.text),
+            run_id=r.text() if r.branch() else None,
+            members=r.array(GroupMember.read),
+            closed=r.boolean(),
+            closed_event_id=r.text(),
+            closed_members=r.array(Reader.text),
+            ready=r.boolean(),
+            reasons=r.array(Reader.text),
+            reward_mean=r.double() if r.branch() else None,
+            reward_std=r.double() if r.branch() else None,
+            zero_variance=r.boolean(),
+            min_version=r.long() if r.branch() else None,
+            max_version=r.long() if r.branch() else None,
+            last_progress_event_id=r.text(),
+            last_progress_us=r.long(),
+            digest=r.text(),
+        )
 
+
+@quick
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RewardAssigned:
     """A reward for a call, for a step by its index, or (neither given) for the trajectory. Slot = (subject, source, name); the highest (revision, event_id) wins."""
@@ -1332,7 +1629,23 @@ class RewardAssigned:
             metadata=d["metadata"],
         )
 
+    @classmethod
+    def read(cls, r: Reader) -> "RewardAssigned":
+        return cls(
+            envelope=Envelope.read(r),
+            group_id=r.text(),
+            trajectory_id=r.text(),
+            call_id=r.text() if r.branch() else None,
+            step_index=r.long() if r.branch() else None,
+            source=r.text(),
+            name=r.text(),
+            value=r.double(),
+            revision=r.long(),
+            metadata=r.text() if r.branch() else None,
+        )
 
+
+@quick
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RewardSlot:
     """The winning reward of one slot."""
@@ -1381,7 +1694,20 @@ class RewardSlot:
             event_id=d["event_id"],
         )
 
+    @classmethod
+    def read(cls, r: Reader) -> "RewardSlot":
+        return cls(
+            call_id=r.text() if r.branch() else None,
+            step_index=r.long() if r.branch() else None,
+            source=r.text(),
+            name=r.text(),
+            value=r.double(),
+            revision=r.long(),
+            event_id=r.text(),
+        )
 
+
+@quick
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunEnded:
     """The run is over."""
@@ -1426,7 +1752,19 @@ class RunEnded:
             version=d["version"],
         )
 
+    @classmethod
+    def read(cls, r: Reader) -> "RunEnded":
+        return cls(
+            envelope=Envelope.read(r),
+            run_id=r.text(),
+            status=_RUNSTATUS_SYMBOLS[r.length()],
+            reason=r.text(),
+            batches=r.long(),
+            version=r.long(),
+        )
 
+
+@quick
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunStarted:
     """A training run began (or was resumed: same run_id, next incarnation)."""
@@ -1486,7 +1824,22 @@ class RunStarted:
             facts_prefix=d["facts_prefix"],
         )
 
+    @classmethod
+    def read(cls, r: Reader) -> "RunStarted":
+        return cls(
+            envelope=Envelope.read(r),
+            run_id=r.text(),
+            model_id=r.text(),
+            incarnation=r.long(),
+            config=r.text(),
+            group_size=r.long(),
+            groups_per_batch=r.long(),
+            staleness_max=r.long(),
+            facts_prefix=r.text(),
+        )
 
+
+@quick
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepCurated:
     """A person or a tool judged a step, or took judgements back. Fields that are null leave the earlier judgement; per field the highest (revision, event_id) wins among those that nobody took back."""
@@ -1555,7 +1908,24 @@ class StepCurated:
             undoes=tuple(d["undoes"]),
         )
 
+    @classmethod
+    def read(cls, r: Reader) -> "StepCurated":
+        return cls(
+            envelope=Envelope.read(r),
+            group_id=r.text(),
+            trajectory_id=r.text(),
+            call_id=r.text(),
+            trainable=r.boolean() if r.branch() else None,
+            quality=r.double() if r.branch() else None,
+            tags=r.array(Reader.text) if r.branch() else None,
+            note=r.text() if r.branch() else None,
+            who=r.text(),
+            revision=r.long(),
+            clears=r.array(Reader.text),
+        )
 
+
+@quick
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepRecord:
     """One model call as data: small, everything but its tokens. Key: group/trajectory/call. A record without position is one whose reward or curation came before the call."""
@@ -1677,7 +2047,7 @@ class StepRecord:
                 NULL if self.min_version is None else b"\x02" + long(self.min_version),
                 NULL if self.max_version is None else b"\x02" + long(self.max_version),
                 NULL if self.policy_run_id is None else b"\x02" + text(self.policy_run_id),
-                NULL if self.sampling is None else b"\x02" + self.sampling.binary(),
+                NULL if self.sampling is None else b"\x02" + again(self.sampling),
                 NULL if self.finish_reason is None else b"\x02" + text(self.finish_reason),
                 _CALLSTATUS[self.status],
                 boolean(self.trainable),
@@ -1693,7 +2063,7 @@ class StepRecord:
                 array([text(x) for x in self.tags]),
                 NULL if self.usage is None else b"\x02" + self.usage.binary(),
                 NULL if self.timings is None else b"\x02" + self.timings.binary(),
-                NULL if self.integrity is None else b"\x02" + self.integrity.binary(),
+                NULL if self.integrity is None else b"\x02" + again(self.integrity),
                 NULL if self.run_id is None else b"\x02" + text(self.run_id),
             )
         )
@@ -1739,7 +2109,48 @@ class StepRecord:
             run_id=d["run_id"],
         )
 
+    @classmethod
+    def read(cls, r: Reader) -> "StepRecord":
+        return cls(
+            group_id=r.text(),
+            trajectory_id=r.text(),
+            call_id=r.text(),
+            attempt=r.long(),
+            attempts=r.array(Reader.long),
+            position=FactPosition.read(r) if r.branch() else None,
+            digest=r.text(),
+            prompt_id=r.text(),
+            response_id=r.text(),
+            prompt_length=r.long(),
+            response_length=r.long(),
+            base_call_id=r.text() if r.branch() else None,
+            base_keep=r.long(),
+            spans=r.array(VersionSpan.read),
+            min_version=r.long() if r.branch() else None,
+            max_version=r.long() if r.branch() else None,
+            policy_run_id=r.text() if r.branch() else None,
+            sampling=r.again(Sampling) if r.branch() else None,
+            finish_reason=r.text() if r.branch() else None,
+            status=_CALLSTATUS_SYMBOLS[r.length()],
+            trainable=r.boolean(),
+            reasons=r.array(Reader.text),
+            rewards=r.array(RewardSlot.read),
+            reward_total=r.double() if r.branch() else None,
+            curation=Curation.read(r) if r.branch() else None,
+            model_id=r.text(),
+            worker_id=r.text() if r.branch() else None,
+            agent=r.text() if r.branch() else None,
+            channel=r.text(),
+            task=r.text() if r.branch() else None,
+            tags=r.array(Reader.text),
+            usage=Usage.read(r) if r.branch() else None,
+            timings=Timings.read(r) if r.branch() else None,
+            integrity=r.again(Integrity) if r.branch() else None,
+            run_id=r.text() if r.branch() else None,
+        )
 
+
+@quick
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepTokens:
     """The tokens of one step, copied once and opaque. Key: group/trajectory/call/tokens."""
@@ -1800,7 +2211,22 @@ class StepTokens:
             digest=d["digest"],
         )
 
+    @classmethod
+    def read(cls, r: Reader) -> "StepTokens":
+        return cls(
+            group_id=r.text(),
+            trajectory_id=r.text(),
+            call_id=r.text(),
+            attempt=r.long(),
+            prompt=Edge.read(r),
+            response_ids=r.bytes(),
+            response_logprobs=r.bytes(),
+            spans=r.array(VersionSpan.read),
+            digest=r.text(),
+        )
 
+
+@quick
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamPosition:
     """Next offset of each source topic that is already folded into the pool of this partition; written in the same transaction."""
@@ -1837,7 +2263,17 @@ class StreamPosition:
             updated_at_us=d["updated_at_us"],
         )
 
+    @classmethod
+    def read(cls, r: Reader) -> "StreamPosition":
+        return cls(
+            partition=r.long(),
+            offsets=r.mapping(Reader.long),
+            fold_version=r.long(),
+            updated_at_us=r.long(),
+        )
 
+
+@quick
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TensorSpec:
     """One tensor of a weights version."""
@@ -1871,7 +2307,16 @@ class TensorSpec:
             shape=tuple(d["shape"]),
         )
 
+    @classmethod
+    def read(cls, r: Reader) -> "TensorSpec":
+        return cls(
+            name=r.text(),
+            dtype=r.text(),
+            shape=r.array(Reader.long),
+        )
 
+
+@quick
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrajectoryAbandoned:
     """A reactor saw no progress until the deadline. event_id is uuid5 of subject, kind and last progress."""
@@ -1914,7 +2359,18 @@ class TrajectoryAbandoned:
             last_progress_event_id=d["last_progress_event_id"],
         )
 
+    @classmethod
+    def read(cls, r: Reader) -> "TrajectoryAbandoned":
+        return cls(
+            envelope=Envelope.read(r),
+            group_id=r.text(),
+            trajectory_id=r.text(),
+            reason=r.text(),
+            last_progress_event_id=r.text(),
+        )
 
+
+@quick
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrajectoryCompleted:
     """The agent says that it is done. In the log it stands after every acknowledged call of the trajectory."""
@@ -1969,7 +2425,20 @@ class TrajectoryCompleted:
             reward=d["reward"],
         )
 
+    @classmethod
+    def read(cls, r: Reader) -> "TrajectoryCompleted":
+        return cls(
+            envelope=Envelope.read(r),
+            group_id=r.text(),
+            trajectory_id=r.text(),
+            status=_TRAJECTORYSTATUS_SYMBOLS[r.length()],
+            calls=r.long() if r.branch() else None,
+            rewards=r.long() if r.branch() else None,
+            reward=r.double() if r.branch() else None,
+        )
 
+
+@quick
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrajectoryEvicted:
     """An operator erased a trajectory from the pool. Absorbing."""
@@ -2012,7 +2481,18 @@ class TrajectoryEvicted:
             requested_by=d["requested_by"],
         )
 
+    @classmethod
+    def read(cls, r: Reader) -> "TrajectoryEvicted":
+        return cls(
+            envelope=Envelope.read(r),
+            group_id=r.text(),
+            trajectory_id=r.text(),
+            reason=r.text(),
+            requested_by=r.text(),
+        )
 
+
+@quick
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrajectoryRecord:
     """A trajectory as data. Key: group/trajectory."""
@@ -2165,7 +2645,42 @@ class TrajectoryRecord:
             digest=d["digest"],
         )
 
+    @classmethod
+    def read(cls, r: Reader) -> "TrajectoryRecord":
+        return cls(
+            group_id=r.text(),
+            trajectory_id=r.text(),
+            status=_TRAJECTORYSTATUS_SYMBOLS[r.length()],
+            status_event_id=r.text(),
+            reason=r.text(),
+            calls_expected=r.long() if r.branch() else None,
+            rewards_expected=r.long() if r.branch() else None,
+            calls=r.array(Reader.text),
+            branches=r.long(),
+            failed_calls=r.array(Reader.text),
+            rewards=r.array(RewardSlot.read),
+            outcome=r.double() if r.branch() else None,
+            return_total=r.double() if r.branch() else None,
+            min_version=r.long() if r.branch() else None,
+            max_version=r.long() if r.branch() else None,
+            policy_run_id=r.text() if r.branch() else None,
+            channel=r.text(),
+            agent=r.text() if r.branch() else None,
+            task=r.text() if r.branch() else None,
+            tags=r.array(Reader.text),
+            run_id=r.text() if r.branch() else None,
+            trainable_calls=r.long(),
+            ready=r.boolean(),
+            reasons=r.array(Reader.text),
+            registered_event_id=r.text(),
+            metadata=r.text() if r.branch() else None,
+            last_progress_event_id=r.text(),
+            last_progress_us=r.long(),
+            digest=r.text(),
+        )
 
+
+@quick
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrajectoryStarted:
     """A trajectory was registered before its first call (optional)."""
@@ -2222,7 +2737,21 @@ class TrajectoryStarted:
             metadata=d["metadata"],
         )
 
+    @classmethod
+    def read(cls, r: Reader) -> "TrajectoryStarted":
+        return cls(
+            envelope=Envelope.read(r),
+            group_id=r.text(),
+            trajectory_id=r.text(),
+            channel=r.text(),
+            agent=r.text() if r.branch() else None,
+            task=r.text() if r.branch() else None,
+            tags=r.array(Reader.text),
+            metadata=r.text() if r.branch() else None,
+        )
 
+
+@quick
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WeightsPublished:
     """A weights version exists and can be had."""
@@ -2293,7 +2822,24 @@ class WeightsPublished:
             sequence=d["sequence"],
         )
 
+    @classmethod
+    def read(cls, r: Reader) -> "WeightsPublished":
+        return cls(
+            envelope=Envelope.read(r),
+            model_id=r.text(),
+            run_id=r.text(),
+            version=r.long(),
+            digest=r.text(),
+            bytes_total=r.long(),
+            manifest=r.array(TensorSpec.read),
+            offer_url=r.text() if r.branch() else None,
+            epoch=r.text(),
+            checkpoint_uri=r.text() if r.branch() else None,
+            sequence=r.long() if r.branch() else None,
+        )
 
+
+@quick
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerReported:
     """What a rollout worker is and can do. Key: worker_id."""
@@ -2363,6 +2909,23 @@ class WorkerReported:
             report_interval_s=d["report_interval_s"],
             capabilities=tuple(d["capabilities"]),
             detail=d["detail"],
+        )
+
+    @classmethod
+    def read(cls, r: Reader) -> "WorkerReported":
+        return cls(
+            envelope=Envelope.read(r),
+            worker_id=r.text(),
+            url=r.text(),
+            model_id=r.text(),
+            model=r.text(),
+            state=_WORKERSTATE_SYMBOLS[r.length()],
+            run_id=r.text() if r.branch() else None,
+            version=r.long() if r.branch() else None,
+            in_flight=r.long(),
+            report_interval_s=r.double(),
+            capabilities=r.array(Reader.text),
+            detail=r.text() if r.branch() else None,
         )
 
 

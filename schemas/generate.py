@@ -29,9 +29,20 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from schemas.binary import NULL, array, boolean, data, double, int32, long, mapping, text
+from schemas.binary import NULL, Reader, again, array, boolean, data, double, int32, long, mapping, text
+from schemas.quick import quick
 
 '''
+SHARED = ("claw.Sampling", "claw.Integrity")
+"""Records that seldom differ between the events of a stream: `schemas.binary.again`."""
+READERS = {
+    "string": "text",
+    "bytes": "bytes",
+    "int": "long",
+    "long": "long",
+    "double": "double",
+    "boolean": "boolean",
+}
 WRITERS = {
     "string": "text",
     "bytes": "data",
@@ -96,6 +107,11 @@ def enum_table(node: Json) -> str:
     return f"_{short(node).upper()}"
 
 
+def symbols(node: Json) -> str:
+    """Name of the list of an enum's symbols."""
+    return f"_{short(node).upper()}_SYMBOLS"
+
+
 def binary(node: Json, value: str) -> str:
     """Expression that turns the attribute `value` into Avro's bytes."""
     if isinstance(node, list):
@@ -109,7 +125,31 @@ def binary(node: Json, value: str) -> str:
         return f"mapping({value}, {WRITERS[node['values']]})"
     if is_enum(node):
         return f"{enum_table(node)}[{value}]"
+    if node in SHARED:
+        return f"again({value})"
     return f"{value}.binary()" if is_record(node) else f"{WRITERS[node]}({value})"
+
+
+def reader(node: Json) -> str:
+    """Name of the function that reads a value of an array or a map off a Reader."""
+    return f"{short(node)}.read" if is_record(node) else f"Reader.{READERS[node]}"
+
+
+def read(node: Json) -> str:
+    """Expression that takes the next value off the Reader `r`."""
+    if isinstance(node, list):
+        (inner,) = (branch for branch in node if branch != "null")
+        some = "r.branch()" if node.index("null") == 0 else "not r.branch()"
+        return f"{read(inner)} if {some} else None"
+    if isinstance(node, dict) and node["type"] == "array":
+        return f"r.array({reader(node['items'])})"
+    if isinstance(node, dict):
+        return f"r.mapping({reader(node['values'])})"
+    if is_enum(node):
+        return f"{symbols(node)}[r.length()]"
+    if node in SHARED:
+        return f"r.again({short(node)})"
+    return f"{reader(node)}(r)" if is_record(node) else f"r.{READERS[node]}()"
 
 
 def default_of(spec: Json) -> str:
@@ -123,6 +163,7 @@ def default_of(spec: Json) -> str:
 def record_class(schema: Json) -> str:
     fields = schema["fields"]
     lines = [
+        "@quick",
         "@dataclass(frozen=True, slots=True, kw_only=True)",
         f"class {schema['name']}:",
         f'    """{schema["doc"]}"""',
@@ -149,6 +190,14 @@ def record_class(schema: Json) -> str:
         "        return cls(",
     ]
     lines += [f"            {spec['name']}={from_datum(spec['type'], _read(spec))}," for spec in fields]
+    lines += [
+        "        )",
+        "",
+        "    @classmethod",
+        f'    def read(cls, r: Reader) -> "{schema["name"]}":',
+        "        return cls(",
+    ]
+    lines += [f"            {spec['name']}={read(spec['type'])}," for spec in fields]
     lines += ["        )", "", ""]
     return "\n".join(lines)
 
@@ -184,6 +233,9 @@ def module() -> str:
     tables = "\n".join(
         f"{enum_table(e['name'])} = {{{', '.join(f'{s!r}: {bytes([2 * n])!r}' for n, s in enumerate(e['symbols']))}}}"
         for e in enums
+    )
+    tables += "".join(
+        f"\n{symbols(e['name'])}: list[{e['name']}] = [{', '.join(repr(s) for s in e['symbols'])}]" for e in enums
     )
     on_topics = sorted({name for topic in TOPICS for name in topic.records})
     union = "Event = " + " | ".join(on_topics) + '\n"""Anything that stands on a topic."""\n'

@@ -1,5 +1,6 @@
 """Events as bytes and back, and what the codec says of bytes that are none."""
 
+import contextlib
 import dataclasses
 import io
 
@@ -10,9 +11,10 @@ from hypothesis import strategies as st
 
 from schemas import codec
 from schemas.avro_files import self_contained
+from schemas.binary import Reader, again
 from schemas.cloudevents import headers
 from schemas.errors import BadMagic, EmptyValue, MalformedDatum, UndecodableRecord, UnknownSchemaId
-from schemas.events import EVENT_TYPES, Event, RewardAssigned
+from schemas.events import EVENT_TYPES, Event, Integrity, RewardAssigned
 from tests.schemas.examples import ENVELOPE, EXAMPLES, golden
 from tests.schemas.values import events
 
@@ -46,6 +48,52 @@ def test_our_writer_and_fastavro_write_the_same_bytes(name: str) -> None:
         assert codec.encode(event)[codec.HEADER.size :] == out.getvalue()
 
     same()
+
+
+@pytest.mark.parametrize("name", sorted(EVENT_TYPES))
+def test_our_reader_and_fastavro_read_the_same_event(name: str) -> None:
+    """What another Avro reader finds in these bytes is what we find, of bytes that were damaged too."""
+    schema = fastavro.parse_schema(self_contained(f"claw.{name}"))
+
+    def theirs(value: bytes) -> Event:
+        read = fastavro.schemaless_reader(io.BytesIO(value[codec.HEADER.size :]), schema, None)
+        return EVENT_TYPES[name].from_datum(read)  # type: ignore[arg-type]  # a record is a dict
+
+    @FEW
+    @given(events(name), st.data())
+    def same(event: Event, data: st.DataObject) -> None:
+        value = codec.encode(event)
+        assert codec.decode(value) == theirs(value)
+        place = data.draw(st.integers(codec.HEADER.size, len(value) - 1))
+        damaged = value[:place] + data.draw(st.binary(min_size=1, max_size=1)) + value[place + 1 :]
+        with contextlib.suppress(MalformedDatum):
+            assert repr(codec.decode(damaged)) == repr(theirs(damaged))  # as text: a damaged number may be no number
+        with pytest.raises(MalformedDatum):
+            codec.decode(value[:place])
+
+    same()
+
+
+def test_blocks_with_a_size_are_read_too() -> None:
+    """Other writers may put a block's size behind a negative count, and several blocks into one array."""
+    blocks = b"\x03\x08" + b"\x02a\x02b" + b"\x02" + b"\x02c" + b"\x00"
+    assert fastavro.schemaless_reader(io.BytesIO(blocks), {"type": "array", "items": "string"}, None) == ["a", "b", "c"]
+    assert Reader(blocks, 0).array(Reader.text) == ("a", "b", "c")
+
+
+def test_a_shared_record_is_remembered_by_its_bytes_alone() -> None:
+    """The same bytes give the same object, others do not, and what was cut off is not remembered."""
+    first, second = Integrity(complete=True), Integrity(complete=False, missing=("logprobs",))
+    read = [Reader(one.binary(), 0).again(Integrity) for one in (first, first, second, first)]
+    assert read == [first, first, second, first]
+    assert read[0] is read[1]
+    cut = Reader(second.binary()[:-3], 0)
+    with contextlib.suppress(IndexError):
+        cut.again(Integrity)
+    assert Reader(second.binary(), 0).again(Integrity) == second
+    assert [again(one) for one in (first, first, second, first)] == [
+        one.binary() for one in (first, first, second, first)
+    ]
 
 
 @pytest.mark.parametrize("event", EXAMPLES, ids=lambda event: type(event).__name__)
