@@ -198,6 +198,7 @@ def test_the_broker_is_killed_under_load_and_comes_back(local_broker, start):
         assert traffic.flowing
         local_broker.kill()
         local_broker.start()
+        assert local_broker.bootstrap == settings.bootstrap_servers
     wait_for_more_under(settings, workers, start)
     traffic.done()
     ends = end_offsets(settings, [CALLS, REWARDS])
