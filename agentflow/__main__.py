@@ -44,6 +44,7 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument("--channel", default="train")
     run.add_argument("--deadline-s", type=float, default=300.0, help="a group is closed after so many seconds")
     run.add_argument("--stats", type=Path, metavar="FILE", help="write counts there, every second and at the end")
+    run.add_argument("--replied", type=Path, metavar="FILE", help="append the call id of every reply there")
     evaluate = commands.add_parser("eval", help="play each task once, greedily, on the channel val")
     evaluate.add_argument("--episodes", type=int, default=64)
     evaluate.add_argument("--out", type=Path, metavar="FILE", help="write the result there, too, transcripts included")
@@ -71,6 +72,7 @@ async def _run(options: argparse.Namespace) -> "Summary":
         groups_max=options.groups_max,
         deadline_s=options.deadline_s,
         stats_path=options.stats,
+        replied_path=options.replied,
     )
     flow = load_flow(options.flow)
     async with GatewayClient(

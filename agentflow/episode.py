@@ -31,7 +31,8 @@ class Episode:
         self.seed = seed
         """The member's own, for a flow that draws at random."""
         self.trajectory = trajectory
-        self.calls = 0
+        self.call_ids: list[str] = []
+        """Of the replies, in order: each is captured."""
         self.policy_versions: set[str] = set()
         self.transcript: list[JsonObject] = []
         """The conversation as of the last call, its reply included."""
@@ -53,7 +54,8 @@ class Episode:
         """One model call with the whole conversation so far. `sampling`: any field of OpenAI's chat body."""
         reply = await self._client.chat(self.trajectory, messages, **{**sampling, **self._sampling})
         self.transcript = [*messages, reply.message]
-        self.calls += reply.call_id is not None
+        if reply.call_id is not None:
+            self.call_ids.append(reply.call_id)
         if reply.policy_version is not None:
             self.policy_versions.add(reply.policy_version)
         return reply
@@ -64,6 +66,11 @@ class Episode:
         values, finite = self._assigned.setdefault(slot, []), _finite(value)
         await self._client.reward(self.trajectory, finite, name=slot[1], call_id=call_id, revision=len(values))
         values.append(finite)
+
+    @property
+    def calls(self) -> int:
+        """Replies that carried a call id."""
+        return len(self.call_ids)
 
     @property
     def rewards(self) -> int:

@@ -5,6 +5,7 @@ the trainer the groups may run is the gateway's decision: the runner asks before
 """
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -33,6 +34,8 @@ class RunPlan:
     deadline_s: float | None = 300.0
     """After it the pool closes a group with the members that are complete."""
     stats_path: Path | None = None
+    replied_path: Path | None = None
+    """The call id of every reply is appended here, one per line, when its episode ends: `claw verify --replied`."""
 
     def __post_init__(self) -> None:
         if not 1 <= self.group_size <= self.concurrency:
@@ -102,6 +105,7 @@ class Runner:
             raise
         finally:
             self._stats.calls_replied += episode.calls
+            self._write_replied(episode.call_ids)
 
     def _forget(self, playing: asyncio.Task[None]) -> None:
         self._playing.discard(playing)
@@ -133,6 +137,11 @@ class Runner:
         while True:
             self._write_stats()
             await asyncio.sleep(self._client.settings.stats_interval_s)
+
+    def _write_replied(self, call_ids: Sequence[str]) -> None:
+        if self._plan.replied_path is not None:
+            with self._plan.replied_path.open("a") as replied:
+                replied.writelines(f"{call_id}\n" for call_id in call_ids)
 
     def _write_stats(self) -> None:
         if self._plan.stats_path is not None:

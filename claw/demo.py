@@ -238,6 +238,8 @@ class Demo:
         stats = (
             "--stats",
             str(self.stack.run_dir / "agents.json"),
+            "--replied",
+            str(self.stack.run_dir / "replied.txt"),
             "--group-size",
             str(GROUP_SIZE),
             "--channel",

@@ -19,13 +19,17 @@ class ProcessId:
 
     @classmethod
     def of(cls, pid: int) -> "ProcessId | None":
-        """The living process with this pid; None when there is none (a zombie is none)."""
+        """The living process with this pid; None when there is none (a zombie is none).
+
+        A zombie whose other threads are still dying is alive: until the last is gone, its ports and files are taken.
+        """
         try:
             stat = Path(f"/proc/{pid}/stat").read_text()
         except OSError:
             return None
         state, *fields = stat.rpartition(")")[2].split()  # the name before may hold spaces and brackets
-        return None if state in "ZX" else cls(pid, int(fields[18]))
+        threads, started_ticks = int(fields[16]), int(fields[18])
+        return None if state in "ZX" and threads <= 1 else cls(pid, started_ticks)
 
     @property
     def alive(self) -> bool:

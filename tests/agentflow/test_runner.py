@@ -42,15 +42,17 @@ class Echo(AgentFlow):
             self.now -= 1
 
 
-async def test_groups_share_their_task_and_members_are_told_apart() -> None:
+async def test_groups_share_their_task_and_members_are_told_apart(tmp_path: Path) -> None:
     """G trajectories per group, all with the group's task, no more than `concurrency` at once, every call counted."""
-    flow = Echo()
+    flow, replied = Echo(), tmp_path / "replied.txt"
+    plan = RunPlan(group_size=4, concurrency=8, groups_max=6, run_id="r", replied_path=replied)
     async with FakeGateway(refusals=3) as fake, GatewayClient(fake.url, settings=QUICK) as client:
-        summary = await Runner(flow, client, RunPlan(group_size=4, concurrency=8, groups_max=6, run_id="r")).run()
+        summary = await Runner(flow, client, plan).run()
     tasks = {body["group_id"]: str(body["task"]["seed"]) for body in fake.bodies("groups")}
     chats = fake.bodies("chat/completions")
     assert len(tasks) == len(set(tasks.values())) == 6
     assert len({chat["ids"] for chat in chats}) == len(chats) == summary.calls_replied == 24
+    assert len(set(replied.read_text().splitlines())) == 24
     assert all(chat["messages"][0]["content"] == tasks[chat["ids"][1]] for chat in chats)
     assert flow.most <= 8
     assert (summary.groups_opened, summary.groups_refused, summary.reward_mean) == (6, 3, 0.5)

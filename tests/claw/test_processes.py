@@ -54,6 +54,20 @@ def test_one_death_more_than_the_budget_is_the_end_and_old_deaths_are_forgiven()
     assert isinstance(restart_or_give_up([0, 1, 100], 100, budget), Restart)
 
 
+def test_a_process_is_alive_until_its_last_thread_is_gone() -> None:
+    """A killed broker holds its port until then: whoever took the zombie for dead gave the next broker another port."""
+    leaves = "import ctypes, threading, time\nthreading.Thread(target=time.sleep, args=(10,)).start()\n"
+    leaves += "ctypes.CDLL(None).pthread_exit(None)"
+    with subprocess.Popen([sys.executable, "-S", "-c", leaves]) as process:
+        stat = Path(f"/proc/{process.pid}/stat")
+        eventually(lambda: ") Z " in stat.read_text())
+        here = ProcessId.of(process.pid)
+        assert here is not None
+        assert not here.wait(0)
+        here.signal(signal.SIGKILL)
+        assert here.wait(10)
+
+
 def test_a_killed_component_is_restarted_with_a_new_pid(tmp_path: Path) -> None:
     """kill -9 of a child costs one restart and nothing else."""
     with Processes(tmp_path) as processes:

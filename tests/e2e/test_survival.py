@@ -123,9 +123,12 @@ def test_the_loop_goes_on_when_any_component_is_killed(demo: RunningDemo, tmp_pa
 
 
 def the_log_holds_what_was_promised(demo: RunningDemo, home: Path) -> None:
-    """By an oracle that shares no code with the folds: the pool is that of the facts, no step was trained twice."""
-    run = next((home / "runs").iterdir()).name
-    assert json.loads(demo.claw("verify", "--run", run, "--json"))
+    """By an oracle that shares no code with the folds: the pool is that of the facts, no step was trained twice, and every
+    call that an agent had a reply of is captured."""
+    (run,) = (home / "runs").iterdir()
+    replied = run / "replied.txt"
+    report = json.loads(demo.claw("verify", "--replied", str(replied), "--run", run.name, "--json"))
+    assert report["counts"]["replied"] == len(replied.read_text().splitlines()) > 0
 
 
 def the_kept_broker_can_be_read(demo: RunningDemo) -> None:

@@ -11,14 +11,18 @@ from pathlib import Path
 import aiohttp
 import pytest
 
+from eventlog.admin import create_topics
 from eventlog.kafka import KafkaLog
+from eventlog.producer import EventProducer
+from eventlog.records import Outgoing
 from eventlog.settings import LogSettings
 from schemas.events import CallCaptured, Event, TrajectoryCompleted
-from schemas.topics import CALLS, WORKERS
+from schemas.topics import BATCHES, CALLS, GROUPS, WEIGHTS, WORKERS
 from tests.gateway.engine import Reply, ScriptedEngine, completion
 from tests.gateway.house import report, until
 from tests.gateway.processes import GatewayProcess
 from tests.gateway.test_calls import ASK
+from tests.gateway.test_words import group, published, started
 
 
 @pytest.fixture
@@ -133,3 +137,32 @@ def test_help_is_instant() -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=30)
     modules = set(json.loads(done.stdout.splitlines()[-1]))
     assert not modules & {"fastapi", "aiohttp", "confluent_kafka", "pydantic", "uvicorn"}
+
+
+@pytest.mark.kafka
+async def test_room_is_counted_in_the_generation_in_use(log_settings: LogSettings, tmp_path: Path) -> None:
+    """A gateway that was cut over asks the pool's next generation how many groups are open, and no other."""
+    second = log_settings.model_copy(update={"generation": 2})
+    create_topics(second)
+    of_run = [Outgoing.of(BATCHES, b"r", started("r", 0, 2)), Outgoing.of(WEIGHTS, b"m", published("r", 0))]
+    publish(log_settings, [*of_run, *(Outgoing.of(GROUPS, name.encode(), group(name)) for name in ("a", "b"))])
+    publish(second, [Outgoing.of(GROUPS, b"c", group("c"))])
+    gateway = GatewayProcess(log_settings, tmp_path, "--upstream", "http://127.0.0.1:1", CLAW_LOG_GENERATION="2")
+    try:
+        async with aiohttp.ClientSession() as session:
+            statuses = []
+            for _ in range(2):
+                async with session.post(f"{gateway.url}/groups", json={"run_id": "r"}) as reply:
+                    statuses.append(reply.status)
+    finally:
+        gateway.kill()
+    assert statuses == [201, 429]
+
+
+def publish(log_settings: LogSettings, items: list[Outgoing]) -> None:
+    producer = EventProducer(log_settings)
+    try:
+        for future in [producer.produce(item) for item in items]:
+            future.result()
+    finally:
+        producer.close()

@@ -1,12 +1,14 @@
 """What the broker tests of the streams share: facts in, workers as processes, the pool out, the oracle beside it."""
 
 import itertools
+import json
 import os
 import signal
 import subprocess
 import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,16 +16,18 @@ from pathlib import Path
 from eventlog.admin import end_offsets
 from eventlog.producer import EventProducer
 from eventlog.reader import LogReader
-from eventlog.records import Outgoing, Record
+from eventlog.records import Outgoing, Position, Record
 from eventlog.settings import LogSettings
-from schemas.codec import decode
+from schemas.codec import decode, encode
 from schemas.errors import UndecodableRecord
-from schemas.events import Event, FactPosition, GroupClosed, TrajectoryAbandoned
+from schemas.events import Event, FactPosition, GroupClosed, StepRecord, TrajectoryAbandoned
 from schemas.keys import group_key
 from schemas.topics import CALLS, DEAD_LETTERS, GROUPS, POSITIONS, REWARDS, STEPS, TRAJECTORIES, Topic
 from tests import facts, oracle
 
 ROOT = Path(__file__).parents[2]
+ROUNDS = int(os.environ.get("CLAW_SOAK", "0")) or 2
+"""How often each trouble comes: twice in `make test`, N times in `make soak N=100`."""
 FAST = {
     "CLAW_STREAMS_SESSION_TIMEOUT_S": "6",
     "CLAW_STREAMS_HEARTBEAT_INTERVAL_S": "1",
@@ -46,11 +50,31 @@ def producing(settings: LogSettings) -> Iterator[EventProducer]:
         producer.close()
 
 
-def publish(settings: LogSettings, items: Iterable[Outgoing]) -> None:
-    """Returns when all are acknowledged."""
+def publish(settings: LogSettings, items: Iterable[Outgoing]) -> list[Position]:
+    """Where they are, when all are acknowledged."""
     with producing(settings) as producer:
-        for future in [producer.produce(item) for item in items]:
-            future.result()
+        return [future.result() for future in [producer.produce(item) for item in items]]
+
+
+Letters = Counter[tuple[Position, str]]
+"""Dead letters by the place of their record and their reason."""
+
+
+def poisoned(settings: LogSettings, group: str) -> Letters:
+    """Publishes every kind of poison under the key of a group; the letters that there must be of it, one each."""
+    good = encode(facts.call(group, "t", "c"))
+    kinds = [
+        ("bad_magic", b"\x01nonsense"),
+        ("unknown_schema_id", b"\x00\x00\x00\x00\x07abc"),
+        ("malformed_datum", good[:50]),
+        ("empty_value", b""),
+        ("empty_value", None),
+        ("wrong_type", encode(StepRecord(group_id=group, trajectory_id="t", call_id="c"))),
+        ("wrong_key", encode(facts.call("another", "t", "c"))),
+        ("reward_not_finite", encode(facts.reward(group, "t", float("inf")))),
+    ]
+    places = publish(settings, [Outgoing(topic=CALLS, key=group_key(group), value=value) for _, value in kinds])
+    return Counter(zip(places, (reason for reason, _ in kinds), strict=True))
 
 
 def episode(group: str, trajectory: str, calls: int = 3) -> list[Event]:
@@ -90,6 +114,8 @@ def facts_in_log(settings: LogSettings) -> list[tuple[Event, FactPosition]]:
             event = record.event()
         except UndecodableRecord:
             continue
+        if not oracle.sound(event) or record.key != group_key(event.group_id):
+            continue
         found.append((event, FactPosition(topic=record.topic, partition=record.partition, offset=record.offset)))
     return found
 
@@ -100,6 +126,18 @@ def expected(settings: LogSettings) -> oracle.Pool:
 
 def letters(settings: LogSettings) -> list[Record]:
     return records(settings, DEAD_LETTERS)
+
+
+def buried(settings: LogSettings) -> Letters:
+    """The dead letters that there are."""
+    told = [{name: value.decode() for name, value in letter.headers} for letter in letters(settings)]
+    return Counter(
+        (
+            Position(one["claw_source_topic"], int(one["claw_source_partition"]), int(one["claw_source_offset"])),
+            one["claw_reason"],
+        )
+        for one in told
+    )
 
 
 def decisions(settings: LogSettings) -> list[TrajectoryAbandoned | GroupClosed]:
@@ -130,6 +168,24 @@ def wait_for_oracle(settings: LogSettings, timeout_s: float = 40.0) -> None:
     assert {key for key in want if have[key] != want[key]} == set()
 
 
+def whole(settings: LogSettings, timeout_s: float = 60.0, letters: Letters | None = None) -> None:
+    """The invariant: the pool is what the oracle says, and there is one dead letter for each poison record, and no other."""
+    wait_for_oracle(settings, timeout_s)
+    assert buried(settings) == (letters or Counter())
+
+
+def folded(settings: LogSettings) -> int:
+    """Facts that the pool's positions are past."""
+    latest = {record.partition: record.event().offsets for record in records(settings, POSITIONS)}
+    return sum(offset for offsets in latest.values() for offset in offsets.values())
+
+
+def wait_for_more(settings: LogSettings) -> None:
+    """New facts are folded and committed, by whoever owns them now."""
+    before = folded(settings)
+    wait_for("new positions", lambda: folded(settings) > before)
+
+
 def load(groups=12, members=4, prefix="g"):
     """Facts of many groups, interleaved as concurrent agents leave them."""
     runs = [episode(f"{prefix}{g}", f"t{m}") for g, m in itertools.product(range(groups), range(members))]
@@ -137,35 +193,46 @@ def load(groups=12, members=4, prefix="g"):
 
 
 class Traffic:
-    """Publishes facts in a thread at a steady pace until all are out."""
+    """Publishes the facts of ever new groups in a thread, at a steady pace, until it is enough."""
 
-    def __init__(self, settings, events, per_second=400):
-        self._thread = threading.Thread(target=self._run, args=(settings, events, per_second), daemon=True)
+    def __init__(self, settings, per_second=200):
+        self._settings, self._pause_s = settings, 1 / per_second
+        self._enough = threading.Event()
+        self._error = None
+        self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
 
-    def _run(self, settings, events, per_second):
-        with producing(settings) as producer:
-            for event in events:
-                producer.produce(outgoing(event)).result()
-                time.sleep(1 / per_second)
+    def _run(self):
+        try:
+            with producing(self._settings) as producer:
+                for number in itertools.count():
+                    if self._enough.is_set():
+                        return
+                    for event in load(groups=4, prefix=f"traffic{number}-"):
+                        producer.produce(outgoing(event)).result()
+                        time.sleep(self._pause_s)
+        except BaseException as error:
+            self._error = error
+            raise
 
     @property
     def flowing(self):
         return self._thread.is_alive()
 
     def done(self):
+        """Every group that was begun is complete and acknowledged."""
+        self._enough.set()
         self._thread.join(60)
         assert not self._thread.is_alive()
-
-
-def wait_for_rows(settings):
-    wait_for("the first rows", lambda: bool(pool(settings)))
+        assert self._error is None, self._error
 
 
 class WorkerProcess:
-    """`python -m streams` as a user runs it."""
+    """`python -m streams` as a user runs it, or another module in its place."""
 
-    def __init__(self, settings: LogSettings, log_path: Path, *arguments: str, **env: str) -> None:
+    def __init__(
+        self, settings: LogSettings, log_path: Path, *arguments: str, module: str = "streams", **env: str
+    ) -> None:
         self.log_path = log_path
         environment = {
             **os.environ,
@@ -173,11 +240,12 @@ class WorkerProcess:
             "KAFKA_BOOTSTRAP_SERVERS": settings.bootstrap_servers,
             "CLAW_LOG_PREFIX": settings.prefix,
             "CLAW_LOG_PARTITIONS": str(settings.partitions),
+            "CLAW_LOG_GENERATION": str(settings.generation),
             **env,
         }
         with log_path.open("ab") as out:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "streams", *arguments], cwd=ROOT, env=environment, stdout=out, stderr=out
+                [sys.executable, "-m", module, *arguments], cwd=ROOT, env=environment, stdout=out, stderr=out
             )
 
     def signal(self, number: signal.Signals) -> None:
@@ -192,6 +260,11 @@ class WorkerProcess:
 
     def log(self) -> str:
         return self.log_path.read_text()
+
+    def said(self, event: str) -> list[dict[str, object]]:
+        """Its log lines of one event name."""
+        lines = [line for line in self.log().splitlines() if f'"event": "{event}"' in line]
+        return [json.loads(line) for line in lines if line.endswith("}")]  # the last one may be half written
 
     def stop(self) -> int:
         """Asked politely, then not."""

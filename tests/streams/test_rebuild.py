@@ -8,20 +8,23 @@ import sys
 
 import pytest
 
+from datapool.view import PoolView
 from eventlog.admin import delete_records, end_offsets
 from eventlog.errors import Fenced, HistoryCut
 from eventlog.reader import committed_offsets
 from eventlog.records import Outgoing
 from eventlog.settings import LogSettings
 from schemas.codec import encode
+from schemas.events import GroupRecord
 from schemas.keys import group_key
 from schemas.topics import CALLS, REWARDS
 from streams import rebuild as rebuilding
 from streams.commit import group_name, open_producer
 from streams.errors import PastTarget
 from streams.rebuild import rebuild
-from tests import facts
+from tests import facts, oracle
 from tests.streams import pool
+from tests.streams.pool import ROUNDS
 
 pytestmark = pytest.mark.kafka
 
@@ -30,22 +33,6 @@ pytestmark = pytest.mark.kafka
 def second(log_settings: LogSettings) -> LogSettings:
     """The next generation of the same log."""
     return log_settings.model_copy(update={"generation": 2})
-
-
-@pytest.fixture
-def start(log_settings, tmp_path):
-    """Starts worker processes, and stops what is left of them."""
-    started = []
-
-    def start_one(settings=log_settings, **env):
-        generation = {"CLAW_LOG_GENERATION": str(settings.generation)}
-        worker = pool.WorkerProcess(settings, tmp_path / f"worker{len(started)}.log", **generation, **env)
-        started.append(worker)
-        return worker
-
-    yield start_one
-    for worker in started:
-        worker.stop()
 
 
 def history(groups=12, seed=0):
@@ -94,7 +81,7 @@ def test_the_rebuilt_generation_is_the_live_pool_byte_for_byte(log_settings, sec
     again = rebuild(second, to, quietly)
     assert (again.rows, again.outcomes, again.manifest()) == (0, {}, done.manifest())
 
-    heir = start(second)
+    heir = start(settings=second)
     pool.publish(log_settings, map(pool.outgoing, pool.episode("late", "t")))
     pool.wait_for_oracle(second)
     assert "streams_healed" not in heir.log()
@@ -113,6 +100,32 @@ def test_a_rebuild_up_to_offsets_leaves_out_what_came_later(log_settings, second
     pool.publish(log_settings, items[40:])
     rebuild(second, to, quietly)
     assert pool.pool(second) == expected != pool.expected(log_settings)
+
+
+def test_a_reader_of_a_generation_sees_that_generation(log_settings, second):
+    """Cut-over is one setting: the view follows its generation's topics, and no row of another one comes in."""
+    pool.publish(log_settings, history())
+    rebuild(second, ends(log_settings), quietly)
+    pool.publish(log_settings, map(pool.outgoing, pool.episode("late", "t")))
+    rebuild(log_settings, ends(log_settings), quietly)
+    seen = {settings.generation: groups_seen(settings) for settings in (log_settings, second)}
+    assert [record for record in seen[1] if record.group_id != "late"] == seen[2]
+    assert len(seen[1]) == len(seen[2]) + 1
+    assert seen[2] == sorted((one for one in pool.decoded(second) if isinstance(one, GroupRecord)), key=by_id)
+
+
+def by_id(record):
+    return record.group_id
+
+
+def groups_seen(settings):
+    view = PoolView(settings)
+    view.start()
+    try:
+        view.wait_caught_up(20)
+        return view.groups()
+    finally:
+        view.stop()
 
 
 def test_killed_in_the_middle_it_goes_on_where_it_was(log_settings, second):
@@ -153,16 +166,27 @@ def test_whoever_opens_the_generation_later_stops_the_rebuild(log_settings, seco
     assert pool.pool(second) == pool.expected(log_settings)
 
 
-def test_facts_that_retention_removed_are_named(log_settings, second):
-    """A rebuild from half a history would be a pool that nobody can trust: refused, with every missing range."""
-    pool.publish(log_settings, history())
-    to = ends(log_settings)
-    place = next(place for place, end in sorted(to.items()) if end > 3)
-    delete_records(log_settings, {place: 3})
+@pytest.mark.soak
+@pytest.mark.parametrize("seed", range(ROUNDS))
+def test_facts_that_retention_removed_are_named(log_settings, second, seed):
+    """A rebuild from half a history would be a pool that nobody can trust: refused, with every missing range. The pool in
+    use loses nothing and goes on."""
+    pool.publish(log_settings, history(seed=seed))
+    to, before = ends(log_settings), pool.facts_in_log(log_settings)
+    rebuild(log_settings, to, quietly)
+    dice = random.Random(seed)
+    cuts = {place: dice.randint(1, end) for place, end in to.items() if end}
+    delete_records(log_settings, cuts)
     with pytest.raises(HistoryCut) as refused:
         rebuild(second, to, quietly)
-    assert f"{place[0]}[{place[1]}] 0..3" in str(refused.value)
+    missing = [f"{topic}[{number}] 0..{end}" for (topic, number), end in sorted(cuts.items())]
+    assert str(refused.value).partition("no longer holds ")[2] == ", ".join(missing)
     assert pool.pool(second) == {}
+
+    pool.publish(log_settings, map(pool.outgoing, [*pool.episode("late", "t"), facts.reward("g0", "t0", name="late")]))
+    rebuild(log_settings, ends(log_settings), quietly)
+    since = [(fact, at) for fact, at in pool.facts_in_log(log_settings) if at.offset >= to[at.topic, at.partition]]
+    assert pool.pool(log_settings) == oracle.pool_of([*before, *since])
 
 
 def test_a_rebuild_begun_before_the_cut_is_finished_after_it(log_settings, second):

@@ -7,9 +7,6 @@ import pytest
 
 from claw.ports import free_ports
 from datapool.view import PoolView
-from eventlog.admin import end_offsets
-from eventlog.records import Outgoing
-from schemas.codec import encode
 from schemas.envelopes import now_us
 from schemas.events import (
     GroupClosed,
@@ -20,8 +17,6 @@ from schemas.events import (
     TrajectoryEvicted,
     TrajectoryRecord,
 )
-from schemas.keys import group_key
-from schemas.topics import CALLS, REWARDS
 from streams.errors import ExitCode
 from tests import facts
 from tests.streams import pool
@@ -45,28 +40,6 @@ def test_facts_become_the_pool_and_a_polite_stop_loses_nothing(log_settings, sta
     assert [(one.ready, len(one.members)) for one in view.groups()] == [(True, 4)] * 12
     assert all(view.tokens("g0", "t0", step.call_id) for step in view.steps("g0", "t0"))
     view.stop()
-
-
-def test_poison_is_set_aside_and_its_partition_goes_on(log_settings, start):
-    """One dead letter per poison record, with its reason; the facts behind it are folded."""
-    good = encode(facts.call("g", "t", "c"))
-    poison = {
-        "bad_magic": b"\x01nonsense",
-        "unknown_schema_id": b"\x00\x00\x00\x00\x07abc",
-        "malformed_datum": good[:50],
-        "empty_value": b"",
-        "wrong_type": encode(StepRecord(group_id="g", trajectory_id="t", call_id="c")),
-        "wrong_key": encode(facts.call("another", "t", "c")),
-        "reward_not_finite": encode(facts.reward("g", "t", float("inf"))),
-    }
-    items = [Outgoing(topic=CALLS, key=group_key("g"), value=value) for value in [*poison.values(), None]]
-    pool.publish(log_settings, [*items, *map(pool.outgoing, pool.episode("g", "t"))])
-    start()
-    pool.wait_for("dead letters", lambda: len(pool.letters(log_settings)) >= len(items))
-    pool.wait_for("the group", lambda: len(pool.pool(log_settings)) == 8)
-    reasons = [dict(letter.headers)["claw_reason"].decode() for letter in pool.letters(log_settings)]
-    assert sorted(reasons) == sorted([*poison, "empty_value"])
-    assert [letter.value for letter in pool.letters(log_settings)][:3] == list(poison.values())[:3]
 
 
 def test_at_its_deadline_a_group_is_closed_once_and_for_all(log_settings, start):
@@ -130,22 +103,6 @@ def test_old_groups_leave_the_pool_of_a_running_worker_and_their_facts_stay(log_
     kept = [event for event, _ in pool.facts_in_log(log_settings) if event.group_id == "old"]
     assert len(kept) == len(old) + 3 + 1
     assert [row for row in pool.decoded(log_settings) if isinstance(row, StepRecord) and row.group_id == "old"] == []
-
-
-def test_what_the_group_acknowledged_without_folding_is_folded_at_takeover(log_settings, start):
-    """Group offsets beyond our position are a gap that Faust made; no new event is needed to notice it."""
-    from confluent_kafka import Consumer, TopicPartition
-
-    pool.publish(log_settings, map(pool.outgoing, pool.load(groups=3)))
-    ends = end_offsets(log_settings, [CALLS, REWARDS])
-    group = Consumer(
-        {"bootstrap.servers": log_settings.bootstrap_servers, "group.id": f"{log_settings.prefix}.streams"}
-    )
-    group.commit(offsets=[TopicPartition(*place, end) for place, end in ends.items()], asynchronous=False)
-    group.close()
-    worker = start()
-    pool.wait_for_oracle(log_settings)
-    assert "streams_healed" in worker.log()
 
 
 def test_without_its_topics_a_worker_says_so_in_one_line(broker, log_settings, start):

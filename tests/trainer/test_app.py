@@ -1,6 +1,7 @@
 """`python -m trainer` on a real broker, with real offers: the composition as it runs in production."""
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -9,6 +10,7 @@ import urllib.request
 
 import pytest
 
+from eventlog.admin import create_topics
 from eventlog.partitioner import partition_of
 from eventlog.producer import EventProducer
 from eventlog.reader import LogReader
@@ -89,9 +91,10 @@ def start(log_settings, tmp_path):
     (tmp_path / "train.json").write_text(json.dumps(config))
     started = []
 
-    def starter():
+    def starter(generation=1):
         command = [sys.executable, "-m", "trainer", "--config", str(tmp_path / "train.json")]
-        started.append(subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True))
+        env = {**os.environ, "CLAW_LOG_GENERATION": str(generation)}
+        started.append(subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True))
         return started[-1]
 
     yield starter
@@ -103,7 +106,8 @@ def start(log_settings, tmp_path):
 
 
 def test_train_serve_stop_and_resume(log_settings, start, tmp_path):
-    """A batch is trained and its weights are had by the offer; SIGTERM ends in time; the next start finishes the run."""
+    """A batch is trained and its weights are had by the offer; SIGTERM ends in time; the next start finishes the run, with
+    the groups of the pool's next generation when it was cut over to that."""
     from weights.receive import receive
     from weights.rendezvous import Offer
 
@@ -121,8 +125,10 @@ def test_train_serve_stop_and_resume(log_settings, start, tmp_path):
     settled(log_settings)
     assert events(log_settings, RunEnded) == []
 
-    write_groups(log_settings, [e for n in (2, 3) for e in group(f"g{n}", [0.0, 1.0, 1.0, 0.0], version=1, at_us=n)])
-    process = start()
+    second = log_settings.model_copy(update={"generation": 2})
+    create_topics(second)
+    write_groups(second, [e for n in (2, 3) for e in group(f"g{n}", [0.0, 1.0, 1.0, 0.0], version=1, at_us=n)])
+    process = start(generation=2)
     assert process.wait(START_TIMEOUT_S) == 0, process.stderr.read()
     assert process.stdout.read() == ""
     settled(log_settings)
