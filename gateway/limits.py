@@ -5,14 +5,18 @@ The HTTP parser has no limits of its own, so they are held where the bytes come 
 """
 
 import asyncio
+from collections.abc import Coroutine
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+import httptools
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
+from gateway.client import Client, Handler
 from gateway.errors import GatewayError, HeadersTooLarge, InvalidRequest, RequestTimeout, as_http
 from gateway.settings import GatewaySettings
 
+CALL_PATH_END = b"/chat/completions"
 REASONS = {400: b"Bad Request", 408: b"Request Timeout", 431: b"Request Header Fields Too Large"}
 
 
@@ -40,9 +44,10 @@ def limits_of(settings: GatewaySettings) -> ClientLimits:
 
 
 class LimitedProtocol(HttpToolsProtocol):
-    """uvicorn's connection, with limits."""
+    """uvicorn's connection, with limits, and with a way of its own for model calls."""
 
     limits: ClientLimits
+    calls: Handler
 
     def __init__(self, *given: Any, **named: Any) -> None:  # uvicorn's own arguments, passed through
         super().__init__(*given, **named)
@@ -50,6 +55,7 @@ class LimitedProtocol(HttpToolsProtocol):
         self._unproductive = 0
         self._deadline: asyncio.TimerHandle | None = None
         self._unread: asyncio.TimerHandle | None = None
+        self._answering: Client | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn's
         """A connection that never asks is closed like one that never finishes asking."""
@@ -61,6 +67,10 @@ class LimitedProtocol(HttpToolsProtocol):
         self._disarm()
         if self._unread is not None:
             self._unread.cancel()
+        if self._answering is not None:
+            self._answering.gone()
+        if self._call is not None:
+            self.cycle = cast("RequestResponseCycle", None)  # as before the first request
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
@@ -86,18 +96,77 @@ class LimitedProtocol(HttpToolsProtocol):
         if sum(len(name) + len(value) + 4 for name, value in self.headers) > self.limits.headers_bytes_max:
             self._refuse(HeadersTooLarge(f"headers are over {self.limits.headers_bytes_max} bytes"))
             return
-        super().on_headers_complete()
+        path = self._call_path()
+        if path is None:
+            super().on_headers_complete()
+            return
+        before = self.cycle
+        call = Client(
+            self,
+            self.calls,
+            path=path,
+            headers=self.headers,
+            fixed=self.server_state.default_headers,
+            keep_alive=self.parser.get_http_version() != "1.0" and self.parser.should_keep_alive(),
+            expects_continue=self.expect_100_continue,
+        )
+        self.cycle = cast("RequestResponseCycle", call)  # what uvicorn asks of a cycle, it has
+        if before is None or before.response_complete:
+            self._answer(call)
+        else:
+            self.flow.pause_reading()
+            self.pipeline.appendleft((self.cycle, self.app))
+
+    def _call_path(self) -> bytes | None:
+        """The undecoded path of a model call; None for any other request."""
+        if CALL_PATH_END not in self.url or self.parser.get_method() != b"POST" or self.parser.should_upgrade():
+            return None
+        path: bytes = httptools.parse_url(self.url).path or b""
+        return path if path.endswith(CALL_PATH_END) and path.isascii() else None
+
+    def _answer(self, call: Client) -> None:
+        self._answering = call
+        call.turn()
+
+    @property
+    def _call(self) -> Client | None:
+        """The request being read, if it is a model call."""
+        cycle: object = self.cycle
+        return cycle if isinstance(cycle, Client) else None
+
+    def _start_asgi_task(self, cycle: object, app: Any) -> None:  # uvicorn's own types, and ours
+        if isinstance(cycle, Client):
+            self.loop.call_soon(self._answer, cycle)  # not from within the reply before it: there may be thousands
+        else:
+            super()._start_asgi_task(cast("RequestResponseCycle", cycle), app)
+
+    def begin(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run a call as a task that a stop waits for."""
+        task = self.loop.create_task(work)
+        self.tasks.add(task)
+        task.add_done_callback(self.tasks.discard)
+
+    def over(self) -> None:
+        """A call's reply is complete."""
+        self._answering = None
+        self.on_response_complete()
 
     def on_body(self, body: bytes) -> None:
         """Progress."""
         self._unproductive = 0
-        super().on_body(body)
+        if (call := self._call) is not None:
+            call.feed(body)
+        else:
+            super().on_body(body)
 
     def on_message_complete(self) -> None:
         """The client has said everything."""
         self._unproductive = 0
         self._disarm()
-        super().on_message_complete()
+        if (call := self._call) is not None:
+            call.whole()
+        else:
+            super().on_message_complete()
 
     def send_400_response(self, msg: str) -> None:
         """What the parser refuses, in the shape of every other error."""
@@ -122,6 +191,8 @@ class LimitedProtocol(HttpToolsProtocol):
     def resume_writing(self) -> None:
         """It reads again."""
         super().resume_writing()
+        if self._answering is not None:
+            self._answering.drained()
         if self._unread is not None:
             self._unread.cancel()
             self._unread = None
@@ -159,6 +230,6 @@ class LimitedProtocol(HttpToolsProtocol):
         self.transport.close()
 
 
-def limited(limits: ClientLimits) -> type[LimitedProtocol]:
+def limited(limits: ClientLimits, calls: Handler) -> type[LimitedProtocol]:
     """The protocol class for `uvicorn.Config(http=…)`, whose instances uvicorn makes by itself."""
-    return type("LimitedProtocol", (LimitedProtocol,), {"limits": limits})
+    return type("LimitedProtocol", (LimitedProtocol,), {"limits": limits, "calls": calls})

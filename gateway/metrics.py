@@ -61,6 +61,10 @@ class Metrics:
             registry=registry,
         )
 
+    def request(self, route: str, status: int) -> None:
+        """Count one request."""
+        self.requests.labels(route, str(status)).inc()
+
     def observe(self, in_flight: Callable[[], float], workers: Callable[[], float]) -> None:
         """Where the gauges read their values."""
         self._in_flight.set_function(in_flight)

@@ -22,7 +22,7 @@ from eventlog.records import Record
 from eventlog.settings import LogSettings
 from eventlog.spool import Spool
 from gateway.admission import AdmissionView
-from gateway.app import Collaborators, create_app
+from gateway.app import Collaborators, create_gateway
 from gateway.limits import limited, limits_of
 from gateway.metrics import Metrics
 from gateway.server import GracefulServer
@@ -184,10 +184,11 @@ def _family(host: str) -> socket.AddressFamily:
 
 
 def _server(given: Collaborators) -> GracefulServer:
+    gateway = create_gateway(given)
     config = uvicorn.Config(
-        create_app(given),
+        gateway.app,
         loop="uvloop",
-        http=limited(limits_of(given.settings)),
+        http=limited(limits_of(given.settings), gateway.calls),
         backlog=BACKLOG,
         access_log=False,
         log_config=None,
