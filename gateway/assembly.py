@@ -6,7 +6,6 @@ with as many log-probabilities as it should not have, is named; nothing here rai
 
 import asyncio
 from collections.abc import Iterable
-from dataclasses import replace
 from typing import TypeVar
 
 from gateway.reply import EngineReply, Json, Sampled, count, loads, packed_ids, packed_logprobs, understood
@@ -75,7 +74,7 @@ class Assembly:
         if isinstance(self._fields.get("usage"), dict):
             return reply
         sampled_tokens = sum(choice.response_length for choice in reply.choices)  # nobody asked the engine to count
-        return replace(reply, usage=Usage(prompt_tokens=reply.prompt_length, completion_tokens=sampled_tokens))
+        return reply._replace(usage=Usage(prompt_tokens=reply.prompt_length, completion_tokens=sampled_tokens))
 
     def _add_chunk(self, chunk: dict[str, Json]) -> None:
         if "error" in chunk:

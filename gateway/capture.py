@@ -5,7 +5,8 @@ Output: `calls`, key group_id: CallCaptured (one per choice) or CallFailed. Deli
 
 import asyncio
 import time
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from typing import NamedTuple
 
 import structlog
 
@@ -29,8 +30,7 @@ MESSAGE_CHARACTERS_MAX = 2000
 log = structlog.get_logger()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Call:
+class Call(NamedTuple):
     """One attempt of a model call, as it came in."""
 
     producer: str
@@ -43,8 +43,7 @@ class Call:
     received_us: int
 
 
-@dataclass(frozen=True, slots=True)
-class Lineage:
+class Lineage(NamedTuple):
     """How one call is written: its prompt and its body, each against an earlier call or in full."""
 
     prompt: Edge

@@ -10,7 +10,7 @@ import time
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from gateway.errors import GatewayError, NotFound, NoWorker, UpstreamBroken, UpstreamUnreachable
 from gateway.exchange import Exchange, Sink
@@ -35,8 +35,7 @@ class EngineAway(UpstreamUnreachable):
     code = "engine_away"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Dispatch:
+class Dispatch(NamedTuple):
     """What has to be known of a call to send it."""
 
     body: bytes
@@ -59,8 +58,7 @@ class Progress:
     dispatched_us: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(NamedTuple):
     """A reply that goes back to the client: 200, or a refusal that no retry can change."""
 
     server: Server

@@ -6,7 +6,7 @@ exception: `authorization` of a call to a fixed upstream is passed on and goes n
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+from typing import NamedTuple
 from urllib.parse import quote
 
 from gateway.errors import InvalidRequest
@@ -32,8 +32,7 @@ READ = {
 RawHeaders = Iterable[tuple[bytes, bytes]]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ClientHeaders:
+class ClientHeaders(NamedTuple):
     """The client's own words about its call."""
 
     agent: str | None = None

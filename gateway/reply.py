@@ -7,7 +7,7 @@ Invariant: response ids and log-probabilities are the engine's own. Whatever is 
 import json
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import orjson
 
@@ -21,7 +21,7 @@ Json = Any  # parsed JSON of a foreign server
 INT32_MAX = (1 << 31) - 1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class Choice:
     """One sampled response. Ids are packed int32 [n], log-probabilities float32 [n]."""
 
@@ -38,8 +38,7 @@ class Choice:
     """The reply as the client saw it, with this choice alone."""
 
 
-@dataclass(frozen=True, slots=True)
-class EngineReply:
+class EngineReply(NamedTuple):
     """A reply, understood. `body` is what the client gets."""
 
     body: bytes
@@ -49,8 +48,7 @@ class EngineReply:
     usage: Usage
 
 
-@dataclass(frozen=True, slots=True)
-class Sampled:
+class Sampled(NamedTuple):
     """Tokens of one choice as the engine gave them: packed, or None where they are absent or no tokens."""
 
     ids: bytes | None

@@ -4,8 +4,7 @@
 `<run_id>/<version>`, set by the supervisor for the weights that are really loaded.
 """
 
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import orjson
 
@@ -17,8 +16,7 @@ VERSION_MAX = (1 << 63) - 1
 RawSpans = dict[str, Any]  # parsed header, not yet believed
 
 
-@dataclass(frozen=True, slots=True)
-class Spans:
+class Spans(NamedTuple):
     """Spans that tile the response, or none and the word for what is wrong."""
 
     spans: tuple[VersionSpan, ...] = ()

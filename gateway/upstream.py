@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from types import TracebackType
+from typing import NamedTuple
 from urllib.parse import urlsplit
 
 from gateway.connection import Connection, Reply
@@ -22,8 +23,7 @@ SWEEP_S = 0.5
 Origin = tuple[str, int, bool]
 
 
-@dataclass(frozen=True, slots=True)
-class UpstreamReply:
+class UpstreamReply(NamedTuple):
     """What an engine answered."""
 
     status: int
