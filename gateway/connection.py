@@ -6,6 +6,7 @@ followed it, and the engine keeps it open. Every wait has a deadline, every buff
 """
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Callable
 from typing import Self, cast
 
@@ -175,6 +176,7 @@ class Connection(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._paused = False
         self._deadline: asyncio.TimerHandle | None = None
+        self._timeout_s = self._expires_s = 0.0
         self._forget()
         self.idle_since_s = 0.0
 
@@ -192,7 +194,9 @@ class Connection(asyncio.Protocol):
         assert self._transport is not None
         self._forget()
         reply = self._reply = Reply(self)
-        self._deadline = asyncio.get_running_loop().call_later(timeout_s, self._expire, timeout_s)
+        self._timeout_s, self._expires_s = timeout_s, time.monotonic() + timeout_s
+        if self._deadline is None:
+            self._deadline = asyncio.get_running_loop().call_later(timeout_s, self._look_at_clock)
         self._transport.writelines((head, body))
         return reply
 
@@ -298,7 +302,6 @@ class Connection(asyncio.Protocol):
 
     def _settle(self) -> None:
         reply, self._reply = self._reply, None
-        self._disarm()
         self.resume()
         if reply is not None:
             reply.finish()
@@ -314,8 +317,16 @@ class Connection(asyncio.Protocol):
             reply.finish(None if self._complete else error)
         self.close()
 
-    def _expire(self, timeout_s: float) -> None:
-        self._end(UpstreamTimeout(f"the engine did not answer within {timeout_s:g} s"))
+    def _look_at_clock(self) -> None:
+        """The one timer of a connection is set again for the exchange under way, if it was set for an earlier one."""
+        self._deadline = None
+        if self._reply is None:
+            return
+        left_s = self._expires_s - time.monotonic()
+        if left_s <= 0:
+            self._end(UpstreamTimeout(f"the engine did not answer within {self._timeout_s:g} s"))
+        else:
+            self._deadline = asyncio.get_running_loop().call_later(left_s, self._look_at_clock)
 
     def _disarm(self) -> None:
         if self._deadline is not None:

@@ -17,6 +17,8 @@ from gateway.errors import GatewayError, HeadersTooLarge, InvalidRequest, Reques
 from gateway.settings import GatewaySettings
 
 CALL_PATH_END = b"/chat/completions"
+CLOCK_S = 0.002
+"""How much too early a timer may be."""
 REASONS = {400: b"Bad Request", 408: b"Request Timeout", 431: b"Request Header Fields Too Large"}
 
 
@@ -53,7 +55,9 @@ class LimitedProtocol(HttpToolsProtocol):
         super().__init__(*given, **named)
         self._in_headers = True
         self._unproductive = 0
-        self._deadline: asyncio.TimerHandle | None = None
+        self._deadline_s: float | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_s = 0.0
         self._unread: asyncio.TimerHandle | None = None
         self._answering: Client | None = None
 
@@ -65,6 +69,8 @@ class LimitedProtocol(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """No timer outlives its connection."""
         self._disarm()
+        if self._timer is not None:
+            self._timer.cancel()
         if self._unread is not None:
             self._unread.cancel()
         if self._answering is not None:
@@ -79,7 +85,7 @@ class LimitedProtocol(HttpToolsProtocol):
         super().data_received(data)
         if self._unproductive > self.limits.headers_bytes_max:
             self._refuse(HeadersTooLarge(f"headers are over {self.limits.headers_bytes_max} bytes"))
-        elif self._unproductive and self._deadline is None and (self.cycle is None or self.cycle.response_complete):
+        elif self._unproductive and self._deadline_s is None and (self.cycle is None or self.cycle.response_complete):
             self._arm(self.limits.headers_timeout_s)  # line breaks before a request are no request yet
 
     def on_message_begin(self) -> None:
@@ -198,13 +204,27 @@ class LimitedProtocol(HttpToolsProtocol):
             self._unread = None
 
     def _arm(self, timeout_s: float) -> None:
-        self._disarm()
-        self._deadline = self.loop.call_later(timeout_s, self._too_late)
+        """A deadline for what comes next. One timer serves all of them: setting one for each costs more than it says."""
+        self._deadline_s = self.loop.time() + timeout_s
+        if self._timer is None or self._timer_s > self._deadline_s:
+            self._set_timer(self._deadline_s)
 
     def _disarm(self) -> None:
-        if self._deadline is not None:
-            self._deadline.cancel()
-            self._deadline = None
+        self._deadline_s = None
+
+    def _set_timer(self, at_s: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer, self._timer_s = self.loop.call_at(at_s, self._look_at_clock), at_s
+
+    def _look_at_clock(self) -> None:
+        self._timer = None
+        if self._deadline_s is None:
+            return
+        if self.loop.time() + CLOCK_S < self._deadline_s:
+            self._set_timer(self._deadline_s)
+        else:
+            self._too_late()
 
     def _too_late(self) -> None:
         if self.flow.read_paused:  # a pipelined request waits for us, not we for it
