@@ -8,7 +8,6 @@ import asyncio
 import contextlib
 import threading
 import time
-from collections import defaultdict
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from functools import partial
@@ -24,19 +23,26 @@ from schemas.topics import Topic
 
 log = structlog.get_logger()
 
-Arrivals = list[tuple[asyncio.Future[Position], Outcome]]
 POLL_S = 0.1
+TICK_S = 0.001
 ROOM_POLL_S = 0.002
 
 
 class EventProducer:
-    """One idempotent producer and the thread that serves its acknowledgements. Thread-safe."""
+    """One idempotent producer. Thread-safe.
+
+    Acknowledgements for an event loop are served on that loop, every millisecond while it waits for one: a thread that
+    is woken for each of them fights with the loop for the interpreter. Those for threads are served by a thread, which
+    also finds out that the client died.
+    """
 
     def __init__(self, settings: LogSettings, open_session: Callable[[LogSettings], Session] = Session) -> None:
         self._settings = settings
         self._open_session = open_session
-        self._arrivals: Arrivals = []
-        self._closing = threading.Event()
+        self._ticking: set[asyncio.AbstractEventLoop] = set()
+        self._blocked: set[Future[Position]] = set()
+        self._asked, self._closing = threading.Event(), threading.Event()
+        self._dead: Session | None = None
         self._session = open_session(settings)
         self._poller = threading.Thread(target=self._serve, name="claw-log-acks", daemon=True)
         self._poller.start()
@@ -58,8 +64,10 @@ class EventProducer:
     def produce(self, item: Outgoing) -> Future[Position]:
         """Queues a record; waits only while the queue is full. Failures, too, are in the future."""
         future: Future[Position] = Future()
-        settle = partial(_settle_future, future)
+        settle = partial(self._unblock, future)
         deadline = self._deadline()
+        self._blocked.add(future)
+        self._asked.set()
         while not self._session.offer(item, settle):
             if time.monotonic() > deadline:
                 settle(_queue_full())
@@ -74,47 +82,51 @@ class EventProducer:
         if left := self._session.flush(timeout_s):
             log.warning("log_records_not_acknowledged_at_close", records=left)
         self._closing.set()
+        self._asked.set()
         self._poller.join()
 
     async def _send_soon(self, item: Outgoing) -> asyncio.Future[Position]:
-        future: asyncio.Future[Position] = asyncio.get_running_loop().create_future()
-        settle = partial(self._arrive, future)
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[Position] = loop.create_future()
+        settle = partial(_arrive, future)
         deadline = self._deadline()
         while not self._session.offer(item, settle):
             if time.monotonic() > deadline:
                 settle(_queue_full())
                 break
             await asyncio.sleep(ROOM_POLL_S)
+        if loop not in self._ticking:
+            self._ticking.add(loop)
+            loop.call_later(TICK_S, self._tick, loop)
         return future
 
     def _deadline(self) -> float:
         return time.monotonic() + self._settings.ack_timeout_ms / 1000
 
-    def _arrive(self, future: asyncio.Future[Position], outcome: Outcome) -> None:
-        """Runs in the thread that polls, or in another one when a record is refused at once or at the end."""
-        if threading.current_thread() is self._poller:
-            self._arrivals.append((future, outcome))
+    def _unblock(self, future: Future[Position], outcome: Outcome) -> None:
+        self._blocked.discard(future)
+        _settle_future(future, outcome)
+
+    def _tick(self, loop: asyncio.AbstractEventLoop) -> None:
+        session = self._session
+        if not session.poll(0):
+            self._dead = session
+            self._asked.set()
+        if session.owes:
+            loop.call_later(TICK_S, self._tick, loop)
         else:
-            _call_soon(future.get_loop(), [(future, outcome)])
+            self._ticking.discard(loop)
 
     def _serve(self) -> None:
         while not self._closing.is_set():
-            alive = self._session.poll(POLL_S)
-            if not alive:
+            if not self._blocked:
+                self._asked.wait(POLL_S)
+                self._asked.clear()
+            alive = self._session.poll(POLL_S if self._blocked else 0)
+            if not alive or self._dead is self._session:
                 dead, self._session = self._session, self._open_session(self._settings)
                 dead.end()
-            self._hand_over()
         self._session.end()
-        self._hand_over()
-
-    def _hand_over(self) -> None:
-        """One wake-up per event loop and poll, however many acknowledgements came."""
-        arrivals, self._arrivals = self._arrivals, []
-        by_loop: dict[asyncio.AbstractEventLoop, Arrivals] = defaultdict(list)
-        for future, outcome in arrivals:
-            by_loop[future.get_loop()].append((future, outcome))
-        for loop, batch in by_loop.items():
-            _call_soon(loop, batch)
 
 
 def _settle_future(future: Future[Position], outcome: Outcome) -> None:
@@ -126,19 +138,23 @@ def _settle_future(future: Future[Position], outcome: Outcome) -> None:
         future.set_exception(outcome)
 
 
-def _call_soon(loop: asyncio.AbstractEventLoop, batch: Arrivals) -> None:
-    with contextlib.suppress(RuntimeError):  # the loop was closed: nobody waits any more
-        loop.call_soon_threadsafe(_settle_asyncio, batch)
+def _arrive(future: asyncio.Future[Position], outcome: Outcome) -> None:
+    """Runs on the future's loop, or in a thread: the one that polls, or one where a record is refused or the end."""
+    loop = future.get_loop()
+    if asyncio._get_running_loop() is loop:
+        _land(future, outcome)
+    else:
+        with contextlib.suppress(RuntimeError):  # the loop was closed: nobody waits any more
+            loop.call_soon_threadsafe(_land, future, outcome)
 
 
-def _settle_asyncio(batch: Arrivals) -> None:
-    for future, outcome in batch:
-        if future.done():  # the caller was cancelled; the record stands all the same
-            continue
-        if isinstance(outcome, Position):
-            future.set_result(outcome)
-        else:
-            future.set_exception(outcome)
+def _land(future: asyncio.Future[Position], outcome: Outcome) -> None:
+    if future.done():  # the caller was cancelled; the record stands all the same
+        return
+    if isinstance(outcome, Position):
+        future.set_result(outcome)
+    else:
+        future.set_exception(outcome)
 
 
 def _position(outcome: Position | BaseException) -> Position:

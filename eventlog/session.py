@@ -25,7 +25,7 @@ PURGE_TIMEOUT_S = 5.0
 
 
 class Session:
-    """`offer` from any thread; `poll` and `end` from one."""
+    """`offer` and `poll` from any thread; `end` once."""
 
     def __init__(self, settings: LogSettings) -> None:
         self._catalogue = settings.catalogue()
@@ -49,6 +49,11 @@ class Session:
                 failure = delivery_failure(error_of(raised), topic)
         self._settle(settle, failure)
         return True
+
+    @property
+    def owes(self) -> bool:
+        """Whether a record waits for its answer."""
+        return bool(self._owed)
 
     def poll(self, timeout_s: float) -> bool:
         """Settles what was acknowledged. False when the client is dead: it refuses everything for ever."""

@@ -36,12 +36,19 @@ class AccessLog:
         try:
             await self._inner(scope, receive, counted)
         finally:
-            log.info(
-                "request",
-                method=scope["method"],
-                path=scope["path"][:PATH_CHARACTERS_MAX],
-                status=status or None,
-                ms=round(1000 * (time.perf_counter() - started_s), 2),
-                reply_bytes=sent_bytes,
-                call_id=call_id,
-            )
+            log_request(scope["method"], scope["path"], status, started_s, sent_bytes, call_id)
+
+
+def log_request(
+    method: str, path: str, status: int, started_s: float, reply_bytes: int, call_id: str | None = None
+) -> None:
+    """The line of a request that began at `started_s` (perf_counter). status 0: it got no reply."""
+    log.info(
+        "request",
+        method=method,
+        path=path[:PATH_CHARACTERS_MAX],
+        status=status or None,
+        ms=round(1000 * (time.perf_counter() - started_s), 2),
+        reply_bytes=reply_bytes,
+        call_id=call_id,
+    )

@@ -1,24 +1,27 @@
-"""The composition of the gateway: collaborators in, one ASGI app out.
+"""The composition of the gateway: collaborators in, what serves connections out.
 
-The front looks at the path. Model calls go to plain ASGI (`calls.py`), everything else to FastAPI (`control.py`).
+Model calls come straight from their connection (`client.py`) to `calls.py`, everything else by ASGI to FastAPI (`control.py`).
 """
 
 import asyncio
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from urllib.parse import unquote
 
 import orjson
 import structlog
 from fastapi import FastAPI
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from gateway.access_log import AccessLog
+from gateway.access_log import AccessLog, log_request
 from gateway.admission import AdmissionView
 from gateway.asgi import read_body, send_error
-from gateway.auth import Guard
+from gateway.auth import Guard, KeyRing
 from gateway.calls import ModelCalls
 from gateway.capture import Capture
+from gateway.client import Client, too_large
 from gateway.control import IDENTITY, Control, control_app
 from gateway.dispatch import Dispatcher
 from gateway.errors import (
@@ -29,6 +32,7 @@ from gateway.errors import (
     InvalidRequest,
     MethodNotAllowed,
     NotFound,
+    Unauthorized,
     as_http,
 )
 from gateway.health import Health, NotReady, watch_loop_lag
@@ -60,8 +64,17 @@ class Collaborators:
     not_ready: NotReady = _always
 
 
-def create_app(given: Collaborators) -> ASGIApp:
-    """The gateway as an ASGI app; its lifespan opens and closes the connections to engines."""
+@dataclass(frozen=True, slots=True)
+class Gateway:
+    """What a server needs of it."""
+
+    app: ASGIApp
+    """Its lifespan opens and closes the connections to engines."""
+    calls: "Calls"
+
+
+def create_gateway(given: Collaborators) -> Gateway:
+    """The gateway, composed."""
     settings, metrics = given.settings, given.metrics
     upstream = HttpUpstream(settings.connect_timeout_s, settings.upstream_timeout_s, settings.reply_bytes_max)
     dispatcher = Dispatcher(settings, given.workers, upstream, metrics)
@@ -78,21 +91,68 @@ def create_app(given: Collaborators) -> ASGIApp:
     control = Control(settings, given.log, given.admission, metrics)
     health = Health(given.workers, given.not_ready)
     app = control_app(control, Models(given.workers, upstream), health, metrics, lifespan)
-    return _guarded(Front(calls, app, metrics, settings.control_bytes_max), settings, metrics)
+    keys = KeyRing([parse_key(entry) for entry in settings.api_keys])
+    guarded = Guard(Front(app, metrics, settings.control_bytes_max), keys, metrics)
+    return Gateway(AccessLog(guarded) if settings.access_log else guarded, Calls(calls, keys, metrics, settings))
 
 
-def _guarded(front: ASGIApp, settings: GatewaySettings, metrics: Metrics) -> ASGIApp:
-    """What stands before the front: who may ask, and what is written down of it."""
-    if settings.api_keys:
-        front = Guard(front, [parse_key(entry) for entry in settings.api_keys], metrics)
-    return AccessLog(front) if settings.access_log else front
+class Calls:
+    """Model calls as they come from a connection (a `client.Handler`): who may ask, and what goes wrong as a reply."""
+
+    def __init__(self, calls: ModelCalls, keys: KeyRing, metrics: Metrics, settings: GatewaySettings) -> None:
+        self._calls, self._keys, self._metrics, self._logged = calls, keys, metrics, settings.access_log
+        self.body_bytes_max = settings.body_bytes_max
+
+    def admit(self, client: Client) -> None:
+        """Look at the headers, before the body is read. Raises GatewayError."""
+        client.headers = self._keys.checked("", client.headers)
+        declared = next((value for name, value in client.headers if name == b"content-length"), b"0")
+        if int(declared) > self.body_bytes_max:
+            raise too_large(self.body_bytes_max)
+
+    async def answer(self, client: Client) -> None:
+        """Answer one call."""
+        started_s = time.perf_counter()
+        try:
+            await self._answered(client)
+        except ClientGone:
+            client.status = CLIENT_CLOSED
+        except GatewayError as error:
+            client.refuse(error)
+        finally:
+            if not client.response_complete:
+                client.abort()
+            self._note(client, "chat", started_s)
+
+    def refuse(self, client: Client, error: GatewayError) -> None:
+        """Answer a call that is not begun."""
+        client.refuse(error)
+        self._note(client, "refused" if isinstance(error, Unauthorized) else "chat", time.perf_counter())
+
+    async def _answered(self, client: Client) -> None:
+        try:
+            route = resolve(client.path)
+            if route is None:
+                raise NotFound("no such route")
+            await self._calls(client, route.identity)
+        except (GatewayError, ClientGone):
+            raise
+        except Exception as bug:  # the client gets an answer, the operator the trace, the next request is served
+            log.exception("bug_in_model_call")
+            raise GatewayError("internal error") from bug
+
+    def _note(self, client: Client, label: str, started_s: float) -> None:
+        self._metrics.request(label, client.status)
+        if self._logged:
+            path = unquote(client.path.decode("ascii"))
+            log_request("POST", path, client.status, started_s, client.sent_bytes, client.call_id)
 
 
 class Front:
-    """Sends a request where its path says, and turns what goes wrong on the way into a reply."""
+    """Sends every other request where its path says, and turns what goes wrong on the way into a reply."""
 
-    def __init__(self, calls: ModelCalls, control: ASGIApp, metrics: Metrics, control_bytes_max: int) -> None:
-        self._calls, self._control, self._metrics = calls, control, metrics
+    def __init__(self, control: ASGIApp, metrics: Metrics, control_bytes_max: int) -> None:
+        self._control, self._metrics = control, metrics
         self._control_bytes_max = control_bytes_max
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -100,31 +160,17 @@ class Front:
         if scope["type"] != "http":
             await self._control(scope, receive, send)
             return
-        label = "control"
         try:
             route = resolve(scope.get("raw_path") or scope["path"].encode())
             if route is not None and route.endpoint == CHAT:
-                label = "chat"
-                status = await self._call(scope, receive, send, route)
-            else:
-                status = await self._controlled(scope, receive, send, route)
+                raise MethodNotAllowed("model calls are POST requests")
+            status = await self._controlled(scope, receive, send, route)
         except GatewayError as error:
             status = error.status
             await send_error(send, as_http(error))
         except ClientGone:
             status = CLIENT_CLOSED
-        self._metrics.requests.labels(label, str(status)).inc()
-
-    async def _call(self, scope: Scope, receive: Receive, send: Send, route: Route) -> int:
-        if scope["method"] != "POST":
-            raise MethodNotAllowed("model calls are POST requests")
-        try:
-            return await self._calls(scope, receive, send, route.identity)
-        except (GatewayError, ClientGone):
-            raise
-        except Exception as bug:  # the client gets an answer, the operator the trace, the next request is served
-            log.exception("bug_in_model_call")
-            raise GatewayError("internal error") from bug
+        self._metrics.request("control", status)
 
     async def _controlled(self, scope: Scope, receive: Receive, send: Send, route: Route | None) -> int:
         if route is not None and route.identity is None and route.endpoint != MODELS:

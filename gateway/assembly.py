@@ -6,13 +6,13 @@ with as many log-probabilities as it should not have, is named; nothing here rai
 
 import asyncio
 from collections.abc import Iterable
-from dataclasses import replace
 from typing import TypeVar
 
 from gateway.reply import EngineReply, Json, Sampled, count, loads, packed_ids, packed_logprobs, understood
 from gateway.request import ChatRequest
 from gateway.spans import RawSpans, parse_header
 from gateway.sse import DONE, data_of, spans_comment
+from gateway.usual import Run
 from schemas.events import Usage
 
 AT_ONCE = 256
@@ -22,12 +22,19 @@ LAST_WINS = frozenset({"role", "id", "type", "index"})
 CHUNK_INVALID, STREAM_ERROR, STREAM_END = "chunk_invalid", "stream_error", "stream_end"
 
 
-async def assembled(events: Iterable[bytes], request: ChatRequest) -> "Assembly":
+async def assembled(events: Iterable[bytes | Run], request: ChatRequest) -> "Assembly":
     """All events of a stream, taken in without keeping the loop from others."""
     assembly = Assembly(request)
-    for number, event in enumerate(events, 1):
-        assembly.add(event)
-        if number % AT_ONCE == 0:
+    taken = 0
+    for event in events:
+        if isinstance(event, Run):
+            assembly.add_run(event)
+            taken += len(event.events) // 4
+        else:
+            assembly.add(event)
+            taken += 1
+        if taken >= AT_ONCE:
+            taken = 0
             await asyncio.sleep(0)
     return assembly
 
@@ -59,6 +66,16 @@ class Assembly:
         else:
             self._faults[CHUNK_INVALID] = None
 
+    def add_run(self, run: Run) -> None:
+        """Take in usual chunks, all at once: what `add` would make of each of them, its shape being known from one."""
+        said = _said(run)
+        part = self._parts.get(run.shape.choice)
+        if said is None or part is None:
+            for event in run.events:
+                self.add(event)
+        else:
+            part.add_run(run.shape.name, *said)
+
     @property
     def ended(self) -> bool:
         """Every choice that was begun has its finish reason."""
@@ -75,7 +92,7 @@ class Assembly:
         if isinstance(self._fields.get("usage"), dict):
             return reply
         sampled_tokens = sum(choice.response_length for choice in reply.choices)  # nobody asked the engine to count
-        return replace(reply, usage=Usage(prompt_tokens=reply.prompt_length, completion_tokens=sampled_tokens))
+        return reply._replace(usage=Usage(prompt_tokens=reply.prompt_length, completion_tokens=sampled_tokens))
 
     def _add_chunk(self, chunk: dict[str, Json]) -> None:
         if "error" in chunk:
@@ -125,6 +142,13 @@ class _Part:
             if value is not None and name not in ("delta", "logprobs", "token_ids"):
                 self._fields[name] = value
 
+    def add_run(self, name: str, text: str, ids: list[Json], content: list[Json]) -> None:
+        """Take in a text, and the tokens that it was said in."""
+        _merge(self._message, {name: text})
+        self._add_tokens(ids, content, says=True)
+        if self._content is not None:
+            self._content += content
+
     def _add_tokens(self, ids: Json, content: list[Json], *, says: bool) -> None:
         if isinstance(ids, list):
             self._ids = [] if self._ids is None else self._ids
@@ -149,6 +173,16 @@ class _Part:
         """holes: of the stream, which are those of each of its choices."""
         own = (*self._holes, *holes)
         return Sampled(packed_ids(self._ids), packed_logprobs(self._logprobs), own, ended=whole and self.ended)
+
+
+def _said(run: Run) -> tuple[str, list[Json], list[Json]] | None:
+    """Text, ids and tokens of a run; None when they are no JSON, or not one token for each chunk."""
+    try:
+        text = loads(b'"%b"' % b"".join(run.texts))
+        ids, content = loads(b"[%b]" % b",".join(run.ids)), loads(b"[%b]" % b",".join(run.tokens))
+    except ValueError:
+        return None
+    return (text, ids, content) if len(content) == len(ids) == len(run.events) else None
 
 
 def _content(logprobs: Json) -> list[Json]:

@@ -1,4 +1,4 @@
-"""A model call from its first to its last byte: the hot path, plain ASGI.
+"""A model call from its first to its last byte: the hot path.
 
 Invariant (captured means durable): the client gets a reply only after the log acknowledged the events of its call.
 """
@@ -6,10 +6,8 @@ Invariant (captured means durable): the client gets a reply only after the log a
 import time
 from hashlib import sha256
 
-from starlette.types import Receive, Scope, Send
-
-from gateway.asgi import read_body, send_reply, unless_gone
 from gateway.capture import Call, Capture, captured, failed
+from gateway.client import Client
 from gateway.dispatch import Answer, Dispatch, Dispatcher, Opened, Progress
 from gateway.errors import CLIENT_CLOSED, ClientGone, GatewayError, HeaderList, Overloaded, UpstreamBroken
 from gateway.headers import authorization, client_headers, reply_headers
@@ -39,27 +37,29 @@ class ModelCalls:
         self._producer = f"gateway/{settings.instance}"
         self.in_flight = 0
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send, identity: Identity | None) -> int:
-        """Answer one call; returns the status sent. Raises GatewayError or ClientGone before anything was sent."""
+    async def __call__(self, client: Client, identity: Identity | None) -> None:
+        """Answer one call. Raises GatewayError before anything was sent, or ClientGone."""
         if self.in_flight >= self._settings.calls_max:
             raise Overloaded("too many model calls in flight", retry_after_s=1.0)
         self.in_flight += 1
         try:
-            return await self._answer(scope, receive, send, identity)
+            await self._answer(client, identity)
         finally:
             self.in_flight -= 1
 
-    async def _answer(self, scope: Scope, receive: Receive, send: Send, identity: Identity | None) -> int:
+    async def _answer(self, client: Client, identity: Identity | None) -> None:
         started = time.perf_counter()
         received_us = now_us()
-        body = await read_body(scope, receive, self._settings.body_bytes_max)
-        headers = client_headers(scope["headers"])
+        body = client.body
+        headers = client_headers(client.headers)
         request = parse_chat(body)
         digest = sha256(body).hexdigest()
         who = identity or fresh_lane()
         attempt = self._recent.begin(who, headers, digest)
+        client.call_id = attempt.call_id
         if attempt.finished is not None:
-            return await self._repeat(send, who, attempt, attempt.finished)
+            await self._repeat(client, who, attempt, attempt.finished)
+            return
         call = Call(
             producer=self._producer,
             identity=who,
@@ -70,15 +70,16 @@ class ModelCalls:
             request_digest=digest,
             received_us=received_us,
         )
-        answer = await self._dispatch(call, receive, authorization(scope["headers"]))
+        answer = await self._dispatch(call, client)
         if isinstance(answer, Opened):
-            return await self._streams.relay(call, attempt, answer, receive, send, started)
-        if answer.reply.status != 200:
-            return await self._refused(send, call, answer)
-        finished = await self._finish(call, attempt, answer)
-        return await self._reply(send, finished, started, answer.upstream_s)
+            await self._streams.relay(call, attempt, answer, client, started)
+        elif answer.reply.status != 200:
+            await self._refused(client, call, answer)
+        else:
+            finished = await self._finish(call, attempt, answer)
+            await self._reply(client, finished, started, answer.upstream_s)
 
-    async def _dispatch(self, call: Call, receive: Receive, credentials: bytes | None) -> Answer | Opened:
+    async def _dispatch(self, call: Call, client: Client) -> Answer | Opened:
         progress = Progress()
         dispatch = Dispatch(
             body=call.request.forwarded,
@@ -88,11 +89,11 @@ class ModelCalls:
             run_id=call.headers.run_id,
             call_id=call.call_id,
             traceparent=call.headers.traceparent,
-            authorization=credentials,
+            authorization=authorization(client.headers),
         )
         sending = self._dispatcher.open if call.request.stream else self._dispatcher.send
         try:
-            return await unless_gone(receive, sending(dispatch, progress))
+            return await client.unless_gone(sending(dispatch, progress))
         except ClientGone:
             await self._fail(call, progress, "client_disconnected", "the client closed its connection", CLIENT_CLOSED)
             raise
@@ -123,30 +124,27 @@ class ModelCalls:
         await self._capture.store(finished.unacknowledged, lane="named" if identity.named else "unnamed")
         self._recent.acknowledged(attempt, finished)
 
-    async def _repeat(self, send: Send, identity: Identity, attempt: Attempt, finished: Finished) -> int:
+    async def _repeat(self, client: Client, identity: Identity, attempt: Attempt, finished: Finished) -> None:
         if finished.unacknowledged:
             await self._acknowledge(identity, attempt, finished)
         self._metrics.replayed.inc()
-        await send_reply(send, 200, finished.headers, finished.body)
-        return 200
+        await client.reply(200, finished.headers, finished.body)
 
-    async def _reply(self, send: Send, finished: Finished, started: float, upstream_s: float) -> int:
+    async def _reply(self, client: Client, finished: Finished, started: float, upstream_s: float) -> None:
         overhead_s = time.perf_counter() - started - upstream_s
         overhead = (b"x-claw-overhead-ms", b"%.2f" % (overhead_s * 1000))
-        await send_reply(send, 200, [*finished.headers, overhead], finished.body)
+        await client.reply(200, [*finished.headers, overhead], finished.body)
         self._metrics.overhead_seconds.observe(overhead_s)
         self._metrics.request_seconds.observe(time.perf_counter() - started)
-        return 200
 
-    async def _refused(self, send: Send, call: Call, answer: Answer) -> int:
+    async def _refused(self, client: Client, call: Call, answer: Answer) -> None:
         """Pass on a refusal of the engine (4xx): the client has to change its request."""
         status, body, message = refusal(answer.reply)
         await self._fail(call, Progress(answer.server, answer.dispatched_us), "refused", message, status)
         headers: HeaderList = [JSON, *reply_headers(call.identity, call.call_id, ())]
         if answer.reply.retry_after:
             headers.append((b"retry-after", answer.reply.retry_after.encode("latin-1", "replace")))
-        await send_reply(send, status, headers, body)
-        return status
+        await client.reply(status, headers, body)
 
     async def _fail(self, call: Call, progress: Progress, reason: str, message: str, status: int) -> None:
         await self._capture.store_failure(failed(call, progress, reason=reason, message=message, http_status=status))

@@ -5,7 +5,8 @@ Output: `calls`, key group_id: CallCaptured (one per choice) or CallFailed. Deli
 
 import asyncio
 import time
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from typing import NamedTuple
 
 import structlog
 
@@ -29,8 +30,7 @@ MESSAGE_CHARACTERS_MAX = 2000
 log = structlog.get_logger()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Call:
+class Call(NamedTuple):
     """One attempt of a model call, as it came in."""
 
     producer: str
@@ -43,8 +43,7 @@ class Call:
     received_us: int
 
 
-@dataclass(frozen=True, slots=True)
-class Lineage:
+class Lineage(NamedTuple):
     """How one call is written: its prompt and its body, each against an earlier call or in full."""
 
     prompt: Edge
@@ -147,7 +146,7 @@ class Capture:
             raise NotCaptured("the call could not be captured; send it again", retry_after_s=1.0) from silent
         self._metrics.capture_ack_seconds.observe(time.perf_counter() - started)
         for event in events:
-            self._metrics.captured.labels(lane).inc()
+            self._metrics.capture(lane)
             for missing in event.integrity.missing:
                 self._metrics.incomplete.labels(missing).inc()
 

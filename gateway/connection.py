@@ -6,12 +6,14 @@ followed it, and the engine keeps it open. Every wait has a deadline, every buff
 """
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Callable
 from typing import Self, cast
 
 import httptools
 
 from gateway.errors import GatewayError, UpstreamBroken, UpstreamTimeout
+from gateway.exchange import Sink
 
 UNPRODUCTIVE_BYTES_MAX = 64 << 10
 """Headers, chunk extensions or trailers between two pieces of body: a larger one is an attack, or no HTTP."""
@@ -22,7 +24,18 @@ BUFFER_BYTES_MAX = 256 << 10
 class Reply:
     """What an engine answers (an `Exchange`). Filled by its connection; read once, whole or in chunks."""
 
-    __slots__ = ("_arrived", "_buffered", "_connection", "_waiter", "_whole", "error", "headers", "over", "status")
+    __slots__ = (
+        "_arrived",
+        "_buffered",
+        "_connection",
+        "_sink",
+        "_waiter",
+        "_whole",
+        "error",
+        "headers",
+        "over",
+        "status",
+    )
 
     def __init__(self, connection: "Connection") -> None:
         self.status = 0
@@ -34,6 +47,7 @@ class Reply:
         self._arrived: list[bytes] = []
         self._buffered = 0
         self._whole = False
+        self._sink: Sink | None = None
         self._waiter: asyncio.Future[None] | None = None
 
     @property
@@ -66,6 +80,42 @@ class Reply:
         if self.error:
             raise self.error
 
+    async def relay(self, sink: Sink) -> None:
+        """Hand the body to `sink` as it arrives, in the same turn of the loop."""
+        self._sink = sink
+        self.resume()
+        self.flush()
+        while not self.over and self._sink is not None:
+            await self._wait()
+        self.flush()
+        self._sink = None
+        if self.error:
+            raise self.error
+
+    def flush(self) -> None:
+        """Hand over what has arrived, if somebody takes it as it comes."""
+        if self._sink is None or not self._arrived:
+            return
+        try:
+            more = self._sink(self._take())
+        except GatewayError as refused:
+            self._give_up(refused)
+            self.error = refused
+            return
+        if not more:
+            self._sink = None
+            self.wake()
+
+    def pause(self) -> None:
+        """Let the engine wait."""
+        if self._connection:
+            self._connection.pause()
+
+    def resume(self) -> None:
+        """Take more from it."""
+        if self._connection:
+            self._connection.resume()
+
     async def read(self) -> bytes:
         """The whole body."""
         self._whole = True
@@ -79,15 +129,13 @@ class Reply:
 
     def abort(self) -> None:
         """Close the connection if the reply is not over."""
-        if connection := self._connection:
-            self.finish(UpstreamBroken("the exchange was given up"))
-            connection.close()
+        self._give_up(UpstreamBroken("the exchange was given up"))
 
     def feed(self, piece: bytes) -> None:
         """A piece of body arrived."""
         self._arrived.append(piece)
         self._buffered += len(piece)
-        if not self._whole:
+        if not (self._whole or self._sink):
             if self._buffered > BUFFER_BYTES_MAX and self._connection:
                 self._connection.pause()
             self.wake()
@@ -103,13 +151,19 @@ class Reply:
         if self._waiter and not self._waiter.done():
             self._waiter.set_result(None)
 
+    def _give_up(self, error: GatewayError) -> None:
+        connection = self._connection
+        self.finish(error)
+        if connection:
+            connection.close()
+
     async def _wait(self) -> None:
         self._waiter = asyncio.get_running_loop().create_future()
         await self._waiter
 
     def _take(self) -> bytes:
         arrived, self._arrived, self._buffered = self._arrived, [], 0
-        if self._connection:
+        if self._connection and not self._sink:
             self._connection.resume()
         return arrived[0] if len(arrived) == 1 else b"".join(arrived)
 
@@ -122,6 +176,7 @@ class Connection(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._paused = False
         self._deadline: asyncio.TimerHandle | None = None
+        self._timeout_s = self._expires_s = 0.0
         self._forget()
         self.idle_since_s = 0.0
 
@@ -139,7 +194,9 @@ class Connection(asyncio.Protocol):
         assert self._transport is not None
         self._forget()
         reply = self._reply = Reply(self)
-        self._deadline = asyncio.get_running_loop().call_later(timeout_s, self._expire, timeout_s)
+        self._timeout_s, self._expires_s = timeout_s, time.monotonic() + timeout_s
+        if self._deadline is None:
+            self._deadline = asyncio.get_running_loop().call_later(timeout_s, self._look_at_clock)
         self._transport.writelines((head, body))
         return reply
 
@@ -174,7 +231,8 @@ class Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Bytes of the reply, or bytes that nobody asked for, after which nothing on this connection can be trusted."""
-        if self._reply is None:
+        reply = self._reply
+        if reply is None:
             self.close()
             return
         self.heard = True
@@ -186,6 +244,7 @@ class Connection(asyncio.Protocol):
         except httptools.HttpParserUpgrade:
             self._end(UpstreamBroken("the engine switches protocols"))
         else:
+            reply.flush()
             if self._complete:
                 self._settle()
             elif self._unproductive > UNPRODUCTIVE_BYTES_MAX:
@@ -243,7 +302,6 @@ class Connection(asyncio.Protocol):
 
     def _settle(self) -> None:
         reply, self._reply = self._reply, None
-        self._disarm()
         self.resume()
         if reply is not None:
             reply.finish()
@@ -259,8 +317,16 @@ class Connection(asyncio.Protocol):
             reply.finish(None if self._complete else error)
         self.close()
 
-    def _expire(self, timeout_s: float) -> None:
-        self._end(UpstreamTimeout(f"the engine did not answer within {timeout_s:g} s"))
+    def _look_at_clock(self) -> None:
+        """The one timer of a connection is set again for the exchange under way, if it was set for an earlier one."""
+        self._deadline = None
+        if self._reply is None:
+            return
+        left_s = self._expires_s - time.monotonic()
+        if left_s <= 0:
+            self._end(UpstreamTimeout(f"the engine did not answer within {self._timeout_s:g} s"))
+        else:
+            self._deadline = asyncio.get_running_loop().call_later(left_s, self._look_at_clock)
 
     def _disarm(self) -> None:
         if self._deadline is not None:

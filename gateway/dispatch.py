@@ -8,12 +8,12 @@ again at most `resends_max` times.
 import asyncio
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from gateway.errors import GatewayError, NotFound, NoWorker, UpstreamBroken, UpstreamUnreachable
-from gateway.exchange import Exchange
+from gateway.exchange import Exchange, Sink
 from gateway.metrics import Metrics
 from gateway.routing import choose
 from gateway.settings import GatewaySettings
@@ -35,8 +35,7 @@ class EngineAway(UpstreamUnreachable):
     code = "engine_away"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Dispatch:
+class Dispatch(NamedTuple):
     """What has to be known of a call to send it."""
 
     body: bytes
@@ -59,8 +58,7 @@ class Progress:
     dispatched_us: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(NamedTuple):
     """A reply that goes back to the client: 200, or a refusal that no retry can change."""
 
     server: Server
@@ -74,42 +72,43 @@ class Opened:
 
     def __init__(self, server: Server, dispatched_us: int, outstanding: Counter[str]) -> None:
         self.server, self.dispatched_us = server, dispatched_us
-        self.exchange: Exchange | None = None
-        self.first = b""
-        self.rest: AsyncIterator[bytes] | None = None
         self.upstream_s = 0.0
         """From the request to the first bytes."""
+        self._exchange: Exchange | None = None
+        self._first = b""
         self._outstanding, self._closed = outstanding, False
         outstanding[server.url] += 1
 
-    async def begin(self, started_s: float) -> None:
+    @property
+    def exchange(self) -> Exchange:
+        assert self._exchange is not None, "begun before"
+        return self._exchange
+
+    async def begin(self, exchange: Exchange, started_s: float) -> None:
         """Wait for the first bytes: until then, a broken engine can be replaced by another one."""
-        assert self.exchange is not None, "sent before"
-        self.rest = self.exchange.chunks()
+        self._exchange = exchange
         try:
-            self.first = await anext(self.rest)
+            self._first = await anext(exchange.chunks())
         except StopAsyncIteration:
             raise UpstreamBroken("the engine's stream is empty") from None
         self.upstream_s = time.perf_counter() - started_s
 
-    async def pieces(self) -> AsyncIterator[bytes]:
-        """The body as it arrives. Raises UpstreamBroken, UpstreamTimeout."""
-        yield self.first
-        assert self.rest is not None, "begun before"
-        async for piece in self.rest:
-            yield piece
+    async def relay(self, sink: Sink) -> None:
+        """The body, as `Exchange.relay` gives it."""
+        if sink(self._first):
+            await self.exchange.relay(sink)
 
     @property
     def content_type(self) -> str:
-        return self.exchange.headers.get("content-type", "") if self.exchange else ""
+        return self.exchange.headers.get("content-type", "")
 
     def close(self) -> None:
         """Idempotent."""
         if not self._closed:
             self._closed = True
             self._outstanding[self.server.url] -= 1
-            if self.exchange is not None:
-                self.exchange.abort()
+            if self._exchange is not None:
+                self._exchange.abort()
 
 
 class Dispatcher:
@@ -161,13 +160,14 @@ class Dispatcher:
         started = time.perf_counter()
         opened = Opened(server, dispatched_us, self._outstanding)
         try:
-            exchange = opened.exchange = await self._upstream.send(
+            exchange = await self._upstream.send(
                 "POST", chat_url(server), self._body(server, call), _headers(server, call)
             )
             if _streams(exchange):
-                await opened.begin(started)
+                await opened.begin(exchange, started)
                 return opened
-            reply = await whole(exchange)
+            async with exchange:
+                reply = await whole(exchange)
         except BaseException:  # a cancelled call, too, must not leave an engine generating
             opened.close()
             raise

@@ -4,8 +4,11 @@ Invariant: an exchange that is not read to its end is aborted, which closes its 
 generating.
 """
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Protocol
+
+Sink = Callable[[bytes], bool]
+"""Takes a piece of body; False: no more. May raise GatewayError, which ends the exchange."""
 
 
 class Exchange(Protocol):
@@ -21,6 +24,18 @@ class Exchange(Protocol):
 
     def chunks(self) -> AsyncIterator[bytes]:
         """The body as it arrives, in pieces as the socket gave them. Raises UpstreamBroken or UpstreamTimeout."""
+        ...
+
+    async def relay(self, sink: Sink) -> None:
+        """Hand the body to `sink` as it arrives, until it ends or `sink` says so. Raises as `chunks`, or what `sink` raised."""
+        ...
+
+    def pause(self) -> None:
+        """Let the engine wait."""
+        ...
+
+    def resume(self) -> None:
+        """Take more from it. Idempotent."""
         ...
 
     async def read(self) -> bytes:

@@ -6,7 +6,8 @@ exception: `authorization` of a call to a fixed upstream is passed on and goes n
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+from functools import lru_cache
+from typing import NamedTuple
 from urllib.parse import quote
 
 from gateway.errors import InvalidRequest
@@ -32,8 +33,7 @@ READ = {
 RawHeaders = Iterable[tuple[bytes, bytes]]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ClientHeaders:
+class ClientHeaders(NamedTuple):
     """The client's own words about its call."""
 
     agent: str | None = None
@@ -82,6 +82,8 @@ def version_range(spans: tuple[VersionSpan, ...]) -> str:
     >>> version_range((VersionSpan(run_id="r", version=3, start=0, end=4), VersionSpan(run_id="r", version=4, start=4, end=9)))
     'r/3..4'
     """
+    if len(spans) == 1:  # nearly always
+        return _range(spans[0].run_id, spans[0].version, spans[0].version)
     runs: dict[str, list[int]] = {}
     for span in spans:
         runs.setdefault(span.run_id, []).append(span.version)
@@ -92,6 +94,7 @@ def _range(run_id: str, low: int, high: int) -> str:
     return f"{run_id}/{low}" if low == high else f"{run_id}/{low}..{high}"
 
 
+@lru_cache(maxsize=1024)
 def _header_safe(text: str) -> bytes:
     if PLAIN_TEXT.fullmatch(text):
         return text.encode("ascii")

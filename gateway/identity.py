@@ -5,7 +5,7 @@ trajectory's own; without any id the call gets a lane of its own, told by the re
 """
 
 import re
-from dataclasses import dataclass
+from typing import NamedTuple
 from urllib.parse import unquote_to_bytes
 
 from gateway.errors import InvalidRequest
@@ -18,8 +18,7 @@ MODELS = "models"
 ENDPOINTS = (CHAT, MODELS, "register_trajectory", "complete_trajectory", "rewards")
 
 
-@dataclass(frozen=True, slots=True)
-class Identity:
+class Identity(NamedTuple):
     """A trajectory. `named` is false for a lane that the gateway made up."""
 
     group_id: str
@@ -27,8 +26,7 @@ class Identity:
     named: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class Route:
+class Route(NamedTuple):
     """An endpoint, and the trajectory that its path names."""
 
     endpoint: str

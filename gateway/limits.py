@@ -5,21 +5,36 @@ The HTTP parser has no limits of its own, so they are held where the bytes come 
 """
 
 import asyncio
+from collections.abc import Coroutine
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+import httptools
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
-from gateway.errors import GatewayError, HeadersTooLarge, InvalidRequest, RequestTimeout, as_http
+from gateway.client import Client, Handler
+from gateway.errors import GatewayError, HeadersTooLarge, InvalidRequest, Overloaded, RequestTimeout, as_http
 from gateway.settings import GatewaySettings
 
-REASONS = {400: b"Bad Request", 408: b"Request Timeout", 431: b"Request Header Fields Too Large"}
+CALL_PATH_END = b"/chat/completions"
+WAITING_MAX = 8
+"""Requests of a connection that wait for the one before them."""
+CLOCK_S = 0.002
+"""How much too early a timer may be."""
+REASONS = {
+    400: b"Bad Request",
+    408: b"Request Timeout",
+    431: b"Request Header Fields Too Large",
+    503: b"Service Unavailable",
+}
 
 
 @dataclass(frozen=True, slots=True)
 class ClientLimits:
     """Limits of one connection."""
 
+    connections_max: int
+    """Of one process."""
     headers_bytes_max: int
     headers_timeout_s: float
     """From the connection, or the first byte of a later request, to the end of its headers."""
@@ -32,6 +47,7 @@ class ClientLimits:
 def limits_of(settings: GatewaySettings) -> ClientLimits:
     """The operator's limits."""
     return ClientLimits(
+        connections_max=settings.connections_max,
         headers_bytes_max=settings.headers_bytes_max,
         headers_timeout_s=settings.headers_timeout_s,
         body_timeout_s=settings.body_timeout_s,
@@ -40,27 +56,39 @@ def limits_of(settings: GatewaySettings) -> ClientLimits:
 
 
 class LimitedProtocol(HttpToolsProtocol):
-    """uvicorn's connection, with limits."""
+    """uvicorn's connection, with limits, and with a way of its own for model calls."""
 
     limits: ClientLimits
+    calls: Handler
 
     def __init__(self, *given: Any, **named: Any) -> None:  # uvicorn's own arguments, passed through
         super().__init__(*given, **named)
         self._in_headers = True
         self._unproductive = 0
-        self._deadline: asyncio.TimerHandle | None = None
+        self._deadline_s: float | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_s = 0.0
         self._unread: asyncio.TimerHandle | None = None
+        self._answering: Client | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn's
         """A connection that never asks is closed like one that never finishes asking."""
         super().connection_made(transport)
         self._arm(self.limits.headers_timeout_s)
+        if len(self.connections) > self.limits.connections_max:
+            self._refuse(Overloaded("too many connections", retry_after_s=1.0))
 
     def connection_lost(self, exc: Exception | None) -> None:
         """No timer outlives its connection."""
         self._disarm()
+        if self._timer is not None:
+            self._timer.cancel()
         if self._unread is not None:
             self._unread.cancel()
+        if self._answering is not None:
+            self._answering.gone()
+        if self._call is not None:
+            self.cycle = cast("RequestResponseCycle", None)  # as before the first request
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
@@ -69,7 +97,7 @@ class LimitedProtocol(HttpToolsProtocol):
         super().data_received(data)
         if self._unproductive > self.limits.headers_bytes_max:
             self._refuse(HeadersTooLarge(f"headers are over {self.limits.headers_bytes_max} bytes"))
-        elif self._unproductive and self._deadline is None and (self.cycle is None or self.cycle.response_complete):
+        elif self._unproductive and self._deadline_s is None and (self.cycle is None or self.cycle.response_complete):
             self._arm(self.limits.headers_timeout_s)  # line breaks before a request are no request yet
 
     def on_message_begin(self) -> None:
@@ -86,18 +114,78 @@ class LimitedProtocol(HttpToolsProtocol):
         if sum(len(name) + len(value) + 4 for name, value in self.headers) > self.limits.headers_bytes_max:
             self._refuse(HeadersTooLarge(f"headers are over {self.limits.headers_bytes_max} bytes"))
             return
-        super().on_headers_complete()
+        path = self._call_path()
+        if path is None:
+            super().on_headers_complete()
+            return
+        before = self.cycle
+        call = Client(
+            self,
+            self.calls,
+            path=path,
+            headers=self.headers,
+            fixed=self.server_state.default_headers,
+            keep_alive=self.parser.get_http_version() != "1.0" and self.parser.should_keep_alive(),
+            expects_continue=self.expect_100_continue,
+        )
+        self.cycle = cast("RequestResponseCycle", call)  # what uvicorn asks of a cycle, it has
+        if before is None or before.response_complete:
+            self._answer(call)
+        else:
+            self.pipeline.appendleft((self.cycle, self.app))
+            if len(self.pipeline) >= WAITING_MAX:  # below that we read on, so as to notice a client that leaves
+                self.flow.pause_reading()
+
+    def _call_path(self) -> bytes | None:
+        """The undecoded path of a model call; None for any other request."""
+        if CALL_PATH_END not in self.url or self.parser.get_method() != b"POST" or self.parser.should_upgrade():
+            return None
+        path: bytes = httptools.parse_url(self.url).path or b""
+        return path if path.endswith(CALL_PATH_END) and path.isascii() else None
+
+    def _answer(self, call: Client) -> None:
+        self._answering = call
+        call.turn()
+
+    @property
+    def _call(self) -> Client | None:
+        """The request being read, if it is a model call."""
+        cycle: object = self.cycle
+        return cycle if isinstance(cycle, Client) else None
+
+    def _start_asgi_task(self, cycle: object, app: Any) -> None:  # uvicorn's own types, and ours
+        if isinstance(cycle, Client):
+            self.loop.call_soon(self._answer, cycle)  # not from within the reply before it: there may be thousands
+        else:
+            super()._start_asgi_task(cast("RequestResponseCycle", cycle), app)
+
+    def begin(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run a call as a task that a stop waits for."""
+        task = self.loop.create_task(work)
+        self.tasks.add(task)
+        task.add_done_callback(self.tasks.discard)
+
+    def over(self) -> None:
+        """A call's reply is complete."""
+        self._answering = None
+        self.on_response_complete()
 
     def on_body(self, body: bytes) -> None:
         """Progress."""
         self._unproductive = 0
-        super().on_body(body)
+        if (call := self._call) is not None:
+            call.feed(body)
+        else:
+            super().on_body(body)
 
     def on_message_complete(self) -> None:
         """The client has said everything."""
         self._unproductive = 0
         self._disarm()
-        super().on_message_complete()
+        if (call := self._call) is not None:
+            call.whole()
+        else:
+            super().on_message_complete()
 
     def send_400_response(self, msg: str) -> None:
         """What the parser refuses, in the shape of every other error."""
@@ -122,18 +210,34 @@ class LimitedProtocol(HttpToolsProtocol):
     def resume_writing(self) -> None:
         """It reads again."""
         super().resume_writing()
+        if self._answering is not None:
+            self._answering.drained()
         if self._unread is not None:
             self._unread.cancel()
             self._unread = None
 
     def _arm(self, timeout_s: float) -> None:
-        self._disarm()
-        self._deadline = self.loop.call_later(timeout_s, self._too_late)
+        """A deadline for what comes next. One timer serves all of them: setting one for each costs more than it says."""
+        self._deadline_s = self.loop.time() + timeout_s
+        if self._timer is None or self._timer_s > self._deadline_s:
+            self._set_timer(self._deadline_s)
 
     def _disarm(self) -> None:
-        if self._deadline is not None:
-            self._deadline.cancel()
-            self._deadline = None
+        self._deadline_s = None
+
+    def _set_timer(self, at_s: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer, self._timer_s = self.loop.call_at(at_s, self._look_at_clock), at_s
+
+    def _look_at_clock(self) -> None:
+        self._timer = None
+        if self._deadline_s is None:
+            return
+        if self.loop.time() + CLOCK_S < self._deadline_s:
+            self._set_timer(self._deadline_s)
+        else:
+            self._too_late()
 
     def _too_late(self) -> None:
         if self.flow.read_paused:  # a pipelined request waits for us, not we for it
@@ -159,6 +263,6 @@ class LimitedProtocol(HttpToolsProtocol):
         self.transport.close()
 
 
-def limited(limits: ClientLimits) -> type[LimitedProtocol]:
+def limited(limits: ClientLimits, calls: Handler) -> type[LimitedProtocol]:
     """The protocol class for `uvicorn.Config(http=…)`, whose instances uvicorn makes by itself."""
-    return type("LimitedProtocol", (LimitedProtocol,), {"limits": limits})
+    return type("LimitedProtocol", (LimitedProtocol,), {"limits": limits, "calls": calls})

@@ -10,8 +10,8 @@ Only the tips are kept: a call that another one begins with stands in it, so a c
 
 from collections import OrderedDict
 from collections.abc import Sequence
-from dataclasses import dataclass
 from hashlib import sha256
+from typing import NamedTuple
 
 from datapool.digests import call_digest
 from gateway.capture import Call, Lineage
@@ -28,8 +28,7 @@ EVENT_BYTES_MAX = 900_000
 """A larger event may have been stored without its bodies: nothing can be written against them."""
 
 
-@dataclass(frozen=True, slots=True)
-class Base:
+class Base(NamedTuple):
     """A call that others may be written against."""
 
     call_id: str

@@ -7,21 +7,23 @@ Invariant: response ids and log-probabilities are the engine's own. Whatever is 
 import json
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import orjson
 
 from gateway.errors import UpstreamBroken
+from gateway.parts import taken_apart
 from gateway.request import ChatRequest
 from gateway.spans import RawSpans, parse_header, spans_of
 from schemas.arrays import pack_floats, pack_ids
 from schemas.events import Usage, VersionSpan
 
 Json = Any  # parsed JSON of a foreign server
+PROMPT = "prompt_token_ids"
 INT32_MAX = (1 << 31) - 1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class Choice:
     """One sampled response. Ids are packed int32 [n], log-probabilities float32 [n]."""
 
@@ -38,8 +40,7 @@ class Choice:
     """The reply as the client saw it, with this choice alone."""
 
 
-@dataclass(frozen=True, slots=True)
-class EngineReply:
+class EngineReply(NamedTuple):
     """A reply, understood. `body` is what the client gets."""
 
     body: bytes
@@ -49,8 +50,7 @@ class EngineReply:
     usage: Usage
 
 
-@dataclass(frozen=True, slots=True)
-class Sampled:
+class Sampled(NamedTuple):
     """Tokens of one choice as the engine gave them: packed, or None where they are absent or no tokens."""
 
     ids: bytes | None
@@ -62,6 +62,10 @@ class Sampled:
 
 def parse_reply(raw: bytes, spans_header: str | None, request: ChatRequest) -> EngineReply:
     """Read a 200 of an engine. Raises UpstreamBroken when it is no chat completion with choices."""
+    if (usual := taken_apart(raw)) is not None:
+        fields, body = usual.fields, usual.shown(token_ids=request.wants_token_ids, logprobs=request.wants_logprobs)
+        sampled = [Sampled(packed_ids(usual.response_ids), packed_logprobs(usual.logprobs))]
+        return understood({**fields, PROMPT: usual.prompt_ids}, sampled, parse_header(spans_header), request, body)
     fields = _json_object(raw)
     answers = fields.get("choices")
     if not (isinstance(answers, list) and answers and all(isinstance(answer, dict) for answer in answers)):
@@ -69,18 +73,22 @@ def parse_reply(raw: bytes, spans_header: str | None, request: ChatRequest) -> E
     sampled = [
         Sampled(packed_ids(answer.get("token_ids")), _packed_content(answer.get("logprobs"))) for answer in answers
     ]
-    body = raw if request.wants_token_ids and request.wants_logprobs else None
-    return understood(fields, sampled, parse_header(spans_header), request, body)
+    own = raw if request.wants_token_ids and request.wants_logprobs else None
+    return understood(fields, sampled, parse_header(spans_header), request, own)
 
 
 def understood(
-    fields: dict[str, Json], sampled: list[Sampled], spans: RawSpans, request: ChatRequest, body: bytes | None = None
+    fields: dict[str, Json],
+    sampled: list[Sampled],
+    spans: RawSpans,
+    request: ChatRequest,
+    body: bytes | None = None,
 ) -> EngineReply:
     """A completion with its tokens, which belong to `fields["choices"]` in order. `body`: what the client got, if known.
 
     What the client did not ask for is taken out of `fields`.
     """
-    prompt_ids = packed_ids(fields.get("prompt_token_ids"))
+    prompt_ids = packed_ids(fields.get(PROMPT))
     answers = fields["choices"]
     if body is None:
         body = _for_client(fields, request)
@@ -153,7 +161,7 @@ def _packed_content(logprobs: Json) -> bytes | None:
 def _for_client(fields: dict[str, Json], request: ChatRequest) -> bytes:
     """Take what only capture asked for out of `fields`, and return the reply as bytes."""
     if not request.wants_token_ids:
-        fields.pop("prompt_token_ids", None)
+        fields.pop(PROMPT, None)
     for answer in fields["choices"]:
         if not request.wants_token_ids:
             answer.pop("token_ids", None)

@@ -5,8 +5,7 @@ nothing else changed; where possible they *are* the client's bytes with these tw
 JSON parsers round reach the engine unrounded.
 """
 
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import orjson
 
@@ -18,8 +17,7 @@ CAPTURE_FIELDS = ("logprobs", "return_token_ids")
 SPACE = b" \t\r\n"
 
 
-@dataclass(frozen=True, slots=True)
-class ChatRequest:
+class ChatRequest(NamedTuple):
     """What the gateway understood of a chat request. `body` is untouched, `forwarded` is for engines."""
 
     body: bytes

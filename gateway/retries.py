@@ -17,7 +17,8 @@ it; so the tokens in the log are the tokens that the agent went on with.
 import time
 from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from typing import NamedTuple
 
 from gateway.errors import HeaderList, InvalidRequest
 from gateway.headers import ClientHeaders
@@ -28,8 +29,7 @@ from schemas.events import CallCaptured
 Slot = tuple[str, str, str]
 
 
-@dataclass(frozen=True, slots=True)
-class Finished:
+class Finished(NamedTuple):
     """A reply, and the events that still have to be acknowledged before anybody may see it."""
 
     body: bytes
@@ -53,8 +53,7 @@ class _Entry:
     finished: Finished | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Attempt:
+class Attempt(NamedTuple):
     """One try of a call. `finished` is the reply to repeat, if there is one."""
 
     slot: Slot
@@ -103,7 +102,7 @@ class RecentCalls:
 
     def acknowledged(self, attempt: Attempt, finished: Finished) -> None:
         """The reply's events are in the log: from now on it can be repeated without publishing."""
-        self.finish(attempt, replace(finished, unacknowledged=()))
+        self.finish(attempt, finished._replace(unacknowledged=()))
 
     def _is_same_call(self, known: _Entry, headers: ClientHeaders) -> bool:
         return headers.idempotency_key is not None or ((headers.retry_count or 0) > 0 and not known.ambiguous)

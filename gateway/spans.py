@@ -4,8 +4,8 @@
 `<run_id>/<version>`, set by the supervisor for the weights that are really loaded.
 """
 
-from dataclasses import dataclass
-from typing import Any
+from functools import lru_cache
+from typing import Any, NamedTuple
 
 import orjson
 
@@ -17,8 +17,7 @@ VERSION_MAX = (1 << 63) - 1
 RawSpans = dict[str, Any]  # parsed header, not yet believed
 
 
-@dataclass(frozen=True, slots=True)
-class Spans:
+class Spans(NamedTuple):
     """Spans that tile the response, or none and the word for what is wrong."""
 
     spans: tuple[VersionSpan, ...] = ()
@@ -54,6 +53,7 @@ def spans_of(raw: RawSpans, choice: int, length: int) -> Spans:
     return Spans(tuple(spans)) if end == length else Spans(missing="spans")
 
 
+@lru_cache(maxsize=256)
 def parse_label(label: str) -> tuple[str, int] | None:
     """`<run_id>/<version>` as a pair; None when it is anything else, like vLLM's own `default`."""
     run_id, slash, version = label.rpartition("/")

@@ -7,14 +7,11 @@ client gets an error event and a closed connection, never an end. What was recei
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
 from contextlib import suppress
 
-from starlette.types import Receive, Send
-
-from gateway.asgi import unless_gone
 from gateway.assembly import assembled
 from gateway.capture import Call, Capture, captured, failed
+from gateway.client import Client
 from gateway.dispatch import Opened, Progress
 from gateway.errors import (
     CLIENT_CLOSED,
@@ -48,40 +45,38 @@ class Streams:
         self._settings, self._capture, self._metrics = settings, capture, metrics
         self._recent, self._parents = recent, parents
 
-    async def relay(
-        self, call: Call, attempt: Attempt, opened: Opened, receive: Receive, send: Send, started: float
-    ) -> int:
-        """Returns the status sent. Raises ClientGone, after storing what had come."""
+    async def relay(self, call: Call, attempt: Attempt, opened: Opened, client: Client, started: float) -> None:
+        """Raises ClientGone, after storing what had come."""
         tee = Tee(call.request, self._settings.reply_bytes_max)
         headers: HeaderList = [
             (b"content-type", opened.content_type.encode("latin-1")),
             *reply_headers(call.identity, call.call_id, ()),
         ]
-        broken = await self._forward(opened, tee, headers, receive, send, started)
+        broken = await self._forward(opened, tee, headers, client, started)
         failure = await self._store(call, attempt, opened, tee, headers, broken)
         self._metrics.streams.labels(_word(failure)).inc()
         self._metrics.request_seconds.observe(time.perf_counter() - started)
         if isinstance(failure, ClientGone):
             raise failure
         if failure is None:
-            await send({"type": "http.response.body", "body": tee.held})
+            client.end(tee.held)
         else:
-            # Returning with more to come makes the server close the connection: no client takes that for the end.
-            await send({"type": "http.response.body", "body": _error_event(failure), "more_body": True})
-        return 200
+            client.write(_error_event(failure))
+            client.abort()
 
     async def _forward(
-        self, opened: Opened, tee: Tee, headers: HeaderList, receive: Receive, send: Send, started: float
+        self, opened: Opened, tee: Tee, headers: HeaderList, client: Client, started: float
     ) -> UpstreamFailed | ClientGone | None:
         try:
             overhead_s = time.perf_counter() - started - opened.upstream_s
             self._metrics.overhead_seconds.observe(overhead_s)
             overhead = (b"x-claw-overhead-ms", b"%.2f" % (overhead_s * 1000))
-            await send({"type": "http.response.start", "status": 200, "headers": [*headers, overhead]})
-            await unless_gone(receive, _pump(opened.pieces(), tee, send))
+            client.start(200, [*headers, overhead])
+            await client.unless_gone(_pump(opened, tee, client))
         except (UpstreamFailed, ClientGone) as broken:
             return broken
         finally:
+            client.on_drained = None
             opened.close()
         return None
 
@@ -136,17 +131,25 @@ class Streams:
         await self._capture.store_failure(failed(call, progress, reason=reason, message=message, http_status=status))
 
 
-async def _pump(pieces: AsyncIterator[bytes], tee: Tee, send: Send) -> None:
-    async for piece in pieces:
+async def _pump(opened: Opened, tee: Tee, client: Client) -> None:
+    """Everything that arrives goes to the client in the same turn of the loop, with no task in between."""
+    exchange = opened.exchange
+
+    def show(piece: bytes) -> bool:
         shown = tee.feed(piece)
         if shown:
-            await send({"type": "http.response.body", "body": shown, "more_body": True})
-        if tee.over:
-            break
+            client.write(shown)
+            if client.congested:
+                exchange.pause()
+        return not tee.over
+
+    client.on_drained = exchange.resume
+    await opened.relay(show)
+    client.on_drained = None
     with suppress(TimeoutError, UpstreamFailed):
         async with asyncio.timeout(END_WAIT_S):
-            async for piece in pieces:
-                tee.feed(piece)
+            exchange.resume()
+            await exchange.relay(lambda piece: tee.feed(piece) is not None)
 
 
 def _error_event(error: GatewayError) -> bytes:

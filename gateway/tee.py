@@ -12,7 +12,11 @@ from gateway.errors import UpstreamBroken
 from gateway.reply import Json, loads
 from gateway.request import ChatRequest
 from gateway.sse import DONE, Splitter, data_of, without_comment, without_fields
+from gateway.usual import RUN_MAX, Run, Said, Shape, shape_of
 from schemas.envelopes import now_us
+
+LESSONS_MAX = 64
+"""Unusual chunks of a stream that are looked at for a shape to come."""
 
 FIRST_TOKEN = re.compile(
     rb'"token_ids"\s*:\s*\[\s*\d|"(?:content|reasoning|reasoning_content|refusal|arguments|name)"\s*:\s*"[^"]'
@@ -23,7 +27,7 @@ class Tee:
     """Fed with the pieces of one stream, in order."""
 
     def __init__(self, request: ChatRequest, bytes_max: int) -> None:
-        self.events: list[bytes] = []
+        self.events: list[bytes | Run] = []
         """As the engine sent them."""
         self.shown: list[bytes] = []
         """What the client was given."""
@@ -32,6 +36,8 @@ class Tee:
         self.first_token_us: int | None = None
         self._take_ids, self._take_logprobs = not request.wants_token_ids, not request.wants_logprobs
         self._splitter = Splitter()
+        self._shape: Shape | None = None
+        self._lessons_left = LESSONS_MAX
         self._held: list[bytes] = []
         self._bytes_left = bytes_max
 
@@ -56,7 +62,28 @@ class Tee:
         return b"".join(self.shown) + self.held
 
     def _passed(self, event: bytes) -> bytes:
+        said = self._shape.said(event) if self._shape is not None and not self.over else None
+        return self._passed_unusual(event) if self._shape is None or said is None else self._passed_usual(event, said)
+
+    def _passed_usual(self, event: bytes, said: Said) -> bytes:
+        shape = self._shape
+        assert shape is not None, "it recognised the event"
+        if self.first_token_us is None:
+            self.first_token_us = now_us()
+        run = self.events[-1]
+        if not isinstance(run, Run) or run.shape is not shape or len(run.events) >= RUN_MAX:
+            run = Run(shape)
+            self.events.append(run)
+        run.add(event, said)
+        if self._take_ids or self._take_logprobs:
+            return shape.shown(said, token_ids=self._take_ids, logprobs=self._take_logprobs)
+        return event
+
+    def _passed_unusual(self, event: bytes) -> bytes:
         self.events.append(event)
+        if self._lessons_left:
+            self._lessons_left -= 1
+            self._shape = shape_of(event) or self._shape
         if self.first_token_us is None and FIRST_TOKEN.search(event):
             self.first_token_us = now_us()
         if not self.over and DONE in event and data_of(event).strip() == DONE:

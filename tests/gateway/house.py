@@ -12,7 +12,7 @@ import uvicorn
 from eventlog.memory import MemoryLog
 from eventlog.records import Record
 from gateway.admission import AdmissionView
-from gateway.app import Collaborators, create_app
+from gateway.app import Collaborators, create_gateway
 from gateway.limits import limited, limits_of
 from gateway.metrics import Metrics
 from gateway.settings import GatewaySettings
@@ -66,8 +66,9 @@ class House:
             admission=self.admission,
             metrics=self.metrics,
         )
-        protocol = limited(limits_of(self.settings))
-        config = uvicorn.Config(create_app(given), http=protocol, log_config=None, timeout_graceful_shutdown=2)
+        gateway = create_gateway(given)
+        protocol = limited(limits_of(self.settings), gateway.calls)
+        config = uvicorn.Config(gateway.app, http=protocol, log_config=None, timeout_graceful_shutdown=2)
         self._server = QuickServer(config)
         self._thread = threading.Thread(target=self._server.run, args=([self._socket],), daemon=True)
 

@@ -1,0 +1,82 @@
+"""An engine's reply with one choice, taken apart without building an object for each of its tokens.
+
+Invariant: what comes out is what a parser would find; whatever does not look as vLLM writes it is left to one. The
+three long members are cut out of the bytes, each being there once; then the rest is parsed with null in their places,
+so that each of them is known to have stood where it belongs.
+"""
+
+from typing import Any, NamedTuple
+
+import msgspec
+import orjson
+
+LOGPROBS, RESPONSE_IDS, PROMPT_IDS = b'"logprobs":{', b',"token_ids":[', b',"prompt_token_ids":['
+LOGPROBS_END = b',"finish_reason":'
+NULL = b"null"
+Json = Any  # parsed JSON of a foreign server
+
+
+class _Token(msgspec.Struct, gc=False):
+    logprob: float
+
+
+class _LogProbs(msgspec.Struct, gc=False):
+    content: list[_Token]
+
+
+TOKENS = msgspec.json.Decoder(_LogProbs)
+
+
+class Parts(NamedTuple):
+    """A reply in parts. `fields` is all of it, with None for log-probabilities and ids."""
+
+    fields: dict[str, Json]
+    pieces: tuple[bytes, bytes, bytes, bytes]
+    """Around the three members; these begin with a comma where the client may miss them."""
+    members: tuple[bytes, bytes, bytes]
+    logprobs: list[float]
+    response_ids: list[Json]
+    prompt_ids: list[Json]
+
+    def shown(self, *, token_ids: bool, logprobs: bool) -> bytes:
+        """The reply with the members that a client asked for; OpenAI's schema wants the log-probabilities, be they null."""
+        front, choice, rest, end = self.pieces
+        chances, response, prompt = self.members
+        ids = (response, prompt) if token_ids else (b"", b"")
+        return b"".join((front, chances if logprobs else NULL, choice, ids[0], rest, ids[1], end))
+
+
+def taken_apart(raw: bytes) -> Parts | None:
+    """The parts of a reply as vLLM writes it; None for any other."""
+    one = raw.find(LOGPROBS) + len(LOGPROBS) - 1
+    one_end = raw.find(LOGPROBS_END, one)
+    two = raw.find(RESPONSE_IDS, one_end)
+    three = raw.find(PROMPT_IDS, two)
+    if not 0 < one < one_end < two < three:
+        return None
+    two_end, three_end = raw.find(b"]", two) + 1, raw.find(b"]", three) + 1
+    pieces = raw[:one], raw[one_end:two], raw[two_end:three], raw[three_end:]
+    members = raw[one:one_end], raw[two:two_end], raw[three:three_end]
+    try:
+        members[0].decode()
+        tokens = TOKENS.decode(members[0])
+        ids, prompt_ids = (
+            orjson.loads(members[1][len(RESPONSE_IDS) - 1 :]),
+            orjson.loads(members[2][len(PROMPT_IDS) - 1 :]),
+        )
+        rest = b'%bnull%b,"token_ids":null%b,"prompt_token_ids":null%b' % pieces
+        fields = orjson.loads(rest)
+    except ValueError:
+        return None
+    logprobs = [token.logprob for token in tokens.content]
+    return Parts(fields, pieces, members, logprobs, ids, prompt_ids) if _stood_there(fields, rest) else None
+
+
+def _stood_there(fields: Json, rest: bytes) -> bool:
+    if any(rest.count(name) != 1 for name in (b'"logprobs":', b'"token_ids":', b'"prompt_token_ids":')):
+        return False
+    choices = fields.get("choices", ()) if isinstance(fields, dict) else ()
+    if not (isinstance(choices, list) and len(choices) == 1 and isinstance(choices[0], dict)):
+        return False
+    places = ((choices[0], "logprobs"), (choices[0], "token_ids"), (fields, "prompt_token_ids"))
+    return all(name in where and where[name] is None for where, name in places)
