@@ -982,6 +982,7 @@ class CallCaptured:
             attempt=r.long(),
             choice=r.long(),
             prompt=Edge.read(r),
+            base_digest=r.text(),
             response_ids=r.bytes(),
             response_logprobs=r.bytes(),
             spans=r.array(VersionSpan.read),
@@ -1162,7 +1163,21 @@ class Judgement:
             undoes=tuple(d["undoes"]),
         )
 
+    @classmethod
+    def read(cls, r: Reader) -> "Judgement":
+        return cls(
+            event_id=r.text(),
+            revision=r.long(),
+            who=r.text(),
+            trainable=r.boolean() if r.branch() else None,
+            quality=r.double() if r.branch() else None,
+            tags=r.array(Reader.text) if r.branch() else None,
+            note=r.text() if r.branch() else None,
+            undoes=r.array(Reader.text),
+        )
 
+
+@quick
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Curation:
     """What counts of the judgements of a step, field by field, and all of them."""
@@ -1217,7 +1232,7 @@ class Curation:
             tags=r.array(Reader.text),
             note=r.text() if r.branch() else None,
             who=r.text(),
-            versions=r.mapping(Reader.text),
+            judgements=r.array(Judgement.read),
         )
 
 
@@ -1921,7 +1936,7 @@ class StepCurated:
             note=r.text() if r.branch() else None,
             who=r.text(),
             revision=r.long(),
-            clears=r.array(Reader.text),
+            undoes=r.array(Reader.text),
         )
 
 
@@ -2125,6 +2140,7 @@ class StepRecord:
             response_length=r.long(),
             base_call_id=r.text() if r.branch() else None,
             base_keep=r.long(),
+            base_digest=r.text(),
             spans=r.array(VersionSpan.read),
             min_version=r.long() if r.branch() else None,
             max_version=r.long() if r.branch() else None,

@@ -6,6 +6,7 @@ import pytest
 
 from datapool.assembly import assemble_rows
 from datapool.batch_spec import BatchSpec
+from datapool.digests import call_digest
 from datapool.errors import PromptBroken
 from datapool.plan import assemble, select
 from datapool.rows import PoolRows
@@ -22,18 +23,22 @@ from trainer.facts import rows_of
 SPEC = BatchSpec(groups_per_batch=1, group_size=2)
 
 
-def written_against_c0(event: Event) -> Event:
-    """The call c1 of `group`, its prompt as an edge on the call before it."""
+def written_against_c0(event: Event, bases: dict[str, str]) -> Event:
+    """The call c1 of `group`, its prompt as an edge on the call before it. bases: digests of those, by trajectory."""
     if not isinstance(event, CallCaptured) or event.call_id != "c1":
         return event
     keep = 5  # a prompt of two ids and a response of three
     edge = replace(event.prompt, base_call_id="c0", keep=keep, suffix=event.prompt.suffix[keep * ITEM_BYTES :])
-    return replace(event, prompt=edge)
+    return replace(event, prompt=edge, base_digest=bases[event.trajectory_id])
+
+
+FULL = group("g", [0.0, 1.0])
+BASES = {one.trajectory_id: call_digest(one) for one in FULL if isinstance(one, CallCaptured) and one.call_id == "c0"}
 
 
 HISTORIES = {
-    "full prompts": group("g", [0.0, 1.0]),
-    "edges": [written_against_c0(event) for event in group("g", [0.0, 1.0])],
+    "full prompts": FULL,
+    "edges": [written_against_c0(event, BASES) for event in FULL],
 }
 
 
