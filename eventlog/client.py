@@ -15,6 +15,8 @@ from schemas.topics import LARGEST_RECORD_BYTES
 log = structlog.get_logger()
 
 Config = dict[str, Any]  # librdkafka takes strings, numbers, booleans and callables
+TRANSACTION_LINGER_MS = 100
+"""Every commit flushes, which sends at once; until then the rows of a transaction gather to few large requests."""
 FRAME_BYTES = 64 << 10  # room for batch headers around the largest record
 FENCES = (KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH)
 UNREACHABLE = (KafkaError._TRANSPORT, KafkaError._TIMED_OUT, KafkaError._ALL_BROKERS_DOWN, KafkaError._RESOLVE)
@@ -71,7 +73,7 @@ def transactional_config(settings: LogSettings, transactional_id: str, timeout_m
         "transaction.timeout.ms": timeout_ms,
         # A record must not give up before its transaction does: an abort and a replay cost more than waiting.
         "message.timeout.ms": timeout_ms,
-        "linger.ms": 0,
+        "linger.ms": TRANSACTION_LINGER_MS,
     }
 
 

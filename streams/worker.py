@@ -9,6 +9,7 @@ import asyncio
 import os
 import tempfile
 import time
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -27,6 +28,7 @@ from eventlog.records import Place, Record
 from eventlog.settings import LogSettings
 from schemas.envelopes import now_us
 from schemas.topics import LARGEST_RECORD_BYTES
+from streams import transport
 from streams.assignor import CopartitionedAssignor
 from streams.clock import Clock, by_age, by_idleness
 from streams.commit import Batch, FaustEvent, OwnedPartition, acknowledge, group_name, open_producer
@@ -45,7 +47,7 @@ Exit = Callable[[int], Any]  # os._exit does not return
 def faust_app(settings: StreamsSettings, log_settings: LogSettings) -> faust.App:
     """Faust as a group member that reads bytes, and nothing else of Faust: no tables, no topics of its own, no web."""
     servers = ";".join(f"kafka://{server}" for server in log_settings.bootstrap_servers.split(","))
-    return faust.App(
+    app = faust.App(
         group_name(log_settings.catalogue()),
         broker=servers,
         datadir=str(Path(tempfile.gettempdir()) / f"claw-streams-{os.getuid()}"),  # stays empty without tables
@@ -63,6 +65,13 @@ def faust_app(settings: StreamsSettings, log_settings: LogSettings) -> faust.App
         PartitionAssignor=CopartitionedAssignor,
         table_standby_replicas=1,  # there are no tables: this makes Faust ask the assignor above
     )
+    transport.use(app)
+    return app
+
+
+def flush_due(fetched: int, since_s: float, behind_s: float) -> bool:
+    """While fetched facts wait, a later and larger flush writes the row of a trajectory once where many would write it often."""
+    return fetched == 0 or since_s >= behind_s
 
 
 class Worker:
@@ -79,7 +88,10 @@ class Worker:
         self._owned: dict[int, OwnedPartition] = {}
         self._lock = asyncio.Lock()
         self._generation = 0
-        self._unflushed = 0
+        self._unflushed = self._unflushed_bytes = 0
+        self._flushed_at_s = self._fold_s = 0.0
+        self._outcomes: Counter[str] = Counter()
+        self._fetched: Callable[[], int] = int  # facts in memory that wait to be folded
         self._threads = ThreadPoolExecutor(max_workers=max(8, log_settings.partitions), thread_name_prefix="streams")
         self.app = faust_app(settings, log_settings)
         self._wire()
@@ -91,6 +103,7 @@ class Worker:
 
         @self.app.agent(facts, name="pool")
         async def pool(stream: Any) -> None:  # faust is untyped
+            self._fetched = stream.channel.queue.qsize
             await self._consume(stream.noack().events())
 
         @self.app.on_partitions_revoked.connect(weak=False)
@@ -136,7 +149,7 @@ class Worker:
 
     def _background(self) -> Iterator[Coroutine[Any, Any, None]]:
         settings = self._settings
-        yield self._every(settings.flush_interval_s, self.flush)
+        yield self._every(settings.flush_interval_s, self._flush_unless_behind)
         yield self._every(CRASH_POLL_S, self._check_crash)
         dog = Watchdog(settings.watchdog_stall_s)
         yield self._every(settings.watchdog_interval_s, partial(self._check_lag, dog))
@@ -152,10 +165,11 @@ class Worker:
         """Faust swallows or skips exceptions in most places; state may be ahead of the log: only leaving is safe."""
         try:
             yield
-        except Fenced as fenced:
-            self._exit(ExitCode.FENCED, fenced)
         except Exception as error:  # noqa: BLE001 - nothing is swallowed: this leaves the process
-            self._exit(ExitCode.BROKE, error)
+            self._leave_for(error)
+
+    def _leave_for(self, error: Exception) -> None:
+        self._exit(ExitCode.FENCED if isinstance(error, Fenced) else ExitCode.BROKE, error)
 
     def _exit(self, code: ExitCode, why: BaseException | str) -> None:
         failure = why if isinstance(why, BaseException) and code is ExitCode.BROKE else None
@@ -166,8 +180,10 @@ class Worker:
 
     async def _consume(self, events: AsyncIterator[FaustEvent]) -> None:
         async for event in events:
-            with self._or_leave():
+            try:
                 await self._on_event(event)
+            except Exception as error:  # noqa: BLE001 - as in `_or_leave`, which takes longer than the rest of this loop
+                self._leave_for(error)
 
     async def _on_event(self, event: FaustEvent) -> None:
         message = event.message
@@ -179,16 +195,18 @@ class Worker:
             if self._owned.get(message.partition) is not owned or not self._current(event):
                 return
         self._fold(owned, event)
-        if self._unflushed >= self._settings.flush_events_max:
+        settings = self._settings
+        if self._unflushed >= settings.flush_events_max or self._unflushed_bytes >= settings.flush_bytes_max:
             await self.flush()
 
     def _fold(self, owned: OwnedPartition, event: FaustEvent) -> None:
         start = time.perf_counter()
         outcome = owned.state.apply(_record(event.message))
-        self.metrics.fold_seconds.inc(time.perf_counter() - start)
-        self.metrics.facts.labels(outcome).inc()
+        self._outcomes[outcome] += 1
         owned.events.append(event)
         self._unflushed += 1
+        self._unflushed_bytes += len(event.message.value or b"")
+        self._fold_s += time.perf_counter() - start
 
     def _current(self, event: FaustEvent) -> bool:
         return bool(event.message.generation_id == self.app.consumer_generation_id)
@@ -200,16 +218,30 @@ class Worker:
 
     # Flush
 
+    async def _flush_unless_behind(self) -> None:
+        since_s = time.monotonic() - self._flushed_at_s
+        if flush_due(self._fetched(), since_s, self._settings.flush_behind_s):
+            await self.flush()
+
     async def flush(self) -> None:
         """One transaction per partition with anything pending, all at once; returns when they are committed."""
         async with self._lock:
             work = [(owned, owned.take()) for owned in self._owned.values() if owned.pending]
-            self._unflushed = 0
+            self._unflushed, self._unflushed_bytes, self._flushed_at_s = 0, 0, time.monotonic()
+            self._count()
             if work:
                 with self.metrics.commit_seconds.time():
                     await asyncio.gather(*(self._in_thread(owned.commit, batch) for owned, batch in work))
                 for _, batch in work:
                     self._committed(batch)
+
+    def _count(self) -> None:
+        """Once per flush: a metric's lock and labels cost more than a small fact."""
+        for outcome, number in self._outcomes.items():
+            self.metrics.facts.labels(outcome).inc(number)
+        self.metrics.fold_seconds.inc(self._fold_s)
+        self._outcomes.clear()
+        self._fold_s = 0.0
 
     def _committed(self, batch: Batch) -> None:
         acknowledge(batch, self._current)
