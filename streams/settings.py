@@ -12,7 +12,7 @@ class StreamsSettings(BaseSettings):
     flush_interval_s: float = Field(0.1, gt=0, le=10)
     """Time between two transactions of a partition: adds to the latency of the pool."""
     flush_behind_s: float = Field(2.0, gt=0, le=60)
-    """The same while fetched facts wait to be folded: a row that changes often is then written once."""
+    """The same while fetched facts wait to be folded, if it is longer: a row that changes often is then written once."""
     flush_events_max: int = Field(4000, ge=1)
     """Folded facts, over all partitions, that make a flush without waiting for the interval."""
     flush_bytes_max: int = Field(64 << 20, ge=1)

@@ -1,9 +1,7 @@
 """When a worker writes what it folded."""
 
 import pytest
-from pydantic import ValidationError
 
-from streams.settings import StreamsSettings
 from streams.worker import flush_due
 
 
@@ -13,9 +11,3 @@ from streams.worker import flush_due
 def test_a_flush_waits_while_facts_wait_and_never_for_long(fetched, since_s, due):
     """An idle worker writes at every interval; one that lags gathers more, up to `flush_behind_s`."""
     assert flush_due(fetched, since_s, behind_s=2.0) is due
-
-
-def test_who_lags_does_not_flush_more_often():
-    """The two intervals cannot contradict each other."""
-    with pytest.raises(ValidationError, match="flush_behind_s"):
-        StreamsSettings(flush_interval_s=3, flush_behind_s=2)
