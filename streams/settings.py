@@ -43,14 +43,6 @@ class StreamsSettings(BaseSettings):
     """Port for Prometheus; none: not served."""
 
     @model_validator(mode="after")
-    def _behind_is_slower(self) -> "StreamsSettings":
-        if self.flush_behind_s < self.flush_interval_s:
-            raise ValueError(
-                f"flush_behind_s {self.flush_behind_s} must not be below flush_interval_s {self.flush_interval_s}"
-            )
-        return self
-
-    @model_validator(mode="after")
     def _heartbeats_fit_into_session(self) -> "StreamsSettings":
         if self.heartbeat_interval_s * 2 > self.session_timeout_s:
             raise ValueError(
