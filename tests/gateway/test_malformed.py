@@ -41,6 +41,8 @@ BODIES: list[tuple[str, bytes]] = [
     (CHAT, b'{"messages": [], "n": 0}'),
     (CHAT, b'{"messages": [], "seed": 1e400}'),
     (CHAT, b'{"messages": [], "max_tokens": 99999999999999999999}'),
+    (CHAT, b'{"messages": [], "logprobs": false, "x": %b%b}' % (b"[" * 1000, b"]" * 1000)),
+    (CHAT, b'{"messages": [], "logprobs": false, "x": 1%b}' % (b"0" * 5000)),
     ("/groups", b"{"),
     ("/groups", b"[]"),
     ("/groups", b'{"size": 0}'),
