@@ -8,7 +8,17 @@ import asyncio
 from collections.abc import Iterable
 from typing import TypeVar
 
-from gateway.reply import EngineReply, Json, Sampled, count, loads, packed_ids, packed_logprobs, understood
+from gateway.reply import (
+    EngineReply,
+    Json,
+    Sampled,
+    count,
+    loads,
+    loads_shallow,
+    packed_ids,
+    packed_logprobs,
+    understood,
+)
 from gateway.request import ChatRequest
 from gateway.spans import RawSpans, parse_header
 from gateway.sse import DONE, data_of, spans_comment
@@ -58,7 +68,7 @@ class Assembly:
         if not data or data.strip() == DONE:
             return
         try:
-            chunk = loads(data)
+            chunk = loads_shallow(data)
         except ValueError:
             chunk = None
         if isinstance(chunk, dict):

@@ -70,17 +70,29 @@ class ModelCalls:
             request_digest=digest,
             received_us=received_us,
         )
-        answer = await self._dispatch(call, client)
+        progress = Progress()
+        try:
+            answer = await self._dispatch(call, client, progress)
+            finished = await self._finished(call, attempt, answer)
+        except (GatewayError, ClientGone):
+            raise
+        except Exception:
+            await self._fail(call, progress, GatewayError.code, "the gateway broke over this call", GatewayError.status)
+            raise
         if isinstance(answer, Opened):
             await self._streams.relay(call, attempt, answer, client, started)
-        elif answer.reply.status != 200:
+        elif finished is None:
             await self._refused(client, call, answer)
         else:
-            finished = await self._finish(call, attempt, answer)
             await self._reply(client, finished, started, answer.upstream_s)
 
-    async def _dispatch(self, call: Call, client: Client) -> Answer | Opened:
-        progress = Progress()
+    async def _finished(self, call: Call, attempt: Attempt, answer: Answer | Opened) -> Finished | None:
+        """A completion, captured; None for what is none, or not yet."""
+        if isinstance(answer, Opened) or answer.reply.status != 200:
+            return None
+        return await self._finish(call, attempt, answer)
+
+    async def _dispatch(self, call: Call, client: Client, progress: Progress) -> Answer | Opened:
         dispatch = Dispatch(
             body=call.request.forwarded,
             plain_body=call.request.body,

@@ -11,10 +11,12 @@ from collections.abc import AsyncIterator, Callable
 from typing import Self, cast
 
 import httptools
+import structlog
 
 from gateway.errors import GatewayError, UpstreamBroken, UpstreamTimeout
 from gateway.exchange import Sink
 
+log = structlog.get_logger()
 UNPRODUCTIVE_BYTES_MAX = 64 << 10
 """Headers, chunk extensions or trailers between two pieces of body: a larger one is an attack, or no HTTP."""
 BUFFER_BYTES_MAX = 256 << 10
@@ -98,7 +100,10 @@ class Reply:
             return
         try:
             more = self._sink(self._take())
-        except GatewayError as refused:
+        except Exception as broken:  # a bug must not look like an engine that broke
+            refused = broken if isinstance(broken, GatewayError) else GatewayError("internal error")
+            if refused is not broken:
+                log.exception("bug_in_sink")
             self._give_up(refused)
             self.error = refused
             return

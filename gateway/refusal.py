@@ -13,7 +13,8 @@ def refusal(reply: UpstreamReply) -> tuple[int, bytes, str]:
     """Status, body for the client, and message for the event. A body that has OpenAI's shape goes through unchanged."""
     error = _error(reply.body)
     if error is not None:
-        return reply.status, reply.body, str(error.get("message", ""))
+        said = error.get("message")
+        return reply.status, reply.body, said if isinstance(said, str) else ""
     message = reply.body[:MESSAGE_CHARACTERS_MAX].decode(errors="replace") or f"the engine answers {reply.status}"
     content = {"message": message, "type": "upstream_error", "param": None, "code": "refused"}
     return reply.status, orjson.dumps({"error": content}), message

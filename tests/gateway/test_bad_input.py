@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import aiohttp
+import orjson
 import pytest
 
 from claw.broker import LocalBroker
@@ -48,6 +49,7 @@ def logprobs(*values: object) -> Json:
     return {"content": [{"token": "t", "logprob": value, "top_logprobs": []} for value in values]}
 
 
+ODD = json.dumps(changed(finish_reason="@").body).encode().replace(b'"@"', b"%b")
 ENGINES: dict[str, tuple[Reply, int]] = {
     "500": (Reply({"error": "broke"}, status=500), 502),
     "503 for too long": (Reply({"error": "paused"}, status=503), 503),
@@ -73,6 +75,10 @@ ENGINES: dict[str, tuple[Reply, int]] = {
     "no usage": (changed(usage=None), 200),
     "an id of another kind": (changed(id={"a": [1]}), 200),
     "a content of another kind": (changed(message=[1, 2]), 200),
+    "nesting without end": (Reply(b'{"choices": [{"x": %b%b}]}' % (b"[" * 100_000, b"]" * 100_000)), 502),
+    "nesting that a parser takes": (Reply(b'{"choices": [{"x": %b%b}]}' % (b"[" * 900, b"]" * 900)), 502),
+    "a finish reason that is no text": (Reply(ODD % rb'"\ud800"'), 200),
+    "a refusal that is no text": (Reply(b'{"error": {"message": %b%b}}' % (b"[" * 1000, b"]" * 1000), status=400), 400),
 }
 
 
@@ -91,7 +97,7 @@ async def test_bad_engines(patient: tuple[House, ScriptedEngine], name: str) -> 
         assert newest.integrity.complete is (name in ("no usage", "an id of another kind", "a content of another kind"))
     else:
         assert len(house.failed) == failed + 1
-        assert "error" in json.loads(body)
+        assert "error" in orjson.loads(body)
     engine.default = lambda received: completion(received.json)
     assert (await send(house, "POST", CHAT, GOOD))[0] == 200
     assert house.captured[-1].integrity.complete
@@ -104,6 +110,13 @@ PASS: dict[str, bytes] = {
     "a surrogate pair": TEXT % (b'"\\ud83e\\udd80"', b""),
     "one key twice": TEXT % (b'"x"', b', "model": "tiny", "user": "a", "user": "b"'),
     "an unknown field": TEXT % (b'"x"', b', "x-unknown": {"deep": [1, {"er": null}]}'),
+    "nested deeply": TEXT % (b'"x"', b', "logprobs": false, "x": %b%b' % (b"[" * 300, b"]" * 300)),
+    "a float, and a flag that is off": TEXT % (b'"x"', b', "logprobs": null, "x": 0.30000000000000004'),
+    "an integer beyond 64 bits, and a flag that is off": TEXT
+    % (
+        b'"x"',
+        b', "logprobs": false, "metadata": 123456789012345678901234567890',
+    ),
     "an integer beyond 64 bits in an unknown field": TEXT % (b'"x"', b', "metadata": 123456789012345678901234567890'),
     "3 MB": TEXT % (b'"' + b"x" * 3_000_000 + b'"', b""),
 }
@@ -114,7 +127,10 @@ async def test_odd_but_good_requests_pass(patient: tuple[House, ScriptedEngine],
     """What is valid JSON reaches the engine as it was written, and the log."""
     house, engine = patient
     assert (await send(house, "POST", CHAT, PASS[name]))[0] == 200
-    assert engine.requests[-1].body.startswith(PASS[name][:-1])
+    received = engine.requests[-1]
+    asked = json.loads(PASS[name])
+    assert received.json == {**asked, "logprobs": True, "return_token_ids": True}
+    assert "logprobs" in asked or received.body.startswith(PASS[name][:-1])
 
 
 class Ground:
