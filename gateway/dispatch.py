@@ -135,14 +135,16 @@ class Dispatcher:
         self, call: Dispatch, progress: Progress, attempt: Callable[[Server, Dispatch, Progress], Awaitable[T]]
     ) -> T:
         patience = Patience(self._settings)
-        avoid: str | None = None
+        avoid: set[str] = set()
         while True:
             server = progress.server = await self._server(call, patience, avoid)
+            if server.url in avoid:  # all have failed: each gets another turn
+                avoid.clear()
             try:
                 return await attempt(server, call, progress)
             except (UpstreamUnreachable, UpstreamBroken) as failure:
                 self._metrics.upstream_retries.labels(failure.reason).inc()
-                avoid = server.url
+                avoid.add(server.url)
                 await patience.after(failure)
 
     async def _once(self, server: Server, call: Dispatch, progress: Progress) -> Answer:
@@ -178,7 +180,7 @@ class Dispatcher:
         plain = server.fixed and not self._settings.upstream_token_ids
         return call.plain_body if plain else call.body
 
-    async def _server(self, call: Dispatch, patience: "Patience", avoid: str | None) -> Server:
+    async def _server(self, call: Dispatch, patience: "Patience", avoid: set[str]) -> Server:
         while True:
             live = self._workers.live()
             server = choose(

@@ -318,6 +318,25 @@ async def test_another_worker_takes_over(house: House, engine: ScriptedEngine) -
     assert {event.worker_id for event in house.captured} == {"w0"}
 
 
+async def test_two_workers_that_are_gone_starve_nobody(house: House) -> None:
+    """A call goes on to the worker that it has not tried, however many have failed it."""
+    for number in range(2):
+        house.worker(f"http://127.0.0.1:{number + 8}", worker_id=f"gone{number}")
+    replies = [await ask(house, path=f"/t{number}/g/v1/chat/completions") for number in range(24)]
+    assert [reply.status for reply in replies] == [200] * 24
+
+
+async def test_a_worker_that_failed_gets_another_turn(engine: ScriptedEngine) -> None:
+    """Once all have failed a call, each is tried again: two that restart at the same time lose nothing."""
+    with ScriptedEngine() as other, House() as house:
+        house.worker(engine.url)
+        house.worker(other.url, worker_id="w1")
+        for one in (engine, other):
+            one.then(*[Reply(b"away", status=503)] * 3)
+        assert (await ask(house)).status == 200
+        assert sorted(len(one.requests) for one in (engine, other)) == [3, 4]
+
+
 async def test_call_waits_for_the_first_worker(engine: ScriptedEngine) -> None:
     """A call that comes before any worker is answered once one reports."""
     with House(worker_wait_s=10) as house:
