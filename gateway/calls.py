@@ -10,7 +10,7 @@ from gateway.capture import Call, Capture, captured, failed
 from gateway.client import Client
 from gateway.dispatch import Answer, Dispatch, Dispatcher, Opened, Progress
 from gateway.errors import CLIENT_CLOSED, ClientGone, GatewayError, HeaderList, Overloaded, UpstreamBroken
-from gateway.headers import authorization, client_headers, reply_headers
+from gateway.headers import authorization, client_headers, credentials, reply_headers
 from gateway.identity import Identity, fresh_lane
 from gateway.metrics import Metrics
 from gateway.parents import parents_of
@@ -151,7 +151,7 @@ class ModelCalls:
 
     async def _refused(self, client: Client, call: Call, answer: Answer) -> None:
         """Pass on a refusal of the engine (4xx): the client has to change its request."""
-        status, body, message = refusal(answer.reply)
+        status, body, message = refusal(answer.reply, credentials(client.headers))
         await self._fail(call, Progress(answer.server, answer.dispatched_us), "refused", message, status)
         headers: HeaderList = [JSON, *reply_headers(call.identity, call.call_id, ())]
         if answer.reply.retry_after:

@@ -66,6 +66,13 @@ def authorization(raw: RawHeaders) -> bytes | None:
     return next((value for name, value in raw if name == b"authorization"), None)
 
 
+def credentials(raw: RawHeaders) -> tuple[str, ...]:
+    """What must not be written of the credentials that were passed on: the whole, and the part after its scheme."""
+    whole = (authorization(raw) or b"").decode("latin-1").strip()
+    secret = whole.rpartition(" ")[2]
+    return (whole, secret) if secret else ()
+
+
 def reply_headers(identity: Identity, call_id: str, spans: tuple[VersionSpan, ...]) -> list[tuple[bytes, bytes]]:
     """Headers that tell a client where its call was stored and who answered it."""
     headers = [

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 import aiohttp
 import pytest
 
-from tests.gateway.engine import ScriptedEngine
+from tests.gateway.engine import Reply, ScriptedEngine
 from tests.gateway.house import House
 
 CHAT = "/t/g/v1/chat/completions"
@@ -158,6 +158,8 @@ async def test_secrets_are_nowhere(house: House, engine: ScriptedEngine, capfd: 
     assert (await send(house, "POST", "/groups", b"{}", **named))[0] == 201
     assert (await send(house, "POST", CHAT, b"{", **named))[0] == 400
     assert (await send(house, "POST", CHAT, b'{"messages": [], "model": "none"}', **named))[0] == 404
+    engine.then(Reply({"error": {"message": f"wrong key: {SECRET}"}}, status=401))
+    assert (await send(house, "POST", CHAT, GOOD, **named))[0] == 401
     assert SECRET.encode() not in house.raw_records()
     assert SECRET.encode() not in house.metrics.exposition()
     assert SECRET not in "".join(capfd.readouterr())
