@@ -27,6 +27,7 @@ from gateway.dispatch import Dispatcher
 from gateway.errors import (
     CLIENT_CLOSED,
     ClientGone,
+    Forbidden,
     GatewayError,
     HeaderList,
     InvalidRequest,
@@ -127,7 +128,7 @@ class Calls:
     def refuse(self, client: Client, error: GatewayError) -> None:
         """Answer a call that is not begun."""
         client.refuse(error)
-        self._note(client, "refused" if isinstance(error, Unauthorized) else "chat", time.perf_counter())
+        self._note(client, "refused" if isinstance(error, (Unauthorized, Forbidden)) else "chat", time.perf_counter())
 
     async def _answered(self, client: Client) -> None:
         try:

@@ -200,6 +200,7 @@ def _server(given: Collaborators) -> GracefulServer:
         gateway.app,
         loop="uvloop",
         http=limited(limits_of(given.settings), gateway.calls),
+        ws="none",  # an upgraded connection would go around keys, limits and the access log
         backlog=BACKLOG,
         access_log=False,
         log_config=None,

@@ -13,7 +13,7 @@ from tests.gateway.house import House, until
 from tests.gateway.raw import say
 from tests.gateway.test_malformed import CHAT, GOOD, send
 
-POST = b"POST /t/g/v1/chat/completions HTTP/1.1\r\nhost: x\r\n"
+POST = b"POST /t/g/v1/chat/completions HTTP/1.1\r\nhost: localhost\r\n"
 LENGTH = b"content-length: %d\r\n" % len(GOOD)
 WHOLE = POST + LENGTH + b"\r\n" + GOOD
 QUICK = {"headers_timeout_s": 0.3, "body_timeout_s": 0.3, "write_timeout_s": 0.3, "headers_bytes_max": 4096}
@@ -35,8 +35,8 @@ def statuses(heard: bytes) -> list[int]:
 REFUSED: dict[str, tuple[bytes, int]] = {
     "TLS": (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", 400),
     "no version": (b"GET\r\n\r\n", 400),
-    "HTTP/9": (b"GET /livez HTTP/9.9\r\nhost: x\r\n\r\n", 400),
-    "a path that is no ASCII": (b"GET /\xff HTTP/1.1\r\nhost: x\r\n\r\n", 400),
+    "HTTP/9": (b"GET /livez HTTP/9.9\r\nhost: localhost\r\n\r\n", 400),
+    "a path that is no ASCII": (b"GET /\xff HTTP/1.1\r\nhost: localhost\r\n\r\n", 400),
     "a length below zero": (POST + b"content-length: -5\r\n\r\n", 400),
     "a length that is no number": (POST + b"content-length: 5x\r\n\r\nhello", 400),
     "an enormous length": (POST + b"content-length: 99999999999999999999999\r\n\r\n", 400),
@@ -142,7 +142,7 @@ async def test_a_client_that_reads_slowly_gets_everything() -> None:
 
 async def test_pipelined_requests_are_answered_in_order(strict: House) -> None:
     """Several requests in one packet are several requests, answered one after the other."""
-    heard = await say(strict.url, WHOLE * 5 + b"GET /nothing HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n")
+    heard = await say(strict.url, WHOLE * 5 + b"GET /nothing HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n")
     assert statuses(heard) == [200] * 5 + [404]
 
 
@@ -170,7 +170,7 @@ async def test_a_client_that_leaves_takes_its_waiting_requests_along(engine: Scr
 
 async def test_other_methods_on_the_path_of_calls(strict: House) -> None:
     """Only POST is a model call; a HEAD gets no body that would pass for the next reply."""
-    path = b" /t/g/v1/chat/completions HTTP/1.1\r\nhost: x\r\n"
+    path = b" /t/g/v1/chat/completions HTTP/1.1\r\nhost: localhost\r\n"
     heard = await say(strict.url, b"HEAD" + path + b"\r\n", b"GET" + path + b"connection: close\r\n\r\n", pause_s=0.1)
     assert statuses(heard) == [405, 405]
     assert heard.count(b'"error"') == 1

@@ -385,7 +385,7 @@ def _raw(house: House) -> socket.socket:
     connection = socket.create_connection(house.url.removeprefix("http://").split(":"), timeout=5)  # type: ignore[arg-type]
     body = json.dumps(ASK).encode()
     connection.sendall(
-        b"POST %s HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n%s" % (PATH.encode(), len(body), body)
+        b"POST %s HTTP/1.1\r\nhost: localhost\r\ncontent-length: %d\r\n\r\n%s" % (PATH.encode(), len(body), body)
     )
     return connection
 
@@ -421,7 +421,7 @@ def test_raw_socket_gets_the_end_and_keeps_its_connection(house: House) -> None:
         got = _until_end(connection)
         assert DONE in got
         assert len(house.captured) == 1
-        connection.sendall(b"GET /livez HTTP/1.1\r\nhost: x\r\n\r\n")
+        connection.sendall(b"GET /livez HTTP/1.1\r\nhost: localhost\r\n\r\n")
         assert b"200" in connection.recv(65536)
 
 
