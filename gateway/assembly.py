@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from typing import TypeVar
 
 from gateway.reply import (
+    CHOICE_INDEX,
     EngineReply,
     Json,
     Sampled,
@@ -116,6 +117,10 @@ class Assembly:
         if not isinstance(choices, (list, tuple)) or not all(isinstance(choice, dict) for choice in choices):
             self._faults[CHUNK_INVALID] = None
             return
+        if len(choices) > 1 and len({count(choice.get("index"), at) for at, choice in enumerate(choices)}) < len(
+            choices
+        ):
+            self._faults[CHOICE_INDEX] = None
         for position, choice in enumerate(choices):
             index = count(choice.get("index"), position)
             part = self._parts.get(index)

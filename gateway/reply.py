@@ -20,6 +20,7 @@ from schemas.events import Usage, VersionSpan
 
 Json = Any  # parsed JSON of a foreign server
 PROMPT = "prompt_token_ids"
+CHOICE_INDEX = "choice_index"
 INT32_MAX = (1 << 31) - 1
 DEPTH_MAX = 200
 """Nesting of a foreign server's JSON. What is written of it must be within what orjson writes (254)."""
@@ -94,10 +95,13 @@ def understood(
     answers = fields["choices"]
     if body is None:
         body = _for_client(fields, request)
+    indexes = [count(answer.get("index"), position) for position, answer in enumerate(answers)]
+    if len(set(indexes)) < len(indexes):
+        sampled, indexes = _told_apart(sampled, indexes)
     choices = []
-    for position, (answer, tokens) in enumerate(zip(answers, sampled, strict=True)):
+    for index, answer, tokens in zip(indexes, answers, sampled, strict=True):
         own_body = body if len(answers) == 1 else dumps({**fields, "choices": [answer]})
-        choices.append(_choice(position, answer, tokens, spans, prompt_ids is None, own_body))
+        choices.append(_choice(index, answer, tokens, spans, prompt_ids is None, own_body))
     return EngineReply(
         body=body,
         prompt_ids=prompt_ids or b"",
@@ -107,10 +111,19 @@ def understood(
     )
 
 
+def _told_apart(sampled: list[Sampled], indexes: list[int]) -> tuple[list[Sampled], list[int]]:
+    """Choices that share an index: numbered in their order, since two calls must not have one id, and named as broken."""
+    shared = {index for index in indexes if indexes.count(index) > 1}
+    named = [
+        tokens._replace(holes=(*tokens.holes, CHOICE_INDEX)) if index in shared else tokens
+        for tokens, index in zip(sampled, indexes, strict=True)
+    ]
+    return named, list(range(len(indexes)))
+
+
 def _choice(
-    position: int, answer: dict[str, Json], tokens: Sampled, spans: RawSpans, no_prompt: bool, body: bytes
+    index: int, answer: dict[str, Json], tokens: Sampled, spans: RawSpans, no_prompt: bool, body: bytes
 ) -> Choice:
-    index = count(answer.get("index"), position)
     length = len(tokens.ids or b"") // 4
     missing = ["prompt_ids"] if no_prompt else []
     if tokens.ids is None:

@@ -273,6 +273,8 @@ async def test_refusals_and_whole_replies(house: House, engine: ScriptedEngine) 
 
 GOOD = stream({**ASK, **ALL}).pieces
 DEEP = b'data: {"choices":[{"index":0,"token_ids":[7],"delta":{"content":%b%b}}]}\n\n'
+TWICE = b'data: {"choices":[{"index":0,"delta":{}},{"index":0,"delta":{"content":"h"},"token_ids":[1],'
+TWICE += b'"logprobs":{"content":[{"logprob":-0.5}]}}]}\n\n'
 STRANGE: list[tuple[str, tuple[bytes, ...], tuple[str, ...]]] = [
     ("invalid json", (*GOOD[:2], b"data: {oops\n\n", *GOOD[2:]), ("chunk_invalid",)),
     ("no object", (*GOOD[:2], b"data: 5\n\n", *GOOD[2:]), ("chunk_invalid",)),
@@ -291,6 +293,7 @@ STRANGE: list[tuple[str, tuple[bytes, ...], tuple[str, ...]]] = [
     ("huge id", (*GOOD[:2], GOOD[2].replace(b"[2]", b"[1e99]"), *GOOD[3:]), ("token_ids", "logprobs")),
     ("no prompt ids", (chunk(asked=ALL, delta={"role": "assistant"}), *GOOD[1:]), ("prompt_ids",)),
     ("no spans", tuple(piece for piece in GOOD if piece[:1] != b":"), ("spans",)),
+    ("one index twice", (GOOD[0], TWICE, *GOOD[2:]), ("choice_index",)),
     ("nested deeply", (*GOOD[:2], DEEP % (b"[" * 300, b"]" * 300), *GOOD[2:]), ("chunk_invalid",)),
     ("a delta nested deeply", (*GOOD[:2], DEEP % (b'{"a":' * 900 + b"1", b"}" * 900), *GOOD[2:]), ("chunk_invalid",)),
     ("nested without end", (*GOOD[:2], DEEP % (b"[" * 90_000, b"]" * 90_000), *GOOD[2:]), ("chunk_invalid",)),
