@@ -16,7 +16,7 @@ from gateway.metrics import Metrics
 from gateway.parents import parents_of
 from gateway.refusal import refusal
 from gateway.reply import parse_reply
-from gateway.request import parse_chat
+from gateway.request import nothing_added, parse_chat
 from gateway.retries import Attempt, Finished, RecentCalls
 from gateway.settings import GatewaySettings
 from gateway.stream import Streams
@@ -73,6 +73,8 @@ class ModelCalls:
         progress = Progress()
         try:
             answer = await self._dispatch(call, client, progress)
+            if not self._dispatcher.adds(answer.server):
+                call = call._replace(request=nothing_added(call.request))
             finished = await self._finished(call, attempt, answer)
         except (GatewayError, ClientGone):
             raise

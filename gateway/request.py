@@ -30,6 +30,11 @@ class ChatRequest(NamedTuple):
     stream: bool = False
 
 
+def nothing_added(request: ChatRequest) -> ChatRequest:
+    """The request to a server that was asked for nothing but what the client asked for: its reply is the client's as it is."""
+    return request._replace(wants_logprobs=True, wants_token_ids=True)
+
+
 def parse_chat(body: bytes) -> ChatRequest:
     """Parse a request body. Raises InvalidRequest with the field at fault."""
     fields = _json_object(body)
