@@ -26,6 +26,7 @@ READ = {
     b"x-claw-run-id": "run_id",
     b"x-claw-tags": "tags",
     b"x-claw-idempotency-key": "idempotency_key",
+    b"idempotency-key": "standard_idempotency_key",
     b"x-claw-retry-count": "retry_count",
     b"x-stainless-retry-count": "sdk_retry_count",
     b"traceparent": "traceparent",
@@ -55,7 +56,7 @@ def client_headers(raw: RawHeaders) -> ClientHeaders:
         channel=found.get("channel"),
         run_id=found.get("run_id"),
         tags=_tags(found.get("tags", "")),
-        idempotency_key=found.get("idempotency_key"),
+        idempotency_key=found.get("idempotency_key", found.get("standard_idempotency_key")),
         retry_count=_count(found.get("retry_count", found.get("sdk_retry_count"))),
         traceparent=traceparent if TRACEPARENT.fullmatch(traceparent) else None,
     )
