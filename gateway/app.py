@@ -15,7 +15,7 @@ import structlog
 from fastapi import FastAPI
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from gateway.access_log import AccessLog, log_request
+from gateway.access_log import REFUSED, AccessLog, log_request
 from gateway.admission import AdmissionView
 from gateway.asgi import read_body, send_error
 from gateway.auth import Guard, KeyRing
@@ -130,6 +130,12 @@ class Calls:
         client.refuse(error)
         self._note(client, "refused" if isinstance(error, (Unauthorized, Forbidden)) else "chat", time.perf_counter())
 
+    def refused(self, method: str, path: bytes, status: int, reply_bytes: int) -> None:
+        """Count, and log, what was refused before anything else could."""
+        self._metrics.request("refused", status)
+        if self._logged:
+            log_request(method, unquote(path.decode("latin-1")), status, time.perf_counter(), reply_bytes)
+
     async def _answered(self, client: Client) -> None:
         try:
             route = resolve(client.path)
@@ -170,6 +176,8 @@ class Front:
             status = error.status
             await send_error(send, as_http(error))
         except ClientGone:
+            if REFUSED in scope:
+                return  # counted where it was refused
             status = CLIENT_CLOSED
         self._metrics.request("control", status)
 

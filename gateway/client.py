@@ -38,6 +38,10 @@ class Handler(Protocol):
         """Answers a call that is not begun."""
         ...
 
+    def refused(self, method: str, path: bytes, status: int, reply_bytes: int) -> None:
+        """A connection was refused what it asked for, or what was no request, and is closed. path: undecoded, if known."""
+        ...
+
 
 class Connection(Protocol):
     """What a client's connection does for its calls."""

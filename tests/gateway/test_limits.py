@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
+from structlog.testing import capture_logs
 
 from tests.gateway.engine import Reply, ScriptedEngine, completion
 from tests.gateway.house import House, until
@@ -72,6 +73,40 @@ async def test_what_is_no_clear_request_is_refused(strict: House, name: str) -> 
     assert set(json.loads(heard.partition(b"\r\n\r\n")[2])["error"]) == {"message", "type", "param", "code"}
     assert len(strict.raw_records()) == before
     assert (await send(strict, "POST", CHAT, GOOD))[0] == 200
+
+
+LINE = {"event", "method", "path", "status", "ms", "reply_bytes", "call_id"}
+
+
+@pytest.mark.parametrize(
+    ("raw", "method", "path", "status"),
+    [
+        (POST + b"content-length: -5\r\n\r\n", None, "", 400),
+        (b"GET /livez?key=planted HTTP/9.9\r\nhost: localhost\r\n\r\n", None, "", 400),
+        (POST.replace(b"ions ", b"ions?key=planted ") + b"content-length: 500\r\n\r\n{", "POST", CHAT, 408),
+        (b"POST /t/g/rewards HTTP/1.1\r\nhost: localhost\r\ncontent-length: 5\r\n\r\n{", "POST", "/t/g/rewards", 408),
+        (POST + b"x: y\r\n" * 2000 + b"\r\n", "POST", CHAT, 431),
+        (b"GET /" + b"a" * 500_000, None, "", 431),
+        (POST + b"connection: close\r\n" + LENGTH + b"\r\n" + GOOD, "POST", CHAT, 200),
+    ],
+)
+async def test_what_the_connection_refuses_is_counted_and_logged(
+    raw: bytes, method: str | None, path: str, status: int
+) -> None:
+    """One line and one count for each request, whoever refused it; no query, no body."""
+    with ScriptedEngine() as engine, House(access_log=True, **QUICK) as house, capture_logs() as lines:
+        house.worker(engine.url)
+        assert statuses(await say(house.url, raw, timeout_s=2))[0] == status
+        await asyncio.to_thread(until, lambda: [line for line in lines if line["event"] == "request"])
+        (line,) = [line for line in lines if line["event"] == "request"]
+        counted = [
+            row for row in house.metrics.exposition().decode().splitlines() if row.startswith("claw_gateway_requests_t")
+        ]
+    assert {*line, "log_level"} == {*LINE, "log_level"}
+    assert (line["method"], line["path"], line["status"]) == (method, path, status)
+    assert line["reply_bytes"] > 0
+    assert "planted" not in str(line)
+    assert [row.endswith(f'status="{status}"}} 1.0') for row in counted] == [True]
 
 
 @pytest.mark.parametrize(
