@@ -170,6 +170,7 @@ class Dispatcher:
             )
             if _streams(exchange):
                 await opened.begin(exchange, started)
+                exchange.pace(self._settings.stream_idle_timeout_s, self._settings.stream_timeout_s)
                 return opened
             async with exchange:
                 reply = await whole(exchange)

@@ -59,7 +59,11 @@ class GatewaySettings(BaseSettings):
     connect_timeout_s: float = Field(5.0, gt=0)
     """For one connection to an engine."""
     upstream_timeout_s: float = Field(600.0, gt=0)
-    """For one reply of an engine."""
+    """For one reply of an engine; of a stream, for its first bytes."""
+    stream_idle_timeout_s: float = Field(120.0, gt=0)
+    """How long an engine may say nothing in the middle of a stream. Looked at that often, so it may get up to twice as long."""
+    stream_timeout_s: float = Field(3600.0, gt=0)
+    """For a whole stream."""
     resends_max: int = Field(2, ge=0)
     """How often a call is sent again after an engine had it and broke: one that kills engines must not kill all."""
     retry_wait_s: float = Field(0.1, gt=0)

@@ -235,6 +235,38 @@ async def test_broken_stream_is_broken_off(house: House, engine: ScriptedEngine)
     assert (await read(house)).endswith(DONE)
 
 
+@pytest.mark.parametrize("deadline", ["stream_idle_timeout_s", "stream_timeout_s"])
+async def test_a_stream_that_stalls_is_broken_off(engine: ScriptedEngine, deadline: str) -> None:
+    """Silence in the middle, or a stream without end, is a timeout: an error event for the client, what came is stored."""
+    with House(**{deadline: 0.3}) as house:
+        house.worker(engine.url)
+        stalled = GOOD[:3] if deadline == "stream_idle_timeout_s" else (*GOOD[:3], *[b": ping\n\n"] * 100)
+        replaced(engine, *stalled, pace_s=0.05, hang=True)
+        async with asyncio.timeout(5):
+            got = await read_broken(house)
+        assert json.loads(got.split(b"\n\n")[-2][6:])["error"]["code"] == "upstream_timeout"
+        assert DONE not in got
+        (event,) = house.captured
+        assert (event.status, event.integrity.missing) == ("aborted", ("spans", "stream_end"))
+        assert unpack_ids(event.response_ids) == [1, 2]
+        assert b'claw_gateway_streams_total{end="upstream_timeout"} 1.0' in house.metrics.exposition()
+        assert (await read(house)).endswith(DONE)
+
+
+async def test_a_stream_longer_than_one_answer_may_take(engine: ScriptedEngine) -> None:
+    """A stream that goes on is cut by neither the deadline of an answer nor that of silence."""
+    with House(upstream_timeout_s=0.3, stream_idle_timeout_s=0.3) as house:
+        house.worker(engine.url)
+        replaced(engine, *GOOD[:3], *[b": ping\n\n"] * 20, *GOOD[3:], pace_s=0.05)
+        assert (await read(house)).endswith(DONE)
+        assert house.captured[0].integrity.complete
+        engine.then(Reply(hang=True))
+        started = time.monotonic()
+        async with asked(house) as reply:
+            assert (reply.status, (await reply.json())["error"]["code"]) == (504, "upstream_timeout")
+        assert time.monotonic() - started < 3
+
+
 async def test_stream_without_an_end_is_broken_off(house: House, engine: ScriptedEngine) -> None:
     """A stream that ends properly as HTTP, but in the middle of a reply, is no reply."""
     engine.then(Reply(pieces=stream({**ASK, **ALL}).pieces[:2]))
