@@ -1,15 +1,21 @@
 """What breaks in the gateway itself: the client gets an answer, the log a fact, the next call is served."""
 
+import contextlib
 import json
+import resource
 from collections.abc import Iterator
 
+import aiohttp
 import pytest
+from structlog.testing import capture_logs
 
 from eventlog.memory import MemoryLog, MemoryProducer
 from eventlog.records import Position
+from gateway.serve import raise_files_max
+from gateway.settings import GatewaySettings
 from schemas.events import CallCaptured, Event
 from schemas.topics import Topic
-from tests.gateway.engine import ScriptedEngine
+from tests.gateway.engine import Reply, ScriptedEngine
 from tests.gateway.house import House
 from tests.gateway.test_calls import ask
 from tests.gateway.test_streams import DONE, read, read_broken
@@ -66,3 +72,49 @@ async def test_a_bug_over_a_stream_is_a_failed_call(breaking: tuple[House, _Log]
     assert b'claw_gateway_streams_total{end="internal_error"} 1.0' in house.metrics.exposition()
     log.made.broken = False
     assert (await read(house)).endswith(DONE)
+
+
+@contextlib.contextmanager
+def open_files(soft: int) -> Iterator[None]:
+    """A limit on what this process may open; what is open stays."""
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+
+
+async def test_without_files_it_is_not_the_engine_that_is_away(house: House, engine: ScriptedEngine) -> None:
+    """Out of file descriptors, a call is refused at once, as overload of the gateway; with some, the next one is served."""
+    async with aiohttp.ClientSession() as session:
+        async with session.get(house.url + "/livez") as reply:  # the connection that the call takes
+            await reply.read()
+        with open_files(3):
+            async with session.post(house.url + "/t/g/v1/chat/completions", data=b'{"messages": []}') as reply:
+                assert (reply.status, (await reply.json())["error"]["code"]) == (503, "overloaded")
+        async with session.post(house.url + "/t/g/v1/chat/completions", data=b'{"messages": []}') as reply:
+            assert reply.status == 200
+    assert [failure.reason for failure in house.failed] == ["overloaded"]
+    assert len(engine.requests) == 1
+
+
+def test_the_limit_on_files_is_raised() -> None:
+    """A process takes all that it may have, and says when that is less than its own limits ask for."""
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    with open_files(min(256, hard)):
+        with capture_logs() as quiet:
+            raise_files_max(GatewaySettings(connections_max=1, calls_max=1))
+        assert resource.getrlimit(resource.RLIMIT_NOFILE)[0] == hard
+        with capture_logs() as warned:
+            raise_files_max(GatewaySettings(connections_max=hard))
+    assert quiet == []
+    assert [line["event"] for line in warned] == ["few_open_files"]
+
+
+async def test_a_provider_that_fails_to_list_its_models_is_a_502(engine: ScriptedEngine) -> None:
+    """Its own error page is nothing for a client."""
+    with House(upstreams=engine.url) as house:
+        engine.then(Reply(b"<html>boom", status=500))
+        async with aiohttp.ClientSession() as session, session.get(house.url + "/v1/models") as reply:
+            assert (reply.status, (await reply.json())["error"]["code"]) == (502, "upstream_broken")
