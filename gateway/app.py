@@ -36,6 +36,7 @@ from gateway.errors import (
     Unauthorized,
     as_http,
 )
+from gateway.headers import overhead
 from gateway.health import Health, NotReady, watch_loop_lag
 from gateway.identity import CHAT, MODELS, Route, resolve
 from gateway.keys import parse_key
@@ -119,7 +120,7 @@ class Calls:
         except ClientGone:
             client.status = CLIENT_CLOSED
         except GatewayError as error:
-            client.refuse(error)
+            client.refuse(error, [overhead(time.perf_counter() - started_s - client.upstream_s)])
         finally:
             if not client.response_complete:
                 client.abort()

@@ -58,6 +58,8 @@ class Progress:
 
     server: Server | None = None
     dispatched_us: int | None = None
+    upstream_s: float = 0.0
+    """In engines, in all tries that are over."""
 
 
 class Answer(NamedTuple):
@@ -158,7 +160,9 @@ class Dispatcher:
             reply = await self._upstream.post(chat_url(server), self._body(server, call), _headers(server, call))
         finally:
             self._outstanding[server.url] -= 1
-        return Answer(server, _usable(reply), dispatched_us, time.perf_counter() - started)
+            upstream_s = time.perf_counter() - started
+            progress.upstream_s += upstream_s
+        return Answer(server, _usable(reply), dispatched_us, upstream_s)
 
     async def _opened(self, server: Server, call: Dispatch, progress: Progress) -> Answer | Opened:
         progress.dispatched_us = dispatched_us = now_us()
@@ -176,6 +180,7 @@ class Dispatcher:
                 reply = await whole(exchange)
         except BaseException:  # a cancelled call, too, must not leave an engine generating
             opened.close()
+            progress.upstream_s += time.perf_counter() - started
             raise
         opened.close()
         return Answer(server, _usable(reply), dispatched_us, time.perf_counter() - started)

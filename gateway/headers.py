@@ -84,6 +84,11 @@ def reply_headers(identity: Identity, call_id: str, spans: tuple[VersionSpan, ..
     return [*headers, (b"x-claw-policy-version", _header_safe(version_range(spans)))] if spans else headers
 
 
+def overhead(seconds: float) -> tuple[bytes, bytes]:
+    """The header for the time that a call spent here and not in an engine."""
+    return b"x-claw-overhead-ms", b"%.2f" % (seconds * 1000)
+
+
 def version_range(spans: tuple[VersionSpan, ...]) -> str:
     """`run/version`, `run/a..b` where it moved, joined by `,` where runs changed.
 

@@ -25,7 +25,7 @@ from gateway.errors import (
     UpstreamFailed,
     as_http,
 )
-from gateway.headers import reply_headers
+from gateway.headers import overhead, reply_headers
 from gateway.metrics import Metrics
 from gateway.parents import Parents
 from gateway.retries import Attempt, Finished, RecentCalls
@@ -78,8 +78,7 @@ class Streams:
         try:
             overhead_s = time.perf_counter() - started - opened.upstream_s
             self._metrics.overhead_seconds.observe(overhead_s)
-            overhead = (b"x-claw-overhead-ms", b"%.2f" % (overhead_s * 1000))
-            client.start(200, [*headers, overhead])
+            client.start(200, [*headers, overhead(overhead_s)])
             await client.unless_gone(_pump(opened, tee, client))
         except (GatewayError, ClientGone) as broken:
             return broken

@@ -13,6 +13,7 @@ import pytest
 
 from gateway.capture import without_bodies
 from gateway.dispatch import POLL_S, News
+from gateway.settings import GatewaySettings
 from gateway.workers import WorkerTable
 from schemas.arrays import unpack_floats, unpack_ids
 from schemas.envelopes import decision_id
@@ -509,6 +510,32 @@ async def test_calls_in_parallel_do_not_mix(house: House, engine: ScriptedEngine
     )
     seen = {event.trajectory_id: set(unpack_ids(event.response_ids)) for event in house.captured}
     assert seen == {f"t{number}": {number} for number in range(64)}
+
+
+async def test_every_reply_tells_the_gateways_own_time(house: House, engine: ScriptedEngine) -> None:
+    """Replays, refusals of the engine and errors, too; the engine's time is in none of them."""
+    slow = {"delay_s": 0.3}
+    engine.then(
+        Reply(completion({}).body, **slow), Reply(b"no", status=400, **slow), *[Reply(b"", status=500, **slow)] * 3
+    )
+    replies = [await ask(house, idempotency_key=key) for key in ("k1", "k1", "k2", "k3")]
+    replies.append(await ask(house, b"{"))
+    assert [reply.status for reply in replies] == [200, 200, 400, 502, 400]
+    assert all(0 < float(reply.headers["x-claw-overhead-ms"]) < 300 for reply in replies)
+
+
+@pytest.mark.parametrize(("passed", "gets"), [(None, False), (True, True), (False, False)])
+async def test_a_key_goes_to_one_provider(engine: ScriptedEngine, passed: bool | None, gets: bool) -> None:
+    """With fixed upstreams on several hosts a client's credentials are passed on only where an operator said so."""
+    upstreams = f"{engine.url},{engine.url.replace('127.0.0.1', 'localhost')}"
+    with House(upstreams=upstreams, upstream_authorization=passed) as house:
+        async with (
+            aiohttp.ClientSession(headers={"authorization": "Bearer a"}) as session,
+            session.post(house.url + PATH, json=ASK) as reply,
+        ):
+            assert reply.status == 200
+    assert ("authorization" in engine.requests[0].headers) is gets
+    assert GatewaySettings(upstreams="http://a/v1,http://a:81").passes_authorization  # type: ignore[arg-type]
 
 
 async def test_overhead_excludes_the_engine(house: House, engine: ScriptedEngine) -> None:
