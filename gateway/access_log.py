@@ -7,6 +7,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 CALL_ID = b"x-claw-call-id"
 PATH_CHARACTERS_MAX = 256
+REFUSED = "claw.refused"
+"""In the scope of a request whose connection refused the rest of it, and has said so."""
 log = structlog.get_logger()
 
 
@@ -36,7 +38,8 @@ class AccessLog:
         try:
             await self._inner(scope, receive, counted)
         finally:
-            log_request(scope["method"], scope["path"], status, started_s, sent_bytes, call_id)
+            if REFUSED not in scope:
+                log_request(scope["method"], scope["path"], status, started_s, sent_bytes, call_id)
 
 
 def log_request(
@@ -45,7 +48,7 @@ def log_request(
     """The line of a request that began at `started_s` (perf_counter). status 0: it got no reply."""
     log.info(
         "request",
-        method=method,
+        method=method or None,
         path=path[:PATH_CHARACTERS_MAX],
         status=status or None,
         ms=round(1000 * (time.perf_counter() - started_s), 2),

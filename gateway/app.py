@@ -15,7 +15,7 @@ import structlog
 from fastapi import FastAPI
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from gateway.access_log import AccessLog, log_request
+from gateway.access_log import REFUSED, AccessLog, log_request
 from gateway.admission import AdmissionView
 from gateway.asgi import read_body, send_error
 from gateway.auth import Guard, KeyRing
@@ -27,6 +27,7 @@ from gateway.dispatch import Dispatcher
 from gateway.errors import (
     CLIENT_CLOSED,
     ClientGone,
+    Forbidden,
     GatewayError,
     HeaderList,
     InvalidRequest,
@@ -35,6 +36,7 @@ from gateway.errors import (
     Unauthorized,
     as_http,
 )
+from gateway.headers import overhead
 from gateway.health import Health, NotReady, watch_loop_lag
 from gateway.identity import CHAT, MODELS, Route, resolve
 from gateway.keys import parse_key
@@ -118,7 +120,7 @@ class Calls:
         except ClientGone:
             client.status = CLIENT_CLOSED
         except GatewayError as error:
-            client.refuse(error)
+            client.refuse(error, [overhead(time.perf_counter() - started_s - client.upstream_s)])
         finally:
             if not client.response_complete:
                 client.abort()
@@ -127,7 +129,13 @@ class Calls:
     def refuse(self, client: Client, error: GatewayError) -> None:
         """Answer a call that is not begun."""
         client.refuse(error)
-        self._note(client, "refused" if isinstance(error, Unauthorized) else "chat", time.perf_counter())
+        self._note(client, "refused" if isinstance(error, (Unauthorized, Forbidden)) else "chat", time.perf_counter())
+
+    def refused(self, method: str, path: bytes, status: int, reply_bytes: int) -> None:
+        """Count, and log, what was refused before anything else could."""
+        self._metrics.request("refused", status)
+        if self._logged:
+            log_request(method, unquote(path.decode("latin-1")), status, time.perf_counter(), reply_bytes)
 
     async def _answered(self, client: Client) -> None:
         try:
@@ -169,6 +177,8 @@ class Front:
             status = error.status
             await send_error(send, as_http(error))
         except ClientGone:
+            if REFUSED in scope:
+                return  # counted where it was refused
             status = CLIENT_CLOSED
         self._metrics.request("control", status)
 

@@ -8,7 +8,18 @@ import asyncio
 from collections.abc import Iterable
 from typing import TypeVar
 
-from gateway.reply import EngineReply, Json, Sampled, count, loads, packed_ids, packed_logprobs, understood
+from gateway.reply import (
+    CHOICE_INDEX,
+    EngineReply,
+    Json,
+    Sampled,
+    count,
+    loads,
+    loads_shallow,
+    packed_ids,
+    packed_logprobs,
+    understood,
+)
 from gateway.request import ChatRequest
 from gateway.spans import RawSpans, parse_header
 from gateway.sse import DONE, data_of, spans_comment
@@ -58,7 +69,7 @@ class Assembly:
         if not data or data.strip() == DONE:
             return
         try:
-            chunk = loads(data)
+            chunk = loads_shallow(data)
         except ValueError:
             chunk = None
         if isinstance(chunk, dict):
@@ -106,6 +117,10 @@ class Assembly:
         if not isinstance(choices, (list, tuple)) or not all(isinstance(choice, dict) for choice in choices):
             self._faults[CHUNK_INVALID] = None
             return
+        if len(choices) > 1 and len({count(choice.get("index"), at) for at, choice in enumerate(choices)}) < len(
+            choices
+        ):
+            self._faults[CHOICE_INDEX] = None
         for position, choice in enumerate(choices):
             index = count(choice.get("index"), position)
             part = self._parts.get(index)

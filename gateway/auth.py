@@ -12,12 +12,13 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from gateway.asgi import send_error
 from gateway.errors import Forbidden, HeaderList, Unauthorized, as_http
-from gateway.keys import Key, Role
+from gateway.keys import Key, Role, names_loopback
 from gateway.metrics import Metrics
 
 KEY_BYTES_MAX = 512
 OPEN_PATHS = ("/livez", "/readyz", "/version")
 """What a load balancer asks."""
+SAID_BY_BROWSERS = (b"host", b"origin")
 OPERATOR_PATHS = ("/metrics",)
 
 
@@ -40,7 +41,7 @@ class Guard:
 
 
 class KeyRing:
-    """The keys that open. Without any, everything is open."""
+    """The keys that open. Without any, everything is open to this machine, and to no web page from elsewhere."""
 
     def __init__(self, keys: Sequence[Key]) -> None:
         self._keys = tuple(keys)
@@ -48,6 +49,7 @@ class KeyRing:
     def checked(self, path: str, headers: HeaderList) -> HeaderList:
         """The headers without the key that let the request in. Raises Unauthorized, Forbidden."""
         if not self._keys:
+            _refuse_foreign(headers)
             return headers
         role, rest = self._recognise(headers)
         if role is None:
@@ -69,6 +71,19 @@ class KeyRing:
             if hmac.compare_digest(digest, key.digest):
                 found = key.role
         return found
+
+
+def _refuse_foreign(headers: HeaderList) -> None:
+    """A browser on this machine sends what any web page asks; it says whose page, or (rebinding) for which name.
+
+    Raises Forbidden.
+    """
+    for name, value in headers:
+        if name in SAID_BY_BROWSERS and not names_loopback(value.decode("latin-1")):
+            raise Forbidden(
+                f"without API keys the {name.decode()} header must name this machine: set CLAW_GATEWAY_API_KEYS",
+                code=f"foreign_{name.decode()}",
+            )
 
 
 def _given(name: bytes, value: bytes) -> bytes | None:

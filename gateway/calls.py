@@ -10,13 +10,13 @@ from gateway.capture import Call, Capture, captured, failed
 from gateway.client import Client
 from gateway.dispatch import Answer, Dispatch, Dispatcher, Opened, Progress
 from gateway.errors import CLIENT_CLOSED, ClientGone, GatewayError, HeaderList, Overloaded, UpstreamBroken
-from gateway.headers import authorization, client_headers, reply_headers
+from gateway.headers import authorization, client_headers, credentials, overhead, reply_headers
 from gateway.identity import Identity, fresh_lane
 from gateway.metrics import Metrics
 from gateway.parents import parents_of
 from gateway.refusal import refusal
 from gateway.reply import parse_reply
-from gateway.request import parse_chat
+from gateway.request import nothing_added, parse_chat
 from gateway.retries import Attempt, Finished, RecentCalls
 from gateway.settings import GatewaySettings
 from gateway.stream import Streams
@@ -35,6 +35,7 @@ class ModelCalls:
         self._parents = parents_of(settings)
         self._streams = Streams(settings, capture, self._recent, self._parents, metrics)
         self._producer = f"gateway/{settings.instance}"
+        self._passes_authorization = settings.passes_authorization
         self.in_flight = 0
 
     async def __call__(self, client: Client, identity: Identity | None) -> None:
@@ -58,7 +59,7 @@ class ModelCalls:
         attempt = self._recent.begin(who, headers, digest)
         client.call_id = attempt.call_id
         if attempt.finished is not None:
-            await self._repeat(client, who, attempt, attempt.finished)
+            await self._repeat(client, who, attempt, attempt.finished, started)
             return
         call = Call(
             producer=self._producer,
@@ -70,17 +71,31 @@ class ModelCalls:
             request_digest=digest,
             received_us=received_us,
         )
-        answer = await self._dispatch(call, client)
+        progress = Progress()
+        try:
+            answer = await self._dispatch(call, client, progress)
+            if not self._dispatcher.adds(answer.server):
+                call = call._replace(request=nothing_added(call.request))
+            finished = await self._finished(call, attempt, answer)
+        except (GatewayError, ClientGone):
+            raise
+        except Exception:
+            await self._fail(call, progress, GatewayError.code, "the gateway broke over this call", GatewayError.status)
+            raise
         if isinstance(answer, Opened):
             await self._streams.relay(call, attempt, answer, client, started)
-        elif answer.reply.status != 200:
-            await self._refused(client, call, answer)
+        elif finished is None:
+            await self._refused(client, call, answer, started)
         else:
-            finished = await self._finish(call, attempt, answer)
             await self._reply(client, finished, started, answer.upstream_s)
 
-    async def _dispatch(self, call: Call, client: Client) -> Answer | Opened:
-        progress = Progress()
+    async def _finished(self, call: Call, attempt: Attempt, answer: Answer | Opened) -> Finished | None:
+        """A completion, captured; None for what is none, or not yet."""
+        if isinstance(answer, Opened) or answer.reply.status != 200:
+            return None
+        return await self._finish(call, attempt, answer)
+
+    async def _dispatch(self, call: Call, client: Client, progress: Progress) -> Answer | Opened:
         dispatch = Dispatch(
             body=call.request.forwarded,
             plain_body=call.request.body,
@@ -89,7 +104,7 @@ class ModelCalls:
             run_id=call.headers.run_id,
             call_id=call.call_id,
             traceparent=call.headers.traceparent,
-            authorization=authorization(client.headers),
+            authorization=authorization(client.headers) if self._passes_authorization else None,
         )
         sending = self._dispatcher.open if call.request.stream else self._dispatcher.send
         try:
@@ -98,6 +113,7 @@ class ModelCalls:
             await self._fail(call, progress, "client_disconnected", "the client closed its connection", CLIENT_CLOSED)
             raise
         except GatewayError as error:
+            client.upstream_s = progress.upstream_s
             await self._fail(call, progress, error.code, error.message, error.status)
             raise
 
@@ -124,26 +140,28 @@ class ModelCalls:
         await self._capture.store(finished.unacknowledged, lane="named" if identity.named else "unnamed")
         self._recent.acknowledged(attempt, finished)
 
-    async def _repeat(self, client: Client, identity: Identity, attempt: Attempt, finished: Finished) -> None:
+    async def _repeat(
+        self, client: Client, identity: Identity, attempt: Attempt, finished: Finished, started: float
+    ) -> None:
         if finished.unacknowledged:
             await self._acknowledge(identity, attempt, finished)
         self._metrics.replayed.inc()
-        await client.reply(200, finished.headers, finished.body)
+        await client.reply(200, [*finished.headers, overhead(time.perf_counter() - started)], finished.body)
 
     async def _reply(self, client: Client, finished: Finished, started: float, upstream_s: float) -> None:
         overhead_s = time.perf_counter() - started - upstream_s
-        overhead = (b"x-claw-overhead-ms", b"%.2f" % (overhead_s * 1000))
-        await client.reply(200, [*finished.headers, overhead], finished.body)
+        await client.reply(200, [*finished.headers, overhead(overhead_s)], finished.body)
         self._metrics.overhead_seconds.observe(overhead_s)
         self._metrics.request_seconds.observe(time.perf_counter() - started)
 
-    async def _refused(self, client: Client, call: Call, answer: Answer) -> None:
+    async def _refused(self, client: Client, call: Call, answer: Answer, started: float) -> None:
         """Pass on a refusal of the engine (4xx): the client has to change its request."""
-        status, body, message = refusal(answer.reply)
+        status, body, message = refusal(answer.reply, credentials(client.headers))
         await self._fail(call, Progress(answer.server, answer.dispatched_us), "refused", message, status)
         headers: HeaderList = [JSON, *reply_headers(call.identity, call.call_id, ())]
         if answer.reply.retry_after:
             headers.append((b"retry-after", answer.reply.retry_after.encode("latin-1", "replace")))
+        headers.append(overhead(time.perf_counter() - started - answer.upstream_s))
         await client.reply(status, headers, body)
 
     async def _fail(self, call: Call, progress: Progress, reason: str, message: str, status: int) -> None:

@@ -38,6 +38,10 @@ class Handler(Protocol):
         """Answers a call that is not begun."""
         ...
 
+    def refused(self, method: str, path: bytes, status: int, reply_bytes: int) -> None:
+        """A connection was refused what it asked for, or what was no request, and is closed. path: undecoded, if known."""
+        ...
+
 
 class Connection(Protocol):
     """What a client's connection does for its calls."""
@@ -78,6 +82,7 @@ class Client:
         "response_started",
         "sent_bytes",
         "status",
+        "upstream_s",
     )
 
     def __init__(
@@ -101,6 +106,8 @@ class Client:
         self._pieces: list[bytes] = []
         self._size = 0
         self.status = self.sent_bytes = 0
+        self.upstream_s = 0.0
+        """Spent in engines, for a call that failed there."""
         self.call_id: str | None = None
         self.on_drained: Callable[[], None] | None = None
         self._turn = False
@@ -191,13 +198,13 @@ class Client:
             self._connection.transport.write(head + body)
             self._complete()
 
-    def refuse(self, error: GatewayError) -> None:
-        """An error as its reply; the end of the connection where a reply is already under way."""
+    def refuse(self, error: GatewayError, headers: HeaderList | None = None) -> None:
+        """An error, with these headers besides its own, as its reply; the end of the connection where a reply is already under way."""
         if self.response_started:
             self.abort()
             return
         reply = as_http(error)
-        self.reply_now(reply.status, reply.headers, reply.body)
+        self.reply_now(reply.status, [*reply.headers, *(headers or ())], reply.body)
 
     def start(self, status: int, headers: HeaderList) -> None:
         """The head of a stream."""

@@ -11,10 +11,12 @@ from collections.abc import AsyncIterator, Callable
 from typing import Self, cast
 
 import httptools
+import structlog
 
 from gateway.errors import GatewayError, UpstreamBroken, UpstreamTimeout
 from gateway.exchange import Sink
 
+log = structlog.get_logger()
 UNPRODUCTIVE_BYTES_MAX = 64 << 10
 """Headers, chunk extensions or trailers between two pieces of body: a larger one is an attack, or no HTTP."""
 BUFFER_BYTES_MAX = 256 << 10
@@ -98,13 +100,21 @@ class Reply:
             return
         try:
             more = self._sink(self._take())
-        except GatewayError as refused:
+        except Exception as broken:  # a bug must not look like an engine that broke
+            refused = broken if isinstance(broken, GatewayError) else GatewayError("internal error")
+            if refused is not broken:
+                log.exception("bug_in_sink")
             self._give_up(refused)
             self.error = refused
             return
         if not more:
             self._sink = None
             self.wake()
+
+    def pace(self, idle_s: float, total_s: float) -> None:
+        """Other deadlines from now on (see `Exchange`)."""
+        if self._connection:
+            self._connection.pace(idle_s, total_s)
 
     def pause(self) -> None:
         """Let the engine wait."""
@@ -176,7 +186,8 @@ class Connection(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._paused = False
         self._deadline: asyncio.TimerHandle | None = None
-        self._timeout_s = self._expires_s = 0.0
+        self._timer_s = 0.0
+        """When it rings."""
         self._forget()
         self.idle_since_s = 0.0
 
@@ -185,6 +196,9 @@ class Connection(asyncio.Protocol):
         self._reply: Reply | None = None
         self._complete = self._keep_alive = self._framed = self._interim = False
         self._size = self._unproductive = 0
+        self._timeout_s = self._begun_s = 0.0
+        self._idle_s: float | None = None
+        self._size_seen = -1
         self._parser = httptools.HttpResponseParser(self)
         self.heard = False
         """Whether a byte of the reply has arrived."""
@@ -194,9 +208,8 @@ class Connection(asyncio.Protocol):
         assert self._transport is not None
         self._forget()
         reply = self._reply = Reply(self)
-        self._timeout_s, self._expires_s = timeout_s, time.monotonic() + timeout_s
-        if self._deadline is None:
-            self._deadline = asyncio.get_running_loop().call_later(timeout_s, self._look_at_clock)
+        self._timeout_s, self._begun_s = timeout_s, time.monotonic()
+        self._wake_in(timeout_s)
         self._transport.writelines((head, body))
         return reply
 
@@ -210,6 +223,11 @@ class Connection(asyncio.Protocol):
         self._disarm()
         if self._transport is not None:
             self._transport.abort()
+
+    def pace(self, idle_s: float, total_s: float) -> None:
+        """From now on: a limit on silence, and another one on the whole exchange."""
+        self._timeout_s, self._idle_s = total_s, idle_s
+        self._wake_in(min(idle_s, total_s))
 
     def pause(self) -> None:
         """Stop reading: the reader is slower than the engine."""
@@ -322,11 +340,24 @@ class Connection(asyncio.Protocol):
         self._deadline = None
         if self._reply is None:
             return
-        left_s = self._expires_s - time.monotonic()
+        left_s = self._begun_s + self._timeout_s - time.monotonic()
         if left_s <= 0:
-            self._end(UpstreamTimeout(f"the engine did not answer within {self._timeout_s:g} s"))
+            self._end(UpstreamTimeout(f"the engine did not end its answer within {self._timeout_s:g} s"))
+        elif self._idle_s is None:
+            self._wake_in(left_s)
+        elif self._size == self._size_seen and not self._paused:
+            self._end(UpstreamTimeout(f"the engine fell silent for {self._idle_s:g} s"))
         else:
-            self._deadline = asyncio.get_running_loop().call_later(left_s, self._look_at_clock)
+            self._size_seen = self._size
+            self._wake_in(min(left_s, self._idle_s))
+
+    def _wake_in(self, wait_s: float) -> None:
+        """Look at the clock by then; a timer that rings earlier will set itself again."""
+        at_s = time.monotonic() + wait_s
+        if self._deadline is not None and self._timer_s <= at_s:
+            return
+        self._disarm()
+        self._deadline, self._timer_s = asyncio.get_running_loop().call_later(wait_s, self._look_at_clock), at_s
 
     def _disarm(self) -> None:
         if self._deadline is not None:

@@ -9,6 +9,7 @@ import asyncio
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import NamedTuple, TypeVar
 
@@ -24,7 +25,8 @@ from schemas.envelopes import now_us
 
 CHAT_PATH = "/v1/chat/completions"
 AWAY = (502, 503)
-POLL_S = 0.05
+POLL_S = 1.0
+"""How often a waiting call looks by itself: reports wake it, only time brings no report."""
 T = TypeVar("T")
 
 
@@ -56,6 +58,8 @@ class Progress:
 
     server: Server | None = None
     dispatched_us: int | None = None
+    upstream_s: float = 0.0
+    """In engines, in all tries that are over."""
 
 
 class Answer(NamedTuple):
@@ -119,6 +123,7 @@ class Dispatcher:
     ) -> None:
         self._settings, self._workers, self._upstream, self._metrics = settings, workers, upstream, metrics
         self._outstanding: Counter[str] = Counter()
+        self._news = News(workers)
 
     async def send(self, call: Dispatch, progress: Progress) -> Answer:
         """The answer of an engine. Raises NoWorker, NotFound (model) or a subclass of UpstreamFailed."""
@@ -135,14 +140,16 @@ class Dispatcher:
         self, call: Dispatch, progress: Progress, attempt: Callable[[Server, Dispatch, Progress], Awaitable[T]]
     ) -> T:
         patience = Patience(self._settings)
-        avoid: str | None = None
+        avoid: set[str] = set()
         while True:
             server = progress.server = await self._server(call, patience, avoid)
+            if server.url in avoid:  # all have failed: each gets another turn
+                avoid.clear()
             try:
                 return await attempt(server, call, progress)
             except (UpstreamUnreachable, UpstreamBroken) as failure:
                 self._metrics.upstream_retries.labels(failure.reason).inc()
-                avoid = server.url
+                avoid.add(server.url)
                 await patience.after(failure)
 
     async def _once(self, server: Server, call: Dispatch, progress: Progress) -> Answer:
@@ -153,7 +160,9 @@ class Dispatcher:
             reply = await self._upstream.post(chat_url(server), self._body(server, call), _headers(server, call))
         finally:
             self._outstanding[server.url] -= 1
-        return Answer(server, _usable(reply), dispatched_us, time.perf_counter() - started)
+            upstream_s = time.perf_counter() - started
+            progress.upstream_s += upstream_s
+        return Answer(server, _usable(reply), dispatched_us, upstream_s)
 
     async def _opened(self, server: Server, call: Dispatch, progress: Progress) -> Answer | Opened:
         progress.dispatched_us = dispatched_us = now_us()
@@ -165,30 +174,70 @@ class Dispatcher:
             )
             if _streams(exchange):
                 await opened.begin(exchange, started)
+                exchange.pace(self._settings.stream_idle_timeout_s, self._settings.stream_timeout_s)
                 return opened
             async with exchange:
                 reply = await whole(exchange)
         except BaseException:  # a cancelled call, too, must not leave an engine generating
             opened.close()
+            progress.upstream_s += time.perf_counter() - started
             raise
         opened.close()
         return Answer(server, _usable(reply), dispatched_us, time.perf_counter() - started)
 
-    def _body(self, server: Server, call: Dispatch) -> bytes:
-        plain = server.fixed and not self._settings.upstream_token_ids
-        return call.plain_body if plain else call.body
+    def adds(self, server: Server) -> bool:
+        """Whether this server is asked for what capture needs besides what the client asked for."""
+        return not server.fixed or self._settings.upstream_token_ids
 
-    async def _server(self, call: Dispatch, patience: "Patience", avoid: str | None) -> Server:
-        while True:
-            live = self._workers.live()
-            server = choose(
-                live, self._outstanding, model=call.model, trajectory=call.trajectory, run_id=call.run_id, avoid=avoid
-            )
-            if server is not None:
-                return server
-            if live and not self._workers.knows(call.model):
-                raise NotFound(f"no server has the model {call.model!r}", param="model", code="model_not_found")
-            await patience.wait(POLL_S, NoWorker("no rollout worker is ready", retry_after_s=1.0))
+    def _body(self, server: Server, call: Dispatch) -> bytes:
+        return call.body if self.adds(server) else call.plain_body
+
+    async def _server(self, call: Dispatch, patience: "Patience", avoid: set[str]) -> Server:
+        server = self._chosen(call, avoid)
+        while server is None:
+            news = self._news.next()  # before looking again: what comes after that look sets it
+            server = self._chosen(call, avoid)
+            if server is None:
+                left_s = patience.left_s(NoWorker("no rollout worker is ready", retry_after_s=1.0))
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(news.wait(), min(POLL_S, left_s))
+        return server
+
+    def _chosen(self, call: Dispatch, avoid: set[str]) -> Server | None:
+        live = self._workers.live()
+        server = choose(
+            live, self._outstanding, model=call.model, trajectory=call.trajectory, run_id=call.run_id, avoid=avoid
+        )
+        if server is None and live and not self._workers.knows(call.model):
+            raise NotFound(f"no server has the model {call.model!r}", param="model", code="model_not_found")
+        return server
+
+
+class News:
+    """Tells waiting calls, all at once, that a worker reported. Reports come on another thread."""
+
+    def __init__(self, workers: WorkerTable) -> None:
+        self._workers = workers
+        self._event: asyncio.Event | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    def next(self) -> asyncio.Event:
+        """Set by the next report."""
+        if self._loop is None:
+            self._loop = asyncio.get_running_loop()
+            self._workers.on_report = self._told
+        self._event = self._event or asyncio.Event()
+        return self._event
+
+    def _told(self) -> None:
+        if self._event is not None and self._loop is not None:
+            with suppress(RuntimeError):  # the loop is closed: nobody waits
+                self._loop.call_soon_threadsafe(self._set)
+
+    def _set(self) -> None:
+        event, self._event = self._event, None
+        if event is not None:
+            event.set()
 
 
 class Patience:
@@ -211,12 +260,18 @@ class Patience:
 
     async def wait(self, wait_s: float, failure: GatewayError) -> None:
         """Sleep, or raise the failure when the budget is spent."""
+        if wait_s > self.left_s(failure):
+            raise failure
+        await asyncio.sleep(wait_s)
+
+    def left_s(self, failure: GatewayError) -> float:
+        """What is left of the budget, which begins with the first question. Raises the failure when that is nothing."""
         now = time.monotonic()
         if self._deadline_s is None:
             self._deadline_s = now + self._budget_s
-        if now + wait_s > self._deadline_s:
+        if now >= self._deadline_s:
             raise failure
-        await asyncio.sleep(wait_s)
+        return self._deadline_s - now
 
 
 async def whole(exchange: Exchange) -> UpstreamReply:

@@ -48,7 +48,7 @@ class Unauthorized(GatewayError):
 
 
 class Forbidden(GatewayError):
-    """The key's role does not reach this far."""
+    """The key's role does not reach this far; or without keys, the request is not of this machine."""
 
     status = 403
     type = "permission_error"

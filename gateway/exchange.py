@@ -30,6 +30,10 @@ class Exchange(Protocol):
         """Hand the body to `sink` as it arrives, until it ends or `sink` says so. Raises as `chunks`, or what `sink` raised."""
         ...
 
+    def pace(self, idle_s: float, total_s: float) -> None:
+        """From now on the deadline is `total_s` from the request, and no piece of body within `idle_s` (to twice that) is a timeout."""
+        ...
+
     def pause(self) -> None:
         """Let the engine wait."""
         ...

@@ -26,6 +26,7 @@ READ = {
     b"x-claw-run-id": "run_id",
     b"x-claw-tags": "tags",
     b"x-claw-idempotency-key": "idempotency_key",
+    b"idempotency-key": "standard_idempotency_key",
     b"x-claw-retry-count": "retry_count",
     b"x-stainless-retry-count": "sdk_retry_count",
     b"traceparent": "traceparent",
@@ -55,7 +56,7 @@ def client_headers(raw: RawHeaders) -> ClientHeaders:
         channel=found.get("channel"),
         run_id=found.get("run_id"),
         tags=_tags(found.get("tags", "")),
-        idempotency_key=found.get("idempotency_key"),
+        idempotency_key=found.get("idempotency_key", found.get("standard_idempotency_key")),
         retry_count=_count(found.get("retry_count", found.get("sdk_retry_count"))),
         traceparent=traceparent if TRACEPARENT.fullmatch(traceparent) else None,
     )
@@ -66,6 +67,13 @@ def authorization(raw: RawHeaders) -> bytes | None:
     return next((value for name, value in raw if name == b"authorization"), None)
 
 
+def credentials(raw: RawHeaders) -> tuple[str, ...]:
+    """What must not be written of the credentials that were passed on: the whole, and the part after its scheme."""
+    whole = (authorization(raw) or b"").decode("latin-1").strip()
+    secret = whole.rpartition(" ")[2]
+    return (whole, secret) if secret else ()
+
+
 def reply_headers(identity: Identity, call_id: str, spans: tuple[VersionSpan, ...]) -> list[tuple[bytes, bytes]]:
     """Headers that tell a client where its call was stored and who answered it."""
     headers = [
@@ -74,6 +82,11 @@ def reply_headers(identity: Identity, call_id: str, spans: tuple[VersionSpan, ..
         (b"x-claw-call-id", _header_safe(call_id)),
     ]
     return [*headers, (b"x-claw-policy-version", _header_safe(version_range(spans)))] if spans else headers
+
+
+def overhead(seconds: float) -> tuple[bytes, bytes]:
+    """The header for the time that a call spent here and not in an engine."""
+    return b"x-claw-overhead-ms", b"%.2f" % (seconds * 1000)
 
 
 def version_range(spans: tuple[VersionSpan, ...]) -> str:

@@ -3,9 +3,11 @@
 import re
 import secrets
 from dataclasses import dataclass
+from functools import lru_cache
 from hashlib import sha256
 from ipaddress import ip_address
 from typing import Literal, cast
+from urllib.parse import urlsplit
 
 Role = Literal["agent", "operator"]
 CONFIGURED = re.compile(r"(agent|operator):([0-9a-f]{64})")
@@ -31,6 +33,16 @@ def parse_key(entry: str) -> Key:
     if not found:
         raise ValueError("a key is agent:<sha256 in hex> or operator:<sha256 in hex>; make one with --new-key")
     return Key(cast("Role", found[1]), bytes.fromhex(found[2]))
+
+
+@lru_cache(maxsize=1024)
+def names_loopback(authority: str) -> bool:
+    """Whether `host[:port]`, or an origin, names this machine: what the browser was told, not where it went."""
+    try:
+        host = urlsplit(authority if "://" in authority else f"//{authority}").hostname or ""
+    except ValueError:
+        return False
+    return is_loopback(host) or host.endswith(".localhost")
 
 
 def is_loopback(host: str) -> bool:

@@ -6,12 +6,14 @@ The HTTP parser has no limits of its own, so they are held where the bytes come 
 
 import asyncio
 from collections.abc import Coroutine
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, cast
 
 import httptools
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
+from gateway.access_log import REFUSED
 from gateway.client import Client, Handler
 from gateway.errors import GatewayError, HeadersTooLarge, InvalidRequest, Overloaded, RequestTimeout, as_http
 from gateway.settings import GatewaySettings
@@ -64,6 +66,7 @@ class LimitedProtocol(HttpToolsProtocol):
     def __init__(self, *given: Any, **named: Any) -> None:  # uvicorn's own arguments, passed through
         super().__init__(*given, **named)
         self._in_headers = True
+        self._heard_headers = False
         self._unproductive = 0
         self._deadline_s: float | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -102,13 +105,13 @@ class LimitedProtocol(HttpToolsProtocol):
 
     def on_message_begin(self) -> None:
         """The first byte of a request."""
-        self._in_headers = True
+        self._in_headers, self._heard_headers = True, False
         self._arm(self.limits.headers_timeout_s)
         super().on_message_begin()
 
     def on_headers_complete(self) -> None:
         """The request is handed over; its body may still be coming."""
-        self._in_headers = False
+        self._in_headers, self._heard_headers = False, True
         self._unproductive = 0
         self._arm(self.limits.body_timeout_s)
         if sum(len(name) + len(value) + 4 for name, value in self.headers) > self.limits.headers_bytes_max:
@@ -260,7 +263,18 @@ class LimitedProtocol(HttpToolsProtocol):
             lines = [b"%b: %b" % header for header in headers]
             status = b"HTTP/1.1 %d %b" % (reply.status, REASONS[reply.status])
             self.transport.write(b"\r\n".join([status, *lines, b"", reply.body]))
+            self._note_refusal(reply.status, len(reply.body))
         self.transport.close()
+
+    def _note_refusal(self, status: int, reply_bytes: int) -> None:
+        method, path = "", b""
+        if self._heard_headers:
+            method = self.parser.get_method().decode("ascii", "replace")
+            with suppress(httptools.HttpParserError):
+                path = httptools.parse_url(self.url).path or b""
+        if self.cycle is not None and self._call is None:
+            cast("dict[str, object]", self.cycle.scope)[REFUSED] = True  # the application sees a client that left
+        self.calls.refused(method, path, status, reply_bytes)
 
 
 def limited(limits: ClientLimits, calls: Handler) -> type[LimitedProtocol]:

@@ -2,7 +2,7 @@
 
 from fastapi.responses import JSONResponse, Response
 
-from gateway.errors import NoWorker
+from gateway.errors import NoWorker, UpstreamBroken
 from gateway.upstream import HttpUpstream
 from gateway.workers import Server, WorkerTable
 
@@ -27,4 +27,6 @@ class Models:
 
     async def _passed_on(self, server: Server) -> Response:
         reply = await self._upstream.get(server.url.removesuffix("/v1") + "/v1/models", {})
+        if reply.status >= 500:
+            raise UpstreamBroken(f"the engine answers {reply.status}")
         return Response(reply.body, reply.status, media_type="application/json")

@@ -66,7 +66,7 @@ def taken_apart(raw: bytes) -> Parts | None:
         )
         rest = b'%bnull%b,"token_ids":null%b,"prompt_token_ids":null%b' % pieces
         fields = orjson.loads(rest)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     logprobs = [token.logprob for token in tokens.content]
     return Parts(fields, pieces, members, logprobs, ids, prompt_ids) if _stood_there(fields, rest) else None

@@ -1,5 +1,6 @@
 """A 4xx of an engine, in OpenAI's shape whatever the engine wrote."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import orjson
@@ -7,16 +8,30 @@ import orjson
 from gateway.upstream import UpstreamReply
 
 MESSAGE_CHARACTERS_MAX = 1000
+BLANK = "[credential]"
 
 
-def refusal(reply: UpstreamReply) -> tuple[int, bytes, str]:
-    """Status, body for the client, and message for the event. A body that has OpenAI's shape goes through unchanged."""
+def refusal(reply: UpstreamReply, secrets: Sequence[str] = ()) -> tuple[int, bytes, str]:
+    """Status, body for the client, and message for the event. A body that has OpenAI's shape goes through unchanged.
+
+    secrets: what the engine was told and the event must not hold; some providers repeat a key that they refuse.
+    """
     error = _error(reply.body)
     if error is not None:
-        return reply.status, reply.body, str(error.get("message", ""))
-    message = reply.body[:MESSAGE_CHARACTERS_MAX].decode(errors="replace") or f"the engine answers {reply.status}"
+        said = error.get("message")
+        return reply.status, reply.body, _blanked(said, secrets) if isinstance(said, str) else ""
+    message = (
+        _blanked(reply.body.decode(errors="replace"), secrets)[:MESSAGE_CHARACTERS_MAX]
+        or f"the engine answers {reply.status}"
+    )
     content = {"message": message, "type": "upstream_error", "param": None, "code": "refused"}
     return reply.status, orjson.dumps({"error": content}), message
+
+
+def _blanked(text: str, secrets: Sequence[str]) -> str:
+    for secret in secrets:
+        text = text.replace(secret, BLANK).replace(secret.replace("/", "\\/"), BLANK)
+    return text
 
 
 def _error(body: bytes) -> dict[str, Any] | None:  # parsed JSON

@@ -20,7 +20,10 @@ from schemas.events import Usage, VersionSpan
 
 Json = Any  # parsed JSON of a foreign server
 PROMPT = "prompt_token_ids"
+CHOICE_INDEX = "choice_index"
 INT32_MAX = (1 << 31) - 1
+DEPTH_MAX = 200
+"""Nesting of a foreign server's JSON. What is written of it must be within what orjson writes (254)."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -61,7 +64,7 @@ class Sampled(NamedTuple):
 
 
 def parse_reply(raw: bytes, spans_header: str | None, request: ChatRequest) -> EngineReply:
-    """Read a 200 of an engine. Raises UpstreamBroken when it is no chat completion with choices."""
+    """Read a 200 of an engine. Raises UpstreamBroken when it is no chat completion with choices, or nested too deeply."""
     if (usual := taken_apart(raw)) is not None:
         fields, body = usual.fields, usual.shown(token_ids=request.wants_token_ids, logprobs=request.wants_logprobs)
         sampled = [Sampled(packed_ids(usual.response_ids), packed_logprobs(usual.logprobs))]
@@ -92,10 +95,13 @@ def understood(
     answers = fields["choices"]
     if body is None:
         body = _for_client(fields, request)
+    indexes = [count(answer.get("index"), position) for position, answer in enumerate(answers)]
+    if len(set(indexes)) < len(indexes):
+        sampled, indexes = _told_apart(sampled, indexes)
     choices = []
-    for position, (answer, tokens) in enumerate(zip(answers, sampled, strict=True)):
-        own_body = body if len(answers) == 1 else _dumps({**fields, "choices": [answer]})
-        choices.append(_choice(position, answer, tokens, spans, prompt_ids is None, own_body))
+    for index, answer, tokens in zip(indexes, answers, sampled, strict=True):
+        own_body = body if len(answers) == 1 else dumps({**fields, "choices": [answer]})
+        choices.append(_choice(index, answer, tokens, spans, prompt_ids is None, own_body))
     return EngineReply(
         body=body,
         prompt_ids=prompt_ids or b"",
@@ -105,10 +111,19 @@ def understood(
     )
 
 
+def _told_apart(sampled: list[Sampled], indexes: list[int]) -> tuple[list[Sampled], list[int]]:
+    """Choices that share an index: numbered in their order, since two calls must not have one id, and named as broken."""
+    shared = {index for index in indexes if indexes.count(index) > 1}
+    named = [
+        tokens._replace(holes=(*tokens.holes, CHOICE_INDEX)) if index in shared else tokens
+        for tokens, index in zip(sampled, indexes, strict=True)
+    ]
+    return named, list(range(len(indexes)))
+
+
 def _choice(
-    position: int, answer: dict[str, Json], tokens: Sampled, spans: RawSpans, no_prompt: bool, body: bytes
+    index: int, answer: dict[str, Json], tokens: Sampled, spans: RawSpans, no_prompt: bool, body: bytes
 ) -> Choice:
-    index = count(answer.get("index"), position)
     length = len(tokens.ids or b"") // 4
     missing = ["prompt_ids"] if no_prompt else []
     if tokens.ids is None:
@@ -125,7 +140,7 @@ def _choice(
         response_logprobs=tokens.logprobs or b"",
         response_length=length,
         spans=versions.spans,
-        finish_reason=reason if isinstance(reason, str) else None,
+        finish_reason=_encodable(reason) if isinstance(reason, str) else None,
         missing=tuple(dict.fromkeys((*missing, *tokens.holes))),
         aborted=reason == "abort" or not tokens.ended,
         body=body,
@@ -167,7 +182,7 @@ def _for_client(fields: dict[str, Json], request: ChatRequest) -> bytes:
             answer.pop("token_ids", None)
         if not request.wants_logprobs and "logprobs" in answer:
             answer["logprobs"] = None  # OpenAI's schema wants the field, null where nobody asked
-    return _dumps(fields)
+    return dumps(fields)
 
 
 def _usage(usage: Json) -> Usage:
@@ -186,9 +201,14 @@ def count(value: Json, default: int) -> int:
     return value if type(value) is int and 0 <= value <= INT32_MAX else default
 
 
+def _encodable(text: str) -> str:
+    """The text without lone surrogates, which JSON may hold and no event."""
+    return text if text.isascii() else text.encode(errors="replace").decode()
+
+
 def _json_object(raw: bytes) -> dict[str, Json]:
     try:
-        fields = loads(raw)
+        fields = loads_shallow(raw)
     except ValueError as broken:
         raise UpstreamBroken("the engine's reply is not valid JSON", code="upstream_bad_reply") from broken
     if not isinstance(fields, dict):
@@ -201,11 +221,34 @@ def loads(raw: bytes) -> Json:
     try:
         return orjson.loads(raw)
     except orjson.JSONDecodeError:
+        pass
+    try:
         return json.loads(raw)  # takes NaN, which some engines write; such a call is stored, not trainable
+    except RecursionError as deep:
+        raise ValueError("nested too deeply") from deep
 
 
-def _dumps(fields: dict[str, Json]) -> bytes:
+def loads_shallow(raw: bytes) -> Json:
+    """As `loads`, of what can be walked through and written again. Raises ValueError, also for what is nested too deeply."""
+    value = loads(raw)
+    if raw.count(b"[") + raw.count(b"{") > DEPTH_MAX and _is_deep(value):
+        raise ValueError("nested too deeply")
+    return value
+
+
+def _is_deep(value: Json) -> bool:
+    level = [value]
+    for _ in range(DEPTH_MAX):
+        lists = [one.values() if isinstance(one, dict) else one for one in level if isinstance(one, (dict, list))]
+        level = [child for children in lists for child in children]
+        if not level:
+            return False
+    return True
+
+
+def dumps(fields: dict[str, Json]) -> bytes:
+    """JSON of what `loads_shallow` gave."""
     try:
         return orjson.dumps(fields)
-    except TypeError:  # an integer beyond 64 bits
+    except TypeError:  # an integer beyond 64 bits, a lone surrogate
         return json.dumps(fields).encode()

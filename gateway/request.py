@@ -1,10 +1,11 @@
 """A chat request: parsed once, forwarded as the client wrote it plus what capture needs.
 
 Invariant: the bytes that the engine gets parse to the client's object with `logprobs` and `return_token_ids` set, and
-nothing else changed; where possible they *are* the client's bytes with these two fields spliced in, so numbers that
-JSON parsers round reach the engine unrounded.
+nothing else changed; where possible they *are* the client's bytes with these two fields spliced in, and never are
+numbers written anew by a parser that rounds them.
 """
 
+import json
 from typing import Any, NamedTuple
 
 import orjson
@@ -27,6 +28,11 @@ class ChatRequest(NamedTuple):
     wants_logprobs: bool
     wants_token_ids: bool
     stream: bool = False
+
+
+def nothing_added(request: ChatRequest) -> ChatRequest:
+    """The request to a server that was asked for nothing but what the client asked for: its reply is the client's as it is."""
+    return request._replace(wants_logprobs=True, wants_token_ids=True)
 
 
 def parse_chat(body: bytes) -> ChatRequest:
@@ -63,7 +69,15 @@ def _with_capture(body: bytes, fields: dict[str, Any]) -> bytes:
     if not missing:
         return body
     if any(name in fields for name in missing):  # written, but as false or null: a second mention would be ambiguous
-        return orjson.dumps({**fields, **dict.fromkeys(missing, True)})
+        return _written_anew(body, missing)
     added = b",".join(b'"%s":true' % name.encode() for name in missing)
     front = body.rstrip(SPACE)[:-1]
     return b"%s%s%s}" % (front, b"," if fields else b"", added)
+
+
+def _written_anew(body: bytes, missing: list[str]) -> bytes:
+    # Not orjson, which makes floats of integers beyond 64 bits, and writes less deeply nested values than it reads.
+    try:
+        return json.dumps({**json.loads(body), **dict.fromkeys(missing, True)}).encode()
+    except (RecursionError, ValueError) as broken:
+        raise InvalidRequest("the body is nested too deeply, or holds a number of too many digits") from broken

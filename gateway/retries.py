@@ -51,6 +51,7 @@ class _Entry:
     attempts: int = 1
     ambiguous: bool = False
     finished: Finished | None = None
+    finished_attempt: int = -1
 
 
 class Attempt(NamedTuple):
@@ -92,12 +93,12 @@ class RecentCalls:
         return Attempt(slot, call_id, number)
 
     def finish(self, attempt: Attempt, finished: Finished) -> None:
-        """Keep the reply of an attempt for whoever asks again."""
+        """Keep the reply of an attempt for whoever asks again: of several, that of the highest, which is the one that counts."""
         entry = self._entries.get(attempt.slot)
-        if entry is None or entry.call_id != attempt.call_id:
+        if entry is None or entry.call_id != attempt.call_id or attempt.number < entry.finished_attempt:
             return
         self._bytes += finished.size_bytes - _size(entry)
-        entry.finished = finished
+        entry.finished, entry.finished_attempt = finished, attempt.number
         self._shrink()
 
     def acknowledged(self, attempt: Attempt, finished: Finished) -> None:

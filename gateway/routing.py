@@ -5,7 +5,7 @@ long as that one is not `AFFINITY_SLACK` calls busier than the idlest. Affinity 
 without talking and a worker that comes or goes moves few trajectories.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from hashlib import blake2b
 
 from gateway.workers import Server
@@ -20,15 +20,15 @@ def choose(
     model: str | None,
     trajectory: str,
     run_id: str | None = None,
-    avoid: str | None = None,
+    avoid: Collection[str] = (),
 ) -> Server | None:
     """The server for a call, or None when none serves its model.
 
-    outstanding: calls in flight by server URL. run_id: prefer workers that hold weights of this run. avoid: URL of a
-    server that just failed this call; taken again only when there is no other.
+    outstanding: calls in flight by server URL. run_id: prefer workers that hold weights of this run. avoid: URLs of
+    servers that failed this call; taken again only when there is no other.
     """
     able = [server for server in servers if server.serves(model)]
-    able = [server for server in able if server.url != avoid] or able
+    able = [server for server in able if server.url not in avoid] or able if avoid else able
     able = [server for server in able if server.run_id == run_id] or able if run_id else able
     if len(able) < 2:
         return able[0] if able else None

@@ -6,6 +6,7 @@ log or the spool has every event, and the process exits 0. A thread that breaks 
 
 import contextlib
 import gc
+import resource
 import socket
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -36,6 +37,8 @@ BACKLOG = 4096
 KEEP_ALIVE_S = 75  # above what clients keep idle connections for, so that they, not we, close first
 CATCH_UP_TIMEOUT_S = 60.0
 LOG_PROBE_TIMEOUT_S = 2.0
+FILES_BESIDES = 256
+"""Open files besides connections of clients and to engines."""
 GARBAGE_MAX = 20_000
 """Objects made and not yet freed before cycles are looked for."""
 log = structlog.get_logger()
@@ -123,6 +126,7 @@ def serve(settings: GatewaySettings, log_settings: LogSettings, inherited: socke
             log.warning("gateway_without_api_keys", who="everybody on this machine may call models and read /metrics")
         log.info("gateway_listening", url=f"http://{host}:{port}", instance=settings.instance)
         _settle_memory()
+        raise_files_max(settings)
         with exposed(metrics, settings):
             server.run(sockets=[listener])
         return 1 if followers.broken or store.broken else 0
@@ -136,6 +140,16 @@ def _settle_memory() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(GARBAGE_MAX, 10, 10)
+
+
+def raise_files_max(settings: GatewaySettings) -> None:
+    """As many open files as this user may have; a warning where that is less than the limits on connections may need."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    needed = settings.connections_max + settings.calls_max + FILES_BESIDES
+    if hard != resource.RLIM_INFINITY and hard < needed:
+        log.warning("few_open_files", limit=hard, needed=needed, hint="raise the hard limit of RLIMIT_NOFILE")
 
 
 class _Stop:
@@ -200,6 +214,7 @@ def _server(given: Collaborators) -> GracefulServer:
         gateway.app,
         loop="uvloop",
         http=limited(limits_of(given.settings), gateway.calls),
+        ws="none",  # an upgraded connection would go around keys, limits and the access log
         backlog=BACKLOG,
         access_log=False,
         log_config=None,

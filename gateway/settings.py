@@ -29,6 +29,9 @@ class GatewaySettings(BaseSettings):
     """Fixed servers (comma-separated in the environment); empty: live workers from the log."""
     upstream_token_ids: bool = True
     """Ask fixed servers for token ids. Switch off for providers that refuse fields they do not know."""
+    upstream_authorization: bool | None = None
+    """Pass a client's `Authorization` on to fixed servers. Not set: only where all of them are on one host, since a key for
+    one provider is nothing for another."""
     api_keys: Annotated[tuple[str, ...], NoDecode] = Field((), repr=False)
     """Who may ask: `agent:<sha256>` or `operator:<sha256>` of each key (comma-separated in the environment;
     `python -m gateway --new-key agent` makes one). Empty: everybody, on loopback only."""
@@ -59,7 +62,11 @@ class GatewaySettings(BaseSettings):
     connect_timeout_s: float = Field(5.0, gt=0)
     """For one connection to an engine."""
     upstream_timeout_s: float = Field(600.0, gt=0)
-    """For one reply of an engine."""
+    """For one reply of an engine; of a stream, for its first bytes."""
+    stream_idle_timeout_s: float = Field(120.0, gt=0)
+    """How long an engine may say nothing in the middle of a stream. Looked at that often, so it may get up to twice as long."""
+    stream_timeout_s: float = Field(3600.0, gt=0)
+    """For a whole stream."""
     resends_max: int = Field(2, ge=0)
     """How often a call is sent again after an engine had it and broke: one that kills engines must not kill all."""
     retry_wait_s: float = Field(0.1, gt=0)
@@ -95,6 +102,13 @@ class GatewaySettings(BaseSettings):
     shutdown_linger_s: float = Field(1.0, ge=0)
     """After SIGTERM: how long an idle connection is still answered (with `connection: close`), so that no request is
     cut off by our closing it."""
+
+    @property
+    def passes_authorization(self) -> bool:
+        """Whether fixed servers get the client's credentials."""
+        if self.upstream_authorization is None:
+            return len({urlsplit(url).hostname for url in self.upstreams}) <= 1
+        return self.upstream_authorization
 
     @field_validator("upstreams", "api_keys", mode="before")
     @classmethod

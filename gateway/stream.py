@@ -9,6 +9,8 @@ import asyncio
 import time
 from contextlib import suppress
 
+import structlog
+
 from gateway.assembly import assembled
 from gateway.capture import Call, Capture, captured, failed
 from gateway.client import Client
@@ -23,7 +25,7 @@ from gateway.errors import (
     UpstreamFailed,
     as_http,
 )
-from gateway.headers import reply_headers
+from gateway.headers import overhead, reply_headers
 from gateway.metrics import Metrics
 from gateway.parents import Parents
 from gateway.retries import Attempt, Finished, RecentCalls
@@ -32,6 +34,7 @@ from gateway.tee import Tee
 from schemas.envelopes import now_us
 from schemas.events import Timings
 
+log = structlog.get_logger()
 END_WAIT_S = 1.0
 """How long after `[DONE]` the engine may take to end its reply, so that its connection can be used again."""
 
@@ -53,7 +56,12 @@ class Streams:
             *reply_headers(call.identity, call.call_id, ()),
         ]
         broken = await self._forward(opened, tee, headers, client, started)
-        failure = await self._store(call, attempt, opened, tee, headers, broken)
+        try:
+            failure = await self._store(call, attempt, opened, tee, headers, broken)
+        except Exception as bug:  # the client gets no end, the operator the trace
+            log.exception("bug_in_stream", call_id=call.call_id)
+            failure = bug if isinstance(bug, GatewayError) else GatewayError("internal error")
+            await self._store_failure(call, opened, failure)
         self._metrics.streams.labels(_word(failure)).inc()
         self._metrics.request_seconds.observe(time.perf_counter() - started)
         if isinstance(failure, ClientGone):
@@ -66,14 +74,13 @@ class Streams:
 
     async def _forward(
         self, opened: Opened, tee: Tee, headers: HeaderList, client: Client, started: float
-    ) -> UpstreamFailed | ClientGone | None:
+    ) -> GatewayError | ClientGone | None:
         try:
             overhead_s = time.perf_counter() - started - opened.upstream_s
             self._metrics.overhead_seconds.observe(overhead_s)
-            overhead = (b"x-claw-overhead-ms", b"%.2f" % (overhead_s * 1000))
-            client.start(200, [*headers, overhead])
+            client.start(200, [*headers, overhead(overhead_s)])
             await client.unless_gone(_pump(opened, tee, client))
-        except (UpstreamFailed, ClientGone) as broken:
+        except (GatewayError, ClientGone) as broken:
             return broken
         finally:
             client.on_drained = None
@@ -87,7 +94,7 @@ class Streams:
         opened: Opened,
         tee: Tee,
         headers: HeaderList,
-        failure: UpstreamFailed | ClientGone | None,
+        failure: GatewayError | ClientGone | None,
     ) -> GatewayError | ClientGone | None:
         """Store the stream, whole or not. Returns why the client must not have its end, if so."""
         assembly = await assembled(tee.events, call.request)

@@ -6,10 +6,8 @@ is there.
 
 import re
 
-import orjson
-
 from gateway.errors import UpstreamBroken
-from gateway.reply import Json, loads
+from gateway.reply import Json, dumps, loads_shallow
 from gateway.request import ChatRequest
 from gateway.sse import DONE, Splitter, data_of, without_comment, without_fields
 from gateway.usual import RUN_MAX, Run, Said, Shape, shape_of
@@ -102,9 +100,9 @@ class Tee:
             return self._written_anew(shown)
 
     def _written_anew(self, event: bytes) -> bytes:
-        """For what cannot be cut (nested without end): the same content. What is no JSON was not asked for by us."""
+        """For what cannot be cut (nested deeply): the same content. What is no JSON, or nested without end, stays as it is."""
         try:
-            chunk = loads(data_of(event))
+            chunk = loads_shallow(data_of(event))
         except ValueError:
             return event
         if not isinstance(chunk, dict):
@@ -114,7 +112,7 @@ class Tee:
         choices = chunk.get("choices")
         for choice in choices if isinstance(choices, list) else ():
             self._clean(choice)
-        return b"data: %s\n\n" % orjson.dumps(chunk)
+        return b"data: %s\n\n" % dumps(chunk)
 
     def _clean(self, choice: Json) -> None:
         if isinstance(choice, dict):

@@ -5,6 +5,7 @@ client's request but the body and the named headers is sent. Why not a library: 
 """
 
 import asyncio
+import errno
 import ssl
 import time
 from collections.abc import Mapping
@@ -15,11 +16,13 @@ from typing import NamedTuple
 from urllib.parse import urlsplit
 
 from gateway.connection import Connection, Reply
-from gateway.errors import InvalidRequest, UpstreamBroken, UpstreamUnreachable
+from gateway.errors import InvalidRequest, Overloaded, UpstreamBroken, UpstreamUnreachable
 from gateway.spans import HEADER as SPANS_HEADER
 
 KEEPALIVE_S = 3.0  # below uvicorn's 5 s: a connection that the engine is just closing would look like a broken engine
 SWEEP_S = 0.5
+EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+"""What is our own want, and no engine's."""
 Origin = tuple[str, int, bool]
 
 
@@ -129,6 +132,8 @@ class HttpUpstream:
         except TimeoutError as silent:
             raise UpstreamUnreachable("the engine does not accept connections in time") from silent
         except OSError as refused:
+            if refused.errno in EXHAUSTED:
+                raise Overloaded(f"the gateway is out of resources: {refused.strerror}", retry_after_s=1.0) from refused
             raise UpstreamUnreachable(f"the engine does not accept connections: {refused.strerror}") from refused
         return connection
 

@@ -63,6 +63,8 @@ class WorkerTable:
         self._fixed = list(fixed)
         self._clock_ms = clock_ms
         self._workers: dict[bytes, Server] = {}
+        self.on_report: Callable[[], None] = _nobody
+        """Called on the follower's thread after each report."""
 
     def apply(self, record: Record) -> None:
         """Take over the newest record of a worker; a tombstone removes it."""
@@ -77,6 +79,7 @@ class WorkerTable:
             return
         if isinstance(event, WorkerReported):
             self._workers[key] = _server(event, record.timestamp_ms)
+            self.on_report()
 
     def live(self) -> list[Server]:
         """Servers that can take a call now.
@@ -91,6 +94,10 @@ class WorkerTable:
     def knows(self, model: str | None) -> bool:
         """Whether some server, live or not, serves this model."""
         return any(server.serves(model) for server in [*self._fixed, *list(self._workers.values())])
+
+
+def _nobody() -> None:
+    pass
 
 
 def _server(event: WorkerReported, timestamp_ms: int) -> Server:

@@ -68,7 +68,7 @@ class House:
         )
         gateway = create_gateway(given)
         protocol = limited(limits_of(self.settings), gateway.calls)
-        config = uvicorn.Config(gateway.app, http=protocol, log_config=None, timeout_graceful_shutdown=2)
+        config = uvicorn.Config(gateway.app, http=protocol, ws="none", log_config=None, timeout_graceful_shutdown=2)
         self._server = QuickServer(config)
         self._thread = threading.Thread(target=self._server.run, args=([self._socket],), daemon=True)
 

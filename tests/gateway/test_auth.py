@@ -8,8 +8,9 @@ from pydantic import ValidationError
 
 from gateway.keys import new_key
 from gateway.settings import GatewaySettings
-from tests.gateway.engine import ScriptedEngine
+from tests.gateway.engine import Reply, ScriptedEngine
 from tests.gateway.house import House
+from tests.gateway.raw import say
 from tests.gateway.test_malformed import CHAT, GOOD, send
 
 AGENT, AGENT_ENTRY = new_key("agent")
@@ -98,12 +99,84 @@ async def test_our_key_is_not_passed_on_but_a_providers_is(guarded: House) -> No
     assert AGENT.encode() not in guarded.raw_records() + guarded.metrics.exposition()
 
 
+@pytest.mark.parametrize("key", ["sk-planted-51d0", "a+b/c==51d0"])
+@pytest.mark.parametrize(
+    "shape", [b'{"error": {"message": "wrong key: %b"}}', b"%b?", b'{"detail": "%b"}', b"x" * 990 + b"%b"]
+)
+async def test_a_key_that_a_provider_repeats_is_not_stored(guarded: House, key: str, shape: bytes) -> None:
+    """The client gets the 401 with its words; the event tells of it without the key, however the words hold it."""
+    engine: ScriptedEngine = guarded.engine  # type: ignore[attr-defined]
+    body = shape % (f"Bearer {key}".replace("/", "\\/") if shape[:1] == b"{" else key).encode()
+    engine.then(Reply(body, status=401))
+    status, said = await send(guarded, "POST", CHAT, GOOD, authorization=f"Bearer {key}", x_api_key=AGENT)
+    assert status == 401
+    assert json.loads(said)["error"]["message"]
+    assert guarded.failed[-1].reason == "refused"
+    assert key[:9].encode() not in guarded.raw_records() + guarded.metrics.exposition()
+
+
+@pytest.mark.parametrize(("key", "status"), [(b"", b"401"), (b"x-api-key: %b\r\n" % AGENT.encode(), b"404")])
+async def test_an_upgrade_goes_around_no_key(guarded: House, key: bytes, status: bytes) -> None:
+    """A request for a WebSocket is a request like any other."""
+    upgrade = b"connection: upgrade\r\nupgrade: websocket\r\nsec-websocket-version: 13\r\nsec-websocket-key: eDEyMzQ1Njc4OTAxMjM0NQ==\r\n"
+    heard = await say(
+        guarded.url, b"GET /t HTTP/1.1\r\nhost: localhost\r\n" + key + upgrade + b"\r\n", timeout_s=2, end=True
+    )
+    assert heard[9:12] == status, heard
+
+
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "10.1.2.3", "gateway.internal"])
 def test_outside_addresses_need_keys(host: str) -> None:
     """Without keys the gateway listens on loopback only."""
     with pytest.raises(ValidationError, match="CLAW_GATEWAY_API_KEYS"):
         GatewaySettings(host=host)
     assert GatewaySettings(host=host, api_keys=AGENT_ENTRY).host == host  # type: ignore[arg-type]
+
+
+FOREIGN = [
+    ({"origin": "https://evil.example"}, "foreign_origin"),
+    ({"origin": "null"}, "foreign_origin"),
+    ({"origin": "http://localhost.evil.example"}, "foreign_origin"),
+    ({"origin": "http://[::1"}, "foreign_origin"),
+    ({"host": "evil.example"}, "foreign_host"),
+    ({"host": "127.0.0.1.evil.example:8000"}, "foreign_host"),
+    ({"host": "10.1.2.3"}, "foreign_host"),
+]
+
+
+@pytest.mark.parametrize(("headers", "code"), FOREIGN)
+@pytest.mark.parametrize(("method", "path"), [("POST", CHAT), ("POST", "/t/g/rewards"), ("GET", "/metrics")])
+async def test_without_keys_no_web_page_gets_in(
+    hardened: House, headers: dict[str, str], code: str, method: str, path: str
+) -> None:
+    """A page from elsewhere, or one that made its name point here, reaches nothing through a browser of this machine."""
+    before = len(hardened.raw_records())
+    status, reply = await send(hardened, method, path, GOOD if method == "POST" else None, **headers)
+    assert (status, json.loads(reply)["error"]["code"]) == (403, code)
+    assert len(hardened.raw_records()) == before
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"origin": "http://localhost:3000"},
+        {"origin": "http://[::1]:8000"},
+        {"host": "localhost"},
+        {"host": "LOCALHOST:80"},
+        {"host": "claw.localhost:8000"},
+        {"host": "[::1]:8000"},
+        {"host": "127.9.9.9"},
+    ],
+)
+async def test_without_keys_this_machine_gets_in(hardened: House, headers: dict[str, str]) -> None:
+    """By whatever name it calls itself, and from its own pages."""
+    assert (await send(hardened, "POST", CHAT, GOOD, **headers))[0] == 200
+
+
+async def test_with_keys_a_page_with_a_key_gets_in(guarded: House) -> None:
+    """Whoever has a key may be anywhere."""
+    headers = {"origin": "https://dashboard.example", "host": "gateway.example", "x_api_key": AGENT}
+    assert (await send(guarded, "POST", CHAT, GOOD, **headers))[0] == 200
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.8.8.8", "::1", "localhost"])

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import aiohttp
+import orjson
 import pytest
 
 from claw.broker import LocalBroker
@@ -48,6 +49,7 @@ def logprobs(*values: object) -> Json:
     return {"content": [{"token": "t", "logprob": value, "top_logprobs": []} for value in values]}
 
 
+ODD = json.dumps(changed(finish_reason="@").body).encode().replace(b'"@"', b"%b")
 ENGINES: dict[str, tuple[Reply, int]] = {
     "500": (Reply({"error": "broke"}, status=500), 502),
     "503 for too long": (Reply({"error": "paused"}, status=503), 503),
@@ -73,6 +75,10 @@ ENGINES: dict[str, tuple[Reply, int]] = {
     "no usage": (changed(usage=None), 200),
     "an id of another kind": (changed(id={"a": [1]}), 200),
     "a content of another kind": (changed(message=[1, 2]), 200),
+    "nesting without end": (Reply(b'{"choices": [{"x": %b%b}]}' % (b"[" * 100_000, b"]" * 100_000)), 502),
+    "nesting that a parser takes": (Reply(b'{"choices": [{"x": %b%b}]}' % (b"[" * 900, b"]" * 900)), 502),
+    "a finish reason that is no text": (Reply(ODD % rb'"\ud800"'), 200),
+    "a refusal that is no text": (Reply(b'{"error": {"message": %b%b}}' % (b"[" * 1000, b"]" * 1000), status=400), 400),
 }
 
 
@@ -91,7 +97,7 @@ async def test_bad_engines(patient: tuple[House, ScriptedEngine], name: str) -> 
         assert newest.integrity.complete is (name in ("no usage", "an id of another kind", "a content of another kind"))
     else:
         assert len(house.failed) == failed + 1
-        assert "error" in json.loads(body)
+        assert "error" in orjson.loads(body)
     engine.default = lambda received: completion(received.json)
     assert (await send(house, "POST", CHAT, GOOD))[0] == 200
     assert house.captured[-1].integrity.complete
@@ -104,6 +110,13 @@ PASS: dict[str, bytes] = {
     "a surrogate pair": TEXT % (b'"\\ud83e\\udd80"', b""),
     "one key twice": TEXT % (b'"x"', b', "model": "tiny", "user": "a", "user": "b"'),
     "an unknown field": TEXT % (b'"x"', b', "x-unknown": {"deep": [1, {"er": null}]}'),
+    "nested deeply": TEXT % (b'"x"', b', "logprobs": false, "x": %b%b' % (b"[" * 300, b"]" * 300)),
+    "a float, and a flag that is off": TEXT % (b'"x"', b', "logprobs": null, "x": 0.30000000000000004'),
+    "an integer beyond 64 bits, and a flag that is off": TEXT
+    % (
+        b'"x"',
+        b', "logprobs": false, "metadata": 123456789012345678901234567890',
+    ),
     "an integer beyond 64 bits in an unknown field": TEXT % (b'"x"', b', "metadata": 123456789012345678901234567890'),
     "3 MB": TEXT % (b'"' + b"x" * 3_000_000 + b'"', b""),
 }
@@ -114,7 +127,10 @@ async def test_odd_but_good_requests_pass(patient: tuple[House, ScriptedEngine],
     """What is valid JSON reaches the engine as it was written, and the log."""
     house, engine = patient
     assert (await send(house, "POST", CHAT, PASS[name]))[0] == 200
-    assert engine.requests[-1].body.startswith(PASS[name][:-1])
+    received = engine.requests[-1]
+    asked = json.loads(PASS[name])
+    assert received.json == {**asked, "logprobs": True, "return_token_ids": True}
+    assert "logprobs" in asked or received.body.startswith(PASS[name][:-1])
 
 
 class Ground:
@@ -136,6 +152,14 @@ def on_disk(local_broker: LocalBroker, engine: ScriptedEngine, tmp_path: Path) -
     process = GatewayProcess(log, tmp_path, "--upstream", engine.url, **environment)
     yield Ground(tmp_path, log, process, engine, key)
     process.kill()
+
+
+def _access_lines(ground: Ground) -> list[Json]:
+    """Lines of the access log, each with these fields and no others: none that could hold a body, a query or a header."""
+    lines: list[Json] = [json.loads(line) for line in ground.process.said.splitlines() if '"event": "request"' in line]
+    fields = {"method", "path", "status", "ms", "reply_bytes", "call_id", "event", "level", "timestamp"}
+    assert all(set(line) == fields and "?" not in line["path"] for line in lines), lines
+    return lines
 
 
 @pytest.mark.kafka
@@ -163,19 +187,22 @@ async def test_no_secret_is_written_anywhere(on_disk: Ground) -> None:
         on_disk.engine.then(Reply({"error": {"message": "no"}}, status=400))
         async with session.post(CHAT + query, data=GOOD) as reply:
             assert reply.status == 400
+        echo = f"wrong key: {plants['bearer']}"
+        on_disk.engine.then(Reply({"error": {"message": echo}}, status=401), Reply(echo.encode(), status=401))
+        for _ in range(2):
+            async with session.post(CHAT, data=GOOD) as reply:
+                assert reply.status == 401
         async with session.post(CHAT, data=GOOD, headers={"x-api-key": "wrong-" + plants["other"]}) as reply:
             assert reply.status == 401
         async with session.get("/metrics") as reply:
             metrics = await reply.read()
-    absolute = (
-        f"GET http://u:{plants['userinfo']}@x/v1/models{query} HTTP/1.1\r\nhost: x\r\nx-api-key: {on_disk.key}\r\n\r\n"
-    )
+    absolute = f"GET http://u:{plants['userinfo']}@x/v1/models{query} HTTP/1.1\r\nhost: localhost\r\nx-api-key: {on_disk.key}\r\n\r\n"
     await say(on_disk.process.url, absolute.encode(), end=True)
     on_disk.process.process.terminate()
     assert on_disk.process.stop() == 0
     written = metrics + b"".join(path.read_bytes() for path in on_disk.folder.rglob("*") if path.is_file())
     assert b"harmless-agent-51d0" in written, "the grep looks at the right files"
-    assert b"request" in written
+    assert ("POST", CHAT, 200) in [(line["method"], line["path"], line["status"]) for line in _access_lines(on_disk)]
     assert on_disk.key.encode() not in written
     assert [name for name, secret in plants.items() if secret.encode() in written] == []
     assert any(plants["bearer"] in str(request.headers) for request in on_disk.engine.requests)  # a provider's own key
@@ -187,7 +214,7 @@ async def test_thousands_of_bad_requests_in_a_row(on_disk: Ground) -> None:
     bodies = [(path, body) for path, body in BODIES if len(body) < 1000]
     key = f"x-api-key: {on_disk.key}\r\n".encode()
     requests = [
-        b"POST %b HTTP/1.1\r\nhost: x\r\n%bcontent-length: %d\r\n\r\n%b" % (path.encode(), key, len(body), body)
+        b"POST %b HTTP/1.1\r\nhost: localhost\r\n%bcontent-length: %d\r\n\r\n%b" % (path.encode(), key, len(body), body)
         for path, body in itertools.islice(itertools.cycle(bodies), IN_A_ROW)
     ]
     started = time.monotonic()
@@ -197,7 +224,7 @@ async def test_thousands_of_bad_requests_in_a_row(on_disk: Ground) -> None:
             say(
                 on_disk.process.url,
                 b"".join(lane),
-                b"GET /livez HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n",
+                b"GET /livez HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n",
                 timeout_s=120,
             )
             for lane in lanes

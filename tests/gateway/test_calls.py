@@ -12,11 +12,14 @@ import aiohttp
 import pytest
 
 from gateway.capture import without_bodies
+from gateway.dispatch import POLL_S, News
+from gateway.settings import GatewaySettings
+from gateway.workers import WorkerTable
 from schemas.arrays import unpack_floats, unpack_ids
 from schemas.envelopes import decision_id
 from schemas.events import VersionSpan
-from tests.gateway.engine import Reply, ScriptedEngine, completion
-from tests.gateway.house import House, until
+from tests.gateway.engine import Reply, ScriptedEngine, completion, stream
+from tests.gateway.house import House, report, until
 
 ASK = {"model": "tiny", "messages": [{"role": "user", "content": "hi"}]}
 PATH = "/t1/g1/v1/chat/completions"
@@ -121,6 +124,19 @@ async def test_each_choice_is_a_call(house: House) -> None:
     assert first.sampling.n == 2
 
 
+async def test_choices_that_share_an_index_are_told_apart(house: House, engine: ScriptedEngine) -> None:
+    """No two calls have one id; those that an engine numbered alike are stored with that as their flaw."""
+    body = json.loads(json.dumps(completion({"logprobs": True, "return_token_ids": True, "n": 3}).body))
+    for choice, index in zip(body["choices"], (0, 0, 1), strict=True):
+        choice["index"] = index
+    engine.then(Reply(body, headers=completion({"n": 3}).headers))
+    reply = await ask(house, {**ASK, "n": 3, "return_token_ids": True, "logprobs": True})
+    assert [choice["index"] for choice in reply.json["choices"]] == [0, 0, 1]
+    calls = {event.choice: event for event in house.captured}
+    assert len({event.call_id for event in calls.values()}) == 3
+    assert [calls[number].integrity.missing for number in range(3)] == [("choice_index",), ("choice_index",), ()]
+
+
 @pytest.mark.parametrize(
     ("damage", "missing"),
     [
@@ -200,6 +216,25 @@ async def test_repeated_key_gets_the_captured_reply(house: House, engine: Script
     again = await ask(house, idempotency_key="k1")
     assert first.body == again.body
     assert b"first" in again.body
+    assert len(engine.requests) == 1
+    assert [event.call_id for event in house.captured] == [decision_id("call", "g1", "t1", "k1")]
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+async def test_the_standard_header_names_a_call_too(house: House, engine: ScriptedEngine, streamed: bool) -> None:
+    """`Idempotency-Key` is the same key; where both are given, ours counts."""
+    body = json.dumps({**ASK, "stream": streamed}).encode()
+    for headers in (
+        {"Idempotency-Key": "k1"},
+        {"x-claw-idempotency-key": "k1"},
+        {"Idempotency-Key": "other", "x-claw-idempotency-key": "k1"},
+    ):
+        async with (
+            aiohttp.ClientSession() as session,
+            session.post(house.url + PATH, data=body, headers=headers) as got,
+        ):
+            assert got.status == 200
+            await got.read()
     assert len(engine.requests) == 1
     assert [event.call_id for event in house.captured] == [decision_id("call", "g1", "t1", "k1")]
 
@@ -318,13 +353,46 @@ async def test_another_worker_takes_over(house: House, engine: ScriptedEngine) -
     assert {event.worker_id for event in house.captured} == {"w0"}
 
 
+async def test_two_workers_that_are_gone_starve_nobody(house: House) -> None:
+    """A call goes on to the worker that it has not tried, however many have failed it."""
+    for number in range(2):
+        house.worker(f"http://127.0.0.1:{number + 8}", worker_id=f"gone{number}")
+    replies = [await ask(house, path=f"/t{number}/g/v1/chat/completions") for number in range(24)]
+    assert [reply.status for reply in replies] == [200] * 24
+
+
+async def test_a_worker_that_failed_gets_another_turn(engine: ScriptedEngine) -> None:
+    """Once all have failed a call, each is tried again: two that restart at the same time lose nothing."""
+    with ScriptedEngine() as other, House() as house:
+        house.worker(engine.url)
+        house.worker(other.url, worker_id="w1")
+        for one in (engine, other):
+            one.then(*[Reply(b"away", status=503)] * 3)
+        assert (await ask(house)).status == 200
+        assert sorted(len(one.requests) for one in (engine, other)) == [3, 4]
+
+
 async def test_call_waits_for_the_first_worker(engine: ScriptedEngine) -> None:
     """A call that comes before any worker is answered once one reports."""
     with House(worker_wait_s=10) as house:
-        waiting = asyncio.ensure_future(ask(house))
-        await asyncio.sleep(0.1)
+        waiting = [asyncio.ensure_future(ask(house, path=f"/t{number}/g/v1/chat/completions")) for number in range(50)]
+        await asyncio.sleep(0.3)
         house.worker(engine.url)
-        assert (await waiting).status == 200
+        assert [reply.status for reply in await asyncio.gather(*waiting)] == [200] * 50
+
+
+async def test_a_report_wakes_waiting_calls() -> None:
+    """The wait ends with the report, not with a look at the clock; without a report it ends with the budget."""
+    table = WorkerTable(15.0)
+    news = News(table)
+    for _ in range(2):
+        told = news.next()
+        assert told is news.next(), "all who wait wait for one event"
+        await asyncio.to_thread(table.apply, report("http://a"))
+        async with asyncio.timeout(POLL_S / 2):
+            await told.wait()
+    await asyncio.to_thread(table.apply, report("http://a"))  # nobody waits
+    assert not news.next().is_set()
 
 
 async def test_no_worker_is_a_503() -> None:
@@ -400,6 +468,19 @@ async def test_provider_that_refuses_extra_fields_gets_none(engine: ScriptedEngi
         assert engine.requests[0].body == data
 
 
+@pytest.mark.parametrize("streamed", [False, True])
+async def test_what_nobody_asked_for_stays_where_nothing_was_added(engine: ScriptedEngine, streamed: bool) -> None:
+    """With upstream_token_ids off, a provider's own log-probabilities and ids reach the client, and the log, as they came."""
+    with House(upstreams=engine.url, upstream_token_ids=False) as house:
+        made = {"model": "m", "logprobs": True, "return_token_ids": True}
+        reply = stream(made) if streamed else completion(made)
+        engine.then(reply)
+        got = (await ask(house, {**ASK, "model": "m", "stream": streamed})).body
+        sent = b"".join(piece for piece in reply.pieces if piece[:1] != b":") or json.dumps(reply.body).encode()
+        assert got == sent
+        assert house.captured[0].integrity.complete
+
+
 async def test_models_are_listed(house: House, provider: House) -> None:
     """GET …/v1/models works with and without ids, for workers and for fixed upstreams."""
     async with aiohttp.ClientSession() as session:
@@ -429,6 +510,32 @@ async def test_calls_in_parallel_do_not_mix(house: House, engine: ScriptedEngine
     )
     seen = {event.trajectory_id: set(unpack_ids(event.response_ids)) for event in house.captured}
     assert seen == {f"t{number}": {number} for number in range(64)}
+
+
+async def test_every_reply_tells_the_gateways_own_time(house: House, engine: ScriptedEngine) -> None:
+    """Replays, refusals of the engine and errors, too; the engine's time is in none of them."""
+    slow = {"delay_s": 0.3}
+    engine.then(
+        Reply(completion({}).body, **slow), Reply(b"no", status=400, **slow), *[Reply(b"", status=500, **slow)] * 3
+    )
+    replies = [await ask(house, idempotency_key=key) for key in ("k1", "k1", "k2", "k3")]
+    replies.append(await ask(house, b"{"))
+    assert [reply.status for reply in replies] == [200, 200, 400, 502, 400]
+    assert all(0 < float(reply.headers["x-claw-overhead-ms"]) < 300 for reply in replies)
+
+
+@pytest.mark.parametrize(("passed", "gets"), [(None, False), (True, True), (False, False)])
+async def test_a_key_goes_to_one_provider(engine: ScriptedEngine, passed: bool | None, gets: bool) -> None:
+    """With fixed upstreams on several hosts a client's credentials are passed on only where an operator said so."""
+    upstreams = f"{engine.url},{engine.url.replace('127.0.0.1', 'localhost')}"
+    with House(upstreams=upstreams, upstream_authorization=passed) as house:
+        async with (
+            aiohttp.ClientSession(headers={"authorization": "Bearer a"}) as session,
+            session.post(house.url + PATH, json=ASK) as reply,
+        ):
+            assert reply.status == 200
+    assert ("authorization" in engine.requests[0].headers) is gets
+    assert GatewaySettings(upstreams="http://a/v1,http://a:81").passes_authorization  # type: ignore[arg-type]
 
 
 async def test_overhead_excludes_the_engine(house: House, engine: ScriptedEngine) -> None:

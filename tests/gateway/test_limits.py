@@ -7,13 +7,14 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
+from structlog.testing import capture_logs
 
 from tests.gateway.engine import Reply, ScriptedEngine, completion
 from tests.gateway.house import House, until
 from tests.gateway.raw import say
 from tests.gateway.test_malformed import CHAT, GOOD, send
 
-POST = b"POST /t/g/v1/chat/completions HTTP/1.1\r\nhost: x\r\n"
+POST = b"POST /t/g/v1/chat/completions HTTP/1.1\r\nhost: localhost\r\n"
 LENGTH = b"content-length: %d\r\n" % len(GOOD)
 WHOLE = POST + LENGTH + b"\r\n" + GOOD
 QUICK = {"headers_timeout_s": 0.3, "body_timeout_s": 0.3, "write_timeout_s": 0.3, "headers_bytes_max": 4096}
@@ -35,8 +36,8 @@ def statuses(heard: bytes) -> list[int]:
 REFUSED: dict[str, tuple[bytes, int]] = {
     "TLS": (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", 400),
     "no version": (b"GET\r\n\r\n", 400),
-    "HTTP/9": (b"GET /livez HTTP/9.9\r\nhost: x\r\n\r\n", 400),
-    "a path that is no ASCII": (b"GET /\xff HTTP/1.1\r\nhost: x\r\n\r\n", 400),
+    "HTTP/9": (b"GET /livez HTTP/9.9\r\nhost: localhost\r\n\r\n", 400),
+    "a path that is no ASCII": (b"GET /\xff HTTP/1.1\r\nhost: localhost\r\n\r\n", 400),
     "a length below zero": (POST + b"content-length: -5\r\n\r\n", 400),
     "a length that is no number": (POST + b"content-length: 5x\r\n\r\nhello", 400),
     "an enormous length": (POST + b"content-length: 99999999999999999999999\r\n\r\n", 400),
@@ -72,6 +73,40 @@ async def test_what_is_no_clear_request_is_refused(strict: House, name: str) -> 
     assert set(json.loads(heard.partition(b"\r\n\r\n")[2])["error"]) == {"message", "type", "param", "code"}
     assert len(strict.raw_records()) == before
     assert (await send(strict, "POST", CHAT, GOOD))[0] == 200
+
+
+LINE = {"event", "method", "path", "status", "ms", "reply_bytes", "call_id"}
+
+
+@pytest.mark.parametrize(
+    ("raw", "method", "path", "status"),
+    [
+        (POST + b"content-length: -5\r\n\r\n", None, "", 400),
+        (b"GET /livez?key=planted HTTP/9.9\r\nhost: localhost\r\n\r\n", None, "", 400),
+        (POST.replace(b"ions ", b"ions?key=planted ") + b"content-length: 500\r\n\r\n{", "POST", CHAT, 408),
+        (b"POST /t/g/rewards HTTP/1.1\r\nhost: localhost\r\ncontent-length: 5\r\n\r\n{", "POST", "/t/g/rewards", 408),
+        (POST + b"x: y\r\n" * 2000 + b"\r\n", "POST", CHAT, 431),
+        (b"GET /" + b"a" * 500_000, None, "", 431),
+        (POST + b"connection: close\r\n" + LENGTH + b"\r\n" + GOOD, "POST", CHAT, 200),
+    ],
+)
+async def test_what_the_connection_refuses_is_counted_and_logged(
+    raw: bytes, method: str | None, path: str, status: int
+) -> None:
+    """One line and one count for each request, whoever refused it; no query, no body."""
+    with ScriptedEngine() as engine, House(access_log=True, **QUICK) as house, capture_logs() as lines:
+        house.worker(engine.url)
+        assert statuses(await say(house.url, raw, timeout_s=2))[0] == status
+        await asyncio.to_thread(until, lambda: [line for line in lines if line["event"] == "request"])
+        (line,) = [line for line in lines if line["event"] == "request"]
+        counted = [
+            row for row in house.metrics.exposition().decode().splitlines() if row.startswith("claw_gateway_requests_t")
+        ]
+    assert {*line, "log_level"} == {*LINE, "log_level"}
+    assert (line["method"], line["path"], line["status"]) == (method, path, status)
+    assert line["reply_bytes"] > 0
+    assert "planted" not in str(line)
+    assert [row.endswith(f'status="{status}"}} 1.0') for row in counted] == [True]
 
 
 @pytest.mark.parametrize(
@@ -142,7 +177,7 @@ async def test_a_client_that_reads_slowly_gets_everything() -> None:
 
 async def test_pipelined_requests_are_answered_in_order(strict: House) -> None:
     """Several requests in one packet are several requests, answered one after the other."""
-    heard = await say(strict.url, WHOLE * 5 + b"GET /nothing HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n")
+    heard = await say(strict.url, WHOLE * 5 + b"GET /nothing HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n")
     assert statuses(heard) == [200] * 5 + [404]
 
 
@@ -170,7 +205,7 @@ async def test_a_client_that_leaves_takes_its_waiting_requests_along(engine: Scr
 
 async def test_other_methods_on_the_path_of_calls(strict: House) -> None:
     """Only POST is a model call; a HEAD gets no body that would pass for the next reply."""
-    path = b" /t/g/v1/chat/completions HTTP/1.1\r\nhost: x\r\n"
+    path = b" /t/g/v1/chat/completions HTTP/1.1\r\nhost: localhost\r\n"
     heard = await say(strict.url, b"HEAD" + path + b"\r\n", b"GET" + path + b"connection: close\r\n\r\n", pause_s=0.1)
     assert statuses(heard) == [405, 405]
     assert heard.count(b'"error"') == 1

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 import aiohttp
 import pytest
 
-from tests.gateway.engine import ScriptedEngine
+from tests.gateway.engine import Reply, ScriptedEngine
 from tests.gateway.house import House
 
 CHAT = "/t/g/v1/chat/completions"
@@ -41,6 +41,8 @@ BODIES: list[tuple[str, bytes]] = [
     (CHAT, b'{"messages": [], "n": 0}'),
     (CHAT, b'{"messages": [], "seed": 1e400}'),
     (CHAT, b'{"messages": [], "max_tokens": 99999999999999999999}'),
+    (CHAT, b'{"messages": [], "logprobs": false, "x": %b%b}' % (b"[" * 1000, b"]" * 1000)),
+    (CHAT, b'{"messages": [], "logprobs": false, "x": 1%b}' % (b"0" * 5000)),
     ("/groups", b"{"),
     ("/groups", b"[]"),
     ("/groups", b'{"size": 0}'),
@@ -156,6 +158,8 @@ async def test_secrets_are_nowhere(house: House, engine: ScriptedEngine, capfd: 
     assert (await send(house, "POST", "/groups", b"{}", **named))[0] == 201
     assert (await send(house, "POST", CHAT, b"{", **named))[0] == 400
     assert (await send(house, "POST", CHAT, b'{"messages": [], "model": "none"}', **named))[0] == 404
+    engine.then(Reply({"error": {"message": f"wrong key: {SECRET}"}}, status=401))
+    assert (await send(house, "POST", CHAT, GOOD, **named))[0] == 401
     assert SECRET.encode() not in house.raw_records()
     assert SECRET.encode() not in house.metrics.exposition()
     assert SECRET not in "".join(capfd.readouterr())

@@ -78,6 +78,20 @@ def test_replies_are_kept_within_the_window() -> None:
     assert (late.finished, late.call_id) == (None, first.call_id)
 
 
+@pytest.mark.parametrize("last", [0, 1])
+def test_the_highest_attempt_is_repeated(last: int) -> None:
+    """Of two attempts at once the log counts the higher one, so that one is repeated, whichever ends first."""
+    calls = recent()
+    attempts = [calls.begin(WHO, keyed(), "d") for _ in range(2)]
+    replies = [Finished(b"%d" % number, [], ()) for number in range(2)]
+    for number in (1 - last, last):
+        calls.finish(attempts[number], replies[number])
+        calls.acknowledged(attempts[number], replies[number])
+    again = calls.begin(WHO, keyed(), "d")
+    assert again.finished is not None
+    assert again.finished.body == b"1"
+
+
 def test_memory_is_bounded() -> None:
     """The oldest entries go when there are too many or their replies too large."""
     by_count, by_bytes = recent(entries=3), recent(bytes_max=12)

@@ -235,6 +235,38 @@ async def test_broken_stream_is_broken_off(house: House, engine: ScriptedEngine)
     assert (await read(house)).endswith(DONE)
 
 
+@pytest.mark.parametrize("deadline", ["stream_idle_timeout_s", "stream_timeout_s"])
+async def test_a_stream_that_stalls_is_broken_off(engine: ScriptedEngine, deadline: str) -> None:
+    """Silence in the middle, or a stream without end, is a timeout: an error event for the client, what came is stored."""
+    with House(**{deadline: 0.3}) as house:
+        house.worker(engine.url)
+        stalled = GOOD[:3] if deadline == "stream_idle_timeout_s" else (*GOOD[:3], *[b": ping\n\n"] * 100)
+        replaced(engine, *stalled, pace_s=0.05, hang=True)
+        async with asyncio.timeout(5):
+            got = await read_broken(house)
+        assert json.loads(got.split(b"\n\n")[-2][6:])["error"]["code"] == "upstream_timeout"
+        assert DONE not in got
+        (event,) = house.captured
+        assert (event.status, event.integrity.missing) == ("aborted", ("spans", "stream_end"))
+        assert unpack_ids(event.response_ids) == [1, 2]
+        assert b'claw_gateway_streams_total{end="upstream_timeout"} 1.0' in house.metrics.exposition()
+        assert (await read(house)).endswith(DONE)
+
+
+async def test_a_stream_longer_than_one_answer_may_take(engine: ScriptedEngine) -> None:
+    """A stream that goes on is cut by neither the deadline of an answer nor that of silence."""
+    with House(upstream_timeout_s=0.3, stream_idle_timeout_s=0.3) as house:
+        house.worker(engine.url)
+        replaced(engine, *GOOD[:3], *[b": ping\n\n"] * 20, *GOOD[3:], pace_s=0.05)
+        assert (await read(house)).endswith(DONE)
+        assert house.captured[0].integrity.complete
+        engine.then(Reply(hang=True))
+        started = time.monotonic()
+        async with asked(house) as reply:
+            assert (reply.status, (await reply.json())["error"]["code"]) == (504, "upstream_timeout")
+        assert time.monotonic() - started < 3
+
+
 async def test_stream_without_an_end_is_broken_off(house: House, engine: ScriptedEngine) -> None:
     """A stream that ends properly as HTTP, but in the middle of a reply, is no reply."""
     engine.then(Reply(pieces=stream({**ASK, **ALL}).pieces[:2]))
@@ -272,6 +304,9 @@ async def test_refusals_and_whole_replies(house: House, engine: ScriptedEngine) 
 
 
 GOOD = stream({**ASK, **ALL}).pieces
+DEEP = b'data: {"choices":[{"index":0,"token_ids":[7],"delta":{"content":%b%b}}]}\n\n'
+TWICE = b'data: {"choices":[{"index":0,"delta":{}},{"index":0,"delta":{"content":"h"},"token_ids":[1],'
+TWICE += b'"logprobs":{"content":[{"logprob":-0.5}]}}]}\n\n'
 STRANGE: list[tuple[str, tuple[bytes, ...], tuple[str, ...]]] = [
     ("invalid json", (*GOOD[:2], b"data: {oops\n\n", *GOOD[2:]), ("chunk_invalid",)),
     ("no object", (*GOOD[:2], b"data: 5\n\n", *GOOD[2:]), ("chunk_invalid",)),
@@ -290,6 +325,11 @@ STRANGE: list[tuple[str, tuple[bytes, ...], tuple[str, ...]]] = [
     ("huge id", (*GOOD[:2], GOOD[2].replace(b"[2]", b"[1e99]"), *GOOD[3:]), ("token_ids", "logprobs")),
     ("no prompt ids", (chunk(asked=ALL, delta={"role": "assistant"}), *GOOD[1:]), ("prompt_ids",)),
     ("no spans", tuple(piece for piece in GOOD if piece[:1] != b":"), ("spans",)),
+    ("one index twice", (GOOD[0], TWICE, *GOOD[2:]), ("choice_index",)),
+    ("nested deeply", (*GOOD[:2], DEEP % (b"[" * 300, b"]" * 300), *GOOD[2:]), ("chunk_invalid",)),
+    ("a delta nested deeply", (*GOOD[:2], DEEP % (b'{"a":' * 900 + b"1", b"}" * 900), *GOOD[2:]), ("chunk_invalid",)),
+    ("nested without end", (*GOOD[:2], DEEP % (b"[" * 90_000, b"]" * 90_000), *GOOD[2:]), ("chunk_invalid",)),
+    ("a finish reason that is no text", (*GOOD[:3], GOOD[3].replace(b'"stop"', rb'"\ud800"'), *GOOD[4:]), ()),
     ("keep-alive comments", (*GOOD[:2], b": ping\n\n", b"\n\n", b"event: x\n\n", *GOOD[2:]), ()),
     ("crlf", tuple(piece.replace(b"\n", b"\r\n") for piece in GOOD), ()),
     ("odd delta", (*GOOD[:2], chunk(asked=ALL, delta={"content": {"a": 1}}), *GOOD[2:]), ("token_ids",)),
@@ -380,7 +420,7 @@ def _raw(house: House) -> socket.socket:
     connection = socket.create_connection(house.url.removeprefix("http://").split(":"), timeout=5)  # type: ignore[arg-type]
     body = json.dumps(ASK).encode()
     connection.sendall(
-        b"POST %s HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n%s" % (PATH.encode(), len(body), body)
+        b"POST %s HTTP/1.1\r\nhost: localhost\r\ncontent-length: %d\r\n\r\n%s" % (PATH.encode(), len(body), body)
     )
     return connection
 
@@ -416,7 +456,7 @@ def test_raw_socket_gets_the_end_and_keeps_its_connection(house: House) -> None:
         got = _until_end(connection)
         assert DONE in got
         assert len(house.captured) == 1
-        connection.sendall(b"GET /livez HTTP/1.1\r\nhost: x\r\n\r\n")
+        connection.sendall(b"GET /livez HTTP/1.1\r\nhost: localhost\r\n\r\n")
         assert b"200" in connection.recv(65536)
 
 

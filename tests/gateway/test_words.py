@@ -263,8 +263,8 @@ def test_trajectories_stay_and_spread() -> None:
 
 def test_failed_worker_is_avoided() -> None:
     """The server that just failed a call is taken again only when it is the only one."""
-    assert {pick({}, str(number), avoid="http://a") for number in range(20)} == {B}
-    assert choose([A], {}, model="m", trajectory="t", avoid="http://a") is A
+    assert {pick({}, str(number), avoid={"http://a"}) for number in range(20)} == {B}
+    assert choose([A], {}, model="m", trajectory="t", avoid={"http://a"}) is A
 
 
 def test_choice_respects_model_and_run() -> None:
