@@ -7,10 +7,12 @@ interleaved; every figure is the median of the repeats. Upstream and load are pr
 """
 
 import argparse
+import asyncio
 import contextlib
 import json
 import os
 import re
+import resource
 import statistics
 import subprocess
 import sys
@@ -22,6 +24,8 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
+
+import uvloop
 
 from bench.measured_process import Measured, running
 from claw.broker import LocalBroker
@@ -38,6 +42,8 @@ OUT = Path("bench/out/gateway.json")
 IN_FLIGHT, STREAMS, CROWD = 32, 32, 400
 CHUNKS, PACE_MS, DELAY_MS = 100, 10, 1000
 CROWD_CALLS = 8 * CROWD
+IDLE_STREAMS = 2000
+IDLE_PACE_MS = 600_000
 KEY, ENTRY = new_key("operator")
 ASK = {"model": "bench", "messages": [{"role": "user", "content": "x" * 1900}], "temperature": 1.0}
 ACK = re.compile(r'^claw_gateway_capture_ack_seconds_bucket{le="([^"]+)"} (\S+)', re.MULTILINE)
@@ -66,6 +72,8 @@ def main() -> int:
     given.add_argument("--rss-calls", type=int, default=8000, help="calls over which memory is watched (8000)")
     given.add_argument("--json", action="store_true", help="the JSON on stdout, too")
     asked = given.parse_args()
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # thousands of sockets, here and in what is started here
     with tempfile.TemporaryDirectory() as folder, broker(Path(folder)) as bootstrap:
         figures, notes = measure(bootstrap, Path(folder), asked.repeats, asked.calls, asked.rss_calls)
     OUT.parent.mkdir(parents=True, exist_ok=True)
@@ -162,6 +170,7 @@ def measure(bootstrap: str, folder: Path, repeats: int, calls: int, rss_calls: i
         acks_before = acknowledgements(here.gateway_port)
         rounds = [one_round(here, calls) for _ in range(repeats)]
         ack_p50_ms = quantile_ms(acks_before, acknowledgements(here.gateway_port), 0.5)
+    idle_mb = idle_streams_mb(bootstrap, folder)
     rss = memory_slope(bootstrap, folder, rss_calls)
 
     def middle(read: Callable[[Result], float]) -> float:
@@ -190,11 +199,15 @@ def measure(bootstrap: str, folder: Path, repeats: int, calls: int, rss_calls: i
             "direct_p99_ms": middle(lambda r: percentile(r["direct_crowd"]["total_ms"], 99)),
             "ours_p99_ms": middle(lambda r: percentile(r["crowd"]["total_ms"], 99)),
         },
+        "unpaced_stream": {
+            "ours": {"cpu_us_per_chunk": middle(lambda r: r["unpaced_us"])},
+            "floor": {"cpu_us_per_chunk": middle(lambda r: r["unpaced_floor_us"])},
+        },
         "rss_bytes_per_call": round(rss, 1),
+        f"idle_streams_{IDLE_STREAMS}_mb": round(idle_mb, 1),
         "ack_p50_ms": round(ack_p50_ms, 3),
     }
     notes = [
-        f"unpaced streams: {middle(lambda r: r['unpaced_us'])} us per chunk, floor {middle(lambda r: r['unpaced_floor_us'])}",
         f"upstream {middle(lambda r: r['upstream_ms'])} and load generator {middle(lambda r: r['load_ms'])} CPU-ms per call",
         f"a proxy that follows no framing: {middle(lambda r: r['blind_ms'])} CPU-ms per call",
         f"captured calls, ratio per repeat: {[round(one['ours_ms'] / one['floor_ms'], 1) for one in rounds]}",
@@ -250,6 +263,30 @@ def memory_slope(bootstrap: str, folder: Path, calls: int) -> float:
     return statistics.linear_regression([x for x, _ in settled], [y for _, y in settled]).slope
 
 
+def idle_streams_mb(bootstrap: str, folder: Path) -> float:
+    """Resident megabytes of the gateway with many streams open that have said one chunk and wait for the next one."""
+    with ground(bootstrap, folder) as here:
+        load(here.gateway_port, IN_FLIGHT, 300)
+        before, found = here.gateway.rss_bytes(), list[int]()
+        uvloop.run(with_streams(here.gateway_port, lambda: found.append(here.gateway.rss_bytes())))
+    return (found[0] - before) / 1e6
+
+
+async def with_streams(port: int, look: Callable[[], None]) -> None:
+    """Calls `look` while all of them are open, each with its first chunk read."""
+    body = json.dumps({**ASK, "stream": True, "bench_chunks": 2, "bench_pace_ms": IDLE_PACE_MS}).encode()
+    writers = []
+    for number in range(IDLE_STREAMS):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        path = f"POST /idle{number}/g/v1/chat/completions HTTP/1.1\r\nhost: bench\r\nx-api-key: {KEY}\r\n"
+        writer.write(f"{path}content-length: {len(body)}\r\n\r\n".encode() + body)
+        await reader.readuntil(b"data: ")
+        writers.append(writer)
+    look()
+    for writer in writers:
+        writer.close()
+
+
 def acknowledgements(port: int) -> dict[float, float]:
     """The cumulative histogram of acknowledgements: calls by upper bound in seconds."""
     asked = urllib.request.Request(f"http://127.0.0.1:{port}/metrics", headers={"x-api-key": KEY})
@@ -289,6 +326,7 @@ def report(figures: Result, notes: list[str]) -> int:
         ),
         ("400 in flight, missing throughput", 100 * (1 - crowd["ours_rps"] / crowd["direct_rps"]), 5, "%"),
         ("memory", figures["rss_bytes_per_call"], 50, "bytes per call"),
+        (f"{IDLE_STREAMS} idle streams", figures[f"idle_streams_{IDLE_STREAMS}_mb"], 100, "MB"),
     ]
     for name, value, target, unit in rows:
         print(

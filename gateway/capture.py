@@ -143,7 +143,7 @@ class Capture:
             raise NotCaptured("the call could not be captured; send it again", retry_after_s=1.0) from silent
         self._metrics.capture_ack_seconds.observe(time.perf_counter() - started)
         for event in events:
-            self._metrics.captured.labels(lane).inc()
+            self._metrics.capture(lane)
             for missing in event.integrity.missing:
                 self._metrics.incomplete.labels(missing).inc()
 

@@ -6,6 +6,7 @@ exception: `authorization` of a call to a fixed upstream is passed on and goes n
 
 import re
 from collections.abc import Iterable
+from functools import lru_cache
 from typing import NamedTuple
 from urllib.parse import quote
 
@@ -81,6 +82,8 @@ def version_range(spans: tuple[VersionSpan, ...]) -> str:
     >>> version_range((VersionSpan(run_id="r", version=3, start=0, end=4), VersionSpan(run_id="r", version=4, start=4, end=9)))
     'r/3..4'
     """
+    if len(spans) == 1:  # nearly always
+        return _range(spans[0].run_id, spans[0].version, spans[0].version)
     runs: dict[str, list[int]] = {}
     for span in spans:
         runs.setdefault(span.run_id, []).append(span.version)
@@ -91,6 +94,7 @@ def _range(run_id: str, low: int, high: int) -> str:
     return f"{run_id}/{low}" if low == high else f"{run_id}/{low}..{high}"
 
 
+@lru_cache(maxsize=1024)
 def _header_safe(text: str) -> bytes:
     if PLAIN_TEXT.fullmatch(text):
         return text.encode("ascii")

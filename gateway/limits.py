@@ -13,19 +13,28 @@ import httptools
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from gateway.client import Client, Handler
-from gateway.errors import GatewayError, HeadersTooLarge, InvalidRequest, RequestTimeout, as_http
+from gateway.errors import GatewayError, HeadersTooLarge, InvalidRequest, Overloaded, RequestTimeout, as_http
 from gateway.settings import GatewaySettings
 
 CALL_PATH_END = b"/chat/completions"
+WAITING_MAX = 8
+"""Requests of a connection that wait for the one before them."""
 CLOCK_S = 0.002
 """How much too early a timer may be."""
-REASONS = {400: b"Bad Request", 408: b"Request Timeout", 431: b"Request Header Fields Too Large"}
+REASONS = {
+    400: b"Bad Request",
+    408: b"Request Timeout",
+    431: b"Request Header Fields Too Large",
+    503: b"Service Unavailable",
+}
 
 
 @dataclass(frozen=True, slots=True)
 class ClientLimits:
     """Limits of one connection."""
 
+    connections_max: int
+    """Of one process."""
     headers_bytes_max: int
     headers_timeout_s: float
     """From the connection, or the first byte of a later request, to the end of its headers."""
@@ -38,6 +47,7 @@ class ClientLimits:
 def limits_of(settings: GatewaySettings) -> ClientLimits:
     """The operator's limits."""
     return ClientLimits(
+        connections_max=settings.connections_max,
         headers_bytes_max=settings.headers_bytes_max,
         headers_timeout_s=settings.headers_timeout_s,
         body_timeout_s=settings.body_timeout_s,
@@ -65,6 +75,8 @@ class LimitedProtocol(HttpToolsProtocol):
         """A connection that never asks is closed like one that never finishes asking."""
         super().connection_made(transport)
         self._arm(self.limits.headers_timeout_s)
+        if len(self.connections) > self.limits.connections_max:
+            self._refuse(Overloaded("too many connections", retry_after_s=1.0))
 
     def connection_lost(self, exc: Exception | None) -> None:
         """No timer outlives its connection."""
@@ -120,8 +132,9 @@ class LimitedProtocol(HttpToolsProtocol):
         if before is None or before.response_complete:
             self._answer(call)
         else:
-            self.flow.pause_reading()
             self.pipeline.appendleft((self.cycle, self.app))
+            if len(self.pipeline) >= WAITING_MAX:  # below that we read on, so as to notice a client that leaves
+                self.flow.pause_reading()
 
     def _call_path(self) -> bytes | None:
         """The undecoded path of a model call; None for any other request."""

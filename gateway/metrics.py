@@ -42,6 +42,7 @@ class Metrics:
     def __init__(self) -> None:
         self.registry = registry = CollectorRegistry()
         self._request = cache(lambda route, status: self.requests.labels(route, str(status)))
+        self._captured = cache(lambda lane: self.captured.labels(lane))
         name = "claw_gateway_"
         self.requests = Counter(
             name + "requests", "Requests by route and status.", ["route", "status"], registry=registry
@@ -89,6 +90,10 @@ class Metrics:
     def request(self, route: str, status: int) -> None:
         """Count one request."""
         self._request(route, status).inc()
+
+    def capture(self, lane: str) -> None:
+        """Count one event of a captured call."""
+        self._captured(lane).inc()
 
     def observe(self, in_flight: Callable[[], float], workers: Callable[[], float]) -> None:
         """Where the gauges read their values."""

@@ -34,6 +34,8 @@ class GatewaySettings(BaseSettings):
     `python -m gateway --new-key agent` makes one). Empty: everybody, on loopback only."""
     access_log: bool = False
     """One log line per request, without bodies, queries and headers."""
+    connections_max: int = Field(10_000, gt=0)
+    """Clients connected to one process; more are refused with 503."""
     headers_bytes_max: int = Field(32 << 10, gt=0)
     """Largest headers of a request, all together."""
     headers_timeout_s: float = Field(20.0, gt=0)

@@ -4,6 +4,7 @@
 `<run_id>/<version>`, set by the supervisor for the weights that are really loaded.
 """
 
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import orjson
@@ -52,6 +53,7 @@ def spans_of(raw: RawSpans, choice: int, length: int) -> Spans:
     return Spans(tuple(spans)) if end == length else Spans(missing="spans")
 
 
+@lru_cache(maxsize=256)
 def parse_label(label: str) -> tuple[str, int] | None:
     """`<run_id>/<version>` as a pair; None when it is anything else, like vLLM's own `default`."""
     run_id, slash, version = label.rpartition("/")

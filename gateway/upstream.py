@@ -80,11 +80,12 @@ class HttpUpstream:
         return await self._whole("GET", url, None, headers)
 
     async def _whole(self, method: str, url: str, body: bytes | None, headers: Mapping[str, str]) -> UpstreamReply:
-        async with await self.send(method, url, body, headers) as reply:
+        reply = await self.send(method, url, body, headers)
+        try:
             content = await reply.read()
-            return UpstreamReply(
-                reply.status, content, reply.headers.get(SPANS_HEADER), reply.headers.get("retry-after")
-            )
+        finally:
+            reply.abort()
+        return UpstreamReply(reply.status, content, reply.headers.get(SPANS_HEADER), reply.headers.get("retry-after"))
 
     async def send(self, method: str, url: str, body: bytes | None, headers: Mapping[str, str]) -> Reply:
         """One request; returns when the reply's headers are here. Raises as `post`; cancelling closes the connection."""

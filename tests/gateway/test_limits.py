@@ -146,6 +146,52 @@ async def test_pipelined_requests_are_answered_in_order(strict: House) -> None:
     assert statuses(heard) == [200] * 5 + [404]
 
 
+async def test_a_refusal_waits_for_its_turn(strict: House) -> None:
+    """A request that is refused before its body is read is answered after those before it on its connection."""
+    large = POST + b"content-length: 99999999\r\nconnection: close\r\n\r\n"
+    assert statuses(await say(strict.url, WHOLE + WHOLE + large)) == [200, 200, 413]
+
+
+async def test_a_client_that_leaves_takes_its_waiting_requests_along(engine: ScriptedEngine) -> None:
+    """The call under way is cancelled, the one behind it never begins, and nothing of them stays in flight."""
+    with House() as house:
+        house.worker(engine.url)
+        engine.then(Reply(hang=True))
+        _, writer = await asyncio.open_connection(*house.url.removeprefix("http://").split(":"))
+        writer.write(WHOLE * 2)
+        await asyncio.to_thread(until, lambda: engine.requests)
+        writer.transport.abort()
+        assert await asyncio.to_thread(engine.aborted.wait, 5)
+        await asyncio.to_thread(until, lambda: house.failed)
+        assert [event.reason for event in house.failed] == ["client_disconnected"]
+        assert (len(engine.requests), house.connections) == (1, 0)
+        assert b"claw_gateway_in_flight 0.0" in house.metrics.exposition()
+
+
+async def test_other_methods_on_the_path_of_calls(strict: House) -> None:
+    """Only POST is a model call; a HEAD gets no body that would pass for the next reply."""
+    path = b" /t/g/v1/chat/completions HTTP/1.1\r\nhost: x\r\n"
+    heard = await say(strict.url, b"HEAD" + path + b"\r\n", b"GET" + path + b"connection: close\r\n\r\n", pause_s=0.1)
+    assert statuses(heard) == [405, 405]
+    assert heard.count(b'"error"') == 1
+
+
+async def test_connections_have_a_limit(engine: ScriptedEngine) -> None:
+    """One connection more than the limit is told so; when one leaves, there is room again."""
+    with House(connections_max=2) as house:
+        house.worker(engine.url)
+        host, port = house.url.removeprefix("http://").split(":")
+        held = [await asyncio.open_connection(host, int(port)) for _ in range(2)]
+        await asyncio.to_thread(until, lambda: house.connections == 2)
+        heard = await say(house.url)
+        assert statuses(heard) == [503]
+        assert json.loads(heard.partition(b"\r\n\r\n")[2])["error"]["code"] == "overloaded"
+        for _, writer in held:
+            writer.close()
+        await asyncio.to_thread(until, lambda: not house.connections)
+        assert (await send(house, "POST", CHAT, GOOD))[0] == 200
+
+
 async def test_expect_100_continue(strict: House) -> None:
     """A client that asks before it sends its body is told to go on."""
     head = POST + LENGTH + b"expect: 100-continue\r\nconnection: close\r\n\r\n"

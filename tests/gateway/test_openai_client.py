@@ -68,7 +68,7 @@ async def test_async_stream_left_early(house: House, engine: ScriptedEngine) -> 
         assert seen[-1].choices[0].logprobs is not None
         await chunks.close()
     await asyncio.to_thread(until, lambda: len(house.captured) == 2)
-    assert engine.aborted.is_set()
+    await asyncio.to_thread(until, engine.aborted.is_set)
     assert {event.status for event in house.captured} == {"aborted"}
 
 

@@ -130,9 +130,9 @@ def wait_for_oracle(settings: LogSettings, timeout_s: float = 40.0) -> None:
     assert {key for key in want if have[key] != want[key]} == set()
 
 
-def load(groups=12, members=4):
+def load(groups=12, members=4, prefix="g"):
     """Facts of many groups, interleaved as concurrent agents leave them."""
-    runs = [episode(f"g{g}", f"t{m}") for g, m in itertools.product(range(groups), range(members))]
+    runs = [episode(f"{prefix}{g}", f"t{m}") for g, m in itertools.product(range(groups), range(members))]
     return [event for turn in zip(*runs, strict=True) for event in turn]
 
 

@@ -8,6 +8,7 @@ import os
 import random
 import signal
 import time
+from functools import partial
 
 import pytest
 
@@ -64,24 +65,66 @@ def test_workers_that_come_and_go_under_load(log_settings, start):
     assert stays.running, stays.log()
 
 
+def taken_over(settings, start, name, **env):
+    """A successor that owns everything and has written facts of its own."""
+    successor = start(**env)
+    pool.wait_for("the takeover", lambda: "streams_assigned" in successor.log())
+    flushed(settings, name)
+    return successor
+
+
+def flushed(settings, name):
+    """New facts, in the log and in the pool."""
+    pool.publish(settings, map(pool.outgoing, pool.load(groups=5, prefix=name)))
+    ends = end_offsets(settings, [CALLS, REWARDS])
+    pool.wait_for("everything folded", lambda: pool.folded_up_to(settings, ends))
+
+
 @pytest.mark.timeout(120 + 60 * ROUNDS)
 def test_a_stopped_owner_that_wakes_up_cannot_overwrite_its_successor(log_settings, start):
-    """SIGSTOP past the session, SIGCONT after another took over and wrote: the old owner is fenced and leaves."""
-    owner = start()
-    traffic = pool.Traffic(log_settings, pool.load(groups=60 * ROUNDS), per_second=250)
-    pool.wait_for_rows(log_settings)
-    for _ in range(ROUNDS):
+    """SIGSTOP past the session with facts in hand, SIGCONT after another wrote: the old owner is fenced and leaves."""
+    rarely = {"CLAW_STREAMS_FLUSH_INTERVAL_S": "5", "CLAW_STREAMS_FLUSH_EVENTS_MAX": "100000"}
+    owner = start(**rarely)
+    for number in range(ROUNDS):
+        flushed(log_settings, f"before{number}-")
+        pool.publish(log_settings, map(pool.outgoing, pool.load(groups=5, prefix=f"in-hand{number}-")))
+        time.sleep(1.5)  # folded, and the next flush is seconds away
         owner.signal(signal.SIGSTOP)
-        successor = start()
-        pool.wait_for("the takeover", lambda successor=successor: "streams_assigned" in successor.log())
-        ends = end_offsets(log_settings, [CALLS, REWARDS])
-        pool.wait_for("the successor's writes", lambda ends=ends: pool.folded_up_to(log_settings, ends))
+        successor = taken_over(log_settings, start, f"after{number}-", **rarely)
         owner.signal(signal.SIGCONT)
         assert owner.wait(30) == ExitCode.FENCED, owner.log()
         owner = successor
-    traffic.done()
     whole(log_settings)
     assert owner.running
+
+
+def assignments(worker):
+    return [line for line in worker.log().splitlines() if "streams_assigned" in line]
+
+
+def ended_or_assigned(worker, before):
+    return not worker.running or len(assignments(worker)) > before
+
+
+@pytest.mark.timeout(120 + 60 * ROUNDS)
+def test_a_stopped_owner_with_nothing_in_hand_keeps_nothing(log_settings, start):
+    """Awake, it is fenced if it folds before the group tells it; else it comes back and reads what its successor wrote."""
+    owner = start()
+    for number in range(ROUNDS):
+        flushed(log_settings, f"before{number}-")
+        before = len(assignments(owner))
+        owner.signal(signal.SIGSTOP)
+        successor = taken_over(log_settings, start, f"after{number}-")
+        owner.signal(signal.SIGCONT)
+        pool.wait_for("its end or its return", partial(ended_or_assigned, owner, before))
+        if owner.running:
+            assert '"kept": []' in assignments(owner)[before], owner.log()
+        else:
+            assert owner.wait() == ExitCode.FENCED, owner.log()
+            owner = start()
+        flushed(log_settings, f"both{number}-")
+        assert successor.stop() == ExitCode.STOPPED, successor.log()
+    whole(log_settings)
 
 
 @pytest.mark.timeout(120 + 60 * ROUNDS)

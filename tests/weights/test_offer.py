@@ -51,7 +51,7 @@ def peer(offers: WeightOffers, *args: str, query: str = "worker=w") -> subproces
 
 
 def told(process: subprocess.Popen[str]) -> dict[str, object]:
-    out, _ = process.communicate(timeout=40)
+    out, _ = process.communicate(timeout=120)
     answer: dict[str, object] = json.loads(out)
     return answer
 
