@@ -222,6 +222,7 @@ def said(chunks: list[Json]) -> tuple[list[Any], list[Json]]:
     sums: list[Any] = ["", "", [], []]
     kinds: list[Json] = []
     for chunk in chunks:
+        silent = is_silent(chunk)
         for choice in chunk["choices"]:
             sums[0] += choice["delta"].pop("content", None) or ""
             for tool in choice["delta"].get("tool_calls") or ():
@@ -230,9 +231,15 @@ def said(chunks: list[Json]) -> tuple[list[Any], list[Json]]:
             if choice.get("token_ids"):
                 sums[3] += choice["token_ids"]
                 choice["token_ids"] = []
-        if chunk not in kinds:
+        if not silent and chunk not in kinds:
             kinds.append(chunk)
     return sums, kinds
+
+
+def is_silent(chunk: Json) -> bool:
+    """Asked for ids, vLLM also sends chunks for tokens whose text it still holds back; they say nothing."""
+    choices = chunk["choices"]
+    return bool(choices) and not any(any(choice["delta"].values()) or choice["finish_reason"] for choice in choices)
 
 
 @pytest.mark.vllm
