@@ -45,7 +45,7 @@ schemas:  ## generate the event types from schemas/avro
 lock:  ## resolve all requirements again and write locks/*.txt
 	infra/lock.sh
 
-bench-%:  ## measure one room: bench-gateway, bench-streams, ...
+bench-%: setup  ## measure one room: bench-gateway, bench-datapool, ...
 	$(BIN)/python -m bench.$* $(ARGS)
 
 clean:  ## forget runs, caches and the environment

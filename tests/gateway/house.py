@@ -44,7 +44,10 @@ class QuickServer(uvicorn.Server):
         await self.lifespan.shutdown()
 
     def stop(self) -> None:
-        self._loop.call_soon_threadsafe(self._stopped.set)
+        self.call(self._stopped.set)
+
+    def call(self, work: Callable[[], object]) -> None:
+        self._loop.call_soon_threadsafe(work)
 
 
 class House:
@@ -85,6 +88,10 @@ class House:
     def connections(self) -> int:
         """How many clients are connected."""
         return len(self._server.server_state.connections)
+
+    def on_loop(self, work: Callable[[], object]) -> None:
+        """Do this on the gateway's event loop, at its next turn."""
+        self._server.call(work)
 
     def worker(self, url: str, worker_id: str = "w0", state: WorkerState = "ready", model: str = "tiny") -> None:
         """A worker reports now."""

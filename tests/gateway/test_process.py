@@ -11,11 +11,13 @@ from pathlib import Path
 import aiohttp
 import pytest
 
+from claw.ports import free_ports
 from eventlog.admin import create_topics
 from eventlog.kafka import KafkaLog
 from eventlog.producer import EventProducer
 from eventlog.records import Outgoing
 from eventlog.settings import LogSettings
+from gateway.keys import new_key
 from schemas.events import CallCaptured, Event, TrajectoryCompleted
 from schemas.topics import BATCHES, CALLS, GROUPS, WEIGHTS, WORKERS
 from tests.gateway.engine import Reply, ScriptedEngine, completion
@@ -102,10 +104,45 @@ async def test_worker_is_found_through_the_log(
         assert process.stop() == 0
 
 
+@pytest.mark.kafka
+def test_a_start_without_keys_says_who_may_ask(running: GatewayProcess) -> None:
+    """Open to the machine is a choice that its log shows, once, as a warning."""
+    (warning,) = (json.loads(line) for line in running.said.splitlines() if "gateway_without_api_keys" in line)
+    assert warning["level"] == "warning"
+    assert "everybody on this machine" in warning["who"]
+
+
+@pytest.mark.kafka
+async def test_with_keys_only_the_metrics_port_is_open(
+    log_settings: LogSettings, engine: ScriptedEngine, tmp_path: Path
+) -> None:
+    """With keys there is no warning and no call without one; the port of its own for metrics asks for none, as documented."""
+    (port,) = free_ports(1)
+    key, entry = new_key("agent")
+    flags = ("--upstream", engine.url, "--metrics-port", str(port))
+    process = GatewayProcess(log_settings, tmp_path, *flags, CLAW_GATEWAY_API_KEYS=entry)
+    try:
+        assert "gateway_without_api_keys" not in process.said
+        assert entry not in process.said
+        async with aiohttp.ClientSession() as session:
+            for path in ("/metrics", "/v1/models"):
+                async with session.get(process.url + path) as reply:
+                    assert reply.status == 401
+            async with session.get(f"{process.url}/v1/models", headers={"x-api-key": key}) as reply:
+                assert reply.status == 200
+            async with session.get(f"http://127.0.0.1:{port}/metrics") as reply:
+                assert reply.status == 200
+                assert key.encode() not in await reply.read()
+        assert process.metric("claw_gateway_in_flight", f"http://127.0.0.1:{port}") == 0
+    finally:
+        assert process.stop() == 0
+
+
 @pytest.mark.parametrize(
     ("flags", "says"),
     [
         (["--port", "70000"], "port"),
+        (["--host", "0.0.0.0", "--metrics-port", "9100"], "CLAW_GATEWAY_API_KEYS"),
         (["--upstream", "ftp://x"], "upstream"),
         (["--upstream", "http://user:hunter2@x"], "credentials"),
         (["--bootstrap-servers", "127.0.0.1:1"], "127.0.0.1:1"),

@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import aiohttp
 import openai
 import orjson
 import pytest
@@ -18,7 +17,9 @@ import pytest
 from datapool.edges import bodies, prompts
 from schemas.arrays import count, unpack_floats, unpack_ids
 from schemas.events import VersionSpan
+from tests.gateway.engine import Json
 from tests.gateway.house import House, until
+from tests.gateway.raw import say
 
 SECRET = "for this test only"
 SPEECH: Any = [{"role": "user", "content": "Say something."}]
@@ -100,25 +101,51 @@ async def test_real_tokens_are_captured_whole(real: House) -> None:
         assert event.sampling.temperature == 0.9
 
 
+@pytest.fixture(scope="module")
+def asks(vllm: str) -> dict[str, Json]:
+    """Greedy requests, each with something in it that changes what the engine sends."""
+    plain: Json = {"model": "policy", "messages": SPEECH, "max_tokens": 12, "temperature": 0}
+    text = post(vllm, plain)["choices"][0]["message"]["content"]
+    look = {"name": "look", "parameters": {"type": "object", "properties": {"up": {"enum": ["a", "b"]}}}}
+    return {
+        "plain": plain,
+        "usage": {**plain, "stream_options": {"include_usage": True}},
+        "log-probabilities": {**plain, "logprobs": True, "top_logprobs": 2},
+        "token ids": {**plain, "return_token_ids": True},
+        "ids and log-probabilities": {**plain, "return_token_ids": True, "logprobs": True},
+        "a stop string": {**plain, "stop": [text[2:5]]},
+        "a tool call": {  # forced: the tiny model makes a call with arguments that are no JSON, and streams them
+            **plain,
+            "max_tokens": 60,
+            "tools": [{"type": "function", "function": look}],
+            "tool_choice": {"type": "function", "function": {"name": "look"}},
+        },
+    }
+
+
+NAMES = (
+    "plain",
+    "usage",
+    "log-probabilities",
+    "token ids",
+    "ids and log-probabilities",
+    "a stop string",
+    "a tool call",
+)
+OURS = ("token_ids", "prompt_token_ids")
+"""Fields that capture asks for: null where the client asks the engine directly, absent where it asks the gateway."""
+
+
 @pytest.mark.vllm
 @pytest.mark.slow
-async def test_client_sees_what_the_engine_sent(real: House, vllm: str) -> None:
-    """Greedy, direct or through the gateway: the same reply, apart from its id and time."""
-    ask = {"model": "policy", "messages": SPEECH, "max_tokens": 8, "temperature": 0}
-    replies = []
-    async with aiohttp.ClientSession() as session:
-        for url in (vllm, f"{real.url}/t/g"):
-            async with session.post(f"{url}/v1/chat/completions", json=ask) as reply:
-                body = await reply.json()
-                for changing in ("id", "created"):
-                    body.pop(changing)
-                replies.append(body)
-    direct, through = replies
-    asked_for_by_nobody = {"prompt_token_ids": None}
-    assert {**through, **asked_for_by_nobody, "choices": None} == {**direct, **asked_for_by_nobody, "choices": None}
-    strip = [{name: value for name, value in choice.items() if name != "token_ids"} for choice in direct["choices"]]
-    assert through["choices"] == strip
-    assert count(real.captured[0].response_ids) == direct["usage"]["completion_tokens"]
+@pytest.mark.parametrize("name", [name for name in NAMES if name != "usage"])
+def test_client_sees_what_the_engine_sent(real: House, vllm: str, asks: dict[str, Json], name: str) -> None:
+    """Direct or through the gateway: the same reply, apart from its id and time, and without a field of ours."""
+    direct, through = (post(url, asks[name]) for url in (vllm, f"{real.url}/t/g"))
+    (event,) = real.captured
+    assert event.integrity.complete, event.integrity
+    assert count(event.response_ids) == direct["usage"]["completion_tokens"]
+    assert lasting(through) == without_nulls(lasting(direct), asks[name])
 
 
 @pytest.mark.vllm
@@ -134,57 +161,135 @@ async def test_real_refusals_reach_the_client(real: House) -> None:
 
 @pytest.mark.vllm
 @pytest.mark.slow
-async def test_real_streams_are_the_engines_bytes(real: House, vllm: str) -> None:
-    """Greedy, direct or through the gateway: the same text in the same kinds of events, no field that nobody asked for.
+@pytest.mark.parametrize("name", NAMES)
+def test_real_streams_are_the_engines_bytes(real: House, vllm: str, asks: dict[str, Json], name: str) -> None:
+    """Direct or through the gateway: the same words in the same kinds of events, and without a field of ours.
 
     Byte for byte is checked with the scripted engine: this one decides by the clock how many tokens a chunk holds.
     """
-    ask = {
-        "model": "policy",
-        "messages": SPEECH,
-        "max_tokens": 12,
-        "temperature": 0,
-        "stream": True,
-        "stream_options": {"include_usage": True},
-    }
-    streams = []
-    async with aiohttp.ClientSession() as session:
-        for url in (vllm, f"{real.url}/t/g"):
-            async with session.post(f"{url}/v1/chat/completions", json=ask) as reply:
-                assert reply.content_type == "text/event-stream"
-                streams.append([_comparable(event) for event in (await reply.read()).split(b"\n\n")])
-    direct, through = ([event for event in events if event is not None] for events in streams)
-    assert through[-1] == direct[-1] == b"[DONE]"
-    assert _said(through) == _said(direct)
+    ask = {**asks[name], "stream": True}
+    direct, through = (events(post_stream(url, ask)) for url in (vllm, f"{real.url}/t/g"))
+    assert through.pop() == direct.pop() == b"[DONE]"
+    sent = [without_nulls(lasting(chunk), ask) for chunk in direct]
+    assert said([lasting(chunk) for chunk in through]) == said(sent)
     (event,) = real.captured
     assert event.integrity.complete, event.integrity
     assert event.spans == (VersionSpan(run_id="run", version=7, start=0, end=count(event.response_ids)),)
     assert event.usage.completion_tokens == count(event.response_ids) > 0
 
 
-def _comparable(event: bytes) -> object:
-    """A chunk without what differs from call to call, and without fields that are null."""
-    if event == b"data: [DONE]":
-        return b"[DONE]"
-    if not event.startswith(b"data: "):
-        return None
-    chunk = orjson.loads(event[6:])
-    for changing in ("id", "created", "prompt_token_ids", "prompt_text"):
-        chunk.pop(changing, None)
-    for choice in chunk["choices"]:
-        choice.pop("token_ids", None)
-    return chunk
+def post(url: str, ask: Json) -> Json:
+    """The parsed reply of the engine, or of the gateway."""
+    reply: Json = orjson.loads(post_stream(url, ask))
+    return reply
 
 
-def _said(events: list[Any]) -> tuple[str, list[Any]]:
-    """The text, and each kind of event once, without its text."""
-    text, kinds = "", []
-    for event in events:
-        for choice in event["choices"] if isinstance(event, dict) else ():
-            text += choice["delta"].pop("content", None) or ""
-        if event not in kinds:
-            kinds.append(event)
-    return text, kinds
+def post_stream(url: str, ask: Json) -> bytes:
+    headers = {"content-type": "application/json"}
+    request = urllib.request.Request(f"{url}/v1/chat/completions", orjson.dumps(ask), headers)
+    with urllib.request.urlopen(request, timeout=60) as reply:
+        body: bytes = reply.read()
+    return body
+
+
+def events(stream: bytes) -> list[Any]:
+    """The parsed data of a stream, `[DONE]` as bytes; comments are left out."""
+    data = [event[6:] for event in stream.split(b"\n\n") if event.startswith(b"data: ")]
+    return [one if one == b"[DONE]" else orjson.loads(one) for one in data]
+
+
+def lasting(body: Json) -> Json:
+    """Without what differs from call to call: id and time, also of tool calls."""
+    kept = {name: value for name, value in body.items() if name not in ("id", "created")}
+    for choice in kept["choices"]:
+        for tool in choice.get("delta", choice.get("message")).get("tool_calls") or ():
+            tool.pop("id", None)
+    return kept
+
+
+def without_nulls(direct: Json, ask: Json) -> Json:
+    """What the engine sends is shown as it is, but for fields of ours: null, as nobody asked it for them."""
+    if ask.get("return_token_ids"):
+        return direct
+    for part in (direct, *direct["choices"]):
+        for name in OURS:
+            assert part.pop(name, None) is None, name
+    return direct
+
+
+def said(chunks: list[Json]) -> tuple[list[Any], list[Json]]:
+    """Text, arguments, tokens and ids, each put together; and each kind of chunk once, without them."""
+    sums: list[Any] = ["", "", [], []]
+    kinds: list[Json] = []
+    for chunk in chunks:
+        silent = is_silent(chunk)
+        for choice in chunk["choices"]:
+            sums[0] += choice["delta"].pop("content", None) or ""
+            for tool in choice["delta"].get("tool_calls") or ():
+                sums[1] += tool["function"].pop("arguments", "")
+            sums[2] += (choice.get("logprobs") or {}).pop("content", ())
+            if choice.get("token_ids"):
+                sums[3] += choice["token_ids"]
+                choice["token_ids"] = []
+        if not silent and chunk not in kinds:
+            kinds.append(chunk)
+    return sums, kinds
+
+
+def is_silent(chunk: Json) -> bool:
+    """Asked for ids, vLLM also sends chunks for tokens whose text it still holds back; they say nothing."""
+    choices = chunk["choices"]
+    return bool(choices) and not any(any(choice["delta"].values()) or choice["finish_reason"] for choice in choices)
+
+
+@pytest.mark.vllm
+@pytest.mark.slow
+def test_sync_sdk_sees_what_it_sees_directly(real: House, vllm: str, asks: dict[str, Json]) -> None:
+    """The sync SDK's own types, whole and streamed, with log-probabilities, usage and a stop string, as without us."""
+    ask = {**asks["log-probabilities"], "stop": asks["a stop string"]["stop"]}
+    seen = []
+    for url in (vllm, f"{real.url}/t/g"):
+        with openai.OpenAI(base_url=f"{url}/v1", api_key="x") as client:
+            whole = client.chat.completions.create(**ask)
+            chunks = list(client.chat.completions.create(**ask, stream=True, stream_options={"include_usage": True}))
+        said = "".join(chunk.choices[0].delta.content or "" for chunk in chunks if chunk.choices)
+        choice = whole.choices[0]
+        assert said == choice.message.content
+        assert choice.logprobs is not None
+        assert choice.finish_reason == "stop"
+        assert chunks[-1].usage is not None
+        tokens = [
+            token
+            for chunk in chunks
+            if chunk.choices and chunk.choices[0].logprobs
+            for token in chunk.choices[0].logprobs.content or ()
+        ]
+        seen.append((said, choice.logprobs, chunks[-1].usage.completion_tokens, [token.token for token in tokens]))
+    assert seen[0] == seen[1]
+    assert [count(event.response_ids) for event in real.captured] == [seen[0][2]] * 2
+
+
+@pytest.mark.vllm
+@pytest.mark.slow
+async def test_raw_socket_before_a_real_engine(real: House, asks: dict[str, Json]) -> None:
+    """On the wire: a stream in chunks of HTTP with its last one, then a whole reply of its declared length, on one connection."""
+    requests = []
+    for stream in (True, False):
+        body = orjson.dumps({**asks["plain"], "stream": stream})
+        last = b"" if stream else b"connection: close\r\n"
+        head = b"POST /t/g/v1/chat/completions HTTP/1.1\r\nhost: x\r\n%bcontent-length: %d\r\n\r\n"
+        requests.append(head % (last, len(body)) + body)
+    heard = await say(real.url, *requests, pause_s=1.0, timeout_s=60)
+    streamed, _, whole = heard.partition(b"data: [DONE]\n\n\r\n0\r\n\r\n")
+    assert streamed.startswith(b"HTTP/1.1 200 ")
+    assert b"transfer-encoding: chunked\r\n" in streamed.lower()
+    assert b"claw.weight_versions" not in heard
+    assert b"token_ids" not in heard
+    head, _, body = whole.partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 200 ")
+    assert f"content-length: {len(body)}\r\n".encode() in head.lower() + b"\r\n"
+    assert orjson.loads(body)["choices"][0]["finish_reason"] == "length"
+    assert [event.integrity.complete for event in real.captured] == [True, True]
 
 
 @pytest.mark.vllm
