@@ -1,7 +1,7 @@
 """The pool measured: `make bench-datapool`, or `python -m bench.datapool [--only PART]`. A table and bench/out/datapool.json.
 
 CPU seconds are those of the process that does the work, so that a busy machine shows little. Parts: folds, faust,
-storage, view, rebuild; a part that was not asked for leaves its figures out.
+storage, view, rebuild; a part that was not asked for keeps the figures of its last run.
 """
 
 import argparse
@@ -37,9 +37,9 @@ def _faust() -> Figures:
 
 
 def _storage() -> Figures:
-    from bench.datapool_folds import storage
+    from bench.datapool_storage import measure
 
-    return dict(storage())
+    return dict(measure())
 
 
 def _view() -> Figures:
@@ -92,11 +92,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--only", choices=PARTS, action="append", help="measure this part (may be given again)")
     asked = parser.parse_args(argv).only or list(PARTS)
     figures: Figures = {}
+    OUT.parent.mkdir(exist_ok=True)
     for name in asked:
         print(f"measuring {name} ...", file=sys.stderr, flush=True)
         figures |= PARTS[name]()
-    OUT.parent.mkdir(exist_ok=True)
-    OUT.write_text(json.dumps(figures, indent=1) + "\n")
+        kept: Figures = json.loads(OUT.read_text()) if OUT.exists() else {}
+        OUT.write_text(json.dumps(kept | figures, indent=1) + "\n")
     print(table(figures))
     return 0
 

@@ -1,4 +1,4 @@
-"""The folds alone, and under Faust: facts per CPU-second of the process, and bytes per trajectory.
+"""The folds alone, and under Faust: facts per CPU-second of the process.
 
 `decode`: wire bytes to event. `state`: decode and fold. `fold`: all that a worker does but Kafka: decode, fold, project
 what changed once per flush of 500 facts, encode the rows. `faust`: `python -m streams` on a real broker, fenced, from the
@@ -7,7 +7,6 @@ first fact it sees to the position of the last one in the log. Facts: `episodes.
 
 import gc
 import os
-import random
 import statistics
 import tempfile
 import time
@@ -15,8 +14,7 @@ import uuid
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from bench.deltas import Conversation, capture, engine_reply
-from bench.episodes import START_US, load, records
+from bench.episodes import load, records
 from bench.measured_process import Measured, running
 from claw.broker import resolve_broker
 from datapool.fold import fold
@@ -26,9 +24,8 @@ from eventlog.producer import EventProducer
 from eventlog.reader import LogReader
 from eventlog.records import Outgoing, Place, Record
 from eventlog.settings import LogSettings
-from gateway.parents import Parents
-from schemas.codec import decode, encode
-from schemas.events import CallCaptured, Event, FactPosition, RewardAssigned, StreamPosition, TrajectoryCompleted
+from schemas.codec import decode
+from schemas.events import Event, FactPosition, RewardAssigned, StreamPosition
 from schemas.keys import group_key
 from schemas.topics import CALLS, POSITIONS, REWARDS
 from streams.partition import PartitionState
@@ -37,8 +34,6 @@ GROUPS_FOLDED = 48
 GROUPS_STREAMED = 160
 FLUSH_FACTS = 500
 REPEATS = 5
-TURNS = 40
-TOKENS = 30_000
 FOLD_TIMEOUT_S = 240.0
 PARTITIONS = 8
 Figures = dict[str, float]
@@ -144,57 +139,6 @@ def _wait_folded(settings: LogSettings, ends: Mapping[Place, int]) -> None:
                 position = record.event()
                 assert isinstance(position, StreamPosition)  # nothing else stands on that topic
                 at |= {(topic, position.partition): offset for topic, offset in position.offsets.items()}
-
-
-def storage(turns: int = TURNS, tokens: int = TOKENS) -> Figures:
-    """Bytes of one conversation's facts, with deltas as the gateway writes them, and of its rows in the pool.
-
-    linear: ids and body of the final context, ids, log-probabilities and bodies of all outputs, each once.
-    """
-    rng = random.Random(7)
-    talk, parents = Conversation(rng, [], []), Parents(1 << 28, 8)
-    state = PartitionState(0, 1)
-    pool: dict[bytes, bytes] = {}
-    facts_bytes = outputs = offset = 0
-    answered = tokens // turns // 4
-    for number in range(turns):
-        talk.say("system" if number == 0 else "user", tokens // turns - answered)
-        prompt, request = list(talk.ids), talk.request()
-        ids = talk.say("assistant", answered)
-        raw = engine_reply(prompt, talk.messages[-1], ids, rng)
-        event, value = capture(number, request, raw, f'{{"0": [["run/3", 0, {len(ids)}]]}}', parents)
-        facts_bytes += len(value)
-        outputs += _output_bytes(event)
-        offset = _stored(state, pool, event.group_id, value, offset)
-    envelope = event.envelope
-    done = TrajectoryCompleted(
-        envelope=envelope, group_id=event.group_id, trajectory_id=event.trajectory_id, status="completed", calls=turns
-    )
-    _stored(state, pool, event.group_id, encode(done), offset)
-    pool_bytes = sum(len(key) + len(value) for key, value in pool.items())
-    linear = 4 * len(prompt) + len(request) + outputs
-    return {
-        "facts_bytes": facts_bytes,
-        "pool_bytes": pool_bytes,
-        "linear_bytes": linear,
-        "storage_ratio_facts": round(facts_bytes / linear, 3),
-        "storage_ratio_pool": round(pool_bytes / linear, 3),
-        "storage_ratio_to_linear": round((facts_bytes + pool_bytes) / linear, 3),
-    }
-
-
-def _output_bytes(event: CallCaptured) -> int:
-    return len(event.response_ids) + len(event.response_logprobs) + len(event.response_body)
-
-
-def _stored(state: PartitionState, pool: dict[bytes, bytes], group_id: str, value: bytes, offset: int) -> int:
-    """One fact into the pool; the next offset."""
-    key = group_key(group_id)
-    state.apply(Record(topic="claw.calls", partition=0, offset=offset, timestamp_ms=0, key=key, value=value))
-    for row in state.snapshot(START_US):
-        if row.topic is not POSITIONS and row.value is not None and row.key is not None:
-            pool[row.topic.name.encode() + row.key] = row.value
-    return offset + 1
 
 
 def cores() -> int:

@@ -24,7 +24,8 @@ from schemas.codec import encode
 from schemas.events import CallCaptured, Timings
 
 RATIO_MAX = 1.3
-WORDS = ("alpha", "bravo", "charlie", "delta", "echo", "foxtrot", "golf", "hotel")
+VOCABULARY = 150_000
+LETTERS = "abcdefghijklmnopqrstuvwxyz"
 TOOLS = [
     {
         "type": "function",
@@ -44,8 +45,8 @@ class Conversation:
     ids: list[int]
 
     def say(self, role: str, tokens: int) -> list[int]:
-        self.messages.append({"role": role, "content": " ".join(self.rng.choices(WORDS, k=tokens))})
-        ids = [self.rng.randrange(150_000) for _ in range(tokens)]
+        ids = [self.rng.randrange(VOCABULARY) for _ in range(tokens)]
+        self.messages.append({"role": role, "content": " ".join(map(word, ids))})
         self.ids += ids
         return ids
 
@@ -53,6 +54,16 @@ class Conversation:
         return json.dumps(
             {"messages": self.messages, "model": "policy", "temperature": 1.0, "tools": TOOLS}, separators=(",", ":")
         ).encode()
+
+
+def word(token: int) -> str:
+    """The text of a token: one to four letters, no two alike."""
+    letters = ""
+    while token >= 0:
+        token, place = divmod(token, len(LETTERS))
+        letters += LETTERS[place]
+        token -= 1
+    return letters
 
 
 def engine_reply(prompt: list[int], said: Message, ids: list[int], rng: random.Random) -> bytes:

@@ -1,6 +1,7 @@
 """Where the log is and how long we wait for it. Reading these settings needs no Kafka client."""
 
 from collections.abc import Mapping
+from typing import Literal
 
 from pydantic import AliasChoices, Field, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
@@ -31,6 +32,8 @@ class LogSettings(BaseSettings):
     """How long a record may wait for its acknowledgement, queueing included."""
     linger_ms: float = Field(default=0.5, ge=0, le=1000)
     """How long a producer gathers records for one request; adds to the latency of every reply."""
+    compression: Literal["none", "lz4", "zstd"] = "zstd"
+    """How a producer packs what it sends, and so what the broker keeps; readers take any."""
     connect_timeout_s: float = Field(default=8.0, gt=0)
     """How long a metadata request may take before the broker counts as unreachable."""
     read_timeout_s: float = Field(default=30.0, gt=0)

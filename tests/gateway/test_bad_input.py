@@ -148,7 +148,7 @@ def on_disk(local_broker: LocalBroker, engine: ScriptedEngine, tmp_path: Path) -
     log = LogSettings(bootstrap_servers=local_broker.bootstrap, prefix="plant", partitions=2)
     create_topics(log)
     key, entry = new_key("operator")
-    environment = {"CLAW_GATEWAY_API_KEYS": entry, "CLAW_GATEWAY_ACCESS_LOG": "true"}
+    environment = {"CLAW_GATEWAY_API_KEYS": entry, "CLAW_GATEWAY_ACCESS_LOG": "true", "CLAW_LOG_COMPRESSION": "none"}
     process = GatewayProcess(log, tmp_path, "--upstream", engine.url, **environment)
     yield Ground(tmp_path, log, process, engine, key)
     process.kill()

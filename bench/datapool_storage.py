@@ -1,0 +1,119 @@
+"""What one long conversation takes on the broker's disk: its facts, and its rows in the pool after compaction.
+
+40 turns that grow to 30,000 tokens; deltas and events as the gateway writes them, each record sent when it is made, packed
+as the settings say (`CLAW_LOG_COMPRESSION`). Token ids are uniform over 150,000, the text is written from the ids and no
+log-probability repeats: conversations of a language pack better. `linear`: ids and body of the final context, and ids,
+log-probabilities and bodies of all outputs, each once and unpacked.
+"""
+
+import json
+import random
+import subprocess
+import uuid
+
+from bench.datapool_folds import Figures
+from bench.deltas import Conversation, capture, engine_reply
+from bench.episodes import START_US
+from claw.broker import Broker, resolve_broker, tool_command
+from datapool.project import RowKey
+from eventlog.admin import create_topics
+from eventlog.producer import EventProducer
+from eventlog.records import Outgoing, Record
+from eventlog.settings import LogSettings
+from gateway.parents import Parents
+from schemas.codec import encode
+from schemas.events import CallCaptured, TrajectoryCompleted
+from schemas.keys import group_key
+from schemas.topics import CALLS, GROUPS, POSITIONS, STEPS, TRAJECTORIES
+from streams.partition import PartitionState
+
+TURNS = 40
+TOKENS = 30_000
+Rows = dict[RowKey, Outgoing]
+
+
+def measure(turns: int = TURNS, tokens: int = TOKENS) -> Figures:
+    """Bytes on disk and before packing, and their ratios to `linear`. Starts a broker where none is named."""
+    facts, linear = conversation(turns, tokens)
+    rows = pool_rows(facts)
+    with resolve_broker() as broker:
+        on_disk = stored(broker, facts, list(rows.values()))
+    unpacked = sum(len(value) for value in facts) + sum(len(row.value or b"") for row in rows.values())
+    facts_bytes = on_disk.pop(CALLS.name)
+    pool_bytes = sum(on_disk.values())
+    return {
+        "facts_bytes": facts_bytes,
+        "pool_bytes": pool_bytes,
+        "linear_bytes": linear,
+        "storage_ratio_facts": round(facts_bytes / linear, 3),
+        "storage_ratio_pool": round(pool_bytes / linear, 3),
+        "storage_ratio_unpacked": round(unpacked / linear, 3),
+        "storage_ratio_to_linear": round((facts_bytes + pool_bytes) / linear, 3),
+    }
+
+
+def conversation(turns: int, tokens: int) -> tuple[list[bytes], int]:
+    """The facts, encoded, and the bytes of `linear`."""
+    rng = random.Random(7)
+    talk, parents = Conversation(rng, [], []), Parents(1 << 28, 8)
+    answered = tokens // turns // 4
+    facts: list[bytes] = []
+    outputs = 0
+    for number in range(turns):
+        talk.say("system" if number == 0 else "user", tokens // turns - answered)
+        prompt, request = list(talk.ids), talk.request()
+        ids = talk.say("assistant", answered)
+        raw = engine_reply(prompt, talk.messages[-1], ids, rng)
+        event, value = capture(number, request, raw, f'{{"0": [["run/3", 0, {len(ids)}]]}}', parents)
+        facts.append(value)
+        outputs += _output_bytes(event)
+    done = TrajectoryCompleted(
+        envelope=event.envelope,
+        group_id=event.group_id,
+        trajectory_id=event.trajectory_id,
+        status="completed",
+        calls=turns,
+    )
+    return [*facts, encode(done)], 4 * len(prompt) + len(request) + outputs
+
+
+def _output_bytes(event: CallCaptured) -> int:
+    return len(event.response_ids) + len(event.response_logprobs) + len(event.response_body)
+
+
+def pool_rows(facts: list[bytes]) -> Rows:
+    """What compaction leaves of the pool."""
+    state = PartitionState(0, 1)
+    rows: Rows = {}
+    for offset, value in enumerate(facts):
+        state.apply(
+            Record(topic="claw.calls", partition=0, offset=offset, timestamp_ms=0, key=group_key("group"), value=value)
+        )
+        for row in state.snapshot(START_US):
+            if row.topic is not POSITIONS and row.key is not None:
+                rows[RowKey(row.topic.name, row.key)] = row
+    return rows
+
+
+def stored(broker: Broker, facts: list[bytes], rows: list[Outgoing]) -> dict[str, int]:
+    """Topic -> bytes of its segments."""
+    settings = LogSettings(bootstrap_servers=broker.bootstrap, prefix=f"bench{uuid.uuid4().hex[:8]}", partitions=1)
+    create_topics(settings)
+    producer = EventProducer(settings)
+    try:
+        for value in facts:
+            producer.produce(Outgoing(topic=CALLS, key=group_key("group"), value=value, headers=())).result()
+        for future in [producer.produce(row) for row in rows]:
+            future.result()
+    finally:
+        producer.close()
+    catalogue = settings.catalogue()
+    return {topic.name: _bytes(broker, catalogue.name(topic)) for topic in (CALLS, STEPS, TRAJECTORIES, GROUPS)}
+
+
+def _bytes(broker: Broker, topic: str) -> int:
+    command = tool_command("log-dirs", ["--describe", "--topic-list", topic], broker.bootstrap)
+    said = subprocess.run(command, check=True, capture_output=True, text=True, timeout=60).stdout
+    (line,) = (line for line in said.splitlines() if line.startswith("{"))
+    folders = [folder for one in json.loads(line)["brokers"] for folder in one["logDirs"]]
+    return sum(part["size"] for folder in folders for part in folder["partitions"])
