@@ -326,7 +326,9 @@ async def test_disk_without_space(
             await poll(lambda: running.metric("claw_spool_records") == 0, 60)
             seen = len(agents.replied)
             await poll(lambda: len(agents.replied) >= seen + 50)
-        assert all("not_captured" in error for error in agents.errors)
+        # A stream cannot be refused when it has begun: it is broken off, and no client takes it for a reply.
+        refused = ("not_captured", "ClientPayloadError")
+        assert [error for error in agents.errors if not any(word in error for word in refused)] == []
     assert used_bytes(small_disk) == 0
     Found.of(own_log).check(agents, duplicates=True)
 
