@@ -64,7 +64,8 @@ class GatewaySettings(BaseSettings):
     upstream_timeout_s: float = Field(600.0, gt=0)
     """For one reply of an engine; of a stream, for its first bytes."""
     stream_idle_timeout_s: float = Field(120.0, gt=0)
-    """How long an engine may say nothing in the middle of a stream. Looked at that often, so it may get up to twice as long."""
+    """How long an engine may say nothing in the middle of a stream. Looked at that often, so it may get up to twice as long.
+    Above what a weight sync pauses an engine for."""
     stream_timeout_s: float = Field(3600.0, gt=0)
     """For a whole stream."""
     resends_max: int = Field(2, ge=0)

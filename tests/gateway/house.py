@@ -23,7 +23,13 @@ from schemas.events import CallCaptured, CallFailed, Event, WorkerReported, Work
 from schemas.topics import CALLS, REWARDS, Topic
 
 E = TypeVar("E", bound=Event)
-QUICK = {"worker_wait_s": 1.0, "retry_wait_s": 0.01, "retry_wait_max_s": 0.02, "instance": "test"}
+QUICK = {
+    "worker_wait_s": 1.0,
+    "worker_ttl_s": 600.0,
+    "retry_wait_s": 0.01,
+    "retry_wait_max_s": 0.02,
+    "instance": "test",
+}
 
 
 class QuickServer(uvicorn.Server):

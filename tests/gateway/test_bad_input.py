@@ -198,6 +198,11 @@ async def test_no_secret_is_written_anywhere(on_disk: Ground) -> None:
             metrics = await reply.read()
     absolute = f"GET http://u:{plants['userinfo']}@x/v1/models{query} HTTP/1.1\r\nhost: localhost\r\nx-api-key: {on_disk.key}\r\n\r\n"
     await say(on_disk.process.url, absolute.encode(), end=True)
+    upgrade = (
+        b"GET /t HTTP/1.1\r\nhost: x\r\nconnection: upgrade\r\nupgrade: websocket\r\nsec-websocket-version: 13\r\n"
+    )
+    upgrade += b"sec-websocket-key: eDEyMzQ1Njc4OTAxMjM0NQ==\r\n\r\n"
+    assert (await say(on_disk.process.url, upgrade, end=True)).startswith(b"HTTP/1.1 401")
     on_disk.process.process.terminate()
     assert on_disk.process.stop() == 0
     written = metrics + b"".join(path.read_bytes() for path in on_disk.folder.rglob("*") if path.is_file())
