@@ -124,6 +124,7 @@ class Calls:
         finally:
             if not client.response_complete:
                 client.abort()
+            self._metrics.request_seconds.observe(time.perf_counter() - started_s)
             self._note(client, "chat", started_s)
 
     def refuse(self, client: Client, error: GatewayError) -> None:

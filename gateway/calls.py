@@ -152,7 +152,6 @@ class ModelCalls:
         overhead_s = time.perf_counter() - started - upstream_s
         await client.reply(200, [*finished.headers, overhead(overhead_s)], finished.body)
         self._metrics.overhead_seconds.observe(overhead_s)
-        self._metrics.request_seconds.observe(time.perf_counter() - started)
 
     async def _refused(self, client: Client, call: Call, answer: Answer, started: float) -> None:
         """Pass on a refusal of the engine (4xx): the client has to change its request."""

@@ -63,7 +63,6 @@ class Streams:
             failure = bug if isinstance(bug, GatewayError) else GatewayError("internal error")
             await self._store_failure(call, opened, failure)
         self._metrics.streams.labels(_word(failure)).inc()
-        self._metrics.request_seconds.observe(time.perf_counter() - started)
         if isinstance(failure, ClientGone):
             raise failure
         if failure is None:

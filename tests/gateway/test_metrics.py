@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import aiohttp
+import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from eventlog.memory import MemoryLog, MemoryProducer
@@ -192,3 +193,23 @@ async def test_the_spool_is_seen_while_it_holds_something(tmp_path: Path) -> Non
         assert sample(seen, "claw_spool_drained_total") == 3
     finally:
         here.store.close()
+
+
+@pytest.mark.parametrize("how", ["refused by the engine", "bad JSON", "nonsense", "not acknowledged", "repeated"])
+async def test_every_call_is_timed(house: House, engine: ScriptedEngine, how: str) -> None:
+    """request_seconds holds calls that failed, too: a latency without them looks best when all is worst."""
+    headers = {"idempotency_key": "k"} if how == "repeated" else {}
+    body: object = ASK
+    if how == "refused by the engine":
+        engine.then(Reply({"error": {"message": "too long"}}, status=400))
+    elif how == "bad JSON":
+        body = b"{"
+    elif how == "nonsense":
+        engine.default = lambda _: Reply(b"nonsense")
+    elif how == "not acknowledged":
+        house.log.refusing = True
+    elif how == "repeated":
+        await ask(house, body, **headers)
+    before = await metric(house, "claw_gateway_request_seconds_count")
+    await ask(house, body, **headers)
+    assert await metric(house, "claw_gateway_request_seconds_count") == before + 1

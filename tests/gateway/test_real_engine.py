@@ -277,7 +277,7 @@ async def test_raw_socket_before_a_real_engine(real: House, asks: dict[str, Json
     for stream in (True, False):
         body = orjson.dumps({**asks["plain"], "stream": stream})
         last = b"" if stream else b"connection: close\r\n"
-        head = b"POST /t/g/v1/chat/completions HTTP/1.1\r\nhost: x\r\n%bcontent-length: %d\r\n\r\n"
+        head = b"POST /t/g/v1/chat/completions HTTP/1.1\r\nhost: localhost\r\n%bcontent-length: %d\r\n\r\n"
         requests.append(head % (last, len(body)) + body)
     heard = await say(real.url, *requests, pause_s=1.0, timeout_s=60)
     streamed, _, whole = heard.partition(b"data: [DONE]\n\n\r\n0\r\n\r\n")
