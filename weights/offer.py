@@ -24,6 +24,7 @@ from weights.sender import Senders, Sent
 from weights.staging import Stagings
 
 REQUEST_TIMEOUT_S = 5.0
+CLOSE_WAIT_S = 1.0
 
 
 @dataclass(slots=True)
@@ -94,10 +95,11 @@ class WeightOffers:
         return Offer(staging.run_id, staging.version, staging.manifest, rendezvous)
 
     def close(self) -> None:
-        """Stop answering at once. Running sends end with their worker, their deadline or this process."""
+        """Stop answering. Running sends end: those that wait for their worker at once, others have a second."""
         self._server.shutdown()
         self._server.server_close()
         self._thread.join(timeout=1.0)
+        self._senders.close(CLOSE_WAIT_S)
 
     def _count(self, sent: Sent) -> None:
         with self._totals_lock:

@@ -54,6 +54,8 @@ class Senders:
         self._free = threading.Semaphore(senders_max)
         self._on_sent = on_sent
         self._numbers = itertools.count(1)
+        self._threads: set[threading.Thread] = set()
+        self._store: TCPStore | None
         self._store, self._port = _listen(bind_host)
 
     def start(self, staging: Staging, worker_id: str) -> Rendezvous:
@@ -70,13 +72,21 @@ class Senders:
             self._bucket_bytes_max,
         )
         name = f"weights-{worker_id}-{staging.version}"
-        threading.Thread(
-            target=self._run,
-            args=(staging, worker_id, rendezvous),
-            name=name,
-            daemon=True,
-        ).start()
+        thread = threading.Thread(target=self._run, args=(staging, worker_id, rendezvous), name=name, daemon=True)
+        self._threads.add(thread)
+        thread.start()
         return rendezvous
+
+    def close(self, wait_s: float) -> None:
+        """End the sends whose worker has not come, and wait for the others, at most `wait_s`. No send may start after it.
+
+        A thread that comes back out of torch while the interpreter shuts down aborts the process. A send that stands still
+        in the middle cannot be ended from outside; its thread stays there until its deadline or the end of the process.
+        """
+        self._store = None  # the last reference: those who wait for a key of it see their connection end
+        ends_at = time.monotonic() + wait_s
+        for thread in list(self._threads):
+            thread.join(max(0.0, ends_at - time.monotonic()))
 
     def _run(self, staging: Staging, worker_id: str, rendezvous: Rendezvous) -> None:
         began = time.monotonic()
@@ -92,12 +102,14 @@ class Senders:
         seconds = time.monotonic() - began
         total = staging.manifest.bytes_total
         self._on_sent(Sent(worker_id, staging.run_id, staging.version, total, seconds, error))
+        self._threads.discard(threading.current_thread())
 
     def _forget(self, prefix: str) -> None:
         """A run makes many thousand offers; their keys must not pile up in the store."""
-        for key in self._store.list_keys():
+        store = self._store
+        for key in store.list_keys() if store else ():
             if key.startswith(prefix + "/"):
-                self._store.delete_key(key)
+                store.delete_key(key)
 
 
 def _listen(host: str) -> tuple[TCPStore, int]:

@@ -200,3 +200,15 @@ def test_closing_does_not_wait_for_a_hanging_send() -> None:
     began = time.monotonic()
     offers.close()
     assert time.monotonic() - began < 2
+
+
+def test_a_trainer_may_end_while_a_send_waits() -> None:
+    """The send's thread comes back out of torch before the interpreter shuts down: later, it would abort the process."""
+    code = (
+        "import time, torch; from weights.manifest import Manifest; from weights.offer import WeightOffers\n"
+        "class Slow:\n    def __del__(self, sleep=time.sleep): sleep(3)\n"
+        "slow = Slow(); t = [('t', torch.zeros(4))]; o = WeightOffers(timeout_s=2)\n"  # its time ends in slow's
+        "o.stage('run', 1, t, Manifest.of(t)); o.offer('nobody'); time.sleep(0.5); o.close()"
+    )
+    ended = subprocess.run([sys.executable, "-c", code], cwd=ROOT, env={"PYTHONPATH": str(ROOT)}, timeout=120)
+    assert ended.returncode == 0
