@@ -32,6 +32,8 @@ DISK_FRESH_GIB = 7.0
 DISK_INSTALLED_GIB = 1.0
 HEARTBEAT_S = 15.0
 INSTALLING = "installing"
+# Two files of tests at a time: most of them wait for engines and brokers. Each process has a broker of its own. `-n 0` undoes it.
+SIDE_BY_SIDE = ["-n", "2", "--dist", "loadfile", "--no-loadscope-reorder"]
 GIB = 2**30
 
 
@@ -283,7 +285,9 @@ def heartbeat(what: str) -> Iterator[None]:
 def hand_over(command: str, rest: list[str]) -> NoReturn:
     """Becomes the command, so that Ctrl-C and the exit code are its own."""
     python = str(VENV / "bin" / "python")
-    program = [str(VENV / "bin" / "claw"), "demo", *rest] if command == "demo" else [python, "-m", "pytest", *rest]
+    program = [python, "-m", "pytest", *SIDE_BY_SIDE, *rest]
+    if command == "demo":
+        program = [str(VENV / "bin" / "claw"), "demo", *rest]
     sys.stdout.flush()
     os.chdir(PROJECT)
     os.execv(program[0], program)

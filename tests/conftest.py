@@ -1,5 +1,6 @@
 """Fixtures that every room's tests share."""
 
+import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.broker import broker, catalogue, local_broker, log_settings
@@ -9,3 +10,9 @@ __all__ = ["broker", "catalogue", "local_broker", "log_settings"]
 # The machines are shared: how long one example takes says nothing about the code.
 settings.register_profile("house", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("house")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Files with slow tests come first: whoever runs files side by side (`make test`) must not end with one long file."""
+    slow = {item.path for item in items if item.get_closest_marker("slow")}
+    items.sort(key=lambda item: item.path not in slow)
