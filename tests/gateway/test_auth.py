@@ -115,7 +115,9 @@ async def test_a_key_that_a_provider_repeats_is_not_stored(guarded: House, key: 
     assert key[:9].encode() not in guarded.raw_records() + guarded.metrics.exposition()
 
 
-@pytest.mark.parametrize(("key", "status"), [(b"", b"401"), (b"x-api-key: %b\r\n" % AGENT.encode(), b"404")])
+@pytest.mark.parametrize(
+    ("key", "status"), [(b"", b"401"), (b"x-api-key: %b\r\n" % AGENT.encode(), b"404")], ids=["without", "with"]
+)
 async def test_an_upgrade_goes_around_no_key(guarded: House, key: bytes, status: bytes) -> None:
     """A request for a WebSocket is a request like any other."""
     upgrade = b"connection: upgrade\r\nupgrade: websocket\r\nsec-websocket-version: 13\r\nsec-websocket-key: eDEyMzQ1Njc4OTAxMjM0NQ==\r\n"
@@ -185,7 +187,11 @@ def test_loopback_needs_none(host: str) -> None:
     assert GatewaySettings(host=host).api_keys == ()
 
 
-@pytest.mark.parametrize("entry", [AGENT, "agent:123", f"root:{'0' * 64}", AGENT_ENTRY.upper()])
+@pytest.mark.parametrize(
+    "entry",
+    [AGENT, "agent:123", f"root:{'0' * 64}", AGENT_ENTRY.upper()],
+    ids=["a key", "short", "no role", "capitals"],
+)
 def test_a_bad_entry_is_refused_without_repeating_it(entry: str) -> None:
     """Whoever pastes the key itself into the settings does not find it in the log."""
     with pytest.raises(ValidationError) as refused:
