@@ -152,6 +152,10 @@ def curate(
     ids: Annotated[list[str] | None, typer.Argument(metavar="[ID]…", help="Calls, trajectories or groups.")] = None,
     set_trainable: Annotated[bool | None, typer.Option("--train/--no-train", help="May it be trained on?")] = None,
     quality: Annotated[float | None, typer.Option(help="Quality, by custom 0 to 1.")] = None,
+    set_score: Annotated[
+        list[str] | None,
+        typer.Option(metavar="SCORE", help="In place of a scorer's: entropy@1=0.9; may be repeated."),
+    ] = None,
     set_tag: Annotated[list[str] | None, typer.Option(help="Tags that replace those it has; may be repeated.")] = None,
     because: Annotated[str | None, typer.Option("--why", help="Kept as the note.")] = None,
     who: Annotated[str | None, typer.Option(envvar="USER", help="Who judges.")] = None,
@@ -177,9 +181,14 @@ def curate(
     """Judge steps by id or by filter (resolved to ids first). Exit 1 when it concerns no step."""
     given = locals()
     from claw.pool_curation import Judgement, check_alone, run_curation, run_undo
+    from claw.pool_filter import given_scores
 
     judgement = Judgement(
-        trainable=set_trainable, quality=quality, tags=None if set_tag is None else tuple(set_tag), note=because
+        trainable=set_trainable,
+        quality=quality,
+        scores=given_scores(set_score or ()),
+        tags=None if set_tag is None else tuple(set_tag),
+        note=because,
     )
     if undo is not None:
         check_alone(ids or [], _filter(given), judgement)

@@ -21,6 +21,20 @@ def filter_of(given: Mapping[str, Any]) -> Filter:  # a command's own arguments
     return Filter(**{name: given[name] for name in names}, tags=tags, scores=scores)
 
 
+def given_scores(texts: Iterable[str]) -> dict[str, float | None]:
+    """`entropy@1=0.9` as a score by scorer. Raises CannotRun."""
+    scores: dict[str, float | None] = {}
+    for text in texts:
+        scorer, _, value = text.rpartition("=")
+        try:
+            scores[scorer] = float(value)
+        except ValueError:
+            scorer = ""
+        if "@" not in scorer:
+            raise CannotRun(f"--set-score takes SCORER@VERSION=NUMBER, not {text!r}")
+    return scores
+
+
 def scores_of(texts: Iterable[str]) -> dict[str, Bounds]:
     """`entropy@1>=0.3` and `entropy@1<=0.9` as bounds by scorer. Raises CannotRun."""
     ends: dict[str, dict[str, str]] = {}

@@ -158,6 +158,7 @@ def test_a_preview_names_every_group(pool_settings: LogSettings, tmp_path: Path)
 def test_a_curation_is_audited_and_can_be_taken_back(pool_settings: LogSettings) -> None:
     """A filter becomes ids; --dry-run writes nothing; who, why and when stand in the event; --undo restores."""
     judge = ("curate", "--reward-min", "3", "--no-train", "--quality", "0.1", "--who", "ann", "--why", "copied")
+    judge += ("--set-score", "entropy@1=0.2")
     before = curations(pool_settings)
     (tried,) = claw(pool_settings, *judge, "--dry-run")
     assert (tried["steps"], curations(pool_settings)) == (1, before)
@@ -165,6 +166,7 @@ def test_a_curation_is_audited_and_can_be_taken_back(pool_settings: LogSettings)
     (event,) = curations(pool_settings, before)
     assert (event.group_id, event.trajectory_id, event.call_id) == ("turn", "t1", "c0")
     assert (event.who, event.note, event.trainable, event.quality) == ("ann", "copied", False, 0.1)
+    assert event.scores == {"entropy@1": 0.2}
     assert event.envelope.correlation_id == done["curation_id"]
     claw(pool_settings, "curate", "--undo", done["curation_id"], "--who", "bob")
     state = StepState()
@@ -172,6 +174,7 @@ def test_a_curation_is_audited_and_can_be_taken_back(pool_settings: LogSettings)
         state = curated(state, fact)
     assert state.curation is not None
     assert (state.curation.trainable, state.curation.quality, state.curation.note) == (None, None, None)
+    assert state.curation.scores == {}
     assert [one.who for one in state.curation.judgements] == ["ann", "bob"]
     claw(pool_settings, "curate", "--undo", done["curation_id"], "--who", "bob", code=1)
     claw(pool_settings, "curate", "done", "--train", "--group", "turn", "--who", "ann", code=1)

@@ -112,6 +112,8 @@ def test_every_knob_and_preset_is_explained() -> None:
         (["why", "x", "--preset", "gropo"], "preset: 'gropo'"),
         (["steps", "--score", "entropy>=0.3"], "--score takes 'SCORER@VERSION>=NUMBER'"),
         (["steps", "--score", "entropy@1"], "in quotes, not 'entropy@1'"),
+        (["curate", "c", "--set-score", "entropy@1"], "--set-score takes SCORER@VERSION=NUMBER"),
+        (["curate", "c", "--set-score", "entropy=0.1", "--who", "ann"], "not 'entropy=0.1'"),
         (["groups", "--score", "entropy@1>=x"], "--score: min: 'x'"),
         (["stats", "--score", "a@1>=0.4", "--score", "a@1<=0.3"], "--score: min 0.4 is above max 0.3"),
     ],
