@@ -118,6 +118,11 @@ class BatchSpec(BaseModel):
         """Ready trajectories that the algorithm needs in a group."""
         return 1 if self.algorithm in WITHOUT_GROUP_BASELINE else 2
 
+    @property
+    def asks_of_steps(self) -> bool:
+        """Whether a trainable step may be context only."""
+        return bool(self.tags or self.tags_exclude or self.scores) or self.quality_min is not None
+
     def weight(self, source: str, name: str) -> float:
         """Of a reward slot."""
         return self.reward_weights.get(f"{source}/{name}", self.reward_weights.get("*", 1.0))

@@ -205,6 +205,8 @@ def trained_members(group: PooledGroup, spec: BatchSpec) -> list[PooledTrajector
 def baseline_only(group: PooledGroup, spec: BatchSpec) -> dict[str, str]:
     """trajectory_id -> why it counts in baselines and is not trained: `return_low`, `nothing_trainable` (all its calls are
     context only) or `not_among_best`."""
+    if spec.return_min is None and spec.best_of is None and not spec.asks_of_steps:
+        return {}  # a member is ready, so that some call of it is trainable
     why_not = {member.record.trajectory_id: "return_low" for member in group.members}
     good = _good(group, spec)
     why_not |= {member.record.trajectory_id: "nothing_trainable" for member in good}
@@ -242,20 +244,20 @@ def is_trained(step: StepRecord, member: PooledTrajectory, spec: BatchSpec) -> b
 
 def context_only(step: StepRecord, member: PooledTrajectory, spec: BatchSpec) -> ContextOnly | None:
     """Why a step of a member that is trained is context only; None where its response is trained."""
-    return next(_context_only(step, member, spec), None)
-
-
-def _context_only(step: StepRecord, member: PooledTrajectory, spec: BatchSpec) -> Iterator[ContextOnly]:
     if not step.trainable or step.position is None:
-        yield ContextOnly("not_trainable", ", ".join(step.reasons))
-    if spec.tags or spec.tags_exclude:
-        tags = tags_of(step, member)
-        for tag in sorted(frozenset(spec.tags) - tags):
-            yield ContextOnly(f"tags_missing: {tag}", f"neither it nor its trajectory or group carries the tag {tag}")
-        for tag in sorted(frozenset(spec.tags_exclude) & tags):
-            yield ContextOnly(f"tags_excluded: {tag}", f"it, its trajectory or its group carries the tag {tag}")
-    if spec.quality_min is not None or spec.scores:
-        yield from _judged_low(step, spec)
+        return ContextOnly("not_trainable", ", ".join(step.reasons))
+    if not spec.asks_of_steps:
+        return None
+    return _tagged_out(step, member, spec) or next(_judged_low(step, spec), None)
+
+
+def _tagged_out(step: StepRecord, member: PooledTrajectory, spec: BatchSpec) -> ContextOnly | None:
+    tags = tags_of(step, member)
+    for tag in sorted(frozenset(spec.tags) - tags):
+        return ContextOnly(f"tags_missing: {tag}", f"neither it nor its trajectory or group carries the tag {tag}")
+    for tag in sorted(frozenset(spec.tags_exclude) & tags):
+        return ContextOnly(f"tags_excluded: {tag}", f"it, its trajectory or its group carries the tag {tag}")
+    return None
 
 
 def _judged_low(step: StepRecord, spec: BatchSpec) -> Iterator[ContextOnly]:
