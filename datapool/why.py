@@ -10,7 +10,7 @@ from typing import Literal
 from datapool.batch_spec import BatchSpec
 from datapool.rows import PoolRows, as_step
 from datapool.runs import Planned, RunIndex
-from datapool.selection import PooledGroup, Refusal, baseline_only, context_only, judge, member_of
+from datapool.selection import MISSING, PooledGroup, Refusal, baseline_only, context_only, judge, member_of
 from datapool.store import as_bytes
 from schemas.events import GroupRecord, StepRecord, TrajectoryRecord
 
@@ -101,10 +101,10 @@ def _of_step(
         return Answer(kind="step", ids=ids, state=state, lines=(head, *lines), trained=batches)
     if not step.trainable:
         return Answer(kind="step", ids=ids, state="not_ready", lines=(head, *lines))
-    unfit = _context_only(rows, asked, step, group)
+    unfit = _context_only(rows, asked, step, group) if state in ("next", "left_out", "not_ready") else None
     if unfit is not None:
         lines = [*lines, unfit]
-        state = "left_out"
+        state = "left_out" if state == "next" else state
     elif state == "next" and asked is not None and group is not None:
         row = rows.trajectory(step.group_id, step.trajectory_id)
         state, lines = (state, lines) if row is None else _within_batch(rows, asked, group, row, lines)
@@ -118,7 +118,10 @@ def _context_only(rows: PoolRows, asked: Asked | None, step: StepRecord, group: 
     if asked is None or group is None or row is None:
         return None
     found = context_only(step, member_of(group, row, (), asked.spec), asked.spec)
-    return found and f"  context only: {found.says} ({found.word})"
+    if found is None:
+        return None
+    waits = asked.spec.quality_missing == "wait" and found.word.startswith(MISSING)
+    return f"  {'its group waits' if waits else 'context only'}: {found.says} ({found.word})"
 
 
 State = Literal["trained", "planned", "skipped", "next", "left_out", "ready", "not_ready"]

@@ -157,8 +157,8 @@ def test_a_preview_names_every_group(pool_settings: LogSettings, tmp_path: Path)
 
 def test_a_curation_is_audited_and_can_be_taken_back(pool_settings: LogSettings) -> None:
     """A filter becomes ids; --dry-run writes nothing; who, why and when stand in the event; --undo restores."""
-    judge = ("curate", "--reward-min", "3", "--no-train", "--quality", "0.1", "--who", "ann", "--why", "copied")
-    judge += ("--set-score", "entropy@1=0.2")
+    said = ("--no-train", "--quality", "0.1", "--set-score", "entropy@1=0.2", "--who", "ann", "--why", "copied")
+    judge = ("curate", "--reward-min", "3", *said)
     before = curations(pool_settings)
     (tried,) = claw(pool_settings, *judge, "--dry-run")
     assert (tried["steps"], curations(pool_settings)) == (1, before)

@@ -214,6 +214,7 @@ def test_the_best_are_chosen_among_those_that_can_be_trained():
         ({"best_of": 1}, "c1", "counts in the baseline and is not trained itself: not_among_best"),
         ({"return_min": 1.0}, "t0", "counts in the baseline and is not trained itself: return_low"),
         ({"scores": {"x@1": {"min": 0}}, "quality_missing": "wait"}, "p", "waits: quality_missing_for_4: x@1"),
+        ({"quality_min": 0.0, "quality_missing": "wait"}, "c1", "its group waits: nobody judged its quality"),
     ],
 )
 def test_why_names_the_knob(spec, name, says):
