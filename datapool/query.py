@@ -115,11 +115,13 @@ def _tagged(rows: PoolRows, tag: str) -> tuple[str, list[Value]]:
     """The step's own tags stand beside it, those of its group and its trajectory do not."""
     groups = [row.group_id for row in rows.group_rows() if tag in row.tags]
     trajectories = [trajectory_id(row) for row in rows.trajectory_rows() if tag in row.tags]
-    condition = (
-        "(instr(tags, ?) > 0 OR g IN (SELECT CAST(value AS BLOB) FROM json_each(?)) OR (g, t) IN "
-        "(SELECT CAST(value ->> 0 AS BLOB), CAST(value ->> 1 AS BLOB) FROM json_each(?)))"
-    )
-    return condition, [tag_list([tag]), json.dumps(groups), json.dumps(trajectories)]
+    asked: list[tuple[str, Value]] = [("instr(tags, ?) > 0", tag_list([tag]))]
+    if groups:
+        asked.append(("g IN (SELECT CAST(value AS BLOB) FROM json_each(?))", json.dumps(groups)))
+    if trajectories:
+        pairs = "SELECT CAST(value ->> 0 AS BLOB), CAST(value ->> 1 AS BLOB) FROM json_each(?)"
+        asked.append((f"(g, t) IN ({pairs})", json.dumps(trajectories)))
+    return f"({' OR '.join(condition for condition, _ in asked)})", [value for _, value in asked]
 
 
 def find_trajectories(
