@@ -8,11 +8,11 @@ its trajectory's and its group's. Steps are filtered by the store, the others (f
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from operator import attrgetter
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from datapool.batch_spec import Bounds
 from datapool.rows import PoolRows, as_step
@@ -84,8 +84,29 @@ def without_text(wanted: Filter) -> Filter:
     return replace(wanted, text=None)
 
 
+class Carriers(NamedTuple):
+    """What has tags of its own beside the steps."""
+
+    groups: Mapping[str, tuple[str, ...]]
+    trajectories: Sequence[TrajectoryRecord]
+
+
+def _carriers(rows: PoolRows) -> Carriers:
+    return Carriers(
+        {row.group_id: row.tags for row in rows.group_rows() if row.tags},
+        [row for row in rows.trajectory_rows() if row.tags],
+    )
+
+
+NOBODY = Carriers({}, ())
+
+
 def conditions(rows: PoolRows, wanted: Filter) -> tuple[str, list[Value]]:
     """SQL over the columns of `datapool.store`, and its values. The text is not in it: it reads the record."""
+    return _conditions(wanted, _carriers(rows) if wanted.tags else NOBODY)
+
+
+def _conditions(wanted: Filter, carriers: Carriers) -> tuple[str, list[Value]]:
     asked: list[tuple[str, Value | None]] = [
         ("g = ?", _bytes(wanted.group)),
         ("t = ?", _bytes(wanted.trajectory)),
@@ -101,7 +122,7 @@ def conditions(rows: PoolRows, wanted: Filter) -> tuple[str, list[Value]]:
     ]
     given: list[tuple[str, list[Value]]] = [(condition, [value]) for condition, value in asked if value is not None]
     given += [one for scorer, bounds in wanted.scores.items() for one in _scored(scorer, bounds)]
-    given += [_tagged(rows, tag) for tag in wanted.tags]
+    given += [_tagged(carriers, tag) for tag in wanted.tags]
     return " AND ".join(condition for condition, _ in given) or "1", [value for _, values in given for value in values]
 
 
@@ -111,10 +132,10 @@ def _scored(scorer: str, bounds: Bounds) -> Iterator[tuple[str, list[Value]]]:
             yield f"scores ->> ? {sign} ?", [scorer, value]
 
 
-def _tagged(rows: PoolRows, tag: str) -> tuple[str, list[Value]]:
+def _tagged(carriers: Carriers, tag: str) -> tuple[str, list[Value]]:
     """The step's own tags stand beside it, those of its group and its trajectory do not."""
-    groups = [row.group_id for row in rows.group_rows() if tag in row.tags]
-    trajectories = [trajectory_id(row) for row in rows.trajectory_rows() if tag in row.tags]
+    groups = [group_id for group_id, tags in carriers.groups.items() if tag in tags]
+    trajectories = [trajectory_id(row) for row in carriers.trajectories if tag in row.tags]
     asked: list[tuple[str, Value]] = [("instr(tags, ?) > 0", tag_list([tag]))]
     if groups:
         asked.append(("g IN (SELECT CAST(value AS BLOB) FROM json_each(?))", json.dumps(groups)))
@@ -190,13 +211,20 @@ def _holding(rows: PoolRows, wanted: Filter) -> set[tuple[str, ...]] | None:
     )
     if of_steps == Filter():
         return None
-    found: set[tuple[str, ...]] = {*rows.store.trajectories(*conditions(rows, of_steps))}
+    carriers = _carriers(rows) if wanted.tags else NOBODY
+    found: set[tuple[str, ...]] = {*rows.store.trajectories(*_conditions(of_steps, carriers))}
     if of_steps == Filter(tags=wanted.tags):
-        tags, of_group = frozenset(wanted.tags), {row.group_id: row.tags for row in rows.group_rows()}
-        found |= {(group_id, "") for group_id, own in of_group.items() if tags.issubset(own)}
-        own = ((row, (*row.tags, *of_group.get(row.group_id, ()))) for row in rows.trajectory_rows())
-        found |= {trajectory_id(row) for row, carried in own if tags.issubset(carried)}
+        found.update(_carrying(rows, frozenset(wanted.tags), carriers))
     return found
+
+
+def _carrying(rows: PoolRows, tags: frozenset[str], carriers: Carriers) -> Iterator[tuple[str, ...]]:
+    """Places that have the tags whatever their steps have."""
+    groups = {group_id for group_id, own in carriers.groups.items() if tags.issubset(own)}
+    yield from ((group_id, "") for group_id in groups)
+    for row in rows.trajectory_rows() if groups else carriers.trajectories:
+        if row.group_id in groups or tags.issubset((*row.tags, *carriers.groups.get(row.group_id, ()))):
+            yield trajectory_id(row)
 
 
 def _agents(rows: PoolRows, group: GroupRecord) -> Iterator[str | None]:
