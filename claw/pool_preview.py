@@ -17,6 +17,7 @@ from datapool.selection import PooledGroup, baseline_only, context_only, is_trai
 from datapool.sequences import Row
 from datapool.why import Asked
 
+CHANGING = "rows_changing"
 NAMES_MAX = 10
 """Groups named for one reason in the text; --json names all."""
 KINDS = {
@@ -54,11 +55,12 @@ def previewed(rows: PoolRows, runs: RunIndex, asked: Asked) -> dict[str, Any]:  
     settled = run.settled if run else set()
     selection = select(rows, asked.spec, asked.version, asked.run_id, settled)
     others = _others(rows, runs, asked, selection)
+    left_out = {**selection.left_out, **{name: CHANGING for name, why in others.items() if why is None}}
     reasons = {
-        "waits": {name: why for name, why in selection.left_out.items() if name not in selection.foreign},
+        "waits": {name: why for name, why in left_out.items() if name not in selection.foreign},
         "never": selection.skipped,
-        "foreign": {name: selection.left_out[name] for name in selection.foreign},
-        "settled": others,
+        "foreign": {name: left_out[name] for name in selection.foreign},
+        "settled": {name: why for name, why in others.items() if why is not None},
     }
     return {
         "run_id": asked.run_id,
@@ -73,8 +75,8 @@ def previewed(rows: PoolRows, runs: RunIndex, asked: Asked) -> dict[str, Any]:  
     }
 
 
-def _others(rows: PoolRows, runs: RunIndex, asked: Asked, selection: Selection) -> dict[str, str]:
-    """Groups that selection does not speak of: settled by the run, or with rows of different moments."""
+def _others(rows: PoolRows, runs: RunIndex, asked: Asked, selection: Selection) -> dict[str, str | None]:
+    """Groups that selection does not speak of: how the run settled them, or None: their rows are of different moments."""
     spoken = (
         {group.record.group_id for group in selection.chosen} | selection.left_out.keys() | selection.skipped.keys()
     )
@@ -82,12 +84,12 @@ def _others(rows: PoolRows, runs: RunIndex, asked: Asked, selection: Selection) 
     return {group_id: _settled(runs, asked.run_id, group_id) for group_id in others}
 
 
-def _settled(runs: RunIndex, run_id: str, group_id: str) -> str:
+def _settled(runs: RunIndex, run_id: str, group_id: str) -> str | None:
     for batch in runs.planned(group_id):
         if batch.run_id == run_id:
             return f"planned_in_batch_{batch.sequence}"
     skipped = runs.skipped(group_id).get(run_id)
-    return "rows_changing" if skipped is None else f"skipped: {skipped}"
+    return skipped and f"skipped: {skipped}"
 
 
 def counts(rows: PoolRows, chosen: tuple[PooledGroup, ...], asked: Asked) -> dict[str, Any]:  # JSON

@@ -15,6 +15,8 @@ from datapool.rows import PoolRows
 from datapool.runs import RunIndex
 from datapool.why import Asked
 from schemas.events import BatchSkipped
+from schemas.keys import step_key
+from schemas.topics import STEPS
 from tests import facts
 from tests.trainer.pooled import RUN, group, pooled
 
@@ -84,6 +86,13 @@ def test_many_groups_of_one_reason_are_counted_and_a_few_are_named() -> None:
     (line,) = [line for line in as_text(shown(rows)).splitlines() if "members_missing" in line]
     assert line.split()[0] == "40"
     assert line.endswith("g09 and 30 more")
+
+
+def test_a_group_that_is_being_written_may_still_come() -> None:
+    """Its rows are of different moments: nobody settled it."""
+    rows = pooled(group("new", [0.0, 1.0])).pool
+    rows.apply(STEPS.name, step_key("new", "t0", "c0"), None)
+    assert shown(rows)["reasons"] == {"waits": {"rows_changing": 1}}
 
 
 def test_an_empty_pool_is_no_error() -> None:
