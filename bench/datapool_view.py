@@ -2,7 +2,7 @@
 
 All times are CPU times of this process, so that a busy machine does not show. What is measured: rows as the streams write them (made by the real folds) applied to `PoolRows`, without the broker.
 `view_seconds_100k`: CPU seconds to take in 100k steps of 512+128 tokens and to look once at every group, at 4 calls a
-trajectory and 8 trajectories a group. `view_bytes_per_step`: growth of the process's resident memory per step.
+trajectory and 8 trajectories a group, of which one in 10 has a quality and five scores on every step. `view_bytes_per_step`: growth of the process's resident memory per step.
 `query_ms_100k`: the slowest of the questions, each the median of 5. `batch_256x…_ms`: 256 rows of 1024+512 and 4096+1024
 tokens assembled from selected groups of a warm view (read from its store, masks made; decoded and digested when the rows
 came: part of `view_seconds_100k`), median of 9.
@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from datapool.assembly import assemble_rows
-from datapool.batch_spec import BatchSpec
+from datapool.batch_spec import BatchSpec, Bounds
 from datapool.fold import fold
 from datapool.plan import select
 from datapool.project import changes
@@ -50,6 +50,8 @@ from schemas.topics import STEPS
 
 RUN = "bench"
 MEMBERS = 8
+JUDGED = 10
+"""One group in so many has scores."""
 Written = tuple[str, bytes, bytes | None]
 
 
@@ -92,9 +94,11 @@ def _questions(rows: PoolRows, groups: int) -> dict[str, Callable[[], object]]:
         "steps_rare": lambda: find_steps(rows, Filter(quality_max=0.5), limit=20),
         "steps_none": lambda: find_steps(rows, Filter(agent="nobody", reward_min=9.0), limit=20),
         "steps_tag": lambda: find_steps(rows, Filter(tags=("nothing",), version_min=1), limit=20),
+        "steps_score": lambda: find_steps(rows, Filter(scores={"entropy@1": Bounds(max=0.0)}), limit=20),
         "steps_page": lambda: find_steps(rows, Filter(trainable=True, channel="train"), (last, "", ""), 20),
         "trajectories_none": lambda: find_trajectories(rows, Filter(reward_min=99.0), limit=20),
         "trajectories_text": lambda: find_trajectories(rows, Filter(text="no such thing"), limit=20),
+        "groups_quality": lambda: find_groups(rows, Filter(quality_max=0.0), limit=20),
         "groups_none": lambda: find_groups(rows, Filter(tags=("nothing",)), limit=20),
         "why_group": lambda: why(rows, runs, asked, last),
         "why_trajectory": lambda: why(rows, runs, asked, f"{last}-t3"),
@@ -155,16 +159,18 @@ def _facts(
             calls=calls,
             reward=member / 8,
         )
-    if number % 1000 == 0:
-        call_id = f"{group_id}-t0-c0"
-        yield StepCurated(
-            envelope=_envelope("q"),
-            group_id=group_id,
-            trajectory_id=f"{group_id}-t0",
-            call_id=call_id,
-            quality=0.1,
-            who="b",
-        )
+    for member in range(MEMBERS if number % JUDGED == 0 else 0):
+        trajectory_id = f"{group_id}-t{member}"
+        for call in range(calls):
+            yield StepCurated(
+                envelope=_envelope(f"{trajectory_id}-q{call}"),
+                group_id=group_id,
+                trajectory_id=trajectory_id,
+                call_id=f"{trajectory_id}-c{call}",
+                quality=0.1 if number % 1000 == 0 else 0.9,
+                scores={"entropy@1": 0.9, "format@1": 1.0, "length@1": 0.9, "repetition@1": 1.0, "tool_calls@2": None},
+                who="b",
+            )
 
 
 def _call(

@@ -18,11 +18,23 @@ Channel = Annotated[str | None, typer.Option(help="Channel, for example train or
 Group = Annotated[str | None, typer.Option(help="Group id.")]
 Trajectory = Annotated[str | None, typer.Option(help="Trajectory id.")]
 Agent = Annotated[str | None, typer.Option(help="Agent.")]
-Tag = Annotated[list[str] | None, typer.Option(help="Carries this tag; may be repeated.")]
-Trainable = Annotated[bool | None, typer.Option("--trainable/--not-trainable", help="Steps that may be trained on.")]
+Tag = Annotated[
+    list[str] | None, typer.Option(help="Carries this tag, itself, by curation or with what it is in; may be repeated.")
+]
+Trainable = Annotated[
+    bool | None, typer.Option("--trainable/--not-trainable", help="May be trained on; of others: a step of theirs may.")
+]
 Ready = Annotated[bool | None, typer.Option("--ready/--not-ready", help="Ready ones.")]
-QualityMin = Annotated[float | None, typer.Option(help="Lowest quality.")]
-QualityMax = Annotated[float | None, typer.Option(help="Highest quality.")]
+QualityMin = Annotated[
+    float | None, typer.Option(help="Lowest quality (of a step; of others: a step of theirs has it).")
+]
+QualityMax = Annotated[float | None, typer.Option(help="Highest quality, likewise.")]
+Score = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="BOUND", help="Bound on one scorer, likewise: 'entropy@1>=0.3' or <=, quoted; may be repeated."
+    ),
+]
 RewardMin = Annotated[float | None, typer.Option(help="Lowest reward (step), return (trajectory) or mean (group).")]
 RewardMax = Annotated[float | None, typer.Option(help="Highest reward, return or mean.")]
 VersionMin = Annotated[int | None, typer.Option(help="Some token is of this version or later.")]
@@ -33,16 +45,35 @@ Text = Annotated[
 Limit = Annotated[int, typer.Option(min=1, help="Rows of one page.")]
 After = Annotated[str | None, typer.Option(help="Go on behind this key (the page before says it).")]
 Spec = Annotated[Path | None, typer.Option(help="Batch spec (YAML or JSON); default: the run's own.")]
+Preset = Annotated[str | None, typer.Option(help="A preset instead of a spec file: grpo, sft_best, …")]
 RunId = Annotated[str | None, typer.Option("--run", help="Run; default: the one heard of last.")]
 Version = Annotated[int | None, typer.Option(help="Version to be trained; default: the run's present one.")]
 
 
 @pool.command()
-def stats(prefix: Prefix = "claw", as_json: AsJson = False) -> None:
-    """Count groups, trajectories, steps and tokens, and each reason why something is not ready."""
+def stats(
+    channel: Channel = None,
+    group: Group = None,
+    trajectory: Trajectory = None,
+    agent: Agent = None,
+    tag: Tag = None,
+    trainable: Trainable = None,
+    quality_min: QualityMin = None,
+    quality_max: QualityMax = None,
+    score: Score = None,
+    reward_min: RewardMin = None,
+    reward_max: RewardMax = None,
+    version_min: VersionMin = None,
+    version_max: VersionMax = None,
+    text: Text = None,
+    prefix: Prefix = "claw",
+    as_json: AsJson = False,
+) -> None:
+    """Count groups, trajectories, steps and tokens, and each reason why something is not ready: of what the lists show."""
+    given = locals()
     from claw.pool_listing import show_stats
 
-    raise typer.Exit(show_stats(prefix=prefix, as_json=as_json))
+    raise typer.Exit(show_stats(_filter(given), prefix=prefix, as_json=as_json))
 
 
 @pool.command()
@@ -55,6 +86,7 @@ def steps(
     trainable: Trainable = None,
     quality_min: QualityMin = None,
     quality_max: QualityMax = None,
+    score: Score = None,
     reward_min: RewardMin = None,
     reward_max: RewardMax = None,
     version_min: VersionMin = None,
@@ -79,6 +111,10 @@ def trajectories_and_groups(
     agent: Agent = None,
     tag: Tag = None,
     ready: Ready = None,
+    trainable: Trainable = None,
+    quality_min: QualityMin = None,
+    quality_max: QualityMax = None,
+    score: Score = None,
     reward_min: RewardMin = None,
     reward_max: RewardMax = None,
     version_min: VersionMin = None,
@@ -98,6 +134,7 @@ def trajectories_and_groups(
 def why(
     name: Annotated[str, typer.Argument(metavar="ID", help="Group, trajectory or call.")],
     spec: Spec = None,
+    preset: Preset = None,
     run: RunId = None,
     version: Version = None,
     prefix: Prefix = "claw",
@@ -106,7 +143,8 @@ def why(
     """Tell why something is not ready or was left out, or when it was trained. Exit 1 when the pool has no such id."""
     from claw.pool_why import explain
 
-    raise typer.Exit(explain(name, spec_file=spec, run_id=run, version=version, prefix=prefix, as_json=as_json))
+    asked = explain(name, spec_file=spec, preset=preset, run_id=run, version=version, prefix=prefix, as_json=as_json)
+    raise typer.Exit(asked)
 
 
 @pool.command()
@@ -114,6 +152,10 @@ def curate(
     ids: Annotated[list[str] | None, typer.Argument(metavar="[ID]…", help="Calls, trajectories or groups.")] = None,
     set_trainable: Annotated[bool | None, typer.Option("--train/--no-train", help="May it be trained on?")] = None,
     quality: Annotated[float | None, typer.Option(help="Quality, by custom 0 to 1.")] = None,
+    set_score: Annotated[
+        list[str] | None,
+        typer.Option(metavar="SCORE", help="In place of a scorer's: entropy@1=0.9; may be repeated."),
+    ] = None,
     set_tag: Annotated[list[str] | None, typer.Option(help="Tags that replace those it has; may be repeated.")] = None,
     because: Annotated[str | None, typer.Option("--why", help="Kept as the note.")] = None,
     who: Annotated[str | None, typer.Option(envvar="USER", help="Who judges.")] = None,
@@ -127,6 +169,7 @@ def curate(
     trainable: Trainable = None,
     quality_min: QualityMin = None,
     quality_max: QualityMax = None,
+    score: Score = None,
     reward_min: RewardMin = None,
     reward_max: RewardMax = None,
     version_min: VersionMin = None,
@@ -138,9 +181,14 @@ def curate(
     """Judge steps by id or by filter (resolved to ids first). Exit 1 when it concerns no step."""
     given = locals()
     from claw.pool_curation import Judgement, check_alone, run_curation, run_undo
+    from claw.pool_filter import given_scores
 
     judgement = Judgement(
-        trainable=set_trainable, quality=quality, tags=None if set_tag is None else tuple(set_tag), note=because
+        trainable=set_trainable,
+        quality=quality,
+        scores=given_scores(set_score or ()),
+        tags=None if set_tag is None else tuple(set_tag),
+        note=because,
     )
     if undo is not None:
         check_alone(ids or [], _filter(given), judgement)
@@ -169,15 +217,22 @@ def evict(
 @pool.command()
 def batch(
     spec: Spec = None,
+    preset: Preset = None,
     run: RunId = None,
     version: Version = None,
+    explain: Annotated[bool, typer.Option("--explain", help="Explain each field of a spec, and the presets.")] = False,
     prefix: Prefix = "claw",
     as_json: AsJson = False,
 ) -> None:
     """Preview the next batch of a spec: counts, tokens saved by shared prefixes, and why each other group is left out."""
+    if explain:
+        from claw.pool_knobs import show_knobs
+
+        raise typer.Exit(show_knobs(as_json=as_json))
     from claw.pool_preview import preview
 
-    raise typer.Exit(preview(spec_file=spec, run_id=run, version=version, prefix=prefix, as_json=as_json))
+    shown = preview(spec_file=spec, preset=preset, run_id=run, version=version, prefix=prefix, as_json=as_json)
+    raise typer.Exit(shown)
 
 
 def _list(kind: str, given: dict[str, Any]) -> None:  # a command's own arguments
@@ -188,7 +243,6 @@ def _list(kind: str, given: dict[str, Any]) -> None:  # a command's own argument
 
 
 def _filter(given: dict[str, Any]) -> Any:  # datapool.query.Filter, which is imported late
-    from datapool.query import Filter
+    from claw.pool_filter import filter_of
 
-    names = Filter.__dataclass_fields__.keys() & given.keys() - {"tags"}
-    return Filter(**{name: given[name] for name in names}, tags=tuple(given["tag"] or ()))
+    return filter_of(given)

@@ -4,9 +4,9 @@ A filter is resolved to ids here, before anything is published, so that the even
 the pool becomes. One curation is one correlation id over all its events: `--undo` takes either.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 
 import orjson
@@ -40,6 +40,7 @@ class Judgement:
 
     trainable: bool | None = None
     quality: float | None = None
+    scores: Mapping[str, float | None] = field(default_factory=dict)
     tags: tuple[str, ...] | None = None
     note: str | None = None
 
@@ -105,7 +106,9 @@ def resolve(rows: PoolRows, ids: Sequence[str], wanted: Filter, facts: FactLooku
 
 def _checked(ids: Sequence[str], wanted: Filter, judgement: Judgement, who: str | None) -> str:
     if judgement == Judgement():
-        raise CannotRun("nothing is judged: say --train or --no-train, --quality, --set-tag or --why (or --undo ID)")
+        raise CannotRun(
+            "nothing is judged: say --train or --no-train, --quality, --set-score, --set-tag or --why (or --undo ID)"
+        )
     if not ids and wanted == Filter():
         raise CannotRun("which steps? name ids, or a filter such as --channel")
     if not who:
@@ -123,6 +126,7 @@ def _event(step: StepRecord, judgement: Judgement, who: str, revision: int, cura
         call_id=step.call_id,
         trainable=judgement.trainable,
         quality=judgement.quality,
+        scores=judgement.scores,
         tags=judgement.tags,
         note=judgement.note,
         who=who,

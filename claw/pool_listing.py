@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from contextlib import closing
+from typing import Any
 
 import orjson
 
@@ -20,10 +21,10 @@ from schemas.keys import parts, step_key
 Row = StepRecord | TrajectoryRecord | GroupRecord
 
 
-def show_stats(*, prefix: str, as_json: bool) -> int:
-    """Prints counts over the whole pool."""
-    with open_pool(prefix) as pool:
-        counted = pool.view.ask(query.stats)
+def show_stats(wanted: Filter, *, prefix: str, as_json: bool) -> int:
+    """Prints counts over what the lists of this filter show."""
+    with open_pool(prefix) as pool, closing(FactLookup(pool.settings)) as facts:
+        counted = pool.view.ask(lambda rows: stats_of(rows, wanted, facts))
     if as_json:
         print(orjson.dumps(counted).decode())
         return 0
@@ -33,6 +34,12 @@ def show_stats(*, prefix: str, as_json: bool) -> int:
             shown = ", ".join(f"{key} {count}" for key, count in value.items()) if isinstance(value, dict) else value
             print(f"  {name:<16} {shown if shown != '' else '-'}")
     return 0
+
+
+def stats_of(rows: PoolRows, wanted: Filter, facts: Lookup) -> dict[str, Any]:  # JSON
+    """Counts; a text is sought in the conversations of steps, too."""
+    steps = None if wanted.text is None else find_steps(rows, wanted, (), None, facts)
+    return query.stats(rows, wanted, steps)
 
 
 def show_page(kind: str, wanted: Filter, *, limit: int, after: str | None, prefix: str, as_json: bool) -> int:
@@ -97,6 +104,9 @@ def _step_line(row: Row) -> str:
     assert isinstance(row, StepRecord)  # by kind
     state = "trainable" if row.trainable else ", ".join(row.reasons)
     quality = _number(row.curation.quality if row.curation else None)
+    scores = row.curation.scores if row.curation else {}
+    if scores:
+        quality += f" ({', '.join(f'{scorer} {_number(score)}' for scorer, score in scores.items())})"
     return (
         f"{row.group_id}/{row.trajectory_id}/{row.call_id}  {row.prompt_length}+{row.response_length} tokens  "
         f"versions {_versions(row)}  reward {_number(row.reward_total)}  quality {quality}  {state}"
@@ -117,7 +127,7 @@ def _group_line(row: Row) -> str:
     state = "ready" if row.ready else ", ".join(row.reasons)
     ready = sum(member.ready for member in row.members)
     return (
-        f"{row.group_id}  {row.channel}  {ready}/{row.expected_size or len(row.members)} ready  "
+        f"{row.group_id}  {row.channel or '-'}  {ready}/{row.expected_size or len(row.members)} ready  "
         f"versions {_versions(row)}  mean {_number(row.reward_mean)}  {state}"
     )
 

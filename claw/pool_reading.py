@@ -8,7 +8,7 @@ from pathlib import Path
 from claw.errors import CannotRun
 from claw.reading import log_for_reading
 from claw.replay import records
-from datapool.batch_spec import BatchSpec, load
+from datapool.batch_spec import BatchSpec, load, of_preset
 from datapool.errors import BatchSpecInvalid
 from datapool.runs import RunIndex
 from datapool.view import PoolView
@@ -49,15 +49,16 @@ def open_pool(prefix: str) -> Iterator[OpenPool]:
 
 
 def asked_of(
-    pool: OpenPool, runs: RunIndex, *, spec_file: Path | None, run_id: str | None, version: int | None
+    pool: OpenPool, runs: RunIndex, spec: BatchSpec | None, *, run_id: str | None, version: int | None
 ) -> Asked | None:
     """Run, version and spec that a question is about; None when nobody named a spec and no run has one.
 
-    Without a run, the samples say whose they are: the policy run of most groups' members. Raises CannotRun.
+    spec: None for the run's own. Without a run, the samples say whose they are: the policy run of most groups' members.
     """
     run_id = run_id or runs.latest
     run = runs.runs.get(run_id) if run_id is not None else None
-    spec = _spec(spec_file, run.spec if run else "")
+    if spec is None and run is not None and run.spec:
+        spec = BatchSpec.model_validate_json(run.spec)
     if spec is None:
         return None
     trajectories = pool.view.ask(lambda rows: list(rows.trajectory_rows()))
@@ -70,10 +71,15 @@ def asked_of(
     return Asked(run_id=run_id, version=version, spec=spec)
 
 
-def _spec(spec_file: Path | None, of_run: str) -> BatchSpec | None:
+def named_spec(spec_file: Path | None, preset: str | None) -> BatchSpec | None:
+    """The spec that a person named, if any. Raises CannotRun, before anything is read."""
     try:
+        if spec_file is not None and preset is not None:
+            raise CannotRun(
+                "--spec and --preset: name one of them (a file may say `preset: NAME` and change fields of it)"
+            )
         if spec_file is not None:
             return load(spec_file)
+        return None if preset is None else of_preset(preset)
     except BatchSpecInvalid as error:
         raise CannotRun(str(error)) from error
-    return BatchSpec.model_validate_json(of_run) if of_run else None

@@ -5,17 +5,25 @@ from pathlib import Path
 
 import orjson
 
-from claw.pool_reading import asked_of, open_pool
+from claw.pool_reading import asked_of, named_spec, open_pool
 from datapool.why import why
 
 
 def explain(
-    name: str, *, spec_file: Path | None, run_id: str | None, version: int | None, prefix: str, as_json: bool
+    name: str,
+    *,
+    spec_file: Path | None,
+    preset: str | None,
+    run_id: str | None,
+    version: int | None,
+    prefix: str,
+    as_json: bool,
 ) -> int:
-    """Prints one answer per thing of that id; exit code 1 when there is none."""
+    """Prints one answer per thing of that id; exit code 1 when there is none. Raises CannotRun."""
+    spec = named_spec(spec_file, preset)
     with open_pool(prefix) as pool:
         runs = pool.runs()
-        asked = asked_of(pool, runs, spec_file=spec_file, run_id=run_id, version=version)
+        asked = asked_of(pool, runs, spec, run_id=run_id, version=version)
         answers = pool.view.ask(lambda rows: why(rows, runs, asked, name))
     for answer in answers:
         print(orjson.dumps(asdict(answer)).decode() if as_json else "\n".join((*answer.lines, f"  → {answer.state}")))

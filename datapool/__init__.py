@@ -14,7 +14,7 @@ they lie in one partition; a fact's position is (topic, partition, offset).
 | a completion that carries a reward | is slot (trajectory, `agent`, `outcome`), revision 0 |
 | status | evicted > completed > failed > abandoned > open; equal rank: highest event_id. Counts and reason are the winner's |
 | group declared twice, trajectory registered twice, group closed twice | highest event_id |
-| curation | per field the highest (revision, event_id) that nobody took back; null leaves the earlier one; taken back by a higher one that names it in `undoes` and is not taken back itself |
+| curation | per field (and per scorer of `scores`) the highest (revision, event_id) that nobody took back; null leaves the earlier one, a null score does not: its scorer looked; taken back by a higher one that names it in `undoes` and is not taken back itself |
 | channel | `val` wins, then a channel of the operator's (first by name), then `train`; GroupRecord: over all its facts |
 | run_id, agent of a trajectory | first by name that is not null (they agree unless somebody errs) |
 | reward before its call | StepRecord without position, reason `no_call` |
@@ -50,5 +50,5 @@ Where to look: `fold.fold(state, fact, position) -> GroupState`, `project.projec
 writes, `view.PoolView` for readers.
 """
 
-FOLD_VERSION = 4
+FOLD_VERSION = 5
 """Counts up when equal facts give other records; a pool holds records of one fold version."""

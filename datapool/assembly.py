@@ -45,7 +45,7 @@ def _calls(found: TokenRows, member: PooledTrajectory, spec: BatchSpec, run_id: 
     trained: list[CallTokens] = []
     for step in member.steps:
         row = found.get((step.trajectory_id, step.call_id))
-        wanted = is_trained(step, spec)
+        wanted = is_trained(step, member, spec)
         try:
             prompt = _prompt(row, known)
         except PromptBroken:

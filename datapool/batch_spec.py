@@ -3,6 +3,7 @@
 Invariant: everything that decides whether a group is trained, and with which reward, stands here and not in the pool.
 """
 
+import difflib
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -18,34 +19,61 @@ WITHOUT_GROUP_BASELINE = frozenset({"reinforce_pp", "sft"})
 PRIORITY_TAG = "priority:"
 
 
+class Bounds(BaseModel):
+    """An interval, its ends included; one end may be open."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    min: float | None = None
+    max: float | None = None
+
+    @model_validator(mode="after")
+    def _holds_something(self) -> Self:
+        if self.min is None and self.max is None:
+            raise ValueError("bounds need a min or a max")
+        if self.min is not None and self.max is not None and self.min > self.max:
+            raise ValueError(f"min {self.min:g} is above max {self.max:g}: nothing could pass")
+        return self
+
+
 class BatchSpec(BaseModel):
     """Frozen; unknown fields and contradictions are refused. `preset: NAME` stands for the fields of `PRESETS[NAME]`."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    # The docstrings of the fields are their descriptions: `claw pool batch --explain` shows them.
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, use_attribute_docstrings=True)
 
     algorithm: Algorithm = "grpo"
-    """How rewards become advantages, see `datapool.advantages`."""
+    """How rewards become advantages (docs/batches.md)."""
     groups_per_batch: int = Field(default=8, ge=1)
+    """Groups of a whole batch."""
     group_size: int = Field(default=8, ge=1)
     """Trajectories of a group whose size nobody declared. A baseline over a group needs two."""
     staleness_max: int = Field(default=1, ge=0)
     """Versions that may lie between the oldest token of a group and the version that is trained."""
     channel: str = "train"
+    """Of a group; `val` is refused."""
     tags: tuple[str, ...] = ()
-    """A group must carry all of these."""
+    """A response is trained when it carries all of these: itself (as captured, or by curation), or its trajectory or group."""
+    tags_exclude: tuple[str, ...] = ()
+    """A response that carries one of these, in the same sense, is context only; a group that does is not trained."""
     reward_weights: Mapping[str, float] = Field(default_factory=dict)
     """`source/name` of a reward slot -> its weight in every return; `*` stands for all others (1 unless given).
     A slot of weight 0 is as if nobody had given it."""
     reward_mean_min: float | None = None
-    """Groups whose mean return is lower are never trained (all failed); None: no threshold."""
+    """Groups whose mean return is lower are never trained (all failed); null: no threshold."""
     reward_mean_max: float | None = None
-    """Groups whose mean return is higher are never trained (solved); None: no threshold."""
+    """Groups whose mean return is higher are never trained (solved); null: no threshold."""
     return_min: float | None = None
-    """Trajectories with a lower return count in baselines and are not trained; None: no threshold."""
+    """Trajectories with a lower return count in baselines and are not trained; null: no threshold."""
     best_of: int | None = Field(default=None, ge=1)
-    """So many trajectories of a group are trained, those with the highest returns (equal ones: first by id); None: all."""
+    """So many trajectories of a group are trained, those with the highest returns (equal ones: first by id); null: all."""
     quality_min: float | None = None
-    """Steps curated with a lower quality are context only. A step nobody judged passes."""
+    """Steps judged with a lower quality are context only."""
+    scores: Mapping[str, Bounds] = Field(default_factory=dict)
+    """Scorer (`name@version`) -> bounds; steps that it scored outside them are context only."""
+    quality_missing: Literal["pass", "reject", "wait"] = "pass"
+    """A step that nobody judged, though `quality_min` or `scores` ask: it passes, it is context only, or its group waits
+    (for `claw quality`, say; until it gets too stale). A scorer that looked and had nothing to say has judged."""
     zero_variance: Literal["keep", "drop"] = "keep"
     """Groups whose returns are all equal: kept with advantage 0 (they hold the batch size), or never trained."""
     response_tokens_max: int | None = Field(default=None, ge=1)
@@ -60,19 +88,27 @@ class BatchSpec(BaseModel):
         if not isinstance(raw, dict) or "preset" not in raw:
             return raw
         name = raw["preset"]
-        if name not in PRESETS:
-            raise ValueError(f"no preset {name!r}; there are: {', '.join(PRESETS)}")
+        if not isinstance(name, str) or name not in PRESETS:
+            raise ValueError(f"preset: {name!r}; there are: {', '.join(PRESETS)}")
         return {**PRESETS[name], **{field: value for field, value in raw.items() if field != "preset"}}
 
     @model_validator(mode="after")
     def _no_contradiction(self) -> Self:
         low, high = self.reward_mean_min, self.reward_mean_max
         if low is not None and high is not None and low > high:
-            raise ValueError(f"reward_mean_min {low} is above reward_mean_max {high}: no group could pass")
+            raise ValueError(f"reward_mean_min: {low:g} is above reward_mean_max, {high:g}: no group could pass")
         if self.channel == "val":
-            raise ValueError("channel val is for evaluation and is never trained")
+            raise ValueError("channel: val is for evaluation and is never trained")
         if self.group_size < self.members_min:
             raise ValueError(f"group_size {self.group_size}: the baseline of {self.algorithm} needs two trajectories")
+        if both := sorted({*self.tags} & {*self.tags_exclude}):
+            raise ValueError(f"tags_exclude: {both[0]!r} is in tags, too: nothing could pass")
+        if wrong := sorted(name for name in self.scores if "@" not in name):
+            raise ValueError(f"scores: {wrong[0]!r} is no name@version of a scorer")
+        if self.quality_missing != "pass" and self.quality_min is None and not self.scores:
+            raise ValueError(
+                f"quality_missing: {self.quality_missing} asks for quality_min or scores, else nothing is missing"
+            )
         if wrong := sorted(name for name in self.reward_weights if name != "*" and "/" not in name):
             raise ValueError(f"reward_weights: {wrong[0]!r} is no source/name")
         return self
@@ -81,6 +117,11 @@ class BatchSpec(BaseModel):
     def members_min(self) -> int:
         """Ready trajectories that the algorithm needs in a group."""
         return 1 if self.algorithm in WITHOUT_GROUP_BASELINE else 2
+
+    @property
+    def asks_of_steps(self) -> bool:
+        """Whether a trainable step may be context only."""
+        return bool(self.tags or self.tags_exclude or self.scores) or self.quality_min is not None
 
     def weight(self, source: str, name: str) -> float:
         """Of a reward slot."""
@@ -113,8 +154,32 @@ def load(path: Path) -> BatchSpec:
         raise BatchSpecInvalid(f"{path}: {first_problem(error)}") from error
 
 
+def of_preset(name: str) -> BatchSpec:
+    """The spec that a preset alone makes. Raises BatchSpecInvalid."""
+    try:
+        return BatchSpec.model_validate({"preset": name})
+    except ValidationError as error:
+        raise BatchSpecInvalid(first_problem(error)) from error
+
+
 def first_problem(error: ValidationError) -> str:
     """The first problem of a validation in one line: `field: message`."""
     problem = error.errors()[0]
-    where = ".".join(str(part) for part in problem["loc"])
-    return f"{where}: {problem['msg']}" if where else problem["msg"]
+    where = [str(part) for part in problem["loc"]]
+    if problem["type"] == "extra_forbidden":
+        near = difflib.get_close_matches(where[-1], [*BatchSpec.model_fields, "preset"], n=1)
+        says = "no such field" + (f"; did you mean {near[0]}?" if near else "")
+    elif problem["type"] == "value_error":
+        says = problem["msg"].removeprefix("Value error, ")
+    else:
+        given = "" if isinstance(problem["input"], dict) else f"{problem['input']!r}: "
+        says = given + WORDS.get(problem["type"], problem["msg"])
+    return ": ".join((".".join(where), says)) if where else says
+
+
+WORDS = {
+    "tuple_type": "a list is wanted, such as [a, b]",
+    "model_type": "a mapping of fields is wanted",
+    "dict_type": "a mapping is wanted, such as {a: 1}",
+}
+"""Instead of those that speak of Python."""

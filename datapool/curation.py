@@ -28,6 +28,7 @@ def judged(now: Curation | None, fact: StepCurated) -> Curation:
         tags=fact.tags,
         note=fact.note,
         undoes=fact.undoes,
+        scores=dict(sorted(fact.scores.items())),
     )
     known = {one.event_id: one for one in now.judgements} if now is not None else {}
     known[said.event_id] = max(known.get(said.event_id, said), said, key=_content)
@@ -50,7 +51,9 @@ def counting(judgements: Iterable[Judgement]) -> list[Judgement]:
 
 def _curation(judgements: list[Judgement]) -> Curation:
     """judgements: sorted."""
-    said = [one for one in counting(judgements) if (one.trainable, one.quality, one.tags, one.note) != (None,) * 4]
+    said = [one for one in counting(judgements) if _says_something(one)]
+    # The highest comes last, so that of each scorer its word stands.
+    scores = {scorer: score for one in reversed(said) for scorer, score in one.scores.items()}
     return Curation(
         trainable=next((one.trainable for one in said if one.trainable is not None), None),
         quality=next((one.quality for one in said if one.quality is not None), None),
@@ -58,7 +61,12 @@ def _curation(judgements: list[Judgement]) -> Curation:
         note=next((one.note for one in said if one.note is not None), None),
         who=said[0].who if said else "",
         judgements=tuple(judgements),
+        scores=dict(sorted(scores.items())),
     )
+
+
+def _says_something(one: Judgement) -> bool:
+    return bool(one.scores) or (one.trainable, one.quality, one.tags, one.note) != (None,) * 4
 
 
 def _version(one: Judgement) -> tuple[int, str]:
@@ -66,7 +74,8 @@ def _version(one: Judgement) -> tuple[int, str]:
 
 
 def _content(one: Judgement) -> Rank:
-    return content(one.revision, one.who, one.trainable, one.quality, one.tags, one.note, one.undoes)
+    scores = tuple((scorer, content(score)) for scorer, score in one.scores.items())
+    return content(one.revision, one.who, one.trainable, one.quality, one.tags, one.note, one.undoes, scores)
 
 
 def undoing(

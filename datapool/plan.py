@@ -36,6 +36,8 @@ class Selection:
     left_out: Mapping[str, str]
     skipped: Mapping[str, str]
     complete: bool
+    foreign: frozenset[str] = frozenset()
+    """Of those left out the ones that concern another run or another spec."""
 
 
 def select(pool: Pool, spec: BatchSpec, version: int, run_id: str, already_planned: Collection[str]) -> Selection:
@@ -43,6 +45,7 @@ def select(pool: Pool, spec: BatchSpec, version: int, run_id: str, already_plann
     chosen: list[PooledGroup] = []
     left_out: dict[str, str] = {}
     skipped: dict[str, str] = {}
+    foreign: set[str] = set()
     tokens, full = 0, False
     for record in ordered(pool.groups(), spec):
         if record.group_id in already_planned:
@@ -50,6 +53,8 @@ def select(pool: Pool, spec: BatchSpec, version: int, run_id: str, already_plann
         judged = judge(pool, record, spec, version, run_id)
         if isinstance(judged, Refusal):
             (skipped if judged.kind == "never" else left_out)[record.group_id] = judged.reason
+            if judged.kind == "foreign":
+                foreign.add(record.group_id)
             continue
         tokens += response_tokens(judged, spec)
         full = full or (spec.response_tokens_max is not None and tokens > spec.response_tokens_max)
@@ -57,7 +62,8 @@ def select(pool: Pool, spec: BatchSpec, version: int, run_id: str, already_plann
             left_out[record.group_id] = "next_batch"
         else:
             chosen.append(judged)
-    return Selection(tuple(chosen), left_out, skipped, full or len(chosen) == spec.groups_per_batch)
+    complete = full or len(chosen) == spec.groups_per_batch
+    return Selection(tuple(chosen), left_out, skipped, complete, frozenset(foreign))
 
 
 def ordered(groups: Iterable[GroupRecord], spec: BatchSpec) -> list[GroupRecord]:
@@ -128,7 +134,7 @@ def _steps(member: PooledTrajectory, spec: BatchSpec, advantage: Advantage) -> t
             call_id=step.call_id,
             position=step.position,
             digest=step.digest,
-            trained=is_trained(step, spec),
+            trained=is_trained(step, member, spec),
             advantage=value,
         )
         for step, value in zip(member.steps, own, strict=True)

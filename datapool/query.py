@@ -1,18 +1,22 @@
-"""Questions to a view of the pool: filters over steps, trajectories and groups, in pages, and counts over everything.
+"""Questions to a view of the pool: filters over steps, trajectories and groups, in pages, and counts over what they find.
 
 Invariant: a page is what comes after a key, in order of ids, so that pages neither overlap nor miss a row that stayed;
-a field of a filter that is None asks nothing. Steps are filtered by the store, the others (far fewer) by a scan.
+a field of a filter that is None asks nothing. What only a step has (quality, scores, trainable, curated tags) is asked of
+a trajectory or a group as: does one of its steps meet all of that? Tags are those that a batch spec sees: a step carries
+its trajectory's and its group's. Steps are filtered by the store, the others (far fewer) by a scan.
 """
 
+import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from operator import attrgetter
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
+from datapool.batch_spec import Bounds
 from datapool.rows import PoolRows, as_step
-from datapool.store import Ids, Value, as_bytes, tag_list
+from datapool.store import Ids, Value, as_bytes, as_text, tag_list
 from schemas.events import GroupRecord, StepRecord, TrajectoryRecord
 
 
@@ -25,13 +29,14 @@ class Filter:
     trajectory: str | None = None
     agent: str | None = None
     tags: tuple[str, ...] = ()
-    """All of them; curated ones of a step count, too."""
+    """All of them: its own, curated ones too, and those of what it is in."""
     trainable: bool | None = None
-    """Steps only."""
     ready: bool | None = None
     """Trajectories and groups only."""
     quality_min: float | None = None
     quality_max: float | None = None
+    scores: Mapping[str, Bounds] = field(default_factory=dict)
+    """By scorer, `name@version`."""
     reward_min: float | None = None
     reward_max: float | None = None
     version_min: int | None = None
@@ -40,6 +45,9 @@ class Filter:
     """Some token is of this version or an earlier one."""
     text: str | None = None
     """Part of an id, of a tag, of a task or of a note, in any case."""
+
+
+EVERYTHING = Filter()
 
 
 def trajectory_id(record: TrajectoryRecord) -> tuple[str, ...]:
@@ -58,7 +66,7 @@ def find_steps(
     also: Callable[[StepRecord], bool] = lambda _: True,
 ) -> list[StepRecord]:
     """Steps that meet the filter and `also`, behind `after` (a step's ids), at most `limit`."""
-    where, values = conditions(wanted)
+    where, values = conditions(rows, wanted)
     place: Ids | None = (after[0], after[1], after[2]) if after else None
     found: list[StepRecord] = []
     chunk = limit
@@ -76,8 +84,29 @@ def without_text(wanted: Filter) -> Filter:
     return replace(wanted, text=None)
 
 
-def conditions(wanted: Filter) -> tuple[str, list[Value]]:
+class Carriers(NamedTuple):
+    """What has tags of its own beside the steps."""
+
+    groups: Mapping[str, tuple[str, ...]]
+    trajectories: Sequence[TrajectoryRecord]
+
+
+def _carriers(rows: PoolRows) -> Carriers:
+    return Carriers(
+        {row.group_id: row.tags for row in rows.group_rows() if row.tags},
+        [row for row in rows.trajectory_rows() if row.tags],
+    )
+
+
+NOBODY = Carriers({}, ())
+
+
+def conditions(rows: PoolRows, wanted: Filter) -> tuple[str, list[Value]]:
     """SQL over the columns of `datapool.store`, and its values. The text is not in it: it reads the record."""
+    return _conditions(wanted, _carriers(rows) if wanted.tags else NOBODY)
+
+
+def _conditions(wanted: Filter, carriers: Carriers) -> tuple[str, list[Value]]:
     asked: list[tuple[str, Value | None]] = [
         ("g = ?", _bytes(wanted.group)),
         ("t = ?", _bytes(wanted.trajectory)),
@@ -90,10 +119,30 @@ def conditions(wanted: Filter) -> tuple[str, list[Value]]:
         ("reward <= ?", wanted.reward_max),
         ("max_version >= ?", wanted.version_min),
         ("min_version <= ?", wanted.version_max),
-        *(("instr(tags, ?) > 0", tag_list([tag])) for tag in wanted.tags),
     ]
-    given = [(condition, value) for condition, value in asked if value is not None]
-    return " AND ".join(condition for condition, _ in given) or "1", [value for _, value in given]
+    given: list[tuple[str, list[Value]]] = [(condition, [value]) for condition, value in asked if value is not None]
+    given += [one for scorer, bounds in wanted.scores.items() for one in _scored(scorer, bounds)]
+    given += [_tagged(carriers, tag) for tag in wanted.tags]
+    return " AND ".join(condition for condition, _ in given) or "1", [value for _, values in given for value in values]
+
+
+def _scored(scorer: str, bounds: Bounds) -> Iterator[tuple[str, list[Value]]]:
+    for sign, value in ((">=", bounds.min), ("<=", bounds.max)):
+        if value is not None:
+            yield f"scores ->> ? {sign} ?", [scorer, value]
+
+
+def _tagged(carriers: Carriers, tag: str) -> tuple[str, list[Value]]:
+    """The step's own tags stand beside it, those of its group and its trajectory do not."""
+    groups = [group_id for group_id, tags in carriers.groups.items() if tag in tags]
+    trajectories = [trajectory_id(row) for row in carriers.trajectories if tag in row.tags]
+    asked: list[tuple[str, Value]] = [("instr(tags, ?) > 0", tag_list([tag]))]
+    if groups:
+        asked.append(("g IN (SELECT CAST(value AS BLOB) FROM json_each(?))", json.dumps(groups)))
+    if trajectories:
+        pairs = "SELECT CAST(value ->> 0 AS BLOB), CAST(value ->> 1 AS BLOB) FROM json_each(?)"
+        asked.append((f"(g, t) IN ({pairs})", json.dumps(trajectories)))
+    return f"({' OR '.join(condition for condition, _ in asked)})", [value for _, value in asked]
 
 
 def find_trajectories(
@@ -105,6 +154,9 @@ def find_trajectories(
         (wanted.trajectory, lambda row: row.trajectory_id == wanted.trajectory),
     )
     tests += _tests(wanted, attrgetter("return_total"), _words_of_trajectory)
+    tests += _asked((wanted.agent, lambda row: row.agent == wanted.agent))
+    if (holding := _holding(rows, wanted)) is not None:
+        tests.append(lambda row: trajectory_id(row) in holding)
     return list(islice(_meeting(rows.trajectory_rows(), tests), limit))
 
 
@@ -117,6 +169,10 @@ def find_groups(
         (wanted.trajectory, lambda row: wanted.trajectory in {one.trajectory_id for one in row.members}),
     )
     tests += _tests(wanted, attrgetter("reward_mean"), _words_of_group)
+    tests += _asked((wanted.agent, lambda row: wanted.agent in _agents(rows, row)))
+    if (holding := _holding(rows, wanted)) is not None:
+        groups = {place[0] for place in holding}
+        tests.append(lambda row: row.group_id in groups)
     return list(islice(_meeting(rows.group_rows(), tests), limit))
 
 
@@ -128,19 +184,55 @@ def _tests(
     wanted: Filter, reward: Callable[[Any], float | None], words: Callable[[Any], Iterable[str | None]]
 ) -> list[Test]:
     """What a filter asks of trajectories and groups alike, the cheap ones first: most rows fail one of them."""
-    sought, tags = (wanted.text or "").lower(), frozenset(wanted.tags)
+    sought = (wanted.text or "").lower()
     return _asked(
         (wanted.group, lambda row: row.group_id == wanted.group),
         (wanted.channel, lambda row: row.channel == wanted.channel),
-        (wanted.agent, lambda row: row.agent == wanted.agent),
         (wanted.ready, lambda row: row.ready == wanted.ready),
-        (wanted.tags or None, lambda row: tags.issubset(row.tags)),
         (wanted.version_min, lambda row: _within(row.max_version, wanted.version_min, None)),
         (wanted.version_max, lambda row: _within(row.min_version, None, wanted.version_max)),
         (wanted.reward_min, lambda row: _within(reward(row), wanted.reward_min, None)),
         (wanted.reward_max, lambda row: _within(reward(row), None, wanted.reward_max)),
         (wanted.text, lambda row: _hold(words(row), sought)),
     )
+
+
+def _holding(rows: PoolRows, wanted: Filter) -> set[tuple[str, ...]] | None:
+    """(group_id, trajectory_id) of what meets that part of a filter that steps decide; None where it asks nothing.
+
+    Of tags alone those suffice that it has itself, without a step. A group without trajectories has one without a name.
+    """
+    of_steps = Filter(
+        tags=wanted.tags,
+        trainable=wanted.trainable,
+        quality_min=wanted.quality_min,
+        quality_max=wanted.quality_max,
+        scores=wanted.scores,
+    )
+    if of_steps == Filter():
+        return None
+    carriers = _carriers(rows) if wanted.tags else NOBODY
+    found: set[tuple[str, ...]] = {*rows.store.trajectories(*_conditions(of_steps, carriers))}
+    if of_steps == Filter(tags=wanted.tags):
+        found.update(_carrying(rows, frozenset(wanted.tags), carriers))
+    return found
+
+
+def _carrying(rows: PoolRows, tags: frozenset[str], carriers: Carriers) -> Iterator[tuple[str, ...]]:
+    """Places that have the tags whatever their steps have."""
+    groups = {group_id for group_id, own in carriers.groups.items() if tags.issubset(own)}
+    yield from ((group_id, "") for group_id in groups)
+    for row in rows.trajectory_rows() if groups else carriers.trajectories:
+        if row.group_id in groups or tags.issubset((*row.tags, *carriers.groups.get(row.group_id, ()))):
+            yield trajectory_id(row)
+
+
+def _agents(rows: PoolRows, group: GroupRecord) -> Iterator[str | None]:
+    """The declared one's, and its members'."""
+    yield group.agent
+    for member in group.members:
+        row = rows.trajectory(group.group_id, member.trajectory_id)
+        yield row.agent if row is not None else None
 
 
 def _asked(*tests: tuple[object, Test]) -> list[Test]:
@@ -182,13 +274,16 @@ def _bytes(text: str | None) -> bytes | None:
     return None if text is None else as_bytes(text)
 
 
-def stats(rows: PoolRows) -> dict[str, Any]:  # JSON
-    """Counts over the whole pool: steps and tokens by channel, states and reasons of all three kinds."""
-    trajectories, groups = list(rows.trajectory_rows()), list(rows.group_rows())
+def stats(rows: PoolRows, wanted: Filter = EVERYTHING, steps: Iterable[StepRecord] | None = None) -> dict[str, Any]:
+    """Counts over what the filter finds of each kind: steps and tokens by channel, states and reasons. JSON.
+
+    steps: those that it finds, for who looks for a text elsewhere, too.
+    """
+    trajectories, groups = find_trajectories(rows, wanted), find_groups(rows, wanted)
     return {
         "groups": _summary(groups),
         "trajectories": {**_summary(trajectories), "status": _counted(row.status for row in trajectories)},
-        "steps": _step_stats(rows),
+        "steps": _step_stats(_tallies(rows, wanted) if steps is None else map(_tally, steps)),
     }
 
 
@@ -201,24 +296,41 @@ def _summary(rows: list[TrajectoryRecord] | list[GroupRecord]) -> dict[str, Any]
     }
 
 
-def _step_stats(rows: PoolRows) -> dict[str, Any]:  # JSON
-    columns = "channel, reasons, count(*), sum(trainable), sum(curated), sum(prompt_length), sum(response_length)"
+Tally = tuple[str, str, int, int, int, int, int]
+"""channel, reasons; of how many steps, trainable ones, curated ones, prompt and response tokens."""
+
+
+def _step_stats(tallies: Iterable[Tally]) -> dict[str, Any]:  # JSON
     channels: Counter[str] = Counter()
     reasons: Counter[str] = Counter()
     total = dict.fromkeys(("total", "trainable", "curated", "prompt_tokens", "response_tokens"), 0)
-    for channel, why_not, *counts in _numbers(rows.store.tally(columns, "channel, reasons")):
-        channels[channel] += counts[0]
+    for channel, why_not, *counts in tallies:
+        channels[channel or "unknown"] += counts[0]
         reasons.update(dict.fromkeys(filter(None, why_not.split(",")), counts[0]))
         total = {name: before + more for (name, before), more in zip(total.items(), counts, strict=True)}
     return {**total, "channels": dict(sorted(channels.items())), "not_trainable": dict(sorted(reasons.items()))}
 
 
-def _numbers(tallies: Iterator[tuple[Value, ...]]) -> Iterator[tuple[Any, ...]]:  # columns of several types
-    for channel, *rest in tallies:
-        yield (
-            bytes(channel).decode("utf-8", "replace") or "unknown" if isinstance(channel, bytes) else "unknown",
-            *rest,
-        )
+def _tallies(rows: PoolRows, wanted: Filter) -> Iterator[Tally]:
+    if wanted.text is not None:
+        yield from map(_tally, find_steps(rows, wanted))
+        return
+    columns = "channel, reasons, count(*), sum(trainable), sum(curated), sum(prompt_length), sum(response_length)"
+    found: Iterator[tuple[Any, ...]] = rows.store.tally(columns, "channel, reasons", *conditions(rows, wanted))
+    for channel, *rest in found:
+        yield (as_text(channel), *rest)
+
+
+def _tally(step: StepRecord) -> Tally:
+    return (
+        step.channel,
+        ",".join(step.reasons),
+        1,
+        step.trainable,
+        step.curation is not None,
+        step.prompt_length,
+        step.response_length,
+    )
 
 
 def _counted(names: Iterable[str]) -> Mapping[str, int]:

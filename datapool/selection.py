@@ -4,9 +4,9 @@ Invariant: the spec alone decides what a batch may contain; nothing about a grou
 its reason. `wait` may change, `never` will not for this run, `foreign` concerns another run or another spec.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Literal, NamedTuple, Protocol
 
 from datapool.advantages import Judged
 from datapool.batch_spec import BatchSpec
@@ -36,6 +36,8 @@ class PooledTrajectory:
     steps: tuple[StepRecord, ...]
     judged: Judged | None
     """What it earned under the spec; None: nobody said."""
+    tags: frozenset[str] = frozenset()
+    """Its own and its group's; each step carries them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,8 +74,8 @@ def _judge_record(record: GroupRecord, spec: BatchSpec, run_id: str) -> Refusal 
         return Refusal("foreign", f"channel_{record.channel or 'unknown'}")
     if not record.ready:
         return Refusal("wait", "not_ready: " + ", ".join(record.reasons))
-    if missing := sorted(set(spec.tags) - set(record.tags)):
-        return Refusal("foreign", "tags_missing: " + ", ".join(missing))
+    if excluded := sorted(set(spec.tags_exclude) & set(record.tags)):
+        return Refusal("foreign", "tags_excluded: " + ", ".join(excluded))
     return None
 
 
@@ -84,21 +86,40 @@ def with_members(pool: Pool, record: GroupRecord, spec: BatchSpec) -> PooledGrou
         if not member.ready:
             continue
         row = pool.trajectory(record.group_id, member.trajectory_id)
-        steps = tuple(pool.steps(record.group_id, member.trajectory_id))
+        steps = pool.steps(record.group_id, member.trajectory_id)
         if row is None or record_digest(row) != member.digest or len(steps) != len(row.calls):
             return None
-        members.append(PooledTrajectory(row, steps, judged(row, steps, spec)))
+        members.append(member_of(record, row, steps, spec))
     return PooledGroup(record, tuple(members))
+
+
+def member_of(
+    group: GroupRecord, row: TrajectoryRecord, steps: Sequence[StepRecord], spec: BatchSpec
+) -> PooledTrajectory:
+    """A member as the spec sees it. steps: captured, in order."""
+    tags = frozenset((*group.tags, *row.tags))
+    return PooledTrajectory(row, tuple(steps), judged(row, steps, spec), tags)
 
 
 def _judge_members(group: PooledGroup, spec: BatchSpec, version: int, run_id: str) -> Refusal | None:
     return (
-        _judge_policy(group, run_id)
+        _judge_tags(group, spec)
+        or _judge_policy(group, run_id)
         or _judge_staleness(group, spec, version)  # before the size: a group that never fills gets too old
         or _judge_size(group, spec)
         or _judge_returns(group, spec)
+        or _judge_missing(group, spec)
         or _judge_tokens(group, spec)
     )
+
+
+def _judge_tags(group: PooledGroup, spec: BatchSpec) -> Refusal | None:
+    """Not `never`: a curation may give its steps the tags yet."""
+    wanted = frozenset(spec.tags)
+    missing = sorted(wanted - frozenset(group.record.tags))
+    if not missing or any(wanted <= tags_of(step, member) for member in group.members for step in member.steps):
+        return None
+    return Refusal("foreign", "tags_missing: " + ", ".join(missing))
 
 
 def _judge_policy(group: PooledGroup, run_id: str) -> Refusal | None:
@@ -147,10 +168,23 @@ def _judge_returns(group: PooledGroup, spec: BatchSpec) -> Refusal | None:
     return None
 
 
+def _judge_missing(group: PooledGroup, spec: BatchSpec) -> Refusal | None:
+    """Of all members that might be trained: which are the best may depend on what is missing."""
+    if spec.quality_missing != "wait":
+        return None
+    found = [context_only(step, member, spec) for member in _good(group, spec) for step in member.steps]
+    missing = [one.word for one in found if one is not None and one.word.startswith(MISSING)]
+    if not missing:
+        return None
+    named = sorted({word.removeprefix(MISSING).removeprefix(": ") for word in missing} - {""})
+    return Refusal("wait", f"{MISSING}_for_{len(missing)}" + (f": {', '.join(named)}" if named else ""))
+
+
 def _judge_tokens(group: PooledGroup, spec: BatchSpec) -> Refusal | None:
     tokens = response_tokens(group, spec)
     if tokens == 0:
-        return Refusal("never", "nothing_trainable")
+        why_not = {"return_low"} if not _good(group, spec) else set(_words(group, spec))
+        return Refusal("never", "nothing_trainable: " + ", ".join(sorted(why_not)))
     if spec.response_tokens_max is not None and tokens > spec.response_tokens_max:
         return Refusal("never", "larger_than_response_tokens_max")
     return None
@@ -158,27 +192,102 @@ def _judge_tokens(group: PooledGroup, spec: BatchSpec) -> Refusal | None:
 
 def response_tokens(group: PooledGroup, spec: BatchSpec) -> int:
     """Sampled tokens of the group that would be trained."""
-    steps = (step for member in trained_members(group, spec) for step in member.steps)
-    return sum(step.response_length for step in steps if is_trained(step, spec))
+    steps = ((step, member) for member in trained_members(group, spec) for step in member.steps)
+    return sum(step.response_length for step, member in steps if is_trained(step, member, spec))
 
 
 def trained_members(group: PooledGroup, spec: BatchSpec) -> list[PooledTrajectory]:
-    """Those that `return_min` and `best_of` leave, in order of trajectory_id; the others count in baselines only."""
-    good = [
+    """Those that `baseline_only` does not name, in order of trajectory_id."""
+    others = baseline_only(group, spec)
+    return [member for member in group.members if member.record.trajectory_id not in others]
+
+
+def baseline_only(group: PooledGroup, spec: BatchSpec) -> dict[str, str]:
+    """trajectory_id -> why it counts in baselines and is not trained: `return_low`, `nothing_trainable` (all its calls are
+    context only) or `not_among_best`."""
+    if spec.return_min is None and spec.best_of is None and not spec.asks_of_steps:
+        return {}  # a member is ready, so that some call of it is trainable
+    why_not = {member.record.trajectory_id: "return_low" for member in group.members}
+    good = _good(group, spec)
+    why_not |= {member.record.trajectory_id: "nothing_trainable" for member in good}
+    good = [member for member in good if any(is_trained(step, member, spec) for step in member.steps)]
+    why_not |= {member.record.trajectory_id: "not_among_best" for member in good}
+    # The sort is stable, so of equal returns the first id stays.
+    for member in sorted(good, key=lambda member: -(member.judged.total if member.judged else 0.0))[: spec.best_of]:
+        del why_not[member.record.trajectory_id]
+    return why_not
+
+
+def _good(group: PooledGroup, spec: BatchSpec) -> list[PooledTrajectory]:
+    """Members that `return_min` leaves."""
+    return [
         member
         for member in group.members
         if spec.return_min is None or (member.judged is not None and member.judged.total >= spec.return_min)
     ]
-    if spec.best_of is None or len(good) <= spec.best_of:
-        return good
-    # The sort is stable, so of equal returns the first id stays.
-    best = sorted(good, key=lambda member: -(member.judged.total if member.judged else 0.0))[: spec.best_of]
-    return [member for member in good if member in best]
 
 
-def is_trained(step: StepRecord, spec: BatchSpec) -> bool:
-    """Whether the response of a step is trained; otherwise it is context only."""
+MISSING = "quality_missing"
+
+
+class ContextOnly(NamedTuple):
+    """Why a step is not trained: `word` to count by, `says` for a person."""
+
+    word: str
+    says: str
+
+
+def is_trained(step: StepRecord, member: PooledTrajectory, spec: BatchSpec) -> bool:
+    """Whether the response of a member's step is trained; otherwise it is context only."""
+    return context_only(step, member, spec) is None
+
+
+def context_only(step: StepRecord, member: PooledTrajectory, spec: BatchSpec) -> ContextOnly | None:
+    """Why a step of a member that is trained is context only; None where its response is trained."""
     if not step.trainable or step.position is None:
-        return False
-    quality = step.curation.quality if step.curation is not None else None
-    return spec.quality_min is None or quality is None or quality >= spec.quality_min
+        return ContextOnly("not_trainable", ", ".join(step.reasons))
+    if not spec.asks_of_steps:
+        return None
+    return _tagged_out(step, member, spec) or next(_judged_low(step, spec), None)
+
+
+def _tagged_out(step: StepRecord, member: PooledTrajectory, spec: BatchSpec) -> ContextOnly | None:
+    tags = tags_of(step, member)
+    for tag in sorted(frozenset(spec.tags) - tags):
+        return ContextOnly(f"tags_missing: {tag}", f"neither it nor its trajectory or group carries the tag {tag}")
+    for tag in sorted(frozenset(spec.tags_exclude) & tags):
+        return ContextOnly(f"tags_excluded: {tag}", f"it, its trajectory or its group carries the tag {tag}")
+    return None
+
+
+def _judged_low(step: StepRecord, spec: BatchSpec) -> Iterator[ContextOnly]:
+    """What is missing comes last: no score helps a step that another one keeps out."""
+    quality, scores = (step.curation.quality, step.curation.scores) if step.curation is not None else (None, {})
+    if spec.quality_min is not None and quality is not None and quality < spec.quality_min:
+        yield ContextOnly("quality_low", f"quality {quality:g} is below {spec.quality_min:g}")
+    for scorer, bounds in sorted(spec.scores.items()):
+        score = scores.get(scorer)
+        if score is not None and bounds.min is not None and score < bounds.min:
+            yield ContextOnly(f"quality_low: {scorer}", f"{scorer} {score:g} is below {bounds.min:g}")
+        if score is not None and bounds.max is not None and score > bounds.max:
+            yield ContextOnly(f"quality_high: {scorer}", f"{scorer} {score:g} is above {bounds.max:g}")
+    if spec.quality_missing == "pass":
+        return
+    if spec.quality_min is not None and quality is None and not scores:
+        yield ContextOnly(MISSING, "nobody judged its quality")
+    for scorer in sorted(spec.scores.keys() - scores.keys()):
+        yield ContextOnly(f"{MISSING}: {scorer}", f"{scorer} has not looked at it")
+
+
+def tags_of(step: StepRecord, member: PooledTrajectory) -> frozenset[str]:
+    """What a step carries: as captured, by curation, and with its trajectory and group."""
+    return member.tags.union(step.tags, step.curation.tags if step.curation is not None else ())
+
+
+def _words(group: PooledGroup, spec: BatchSpec) -> Iterator[str]:
+    """Why the steps of those that might be trained are context only, without those that nobody could train."""
+    for member in _good(group, spec):
+        for step in member.steps:
+            found = context_only(step, member, spec)
+            if found is not None and found.word != "not_trainable":
+                yield found.word.partition(":")[0]

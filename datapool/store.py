@@ -20,7 +20,7 @@ PRAGMA synchronous = OFF;
 PRAGMA cache_size = -16384;
 CREATE TABLE steps (
   g BLOB, t BLOB, c BLOB, id INTEGER, row_digest BLOB, digest BLOB,
-  captured INTEGER, trainable INTEGER, channel BLOB, agent BLOB, quality REAL, curated INTEGER, reward REAL,
+  captured INTEGER, trainable INTEGER, channel BLOB, agent BLOB, quality REAL, scores TEXT, curated INTEGER, reward REAL,
   min_version INTEGER, max_version INTEGER, prompt_length INTEGER, response_length INTEGER, reasons TEXT, tags BLOB,
   PRIMARY KEY (g, t, c)) WITHOUT ROWID;
 CREATE INDEX by_call ON steps (c);
@@ -34,7 +34,7 @@ BEGIN;
 # A step row stands in two tables, so that a filter goes through small columns only.
 # CROSS JOIN below: sqlite then takes the tables in this order instead of guessing without statistics.
 COLUMNS = (
-    "row_digest", "digest", "captured", "trainable", "channel", "agent", "quality", "curated", "reward",
+    "row_digest", "digest", "captured", "trainable", "channel", "agent", "quality", "scores", "curated", "reward",
     "min_version", "max_version", "prompt_length", "response_length", "reasons", "tags",
 )  # fmt: skip
 PUT = (
@@ -78,7 +78,8 @@ class StepStore:
         columns = (
             bytes.fromhex(row_digest), bytes.fromhex(record.digest), record.position is not None, record.trainable,
             as_bytes(record.channel), None if record.agent is None else as_bytes(record.agent),
-            curation and curation.quality, curation is not None, record.reward_total, record.min_version,
+            curation and curation.quality,
+            orjson.dumps(curation.scores).decode() if curation and curation.scores else None, curation is not None, record.reward_total, record.min_version,
             record.max_version, record.prompt_length, record.response_length, ",".join(record.reasons),
             tag_list((*record.tags, *(curation.tags if curation else ()))),
         )  # fmt: skip
@@ -152,9 +153,14 @@ class StepStore:
         )
         return [((as_text(g), as_text(t), as_text(c)), value) for g, t, c, value in found]
 
-    def tally(self, columns: str, group_by: str) -> Iterator[tuple[Value, ...]]:
-        """`SELECT columns … GROUP BY group_by` over the steps."""
-        yield from self._db.execute(f"SELECT {columns} FROM steps GROUP BY {group_by}")  # noqa: S608
+    def trajectories(self, where: str, values: Sequence[Value]) -> set[tuple[str, str]]:
+        """(group_id, trajectory_id) of all that have a step which meets the condition."""
+        found = self._db.execute(f"SELECT DISTINCT g, t FROM steps WHERE {where}", values)  # noqa: S608
+        return {(as_text(g), as_text(t)) for g, t in found}
+
+    def tally(self, columns: str, group_by: str, where: str, values: Sequence[Value]) -> Iterator[tuple[Value, ...]]:
+        """`SELECT columns … GROUP BY group_by` over the steps that meet the condition."""
+        yield from self._db.execute(f"SELECT {columns} FROM steps WHERE {where} GROUP BY {group_by}", values)  # noqa: S608
 
 
 def as_bytes(text: str) -> bytes:

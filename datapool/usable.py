@@ -22,6 +22,8 @@ def usable(event: Event) -> Fact:
         _completion(event)
     elif isinstance(event, StepCurated):
         _finite("quality_not_finite", event.quality)
+        for score in event.scores.values():
+            _finite("score_not_finite", score)
     return cast("Fact", event)
 
 

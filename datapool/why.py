@@ -10,7 +10,7 @@ from typing import Literal
 from datapool.batch_spec import BatchSpec
 from datapool.rows import PoolRows, as_step
 from datapool.runs import Planned, RunIndex
-from datapool.selection import Refusal, is_trained, judge
+from datapool.selection import MISSING, PooledGroup, Refusal, baseline_only, context_only, judge, member_of
 from datapool.store import as_bytes
 from schemas.events import GroupRecord, StepRecord, TrajectoryRecord
 
@@ -78,6 +78,8 @@ def _of_trajectory(
     state, lines = _inherited(rows, runs, asked, group, batches)
     if not row.ready and state not in ("trained", "planned"):
         state = "not_ready"
+    if state == "next" and asked is not None and group is not None:
+        state, lines = _within_batch(rows, asked, group, row, lines)
     if state in ("trained", "planned") and not batches:
         state, lines = (
             "left_out",
@@ -99,13 +101,27 @@ def _of_step(
         return Answer(kind="step", ids=ids, state=state, lines=(head, *lines), trained=batches)
     if not step.trainable:
         return Answer(kind="step", ids=ids, state="not_ready", lines=(head, *lines))
-    if asked is not None and not is_trained(step, asked.spec):
-        quality = step.curation.quality if step.curation else None
-        lines = [*lines, f"  context only: quality {quality} is below {asked.spec.quality_min}"]
-        state = "left_out"
+    unfit = _context_only(rows, asked, step, group) if state in ("next", "left_out", "not_ready") else None
+    if unfit is not None:
+        lines = [*lines, unfit]
+        state = "left_out" if state == "next" else state
+    elif state == "next" and asked is not None and group is not None:
+        row = rows.trajectory(step.group_id, step.trajectory_id)
+        state, lines = (state, lines) if row is None else _within_batch(rows, asked, group, row, lines)
     elif state in ("trained", "planned"):
         state, lines = "left_out", [*lines, "  its group was planned with this call as context, or without it"]
     return Answer(kind="step", ids=ids, state=state, lines=(head, *lines))
+
+
+def _context_only(rows: PoolRows, asked: Asked | None, step: StepRecord, group: GroupRecord | None) -> str | None:
+    row = rows.trajectory(step.group_id, step.trajectory_id)
+    if asked is None or group is None or row is None:
+        return None
+    found = context_only(step, member_of(group, row, (), asked.spec), asked.spec)
+    if found is None:
+        return None
+    waits = asked.spec.quality_missing == "wait" and found.word.startswith(MISSING)
+    return f"  {'its group waits' if waits else 'context only'}: {found.says} ({found.word})"
 
 
 State = Literal["trained", "planned", "skipped", "next", "left_out", "ready", "not_ready"]
@@ -151,6 +167,17 @@ def _judged(rows: PoolRows, asked: Asked, group: GroupRecord, lines: list[str]) 
         return "next", [*lines, f"  {who} would train it: it waits for its turn or for a whole batch"]
     word = {"wait": "waits", "never": "will never train it", "foreign": "does not train it"}[judged.kind]
     return ("left_out" if group.ready else "not_ready"), [*lines, f"  {who} {word}: {judged.reason}"]
+
+
+def _within_batch(
+    rows: PoolRows, asked: Asked, group: GroupRecord, row: TrajectoryRecord, lines: list[str]
+) -> tuple[State, list[str]]:
+    """Its group would be trained; it may count in the baseline only."""
+    judged = judge(rows, group, asked.spec, asked.version, asked.run_id)
+    others = baseline_only(judged, asked.spec) if isinstance(judged, PooledGroup) else {}
+    if row.trajectory_id not in others:
+        return "next", lines
+    return "left_out", [*lines, f"  it counts in the baseline and is not trained itself: {others[row.trajectory_id]}"]
 
 
 def _batches(

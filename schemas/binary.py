@@ -91,6 +91,11 @@ def double(value: float) -> bytes:
     return DOUBLE(value)
 
 
+def maybe_double(value: float | None) -> bytes:
+    """Of the union of null and double."""
+    return NULL if value is None else b"\x02" + double(value)
+
+
 def boolean(value: bool) -> bytes:
     """One byte."""
     return b"\x01" if value else b"\x00"
@@ -179,6 +184,10 @@ class Reader:
         (value,) = READ_DOUBLE(self.data, self.at)
         self.at += 8
         return float(value)
+
+    def maybe_double(self) -> float | None:
+        """Of the union of null and double."""
+        return self.double() if self.branch() else None
 
     def boolean(self) -> bool:
         """One byte."""

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from schemas.binary import NULL, Reader, again, array, boolean, data, double, int32, long, mapping, text
+from schemas.binary import NULL, Reader, again, array, boolean, data, double, int32, long, mapping, maybe_double, text
 from schemas.quick import quick
 
 CallStatus = Literal["completed", "aborted", "unknown"]
@@ -1123,6 +1123,8 @@ class Judgement:
     note: str | None = None
     undoes: tuple[str, ...] = ()
     """Event ids of judgements that it took back."""
+    scores: Mapping[str, float | None] = field(default_factory=dict)
+    """By scorer, sorted."""
 
     def to_datum(self) -> dict[str, Any]:
         return {
@@ -1134,6 +1136,7 @@ class Judgement:
             "tags": None if self.tags is None else list(self.tags),
             "note": self.note,
             "undoes": self.undoes,
+            "scores": self.scores,
         }
 
     def binary(self) -> bytes:
@@ -1147,6 +1150,7 @@ class Judgement:
                 NULL if self.tags is None else b"\x02" + array([text(x) for x in self.tags]),
                 NULL if self.note is None else b"\x02" + text(self.note),
                 array([text(x) for x in self.undoes]),
+                mapping(self.scores, maybe_double),
             )
         )
 
@@ -1161,6 +1165,7 @@ class Judgement:
             tags=None if d["tags"] is None else tuple(d["tags"]),
             note=d["note"],
             undoes=tuple(d["undoes"]),
+            scores=d["scores"],
         )
 
     @classmethod
@@ -1174,6 +1179,7 @@ class Judgement:
             tags=r.array(Reader.text) if r.branch() else None,
             note=r.text() if r.branch() else None,
             undoes=r.array(Reader.text),
+            scores=r.mapping(Reader.maybe_double),
         )
 
 
@@ -1190,6 +1196,8 @@ class Curation:
     """Whose is the highest judgement that counts."""
     judgements: tuple[Judgement, ...] = ()
     """All of them, those taken back too, sorted by (revision, event_id)."""
+    scores: Mapping[str, float | None] = field(default_factory=dict)
+    """By scorer, sorted: of each the highest judgement that counts."""
 
     def to_datum(self) -> dict[str, Any]:
         return {
@@ -1199,6 +1207,7 @@ class Curation:
             "note": self.note,
             "who": self.who,
             "judgements": [x.to_datum() for x in self.judgements],
+            "scores": self.scores,
         }
 
     def binary(self) -> bytes:
@@ -1210,6 +1219,7 @@ class Curation:
                 NULL if self.note is None else b"\x02" + text(self.note),
                 text(self.who),
                 array([x.binary() for x in self.judgements]),
+                mapping(self.scores, maybe_double),
             )
         )
 
@@ -1222,6 +1232,7 @@ class Curation:
             note=d["note"],
             who=d["who"],
             judgements=tuple([Judgement.from_datum(x) for x in d["judgements"]]),
+            scores=d["scores"],
         )
 
     @classmethod
@@ -1233,6 +1244,7 @@ class Curation:
             note=r.text() if r.branch() else None,
             who=r.text(),
             judgements=r.array(Judgement.read),
+            scores=r.mapping(Reader.maybe_double),
         )
 
 
@@ -1874,6 +1886,8 @@ class StepCurated:
     revision: int = 0
     undoes: tuple[str, ...] = ()
     """Event ids of judgements of this step, below this one in (revision, event_id), that count no more: as if nobody had ever given them. Of an undo: what it took back counts again."""
+    scores: Mapping[str, float | None] = field(default_factory=dict)
+    """Scorer (`name@version`) -> 0 (bad) to 1 (good); null: it looked and has nothing to say. Per scorer the highest (revision, event_id) counts."""
 
     def to_datum(self) -> dict[str, Any]:
         return {
@@ -1888,6 +1902,7 @@ class StepCurated:
             "who": self.who,
             "revision": self.revision,
             "undoes": self.undoes,
+            "scores": self.scores,
         }
 
     def binary(self) -> bytes:
@@ -1904,6 +1919,7 @@ class StepCurated:
                 text(self.who),
                 long(self.revision),
                 array([text(x) for x in self.undoes]),
+                mapping(self.scores, maybe_double),
             )
         )
 
@@ -1921,6 +1937,7 @@ class StepCurated:
             who=d["who"],
             revision=d["revision"],
             undoes=tuple(d["undoes"]),
+            scores=d["scores"],
         )
 
     @classmethod
@@ -1937,6 +1954,7 @@ class StepCurated:
             who=r.text(),
             revision=r.long(),
             undoes=r.array(Reader.text),
+            scores=r.mapping(Reader.maybe_double),
         )
 
 

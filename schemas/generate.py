@@ -29,7 +29,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from schemas.binary import NULL, Reader, again, array, boolean, data, double, int32, long, mapping, text
+from schemas.binary import NULL, Reader, again, array, boolean, data, double, int32, long, mapping, maybe_double, text
 from schemas.quick import quick
 
 '''
@@ -122,7 +122,7 @@ def binary(node: Json, value: str) -> str:
     if isinstance(node, dict) and node["type"] == "array":
         return f"array([{binary(node['items'], 'x')} for x in {value}])"
     if isinstance(node, dict):
-        return f"mapping({value}, {WRITERS[node['values']]})"
+        return f"mapping({value}, {writer(node['values'])})"
     if is_enum(node):
         return f"{enum_table(node)}[{value}]"
     if node in SHARED:
@@ -130,9 +130,23 @@ def binary(node: Json, value: str) -> str:
     return f"{value}.binary()" if is_record(node) else f"{WRITERS[node]}({value})"
 
 
+def writer(node: Json) -> str:
+    """Name of the function that turns a value of a map into Avro's bytes."""
+    return f"maybe_{WRITERS[or_null(node)]}" if isinstance(node, list) else WRITERS[node]
+
+
 def reader(node: Json) -> str:
     """Name of the function that reads a value of an array or a map off a Reader."""
+    if isinstance(node, list):
+        return f"Reader.maybe_{READERS[or_null(node)]}"
     return f"{short(node)}.read" if is_record(node) else f"Reader.{READERS[node]}"
+
+
+def or_null(node: Json) -> Json:
+    """The type of a value that may be null, of which null is the first branch."""
+    null, inner = node
+    assert null == "null"  # what `schemas.binary` knows
+    return inner
 
 
 def read(node: Json) -> str:

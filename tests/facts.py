@@ -207,6 +207,7 @@ def facts(draw: st.DrawFn) -> Event:
                     "tags": TAGS,
                     "note": st.just("n"),
                     "undoes": st.lists(st.sampled_from(AGAIN), max_size=2).map(tuple),
+                    "scores": st.dictionaries(st.sampled_from(["a@1", "b@1"]), st.none() | VALUES),
                 },
             )
         )

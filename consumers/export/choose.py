@@ -69,7 +69,7 @@ def choose(state: GroupState, spec: BatchSpec | None) -> list[Chosen] | str:
 
 def _member(group: GroupRecord, member: PooledTrajectory, spec: BatchSpec, *, is_trained: bool) -> Chosen:
     """One that the spec leaves out (`best_of`, `return_min`) goes out as context of the baseline, with nothing trained."""
-    trained = _trained(member.steps, spec) if is_trained else frozenset[str]()
+    trained = _trained(member, spec) if is_trained else frozenset[str]()
     reward = member.judged.total if member.judged is not None else None
     return Chosen(group, member.record, member.steps, trained, reward)
 
@@ -80,5 +80,5 @@ def _everything(pool: FoldedGroup, records: Iterable[TrajectoryRecord]) -> Itera
         yield Chosen(pool.record, record, steps, frozenset(step.call_id for step in steps if step.trainable))
 
 
-def _trained(steps: Iterable[StepRecord], spec: BatchSpec) -> frozenset[str]:
-    return frozenset(step.call_id for step in steps if is_trained(step, spec))
+def _trained(member: PooledTrajectory, spec: BatchSpec) -> frozenset[str]:
+    return frozenset(step.call_id for step in member.steps if is_trained(step, member, spec))

@@ -75,6 +75,7 @@ def _step_row(chosen: Chosen, step: StepRecord, call: CallCaptured, prompt: byte
         "reasons": list(step.reasons),
         "trained": step.call_id in chosen.trained and prompt is not None,
         "quality": judged.quality if judged else None,
+        "scores": [{"scorer": scorer, "score": score} for scorer, score in judged.scores.items()] if judged else [],
         "curation_tags": list(judged.tags) if judged else [],
         "prompt_ids": prompt,
         "response_ids": _whole_items(call.response_ids),

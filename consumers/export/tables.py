@@ -25,6 +25,7 @@ REWARDS = pa.list_(
 SPANS = pa.list_(
     pa.struct([("run_id", pa.string()), ("version", pa.int64()), ("start", pa.int32()), ("end", pa.int32())])
 )
+SCORES = pa.list_(pa.struct([("scorer", pa.string()), ("score", pa.float64())]))
 MESSAGES = pa.list_(
     pa.struct([(name, pa.string()) for name in ("role", "content", "name", "tool_calls", "tool_call_id")])
 )
@@ -55,6 +56,7 @@ STEPS = pa.schema(
         ("reasons", pa.list_(pa.string())),
         ("trained", pa.bool_()),
         ("quality", pa.float64()),
+        ("scores", SCORES),
         ("curation_tags", pa.list_(pa.string())),
         ("prompt_ids", IDS),
         ("response_ids", IDS),

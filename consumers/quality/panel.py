@@ -16,17 +16,15 @@ def who(panel: Sequence[Scorer]) -> str:
     return "scorer/" + "+".join(sorted(scorer.label for scorer in panel))
 
 
-def judged(panel: Sequence[Scorer], sample: Sample, generation: int) -> StepCurated | None:
-    """The lowest score, with all of them in the note; None when no scorer has anything to say.
+def judged(panel: Sequence[Scorer], sample: Sample, generation: int) -> StepCurated:
+    """The lowest score, with each of them by name; null is the score of one that has nothing to say.
 
     The event is a function of the call and of what it goes on from: id, time and bytes are the same whenever it is made again. Of several attempts
     of a call the highest counts, as in the pool, so its score has the highest revision of the generation.
     """
     call = sample.call
-    scores = {scorer.label: scorer.score(sample) for scorer in panel}
-    given = {label: score for label, score in sorted(scores.items()) if score is not None}
-    if not given:
-        return None
+    scores = {scorer.label: scorer.score(sample) for scorer in sorted(panel, key=lambda scorer: scorer.label)}
+    given = [score for score in scores.values() if score is not None]
     subject = (
         "quality",
         call.group_id,
@@ -47,8 +45,8 @@ def judged(panel: Sequence[Scorer], sample: Sample, generation: int) -> StepCura
         group_id=call.group_id,
         trajectory_id=call.trajectory_id,
         call_id=call.call_id,
-        quality=min(given.values()),
-        note=" ".join(f"{label}={score:.3g}" for label, score in given.items()),
+        quality=min(given, default=None),
+        scores=scores,
         who=who(panel),
         revision=generation * ATTEMPTS + min(call.attempt, ATTEMPTS - 1),
     )

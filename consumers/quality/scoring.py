@@ -83,5 +83,4 @@ class Scoring:
             return None
         self._requests.heard(call)
         sample = Sample(call, partial(self._requests.body, call, record.position))
-        score = judged(self._panel, sample, self._settings.generation)
-        return None if score is None else Outgoing.of(REWARDS, group_key(call.group_id), score)
+        return Outgoing.of(REWARDS, group_key(call.group_id), judged(self._panel, sample, self._settings.generation))

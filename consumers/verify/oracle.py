@@ -68,7 +68,9 @@ def sound(fact: Event) -> bool:
         return math.isfinite(fact.value) and (fact.call_id is not None or (fact.step_index or 0) >= 0)
     if isinstance(fact, TrajectoryCompleted):
         return fact.status in ("completed", "failed") and (fact.reward is None or math.isfinite(fact.reward))
-    return not isinstance(fact, StepCurated) or fact.quality is None or math.isfinite(fact.quality)
+    if isinstance(fact, StepCurated):
+        return all(math.isfinite(number) for number in (fact.quality, *fact.scores.values()) if number is not None)
+    return True
 
 
 def group_rows(group_id: str, facts: list[tuple[Event, FactPosition]]) -> Pool:
@@ -364,23 +366,39 @@ def curation_of(facts: list[StepCurated]) -> Curation | None:
     rising = sorted(one_each.values(), key=lambda f: (f.revision, f.envelope.event_id))
     gone: set[str] = set()
     fields: dict[str, object] = {}
+    scores: dict[str, float | None] = {}
     for fact in reversed(rising):
         if fact.envelope.event_id in gone:
             continue
         gone |= set(fact.undoes)
+        for scorer in fact.scores.keys() - scores.keys():
+            fields.setdefault("who", fact.who)
+            scores[scorer] = fact.scores[scorer]
         for name in ("trainable", "quality", "tags", "note"):
             if (value := getattr(fact, name)) is not None:
                 fields.setdefault("who", fact.who)
                 fields.setdefault(name, value)
     said = ("revision", "who", "trainable", "quality", "tags", "note", "undoes")
-    judgements = [Judgement(event_id=f.envelope.event_id, **{n: getattr(f, n) for n in said}) for f in rising]
-    return Curation(judgements=tuple(judgements), **fields)
+    judgements = [
+        Judgement(event_id=f.envelope.event_id, scores=by_name(f.scores), **{n: getattr(f, n) for n in said})
+        for f in rising
+    ]
+    return Curation(judgements=tuple(judgements), scores=by_name(scores), **fields)
+
+
+def by_name(scores: dict[str, float | None]) -> dict[str, float | None]:
+    return {scorer: scores[scorer] for scorer in sorted(scores)}
 
 
 def judgement_order(fact: StepCurated) -> list:
     """What is said, in the order of the record: nothing before something, False before True, -0.0 before 0.0."""
     said = (fact.revision, fact.who, fact.trainable, fact.quality, fact.tags, fact.note, fact.undoes)
-    return [() if value is None else (value, not str(value).startswith("-")) for value in said]
+    scores = [(scorer, signed(fact.scores[scorer])) for scorer in sorted(fact.scores)]
+    return [*map(signed, said), scores]
+
+
+def signed(value: object) -> tuple:
+    return () if value is None else (value, not str(value).startswith("-"))
 
 
 def trajectory_record(

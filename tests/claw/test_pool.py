@@ -2,6 +2,7 @@
 
 import json
 import os
+from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -24,7 +25,15 @@ from eventlog.reader import LogReader
 from eventlog.records import Outgoing
 from eventlog.settings import LogSettings
 from schemas.codec import decode
-from schemas.events import BatchSkipped, BatchTrained, GroupRecord, StepCurated, TrajectoryEvicted, TrajectoryRecord
+from schemas.events import (
+    BatchSkipped,
+    BatchTrained,
+    CallCaptured,
+    GroupRecord,
+    StepCurated,
+    TrajectoryEvicted,
+    TrajectoryRecord,
+)
 from schemas.topics import BATCHES, CALLS, REWARDS, TOPICS
 from tests import facts
 from tests.trainer.pooled import RUN, group, rows_of
@@ -45,8 +54,16 @@ def pool_settings(broker: str) -> LogSettings:
         *group("done", [0.0, 1.0], at_us=1),
         *group("turn", [0.0, 1.0], at_us=2),
         *group("old", [0.0, 1.0], at_us=3),
-        *group("short", [1.0], at_us=4, expected_size=2),
+        *(
+            replace(fact, agent="solver") if isinstance(fact, CallCaptured) else fact
+            for fact in group("short", [None], at_us=4, expected_size=2)
+        ),
         facts.reward("turn", "t1", 3.0, call_id="c0", source="judge"),
+        facts.started("short", "t0", tags=("hard",)),
+        facts.reward("short", "t0", 1.0, call_id="c0", source="judge"),
+        facts.curated(
+            "short", "t0", "c0", quality=0.3, tags=("leak",), scores={"entropy@1": 0.3}, who="scorer/entropy@1"
+        ),
     ]
     rows, topics = PoolRows(), {topic.name: topic for topic in TOPICS}
     with closing(EventProducer(settings)) as producer:
@@ -88,6 +105,29 @@ def test_counts_pages_and_filters(pool_settings: LogSettings) -> None:
     assert [row["group_id"] for row in claw(pool_settings, "groups", "--not-ready")] == ["short"]
     assert len(claw(pool_settings, "trajectories", "--group", "done")) == 2
     assert claw(pool_settings, "steps", "--text", "no such words") == []
+    (of_group,) = claw(pool_settings, "stats", "--group", "turn", "--reward-min", "3")
+    assert (of_group["steps"]["total"], of_group["groups"]["total"]) == (1, 0), "a step of 3, a mean below it"
+    (said,) = claw(pool_settings, "stats", "--text", "t0")
+    assert said["steps"]["total"] == len(claw(pool_settings, "steps", "--text", "t0"))
+
+
+ALL_FILTERS = (
+    *("--channel", "train", "--group", "short", "--trajectory", "t0", "--agent", "solver", "--tag", "hard"),
+    *("--tag", "leak", "--trainable", "--quality-min", "0.3", "--quality-max", "0.3", "--score", "entropy@1>=0.3"),
+    *("--reward-min", "1", "--reward-max", "1", "--version-min", "0", "--version-max", "0", "--text", "t0"),
+)
+"""Each of them is met by what is said of one step, and by its trajectory and its group."""
+
+
+def test_every_filter_is_one_of_every_list(pool_settings: LogSettings) -> None:
+    """All of them at once find the one thing that meets them all, or nothing when one of them does not."""
+    for kind, ids in (("steps", ["t0", "c0"]), ("trajectories", ["t0"]), ("groups", [])):
+        options = [*ALL_FILTERS[:-1], "short" if kind == "groups" else "t0"]
+        (row,) = claw(pool_settings, kind, *options)
+        assert [row[name] for name in ("trajectory_id", "call_id") if name in row] == ids
+        assert claw(pool_settings, kind, *options, "--tag", "easy") == []
+    (counted,) = claw(pool_settings, "stats", *ALL_FILTERS[:-2])
+    assert [counted[kind]["total"] for kind in ("steps", "trajectories", "groups")] == [1, 1, 1]
 
 
 def test_why_says_each_fate(pool_settings: LogSettings) -> None:
@@ -117,20 +157,24 @@ def test_a_preview_names_every_group(pool_settings: LogSettings, tmp_path: Path)
 
 def test_a_curation_is_audited_and_can_be_taken_back(pool_settings: LogSettings) -> None:
     """A filter becomes ids; --dry-run writes nothing; who, why and when stand in the event; --undo restores."""
-    judge = ("curate", "--reward-min", "3", "--no-train", "--quality", "0.1", "--who", "ann", "--why", "copied")
+    said = ("--no-train", "--quality", "0.1", "--set-score", "entropy@1=0.2", "--who", "ann", "--why", "copied")
+    judge = ("curate", "--reward-min", "3", *said)
+    before = curations(pool_settings)
     (tried,) = claw(pool_settings, *judge, "--dry-run")
-    assert (tried["steps"], curations(pool_settings)) == (1, [])
+    assert (tried["steps"], curations(pool_settings)) == (1, before)
     (done,) = claw(pool_settings, *judge)
-    (event,) = curations(pool_settings)
+    (event,) = curations(pool_settings, before)
     assert (event.group_id, event.trajectory_id, event.call_id) == ("turn", "t1", "c0")
     assert (event.who, event.note, event.trainable, event.quality) == ("ann", "copied", False, 0.1)
+    assert event.scores == {"entropy@1": 0.2}
     assert event.envelope.correlation_id == done["curation_id"]
     claw(pool_settings, "curate", "--undo", done["curation_id"], "--who", "bob")
     state = StepState()
-    for fact in curations(pool_settings):
+    for fact in curations(pool_settings, before):
         state = curated(state, fact)
     assert state.curation is not None
     assert (state.curation.trainable, state.curation.quality, state.curation.note) == (None, None, None)
+    assert state.curation.scores == {}
     assert [one.who for one in state.curation.judgements] == ["ann", "bob"]
     claw(pool_settings, "curate", "--undo", done["curation_id"], "--who", "bob", code=1)
     claw(pool_settings, "curate", "done", "--train", "--group", "turn", "--who", "ann", code=1)
@@ -189,7 +233,8 @@ def evictions(settings: LogSettings) -> list[TrajectoryEvicted]:
     return [event for event in events if isinstance(event, TrajectoryEvicted)]
 
 
-def curations(settings: LogSettings) -> list[StepCurated]:
+def curations(settings: LogSettings, before: Sequence[StepCurated] = ()) -> list[StepCurated]:
+    """Those that were not there before."""
     with closing(LogReader(settings, [REWARDS])) as reader:
         events = [record.event() for record in reader.read_to_end()]
-    return [event for event in events if isinstance(event, StepCurated)]
+    return [event for event in events if isinstance(event, StepCurated) and event not in before]

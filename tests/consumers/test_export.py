@@ -20,6 +20,7 @@ from tests.consumers import published
 
 pytestmark = pytest.mark.kafka
 SPEC = BatchSpec(group_size=2)
+SCORES = {"entropy@1": 0.75, "tool_calls@2": None}
 
 
 def exported(settings: LogSettings, out: Path, spec: BatchSpec | None = SPEC) -> Manifest:
@@ -35,7 +36,7 @@ def test_a_step_row_is_the_captured_call_with_its_joins(log_settings: LogSetting
     told = published.group("g", [1.0, 0.0], calls=1)
     judged = facts.reward("g", "g-0", 0.5, call_id="g-0-0", source="judge", name="format")
     places = dict(zip([id(event) for event in told], published.say(log_settings, *told), strict=True))
-    published.say(log_settings, judged, facts.curated("g", "g-0", "g-0-0", quality=0.75, tags=("good",)))
+    published.say(log_settings, judged, facts.curated("g", "g-0", "g-0-0", quality=0.75, tags=("good",), scores=SCORES))
     exported(log_settings, tmp_path / "out")
     first, second = rows(tmp_path / "out")
     assert (first["group_id"], first["trajectory_id"], first["call_id"]) == ("g", "g-0", "g-0-0")
@@ -47,6 +48,7 @@ def test_a_step_row_is_the_captured_call_with_its_joins(log_settings: LogSetting
     assert [slot["value"] for slot in first["trajectory_rewards"]] == [1.0]
     assert first["version_spans"] == [{"run_id": "run", "version": 3, "start": 0, "end": 2}]
     assert (first["quality"], first["curation_tags"], first["trained"]) == (0.75, ["good"], True)
+    assert {one["scorer"]: one["score"] for one in first["scores"]} == SCORES
     call = next(event for event in told if getattr(event, "call_id", "") == "g-0-0")
     at = places[id(call)]
     assert (first["source_topic"], first["source_partition"], first["source_offset"]) == (

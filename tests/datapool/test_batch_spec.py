@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from datapool.batch_spec import BatchSpec, load
+from datapool.batch_spec import BatchSpec, Bounds, load
 from datapool.errors import BatchSpecInvalid
 
 
@@ -19,7 +19,7 @@ def test_yaml_and_json_say_the_same(tmp_path: Path) -> None:
 
 def test_a_spec_survives_its_own_json() -> None:
     """The JSON in a plan gives the spec back."""
-    spec = BatchSpec(group_size=4, quality_min=0.5, response_tokens_max=100)
+    spec = BatchSpec(group_size=4, quality_min=0.5, response_tokens_max=100, scores={"entropy@1": Bounds(max=0.5)})
     assert BatchSpec.model_validate_json(spec.to_json()) == spec
 
 
@@ -36,7 +36,23 @@ def test_a_spec_survives_its_own_json() -> None:
         ("reward_weights: {style: 1}", "no source/name"),
         ("best_of: 0", "best_of"),
         ("order: random", "order"),
-        ("- 1", "dictionary"),
+        ("scores: {entropy: {min: 0}}", "scores: 'entropy' is no name@version"),
+        ("scores: {entropy@1: {}}", "scores.entropy@1: bounds need a min or a max"),
+        ("scores: {entropy@1: {min: 1, max: 0}}", "scores.entropy@1: min 1 is above max 0"),
+        ("scores: {entropy@1: {least: 0}}", "scores.entropy@1.least: no such field"),
+        ("scores: {entropy@1: {min: high}}", "scores.entropy@1.min"),
+        ("quality_missing: maybe", "quality_missing"),
+        ("quality_missing: wait", "quality_missing: wait asks for quality_min or scores"),
+        ("tags: [a]\ntags_exclude: [a]", "tags_exclude: 'a' is in tags, too"),
+        ("quality_mim: 0.5", "quality_mim: no such field; did you mean quality_min?"),
+        ("preset: gropo", "preset: 'gropo'; there are: grpo"),
+        ("groups_per_batch: many", "groups_per_batch: 'many'"),
+        ("- 1", "a mapping of fields is wanted"),
+        ("tags: maths", "tags: 'maths': a list is wanted"),
+        ("scores: 3", "scores: 3: a mapping is wanted"),
+        ("preset: [grpo]", "preset: ['grpo']; there are: grpo"),
+        ("quality_min: .nan", "quality_min: nan: "),
+        ("scores: {entropy@1: {max: .inf}}", "scores.entropy@1.max: inf: "),
         ("a: [", "cannot be read"),
     ],
 )

@@ -36,10 +36,10 @@ def judged(event_id, revision, **said):
 def counts(events):
     """What is said of the step, and by whom."""
     now = folded(events)
-    return None if now is None else (now.trainable, now.quality, now.tags, now.note, now.who)
+    return None if now is None else (now.trainable, now.quality, now.tags, now.note, now.who, now.scores)
 
 
-NOTHING = (None, None, (), None, "")
+NOTHING = (None, None, (), None, "", {})
 
 
 def test_a_person_outranks_every_scorer_whenever_they_spoke():
@@ -64,7 +64,7 @@ def test_undone_in_the_order_in_which_they_were_given_nothing_comes_back():
     """The first is taken back while the second covers it; taking the second back must not uncover the first."""
     history = [judged("1", 1, quality=0.4, trainable=False), judged("2", 2, quality=0.9)]
     history += undo(history, "1")
-    assert counts(history) == (None, 0.9, (), None, "someone")
+    assert counts(history) == (None, 0.9, (), None, "someone", {})
     history += undo(history, "2", revision=100)
     assert counts(history) == NOTHING
 
@@ -95,7 +95,25 @@ def test_an_undo_by_a_clock_that_is_behind_takes_back_all_the_same():
 def test_judgements_that_take_each_other_back_have_one_outcome():
     """The highest counts, and what it names does not."""
     circle = [judged("1", 1, quality=0.1, undoes=("2",)), judged("2", 1, quality=0.2, undoes=("1",))]
-    assert {counts(order) for order in itertools.permutations(circle)} == {(None, 0.2, (), None, "someone")}
+    for order in itertools.permutations(circle):
+        assert counts(order) == (None, 0.2, (), None, "someone", {})
+
+
+def test_scorers_do_not_overwrite_each_other_in_whatever_order_they_speak():
+    """Each keeps its own score; of one scorer the higher revision counts, also where it has nothing to say any more."""
+    scorers = [
+        judged("l", 0, quality=0.9, scores={"length@1": 0.9, "format@1": 1.0}),
+        judged("e", 0, quality=0.2, scores={"entropy@1": 0.2}),
+        judged("t", 1, scores={"format@1": None}),
+        judged("p", now_us(), quality=0.7, who="ann"),
+    ]
+    for order in itertools.permutations(scorers):
+        now = folded(order)
+        assert now.scores == {"entropy@1": 0.2, "format@1": None, "length@1": 0.9}
+        assert list(now.scores) == sorted(now.scores)
+        assert now.quality == 0.7
+    (taken_back,) = undo(scorers, "t", revision=2)
+    assert folded([taken_back, *scorers]).scores == {"entropy@1": 0.2, "format@1": 1.0, "length@1": 0.9}
 
 
 def test_the_record_keeps_what_was_taken_back_and_by_whom():
@@ -113,8 +131,13 @@ SAID = st.fixed_dictionaries(
         "quality": st.sampled_from([0.1, 0.2, 0.3]),
         "tags": st.sampled_from([(), ("x",)]),
         "note": st.sampled_from(["a", "b"]),
+        "scores": st.dictionaries(st.sampled_from(["x@1", "y@1"]), st.sampled_from([0.1, 0.2, None])),
     },
 )
+
+
+def event_id(fact):
+    return fact.envelope.event_id
 
 
 @given(st.lists(SAID, min_size=1, max_size=6), st.data())
@@ -122,7 +145,7 @@ SAID = st.fixed_dictionaries(
 def test_judging_and_undoing_some_in_any_order_is_judging_the_rest(said, data):
     """Undone early or late, one by one, by somebody who had not heard of every other judgement or undo yet."""
     judgements = [judged(f"j{n}", **one) for n, one in enumerate(said)]
-    undone = data.draw(st.lists(st.sampled_from(judgements), unique=True), label="undone")
+    undone = data.draw(st.lists(st.sampled_from(judgements), unique_by=event_id), label="undone")
     history = []
     for step in data.draw(st.permutations([*((one, False) for one in judgements), *((one, True) for one in undone)])):
         judgement, taken_back = step
@@ -143,7 +166,7 @@ def test_an_undo_that_is_undone_leaves_what_was_judged(said, data):
     history = [judged(f"j{n}", **one) for n, one in enumerate(said)]
     before = counts(history)
     undos = []
-    for one in data.draw(st.lists(st.sampled_from(history), unique=True)):
+    for one in data.draw(st.lists(st.sampled_from(history), unique_by=event_id)):
         undos += undo([*history, *undos], one.envelope.event_id, revision=len(undos))
     for one in data.draw(st.permutations(undos)):
         history += undo([*history, *undos], one.envelope.event_id)

@@ -75,6 +75,13 @@ COLLISIONS = {
         facts.curated(envelope=SAME, who=who, **given)
         for who, given in (("p", {"trainable": False}), ("q", {"trainable": True}), ("r", {"undoes": ("other",)}))
     ],
+    "scored": [
+        facts.curated(envelope=SAME, scores=scores)
+        for scores in ({"b@1": -0.0, "a@1": 1.0}, {"a@1": 1.0, "b@1": 0.0}, {"a@1": None})
+    ],
+    "written in another order": [
+        facts.curated(envelope=SAME, scores=dict.fromkeys(names, 0.5)) for names in (("a@1", "b@1"), ("b@1", "a@1"))
+    ],
 }
 
 
@@ -140,6 +147,7 @@ def test_nothing_new_writes_nothing_but_the_group(log):
         (facts.completed(reward=float("nan")), "reward_not_finite"),
         (facts.completed(status="open"), "completion_status"),
         (facts.curated(quality=float("nan")), "quality_not_finite"),
+        (facts.curated(scores={"a@1": 1.0, "b@1": float("inf")}), "score_not_finite"),
         (StepRecord(group_id="g", trajectory_id="t", call_id="c"), "wrong_type"),
     ],
 )

@@ -21,6 +21,7 @@ ROWS = pooled(
         facts.call("open", "walker", "w1", channel="train"),
         facts.reward("ghost", "nobody", 1.0, call_id="early"),
         facts.curated("turn", "t1", "c0", quality=0.1),
+        facts.curated("old", "t1", "c0", quality=0.1),
     ]
 ).pool
 ASKED = Asked(run_id=RUN, version=5, spec=SPEC)
@@ -87,6 +88,13 @@ def test_low_quality_is_told():
     answer = {answer.ids: answer for answer in told("c0")}["turn", "t1", "c0"]
     assert answer.state == "left_out"
     assert any("quality 0.1 is below 0.5" in line for line in answer.lines)
+
+
+def test_what_became_of_a_group_is_the_fate_of_its_calls():
+    """A group that the run skipped has no calls that are left out of it."""
+    answers = {answer.ids: answer for answer in told("c0")}
+    assert answers["old", "t1", "c0"].state == answers["old", "t0", "c0"].state == "skipped"
+    assert not any("context only" in line for line in answers["old", "t1", "c0"].lines)
 
 
 def test_without_a_run_only_readiness_is_told():

@@ -104,10 +104,17 @@ def test_a_scorer_of_ones_own_is_named_by_module():
 
 
 def test_a_call_is_as_good_as_its_worst_property():
-    """The lowest score is the quality, all stand in the note, the panel signs with names and versions."""
-    event = judged([SCORERS["length"], MINE], sample(call()), generation=0)
-    assert (event.quality, event.note, event.who) == (0.25, "length@1=1 mine@3=0.25", "scorer/length@1+mine@3")
-    assert judged([SCORERS["tool_calls"]], sample(call()), generation=0) is None
+    """The lowest score is the quality, each stands by its name, the panel signs with names and versions."""
+    event = judged([MINE, SCORERS["length"]], sample(call()), generation=0)
+    assert (event.quality, event.scores) == (0.25, {"length@1": 1.0, "mine@3": 0.25})
+    assert event.who == "scorer/length@1+mine@3"
+
+
+def test_a_scorer_with_nothing_to_say_says_so():
+    """A null: who waits for its word need not wait, and nothing is worse for it."""
+    silent = judged([SCORERS["tool_calls"]], sample(call()), generation=0)
+    assert (silent.quality, silent.scores) == (None, {"tool_calls@2": None})
+    assert judged([MINE, SCORERS["tool_calls"]], sample(call()), generation=0).quality == 0.25
 
 
 def test_made_again_it_is_the_same_event_to_the_byte():
@@ -226,7 +233,7 @@ def test_without_its_base_a_call_has_no_word_on_tools():
     orphans = conversation([OFFERED, INVENTED, INVENTED])[1:]
     bare = call(call_id="bare", request=replace(written(asked()), suffix=b""), response_body=INVENTED)
     told(log, *orphans, bare)
-    assert tool_scores(log, {}) == {}
+    assert tool_scores(log, {}) == {"t1": None, "t2": None, "bare": None}
 
 
 def test_the_way_back_is_short_and_has_an_end():

@@ -31,9 +31,9 @@ def scores(panel=PANEL, generation=0):
     return [event for event in made if event is not None]
 
 
-def trained(*later, quality_min=0.5):
+def trained(*later, quality_min=0.5, **knobs):
     """(trajectory, call) of each response that the next batch trains."""
-    spec = SPEC.model_copy(update={"quality_min": quality_min})
+    spec = BatchSpec(**{**SPEC.model_dump(), "quality_min": quality_min, **knobs})
     selection = select(pooled([*HISTORY, *later]).pool, spec, 0, RUN, ())
     plan = assemble(selection.chosen, spec, run_id=RUN, sequence=0, version=0, seed=0, envelope=facts.envelope())
     return {(t.trajectory_id, s.call_id) for t in plan.trajectories for s in t.steps if s.trained}
@@ -55,6 +55,15 @@ def test_another_panel_takes_over_with_a_higher_generation():
     kind = [Scorer("kind", 1, lambda _: 0.9)]
     for later in ([*scores(), *scores(kind, 1)], [*scores(kind, 1), *scores(), *scores()]):
         assert trained(*later) == ALL
+
+
+def test_each_scorer_is_asked_by_its_own_name_whichever_panel_spoke_last():
+    """Two panels beside each other: a bound on one holds whatever the other said, and whatever the quality is."""
+    of_length, of_others = scores([SCORERS["length"]]), scores([SCORERS["repetition"], SCORERS["tool_calls"]])
+    bound = {"quality_min": None, "scores": {"length@1": {"min": 0.5}, "tool_calls@2": {"min": 1.0}}}
+    for told in ([*of_length, *of_others], [*of_others, *of_length]):
+        assert trained(*told, **bound) == trained(*told, **bound, quality_missing="wait") == ALL - {CUT}
+    assert trained(*of_length, **bound, quality_missing="wait") == set(), "tool_calls has not looked yet"
 
 
 def test_a_person_has_the_last_word():
