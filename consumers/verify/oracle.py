@@ -65,9 +65,9 @@ def sound(fact: Event) -> bool:
     if not isinstance(fact, FACTS):
         return False
     if isinstance(fact, RewardAssigned):
-        return math.isfinite(fact.value) and (fact.call_id is not None or (fact.step_index or 0) >= 0)
+        return -1e30 <= fact.value <= 1e30 and (fact.call_id is not None or (fact.step_index or 0) >= 0)
     if isinstance(fact, TrajectoryCompleted):
-        return fact.status in ("completed", "failed") and (fact.reward is None or math.isfinite(fact.reward))
+        return fact.status in ("completed", "failed") and (fact.reward is None or -1e30 <= fact.reward <= 1e30)
     return not isinstance(fact, StepCurated) or fact.quality is None or math.isfinite(fact.quality)
 
 
@@ -299,9 +299,8 @@ def call_reasons(call: CallCaptured) -> set[str]:
     found: set[str] = set()
     count, rest = divmod(len(call.response_ids), 4)
     sampling = call.sampling
-    tiled = [i for s in call.spans for i in range(s.start, s.end)] == list(range(count)) and all(
-        s.start < s.end for s in call.spans
-    )
+    bounds = [0, *(s.end for s in call.spans)]
+    tiled = [s.start for s in call.spans] == bounds[:-1] and bounds[-1] == count and bounds == sorted(set(bounds))
     edge = call.prompt
     checks = {
         "ids_malformed": rest > 0,
