@@ -326,16 +326,16 @@ def call_reasons(call: CallCaptured) -> set[str]:
 
 
 def chain_known(call_id: str, calls: dict[str, tuple[CallCaptured, FactPosition]]) -> bool:
-    """Every link down to a full prompt; each base comes before, so no circle passes."""
+    """Every link down to a full prompt; one that comes twice closes a circle."""
     here = calls[call_id][0]
+    passed: set[str] = set()
     while here.prompt.base_call_id is not None:
         base = calls.get(here.prompt.base_call_id, (None, None))[0]
         if base is None or here.prompt.keep > length_of(base) or tokens_digest(base) != here.base_digest:
             return False
-        if call_reasons(base) & {"ids_malformed", "prompt_mismatch"}:
+        if call_reasons(base) & {"ids_malformed", "prompt_mismatch"} or base.call_id in passed:
             return False
-        if (base.timings.received_us, base.call_id) >= (here.timings.received_us, here.call_id):
-            return False
+        passed.add(base.call_id)
         here = base
     return True
 
@@ -345,12 +345,12 @@ def length_of(call: CallCaptured) -> int:
 
 
 def branches(calls: dict[str, tuple[CallCaptured, FactPosition]]) -> int:
-    """Calls that begin a line: all but the first to keep the whole of its base."""
+    """Calls that begin a line: all but the first to keep the whole of its base, as it was when they were written."""
     taken: set[str] = set()
     for call, _ in calls.values():
-        base = call.prompt.base_call_id
-        if base in calls and call.prompt.keep == length_of(calls[base][0]):
-            taken.add(base)
+        base = calls.get(call.prompt.base_call_id, (None, None))[0]
+        if base and call.prompt.keep == length_of(base) and call.base_digest == tokens_digest(base):
+            taken.add(base.call_id)
     return len(calls) - len(taken)
 
 
