@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from datapool.batch_spec import BatchSpec
+from datapool.left_out import why_left_out
 from datapool.rows import PoolRows, as_step
 from datapool.runs import Planned, RunIndex
 from datapool.selection import Refusal, is_trained, judge
@@ -79,10 +80,7 @@ def _of_trajectory(
     if not row.ready and state not in ("trained", "planned"):
         state = "not_ready"
     if state in ("trained", "planned") and not batches:
-        state, lines = (
-            "left_out",
-            [*lines, "  its group was planned without training it (not ready then, or not among the best)"],
-        )
+        state, lines = "left_out", _left_out(runs, row.group_id, row.trajectory_id)
     ids = (row.group_id, row.trajectory_id)
     return Answer(kind="trajectory", ids=ids, state=state, lines=(head, *lines), trained=batches)
 
@@ -97,14 +95,14 @@ def _of_step(
     state, lines = _inherited(rows, runs, asked, group, batches)
     if batches:
         return Answer(kind="step", ids=ids, state=state, lines=(head, *lines), trained=batches)
-    if not step.trainable:
-        return Answer(kind="step", ids=ids, state="not_ready", lines=(head, *lines))
-    if asked is not None and not is_trained(step, asked.spec):
+    if state in ("trained", "planned"):
+        state, lines = "left_out", _left_out(runs, step.group_id, step.trajectory_id, step.call_id)
+    elif not step.trainable:
+        state = "not_ready"
+    elif asked is not None and not is_trained(step, asked.spec):
         quality = step.curation.quality if step.curation else None
         lines = [*lines, f"  context only: quality {quality} is below {asked.spec.quality_min}"]
         state = "left_out"
-    elif state in ("trained", "planned"):
-        state, lines = "left_out", [*lines, "  its group was planned with this call as context, or without it"]
     return Answer(kind="step", ids=ids, state=state, lines=(head, *lines))
 
 
@@ -151,6 +149,14 @@ def _judged(rows: PoolRows, asked: Asked, group: GroupRecord, lines: list[str]) 
         return "next", [*lines, f"  {who} would train it: it waits for its turn or for a whole batch"]
     word = {"wait": "waits", "never": "will never train it", "foreign": "does not train it"}[judged.kind]
     return ("left_out" if group.ready else "not_ready"), [*lines, f"  {who} {word}: {judged.reason}"]
+
+
+def _left_out(runs: RunIndex, group_id: str, trajectory_id: str, call_id: str | None = None) -> list[str]:
+    """Of what no batch trains: what each plan of its group says."""
+    return [
+        f"  not in batch {batch.sequence} of run {batch.run_id}: {why_left_out(batch, trajectory_id, call_id)}"
+        for batch in runs.planned(group_id)
+    ]
 
 
 def _batches(
