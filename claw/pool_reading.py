@@ -5,10 +5,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from pydantic import ValidationError
+
 from claw.errors import CannotRun
 from claw.reading import log_for_reading
 from claw.replay import records
-from datapool.batch_spec import BatchSpec, load
+from datapool.batch_spec import BatchSpec, first_problem, load
 from datapool.errors import BatchSpecInvalid
 from datapool.runs import RunIndex
 from datapool.view import PoolView
@@ -76,4 +78,7 @@ def _spec(spec_file: Path | None, of_run: str) -> BatchSpec | None:
             return load(spec_file)
     except BatchSpecInvalid as error:
         raise CannotRun(str(error)) from error
-    return BatchSpec.model_validate_json(of_run) if of_run else None
+    try:
+        return BatchSpec.model_validate_json(of_run) if of_run else None
+    except ValidationError as error:
+        raise CannotRun(f"the run's own spec is of another version ({first_problem(error)}): --spec FILE") from error

@@ -2,6 +2,8 @@
 
 import json
 import os
+import subprocess
+import sys
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -19,13 +21,23 @@ from datapool.project import project
 from datapool.rows import PoolRows
 from datapool.state import StepState
 from datapool.step import curated
+from eventlog.admin import delete_records, end_offsets
 from eventlog.producer import EventProducer
 from eventlog.reader import LogReader
 from eventlog.records import Outgoing
 from eventlog.settings import LogSettings
 from schemas.codec import decode
-from schemas.events import BatchSkipped, BatchTrained, GroupRecord, StepCurated, TrajectoryEvicted, TrajectoryRecord
-from schemas.topics import BATCHES, CALLS, REWARDS, TOPICS
+from schemas.events import (
+    BatchAssembled,
+    BatchSkipped,
+    BatchTrained,
+    GroupRecord,
+    StepCurated,
+    TrajectoryEvicted,
+    TrajectoryRecord,
+)
+from schemas.keys import step_key
+from schemas.topics import BATCHES, CALLS, REWARDS, STEPS, TOPICS
 from tests import facts
 from tests.trainer.pooled import RUN, group, rows_of
 
@@ -193,3 +205,35 @@ def curations(settings: LogSettings) -> list[StepCurated]:
     with closing(LogReader(settings, [REWARDS])) as reader:
         events = [record.event() for record in reader.read_to_end()]
     return [event for event in events if isinstance(event, StepCurated)]
+
+
+def test_a_log_that_is_not_whole_any_more_is_one_line(pool_settings: LogSettings) -> None:
+    """Facts that retention took, and a row of another version, are said by the command itself, with exit code 2."""
+    settings = pool_settings
+    delete_records(settings, end_offsets(settings, [CALLS]))
+    assert "retention removed what was before" in refused(settings, "steps", "--text", "no such words")
+    foreign = BatchAssembled(
+        envelope=facts.envelope(),
+        run_id="later",
+        sequence=0,
+        version=0,
+        spec='{"of": "later"}',
+        trajectories=(),
+        seed=0,
+    )
+    row = Outgoing(topic=STEPS, key=step_key("g", "t", "c"), value=b"\0\x7f\xff\xff\xff")
+    with closing(EventProducer(settings)) as producer:
+        producer.publish_now(BATCHES, b"later", foreign)
+        claw(settings, "batch", code=2)
+        producer.produce(row).result()
+    for command in (["stats"], ["curate", "done", "--train", "--who", "ann"]):
+        assert "schema id 2147483647" in refused(settings, *command)
+
+
+def refused(settings: LogSettings, *arguments: str) -> str:
+    """The last line that `claw pool …` of a person's shell says; the exit code must be 2."""
+    env = {**os.environ, "KAFKA_BOOTSTRAP_SERVERS": settings.bootstrap_servers, "CLAW_LOG_PARTITIONS": "2"}
+    command = [sys.executable, "-m", "claw.cli", "pool", *arguments, "--prefix", settings.prefix]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, env=env)
+    assert (done.returncode, "Traceback" in done.stderr) == (2, False), done.stderr
+    return done.stderr.splitlines()[-1]
