@@ -407,7 +407,7 @@ def trajectory_record(
     trainable = sum(steps[c].trainable for c in order)
     calls_expected = getattr(end, "calls", None)
     rewards_expected = getattr(end, "rewards", None)
-    counted = [c for c in order if not (re.search(r"\.\d+$", c) and c.rpartition(".")[0] in order)]
+    counted = [c for c in order if not (re.search(r"\.\d+\Z", c) and c.rpartition(".")[0] in order)]
     own_words = (end.envelope.event_id, None, None, "agent", "outcome") if end else None
     judged = [s for s in rewards if (s.event_id, s.call_id, s.step_index, s.source, s.name) != own_words]
     reasons = set()
