@@ -148,7 +148,7 @@ def _envelopes(draw: st.DrawFn) -> Envelope:
     """Mostly with ids of their own; some ids meet other content, as a repeated request makes it."""
     again = draw(st.sampled_from([None, None, None, *AGAIN]))
     event_id = again or f"{draw(st.integers(0, 99)):02d}-{next(_numbers)}"
-    return envelope(event_id, at_us=draw(st.integers(0, 5)), run_id=draw(RUNS))
+    return envelope(event_id, at_us=draw(st.integers(-1, 5)), run_id=draw(RUNS))
 
 
 @st.composite

@@ -483,8 +483,9 @@ def said(fact: Event) -> list:
 
 
 def sign_of_life(events: list[Event]) -> tuple[int, str]:
+    """The latest; none is before 1970."""
     signs = [f.envelope for f in events if not isinstance(f, TrajectoryAbandoned | GroupClosed | TrajectoryEvicted)]
-    return max(((e.occurred_at_us, e.event_id) for e in signs), default=(0, ""))
+    return max([(0, ""), *((e.occurred_at_us, e.event_id) for e in signs)])
 
 
 def channel_of(events: list[Event]) -> str:
