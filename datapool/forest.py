@@ -3,7 +3,6 @@
 Invariant: a function of the captures alone, in any order. What ids tell, beyond the edges, is `sequences.py`.
 """
 
-from collections import defaultdict
 from collections.abc import Mapping
 
 from datapool.trainable import ID_FLAWS
@@ -18,14 +17,18 @@ def whole_chains(captures: Captures) -> frozenset[str]:
 
     From the full prompts up, so that links in a circle are never reached; no clock is asked which call came first.
     """
-    written_against: dict[str | None, list[StepRecord]] = defaultdict(list)
+    reached: list[StepRecord] = []
+    upon: dict[str, list[StepRecord]] = {}
     for capture in captures.values():
-        written_against[capture.base_call_id].append(capture)
+        base_id = capture.base_call_id
+        (reached if base_id is None else upon.setdefault(base_id, [])).append(capture)
     whole: set[str] = set()
-    reached = written_against[None]
     while reached:
-        whole.update(capture.call_id for capture in reached)
-        reached = [capture for base in reached for capture in written_against[base.call_id] if _goes_on(base, capture)]
+        base = reached.pop()
+        whole.add(base.call_id)
+        for capture in upon.get(base.call_id, ()):
+            if _goes_on(base, capture):
+                reached.append(capture)
     return frozenset(whole)
 
 
