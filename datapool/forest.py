@@ -26,9 +26,7 @@ def whole_chains(captures: Captures) -> frozenset[str]:
     while reached:
         base = reached.pop()
         whole.add(base.call_id)
-        for capture in upon.get(base.call_id, ()):
-            if _goes_on(base, capture):
-                reached.append(capture)
+        reached += [capture for capture in upon.get(base.call_id, ()) if _goes_on(base, capture)]
     return frozenset(whole)
 
 
