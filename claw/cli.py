@@ -12,6 +12,9 @@ import typer
 
 from claw.errors import CannotRun
 from claw.pool import pool
+from datapool.errors import PoolError
+from eventlog.errors import LogError
+from schemas.errors import UndecodableRecord
 from schemas.logs import log_to_stderr
 
 app = typer.Typer(
@@ -28,6 +31,8 @@ STACK, AUTHORS, ENGINEERS, DATA, OPERATORS = (
     "Data people",
     "Operators",
 )
+REFUSALS = (CannotRun, LogError, PoolError, UndecodableRecord)
+"""A missing precondition; a log that is not there, or not whole any more; records that this version does not read."""
 PASS_ON = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON object (or JSON lines) on stdout.")]
 Prefix = Annotated[str, typer.Option(envvar="CLAW_LOG_PREFIX", help="Prefix of the topics.")]
@@ -314,12 +319,12 @@ def become(room: str, arguments: list[str]) -> NoReturn:
 
 
 def main() -> None:
-    """Entry point: a missing precondition is one line on stderr and exit code 2, never a traceback."""
+    """Entry point: what the command cannot do without is one line on stderr and exit code 2, never a traceback."""
     log_to_stderr("warning")  # a person at a terminal wants to see what went wrong, and no more
     try:
         app()
-    except CannotRun as error:
-        print(f"claw: {error}", file=sys.stderr)
+    except REFUSALS as error:
+        print(f"claw: {' '.join(str(error).split())}", file=sys.stderr)
         sys.exit(2)
 
 

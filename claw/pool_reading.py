@@ -5,10 +5,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from pydantic import ValidationError
+
 from claw.errors import CannotRun
 from claw.reading import log_for_reading
 from claw.replay import records
-from datapool.batch_spec import BatchSpec, load, of_preset
+from datapool.batch_spec import BatchSpec, first_problem, load, of_preset
 from datapool.errors import BatchSpecInvalid
 from datapool.runs import RunIndex
 from datapool.view import PoolView
@@ -58,7 +60,7 @@ def asked_of(
     run_id = run_id or runs.latest
     run = runs.runs.get(run_id) if run_id is not None else None
     if spec is None and run is not None and run.spec:
-        spec = BatchSpec.model_validate_json(run.spec)
+        spec = _spec_of(run.spec)
     if spec is None:
         return None
     trajectories = pool.view.ask(lambda rows: list(rows.trajectory_rows()))
@@ -83,3 +85,10 @@ def named_spec(spec_file: Path | None, preset: str | None) -> BatchSpec | None:
         return None if preset is None else of_preset(preset)
     except BatchSpecInvalid as error:
         raise CannotRun(str(error)) from error
+
+
+def _spec_of(run: str) -> BatchSpec:
+    try:
+        return BatchSpec.model_validate_json(run)
+    except ValidationError as error:
+        raise CannotRun(f"the run's own spec is of another version ({first_problem(error)}): --spec FILE") from error

@@ -27,10 +27,10 @@ they lie in one partition; a fact's position is (topic, partition, offset).
 
 **Trainable step** (`StepRecord.trainable`, else `reasons`, see `trainable.py`): captured whole, invariants hold, status
 completed, temperature > 0, top_p 1, no top_k, min_p or penalty, not constrained, every token's version known and of one
-run, its chain of prompt bases known, not curated away. A chain is known when each base up to a full prompt is captured, is the
-very capture that the prompt was written against (`base_digest`; another attempt may count by now), has ids that can be
-read, comes before what is written against it, and is as long as what is kept of it. The digest of a prompt put together
-is checked where its tokens are (`sequences.whole_prompt`).
+run, its chain of prompt bases known, not curated away. A chain is known when it ends in a full prompt and each base is
+captured, is the very capture that the prompt was written against (`base_digest`; another attempt may count by now), has
+ids that can be read, and is as long as what is kept of it. No clock says which call came first. The digest of a prompt
+put together is checked where its tokens are (`edges.resolve`).
 
 **Ready trajectory** (`TrajectoryRecord.ready`, else `reasons`, see `readiness.py`): completed, or failed with
 an outcome (a reward of the trajectory itself; a failure whose end nobody judged is no data, whatever its calls earned); as many calls and rewards as its completion counted; at least one trainable call.

@@ -8,10 +8,12 @@ from collections.abc import Mapping
 from typing import Protocol
 
 from datapool.batch_spec import BatchSpec
+from datapool.edges import resolve_all
 from datapool.errors import PromptBroken
 from datapool.selection import PooledGroup, PooledTrajectory, is_trained, trained_members
-from datapool.sequences import UNKNOWN_VERSION, CallTokens, Row, rows, whole_prompt
+from datapool.sequences import UNKNOWN_VERSION, CallTokens, Row, rows
 from datapool.store import TokenRow
+from schemas.arrays import ITEM_BYTES
 from schemas.events import CallCaptured, StepTokens
 
 TokenRows = Mapping[tuple[str, str], TokenRow]
@@ -41,37 +43,29 @@ def assemble_rows(pool: Tokens, group: PooledGroup, spec: BatchSpec, run_id: str
 
 def _calls(found: TokenRows, member: PooledTrajectory, spec: BatchSpec, run_id: str) -> list[CallTokens]:
     """Trained calls in order; the others are read, too, because a prompt may be an edge on one of them."""
-    known: dict[str, tuple[bytes, bytes]] = {}
+    tokens = {step.call_id: row for step in member.steps if (row := found.get((step.trajectory_id, step.call_id)))}
+    prompts = _prompts(tokens)
     trained: list[CallTokens] = []
     for step in member.steps:
-        row = found.get((step.trajectory_id, step.call_id))
-        wanted = is_trained(step, member, spec)
-        try:
-            prompt = _prompt(row, known)
-        except PromptBroken:
-            if wanted:
-                raise
+        if not is_trained(step, member, spec):
             continue
-        assert row is not None  # or there were no prompt
-        known[step.call_id] = (prompt, row.tokens.response_ids)
-        if wanted:
-            temperature = step.sampling.temperature if step.sampling else 1.0
-            trained.append(call_tokens(row.tokens, prompt, run_id, temperature))
+        if step.call_id not in prompts:
+            raise PromptBroken(
+                f"tokens of call {step.call_id}, or of a base of its prompt, are not there or not the same"
+            )
+        temperature = step.sampling.temperature if step.sampling else 1.0
+        trained.append(call_tokens(tokens[step.call_id].tokens, prompts[step.call_id], run_id, temperature))
     return trained
 
 
-def _prompt(row: TokenRow | None, known: Mapping[str, tuple[bytes, bytes]]) -> bytes:
-    """A prompt that is whole in itself was digested when its row came; any other is, each time.
-
-    known: (prompt, response) of the calls before.
-    """
-    if row is None:
-        raise PromptBroken("the tokens of a call are not there")
-    edge = row.tokens.prompt
-    if row.whole:
-        return edge.suffix
-    base = known.get(edge.base_call_id or "")
-    return whole_prompt(edge, None if base is None else b"".join(base))
+def _prompts(rows: Mapping[str, TokenRow]) -> dict[str, bytes]:
+    """By call id. A prompt that is whole in itself was digested when its row came; any other is, each time."""
+    whole = {call_id: row.tokens.prompt.suffix for call_id, row in rows.items() if row.whole}
+    if len(whole) == len(rows):
+        return whole
+    edges = {call_id: row.tokens.prompt for call_id, row in rows.items()}
+    responses = {call_id: row.tokens.response_ids for call_id, row in rows.items()}
+    return resolve_all(edges, ITEM_BYTES, responses, whole)
 
 
 def call_tokens(

@@ -42,12 +42,17 @@ def resolve(edge: Edge, base: bytes | None, unit: int) -> bytes:
     return whole
 
 
-def resolve_all(edges: Mapping[str, Edge], unit: int, after: Mapping[str, bytes] | None = None) -> dict[str, bytes]:
+def resolve_all(
+    edges: Mapping[str, Edge],
+    unit: int,
+    after: Mapping[str, bytes] | None = None,
+    known: Mapping[str, bytes] | None = None,
+) -> dict[str, bytes]:
     """Wholes by call id, in whatever order the edges come; those whose chain is broken are left out.
 
-    after: call id -> what follows a whole when it is a base (responses, for prompts).
+    after: call id -> what follows a whole when it is a base (responses, for prompts). known: wholes that need no look.
     """
-    wholes: dict[str, bytes] = {}
+    wholes: dict[str, bytes] = dict(known or {})
     tails = after or {}
     for call_id in edges:
         for link in reversed(_chain(edges, call_id, wholes)):

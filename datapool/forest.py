@@ -13,20 +13,21 @@ Captures = Mapping[str, StepRecord]
 
 
 def whole_chains(captures: Captures) -> frozenset[str]:
-    """Calls whose prompt can be put together: every link up to a full prompt holds.
+    """Calls whose prompt can be put together: every link down to a full prompt holds.
 
-    A base comes before what is written against it, because whoever reads a trajectory reads its calls in order.
+    From the full prompts up, so that links in a circle are never reached; no clock is asked which call came first.
     """
-    whole: set[str] = set()
-    for capture in sorted(captures.values(), key=_order):
+    reached: list[StepRecord] = []
+    upon: dict[str, list[StepRecord]] = {}
+    for capture in captures.values():
         base_id = capture.base_call_id
-        if base_id is None or (base_id in whole and _goes_on(captures[base_id], capture)):
-            whole.add(capture.call_id)
+        (reached if base_id is None else upon.setdefault(base_id, [])).append(capture)
+    whole: set[str] = set()
+    while reached:
+        base = reached.pop()
+        whole.add(base.call_id)
+        reached += [capture for capture in upon.get(base.call_id, ()) if _goes_on(base, capture)]
     return frozenset(whole)
-
-
-def _order(capture: StepRecord) -> tuple[int, str]:
-    return capture.timings.received_us if capture.timings else 0, capture.call_id
 
 
 def _goes_on(base: StepRecord, capture: StepRecord) -> bool:
@@ -44,11 +45,12 @@ def _length(capture: StepRecord) -> int:
 
 
 def branches(captures: Captures) -> int:
-    """Lines of calls: the first call that keeps all of its base goes on with it, every other call begins a line."""
-    continued = {base for capture in captures.values() if (base := _continues(captures, capture)) is not None}
+    """Lines of calls: the first call that keeps all ids of its base goes on with it, every other call begins a line."""
+    continued = {capture.base_call_id for capture in captures.values() if _continues(captures, capture)}
     return len(captures) - len(continued)
 
 
-def _continues(captures: Captures, capture: StepRecord) -> str | None:
-    base = captures.get(capture.base_call_id) if capture.base_call_id is not None else None
-    return base.call_id if base is not None and capture.base_keep == _length(base) else None
+def _continues(captures: Captures, capture: StepRecord) -> bool:
+    """Whether the prompt begins with all ids of its base: those very ids, by digest, and as many."""
+    base = captures.get(capture.base_call_id or "")
+    return base is not None and capture.base_keep == _length(base) and base.digest == capture.base_digest

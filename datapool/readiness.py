@@ -11,7 +11,7 @@ from datapool.trainable import FOLD_BUG
 from datapool.trajectory import OUTCOME
 from schemas.events import GroupMember
 
-CHOICE = re.compile(r"\.\d+$")
+CHOICE = re.compile(r"\.\d+\Z")
 
 
 def trajectory_reasons(now: TrajectoryState, calls: Collection[str], trainable: int, judged: bool) -> tuple[str, ...]:

@@ -43,14 +43,13 @@ class PoolRows:
         self.store = StepStore()
         self._wanted = wanted
         self._groups: dict[str, GroupRows] = {}
-        self._forgotten: set[str] = set()
 
     def apply(self, topic: str, key: bytes, value: bytes | None) -> None:
         """Take one row in. topic: `Topic.name`; a None value removes. Raises UndecodableRecord."""
         ids = (key.decode("utf-8", "surrogatepass"),) if topic == GROUPS.name else parts(key)
-        if ids[0] in self._forgotten:
+        group = self._group_of(ids[0])
+        if group is None:
             return
-        group = self._groups.setdefault(ids[0], GroupRows())
         group.whole = None
         if topic == GROUPS.name:
             self._apply_group(group, ids[0], value)
@@ -59,6 +58,13 @@ class PoolRows:
             _apply_trajectory(group.trajectories.setdefault(ids[1], TrajectoryRows()), value)
         elif topic == STEPS.name:
             _apply_step(self.store, ids, value)
+
+    def _group_of(self, group_id: str) -> GroupRows | None:
+        """Where a row of the group goes; None: it was forgotten."""
+        group = self._groups.get(group_id)
+        if group is None and not self.store.is_forgotten(group_id):
+            group = self._groups[group_id] = GroupRows()
+        return group
 
     def _apply_group(self, group: GroupRows, group_id: str, value: bytes | None) -> None:
         record = None if value is None else decode(value)
@@ -69,9 +75,8 @@ class PoolRows:
 
     def forget(self, group_id: str) -> None:
         """Drop the group's rows, and whatever else comes for it."""
-        self._forgotten.add(group_id)
-        if self._groups.pop(group_id, None) is not None:
-            self.store.forget(group_id)
+        self._groups.pop(group_id, None)
+        self.store.forget(group_id)
 
     def groups(self) -> list[GroupRecord]:
         """Whole groups in order of id."""

@@ -11,14 +11,19 @@ from schemas.events import BatchAssembled, BatchSkipped, BatchTrained, Event, Ru
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """A group in a batch: the calls whose responses it trains, and the version that the batch made (None: not yet)."""
+    """A group in a batch: its ready members of then, and which of their calls it trains."""
 
     run_id: str
     sequence: int
     sampled_for: int
-    reward: dict[str, float]
-    trained: dict[str, tuple[str, ...]]
-    """trajectory_id -> call_ids."""
+    spec: str
+    """As the plan has it: JSON of a `BatchSpec`."""
+    reward: dict[str, float] = field(default_factory=dict)
+    """By trajectory_id, as are the others; one that was not ready then is in none of them."""
+    trained: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    """call_ids whose responses are trained."""
+    context: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    """call_ids that are read and not trained; a member that the spec left out has neither these nor those."""
 
 
 @dataclass(slots=True)
@@ -69,9 +74,11 @@ class RunIndex:
             run.settled.add(trajectory.group_id)
             batches = self._planned[trajectory.group_id]
             place = (plan.run_id, plan.sequence)
-            batch = batches.setdefault(place, Planned(plan.run_id, plan.sequence, plan.version, {}, {}))
+            batch = batches.setdefault(place, Planned(plan.run_id, plan.sequence, plan.version, plan.spec))
             batch.reward[trajectory.trajectory_id] = trajectory.reward
-            batch.trained[trajectory.trajectory_id] = tuple(step.call_id for step in trajectory.steps if step.trained)
+            for of_kind, trained in ((batch.trained, True), (batch.context, False)):
+                calls = (step.call_id for step in trajectory.steps if step.trained is trained)
+                of_kind[trajectory.trajectory_id] = tuple(calls)
 
     def planned(self, group_id: str) -> list[Planned]:
         """Batches that hold the group, in order of (run, sequence)."""

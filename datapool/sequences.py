@@ -1,7 +1,7 @@
 """The token forest of a trajectory as training rows.
 
 Invariant: each trained response is trained exactly once, under exactly the ids that it was sampled after. A call whose
-prompt begins with all ids of an earlier call (its prompt and its response) continues it and shares its row; where two
+prompt begins with all ids of another call (its prompt and its response) continues it and shares its row; where two
 calls continue the same one, the forest forks and the second row repeats the shared part as masked context. Calls that
 were rewritten by the agent (a summary, a dropped turn) are roots of their own. Ids are compared, text never.
 """
@@ -84,16 +84,16 @@ def rows(calls: Sequence[CallTokens], trajectory: int) -> list[Row]:
 
 
 def _parents(calls: Sequence[CallTokens]) -> list[int | None]:
-    """Per call the earlier call that it continues: the one with the most ids; of equals, the first."""
+    """Per call the one that it continues: of those that its prompt begins with, the longest; of equals, the first.
+
+    Found by length, not by the order of the calls: clocks made that, and a call is never shorter than what it continues.
+    """
     wholes = [call.whole for call in calls]
-    found: list[int | None] = []
-    for node, call in enumerate(calls):
-        best: int | None = None
-        for earlier in range(node):
-            longer = best is None or len(wholes[earlier]) > len(wholes[best])
-            if longer and call.prompt.startswith(wholes[earlier]):
-                best = earlier
-        found.append(best)
+    rising = sorted(range(len(calls)), key=lambda node: (len(wholes[node]), -node))
+    found: list[int | None] = [None] * len(calls)
+    for place, node in enumerate(rising):
+        shorter = reversed(rising[:place])
+        found[node] = next((one for one in shorter if calls[node].prompt.startswith(wholes[one])), None)
     return found
 
 

@@ -29,6 +29,7 @@ CREATE TABLE tokens (
   g BLOB, t BLOB, c BLOB, digest BLOB, attempt INTEGER, base BLOB, keep INTEGER, full_length INTEGER, full_digest TEXT,
   spans BLOB, whole INTEGER, suffix BLOB, response_ids BLOB, response_logprobs BLOB,
   UNIQUE (g, t, c));
+CREATE TABLE forgotten (g BLOB PRIMARY KEY) WITHOUT ROWID;
 BEGIN;
 """
 # A step row stands in two tables, so that a filter goes through small columns only.
@@ -107,11 +108,16 @@ class StepStore:
         self._db.execute(f"DELETE FROM tokens WHERE {PLACE}", _key(ids))  # noqa: S608
 
     def forget(self, group_id: str) -> None:
-        """Drop all rows of a group."""
+        """Drop all rows of a group, and remember that; on disk, because a run trains more groups than memory should know."""
         key = (as_bytes(group_id),)
         self._db.execute("DELETE FROM bodies WHERE id IN (SELECT id FROM steps WHERE g = ?)", key)
         for table in ("steps", "tokens"):
             self._db.execute(f"DELETE FROM {table} WHERE g = ?", key)  # noqa: S608
+        self._db.execute("INSERT OR IGNORE INTO forgotten VALUES (?)", key)
+
+    def is_forgotten(self, group_id: str) -> bool:
+        """Whether `forget` was ever called for it."""
+        return bool(self._db.execute("SELECT 1 FROM forgotten WHERE g = ?", (as_bytes(group_id),)).fetchone())
 
     def steps(self, group_id: str, trajectory_id: str) -> dict[str, bytes]:
         """Step rows by call_id."""

@@ -10,6 +10,8 @@ from schemas.events import Event, RewardAssigned, StepCurated, TrajectoryComplet
 from schemas.keys import group_key
 
 FACTS = frozenset(get_args(Fact))
+REWARD_MAX = 1e30
+"""Of either sign: sums of rewards and the squares of their deviations stay numbers, and a trainer's float32 holds them."""
 
 
 def usable(event: Event) -> Fact:
@@ -40,15 +42,21 @@ def check_place(fact: Fact, key: bytes | None, partition: int, partitions: int) 
 
 
 def _reward(fact: RewardAssigned) -> None:
-    _finite("reward_not_finite", fact.value)
+    _reward_value(fact.value)
     if fact.call_id is None and fact.step_index is not None and fact.step_index < 0:
         raise UnusableFact("step_index_negative", f"step index {fact.step_index} of {fact.trajectory_id}")
 
 
 def _completion(fact: TrajectoryCompleted) -> None:
-    _finite("reward_not_finite", fact.reward)
+    _reward_value(fact.reward)
     if fact.status not in ("completed", "failed"):
         raise UnusableFact("completion_status", f"{fact.trajectory_id} completed as {fact.status}")
+
+
+def _reward_value(value: float | None) -> None:
+    _finite("reward_not_finite", value)
+    if value is not None and abs(value) > REWARD_MAX:
+        raise UnusableFact("reward_too_large", f"{value} is beyond {REWARD_MAX:g}, which nobody could add up")
 
 
 def _finite(reason: str, value: float | None) -> None:

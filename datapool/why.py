@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from datapool.batch_spec import BatchSpec
+from datapool.left_out import why_left_out
 from datapool.rows import PoolRows, as_step
 from datapool.runs import Planned, RunIndex
 from datapool.selection import MISSING, PooledGroup, Refusal, baseline_only, context_only, judge, member_of
@@ -81,10 +82,7 @@ def _of_trajectory(
     if state == "next" and asked is not None and group is not None:
         state, lines = _within_batch(rows, asked, group, row, lines)
     if state in ("trained", "planned") and not batches:
-        state, lines = (
-            "left_out",
-            [*lines, "  its group was planned without training it (not ready then, or not among the best)"],
-        )
+        state, lines = "left_out", _left_out(runs, row.group_id, row.trajectory_id)
     ids = (row.group_id, row.trajectory_id)
     return Answer(kind="trajectory", ids=ids, state=state, lines=(head, *lines), trained=batches)
 
@@ -99,6 +97,9 @@ def _of_step(
     state, lines = _inherited(rows, runs, asked, group, batches)
     if batches:
         return Answer(kind="step", ids=ids, state=state, lines=(head, *lines), trained=batches)
+    if state in ("trained", "planned"):
+        lines = _left_out(runs, step.group_id, step.trajectory_id, step.call_id)
+        return Answer(kind="step", ids=ids, state="left_out", lines=(head, *lines))
     if not step.trainable:
         return Answer(kind="step", ids=ids, state="not_ready", lines=(head, *lines))
     unfit = _context_only(rows, asked, step, group) if state in ("next", "left_out", "not_ready") else None
@@ -108,8 +109,6 @@ def _of_step(
     elif state == "next" and asked is not None and group is not None:
         row = rows.trajectory(step.group_id, step.trajectory_id)
         state, lines = (state, lines) if row is None else _within_batch(rows, asked, group, row, lines)
-    elif state in ("trained", "planned"):
-        state, lines = "left_out", [*lines, "  its group was planned with this call as context, or without it"]
     return Answer(kind="step", ids=ids, state=state, lines=(head, *lines))
 
 
@@ -178,6 +177,14 @@ def _within_batch(
     if row.trajectory_id not in others:
         return "next", lines
     return "left_out", [*lines, f"  it counts in the baseline and is not trained itself: {others[row.trajectory_id]}"]
+
+
+def _left_out(runs: RunIndex, group_id: str, trajectory_id: str, call_id: str | None = None) -> list[str]:
+    """Of what no batch trains: what each plan of its group says."""
+    return [
+        f"  not in batch {batch.sequence} of run {batch.run_id}: {why_left_out(batch, trajectory_id, call_id)}"
+        for batch in runs.planned(group_id)
+    ]
 
 
 def _batches(

@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal
 import orjson
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, FiniteFloat, model_validator
 
+from datapool.usable import REWARD_MAX
 from gateway.headers import ClientHeaders
 from gateway.identity import CONTROL, ID_CHARACTERS_MAX, Identity
 from schemas.envelopes import decision_id, envelope, new_id, now_us
@@ -37,6 +38,7 @@ Name = Annotated[str, Field(min_length=1, max_length=ID_CHARACTERS_MAX), AfterVa
 Tags = Annotated[tuple[Name, ...], Field(max_length=32)]
 JsonValue = Annotated[Any, AfterValidator(_json_value)]
 Count = Annotated[int, Field(ge=0, le=INT32_MAX)]
+RewardValue = Annotated[FiniteFloat, Field(ge=-REWARD_MAX, le=REWARD_MAX)]
 
 
 class Body(BaseModel):
@@ -73,7 +75,7 @@ class RegisterTrajectory(Body):
 class CompleteTrajectory(Body):
     """POST …/complete_trajectory"""
 
-    reward: FiniteFloat | None = None
+    reward: RewardValue | None = None
     status: Literal["completed", "failed"] = "completed"
     calls: Count | None = None
     rewards: Count | None = None
@@ -85,7 +87,7 @@ class CompleteTrajectory(Body):
 class AssignReward(Body):
     """POST …/rewards"""
 
-    value: FiniteFloat
+    value: RewardValue
     name: Name = "outcome"
     source: Name = "agent"
     call_id: Name | None = None

@@ -34,6 +34,8 @@ END = b"\x00"
 """Of an array or map."""
 SMALL = 8192
 LONGEST = 2**63
+LAST_SHIFT = 63
+"""Of the tenth byte of a number, which has one bit left of 64."""
 DOUBLE = struct.Struct("<d").pack
 READ_DOUBLE = struct.Struct("<d").unpack_from
 INT_MAX = 2**31
@@ -133,14 +135,14 @@ class Reader:
         self.at = at
 
     def long(self) -> int:
-        """An integer of 32 or 64 bits."""
+        """A 64-bit integer."""
         data, at = self.data, self.at + 1
         byte = data[at - 1]
         if byte < 0x80:
             self.at = at
             return byte >> 1 ^ -(byte & 1)
         rest = shift = 0
-        while byte > 0x7F:
+        while byte > 0x7F and shift < LAST_SHIFT:  # or a row of such bytes would make a number as long as itself
             rest |= (byte & 0x7F) << shift
             shift += 7
             byte = data[at]
@@ -150,6 +152,17 @@ class Reader:
         if rest >= 2 * LONGEST:
             raise ValueError("more than 64 bits")
         return rest >> 1 ^ -(rest & 1)
+
+    def int32(self) -> int:
+        """A 32-bit integer."""
+        byte = self.data[self.at]
+        if byte < 0x80:
+            self.at += 1
+            return byte >> 1 ^ -(byte & 1)
+        number = self.long()
+        if not -INT_MAX <= number < INT_MAX:
+            raise ValueError(f"{number} does not fit into 32 bits")
+        return number
 
     def length(self) -> int:
         """Of what follows, or the index of a symbol."""

@@ -152,7 +152,7 @@ class FactPosition:
     def read(cls, r: Reader) -> "FactPosition":
         return cls(
             topic=r.text(),
-            partition=r.long(),
+            partition=r.int32(),
             offset=r.long(),
         )
 
@@ -544,9 +544,9 @@ class Edge:
     def read(cls, r: Reader) -> "Edge":
         return cls(
             base_call_id=r.text() if r.branch() else None,
-            keep=r.long(),
+            keep=r.int32(),
             suffix=r.bytes(),
-            full_length=r.long(),
+            full_length=r.int32(),
             full_digest=r.text(),
         )
 
@@ -596,8 +596,8 @@ class VersionSpan:
         return cls(
             run_id=r.text(),
             version=r.long(),
-            start=r.long(),
-            end=r.long(),
+            start=r.int32(),
+            end=r.int32(),
         )
 
 
@@ -679,14 +679,14 @@ class Sampling:
         return cls(
             temperature=r.double(),
             top_p=r.double(),
-            top_k=r.long(),
+            top_k=r.int32(),
             min_p=r.double(),
             presence_penalty=r.double(),
             frequency_penalty=r.double(),
             repetition_penalty=r.double(),
-            max_tokens=r.long() if r.branch() else None,
+            max_tokens=r.int32() if r.branch() else None,
             seed=r.long() if r.branch() else None,
-            n=r.long(),
+            n=r.int32(),
             stop=r.array(Reader.text),
             constrained=r.boolean(),
         )
@@ -729,9 +729,9 @@ class Usage:
     @classmethod
     def read(cls, r: Reader) -> "Usage":
         return cls(
-            prompt_tokens=r.long(),
-            completion_tokens=r.long(),
-            cached_tokens=r.long() if r.branch() else None,
+            prompt_tokens=r.int32(),
+            completion_tokens=r.int32(),
+            cached_tokens=r.int32() if r.branch() else None,
         )
 
 
@@ -979,8 +979,8 @@ class CallCaptured:
             group_id=r.text(),
             trajectory_id=r.text(),
             call_id=r.text(),
-            attempt=r.long(),
-            choice=r.long(),
+            attempt=r.int32(),
+            choice=r.int32(),
             prompt=Edge.read(r),
             base_digest=r.text(),
             response_ids=r.bytes(),
@@ -999,7 +999,7 @@ class CallCaptured:
             channel=r.text(),
             tags=r.array(Reader.text),
             status=_CALLSTATUS_SYMBOLS[r.length()],
-            http_status=r.long(),
+            http_status=r.int32(),
             idempotency_key=r.text() if r.branch() else None,
             usage=Usage.read(r),
             timings=Timings.read(r),
@@ -1096,8 +1096,8 @@ class CallFailed:
             group_id=r.text(),
             trajectory_id=r.text(),
             call_id=r.text(),
-            attempt=r.long(),
-            http_status=r.long(),
+            attempt=r.int32(),
+            http_status=r.int32(),
             reason=r.text(),
             message=r.text(),
             model_id=r.text(),
@@ -1426,7 +1426,7 @@ class GroupOpened:
         return cls(
             envelope=Envelope.read(r),
             group_id=r.text(),
-            expected_size=r.long() if r.branch() else None,
+            expected_size=r.int32() if r.branch() else None,
             channel=r.text(),
             task=r.text() if r.branch() else None,
             deadline_us=r.long() if r.branch() else None,
@@ -1565,7 +1565,7 @@ class GroupRecord:
             group_id=r.text(),
             declared=r.boolean(),
             declared_event_id=r.text(),
-            expected_size=r.long() if r.branch() else None,
+            expected_size=r.int32() if r.branch() else None,
             channel=r.text(),
             task=r.text() if r.branch() else None,
             deadline_us=r.long() if r.branch() else None,
@@ -1663,7 +1663,7 @@ class RewardAssigned:
             group_id=r.text(),
             trajectory_id=r.text(),
             call_id=r.text() if r.branch() else None,
-            step_index=r.long() if r.branch() else None,
+            step_index=r.int32() if r.branch() else None,
             source=r.text(),
             name=r.text(),
             value=r.double(),
@@ -1725,7 +1725,7 @@ class RewardSlot:
     def read(cls, r: Reader) -> "RewardSlot":
         return cls(
             call_id=r.text() if r.branch() else None,
-            step_index=r.long() if r.branch() else None,
+            step_index=r.int32() if r.branch() else None,
             source=r.text(),
             name=r.text(),
             value=r.double(),
@@ -1857,11 +1857,11 @@ class RunStarted:
             envelope=Envelope.read(r),
             run_id=r.text(),
             model_id=r.text(),
-            incarnation=r.long(),
+            incarnation=r.int32(),
             config=r.text(),
-            group_size=r.long(),
-            groups_per_batch=r.long(),
-            staleness_max=r.long(),
+            group_size=r.int32(),
+            groups_per_batch=r.int32(),
+            staleness_max=r.int32(),
             facts_prefix=r.text(),
         )
 
@@ -2148,16 +2148,16 @@ class StepRecord:
             group_id=r.text(),
             trajectory_id=r.text(),
             call_id=r.text(),
-            attempt=r.long(),
-            attempts=r.array(Reader.long),
+            attempt=r.int32(),
+            attempts=r.array(Reader.int32),
             position=FactPosition.read(r) if r.branch() else None,
             digest=r.text(),
             prompt_id=r.text(),
             response_id=r.text(),
-            prompt_length=r.long(),
-            response_length=r.long(),
+            prompt_length=r.int32(),
+            response_length=r.int32(),
             base_call_id=r.text() if r.branch() else None,
-            base_keep=r.long(),
+            base_keep=r.int32(),
             base_digest=r.text(),
             spans=r.array(VersionSpan.read),
             min_version=r.long() if r.branch() else None,
@@ -2251,7 +2251,7 @@ class StepTokens:
             group_id=r.text(),
             trajectory_id=r.text(),
             call_id=r.text(),
-            attempt=r.long(),
+            attempt=r.int32(),
             prompt=Edge.read(r),
             response_ids=r.bytes(),
             response_logprobs=r.bytes(),
@@ -2300,9 +2300,9 @@ class StreamPosition:
     @classmethod
     def read(cls, r: Reader) -> "StreamPosition":
         return cls(
-            partition=r.long(),
+            partition=r.int32(),
             offsets=r.mapping(Reader.long),
-            fold_version=r.long(),
+            fold_version=r.int32(),
             updated_at_us=r.long(),
         )
 
@@ -2466,8 +2466,8 @@ class TrajectoryCompleted:
             group_id=r.text(),
             trajectory_id=r.text(),
             status=_TRAJECTORYSTATUS_SYMBOLS[r.length()],
-            calls=r.long() if r.branch() else None,
-            rewards=r.long() if r.branch() else None,
+            calls=r.int32() if r.branch() else None,
+            rewards=r.int32() if r.branch() else None,
             reward=r.double() if r.branch() else None,
         )
 
@@ -2687,10 +2687,10 @@ class TrajectoryRecord:
             status=_TRAJECTORYSTATUS_SYMBOLS[r.length()],
             status_event_id=r.text(),
             reason=r.text(),
-            calls_expected=r.long() if r.branch() else None,
-            rewards_expected=r.long() if r.branch() else None,
+            calls_expected=r.int32() if r.branch() else None,
+            rewards_expected=r.int32() if r.branch() else None,
             calls=r.array(Reader.text),
-            branches=r.long(),
+            branches=r.int32(),
             failed_calls=r.array(Reader.text),
             rewards=r.array(RewardSlot.read),
             outcome=r.double() if r.branch() else None,
@@ -2703,7 +2703,7 @@ class TrajectoryRecord:
             task=r.text() if r.branch() else None,
             tags=r.array(Reader.text),
             run_id=r.text() if r.branch() else None,
-            trainable_calls=r.long(),
+            trainable_calls=r.int32(),
             ready=r.boolean(),
             reasons=r.array(Reader.text),
             registered_event_id=r.text(),
@@ -2956,7 +2956,7 @@ class WorkerReported:
             state=_WORKERSTATE_SYMBOLS[r.length()],
             run_id=r.text() if r.branch() else None,
             version=r.long() if r.branch() else None,
-            in_flight=r.long(),
+            in_flight=r.int32(),
             report_interval_s=r.double(),
             capabilities=r.array(Reader.text),
             detail=r.text() if r.branch() else None,

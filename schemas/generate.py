@@ -38,7 +38,7 @@ SHARED = ("claw.Sampling", "claw.Integrity")
 READERS = {
     "string": "text",
     "bytes": "bytes",
-    "int": "long",
+    "int": "int32",
     "long": "long",
     "double": "double",
     "boolean": "boolean",

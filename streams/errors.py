@@ -2,6 +2,8 @@
 
 from enum import IntEnum
 
+from eventlog.errors import Fenced
+
 
 class ExitCode(IntEnum):
     """0 asked to stop, 1 broke, 2 could not start; the others tell a supervisor's reader what happened."""
@@ -27,3 +29,10 @@ class PastTarget(StreamsError):
 
 class NotCopartitioned(StreamsError):
     """This worker was given calls and rewards of different partitions; folding half of a group would be wrong."""
+
+
+def exit_code_of(error: Exception) -> ExitCode:
+    """What a worker that cannot go on tells its supervisor: fenced, nothing that a new start mends, or broken."""
+    if isinstance(error, Fenced):
+        return ExitCode.FENCED
+    return ExitCode.REFUSED if isinstance(error, FoldVersionMismatch) else ExitCode.BROKE

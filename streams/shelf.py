@@ -41,11 +41,12 @@ class Shelf:
 
     def write(self, rows: Iterable[ShelfRow]) -> None:
         """The latest row of each key wins."""
-        kept = list(rows)
+        latest = {(row.topic, row.key): row for row in rows}
+        kept = [row for row in latest.values() if row.value is not None]
+        gone = [key for key, row in latest.items() if row.value is None]
         self._database.execute("BEGIN")
         self._database.executemany("INSERT OR REPLACE INTO rows VALUES (?, ?, ?, ?, ?)", kept)
-        if any(row.value is None for row in kept):
-            self._database.execute("DELETE FROM rows WHERE value IS NULL")
+        self._database.executemany("DELETE FROM rows WHERE topic = ? AND key = ?", gone)
         self._database.execute("COMMIT")
 
     def group(self, group: bytes) -> list[bytes]:

@@ -21,7 +21,7 @@ import faust
 import structlog
 
 from eventlog.admin import end_offsets
-from eventlog.errors import BrokerUnreachable, Fenced
+from eventlog.errors import BrokerUnreachable
 from eventlog.producer import EventProducer
 from eventlog.reader import committed_offsets
 from eventlog.records import Place, Record
@@ -32,7 +32,7 @@ from streams import transport
 from streams.assignor import CopartitionedAssignor
 from streams.clock import Clock, by_age, by_idleness
 from streams.commit import Batch, FaustEvent, OwnedPartition, acknowledge, group_name, open_producer
-from streams.errors import ExitCode, NotCopartitioned
+from streams.errors import ExitCode, NotCopartitioned, exit_code_of
 from streams.metrics import StreamsMetrics
 from streams.recovery import FACTS, heal, heal_behind_group, recover
 from streams.settings import StreamsSettings
@@ -169,7 +169,7 @@ class Worker:
             self._leave_for(error)
 
     def _leave_for(self, error: Exception) -> None:
-        self._exit(ExitCode.FENCED if isinstance(error, Fenced) else ExitCode.BROKE, error)
+        self._exit(exit_code_of(error), error)
 
     def _exit(self, code: ExitCode, why: BaseException | str) -> None:
         failure = why if isinstance(why, BaseException) and code is ExitCode.BROKE else None

@@ -136,7 +136,7 @@ CALLS = st.sampled_from(["c", "d", "e", "c.1"])
 CHANNELS = st.sampled_from(["train", "train", "val", "probe"])
 RUNS = st.sampled_from(["run", "run", "run", "other", None])
 REVISIONS = st.integers(0, 2)
-VALUES = st.sampled_from([0.0, -0.0, 1.0, -0.25, 0.1, 0.2, 0.3, 1e16])
+VALUES = st.sampled_from([0.0, -0.0, 1.0, -0.25, 0.1, 0.2, 0.3, 1e16, 1e30, -1e30])
 COUNTS = st.none() | st.integers(0, 3)
 AGAIN = ["30", "70"]
 REASONS = st.sampled_from(["asked", "idle"])
@@ -148,7 +148,7 @@ def _envelopes(draw: st.DrawFn) -> Envelope:
     """Mostly with ids of their own; some ids meet other content, as a repeated request makes it."""
     again = draw(st.sampled_from([None, None, None, *AGAIN]))
     event_id = again or f"{draw(st.integers(0, 99)):02d}-{next(_numbers)}"
-    return envelope(event_id, at_us=draw(st.integers(0, 5)), run_id=draw(RUNS))
+    return envelope(event_id, at_us=draw(st.integers(-1, 5)), run_id=draw(RUNS))
 
 
 @st.composite

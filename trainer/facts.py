@@ -8,8 +8,8 @@ from typing import Protocol
 
 from datapool.assembly import call_tokens
 from datapool.digests import call_digest
-from datapool.errors import PromptBroken
-from datapool.sequences import CallTokens, Row, rows, whole_prompt
+from datapool.edges import prompts
+from datapool.sequences import CallTokens, Row, rows
 from eventlog.records import Position, Record
 from schemas.events import BatchAssembled, CallCaptured, PlannedStep, PlannedTrajectory
 from trainer.errors import FactUnreadable
@@ -43,19 +43,17 @@ def position_of(step: PlannedStep) -> Position:
 
 def _calls(planned: PlannedTrajectory, records: Mapping[Position, Record], run_id: str) -> list[CallTokens]:
     """Trained calls in order. The others are read too, because a prompt may be an edge on one of them."""
-    wholes: dict[str, bytes] = {}
+    calls = {step.call_id: _call(step, records[position_of(step)]) for step in planned.steps}
+    whole = prompts(calls)
     trained: list[CallTokens] = []
     for step in planned.steps:
-        call = _call(step, records[position_of(step)])
-        try:
-            prompt = whole_prompt(call.prompt, wholes.get(call.prompt.base_call_id or ""))
-        except PromptBroken as error:
-            if step.trained:
-                raise FactUnreadable(f"call {step.call_id}: {error}") from error
-            continue  # context only: whoever needed it as a base says so
-        wholes[step.call_id] = prompt + call.response_ids
-        if step.trained:
-            trained.append(call_tokens(call, prompt, run_id, call.sampling.temperature, step.advantage))
+        if not step.trained:
+            continue
+        call = calls[step.call_id]
+        if step.call_id not in whole:
+            raise FactUnreadable(f"call {step.call_id}: a base of its prompt is not planned with it, or has other ids")
+        temperature = call.sampling.temperature
+        trained.append(call_tokens(call, whole[step.call_id], run_id, temperature, step.advantage))
     return trained
 
 

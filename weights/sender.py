@@ -107,7 +107,9 @@ class Senders:
     def _forget(self, prefix: str) -> None:
         """A run makes many thousand offers; their keys must not pile up in the store."""
         store = self._store
-        for key in store.list_keys() if store else ():
+        if store is None:
+            return
+        for key in store.list_keys():
             if key.startswith(prefix + "/"):
                 store.delete_key(key)
 

@@ -11,3 +11,7 @@ class PoolMoves(VerifyError):
 
 class RunUnknown(VerifyError):
     """The log holds nothing of the run that was named."""
+
+
+class OtherFolds(VerifyError):
+    """The pool was folded by another version than the one that would judge it."""

@@ -65,9 +65,9 @@ def sound(fact: Event) -> bool:
     if not isinstance(fact, FACTS):
         return False
     if isinstance(fact, RewardAssigned):
-        return math.isfinite(fact.value) and (fact.call_id is not None or (fact.step_index or 0) >= 0)
+        return -1e30 <= fact.value <= 1e30 and (fact.call_id is not None or (fact.step_index or 0) >= 0)
     if isinstance(fact, TrajectoryCompleted):
-        return fact.status in ("completed", "failed") and (fact.reward is None or math.isfinite(fact.reward))
+        return fact.status in ("completed", "failed") and (fact.reward is None or -1e30 <= fact.reward <= 1e30)
     if isinstance(fact, StepCurated):
         return all(math.isfinite(number) for number in (fact.quality, *fact.scores.values()) if number is not None)
     return True
@@ -301,9 +301,8 @@ def call_reasons(call: CallCaptured) -> set[str]:
     found: set[str] = set()
     count, rest = divmod(len(call.response_ids), 4)
     sampling = call.sampling
-    tiled = [i for s in call.spans for i in range(s.start, s.end)] == list(range(count)) and all(
-        s.start < s.end for s in call.spans
-    )
+    bounds = [0, *(s.end for s in call.spans)]
+    tiled = [s.start for s in call.spans] == bounds[:-1] and bounds[-1] == count and bounds == sorted(set(bounds))
     edge = call.prompt
     checks = {
         "ids_malformed": rest > 0,
@@ -329,16 +328,16 @@ def call_reasons(call: CallCaptured) -> set[str]:
 
 
 def chain_known(call_id: str, calls: dict[str, tuple[CallCaptured, FactPosition]]) -> bool:
-    """Every link down to a full prompt; each base comes before, so no circle passes."""
+    """Every link down to a full prompt; one that comes twice closes a circle."""
     here = calls[call_id][0]
+    passed: set[str] = set()
     while here.prompt.base_call_id is not None:
         base = calls.get(here.prompt.base_call_id, (None, None))[0]
         if base is None or here.prompt.keep > length_of(base) or tokens_digest(base) != here.base_digest:
             return False
-        if call_reasons(base) & {"ids_malformed", "prompt_mismatch"}:
+        if call_reasons(base) & {"ids_malformed", "prompt_mismatch"} or base.call_id in passed:
             return False
-        if (base.timings.received_us, base.call_id) >= (here.timings.received_us, here.call_id):
-            return False
+        passed.add(base.call_id)
         here = base
     return True
 
@@ -348,12 +347,12 @@ def length_of(call: CallCaptured) -> int:
 
 
 def branches(calls: dict[str, tuple[CallCaptured, FactPosition]]) -> int:
-    """Calls that begin a line: all but the first to keep the whole of its base."""
+    """Calls that begin a line: all but the first to keep the whole of its base, as it was when they were written."""
     taken: set[str] = set()
     for call, _ in calls.values():
-        base = call.prompt.base_call_id
-        if base in calls and call.prompt.keep == length_of(calls[base][0]):
-            taken.add(base)
+        base = calls.get(call.prompt.base_call_id, (None, None))[0]
+        if base and call.prompt.keep == length_of(base) and call.base_digest == tokens_digest(base):
+            taken.add(base.call_id)
     return len(calls) - len(taken)
 
 
@@ -426,7 +425,7 @@ def trajectory_record(
     trainable = sum(steps[c].trainable for c in order)
     calls_expected = getattr(end, "calls", None)
     rewards_expected = getattr(end, "rewards", None)
-    counted = [c for c in order if not (re.search(r"\.\d+$", c) and c.rpartition(".")[0] in order)]
+    counted = [c for c in order if not (re.search(r"\.\d+\Z", c) and c.rpartition(".")[0] in order)]
     own_words = (end.envelope.event_id, None, None, "agent", "outcome") if end else None
     judged = [s for s in rewards if (s.event_id, s.call_id, s.step_index, s.source, s.name) != own_words]
     reasons = set()
@@ -502,8 +501,9 @@ def said(fact: Event) -> list:
 
 
 def sign_of_life(events: list[Event]) -> tuple[int, str]:
+    """The latest; none is before 1970."""
     signs = [f.envelope for f in events if not isinstance(f, TrajectoryAbandoned | GroupClosed | TrajectoryEvicted)]
-    return max(((e.occurred_at_us, e.event_id) for e in signs), default=(0, ""))
+    return max([(0, ""), *((e.occurred_at_us, e.event_id) for e in signs)])
 
 
 def channel_of(events: list[Event]) -> str:

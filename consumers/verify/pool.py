@@ -9,7 +9,8 @@ import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from consumers.verify.errors import PoolMoves
+from consumers.verify.errors import OtherFolds, PoolMoves
+from datapool import FOLD_VERSION
 from eventlog.admin import begin_offsets, end_offsets
 from eventlog.reader import stream_ranges
 from eventlog.records import Place
@@ -43,7 +44,7 @@ def digest(value: bytes) -> bytes:
 
 
 def snapshot(settings: LogSettings, partition: int) -> Snapshot:
-    """The latest row of each key as of now. Raises BrokerUnreachable, UndecodableRecord (a position)."""
+    """The latest row of each key as of now. Raises BrokerUnreachable, OtherFolds, UndecodableRecord (a position)."""
     catalogue = settings.catalogue()
     names = {catalogue.name(topic): topic.name for topic in TOPICS}
     begins = begin_offsets(settings, TOPICS)
@@ -63,9 +64,16 @@ def snapshot(settings: LogSettings, partition: int) -> Snapshot:
 
 
 def position(value: bytes) -> Mapping[str, int]:
-    """Offsets of a position record."""
+    """Offsets of a position record. Raises OtherFolds."""
     event = decode(value)
-    return event.offsets if isinstance(event, StreamPosition) else {}
+    if not isinstance(event, StreamPosition):
+        return {}
+    if event.fold_version != FOLD_VERSION:
+        raise OtherFolds(
+            f"the pool of partition {event.partition} is of fold version {event.fold_version}, this is {FOLD_VERSION}: "
+            "`claw rebuild` makes a generation that can be verified"
+        )
+    return event.offsets
 
 
 def wrong_rows(expected: Rows, found: Rows) -> Wrong:

@@ -26,7 +26,7 @@ def verify(
     """Whether the log keeps its promises; findings by kind (docs/rebuild.md lists them).
 
     run_id: look at this run's plans and versions only. replied: values of x-claw-call-id that clients got. Raises
-    HistoryCut when retention took facts (the pool cannot be checked without them), PoolMoves, RunUnknown,
+    HistoryCut when retention took facts (the pool cannot be checked without them), PoolMoves, OtherFolds, RunUnknown,
     BrokerUnreachable, TopicMissing.
     """
     report = Report()

@@ -2,6 +2,8 @@
 
 import json
 import os
+import subprocess
+import sys
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import replace
@@ -10,8 +12,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from claw.cli import app
-from claw.errors import CannotRun
+from claw.cli import REFUSALS, app
 from claw.pool_evict import left, meant
 from datapool.batch_spec import BatchSpec
 from datapool.fold import fold
@@ -20,12 +21,14 @@ from datapool.project import project
 from datapool.rows import PoolRows
 from datapool.state import StepState
 from datapool.step import curated
+from eventlog.admin import delete_records, end_offsets
 from eventlog.producer import EventProducer
 from eventlog.reader import LogReader
 from eventlog.records import Outgoing
 from eventlog.settings import LogSettings
 from schemas.codec import decode
 from schemas.events import (
+    BatchAssembled,
     BatchSkipped,
     BatchTrained,
     CallCaptured,
@@ -34,7 +37,8 @@ from schemas.events import (
     TrajectoryEvicted,
     TrajectoryRecord,
 )
-from schemas.topics import BATCHES, CALLS, REWARDS, TOPICS
+from schemas.keys import step_key
+from schemas.topics import BATCHES, CALLS, REWARDS, STEPS, TOPICS
 from tests import facts
 from tests.trainer.pooled import RUN, group, rows_of
 
@@ -88,8 +92,8 @@ def claw(settings: LogSettings, *arguments: str, code: int = 0) -> list[dict]:  
     """JSON lines of `claw pool …`; the exit code must be `code`."""
     env = {"KAFKA_BOOTSTRAP_SERVERS": settings.bootstrap_servers, "CLAW_LOG_PARTITIONS": "2"}
     done = CliRunner().invoke(app, ["pool", *arguments, "--prefix", settings.prefix, "--json"], env=env)
-    # `main` turns CannotRun into one line and exit code 2 (test_cli.py); here it is still the exception.
-    assert (2 if isinstance(done.exception, CannotRun) else done.exit_code) == code, done.output
+    # `main` turns a refusal into one line and exit code 2; here it is still the exception.
+    assert (2 if isinstance(done.exception, REFUSALS) else done.exit_code) == code, done.output
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
@@ -238,3 +242,34 @@ def curations(settings: LogSettings, before: Sequence[StepCurated] = ()) -> list
     with closing(LogReader(settings, [REWARDS])) as reader:
         events = [record.event() for record in reader.read_to_end()]
     return [event for event in events if isinstance(event, StepCurated) and event not in before]
+
+
+def test_a_log_that_is_not_whole_any_more_is_one_line(pool_settings: LogSettings) -> None:
+    """Facts that retention took, and a row of another version, are said by the command itself, with exit code 2."""
+    settings = pool_settings
+    delete_records(settings, end_offsets(settings, [CALLS]))
+    assert "retention removed what was before" in refused(settings, "steps", "--text", "no such words")
+    foreign = BatchAssembled(
+        envelope=facts.envelope(),
+        run_id="later",
+        sequence=0,
+        version=0,
+        spec='{"of": "later"}',
+        trajectories=(),
+        seed=0,
+    )
+    row = Outgoing(topic=STEPS, key=step_key("g", "t", "c"), value=b"\0\x7f\xff\xff\xff")
+    with closing(EventProducer(settings)) as producer:
+        producer.publish_now(BATCHES, b"later", foreign)
+        claw(settings, "batch", code=2)
+        producer.produce(row).result()
+    assert "schema id 2147483647" in refused(settings, "stats")
+
+
+def refused(settings: LogSettings, *arguments: str) -> str:
+    """The last line that `claw pool …` of a person's shell says; the exit code must be 2."""
+    env = {**os.environ, "KAFKA_BOOTSTRAP_SERVERS": settings.bootstrap_servers, "CLAW_LOG_PARTITIONS": "2"}
+    command = [sys.executable, "-m", "claw.cli", "pool", *arguments, "--prefix", settings.prefix]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, env=env)
+    assert (done.returncode, "Traceback" in done.stderr) == (2, False), done.stderr
+    return done.stderr.splitlines()[-1]

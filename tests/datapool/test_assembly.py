@@ -32,13 +32,22 @@ def written_against_c0(event: Event, bases: dict[str, str]) -> Event:
     return replace(event, prompt=edge, base_digest=bases[event.trajectory_id])
 
 
+def received_first(event: Event) -> Event:
+    """The call c1, by a clock that went back after c0."""
+    if not isinstance(event, CallCaptured) or event.call_id != "c1":
+        return event
+    return replace(event, timings=replace(event.timings, received_us=-1))
+
+
 FULL = group("g", [0.0, 1.0])
 BASES = {one.trajectory_id: call_digest(one) for one in FULL if isinstance(one, CallCaptured) and one.call_id == "c0"}
 
 
+EDGES = [written_against_c0(event, BASES) for event in FULL]
 HISTORIES = {
     "full prompts": FULL,
-    "edges": [written_against_c0(event, BASES) for event in FULL],
+    "edges": EDGES,
+    "edges on a base that a clock puts behind": [received_first(event) for event in EDGES],
 }
 
 

@@ -23,7 +23,7 @@ from tests.deltas import delta
 
 @st.composite
 def conversations(draw: st.DrawFn, least: int = 1) -> list[CallCaptured]:
-    """Calls of one trajectory with prompts as deltas: continued, forked, rewritten, cut off in mid-text."""
+    """Calls of one trajectory with prompts as deltas: continued, forked, rewritten, cut off in mid-text, under any clock."""
     ids = st.lists(st.integers(0, 2) | st.just(2**31 - 1), max_size=3)
     wholes: dict[str, bytes] = {}
     digests: dict[str | None, str] = {None: ""}
@@ -38,7 +38,7 @@ def conversations(draw: st.DrawFn, least: int = 1) -> list[CallCaptured]:
         calls.append(
             facts.call(
                 call_id=name,
-                received_us=number,
+                received_us=draw(st.integers(0, 9)),
                 prompt=edge,
                 base_digest=digests[edge.base_call_id],
                 ids=tuple(response),
@@ -155,18 +155,50 @@ def test_a_base_of_another_content_is_a_broken_chain() -> None:
     [
         {"prompt": Edge(suffix=pack_ids([0, 0]), full_length=2, full_digest="another")},
         {"response_ids": b"1234567890123", "response_logprobs": b"1234567890123"},
-        {"received_us": 9},
     ],
-    ids=["prompt_mismatch", "ids_malformed", "later"],
+    ids=["prompt_mismatch", "ids_malformed"],
 )
 def test_a_base_that_nobody_can_read_breaks_its_chain(spoilt: dict[str, object]) -> None:
-    """Named rightly, and still of no use: its own ids are broken, or it comes after what is written against it."""
+    """Named rightly, and still of no use: its own ids are broken."""
     base, child, grandchild = chain(3)
     useless = facts.call(**{"call_id": "c0", "prompt": base.prompt, **spoilt})
     child = replace(child, base_digest=call_digest(useless))
     grandchild = replace(grandchild, base_digest=call_digest(child))
     steps, _ = pooled([useless, child, grandchild])
     assert {steps[name].reasons for name in ("c1", "c2")} == {("parent_missing",)}
+
+
+def test_a_clock_that_goes_back_breaks_no_chain() -> None:
+    """A base is known by its digest, not by when it was received: no clock decides what is trained."""
+    calls = [replace(one, timings=replace(one.timings, received_us=9 - turn)) for turn, one in enumerate(chain(4))]
+    steps, trajectory = pooled(calls)
+    assert trajectory.calls == ("c3", "c2", "c1", "c0")
+    assert (trajectory.trainable_calls, trajectory.branches) == (4, 1)
+    (row,) = rows([put_together(calls, steps)[name] for name in trajectory.calls], 0)
+    assert row.call_ids == ("c0", "c1", "c2", "c3")
+
+
+@pytest.mark.parametrize("length", [1, 2, 3])
+def test_calls_that_are_written_against_each_other_are_broken_chains(length: int) -> None:
+    """Digests can be right all around a circle, since each is of the whole prompt; no ids are anywhere in it."""
+    nothing = Edge(base_call_id="c0", suffix=b"", full_length=1, keep=1, full_digest="")
+    names = [f"c{n}" for n in range(length)]
+    circle = [
+        facts.call(call_id=name, prompt=replace(nothing, base_call_id=base))
+        for name, base in zip(names, [*names[1:], names[0]], strict=True)
+    ]
+    digest = call_digest(circle[0])
+    assert all(call_digest(one) == digest for one in circle)
+    steps, _ = pooled([replace(one, base_digest=digest) for one in circle])
+    assert {step.reasons for step in steps.values()} == {("parent_missing",)}
+
+
+def test_a_line_ends_where_another_attempt_of_its_base_counts() -> None:
+    """As long as the base, and still not its ids: what was continued is not there any more."""
+    base, child = chain(2)
+    other = facts.call(call_id="c0", attempt=1, prompt=base.prompt, ids=(8, 8, 8))
+    assert pooled([base, child])[1].branches == 1
+    assert pooled([base, other, child])[1].branches == 2
 
 
 @given(conversations(least=2), st.data())

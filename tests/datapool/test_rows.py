@@ -2,6 +2,7 @@
 
 import itertools
 import random
+import tracemalloc
 
 import pytest
 
@@ -86,6 +87,19 @@ def test_a_forgotten_group_stays_away():
     for row in rows:
         view.apply(*row)
     assert (view.groups(), view.steps("a/b", "t")) == ([], [])
+
+
+def test_forgotten_groups_take_no_memory():
+    """A run that trains for months forgets millions of groups: not even their ids stay."""
+    view, names = PoolRows(), [f"group-{number}" for number in range(5000)]
+    tracemalloc.start()
+    try:
+        for name in names:
+            view.forget(name)
+        used, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert used < 10 * len(names)
 
 
 def test_groups_that_nobody_wants_leave_no_rows():

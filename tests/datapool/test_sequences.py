@@ -90,7 +90,7 @@ def test_unequal_lengths_are_refused() -> None:
 
 @st.composite
 def forests(draw: st.DrawFn) -> list[CallTokens]:
-    """Calls that continue, fork, repeat and rewrite each other, over few ids, so that prefixes meet by chance too."""
+    """Calls that continue, fork, repeat and rewrite each other, over few ids, so that prefixes meet by chance too; in any order."""
     ids = st.lists(st.integers(0, 2), max_size=3)
     calls: list[CallTokens] = []
     for number in range(draw(st.integers(0, 8))):
@@ -99,7 +99,7 @@ def forests(draw: st.DrawFn) -> list[CallTokens]:
         response = draw(ids)
         made = call(f"c{number}", [], response, draw(st.sampled_from([0.5, 1.0])), draw(st.integers(0, 3)))
         calls.append(CallTokens(made.call_id, prompt, made.response, made.logprobs, made.versions, made.temperature))
-    return calls
+    return draw(st.permutations(calls))
 
 
 @given(forests())

@@ -1,5 +1,7 @@
 """Why something is not ready, was left out, or when it was trained."""
 
+from dataclasses import replace
+
 import pytest
 
 from datapool.batch_spec import BatchSpec
@@ -27,11 +29,19 @@ ROWS = pooled(
 ASKED = Asked(run_id=RUN, version=5, spec=SPEC)
 
 
-def history(*, trained=True):
+def planned_batch(rows, spec):
+    chosen = select(rows, spec, 5, RUN, ()).chosen
+    return assemble(chosen, spec, run_id=RUN, sequence=3, version=5, seed=0, envelope=facts.envelope("p"))
+
+
+def planned(rows, spec):
     runs = RunIndex()
-    chosen = select(ROWS, SPEC, 5, RUN, ()).chosen
-    plan = assemble(chosen, SPEC, run_id=RUN, sequence=3, version=5, seed=0, envelope=facts.envelope("p"))
-    runs.apply(plan)
+    runs.apply(planned_batch(rows, spec))
+    return runs
+
+
+def history(*, trained=True):
+    runs = planned(ROWS, SPEC)
     if trained:
         runs.apply(BatchTrained(envelope=facts.envelope(), run_id=RUN, sequence=3, version=6, metrics={}))
     runs.apply(BatchSkipped(envelope=facts.envelope(), run_id=RUN, group_ids=("old",), reason="too_stale"))
@@ -75,6 +85,63 @@ def test_when_it_was_trained_is_run_batch_and_version():
     assert (counted.state, counted.trained) == ("left_out", ())
     of_call = {answer.ids: answer for answer in told("c1")}["done", "t1", "c1"]
     assert (of_call.state, of_call.trained) == ("trained", ((RUN, 3, 6),))
+
+
+THREE = group("g", [0.0, 1.0, 0.5], version=5, expected_size=2)
+LATE = [
+    facts.call("g", "t2", "c2", received_us=9),
+    *(facts.call("g", "t3", f"c{number}", received_us=number) for number in range(2)),
+    facts.completed("g", "t3", reward=2.0),
+]
+
+
+@pytest.mark.parametrize(
+    ("spec", "call_id", "trajectory_id", "says"),
+    [
+        ({"best_of": 1}, None, "t0", "its return 0 was not among the best 1 of its group"),
+        ({"best_of": 1}, "c1", "t0", "its return 0 was not among the best 1 of its group"),
+        ({"return_min": 0.6}, None, "t2", "its return 0.5 was below return_min 0.6"),
+        ({}, None, "t3", "it was no ready member of its group then"),
+        ({}, "c0", "t3", "it was no ready member of its group then"),
+        ({}, "c2", "t2", "it was not captured yet"),
+        ({}, "c0", "t1", "it was context only, not trainable then"),
+        (
+            {"quality_min": 0.05, "tags_exclude": ("x",)},
+            "c0",
+            "t1",
+            'not trainable then or not what the spec asks of calls (tags_exclude: ["x"], quality_min: 0.05)',
+        ),
+        ({"quality_min": 0.5}, None, "t1", "no call of it was trainable then and what the spec asks of calls"),
+        (
+            {"quality_min": 0.5, "best_of": 1},
+            "c0",
+            "t1",
+            "(quality_min: 0.5), or its return 1 was not among the best 1",
+        ),
+    ],
+)
+def test_what_a_plan_left_out_is_told_by_the_plan(spec, call_id, trajectory_id, says):
+    """Not what the pool or another spec says today: everything is trainable and judged by now."""
+    judged = [facts.curated("g", "t1", "c0", trainable=False, quality=0.1)]
+    judged += [facts.curated("g", "t1", "c1", quality=0.1)]
+    wanted = BatchSpec(groups_per_batch=1, group_size=2, staleness_max=1, **spec)
+    runs = planned(pooled([*THREE, *judged]).pool, wanted)
+    runs.apply(BatchTrained(envelope=facts.envelope(), run_id=RUN, sequence=3, version=6, metrics={}))
+    rows = pooled([*THREE, *LATE]).pool
+    found = {answer.ids: answer for answer in why(rows, runs, ASKED, call_id or trajectory_id)}
+    answer = found["g", trajectory_id, *([call_id] if call_id else [])]
+    assert (answer.state, answer.trained) == ("left_out", ())
+    assert answer.lines[1:] == (f"  not in batch 3 of run run: {answer.lines[1].partition(': ')[2]}",)
+    assert says in answer.lines[1]
+
+
+def test_a_plan_of_a_spec_that_nobody_reads_any_more_is_still_told():
+    """Another version of the code may have written it: what follows from the plan alone is said."""
+    plan = replace(planned_batch(pooled(THREE).pool, SPEC), spec='{"of": "another version"}')
+    runs = RunIndex()
+    runs.apply(plan)
+    (answer,) = why(pooled(THREE).pool, runs, None, "t0")
+    assert answer.lines[1:] == ("  not in batch 3 of run run: the spec did not choose it",)
 
 
 def test_a_plan_that_is_not_trained_yet_says_so():

@@ -62,6 +62,7 @@ BODIES: list[tuple[str, bytes]] = [
     ("/t/g/v1/complete_trajectory", b'{"status": "evicted"}'),
     ("/t/g/v1/complete_trajectory", b'{"reward": "x"}'),
     ("/t/g/v1/complete_trajectory", b'{"reward": Infinity}'),
+    ("/t/g/v1/complete_trajectory", b'{"reward": -1e31}'),
     ("/t/g/v1/rewards", b""),
     ("/t/g/v1/rewards", b"{}"),
     ("/t/g/v1/rewards", b'{"value": null}'),

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from schemas import codec
 from schemas.avro_files import self_contained
-from schemas.binary import Reader, again
+from schemas.binary import Reader, again, long
 from schemas.cloudevents import headers
 from schemas.errors import BadMagic, EmptyValue, MalformedDatum, UndecodableRecord, UnknownSchemaId
 from schemas.events import EVENT_TYPES, Event, Integrity, RewardAssigned
@@ -79,6 +79,26 @@ def test_blocks_with_a_size_are_read_too() -> None:
     blocks = b"\x03\x08" + b"\x02a\x02b" + b"\x02" + b"\x02c" + b"\x00"
     assert fastavro.schemaless_reader(io.BytesIO(blocks), {"type": "array", "items": "string"}, None) == ["a", "b", "c"]
     assert Reader(blocks, 0).array(Reader.text) == ("a", "b", "c")
+
+
+def test_a_number_ends_after_ten_bytes() -> None:
+    """However many bytes say that they go on: a number as long as a record would hold up its reader for minutes."""
+    endless = Reader(b"\xff" * 1000, 0)
+    with pytest.raises(ValueError, match="64 bits"):
+        endless.long()
+    assert endless.at == 10
+    assert [Reader(long(number), 0).long() for number in (-(2**63), 2**63 - 1)] == [-(2**63), 2**63 - 1]
+
+
+def test_a_number_is_as_wide_as_its_schema_says() -> None:
+    """What could not be written again is not read: it would fail later, in whoever passes it on."""
+    value = codec.encode(
+        RewardAssigned(envelope=ENVELOPE, group_id="g", trajectory_id="t", value=0.5, step_index=2**31 - 1)
+    )
+    wider = value.replace(long(2**31 - 1), long(2**31))
+    assert len(wider) == len(value)
+    with pytest.raises(MalformedDatum, match="32 bits"):
+        codec.decode(wider)
 
 
 def test_a_shared_record_is_remembered_by_its_bytes_alone() -> None:

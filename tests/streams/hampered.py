@@ -1,8 +1,10 @@
 """`python -m streams` with what must never happen made to happen, told apart by the facts themselves.
 
 Facts of groups called `lost…` are fetched and never delivered, as Faust was seen to do; a reward called `boom` breaks the
-fold; a judgement of `a stranger` is refused as poison, as by a release that does not know its kind yet.
+fold, one called `unwritable` the rows that are made of it; a judgement of `a stranger` is refused as poison, as by a release that does not know its kind yet.
 """
+
+from dataclasses import replace
 
 from datapool import fold as folds
 from datapool import usable as usables
@@ -16,6 +18,8 @@ _fold, _usable = folds.fold, usables.usable
 def fold(state, fact, position):
     if isinstance(fact, RewardAssigned) and fact.name == "boom":
         raise ZeroDivisionError("a bug")
+    if isinstance(fact, RewardAssigned) and fact.name == "unwritable":
+        fact = replace(fact, name=5)
     return _fold(state, fact, position)
 
 

@@ -1,6 +1,7 @@
 """One partition's state: batches that add up to the oracle's pool over any restart, and records that cannot be folded."""
 
 import itertools
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -131,14 +132,17 @@ def test_a_fact_in_the_wrong_partition_is_refused():
     assert state.apply(record(facts.call(group="somewhere else"), 0)) == "poison"
 
 
+def buggy(state, fact, position):
+    """Raises on one reward, and makes of another what no record can hold."""
+    if isinstance(fact, RewardAssigned) and fact.name == "boom":
+        raise ZeroDivisionError("bug")
+    if isinstance(fact, RewardAssigned) and fact.name == "unwritable":
+        fact = replace(fact, name=5)
+    return fold(state, fact, position)
+
+
 def test_a_bug_in_a_fold_parks_one_fact_and_flags_its_step():
     """The rest of the group goes on; nobody trains on the step that was folded wrongly."""
-
-    def buggy(state, fact, position):
-        if isinstance(fact, RewardAssigned) and fact.name == "boom":
-            raise ZeroDivisionError("bug")
-        return fold(state, fact, position)
-
     state, outcomes = applied(
         record(facts.call(call_id="c"), 0),
         record(facts.call(call_id="d"), 1),
@@ -159,18 +163,12 @@ def test_a_bug_in_a_fold_parks_one_fact_and_flags_its_step():
     ("history", "spoiler"),
     [
         ([GOOD], facts.reward(call_id="c", name="boom")),
-        ([GOOD, facts.reward(name="one", value=1.7e308)], facts.reward(name="two", value=1.7e308)),
+        ([GOOD, facts.reward(name="one")], facts.reward(name="unwritable")),
     ],
     ids=["fold", "projection"],
 )
 def test_a_fact_that_breaks_a_fold_makes_one_letter_however_often_it_comes(history, spoiler, committed):
     """Delivered twice, before or after its batch is written: one letter, and the pool of one delivery."""
-
-    def buggy(state, fact, position):
-        if isinstance(fact, RewardAssigned) and fact.name == "boom":
-            raise ZeroDivisionError("bug")
-        return fold(state, fact, position)
-
     once, twice = Log([]), Log([])
     *most, last = Log([*history, spoiler]).facts
     for log, deliveries in ((once, [last]), (twice, [last, last])):
@@ -188,8 +186,9 @@ def test_a_fact_that_breaks_a_fold_makes_one_letter_however_often_it_comes(histo
 
 def test_a_fact_that_breaks_the_projection_is_found_and_parked():
     """A batch that cannot be written would stop its partition for ever; the one fact to blame goes, the others stay."""
-    huge = [facts.reward(name=name, value=1.7e308) for name in ("one", "two")]
-    state, _ = applied(record(GOOD, 0), *[record(one, n) for n, one in enumerate(huge)], record(facts.completed(), 1))
+    rewards = [facts.reward(name=name) for name in ("one", "unwritable")]
+    placed = [record(one, offset) for offset, one in enumerate(rewards)]
+    state, _ = applied(record(GOOD, 0), *placed, record(facts.completed(), 1), fold=buggy)
     log = Log([])
     with capture_logs():
         log.commit(state)
@@ -202,14 +201,7 @@ def test_a_fact_that_breaks_the_projection_is_found_and_parked():
 
 def test_a_step_that_was_flagged_stays_so_when_its_batch_is_built_again():
     """Two bugs in one batch: finding the fact that spoils the projection must not lose the flag of the other."""
-
-    def buggy(state, fact, position):
-        if isinstance(fact, RewardAssigned) and fact.name == "boom":
-            raise ZeroDivisionError("bug")
-        return fold(state, fact, position)
-
-    rewards = [facts.reward(call_id="c", name="boom")]
-    rewards += [facts.reward(name=name, value=1.7e308) for name in ("one", "two")]
+    rewards = [facts.reward(call_id="c", name="boom"), *[facts.reward(name=name) for name in ("one", "unwritable")]]
     state, _ = applied(record(GOOD, 0), *[record(one, n) for n, one in enumerate(rewards)], fold=buggy)
     log = Log([])
     with capture_logs():

@@ -6,17 +6,21 @@ import urllib.request
 import pytest
 
 from claw.ports import free_ports
+from datapool import FOLD_VERSION
 from datapool.view import PoolView
+from eventlog.records import Outgoing
 from schemas.envelopes import now_us
 from schemas.events import (
     GroupClosed,
     GroupRecord,
     StepRecord,
     StepTokens,
+    StreamPosition,
     TrajectoryAbandoned,
     TrajectoryEvicted,
     TrajectoryRecord,
 )
+from schemas.topics import POSITIONS
 from streams.errors import ExitCode
 from tests import facts
 from tests.streams import pool
@@ -111,3 +115,14 @@ def test_without_its_topics_a_worker_says_so_in_one_line(broker, log_settings, s
     assert worker.wait(30) == ExitCode.REFUSED
     assert worker.log().strip().splitlines()[-1].startswith("streams: topic nothing-here.calls is not on the broker")
     assert "Traceback" not in worker.log()
+
+
+def test_a_worker_leaves_the_pool_of_another_fold_version_alone(log_settings, start):
+    """Exit 2 with the way out, no traceback; nothing is written."""
+    old = StreamPosition(partition=0, offsets={}, fold_version=FOLD_VERSION - 1, updated_at_us=0)
+    pool.publish(log_settings, [Outgoing.of(POSITIONS, b"0", old, 0)])
+    worker = start()
+    assert worker.wait(30) == ExitCode.REFUSED
+    assert "claw rebuild" in worker.log()
+    assert "Traceback" not in worker.log()
+    assert len(pool.records(log_settings, POSITIONS)) == 1

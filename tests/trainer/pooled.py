@@ -62,8 +62,10 @@ def rows_of(
         for row_key, row in rows.items():
             yield group, row_key.topic, row_key.key, row and row.value
         if isinstance(fact, CallCaptured):
-            capture = states[group].trajectories[fact.trajectory_id].steps[fact.call_id].capture
-            assert capture is not None
+            step = states[group].trajectories[fact.trajectory_id].steps.get(fact.call_id)
+            capture = None if step is None else step.capture
+            if capture is None or capture.position != position:  # evicted, or another attempt counts
+                continue
             key = tokens_key(group, fact.trajectory_id, fact.call_id)
             yield group, STEPS.name, key, encode(tokens(fact, capture.digest))
 

@@ -1,6 +1,7 @@
 """`claw verify` on a real broker: a log that keeps its promises is found good, and each broken promise is named."""
 
 import uuid
+from dataclasses import replace
 
 import orjson
 import pytest
@@ -8,12 +9,14 @@ import pytest
 from claw.errors import CannotRun
 from claw.verify import run_verify, verify_run
 from consumers.verify import oracle
-from consumers.verify.errors import PoolMoves, RunUnknown
-from consumers.verify.pool import digest, look, snapshot
+from consumers.verify.errors import OtherFolds, PoolMoves, RunUnknown
+from consumers.verify.pool import digest, look, position, snapshot
 from consumers.verify.verify import verify
+from datapool import FOLD_VERSION
 from eventlog.admin import create_topics, delete_records, end_offsets
 from eventlog.records import Outgoing
 from eventlog.settings import LogSettings
+from schemas.codec import encode
 from schemas.events import (
     BatchAssembled,
     BatchTrained,
@@ -21,6 +24,7 @@ from schemas.events import (
     FactPosition,
     PlannedStep,
     PlannedTrajectory,
+    StreamPosition,
     WeightsPublished,
 )
 from schemas.keys import group_key
@@ -272,3 +276,11 @@ def test_a_pool_that_is_being_written_is_looked_at_again(log):
 
     with pytest.raises(PoolMoves):
         look(log, 0, always_one_ahead)
+
+
+def test_a_pool_of_another_fold_version_is_not_judged():
+    """Its rows differ because the folds do, which is nobody's broken promise."""
+    here = StreamPosition(partition=0, offsets={"claw.calls": 7}, fold_version=FOLD_VERSION, updated_at_us=0)
+    assert position(encode(here)) == {"claw.calls": 7}
+    with pytest.raises(OtherFolds, match="claw rebuild"):
+        position(encode(replace(here, fold_version=FOLD_VERSION - 1)))
