@@ -290,6 +290,9 @@ class Connection(asyncio.Protocol):
         if self._interim:
             reply.headers.clear()
             return
+        if status < 100:
+            self._end(UpstreamBroken("the engine's reply has no status"))
+            return
         self._unproductive = 0
         self._framed = "content-length" in reply.headers or "transfer-encoding" in reply.headers or status in (204, 304)
         reply.status = status

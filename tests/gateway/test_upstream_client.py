@@ -72,6 +72,8 @@ BAD: dict[str, tuple[bytes, ...]] = {
     "closed within the body": (OK + b"content-length: 5\r\n\r\nhel",),
     "closed within a chunk": (OK + b"transfer-encoding: chunked\r\n\r\n5\r\nhel",),
     "closed before the last chunk": (OK + b"transfer-encoding: chunked\r\n\r\n5\r\nhello\r\n",),
+    "a status that is none": (b"HTTP/1.1 099 X\r\ncontent-length: 2\r\n\r\n{}",),
+    "a status of zeros": (b"HTTP/1.1 000 X\r\ncontent-length: 2\r\n\r\n{}",),
     "no HTTP": (b"SSH-2.0-OpenSSH_9.6\r\n",),
     "TLS": (b"\x16\x03\x01\x02\x00\x01\x00",),
     "two lengths": (OK + b"content-length: 5\r\ncontent-length: 6\r\n\r\nhello!",),
