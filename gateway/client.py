@@ -18,6 +18,7 @@ from gateway.errors import BodyTooLarge, ClientGone, GatewayError, HeaderList, a
 T = TypeVar("T")
 CONTROL = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")
 CLOSE = (b"connection", b"close")
+CHUNKED = b"transfer-encoding: chunked\r\n"
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 
 
@@ -62,6 +63,7 @@ class Client:
     """One request. The fields up to `more_body` are those that uvicorn's connection looks at."""
 
     __slots__ = (
+        "_chunked",
         "_connection",
         "_expects_continue",
         "_fixed",
@@ -94,12 +96,14 @@ class Client:
         headers: HeaderList,
         fixed: HeaderList,
         keep_alive: bool,
+        chunked: bool,
         expects_continue: bool,
     ) -> None:
-        """fixed: headers of every reply. path: undecoded, without its query."""
+        """fixed: headers of every reply. path: undecoded, without its query. chunked: the client knows chunks (HTTP/1.1)."""
         self._connection, self._handler = connection, handler
         self.path, self.headers = path, headers
         self._fixed, self.keep_alive, self._expects_continue = fixed, keep_alive, expects_continue
+        self._chunked = chunked
         self.response_started = self.response_complete = self.disconnected = False
         self.body = b""
         self.more_body = True
@@ -209,20 +213,21 @@ class Client:
     def start(self, status: int, headers: HeaderList) -> None:
         """The head of a stream."""
         if not self.disconnected:
-            self._connection.transport.write(self._head(status, headers, b"transfer-encoding: chunked\r\n"))
+            self._connection.transport.write(self._head(status, headers, CHUNKED if self._chunked else b""))
 
     def write(self, piece: bytes) -> None:
         """A piece of a stream."""
         if not self.disconnected:
             self.sent_bytes += len(piece)
-            self._connection.transport.write(b"%x\r\n%b\r\n" % (len(piece), piece))
+            self._connection.transport.write(b"%x\r\n%b\r\n" % (len(piece), piece) if self._chunked else piece)
 
     def end(self, piece: bytes) -> None:
         """The last piece of a stream."""
         if not self.disconnected:
             if piece:
                 self.write(piece)
-            self._connection.transport.write(b"0\r\n\r\n")
+            if self._chunked:
+                self._connection.transport.write(b"0\r\n\r\n")
             self._complete()
 
     def abort(self) -> None:
@@ -233,7 +238,7 @@ class Client:
         return self.disconnected
 
     def _head(self, status: int, headers: HeaderList, framing: bytes) -> bytes:
-        self.response_started, self.status = True, status
+        status_line = STATUS_LINE[status]
         lines = [b"%b: %b\r\n" % header for header in (*self._fixed, *headers)]
         if CONTROL.search(b"".join([value for _, value in headers])):
             raise RuntimeError("a header must not hold control characters")
@@ -241,7 +246,8 @@ class Client:
         if not self.keep_alive and not closing:
             lines.append(b"connection: close\r\n")
         self.keep_alive = self.keep_alive and not closing
-        return b"%b%b%b\r\n" % (STATUS_LINE[status], b"".join(lines), framing)
+        self.response_started, self.status = True, status
+        return b"%b%b%b\r\n" % (status_line, b"".join(lines), framing)
 
     def _complete(self) -> None:
         self.response_complete = True

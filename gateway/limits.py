@@ -19,6 +19,9 @@ from gateway.errors import GatewayError, HeadersTooLarge, InvalidRequest, Overlo
 from gateway.settings import GatewaySettings
 
 CALL_PATH_END = b"/chat/completions"
+FRAMING = (b"content-length", b"transfer-encoding")
+NO_UPGRADE = "send requests without an Upgrade header (Java: HttpClient.Version.HTTP_1_1)"
+"""The parser takes the body of such a request for what follows the upgrade: for the next request, if we let it."""
 WAITING_MAX = 8
 """Requests of a connection that wait for the one before them."""
 CLOCK_S = 0.002
@@ -97,11 +100,24 @@ class LimitedProtocol(HttpToolsProtocol):
     def data_received(self, data: bytes) -> None:
         """Feed the parser, but no more than the limit without a request or a piece of body coming out of it."""
         self._unproductive += len(data)
-        super().data_received(data)
+        self._unset_keepalive_if_required()
+        self._parse(data)
         if self._unproductive > self.limits.headers_bytes_max:
             self._refuse(HeadersTooLarge(f"headers are over {self.limits.headers_bytes_max} bytes"))
         elif self._unproductive and self._deadline_s is None and (self.cycle is None or self.cycle.response_complete):
             self._arm(self.limits.headers_timeout_s)  # line breaks before a request are no request yet
+
+    def _parse(self, data: bytes) -> None:
+        rest = memoryview(data)
+        while rest:
+            try:
+                self.parser.feed_data(rest)
+                return
+            except httptools.HttpParserUpgrade as offer:  # which nobody takes up, so what follows is HTTP/1.1, too
+                rest = rest[offer.args[0] :]
+            except httptools.HttpParserError:
+                self.send_400_response("Invalid HTTP request received.")
+                return
 
     def on_message_begin(self) -> None:
         """The first byte of a request."""
@@ -117,18 +133,26 @@ class LimitedProtocol(HttpToolsProtocol):
         if sum(len(name) + len(value) + 4 for name, value in self.headers) > self.limits.headers_bytes_max:
             self._refuse(HeadersTooLarge(f"headers are over {self.limits.headers_bytes_max} bytes"))
             return
+        if self.parser.should_upgrade() and any(name in FRAMING for name, _ in self.headers):
+            self._refuse(InvalidRequest(NO_UPGRADE, code="upgrade_with_body"))
+            return
         path = self._call_path()
         if path is None:
             super().on_headers_complete()
-            return
-        before = self.cycle
+        else:
+            self._on_call(path)
+        self.headers = []  # trailers come after everybody has looked: nobody reads them
+
+    def _on_call(self, path: bytes) -> None:
+        before, is_old = self.cycle, self.parser.get_http_version() == "1.0"
         call = Client(
             self,
             self.calls,
             path=path,
             headers=self.headers,
             fixed=self.server_state.default_headers,
-            keep_alive=self.parser.get_http_version() != "1.0" and self.parser.should_keep_alive(),
+            keep_alive=not is_old and self.parser.should_keep_alive(),
+            chunked=not is_old,
             expects_continue=self.expect_100_continue,
         )
         self.cycle = cast("RequestResponseCycle", call)  # what uvicorn asks of a cycle, it has
@@ -141,7 +165,7 @@ class LimitedProtocol(HttpToolsProtocol):
 
     def _call_path(self) -> bytes | None:
         """The undecoded path of a model call; None for any other request."""
-        if CALL_PATH_END not in self.url or self.parser.get_method() != b"POST" or self.parser.should_upgrade():
+        if CALL_PATH_END not in self.url or self.parser.get_method() != b"POST":
             return None
         path: bytes = httptools.parse_url(self.url).path or b""
         return path if path.endswith(CALL_PATH_END) and path.isascii() else None
@@ -253,11 +277,11 @@ class LimitedProtocol(HttpToolsProtocol):
         self._refuse(RequestTimeout(f"the request's {part} did not come in time"))
 
     def _refuse(self, error: GatewayError) -> None:
-        """Say why, unless a reply is already under way on this connection, and close."""
+        """Say why, where that cannot pass for another reply or a part of one, and close."""
         self._disarm()
         if self.transport is None or self.transport.is_closing():
             return
-        if self.cycle is None or self.cycle.response_complete or not self.cycle.response_started:
+        if self._may_reply():
             reply = as_http(error)
             headers = [*reply.headers, (b"content-length", b"%d" % len(reply.body)), (b"connection", b"close")]
             lines = [b"%b: %b" % header for header in headers]
@@ -265,6 +289,12 @@ class LimitedProtocol(HttpToolsProtocol):
             self.transport.write(b"\r\n".join([status, *lines, b"", reply.body]))
             self._note_refusal(reply.status, len(reply.body))
         self.transport.close()
+
+    def _may_reply(self) -> bool:
+        """Whether it is the turn of the request at fault, and it has no reply yet."""
+        if self.cycle is None or self.pipeline:
+            return not self.pipeline
+        return self.cycle.response_complete if self._in_headers else not self.cycle.response_started
 
     def _note_refusal(self, status: int, reply_bytes: int) -> None:
         method, path = "", b""

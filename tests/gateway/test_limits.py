@@ -135,6 +135,64 @@ async def test_line_breaks_between_requests_hold_no_connection(strict: House) ->
     assert statuses(heard)[0] == 200
 
 
+ENDLESS = b"transfer-encoding: chunked\r\n\r\n800000\r\n" + b"a" * (5 << 20)
+
+
+@pytest.mark.parametrize(
+    ("asks", "status"),
+    [
+        ((POST + ENDLESS,), 413),
+        ((b"POST /t/g/rewards HTTP/1.1\r\nhost: localhost\r\n" + ENDLESS,), 413),
+        ((POST + ENDLESS, b"zz\r\n" * 2_000_000), 413),
+        ((WHOLE, b"\r\n"), 200),
+    ],
+)
+async def test_one_request_has_one_reply(strict: House, asks: tuple[bytes, ...], status: int) -> None:
+    """What stalls or breaks after its reply is closed without a word, which would pass for the reply to the next request."""
+    assert statuses(await say(strict.url, *asks, pause_s=0.1, timeout_s=5)) == [status]
+
+
+async def test_trailers_are_no_headers(house: House) -> None:
+    """What comes after the body is read by nobody: it was not there when keys and limits were looked at."""
+    framing = b"transfer-encoding: chunked\r\nconnection: close\r\n\r\n%x\r\n%b\r\n0\r\n" % (len(GOOD), GOOD)
+    planted = b"x-claw-agent: planted\r\nx-claw-idempotency-key: planted\r\n\r\n"
+    assert statuses(await say(house.url, POST + framing + planted)) == [200]
+    (call,) = house.captured
+    assert (call.agent, call.idempotency_key) == (None, None)
+
+
+UPGRADE = b"connection: Upgrade, HTTP2-Settings\r\nupgrade: h2c\r\nhttp2-settings: AAMAAABkAARAAAAAAAIAAAAA\r\n"
+
+
+@pytest.mark.parametrize("times", [1, 2000])
+async def test_an_offer_to_upgrade_is_ignored(house: House, times: int) -> None:
+    """A request without a body that offers another protocol gets its reply over HTTP/1.1, and so does what follows."""
+    offer = b"GET /livez HTTP/1.1\r\nhost: localhost\r\n" + UPGRADE + b"\r\n"
+    last = WHOLE.replace(b"\r\n\r\n", b"\r\nconnection: close\r\n\r\n")
+    assert statuses(await say(house.url, offer * times + last)) == [200] * (times + 1)
+
+
+@pytest.mark.parametrize("pause_s", [0.0, 0.1])
+async def test_the_body_of_an_upgrade_is_no_request(house: House, pause_s: float) -> None:
+    """A body that comes with such an offer is not read for a request: whatever stands before us saw none there."""
+    head = POST + UPGRADE + b"content-length: %d\r\n\r\n" % len(WHOLE)
+    heard = await say(house.url, head, WHOLE, pause_s=pause_s)
+    assert statuses(heard) == [400]
+    assert json.loads(heard.partition(b"\r\n\r\n")[2])["error"]["code"] == "upgrade_with_body"
+    assert not house.captured
+
+
+async def test_a_stream_to_a_client_of_http_1_0(house: House) -> None:
+    """HTTP/1.0 knows no chunks: its stream ends with its connection, and holds nothing but events."""
+    body = b'{"messages": [], "stream": true}'
+    request = b"POST /t/g/v1/chat/completions HTTP/1.0\r\ncontent-length: %d\r\n\r\n%b" % (len(body), body)
+    head, _, events = (await say(house.url, request)).partition(b"\r\n\r\n")
+    assert b"transfer-encoding" not in head
+    assert b"connection: close" in head
+    assert {event[:6] for event in events.split(b"\n\n")} == {b"data: ", b""}
+    assert events.endswith(b"data: [DONE]\n\n")
+
+
 async def test_a_client_that_does_not_read_is_cut_off() -> None:
     """A reply that nobody takes is dropped after its deadline, and its connection with it."""
     text = "x" * 20_000_000
@@ -179,6 +237,16 @@ async def test_pipelined_requests_are_answered_in_order(strict: House) -> None:
     """Several requests in one packet are several requests, answered one after the other."""
     heard = await say(strict.url, WHOLE * 5 + b"GET /nothing HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n")
     assert statuses(heard) == [200] * 5 + [404]
+
+
+async def test_a_broken_request_ends_no_reply_before_it(house: House, engine: ScriptedEngine) -> None:
+    """What is refused behind a call under way closes the connection; its refusal never stands in, or for, that reply."""
+    asks = b'{"messages": [], "stream": true}'
+    streamed = POST + b"content-length: %d\r\n\r\n%b" % (len(asks), asks)
+    for broken in (b"GARBAGE\r\n\r\n", POST + b"transfer-encoding: chunked\r\n\r\nzz\r\n"):
+        engine.then(Reply(pieces=(b"data: {}\n\n",), hang=True), Reply(hang=True))
+        assert statuses(await say(house.url, streamed, broken, pause_s=0.2)) == [200]
+        assert statuses(await say(house.url, WHOLE, broken, pause_s=0.2)) == []
 
 
 async def test_a_refusal_waits_for_its_turn(engine: ScriptedEngine) -> None:
