@@ -9,7 +9,7 @@ from hashlib import sha256
 from gateway.capture import Call, Capture, captured, failed
 from gateway.client import Client
 from gateway.dispatch import Answer, Dispatch, Dispatcher, Opened, Progress
-from gateway.errors import CLIENT_CLOSED, ClientGone, GatewayError, HeaderList, Overloaded, UpstreamBroken
+from gateway.errors import CLIENT_CLOSED, ClientGone, GatewayError, HeaderList, NotCaptured, Overloaded, UpstreamBroken
 from gateway.headers import authorization, client_headers, credentials, overhead, reply_headers
 from gateway.identity import Identity, fresh_lane
 from gateway.metrics import Metrics
@@ -137,7 +137,13 @@ class ModelCalls:
         return finished
 
     async def _acknowledge(self, identity: Identity, attempt: Attempt, finished: Finished) -> None:
-        await self._capture.store(finished.unacknowledged, lane="named" if identity.named else "unnamed")
+        try:
+            await self._capture.store(finished.unacknowledged, lane="named" if identity.named else "unnamed")
+        except NotCaptured:
+            raise
+        except Exception:
+            self._recent.forget(attempt, finished)
+            raise
         self._recent.acknowledged(attempt, finished)
 
     async def _repeat(

@@ -121,6 +121,9 @@ class Streams:
             await self._capture.store(events, lane="named" if call.identity.named else "unnamed")
         except NotCaptured as silent:
             return failure or silent
+        except Exception:
+            self._recent.forget(attempt, finished)
+            raise
         if failure is None:
             self._recent.acknowledged(attempt, finished)
             self._parents.add(call, reply, lineage, events)
