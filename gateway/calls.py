@@ -74,6 +74,8 @@ class ModelCalls:
         progress = Progress()
         try:
             answer = await self._dispatch(call, client, progress)
+            if isinstance(answer, Answer):
+                client.hold(len(answer.reply.body))
             if not self._dispatcher.adds(answer.server):
                 call = call._replace(request=nothing_added(call.request))
             finished = await self._finished(call, attempt, answer)
@@ -152,6 +154,7 @@ class ModelCalls:
         if finished.unacknowledged:
             await self._acknowledge(identity, attempt, finished)
         self._metrics.replayed.inc()
+        client.hold(len(finished.body))
         await client.reply(200, [*finished.headers, overhead(time.perf_counter() - started)], finished.body)
 
     async def _reply(self, client: Client, finished: Finished, started: float, upstream_s: float) -> None:

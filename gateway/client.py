@@ -7,13 +7,15 @@ connection are answered. Invariant: a reply is written once; a stream is ended o
 
 import asyncio
 import re
+import time
 from collections.abc import Callable, Coroutine
 from typing import Any, Protocol, TypeVar
 
 from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 
-from gateway.errors import BodyTooLarge, ClientGone, GatewayError, HeaderList, as_http
+from gateway.budget import Budget
+from gateway.errors import BodyTooLarge, ClientGone, GatewayError, HeaderList, Overloaded, as_http
 
 T = TypeVar("T")
 CONTROL = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")
@@ -26,6 +28,7 @@ class Handler(Protocol):
     """What answers model calls."""
 
     body_bytes_max: int
+    budget: Budget
 
     def admit(self, client: "Client") -> None:
         """Before the body is read. Raises GatewayError."""
@@ -36,7 +39,7 @@ class Handler(Protocol):
         ...
 
     def refuse(self, client: "Client", error: GatewayError) -> None:
-        """Answers a call that is not begun."""
+        """Answers a call whose turn it is, and that is not begun."""
         ...
 
     def refused(self, method: str, path: bytes, status: int, reply_bytes: int) -> None:
@@ -63,12 +66,14 @@ class Client:
     """One request. The fields up to `more_body` are those that uvicorn's connection looks at."""
 
     __slots__ = (
+        "_begun",
         "_chunked",
         "_connection",
         "_expects_continue",
         "_fixed",
         "_handler",
-        "_pieces",
+        "_refusal",
+        "_rest",
         "_size",
         "_turn",
         "_watcher",
@@ -76,6 +81,7 @@ class Client:
         "call_id",
         "disconnected",
         "headers",
+        "held_bytes",
         "keep_alive",
         "more_body",
         "on_drained",
@@ -84,6 +90,7 @@ class Client:
         "response_started",
         "sent_bytes",
         "status",
+        "turn_s",
         "upstream_s",
     )
 
@@ -107,26 +114,32 @@ class Client:
         self.response_started = self.response_complete = self.disconnected = False
         self.body = b""
         self.more_body = True
-        self._pieces: list[bytes] = []
-        self._size = 0
+        self._rest = bytearray()
+        """Of the body, after its first piece."""
+        self._size = self.held_bytes = 0
         self.status = self.sent_bytes = 0
         self.upstream_s = 0.0
         """Spent in engines, for a call that failed there."""
         self.call_id: str | None = None
         self.on_drained: Callable[[], None] | None = None
-        self._turn = False
+        self.turn_s = 0.0
+        """When all earlier requests were answered (perf_counter)."""
+        self._turn = self._begun = False
+        self._refusal: GatewayError | None = None
         self._watcher: asyncio.Task[Any] | None = None
 
     # For the connection
 
     def turn(self) -> None:
         """All earlier requests are answered: refuse this one, or begin with it once its body is whole."""
+        self._turn, self.turn_s = True, time.perf_counter()
         try:
             self._handler.admit(self)
+            if self._refusal is not None:
+                raise self._refusal
         except GatewayError as refused:
-            self._handler.refuse(self, refused)
+            self._drop(refused)
             return
-        self._turn = True
         if self._expects_continue:
             self._connection.transport.write(CONTINUE)
         if not self.more_body:
@@ -134,16 +147,23 @@ class Client:
 
     def feed(self, piece: bytes) -> None:
         """A piece of body arrived."""
+        if self._refusal is not None or self.disconnected:
+            return
         self._size += len(piece)
-        if self._size <= self._handler.body_bytes_max:
-            self._pieces.append(piece)
-        elif self._turn and not self.response_started:
-            self._handler.refuse(self, too_large(self._handler.body_bytes_max))
+        self.hold(len(piece))
+        if self._size > self._handler.body_bytes_max:
+            self._drop(too_large(self._handler.body_bytes_max))
+        elif self._handler.budget.left_bytes < 0:
+            self._drop(no_room())
+        elif self.body:
+            self._rest += piece
+        else:
+            self.body = piece
 
     def whole(self) -> None:
         """The body is whole."""
         self.more_body = False
-        if self._turn and not self.response_started:
+        if self._turn and self._refusal is None:
             self._begin()
 
     def gone(self) -> None:
@@ -151,6 +171,8 @@ class Client:
         self.disconnected = not self.response_complete
         if self.disconnected and self._watcher is not None:
             self._watcher.cancel()
+        if not self._begun:
+            self.release()
 
     def drained(self) -> None:
         """What was written is on its way: there is room again."""
@@ -158,12 +180,18 @@ class Client:
             self.on_drained()
 
     def _begin(self) -> None:
-        if self._size > self._handler.body_bytes_max:
-            self._handler.refuse(self, too_large(self._handler.body_bytes_max))
-            return
-        self.body = self._pieces[0] if len(self._pieces) == 1 else b"".join(self._pieces)
-        self._pieces.clear()
+        self._begun = True
+        if self._rest:
+            self.body += self._rest
+            self._rest.clear()
         self._connection.begin(self._handler.answer(self))
+
+    def _drop(self, refusal: GatewayError) -> None:
+        """Refuse this request, as soon as its turn has come; what was read of its body, and what still comes, is dropped."""
+        self._refusal = refusal
+        self.release()
+        if self._turn and not self.response_started:
+            self._handler.refuse(self, refusal)
 
     # For whoever answers
 
@@ -187,6 +215,23 @@ class Client:
             raise ClientGone from None
         finally:
             self._watcher = None
+
+    def hold(self, size_bytes: int) -> None:
+        """So much more is held for this call, until its `release`."""
+        self.held_bytes += size_bytes
+        self._handler.budget.held_bytes += size_bytes
+
+    def release(self) -> None:
+        """Nothing is held for this call any more. Idempotent."""
+        self._handler.budget.held_bytes -= self.held_bytes
+        self.held_bytes = 0
+        self.body = b""
+        self._rest.clear()
+
+    async def taken(self) -> None:
+        """Returns when what was written is on its way, or the client is gone."""
+        if self.congested:
+            await self._connection.flow.drain()
 
     async def reply(self, status: int, headers: HeaderList, body: bytes) -> None:
         """One whole reply."""
@@ -254,6 +299,11 @@ class Client:
         if not self.keep_alive:
             self._connection.transport.close()
         self._connection.over()
+
+
+def no_room() -> Overloaded:
+    """The refusal of a body that the budget has no room for."""
+    return Overloaded("the calls under way hold as many bytes as they may", retry_after_s=1.0)
 
 
 def too_large(bytes_max: int) -> BodyTooLarge:

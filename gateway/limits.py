@@ -91,11 +91,14 @@ class LimitedProtocol(HttpToolsProtocol):
             self._timer.cancel()
         if self._unread is not None:
             self._unread.cancel()
-        if self._answering is not None:
-            self._answering.gone()
+        waiting = [cycle for cycle, _ in self.pipeline if isinstance(cycle, Client)]
+        for call in [self._answering, *waiting]:
+            if call is not None:
+                call.gone()
         if self._call is not None:
             self.cycle = cast("RequestResponseCycle", None)  # as before the first request
         super().connection_lost(exc)
+        self._unset_keepalive_if_required()
 
     def data_received(self, data: bytes) -> None:
         """Feed the parser, but no more than the limit without a request or a piece of body coming out of it."""
@@ -171,6 +174,9 @@ class LimitedProtocol(HttpToolsProtocol):
         return path if path.endswith(CALL_PATH_END) and path.isascii() else None
 
     def _answer(self, call: Client) -> None:
+        if self.transport.is_closing():  # since its turn came
+            call.gone()
+            return
         self._answering = call
         call.turn()
 

@@ -145,6 +145,7 @@ async def _pump(opened: Opened, tee: Tee, client: Client) -> None:
     exchange = opened.exchange
 
     def show(piece: bytes) -> bool:
+        client.hold(len(piece))
         shown = tee.feed(piece)
         if shown:
             client.write(shown)

@@ -76,6 +76,7 @@ class House:
             metrics=self.metrics,
         )
         gateway = create_gateway(given)
+        self.calls = gateway.calls
         protocol = limited(limits_of(self.settings), gateway.calls)
         config = uvicorn.Config(gateway.app, http=protocol, ws="none", log_config=None, timeout_graceful_shutdown=2)
         self._server = QuickServer(config)

@@ -1,7 +1,11 @@
 """What a client may cost: bytes, time and turns. Whoever goes beyond loses its own connection, and nobody else's."""
 
 import asyncio
+import contextlib
+import gc
 import json
+import socket
+import struct
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -9,6 +13,8 @@ from dataclasses import replace
 import pytest
 from structlog.testing import capture_logs
 
+from gateway.limits import LimitedProtocol
+from gateway.settings import GatewaySettings
 from tests.gateway.engine import Reply, ScriptedEngine, completion
 from tests.gateway.house import House, until
 from tests.gateway.raw import say
@@ -273,6 +279,23 @@ async def test_a_client_that_leaves_takes_its_waiting_requests_along(engine: Scr
         assert b"claw_gateway_in_flight 0.0" in house.metrics.exposition()
 
 
+async def test_a_reset_connection_leaves_nothing(house: House) -> None:
+    """Neither a timer nor anything else keeps the connection of a client that reset it after its reply."""
+    for _ in range(20):
+        reader, writer = await asyncio.open_connection(*house.url.removeprefix("http://").split(":"))
+        writer.write(WHOLE)
+        await reader.readuntil(b"}]")
+        writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        writer.transport.abort()
+    await asyncio.to_thread(until, lambda: not house.connections)
+    await asyncio.to_thread(until, lambda: gc.collect() >= 0 and connections_of(house) == 0, 2)
+
+
+def connections_of(house: House) -> int:
+    """Connections of this gateway that still exist."""
+    return sum(isinstance(one, LimitedProtocol) and one.calls is house.calls for one in gc.get_objects())
+
+
 async def test_other_methods_on_the_path_of_calls(strict: House) -> None:
     """Only POST is a model call; a HEAD gets no body that would pass for the next reply."""
     path = b" /t/g/v1/chat/completions HTTP/1.1\r\nhost: localhost\r\n"
@@ -316,6 +339,124 @@ async def test_calls_in_flight_have_a_limit(engine: ScriptedEngine) -> None:
         assert (status, json.loads(body)["error"]["code"]) == (503, "overloaded")
         assert [status for status, _ in await asyncio.gather(*running)] == [200, 200]
         assert (await send(house, "POST", CHAT, GOOD))[0] == 200
+
+
+LARGE = b'{"messages": [], "user": "%b"}' % (b"x" * 90_000)
+ROOM = {"body_bytes_max": 100_000, "held_bytes_max": 200_000}
+
+
+def asking(body: bytes, more: bytes = b"connection: close\r\n") -> bytes:
+    """A whole request with this body."""
+    return POST + more + b"content-length: %d\r\n\r\n%b" % (len(body), body)
+
+
+def chunks(body: bytes) -> bytes:
+    """The same, its length not said."""
+    return POST + b"connection: close\r\ntransfer-encoding: chunked\r\n\r\n%x\r\n%b\r\n0\r\n\r\n" % (len(body), body)
+
+
+async def test_the_bytes_of_all_calls_have_a_limit(engine: ScriptedEngine) -> None:
+    """A request that finds no room is a 503 with Retry-After, as soon as that is known; a small one, or a later one, is served."""
+    with House(**ROOM) as house:
+        house.worker(engine.url)
+        engine.then(*[_late(completion({}))] * 2)
+        running = [asyncio.ensure_future(say(house.url, asking(LARGE))) for _ in range(2)]
+        await asyncio.to_thread(until, lambda: len(engine.requests) == 2)
+        assert held(house) == 2 * len(LARGE)
+        for asks in (asking(LARGE).partition(b"{")[0], chunks(LARGE)):
+            heard = await say(house.url, asks)
+            assert statuses(heard) == [503]
+            assert b"\r\nretry-after: 1\r\n" in heard
+            assert b"\r\nx-claw-overhead-ms: " in heard
+            assert json.loads(heard.partition(b"\r\n\r\n")[2])["error"]["code"] == "overloaded"
+        assert statuses(await say(house.url, asking(GOOD))) == [200]
+        assert [statuses(heard) for heard in await asyncio.gather(*running)] == [[200], [200]]
+        assert held(house) == 0
+        assert statuses(await say(house.url, chunks(LARGE))) == [200]
+
+
+async def test_a_reply_that_nobody_reads_takes_room(engine: ScriptedEngine) -> None:
+    """It counts until its client has it, and keeps other requests out meanwhile."""
+    text = "x" * 20_000_000
+    with House(**ROOM) as house:
+        house.worker(engine.url)
+        engine.then(completion({}, text=text))
+        reader, writer = await asyncio.open_connection(*house.url.removeprefix("http://").split(":"), limit=1024)
+        writer.write(asking(GOOD))
+        await asyncio.to_thread(until, lambda: house.captured)
+        assert statuses(await say(house.url, asking(LARGE))) == [503]
+        assert len(await reader.read(-1)) > len(text)
+        await asyncio.to_thread(until, lambda: held(house) == 0)
+        assert statuses(await say(house.url, asking(LARGE))) == [200]
+        writer.close()
+
+
+async def test_room_is_given_back_however_a_call_ends(engine: ScriptedEngine) -> None:
+    """Refused, broken off, abandoned at any point, repeated: nothing stays."""
+    streamed = b'{"messages": [], "stream": true, "user": "%b"}' % (b"x" * 90_000)
+    hung = Reply(pieces=(b"data: {}\n\n",), hang=True)
+    keyed = asking(LARGE, b"connection: close\r\nx-claw-idempotency-key: k\r\n")
+    ways: dict[str, tuple[bytes, list[Reply]]] = {
+        "over its own limit": (asking(LARGE * 2), []),
+        "over it, length unsaid": (chunks(LARGE * 2), []),
+        "no JSON": (asking(b"x" * 90_000), []),
+        "left within its body": (asking(LARGE)[:-10], []),
+        "left behind others": (asking(LARGE, b"") + asking(LARGE, b"") + asking(LARGE)[:-10], [Reply(hang=True)]),
+        "left in the engine": (asking(LARGE), [Reply(hang=True)]),
+        "left within a stream": (asking(streamed), [hung]),
+        "a stream": (asking(streamed), []),
+        "a broken stream": (asking(streamed), [replace(hung, hang=False, reset=True)]),
+        "a broken engine": (asking(LARGE), [Reply(reset=True)] * 9),
+        "captured": (keyed, []),
+        "repeated": (keyed, []),
+    }
+    with House(**ROOM, resends_max=0) as house:
+        house.worker(engine.url)
+        for name, (asks, replies) in ways.items():
+            engine.script.clear()
+            engine.then(*replies)
+            with contextlib.suppress(TimeoutError):
+                await say(house.url, asks, timeout_s=0.3 if "left" in name else 5)
+            await asyncio.to_thread(until, lambda: not house.connections)
+            await poll_for_none(house, name)
+
+
+async def poll_for_none(house: House, name: str) -> None:
+    """A call that was left ends a little later."""
+    for _ in range(200):
+        if not held(house):
+            return
+        await asyncio.sleep(0.01)
+    raise AssertionError(f"{name}: {held(house)} bytes stay")
+
+
+def held(house: House) -> int:
+    """What the metric says."""
+    (line,) = [row for row in house.metrics.exposition().splitlines() if row.startswith(b"claw_gateway_held_bytes ")]
+    return int(float(line.split()[1]))
+
+
+async def test_a_body_in_many_pieces_is_the_body(house: House, engine: ScriptedEngine) -> None:
+    """However a client cuts its body, the engine gets it whole."""
+    said = b'{"messages": [], "user": "0123456789"}'
+    pieces = b"".join(b"1\r\n%c\r\n" % byte for byte in said)
+    asks = POST + b"connection: close\r\ntransfer-encoding: chunked\r\n\r\n" + pieces + b"0\r\n\r\n"
+    assert statuses(await say(house.url, asks[:200], asks[200:], pause_s=0.05)) == [200]
+    assert engine.requests[0].json["user"] == "0123456789"
+
+
+def test_room_for_the_largest_request() -> None:
+    """Settings under which no large request could ever be served are refused."""
+    with pytest.raises(ValueError, match="held_bytes_max"):
+        GatewaySettings(held_bytes_max=10, body_bytes_max=11)
+
+
+@pytest.mark.parametrize("asks", [asking(b"", b"").replace(b": 0", b": 99999999"), chunks(b"x" * 5_000_000)])
+async def test_a_refusal_before_the_body_tells_its_overhead(strict: House, asks: bytes) -> None:
+    """Every reply to a model call says how long it was here."""
+    heard = await say(strict.url, asks.replace(b"host:", b"connection: close\r\nhost:"))
+    assert statuses(heard) == [413]
+    assert b"\r\nx-claw-overhead-ms: " in heard
 
 
 def _late(reply: Reply) -> Reply:
