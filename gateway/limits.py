@@ -203,6 +203,12 @@ class LimitedProtocol(HttpToolsProtocol):
         self._answering = None
         self.on_response_complete()
 
+    def on_response_complete(self) -> None:
+        """The next request may be answered; more of them are read only when few wait."""
+        super().on_response_complete()
+        if len(self.pipeline) >= WAITING_MAX and not self.transport.is_closing():
+            self.flow.pause_reading()
+
     def on_body(self, body: bytes) -> None:
         """Progress."""
         self._unproductive = 0

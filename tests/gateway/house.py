@@ -96,6 +96,11 @@ class House:
         """How many clients are connected."""
         return len(self._server.server_state.connections)
 
+    @property
+    def waiting(self) -> int:
+        """How many requests wait for others of their connections."""
+        return sum(len(one.pipeline) for one in list(self._server.server_state.connections))  # type: ignore[union-attr]
+
     def on_loop(self, work: Callable[[], object]) -> None:
         """Do this on the gateway's event loop, at its next turn."""
         self._server.call(work)

@@ -13,7 +13,7 @@ from dataclasses import replace
 import pytest
 from structlog.testing import capture_logs
 
-from gateway.limits import LimitedProtocol
+from gateway.limits import WAITING_MAX, LimitedProtocol
 from gateway.settings import GatewaySettings
 from tests.gateway.engine import Reply, ScriptedEngine, completion
 from tests.gateway.house import House, until
@@ -23,6 +23,8 @@ from tests.gateway.test_malformed import CHAT, GOOD, send
 POST = b"POST /t/g/v1/chat/completions HTTP/1.1\r\nhost: localhost\r\n"
 LENGTH = b"content-length: %d\r\n" % len(GOOD)
 WHOLE = POST + LENGTH + b"\r\n" + GOOD
+READ_BYTES = 256 << 10
+"""What an event loop takes from a socket at once."""
 QUICK = {"headers_timeout_s": 0.3, "body_timeout_s": 0.3, "write_timeout_s": 0.3, "headers_bytes_max": 4096}
 
 
@@ -253,6 +255,19 @@ async def test_a_broken_request_ends_no_reply_before_it(house: House, engine: Sc
         engine.then(Reply(pieces=(b"data: {}\n\n",), hang=True), Reply(hang=True))
         assert statuses(await say(house.url, streamed, broken, pause_s=0.2)) == [200]
         assert statuses(await say(house.url, WHOLE, broken, pause_s=0.2)) == []
+
+
+async def test_a_client_far_ahead_of_its_replies_is_not_read(strict: House) -> None:
+    """However many requests a client sends at once, no more wait than one read from its socket brought."""
+    asks = WHOLE * 20_000
+    reader, writer = await asyncio.open_connection(*strict.url.removeprefix("http://").split(":"))
+    writer.write(asks)
+    waiting = 0
+    for _ in range(50):
+        await reader.readuntil(b"HTTP/1.1 200")
+        waiting = max(waiting, strict.waiting)
+    writer.transport.abort()
+    assert WAITING_MAX < waiting < 2 * READ_BYTES // len(WHOLE)
 
 
 async def test_a_refusal_waits_for_its_turn(engine: ScriptedEngine) -> None:
