@@ -152,7 +152,7 @@ async def test_a_drip_has_the_same_deadline(upstream: HttpUpstream) -> None:
         await upstream.post(server.url, b"{}", {})
 
 
-@pytest.mark.parametrize("url", ["http://127.0.0.1:1", "http://[::1", "ftp://x", "http://", "http://x:99999"])
+@pytest.mark.parametrize("url", ["http://127.0.0.1:1", "http://[::1", "ftp://x", "http://", "http://x:99999", "http://a..b"])
 async def test_unreachable(upstream: HttpUpstream, url: str) -> None:
     """What cannot be connected to never had the call."""
     with pytest.raises(UpstreamUnreachable):
