@@ -13,8 +13,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import NamedTuple, TypeVar
 
+from gateway.connection import Reply, Sink
 from gateway.errors import GatewayError, NotFound, NoWorker, UpstreamBroken, UpstreamUnreachable
-from gateway.exchange import Exchange, Sink
 from gateway.metrics import Metrics
 from gateway.routing import choose
 from gateway.settings import GatewaySettings
@@ -79,26 +79,25 @@ class Opened:
         self.server, self.dispatched_us = server, dispatched_us
         self.upstream_s = 0.0
         """In engines, to the first bytes of this one."""
-        self._exchange: Exchange | None = None
+        self._exchange: Reply | None = None
         self._first = b""
         self._outstanding, self._closed = outstanding, False
         outstanding[server.url] += 1
 
     @property
-    def exchange(self) -> Exchange:
+    def exchange(self) -> Reply:
         assert self._exchange is not None, "begun before"
         return self._exchange
 
-    async def begin(self, exchange: Exchange) -> None:
+    async def begin(self, exchange: Reply) -> None:
         """Wait for the first bytes: until then, a broken engine can be replaced by another one."""
         self._exchange = exchange
-        try:
-            self._first = await anext(exchange.chunks())
-        except StopAsyncIteration:
-            raise UpstreamBroken("the engine's stream is empty") from None
+        self._first = await exchange.first()
+        if not self._first:
+            raise UpstreamBroken("the engine's stream is empty")
 
     async def relay(self, sink: Sink) -> None:
-        """The body, as `Exchange.relay` gives it."""
+        """The body, as `Reply.relay` gives it."""
         if sink(self._first):
             await self.exchange.relay(sink)
 
@@ -277,13 +276,13 @@ class Patience:
         return self._deadline_s - now
 
 
-async def whole(exchange: Exchange) -> UpstreamReply:
+async def whole(exchange: Reply) -> UpstreamReply:
     """A reply, read to its end."""
     headers = exchange.headers
     return UpstreamReply(exchange.status, await exchange.read(), headers.get(SPANS_HEADER), headers.get("retry-after"))
 
 
-def _streams(exchange: Exchange) -> bool:
+def _streams(exchange: Reply) -> bool:
     return exchange.status == 200 and exchange.headers.get("content-type", "").startswith("text/event-stream")
 
 

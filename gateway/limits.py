@@ -91,9 +91,9 @@ class LimitedProtocol(HttpToolsProtocol):
             self._timer.cancel()
         if self._unread is not None:
             self._unread.cancel()
-        waiting = [cycle for cycle, _ in self.pipeline if isinstance(cycle, Client)]
-        for call in [self._answering, *waiting]:
-            if call is not None:
+        cycles: list[object] = [self._answering, *(cycle for cycle, _ in self.pipeline)]
+        for call in cycles:
+            if isinstance(call, Client):
                 call.gone()
         if self._call is not None:
             self.cycle = cast("RequestResponseCycle", None)  # as before the first request
