@@ -74,7 +74,6 @@ class Client:
         "_handler",
         "_refusal",
         "_rest",
-        "_size",
         "_turn",
         "_watcher",
         "body",
@@ -116,8 +115,7 @@ class Client:
         self.more_body = True
         self._rest = bytearray()
         """Of the body, after its first piece."""
-        self._size = self.held_bytes = 0
-        self.status = self.sent_bytes = 0
+        self.held_bytes = self.status = self.sent_bytes = 0
         self.upstream_s = 0.0
         """Spent in engines, for a call that failed there."""
         self.call_id: str | None = None
@@ -149,9 +147,8 @@ class Client:
         """A piece of body arrived."""
         if self._refusal is not None or self.disconnected:
             return
-        self._size += len(piece)
         self.hold(len(piece))
-        if self._size > self._handler.body_bytes_max:
+        if self.held_bytes > self._handler.body_bytes_max:
             self._drop(too_large(self._handler.body_bytes_max))
         elif self._handler.budget.left_bytes < 0:
             self._drop(no_room())

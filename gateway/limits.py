@@ -204,10 +204,13 @@ class LimitedProtocol(HttpToolsProtocol):
         self.on_response_complete()
 
     def on_response_complete(self) -> None:
-        """The next request may be answered; more of them are read only when few wait."""
+        """The next request may be answered; more of them are read only where few wait, and replies are read."""
         super().on_response_complete()
-        if len(self.pipeline) >= WAITING_MAX and not self.transport.is_closing():
+        if not (self._reads_on() or self.transport.is_closing()):
             self.flow.pause_reading()
+
+    def _reads_on(self) -> bool:
+        return len(self.pipeline) < WAITING_MAX and not self.flow.write_paused
 
     def on_body(self, body: bytes) -> None:
         """Progress."""
@@ -231,8 +234,10 @@ class LimitedProtocol(HttpToolsProtocol):
         self._refuse(InvalidRequest(msg, code="invalid_http"))
 
     def pause_writing(self) -> None:
-        """Buffers are full: the client reads slower than we write."""
+        """Buffers are full: the client reads slower than we write, so we read nothing more from it."""
         super().pause_writing()
+        if not self.transport.is_closing():
+            self.flow.pause_reading()
         if self._unread is None:
             self._unread_bytes = self.transport.get_write_buffer_size()
             self._unread = self.loop.call_later(self.limits.write_timeout_s, self._look_at_reader)
@@ -249,6 +254,8 @@ class LimitedProtocol(HttpToolsProtocol):
     def resume_writing(self) -> None:
         """It reads again."""
         super().resume_writing()
+        if self._reads_on() and not self.transport.is_closing():
+            self.flow.resume_reading()
         if self._answering is not None:
             self._answering.drained()
         if self._unread is not None:

@@ -101,6 +101,11 @@ class House:
         """How many requests wait for others of their connections."""
         return sum(len(one.pipeline) for one in list(self._server.server_state.connections))  # type: ignore[union-attr]
 
+    @property
+    def unsent_bytes(self) -> int:
+        """Of replies that clients do not read, beyond what the kernel took."""
+        return sum(one.transport.get_write_buffer_size() for one in list(self._server.server_state.connections))  # type: ignore[union-attr]
+
     def on_loop(self, work: Callable[[], object]) -> None:
         """Do this on the gateway's event loop, at its next turn."""
         self._server.call(work)

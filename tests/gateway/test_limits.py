@@ -7,7 +7,7 @@ import json
 import socket
 import struct
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 import pytest
@@ -268,6 +268,28 @@ async def test_a_client_far_ahead_of_its_replies_is_not_read(strict: House) -> N
         waiting = max(waiting, strict.waiting)
     writer.transport.abort()
     assert WAITING_MAX < waiting < 2 * READ_BYTES // len(WHOLE)
+
+
+async def test_a_client_that_reads_no_replies_is_not_read(house: House) -> None:
+    """Whoever sends requests and leaves their replies unread fills no memory: not even with requests that are refused."""
+    bad = (POST + b"content-length: 1\r\n\r\n{") * 20_000
+    with socket.socket() as client:
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        client.connect(("127.0.0.1", int(house.url.rpartition(":")[2])))
+        client.settimeout(3.0)
+        with contextlib.suppress(TimeoutError):
+            client.sendall(bad)
+        await asyncio.to_thread(until, lambda: house.unsent_bytes)
+        assert await asyncio.to_thread(settled, lambda: house.unsent_bytes) < len(bad)
+    await asyncio.to_thread(until, lambda: not house.connections)
+
+
+def settled(count: Callable[[], int]) -> int:
+    """What is the same at two looks."""
+    last = -1
+    while last != (last := count()):
+        time.sleep(0.5)
+    return last
 
 
 async def test_a_refusal_waits_for_its_turn(engine: ScriptedEngine) -> None:
