@@ -544,3 +544,16 @@ async def test_overhead_excludes_the_engine(house: House, engine: ScriptedEngine
     started = time.monotonic()
     reply = await ask(house)
     assert float(reply.headers["x-claw-overhead-ms"]) < 1000 * (time.monotonic() - started) - 450
+
+
+async def test_a_reply_is_the_engines_own_bytes(house: House, engine: ScriptedEngine) -> None:
+    """Of whatever shape: what nobody asked for is cut out, and nothing else is written anew."""
+    logprobs, ids = b'{"content": [{"token": "t", "logprob": -1.0e-07}]}', b', "token_ids": [7]'
+    choice = b'{"index": %d, "message": {"content": "\\u00e9 {"}, "logprobs": %b, "finish_reason": "stop"%b}'
+    raw = b' {"id": "c", "x": 1.10e+2, "choices": [%b, %b], "prompt_token_ids": [1, 5]}\n'
+    engine.then(Reply(raw % tuple(choice % (index, logprobs, ids) for index in range(2))))
+    reply = await ask(house, {**ASK, "n": 2})
+    shown = raw.replace(b', "prompt_token_ids": [1, 5]', b"") % tuple(choice % (n, b"null", b"") for n in range(2))
+    assert reply.body == shown
+    assert [json.loads(call.response_body)["choices"][0]["index"] for call in house.captured] == [0, 1]
+    assert not any(b"token_ids" in call.response_body for call in house.captured)
