@@ -136,6 +136,9 @@ class Client:
             if self._refusal is not None:
                 raise self._refusal
         except GatewayError as refused:
+            self.keep_alive = (
+                self.keep_alive and not self._expects_continue
+            )  # it may send its body, or the next request
             self._drop(refused)
             return
         if self._expects_continue:

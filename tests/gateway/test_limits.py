@@ -363,6 +363,14 @@ async def test_expect_100_continue(strict: House) -> None:
     assert statuses(await say(strict.url, head, GOOD, pause_s=0.05)) == [100, 200]
 
 
+async def test_who_is_told_not_to_go_on_is_not_listened_to(strict: House) -> None:
+    """A client that asked before sending its body, and was refused, may send it or not: its connection ends."""
+    head = POST + b"content-length: 99999999\r\nexpect: 100-continue\r\n\r\n"
+    heard = await say(strict.url, head, WHOLE, pause_s=0.05)
+    assert statuses(heard) == [413]
+    assert b"\r\nconnection: close\r\n" in heard
+
+
 async def test_calls_in_flight_have_a_limit(engine: ScriptedEngine) -> None:
     """One call more than the limit is a 503 with Retry-After; once a call ends, the next one is served."""
     with House(calls_max=2) as house:
