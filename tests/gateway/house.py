@@ -97,6 +97,11 @@ class House:
         return len(self._server.server_state.connections)
 
     @property
+    def tasks(self) -> int:
+        """Requests that somebody works on."""
+        return len(self._server.server_state.tasks)
+
+    @property
     def waiting(self) -> int:
         """How many requests wait for others of their connections."""
         return sum(len(one.pipeline) for one in list(self._server.server_state.connections))  # type: ignore[union-attr]
