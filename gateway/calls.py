@@ -40,8 +40,6 @@ class ModelCalls:
 
     async def __call__(self, client: Client, identity: Identity | None) -> None:
         """Answer one call. Raises GatewayError before anything was sent, or ClientGone."""
-        if self.in_flight >= self._settings.calls_max:
-            raise Overloaded("too many model calls in flight", retry_after_s=1.0)
         self.in_flight += 1
         try:
             await self._answer(client, identity)
@@ -61,6 +59,8 @@ class ModelCalls:
         if attempt.finished is not None:
             await self._repeat(client, who, attempt, attempt.finished, started)
             return
+        if self.in_flight > self._settings.calls_max:  # known by now, so that its retry is taken for no other call
+            raise Overloaded("too many model calls in flight", retry_after_s=1.0)
         call = Call(
             producer=self._producer,
             identity=who,
