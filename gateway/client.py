@@ -130,6 +130,8 @@ class Client:
 
     def turn(self) -> None:
         """All earlier requests are answered: refuse this one, or begin with it once its body is whole."""
+        if self.disconnected:
+            return
         self._turn, self.turn_s = True, time.perf_counter()
         try:
             self._handler.admit(self)
@@ -148,7 +150,7 @@ class Client:
 
     def feed(self, piece: bytes) -> None:
         """A piece of body arrived."""
-        if self._refusal is not None or self.disconnected:
+        if self._begun or self._refusal is not None:  # of a request behind it that was refused, or of its own
             return
         self.hold(len(piece))
         if self.held_bytes > self._handler.body_bytes_max:
@@ -163,7 +165,7 @@ class Client:
     def whole(self) -> None:
         """The body is whole."""
         self.more_body = False
-        if self._turn and self._refusal is None:
+        if self._turn and not self._begun and self._refusal is None:
             self._begin()
 
     def gone(self) -> None:

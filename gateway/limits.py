@@ -112,7 +112,7 @@ class LimitedProtocol(HttpToolsProtocol):
 
     def _parse(self, data: bytes) -> None:
         rest = memoryview(data)
-        while rest:
+        while rest and not self.transport.is_closing():
             try:
                 self.parser.feed_data(rest)
                 return
@@ -130,7 +130,9 @@ class LimitedProtocol(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         """The request is handed over; its body may still be coming."""
-        self._in_headers, self._heard_headers = False, True
+        if self.transport.is_closing():  # what stands behind a refusal in the same packet
+            return
+        self._heard_headers = True
         self._unproductive = 0
         self._arm(self.limits.body_timeout_s)
         if sum(len(name) + len(value) + 4 for name, value in self.headers) > self.limits.headers_bytes_max:
@@ -139,6 +141,7 @@ class LimitedProtocol(HttpToolsProtocol):
         if self.parser.should_upgrade() and any(name in FRAMING for name, _ in self.headers):
             self._refuse(InvalidRequest(NO_UPGRADE, code="upgrade_with_body"))
             return
+        self._in_headers = False
         path = self._call_path()
         if path is None:
             super().on_headers_complete()
@@ -174,9 +177,6 @@ class LimitedProtocol(HttpToolsProtocol):
         return path if path.endswith(CALL_PATH_END) and path.isascii() else None
 
     def _answer(self, call: Client) -> None:
-        if self.transport.is_closing():  # since its turn came
-            call.gone()
-            return
         self._answering = call
         call.turn()
 
@@ -188,7 +188,8 @@ class LimitedProtocol(HttpToolsProtocol):
 
     def _start_asgi_task(self, cycle: object, app: Any) -> None:  # uvicorn's own types, and ours
         if isinstance(cycle, Client):
-            self.loop.call_soon(self._answer, cycle)  # not from within the reply before it: there may be thousands
+            self._answering = cycle
+            self.loop.call_soon(cycle.turn)  # not from within the reply before it: there may be thousands
         else:
             super()._start_asgi_task(cast("RequestResponseCycle", cycle), app)
 

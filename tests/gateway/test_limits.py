@@ -15,6 +15,8 @@ from structlog.testing import capture_logs
 
 from gateway.limits import WAITING_MAX, LimitedProtocol
 from gateway.settings import GatewaySettings
+from schemas.events import RewardAssigned
+from schemas.topics import REWARDS
 from tests.gateway.engine import Reply, ScriptedEngine, completion
 from tests.gateway.house import House, until
 from tests.gateway.raw import say
@@ -188,6 +190,21 @@ async def test_the_body_of_an_upgrade_is_no_request(house: House, pause_s: float
     assert statuses(heard) == [400]
     assert json.loads(heard.partition(b"\r\n\r\n")[2])["error"]["code"] == "upgrade_with_body"
     assert not house.captured
+
+
+@pytest.mark.parametrize("end", [b"x: y\r\n" * 2000, UPGRADE])
+async def test_nothing_is_begun_behind_a_refusal(strict: House, end: bytes) -> None:
+    """What stands behind a refused request in the same packet is neither taken for a part of an earlier one nor answered."""
+    reward = b'POST /t/g/v1/rewards HTTP/1.1\r\nhost: localhost\r\ncontent-length: 12\r\n\r\n{"value": 1}'
+    for hidden in (GOOD, WHOLE, reward):
+        before = len(strict.captured)
+        refused = POST + b"content-length: %d\r\n" % len(hidden) + end + b"\r\n" + hidden
+        heard = await say(strict.url, WHOLE, refused + hidden, pause_s=0.2)
+        assert statuses(heard)[:1] == [200]
+        assert len(statuses(heard)) == 2
+        await asyncio.to_thread(until, lambda: not strict.connections and not strict.tasks)
+        assert len(strict.captured) == before + 1
+        assert (strict.events(RewardAssigned, REWARDS), held(strict)) == ([], 0)
 
 
 async def test_a_stream_to_a_client_of_http_1_0(house: House) -> None:
