@@ -19,9 +19,10 @@ from gateway.access_log import REFUSED, AccessLog, log_request
 from gateway.admission import AdmissionView
 from gateway.asgi import read_body, send_error
 from gateway.auth import Guard, KeyRing
+from gateway.budget import Budget
 from gateway.calls import ModelCalls
 from gateway.capture import Capture
-from gateway.client import Client, too_large
+from gateway.client import Client, no_room, too_large
 from gateway.control import IDENTITY, Control, control_app
 from gateway.dispatch import Dispatcher
 from gateway.errors import (
@@ -81,7 +82,8 @@ def create_gateway(given: Collaborators) -> Gateway:
     upstream = HttpUpstream(settings.connect_timeout_s, settings.upstream_timeout_s, settings.reply_bytes_max)
     dispatcher = Dispatcher(settings, given.workers, upstream, metrics)
     calls = ModelCalls(settings, dispatcher, Capture(given.log, metrics), metrics)
-    metrics.observe(lambda: calls.in_flight, lambda: len(given.workers.live()))
+    budget = Budget(settings.held_bytes_max)
+    metrics.observe(lambda: calls.in_flight, lambda: len(given.workers.live()), lambda: budget.held_bytes)
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
@@ -95,15 +97,19 @@ def create_gateway(given: Collaborators) -> Gateway:
     app = control_app(control, Models(given.workers, upstream), health, metrics, lifespan)
     keys = KeyRing([parse_key(entry) for entry in settings.api_keys])
     guarded = Guard(Front(app, metrics, settings.control_bytes_max), keys, metrics)
-    return Gateway(AccessLog(guarded) if settings.access_log else guarded, Calls(calls, keys, metrics, settings))
+    return Gateway(
+        AccessLog(guarded) if settings.access_log else guarded, Calls(calls, keys, budget, metrics, settings)
+    )
 
 
 class Calls:
     """Model calls as they come from a connection (a `client.Handler`): who may ask, and what goes wrong as a reply."""
 
-    def __init__(self, calls: ModelCalls, keys: KeyRing, metrics: Metrics, settings: GatewaySettings) -> None:
+    def __init__(
+        self, calls: ModelCalls, keys: KeyRing, budget: Budget, metrics: Metrics, settings: GatewaySettings
+    ) -> None:
         self._calls, self._keys, self._metrics, self._logged = calls, keys, metrics, settings.access_log
-        self.body_bytes_max = settings.body_bytes_max
+        self.body_bytes_max, self.budget = settings.body_bytes_max, budget
 
     def admit(self, client: Client) -> None:
         """Look at the headers, before the body is read. Raises GatewayError."""
@@ -111,26 +117,37 @@ class Calls:
         declared = next((value for name, value in client.headers if name == b"content-length"), b"0")
         if int(declared) > self.body_bytes_max:
             raise too_large(self.body_bytes_max)
+        if int(declared) - client.held_bytes > self.budget.left_bytes:
+            raise no_room()
 
     async def answer(self, client: Client) -> None:
-        """Answer one call."""
+        """Answer one call, and let go of what it holds once its client has it."""
+        try:
+            await self._answer(client)
+            await client.taken()
+        finally:
+            client.release()
+
+    async def _answer(self, client: Client) -> None:
         started_s = time.perf_counter()
         try:
             await self._answered(client)
         except ClientGone:
-            client.status = CLIENT_CLOSED
+            pass
         except GatewayError as error:
             client.refuse(error, [overhead(time.perf_counter() - started_s - client.upstream_s)])
         finally:
-            if not client.response_complete:
+            if client.disconnected:
+                client.status = CLIENT_CLOSED
+            elif not client.response_complete:
                 client.abort()
             self._metrics.request_seconds.observe(time.perf_counter() - started_s)
             self._note(client, "chat", started_s)
 
     def refuse(self, client: Client, error: GatewayError) -> None:
-        """Answer a call that is not begun."""
-        client.refuse(error)
-        self._note(client, "refused" if isinstance(error, (Unauthorized, Forbidden)) else "chat", time.perf_counter())
+        """Answer a call whose turn it is, and that is not begun."""
+        client.refuse(error, [overhead(time.perf_counter() - client.turn_s)])
+        self._note(client, "refused" if isinstance(error, (Unauthorized, Forbidden)) else "chat", client.turn_s)
 
     def refused(self, method: str, path: bytes, status: int, reply_bytes: int) -> None:
         """Count, and log, what was refused before anything else could."""

@@ -11,20 +11,7 @@ async def read_body(scope: Scope, receive: Receive, bytes_max: int) -> bytes:
     declared = next((value for name, value in scope["headers"] if name == b"content-length"), b"0")
     if int(declared) > bytes_max:
         raise too_large(bytes_max)
-    message = await receive()
-    body: bytes = message.get("body", b"")
-    if message.get("more_body"):
-        body = await _read_on(body, receive, bytes_max)
-    elif message["type"] == "http.disconnect":
-        raise ClientGone
-    if len(body) > bytes_max:
-        raise too_large(bytes_max)
-    return body
-
-
-async def _read_on(first: bytes, receive: Receive, bytes_max: int) -> bytes:
-    content = bytearray(first)
-    more = True
+    content, more = bytearray(), True
     while more:
         message = await receive()
         if message["type"] == "http.disconnect":

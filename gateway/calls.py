@@ -9,7 +9,7 @@ from hashlib import sha256
 from gateway.capture import Call, Capture, captured, failed
 from gateway.client import Client
 from gateway.dispatch import Answer, Dispatch, Dispatcher, Opened, Progress
-from gateway.errors import CLIENT_CLOSED, ClientGone, GatewayError, HeaderList, Overloaded, UpstreamBroken
+from gateway.errors import CLIENT_CLOSED, ClientGone, GatewayError, HeaderList, NotCaptured, Overloaded, UpstreamBroken
 from gateway.headers import authorization, client_headers, credentials, overhead, reply_headers
 from gateway.identity import Identity, fresh_lane
 from gateway.metrics import Metrics
@@ -40,8 +40,6 @@ class ModelCalls:
 
     async def __call__(self, client: Client, identity: Identity | None) -> None:
         """Answer one call. Raises GatewayError before anything was sent, or ClientGone."""
-        if self.in_flight >= self._settings.calls_max:
-            raise Overloaded("too many model calls in flight", retry_after_s=1.0)
         self.in_flight += 1
         try:
             await self._answer(client, identity)
@@ -61,6 +59,8 @@ class ModelCalls:
         if attempt.finished is not None:
             await self._repeat(client, who, attempt, attempt.finished, started)
             return
+        if self.in_flight > self._settings.calls_max:  # known by now, so that its retry is taken for no other call
+            raise Overloaded("too many model calls in flight", retry_after_s=1.0)
         call = Call(
             producer=self._producer,
             identity=who,
@@ -74,6 +74,8 @@ class ModelCalls:
         progress = Progress()
         try:
             answer = await self._dispatch(call, client, progress)
+            if isinstance(answer, Answer):
+                client.hold(len(answer.reply.body))
             if not self._dispatcher.adds(answer.server):
                 call = call._replace(request=nothing_added(call.request))
             finished = await self._finished(call, attempt, answer)
@@ -137,7 +139,13 @@ class ModelCalls:
         return finished
 
     async def _acknowledge(self, identity: Identity, attempt: Attempt, finished: Finished) -> None:
-        await self._capture.store(finished.unacknowledged, lane="named" if identity.named else "unnamed")
+        try:
+            await self._capture.store(finished.unacknowledged, lane="named" if identity.named else "unnamed")
+        except NotCaptured:
+            raise
+        except Exception:
+            self._recent.forget(attempt, finished)
+            raise
         self._recent.acknowledged(attempt, finished)
 
     async def _repeat(
@@ -146,6 +154,7 @@ class ModelCalls:
         if finished.unacknowledged:
             await self._acknowledge(identity, attempt, finished)
         self._metrics.replayed.inc()
+        client.hold(len(finished.body))
         await client.reply(200, [*finished.headers, overhead(time.perf_counter() - started)], finished.body)
 
     async def _reply(self, client: Client, finished: Finished, started: float, upstream_s: float) -> None:

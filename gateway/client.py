@@ -7,17 +7,20 @@ connection are answered. Invariant: a reply is written once; a stream is ended o
 
 import asyncio
 import re
+import time
 from collections.abc import Callable, Coroutine
 from typing import Any, Protocol, TypeVar
 
 from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 
-from gateway.errors import BodyTooLarge, ClientGone, GatewayError, HeaderList, as_http
+from gateway.budget import Budget
+from gateway.errors import BodyTooLarge, ClientGone, GatewayError, HeaderList, Overloaded, as_http
 
 T = TypeVar("T")
 CONTROL = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")
 CLOSE = (b"connection", b"close")
+CHUNKED = b"transfer-encoding: chunked\r\n"
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 
 
@@ -25,6 +28,7 @@ class Handler(Protocol):
     """What answers model calls."""
 
     body_bytes_max: int
+    budget: Budget
 
     def admit(self, client: "Client") -> None:
         """Before the body is read. Raises GatewayError."""
@@ -35,7 +39,7 @@ class Handler(Protocol):
         ...
 
     def refuse(self, client: "Client", error: GatewayError) -> None:
-        """Answers a call that is not begun."""
+        """Answers a call whose turn it is, and that is not begun."""
         ...
 
     def refused(self, method: str, path: bytes, status: int, reply_bytes: int) -> None:
@@ -62,18 +66,21 @@ class Client:
     """One request. The fields up to `more_body` are those that uvicorn's connection looks at."""
 
     __slots__ = (
+        "_begun",
+        "_chunked",
         "_connection",
         "_expects_continue",
         "_fixed",
         "_handler",
-        "_pieces",
-        "_size",
+        "_refusal",
+        "_rest",
         "_turn",
         "_watcher",
         "body",
         "call_id",
         "disconnected",
         "headers",
+        "held_bytes",
         "keep_alive",
         "more_body",
         "on_drained",
@@ -82,6 +89,7 @@ class Client:
         "response_started",
         "sent_bytes",
         "status",
+        "turn_s",
         "upstream_s",
     )
 
@@ -94,35 +102,47 @@ class Client:
         headers: HeaderList,
         fixed: HeaderList,
         keep_alive: bool,
+        chunked: bool,
         expects_continue: bool,
     ) -> None:
-        """fixed: headers of every reply. path: undecoded, without its query."""
+        """fixed: headers of every reply. path: undecoded, without its query. chunked: the client knows chunks (HTTP/1.1)."""
         self._connection, self._handler = connection, handler
         self.path, self.headers = path, headers
         self._fixed, self.keep_alive, self._expects_continue = fixed, keep_alive, expects_continue
+        self._chunked = chunked
         self.response_started = self.response_complete = self.disconnected = False
         self.body = b""
         self.more_body = True
-        self._pieces: list[bytes] = []
-        self._size = 0
-        self.status = self.sent_bytes = 0
+        self._rest = bytearray()
+        """Of the body, after its first piece."""
+        self.held_bytes = self.status = self.sent_bytes = 0
         self.upstream_s = 0.0
         """Spent in engines, for a call that failed there."""
         self.call_id: str | None = None
         self.on_drained: Callable[[], None] | None = None
-        self._turn = False
+        self.turn_s = 0.0
+        """When all earlier requests were answered (perf_counter)."""
+        self._turn = self._begun = False
+        self._refusal: GatewayError | None = None
         self._watcher: asyncio.Task[Any] | None = None
 
     # For the connection
 
     def turn(self) -> None:
         """All earlier requests are answered: refuse this one, or begin with it once its body is whole."""
+        if self.disconnected:
+            return
+        self._turn, self.turn_s = True, time.perf_counter()
         try:
             self._handler.admit(self)
+            if self._refusal is not None:
+                raise self._refusal
         except GatewayError as refused:
-            self._handler.refuse(self, refused)
+            self.keep_alive = (
+                self.keep_alive and not self._expects_continue
+            )  # it may send its body, or the next request
+            self._drop(refused)
             return
-        self._turn = True
         if self._expects_continue:
             self._connection.transport.write(CONTINUE)
         if not self.more_body:
@@ -130,16 +150,22 @@ class Client:
 
     def feed(self, piece: bytes) -> None:
         """A piece of body arrived."""
-        self._size += len(piece)
-        if self._size <= self._handler.body_bytes_max:
-            self._pieces.append(piece)
-        elif self._turn and not self.response_started:
-            self._handler.refuse(self, too_large(self._handler.body_bytes_max))
+        if self._begun or self._refusal is not None:  # of a request behind it that was refused, or of its own
+            return
+        self.hold(len(piece))
+        if self.held_bytes > self._handler.body_bytes_max:
+            self._drop(too_large(self._handler.body_bytes_max))
+        elif self._handler.budget.left_bytes < 0:
+            self._drop(no_room())
+        elif self.body:
+            self._rest += piece
+        else:
+            self.body = piece
 
     def whole(self) -> None:
         """The body is whole."""
         self.more_body = False
-        if self._turn and not self.response_started:
+        if self._turn and not self._begun and self._refusal is None:
             self._begin()
 
     def gone(self) -> None:
@@ -147,6 +173,8 @@ class Client:
         self.disconnected = not self.response_complete
         if self.disconnected and self._watcher is not None:
             self._watcher.cancel()
+        if not self._begun:
+            self.release()
 
     def drained(self) -> None:
         """What was written is on its way: there is room again."""
@@ -154,12 +182,18 @@ class Client:
             self.on_drained()
 
     def _begin(self) -> None:
-        if self._size > self._handler.body_bytes_max:
-            self._handler.refuse(self, too_large(self._handler.body_bytes_max))
-            return
-        self.body = self._pieces[0] if len(self._pieces) == 1 else b"".join(self._pieces)
-        self._pieces.clear()
+        self._begun = True
+        if self._rest:
+            self.body += self._rest
+            self._rest.clear()
         self._connection.begin(self._handler.answer(self))
+
+    def _drop(self, refusal: GatewayError) -> None:
+        """Refuse this request, as soon as its turn has come; what was read of its body, and what still comes, is dropped."""
+        self._refusal = refusal
+        self.release()
+        if self._turn and not self.response_started:
+            self._handler.refuse(self, refusal)
 
     # For whoever answers
 
@@ -183,6 +217,23 @@ class Client:
             raise ClientGone from None
         finally:
             self._watcher = None
+
+    def hold(self, size_bytes: int) -> None:
+        """So much more is held for this call, until its `release`."""
+        self.held_bytes += size_bytes
+        self._handler.budget.held_bytes += size_bytes
+
+    def release(self) -> None:
+        """Nothing is held for this call any more. Idempotent."""
+        self._handler.budget.held_bytes -= self.held_bytes
+        self.held_bytes = 0
+        self.body = b""
+        self._rest.clear()
+
+    async def taken(self) -> None:
+        """Returns when what was written is on its way, or the client is gone."""
+        if self.congested:
+            await self._connection.flow.drain()
 
     async def reply(self, status: int, headers: HeaderList, body: bytes) -> None:
         """One whole reply."""
@@ -209,20 +260,21 @@ class Client:
     def start(self, status: int, headers: HeaderList) -> None:
         """The head of a stream."""
         if not self.disconnected:
-            self._connection.transport.write(self._head(status, headers, b"transfer-encoding: chunked\r\n"))
+            self._connection.transport.write(self._head(status, headers, CHUNKED if self._chunked else b""))
 
     def write(self, piece: bytes) -> None:
         """A piece of a stream."""
         if not self.disconnected:
             self.sent_bytes += len(piece)
-            self._connection.transport.write(b"%x\r\n%b\r\n" % (len(piece), piece))
+            self._connection.transport.write(b"%x\r\n%b\r\n" % (len(piece), piece) if self._chunked else piece)
 
     def end(self, piece: bytes) -> None:
         """The last piece of a stream."""
         if not self.disconnected:
             if piece:
                 self.write(piece)
-            self._connection.transport.write(b"0\r\n\r\n")
+            if self._chunked:
+                self._connection.transport.write(b"0\r\n\r\n")
             self._complete()
 
     def abort(self) -> None:
@@ -233,7 +285,7 @@ class Client:
         return self.disconnected
 
     def _head(self, status: int, headers: HeaderList, framing: bytes) -> bytes:
-        self.response_started, self.status = True, status
+        status_line = STATUS_LINE[status]
         lines = [b"%b: %b\r\n" % header for header in (*self._fixed, *headers)]
         if CONTROL.search(b"".join([value for _, value in headers])):
             raise RuntimeError("a header must not hold control characters")
@@ -241,13 +293,19 @@ class Client:
         if not self.keep_alive and not closing:
             lines.append(b"connection: close\r\n")
         self.keep_alive = self.keep_alive and not closing
-        return b"%b%b%b\r\n" % (STATUS_LINE[status], b"".join(lines), framing)
+        self.response_started, self.status = True, status
+        return b"%b%b%b\r\n" % (status_line, b"".join(lines), framing)
 
     def _complete(self) -> None:
         self.response_complete = True
         if not self.keep_alive:
             self._connection.transport.close()
         self._connection.over()
+
+
+def no_room() -> Overloaded:
+    """The refusal of a body that the budget has no room for."""
+    return Overloaded("the calls under way hold as many bytes as they may", retry_after_s=1.0)
 
 
 def too_large(bytes_max: int) -> BodyTooLarge:

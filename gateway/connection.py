@@ -7,24 +7,29 @@ followed it, and the engine keeps it open. Every wait has a deadline, every buff
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from typing import Self, cast
 
 import httptools
 import structlog
 
 from gateway.errors import GatewayError, UpstreamBroken, UpstreamTimeout
-from gateway.exchange import Sink
 
 log = structlog.get_logger()
+Sink = Callable[[bytes], bool]
+"""Takes a piece of body; False: no more. May raise GatewayError, which ends the exchange."""
 UNPRODUCTIVE_BYTES_MAX = 64 << 10
 """Headers, chunk extensions or trailers between two pieces of body: a larger one is an attack, or no HTTP."""
 BUFFER_BYTES_MAX = 256 << 10
-"""What waits for a reader of `chunks` before the engine is told to slow down."""
+"""What waits for a reader before the engine is told to slow down."""
 
 
 class Reply:
-    """What an engine answers (an `Exchange`). Filled by its connection; read once, whole or in chunks."""
+    """What an engine answers, as it arrives. Filled by its connection; read once: whole, or first piece and relay.
+
+    A reply that is not read to its end is aborted (an async context manager sees to it), which closes its connection;
+    the engine then stops generating.
+    """
 
     __slots__ = (
         "_arrived",
@@ -42,6 +47,7 @@ class Reply:
     def __init__(self, connection: "Connection") -> None:
         self.status = 0
         self.headers: dict[str, str] = {}
+        """Names in lower case."""
         self.over = False
         self.error: GatewayError | None = None
         self._connection: Connection | None = connection
@@ -51,11 +57,6 @@ class Reply:
         self._whole = False
         self._sink: Sink | None = None
         self._waiter: asyncio.Future[None] | None = None
-
-    @property
-    def buffered_bytes(self) -> int:
-        """What has arrived and waits for its reader."""
-        return self._buffered
 
     async def __aenter__(self) -> Self:
         return self
@@ -70,20 +71,19 @@ class Reply:
         if self.error and not self.status:
             raise self.error
 
-    async def chunks(self) -> AsyncIterator[bytes]:
-        """The body in pieces, as they arrive; what arrived together comes together."""
-        while True:
-            if self._arrived:
-                yield self._take()
-            elif self.over:
-                break
-            else:
-                await self._wait()
-        if self.error:
+    async def first(self) -> bytes:
+        """The first piece of body; nothing when there is none. Raises as `read`."""
+        while not (self._arrived or self.over):
+            await self._wait()
+        if not self._arrived and self.error:
             raise self.error
+        return self._take()
 
     async def relay(self, sink: Sink) -> None:
-        """Hand the body to `sink` as it arrives, in the same turn of the loop."""
+        """Hand the body to `sink` as it arrives, in the same turn of the loop, until it ends or `sink` says so.
+
+        Raises as `read`, or what `sink` raised.
+        """
         self._sink = sink
         self.resume()
         self.flush()
@@ -112,7 +112,7 @@ class Reply:
             self.wake()
 
     def pace(self, idle_s: float, total_s: float) -> None:
-        """Other deadlines from now on (see `Exchange`)."""
+        """From now on the deadline is `total_s` from the request, and no piece of body within `idle_s` (to twice that) is a timeout."""
         if self._connection:
             self._connection.pace(idle_s, total_s)
 
@@ -122,12 +122,12 @@ class Reply:
             self._connection.pause()
 
     def resume(self) -> None:
-        """Take more from it."""
+        """Take more from it. Idempotent."""
         if self._connection:
             self._connection.resume()
 
     async def read(self) -> bytes:
-        """The whole body."""
+        """The whole body. Raises UpstreamBroken (also when it is over its limit) or UpstreamTimeout."""
         self._whole = True
         if self._connection:
             self._connection.resume()
@@ -138,7 +138,7 @@ class Reply:
         return self._take()
 
     def abort(self) -> None:
-        """Close the connection if the reply is not over."""
+        """Close the connection if the reply is not over. Idempotent."""
         self._give_up(UpstreamBroken("the exchange was given up"))
 
     def feed(self, piece: bytes) -> None:
@@ -289,6 +289,9 @@ class Connection(asyncio.Protocol):
             return
         if self._interim:
             reply.headers.clear()
+            return
+        if status < 100:
+            self._end(UpstreamBroken("the engine's reply has no status"))
             return
         self._unproductive = 0
         self._framed = "content-length" in reply.headers or "transfer-encoding" in reply.headers or status in (204, 304)

@@ -13,8 +13,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import NamedTuple, TypeVar
 
+from gateway.connection import Reply, Sink
 from gateway.errors import GatewayError, NotFound, NoWorker, UpstreamBroken, UpstreamUnreachable
-from gateway.exchange import Exchange, Sink
 from gateway.metrics import Metrics
 from gateway.routing import choose
 from gateway.settings import GatewaySettings
@@ -69,6 +69,7 @@ class Answer(NamedTuple):
     reply: UpstreamReply
     dispatched_us: int
     upstream_s: float
+    """In engines, in all tries."""
 
 
 class Opened:
@@ -77,28 +78,26 @@ class Opened:
     def __init__(self, server: Server, dispatched_us: int, outstanding: Counter[str]) -> None:
         self.server, self.dispatched_us = server, dispatched_us
         self.upstream_s = 0.0
-        """From the request to the first bytes."""
-        self._exchange: Exchange | None = None
+        """In engines, to the first bytes of this one."""
+        self._exchange: Reply | None = None
         self._first = b""
         self._outstanding, self._closed = outstanding, False
         outstanding[server.url] += 1
 
     @property
-    def exchange(self) -> Exchange:
+    def exchange(self) -> Reply:
         assert self._exchange is not None, "begun before"
         return self._exchange
 
-    async def begin(self, exchange: Exchange, started_s: float) -> None:
+    async def begin(self, exchange: Reply) -> None:
         """Wait for the first bytes: until then, a broken engine can be replaced by another one."""
         self._exchange = exchange
-        try:
-            self._first = await anext(exchange.chunks())
-        except StopAsyncIteration:
-            raise UpstreamBroken("the engine's stream is empty") from None
-        self.upstream_s = time.perf_counter() - started_s
+        self._first = await exchange.first()
+        if not self._first:
+            raise UpstreamBroken("the engine's stream is empty")
 
     async def relay(self, sink: Sink) -> None:
-        """The body, as `Exchange.relay` gives it."""
+        """The body, as `Reply.relay` gives it."""
         if sink(self._first):
             await self.exchange.relay(sink)
 
@@ -160,30 +159,33 @@ class Dispatcher:
             reply = await self._upstream.post(chat_url(server), self._body(server, call), _headers(server, call))
         finally:
             self._outstanding[server.url] -= 1
-            upstream_s = time.perf_counter() - started
-            progress.upstream_s += upstream_s
-        return Answer(server, _usable(reply), dispatched_us, upstream_s)
+            progress.upstream_s += time.perf_counter() - started
+        return Answer(server, _usable(reply), dispatched_us, progress.upstream_s)
 
     async def _opened(self, server: Server, call: Dispatch, progress: Progress) -> Answer | Opened:
         progress.dispatched_us = dispatched_us = now_us()
-        started = time.perf_counter()
+        started, reply = time.perf_counter(), None
         opened = Opened(server, dispatched_us, self._outstanding)
         try:
             exchange = await self._upstream.send(
                 "POST", chat_url(server), self._body(server, call), _headers(server, call)
             )
             if _streams(exchange):
-                await opened.begin(exchange, started)
+                await opened.begin(exchange)
                 exchange.pace(self._settings.stream_idle_timeout_s, self._settings.stream_timeout_s)
-                return opened
-            async with exchange:
-                reply = await whole(exchange)
+            else:
+                async with exchange:
+                    reply = await whole(exchange)
         except BaseException:  # a cancelled call, too, must not leave an engine generating
             opened.close()
-            progress.upstream_s += time.perf_counter() - started
             raise
+        finally:
+            progress.upstream_s += time.perf_counter() - started
+        if reply is None:
+            opened.upstream_s = progress.upstream_s
+            return opened
         opened.close()
-        return Answer(server, _usable(reply), dispatched_us, time.perf_counter() - started)
+        return Answer(server, _usable(reply), dispatched_us, progress.upstream_s)
 
     def adds(self, server: Server) -> bool:
         """Whether this server is asked for what capture needs besides what the client asked for."""
@@ -274,13 +276,13 @@ class Patience:
         return self._deadline_s - now
 
 
-async def whole(exchange: Exchange) -> UpstreamReply:
+async def whole(exchange: Reply) -> UpstreamReply:
     """A reply, read to its end."""
     headers = exchange.headers
     return UpstreamReply(exchange.status, await exchange.read(), headers.get(SPANS_HEADER), headers.get("retry-after"))
 
 
-def _streams(exchange: Exchange) -> bool:
+def _streams(exchange: Reply) -> bool:
     return exchange.status == 200 and exchange.headers.get("content-type", "").startswith("text/event-stream")
 
 

@@ -19,6 +19,9 @@ from gateway.errors import GatewayError, HeadersTooLarge, InvalidRequest, Overlo
 from gateway.settings import GatewaySettings
 
 CALL_PATH_END = b"/chat/completions"
+FRAMING = (b"content-length", b"transfer-encoding")
+NO_UPGRADE = "send requests without an Upgrade header (Java: HttpClient.Version.HTTP_1_1)"
+"""The parser takes the body of such a request for what follows the upgrade: for the next request, if we let it."""
 WAITING_MAX = 8
 """Requests of a connection that wait for the one before them."""
 CLOCK_S = 0.002
@@ -88,20 +91,36 @@ class LimitedProtocol(HttpToolsProtocol):
             self._timer.cancel()
         if self._unread is not None:
             self._unread.cancel()
-        if self._answering is not None:
-            self._answering.gone()
+        cycles: list[object] = [self._answering, *(cycle for cycle, _ in self.pipeline)]
+        for call in cycles:
+            if isinstance(call, Client):
+                call.gone()
         if self._call is not None:
             self.cycle = cast("RequestResponseCycle", None)  # as before the first request
         super().connection_lost(exc)
+        self._unset_keepalive_if_required()
 
     def data_received(self, data: bytes) -> None:
         """Feed the parser, but no more than the limit without a request or a piece of body coming out of it."""
         self._unproductive += len(data)
-        super().data_received(data)
+        self._unset_keepalive_if_required()
+        self._parse(data)
         if self._unproductive > self.limits.headers_bytes_max:
             self._refuse(HeadersTooLarge(f"headers are over {self.limits.headers_bytes_max} bytes"))
         elif self._unproductive and self._deadline_s is None and (self.cycle is None or self.cycle.response_complete):
             self._arm(self.limits.headers_timeout_s)  # line breaks before a request are no request yet
+
+    def _parse(self, data: bytes) -> None:
+        rest = memoryview(data)
+        while rest and not self.transport.is_closing():
+            try:
+                self.parser.feed_data(rest)
+                return
+            except httptools.HttpParserUpgrade as offer:  # which nobody takes up, so what follows is HTTP/1.1, too
+                rest = rest[offer.args[0] :]
+            except httptools.HttpParserError:
+                self.send_400_response("Invalid HTTP request received.")
+                return
 
     def on_message_begin(self) -> None:
         """The first byte of a request."""
@@ -111,24 +130,35 @@ class LimitedProtocol(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         """The request is handed over; its body may still be coming."""
-        self._in_headers, self._heard_headers = False, True
+        if self.transport.is_closing():  # what stands behind a refusal in the same packet
+            return
+        self._heard_headers = True
         self._unproductive = 0
         self._arm(self.limits.body_timeout_s)
         if sum(len(name) + len(value) + 4 for name, value in self.headers) > self.limits.headers_bytes_max:
             self._refuse(HeadersTooLarge(f"headers are over {self.limits.headers_bytes_max} bytes"))
             return
+        if self.parser.should_upgrade() and any(name in FRAMING for name, _ in self.headers):
+            self._refuse(InvalidRequest(NO_UPGRADE, code="upgrade_with_body"))
+            return
+        self._in_headers = False
         path = self._call_path()
         if path is None:
             super().on_headers_complete()
-            return
-        before = self.cycle
+        else:
+            self._on_call(path)
+        self.headers = []  # trailers come after everybody has looked: nobody reads them
+
+    def _on_call(self, path: bytes) -> None:
+        before, is_old = self.cycle, self.parser.get_http_version() == "1.0"
         call = Client(
             self,
             self.calls,
             path=path,
             headers=self.headers,
             fixed=self.server_state.default_headers,
-            keep_alive=self.parser.get_http_version() != "1.0" and self.parser.should_keep_alive(),
+            keep_alive=not is_old and self.parser.should_keep_alive(),
+            chunked=not is_old,
             expects_continue=self.expect_100_continue,
         )
         self.cycle = cast("RequestResponseCycle", call)  # what uvicorn asks of a cycle, it has
@@ -141,7 +171,7 @@ class LimitedProtocol(HttpToolsProtocol):
 
     def _call_path(self) -> bytes | None:
         """The undecoded path of a model call; None for any other request."""
-        if CALL_PATH_END not in self.url or self.parser.get_method() != b"POST" or self.parser.should_upgrade():
+        if CALL_PATH_END not in self.url or self.parser.get_method() != b"POST":
             return None
         path: bytes = httptools.parse_url(self.url).path or b""
         return path if path.endswith(CALL_PATH_END) and path.isascii() else None
@@ -158,7 +188,8 @@ class LimitedProtocol(HttpToolsProtocol):
 
     def _start_asgi_task(self, cycle: object, app: Any) -> None:  # uvicorn's own types, and ours
         if isinstance(cycle, Client):
-            self.loop.call_soon(self._answer, cycle)  # not from within the reply before it: there may be thousands
+            self._answering = cycle
+            self.loop.call_soon(cycle.turn)  # not from within the reply before it: there may be thousands
         else:
             super()._start_asgi_task(cast("RequestResponseCycle", cycle), app)
 
@@ -172,6 +203,15 @@ class LimitedProtocol(HttpToolsProtocol):
         """A call's reply is complete."""
         self._answering = None
         self.on_response_complete()
+
+    def on_response_complete(self) -> None:
+        """The next request may be answered; more of them are read only where few wait, and replies are read."""
+        super().on_response_complete()
+        if not (self._reads_on() or self.transport.is_closing()):
+            self.flow.pause_reading()
+
+    def _reads_on(self) -> bool:
+        return len(self.pipeline) < WAITING_MAX and not self.flow.write_paused
 
     def on_body(self, body: bytes) -> None:
         """Progress."""
@@ -195,8 +235,10 @@ class LimitedProtocol(HttpToolsProtocol):
         self._refuse(InvalidRequest(msg, code="invalid_http"))
 
     def pause_writing(self) -> None:
-        """Buffers are full: the client reads slower than we write."""
+        """Buffers are full: the client reads slower than we write, so we read nothing more from it."""
         super().pause_writing()
+        if not self.transport.is_closing():
+            self.flow.pause_reading()
         if self._unread is None:
             self._unread_bytes = self.transport.get_write_buffer_size()
             self._unread = self.loop.call_later(self.limits.write_timeout_s, self._look_at_reader)
@@ -213,6 +255,8 @@ class LimitedProtocol(HttpToolsProtocol):
     def resume_writing(self) -> None:
         """It reads again."""
         super().resume_writing()
+        if self._reads_on() and not self.transport.is_closing():
+            self.flow.resume_reading()
         if self._answering is not None:
             self._answering.drained()
         if self._unread is not None:
@@ -253,11 +297,11 @@ class LimitedProtocol(HttpToolsProtocol):
         self._refuse(RequestTimeout(f"the request's {part} did not come in time"))
 
     def _refuse(self, error: GatewayError) -> None:
-        """Say why, unless a reply is already under way on this connection, and close."""
+        """Say why, where that cannot pass for another reply or a part of one, and close."""
         self._disarm()
         if self.transport is None or self.transport.is_closing():
             return
-        if self.cycle is None or self.cycle.response_complete or not self.cycle.response_started:
+        if self._may_reply():
             reply = as_http(error)
             headers = [*reply.headers, (b"content-length", b"%d" % len(reply.body)), (b"connection", b"close")]
             lines = [b"%b: %b" % header for header in headers]
@@ -265,6 +309,12 @@ class LimitedProtocol(HttpToolsProtocol):
             self.transport.write(b"\r\n".join([status, *lines, b"", reply.body]))
             self._note_refusal(reply.status, len(reply.body))
         self.transport.close()
+
+    def _may_reply(self) -> bool:
+        """Whether it is the turn of the request at fault, and it has no reply yet."""
+        if self.cycle is None or self.pipeline:
+            return not self.pipeline
+        return self.cycle.response_complete if self._in_headers else not self.cycle.response_started
 
     def _note_refusal(self, status: int, reply_bytes: int) -> None:
         method, path = "", b""

@@ -80,6 +80,7 @@ class Metrics:
             name + "event_loop_lag_seconds", "Longest delay of the event loop in the last 10 s.", registry=registry
         )
         self._in_flight = Gauge(name + "in_flight", "Model calls under way.", registry=registry)
+        self._held = Gauge(name + "held_bytes", "Requests and replies of model calls under way.", registry=registry)
         self._workers = Gauge(name + "workers", "Servers that can take a call.", registry=registry)
         self.capture_lost = Counter(
             "claw_capture_lost",
@@ -95,10 +96,11 @@ class Metrics:
         """Count one event of a captured call."""
         self._captured(lane).inc()
 
-    def observe(self, in_flight: Callable[[], float], workers: Callable[[], float]) -> None:
+    def observe(self, in_flight: Callable[[], float], workers: Callable[[], float], held: Callable[[], float]) -> None:
         """Where the gauges read their values."""
         self._in_flight.set_function(in_flight)
         self._workers.set_function(workers)
+        self._held.set_function(held)
 
     def observe_spool(self, stats: Callable[[], SpoolStats], log_away: Callable[[], bool]) -> None:
         """Where the metrics of the spool read their values."""

@@ -15,6 +15,7 @@ from gateway.errors import UpstreamBroken
 from gateway.parts import taken_apart
 from gateway.request import ChatRequest
 from gateway.spans import RawSpans, parse_header, spans_of
+from gateway.sse import without_fields
 from schemas.arrays import pack_floats, pack_ids
 from schemas.events import Usage, VersionSpan
 
@@ -76,8 +77,7 @@ def parse_reply(raw: bytes, spans_header: str | None, request: ChatRequest) -> E
     sampled = [
         Sampled(packed_ids(answer.get("token_ids")), _packed_content(answer.get("logprobs"))) for answer in answers
     ]
-    own = raw if request.wants_token_ids and request.wants_logprobs else None
-    return understood(fields, sampled, parse_header(spans_header), request, own)
+    return understood(fields, sampled, parse_header(spans_header), request, _shown(raw, request))
 
 
 def understood(
@@ -93,8 +93,9 @@ def understood(
     """
     prompt_ids = packed_ids(fields.get(PROMPT))
     answers = fields["choices"]
-    if body is None:
-        body = _for_client(fields, request)
+    if body is None or len(answers) > 1:
+        _clean(fields, request)
+    body = dumps(fields) if body is None else body
     indexes = [count(answer.get("index"), position) for position, answer in enumerate(answers)]
     if len(set(indexes)) < len(indexes):
         sampled, indexes = _told_apart(sampled, indexes)
@@ -173,8 +174,16 @@ def _packed_content(logprobs: Json) -> bytes | None:
         return None
 
 
-def _for_client(fields: dict[str, Json], request: ChatRequest) -> bytes:
-    """Take what only capture asked for out of `fields`, and return the reply as bytes."""
+def _shown(raw: bytes, request: ChatRequest) -> bytes | None:
+    """The engine's bytes without what only capture asked for; None where that cannot be cut out (nested deeply)."""
+    try:
+        return without_fields(raw, token_ids=not request.wants_token_ids, logprobs=not request.wants_logprobs)
+    except ValueError:
+        return None
+
+
+def _clean(fields: dict[str, Json], request: ChatRequest) -> None:
+    """Take what only capture asked for out of `fields`."""
     if not request.wants_token_ids:
         fields.pop(PROMPT, None)
     for answer in fields["choices"]:
@@ -182,7 +191,6 @@ def _for_client(fields: dict[str, Json], request: ChatRequest) -> bytes:
             answer.pop("token_ids", None)
         if not request.wants_logprobs and "logprobs" in answer:
             answer["logprobs"] = None  # OpenAI's schema wants the field, null where nobody asked
-    return dumps(fields)
 
 
 def _usage(usage: Json) -> Usage:

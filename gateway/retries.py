@@ -64,7 +64,7 @@ class Attempt(NamedTuple):
 
 
 class RecentCalls:
-    """The calls of the last `window_s`, bounded in number and bytes; the oldest go first."""
+    """The calls of the last `window_s`, from their reply if there is one; bounded in number and bytes, the oldest go first."""
 
     def __init__(
         self, window_s: float, entries_max: int, bytes_max: int, clock_s: Callable[[], float] = time.monotonic
@@ -76,7 +76,10 @@ class RecentCalls:
     def begin(self, identity: Identity, headers: ClientHeaders, digest: str) -> Attempt:
         """The call that a request is. `digest` is of its body. Raises InvalidRequest for a key used for two bodies."""
         slot = _slot(identity, headers.idempotency_key, digest)
-        known = self._recent(slot)
+        if not identity.named:  # made up for this one request: nobody can ask again
+            return Attempt(slot, new_id(), headers.retry_count or 0)
+        entry = self._entries.get(slot)
+        known = entry if entry and self._clock_s() - entry.seen_at_s <= self._window_s else None
         if known and known.digest != digest:
             raise InvalidRequest(
                 "this idempotency key was used for another body",
@@ -87,7 +90,8 @@ class RecentCalls:
             number = max(known.attempts, headers.retry_count or 0)
             known.attempts = number + 1
             return Attempt(slot, known.call_id, number, known.finished)
-        number = headers.retry_count or 0
+        # A key is one call for ever, so its attempts go on being counted when their replies are forgotten.
+        number = max(headers.retry_count or 0, entry.attempts if entry and headers.idempotency_key is not None else 0)
         call_id = _call_id(identity, headers.idempotency_key)
         self._remember(slot, _Entry(call_id, digest, self._clock_s(), number + 1, ambiguous=known is not None))
         return Attempt(slot, call_id, number)
@@ -98,21 +102,22 @@ class RecentCalls:
         if entry is None or entry.call_id != attempt.call_id or attempt.number < entry.finished_attempt:
             return
         self._bytes += finished.size_bytes - _size(entry)
-        entry.finished, entry.finished_attempt = finished, attempt.number
+        entry.finished, entry.finished_attempt, entry.seen_at_s = finished, attempt.number, self._clock_s()
         self._shrink()
 
     def acknowledged(self, attempt: Attempt, finished: Finished) -> None:
         """The reply's events are in the log: from now on it can be repeated without publishing."""
         self.finish(attempt, finished._replace(unacknowledged=()))
 
+    def forget(self, attempt: Attempt, finished: Finished) -> None:
+        """A bug keeps the reply from the log, and would do so each time: whoever asks again shall get another one."""
+        entry = self._entries.get(attempt.slot)
+        if entry is not None and entry.finished is finished:
+            self._bytes -= _size(entry)
+            entry.finished, entry.finished_attempt = None, -1
+
     def _is_same_call(self, known: _Entry, headers: ClientHeaders) -> bool:
         return headers.idempotency_key is not None or ((headers.retry_count or 0) > 0 and not known.ambiguous)
-
-    def _recent(self, slot: Slot) -> _Entry | None:
-        entry = self._entries.get(slot)
-        if entry is None or self._clock_s() - entry.seen_at_s > self._window_s:
-            return None
-        return entry
 
     def _remember(self, slot: Slot, entry: _Entry) -> None:
         replaced = self._entries.pop(slot, None)

@@ -55,6 +55,9 @@ class GatewaySettings(BaseSettings):
     """Largest reply taken from an engine."""
     calls_max: int = Field(4096, gt=0)
     """Model calls in flight; more are refused with 503."""
+    held_bytes_max: int = Field(1024 * MIB, gt=0)
+    """Bytes of requests and replies that all calls under way may hold together; beyond it, requests are refused with 503.
+    A process needs several times that: requests are forwarded, replies are parsed, and both are written to the log."""
     worker_wait_s: float = Field(30.0, ge=0)
     """How long a call waits for an engine: none known yet, or the one it had is restarting."""
     worker_ttl_s: float = Field(15.0, gt=0)
@@ -129,6 +132,12 @@ class GatewaySettings(BaseSettings):
             raise ValueError(
                 f"host {self.host} can be reached from outside: set CLAW_GATEWAY_API_KEYS, or use 127.0.0.1"
             )
+        return self
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        if self.held_bytes_max < self.body_bytes_max:
+            raise ValueError("held_bytes_max is below body_bytes_max: the largest request would never find room")
         return self
 
     @field_validator("upstreams")

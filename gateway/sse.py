@@ -84,7 +84,7 @@ def without_comment(event: bytes) -> bytes:
 
 
 def without_fields(event: bytes, *, token_ids: bool, logprobs: bool) -> bytes:
-    """Take token ids out of a chunk, and set logprobs to null, where the flags say so. All else stays as it is.
+    """Take token ids out of a chunk, or a whole reply, and set logprobs to null, where the flags say so. All else stays as it is.
 
     Raises ValueError for an event that holds such a field and is not the JSON of a chunk that can be cut.
     """

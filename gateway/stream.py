@@ -121,6 +121,9 @@ class Streams:
             await self._capture.store(events, lane="named" if call.identity.named else "unnamed")
         except NotCaptured as silent:
             return failure or silent
+        except Exception:
+            self._recent.forget(attempt, finished)
+            raise
         if failure is None:
             self._recent.acknowledged(attempt, finished)
             self._parents.add(call, reply, lineage, events)
@@ -142,6 +145,7 @@ async def _pump(opened: Opened, tee: Tee, client: Client) -> None:
     exchange = opened.exchange
 
     def show(piece: bytes) -> bool:
+        client.hold(len(piece))
         shown = tee.feed(piece)
         if shown:
             client.write(shown)

@@ -131,6 +131,8 @@ class HttpUpstream:
                 )
         except TimeoutError as silent:
             raise UpstreamUnreachable("the engine does not accept connections in time") from silent
+        except UnicodeError as nameless:  # a host with an empty or an overlong label
+            raise UpstreamUnreachable("the engine's address names no host") from nameless
         except OSError as refused:
             if refused.errno in EXHAUSTED:
                 raise Overloaded(f"the gateway is out of resources: {refused.strerror}", retry_after_s=1.0) from refused

@@ -12,7 +12,7 @@ from datapool.project import changes, image, project
 from datapool.restore import restore
 from datapool.state import GroupState
 from schemas.codec import decode, encode
-from schemas.events import StepRecord
+from schemas.events import StepRecord, TrajectoryRecord
 from schemas.keys import is_tokens_key
 from tests import facts, oracle
 
@@ -54,6 +54,19 @@ def test_any_order_and_duplication_gives_the_records_of_the_oracle(log, random):
     delivered = [*log, *random.choices(log, k=5)]
     random.shuffle(delivered)
     assert readable(pool(folded(delivered))) == readable(expected(log))
+
+
+@pytest.mark.parametrize("order", itertools.permutations(range(4)))
+def test_one_attempt_of_two_gateways_is_one_call(order):
+    """Both completed an attempt 0 under one key: stored twice, the lower offset is the call, the other one is nothing."""
+    first, second = facts.call(ids=(5,)), facts.call(ids=(6, 7))
+    log = list(facts.placed([first, second, second, facts.completed(calls=1, reward=1.0)]))
+    records = pool(folded([log[number] for number in order]))
+    assert records == expected(log)
+    (step,) = [record for record in readable(records).values() if isinstance(record, StepRecord)]
+    assert (step.attempts, step.response_length, step.position) == ((0,), 1, log[0][1])
+    (trajectory,) = [record for record in readable(records).values() if isinstance(record, TrajectoryRecord)]
+    assert (trajectory.calls, trajectory.trainable_calls, trajectory.ready) == (("c",), 1, True)
 
 
 SAME = facts.envelope("same")

@@ -76,6 +76,7 @@ class House:
             metrics=self.metrics,
         )
         gateway = create_gateway(given)
+        self.calls = gateway.calls
         protocol = limited(limits_of(self.settings), gateway.calls)
         config = uvicorn.Config(gateway.app, http=protocol, ws="none", log_config=None, timeout_graceful_shutdown=2)
         self._server = QuickServer(config)
@@ -94,6 +95,21 @@ class House:
     def connections(self) -> int:
         """How many clients are connected."""
         return len(self._server.server_state.connections)
+
+    @property
+    def tasks(self) -> int:
+        """Requests that somebody works on."""
+        return len(self._server.server_state.tasks)
+
+    @property
+    def waiting(self) -> int:
+        """How many requests wait for others of their connections."""
+        return sum(len(one.pipeline) for one in list(self._server.server_state.connections))  # type: ignore[union-attr]
+
+    @property
+    def unsent_bytes(self) -> int:
+        """Of replies that clients do not read, beyond what the kernel took."""
+        return sum(one.transport.get_write_buffer_size() for one in list(self._server.server_state.connections))  # type: ignore[union-attr]
 
     def on_loop(self, work: Callable[[], object]) -> None:
         """Do this on the gateway's event loop, at its next turn."""

@@ -544,3 +544,31 @@ async def test_overhead_excludes_the_engine(house: House, engine: ScriptedEngine
     started = time.monotonic()
     reply = await ask(house)
     assert float(reply.headers["x-claw-overhead-ms"]) < 1000 * (time.monotonic() - started) - 450
+
+
+async def test_a_reply_is_the_engines_own_bytes(house: House, engine: ScriptedEngine) -> None:
+    """Of whatever shape: what nobody asked for is cut out, and nothing else is written anew."""
+    logprobs, ids = b'{"content": [{"token": "t", "logprob": -1.0e-07}]}', b', "token_ids": [7]'
+    choice = b'{"index": %d, "message": {"content": "\\u00e9 {"}, "logprobs": %b, "finish_reason": "stop"%b}'
+    raw = b' {"id": "c", "x": 1.10e+2, "choices": [%b, %b], "prompt_token_ids": [1, 5]}\n'
+    engine.then(Reply(raw % tuple(choice % (index, logprobs, ids) for index in range(2))))
+    reply = await ask(house, {**ASK, "n": 2})
+    shown = raw.replace(b', "prompt_token_ids": [1, 5]', b"") % tuple(choice % (n, b"null", b"") for n in range(2))
+    assert reply.body == shown
+    assert [json.loads(call.response_body)["choices"][0]["index"] for call in house.captured] == [0, 1]
+    assert not any(b"token_ids" in call.response_body for call in house.captured)
+
+
+async def test_a_call_that_found_no_room_is_not_taken_for_another(engine: ScriptedEngine) -> None:
+    """Of two equal calls at once one is refused; its retry is a call of its own, not the other one's reply."""
+    with House(calls_max=1) as house:
+        house.worker(engine.url)
+        engine.then(Reply(completion(ASK).body, delay_s=0.5))
+        first = asyncio.ensure_future(ask(house, retry_count="0"))
+        await asyncio.to_thread(until, lambda: engine.requests)
+        assert (await ask(house, retry_count="0")).status == 503
+        kept = await first
+        again = await ask(house, retry_count="1")
+        assert (kept.status, again.status) == (200, 200)
+        assert again.headers["x-claw-call-id"] != kept.headers["x-claw-call-id"]
+        assert len(house.captured) == 2

@@ -15,17 +15,19 @@ from gateway.serve import raise_files_max
 from gateway.settings import GatewaySettings
 from schemas.events import CallCaptured, Event
 from schemas.topics import Topic
-from tests.gateway.engine import Reply, ScriptedEngine
+from tests.gateway.engine import Reply, ScriptedEngine, completion, stream
 from tests.gateway.house import House
-from tests.gateway.test_calls import ask
+from tests.gateway.test_calls import ASK, ask
 from tests.gateway.test_streams import DONE, read, read_broken
 
 
 class _Producer(MemoryProducer):
     broken = True
+    only = b""
+    """What a reply holds that it breaks over."""
 
     async def publish(self, topic: Topic, key: bytes, event: Event) -> Position:
-        if self.broken and isinstance(event, CallCaptured):
+        if self.broken and isinstance(event, CallCaptured) and self.only in event.response_body:
             raise TypeError("what no event can hold")
         return await super().publish(topic, key, event)
 
@@ -72,6 +74,25 @@ async def test_a_bug_over_a_stream_is_a_failed_call(breaking: tuple[House, _Log]
     assert b'claw_gateway_streams_total{end="internal_error"} 1.0' in house.metrics.exposition()
     log.made.broken = False
     assert (await read(house)).endswith(DONE)
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+async def test_a_bug_over_a_reply_is_not_for_ever(
+    breaking: tuple[House, _Log], engine: ScriptedEngine, streamed: bool
+) -> None:
+    """A reply that cannot be stored is not kept for retries: one under the same key is answered, as its next attempt."""
+    house, log = breaking
+    log.made.only = b"cursed"
+    asks = {**ASK, "stream": streamed}
+    seen = {**asks, "logprobs": True, "return_token_ids": True}
+    engine.then(stream(seen, words=("cursed",)) if streamed else completion(seen, text="cursed"))
+    with contextlib.suppress(aiohttp.ClientPayloadError):
+        assert (await ask(house, asks, idempotency_key="k")).status == 500
+    assert [failure.reason for failure in house.failed] == ["internal_error"]
+    assert (await ask(house, asks, idempotency_key="k")).status == 200
+    assert [call.attempt for call in house.captured] == [1]
+    assert (await ask(house, asks, idempotency_key="k")).status == 200
+    assert len(engine.requests) == 2, "the good reply is repeated"
 
 
 @contextlib.contextmanager

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import threading
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -38,6 +39,7 @@ FAMILIES = {
     "claw_gateway_admission": "counter",
     "claw_gateway_event_loop_lag_seconds": "gauge",
     "claw_gateway_in_flight": "gauge",
+    "claw_gateway_held_bytes": "gauge",
     "claw_gateway_workers": "gauge",
     "claw_capture_lost": "counter",
     "claw_spool_bytes": "gauge",
@@ -81,6 +83,28 @@ class SlowLog(MemoryLog):
 class SlowProducer(MemoryProducer):
     async def publish(self, topic: Topic, key: bytes, event: Event) -> Position:
         await asyncio.sleep(ACK_S)
+        return await super().publish(topic, key, event)
+
+
+class HeldLog(MemoryLog):
+    """A log that acknowledges when it is told to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked, self.goes_on = threading.Event(), threading.Event()
+
+    def producer(self) -> MemoryProducer:
+        return HeldProducer(self)
+
+
+class HeldProducer(MemoryProducer):
+    def __init__(self, log: HeldLog) -> None:
+        super().__init__(log)
+        self.held = log
+
+    async def publish(self, topic: Topic, key: bytes, event: Event) -> Position:
+        self.held.asked.set()
+        await poll(self.held.goes_on.is_set)
         return await super().publish(topic, key, event)
 
 
@@ -171,6 +195,37 @@ async def test_refusals_and_failures_have_their_labels(house: House, engine: Scr
         assert await metric(house, "claw_gateway_requests_total", route="chat", status=status) == times
     assert await metric(house, "claw_gateway_failed_total", reason="refused") == 1
     assert await metric(house, "claw_gateway_unacknowledged_total") == 1
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+async def test_who_left_before_the_acknowledgement_is_counted_as_gone(engine: ScriptedEngine, streamed: bool) -> None:
+    """Such a call is captured, and its request has the status of a client that left: neither none nor a success."""
+    log = HeldLog()
+    body = json.dumps({**ASK, "stream": streamed}).encode()
+    with House(log) as house:
+        house.worker(engine.url)
+        _, writer = await asyncio.open_connection(*house.url.removeprefix("http://").split(":"))
+        head = b"POST /t/g/v1/chat/completions HTTP/1.1\r\nhost: localhost\r\ncontent-length: %d\r\n\r\n" % len(body)
+        writer.write(head + body)
+        await poll(log.asked.is_set)
+        writer.transport.abort()
+        await poll(lambda: not house.connections)
+        log.goes_on.set()
+        await poll(lambda: b"requests_total{" in house.metrics.exposition())
+        assert len(house.captured) == 1
+        assert sample(house.metrics.exposition(), "claw_gateway_requests_total", route="chat", status="499") == 1
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+@pytest.mark.parametrize("status", [500, 503])
+async def test_time_in_engines_that_failed_is_no_overhead(
+    house: House, engine: ScriptedEngine, streamed: bool, status: int
+) -> None:
+    """A call that was sent again spent the time of all its tries in engines."""
+    engine.then(Reply(status=status, delay_s=0.5))
+    reply = await ask(house, {**ASK, "stream": streamed})
+    assert (reply.status, len(engine.requests)) == (200, 2)
+    assert float(reply.headers["x-claw-overhead-ms"]) < 500
 
 
 async def test_the_spool_is_seen_while_it_holds_something(tmp_path: Path) -> None:

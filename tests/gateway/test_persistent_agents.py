@@ -45,6 +45,8 @@ class Persistent:
 
     url: str
     name: str
+    counting: bool = True
+    """Whether they tell how often they have asked."""
     got: dict[tuple[str, str], Got] = field(default_factory=dict)
     stopping: bool = False
     numbers: Iterator[int] = field(default_factory=itertools.count)
@@ -67,7 +69,7 @@ class Persistent:
     async def call(self, trajectory: str, key: str, *, streamed: bool, tries_from: int = 0) -> Got:
         """One call, however often it has to be sent; each time on a connection of its own, as after a crash."""
         for tries in range(tries_from, TRIES_MAX):
-            headers = {"x-claw-idempotency-key": key, "x-claw-retry-count": str(tries)}
+            headers = {"x-claw-idempotency-key": key} | ({"x-claw-retry-count": str(tries)} if self.counting else {})
             try:
                 call_id, body = await self._post(trajectory, "chat/completions", {**ASK, "stream": streamed}, headers)
             except (aiohttp.ClientError, TimeoutError):
@@ -202,11 +204,14 @@ async def test_one_key_on_two_processes_of_a_port(
     flags = ("--upstream", engine.url)
     running = await asyncio.to_thread(lambda: GatewayProcess(log_settings, tmp_path, *flags, workers=2))
     try:
-        agents = Persistent(running.url, "w")
+        agents, careless = Persistent(running.url, "w"), Persistent(running.url, "u", counting=False)
         keys = [f"k{number}" for number in range(24)]
         first = {key: await agents.call("w", key, streamed=False) for key in keys}
         second = {key: await agents.call("w", key, streamed=False, tries_from=1) for key in keys}
         await agents.complete("w", len(keys))
+        for key in keys * 2:
+            await careless.call("u", key, streamed=False)
+        await careless.complete("u", len(keys))
     finally:
         assert running.stop() == 0
     events = check(log_settings, agents)
@@ -220,6 +225,27 @@ async def test_one_key_on_two_processes_of_a_port(
         assert one.envelope.producer != other.envelope.producer
         assert (one.attempt, other.attempt) == (0, 1)
         assert second[key].said != first[key].said
+    check_careless(log_settings, events, [one.call_id for one in careless.got.values()])
+
+
+def check_careless(log: LogSettings, events: dict[str, list[CallCaptured]], calls: list[str]) -> None:
+    """Without a count, two processes both make an attempt 0: stored twice, trained once, as the log had it first."""
+    steps, trajectories = folded(log)
+    assert any(len(events[call]) == 2 for call in calls), "of so many connections, some go to the other process"
+    first: dict[str, int] = {}
+    for record in Found.of(log).records:
+        first.setdefault(getattr(record.event(), "call_id", ""), record.offset)
+    for call in calls:
+        assert {event.attempt for event in events[call]} == {0}
+        assert (steps[call].attempts, at(steps[call])) == ((0,), first[call])
+    assert sorted(trajectories["u"].calls) == sorted(calls)
+    assert trajectories["u"].ready, trajectories["u"].reasons
+
+
+def at(step: StepRecord) -> int:
+    """Offset of the capture that counts."""
+    assert step.position is not None
+    return step.position.offset
 
 
 def gateway(log: LogSettings, folder: Path, port: int, upstream: str) -> GatewayProcess:

@@ -76,6 +76,28 @@ def test_replies_are_kept_within_the_window() -> None:
     now = 10.1
     late = calls.begin(WHO, keyed(), "d")
     assert (late.finished, late.call_id) == (None, first.call_id)
+    assert late.number == 2, "as long as the process knows, no attempt is there twice"
+
+
+def test_the_window_begins_with_the_reply() -> None:
+    """However long a call took, its reply can be had again for the whole window."""
+    now = 0.0
+    calls = recent(window_s=10, clock_s=lambda: now)
+    first = calls.begin(WHO, keyed(), "d")
+    now = 100.0
+    calls.finish(first, DONE)
+    now = 110.0
+    assert calls.begin(WHO, keyed(), "d").finished is DONE
+
+
+def test_a_lane_that_we_made_up_takes_no_room() -> None:
+    """Nobody can ask again under an identity that was made for one call: it drives out no reply that can be had again."""
+    calls = recent(entries=1)
+    calls.finish(calls.begin(WHO, keyed(), "d"), DONE)
+    for number in range(3):
+        lane = Identity(f"lane-{number}", f"lane-{number}", named=False)
+        calls.finish(calls.begin(lane, retry(number), "d"), DONE)
+    assert calls.begin(WHO, keyed(), "d").finished is DONE
 
 
 @pytest.mark.parametrize("last", [0, 1])

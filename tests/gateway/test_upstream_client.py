@@ -72,6 +72,8 @@ BAD: dict[str, tuple[bytes, ...]] = {
     "closed within the body": (OK + b"content-length: 5\r\n\r\nhel",),
     "closed within a chunk": (OK + b"transfer-encoding: chunked\r\n\r\n5\r\nhel",),
     "closed before the last chunk": (OK + b"transfer-encoding: chunked\r\n\r\n5\r\nhello\r\n",),
+    "a status that is none": (b"HTTP/1.1 099 X\r\ncontent-length: 2\r\n\r\n{}",),
+    "a status of zeros": (b"HTTP/1.1 000 X\r\ncontent-length: 2\r\n\r\n{}",),
     "no HTTP": (b"SSH-2.0-OpenSSH_9.6\r\n",),
     "TLS": (b"\x16\x03\x01\x02\x00\x01\x00",),
     "two lengths": (OK + b"content-length: 5\r\ncontent-length: 6\r\n\r\nhello!",),
@@ -150,7 +152,9 @@ async def test_a_drip_has_the_same_deadline(upstream: HttpUpstream) -> None:
         await upstream.post(server.url, b"{}", {})
 
 
-@pytest.mark.parametrize("url", ["http://127.0.0.1:1", "http://[::1", "ftp://x", "http://", "http://x:99999"])
+@pytest.mark.parametrize(
+    "url", ["http://127.0.0.1:1", "http://[::1", "ftp://x", "http://", "http://x:99999", "http://a..b"]
+)
 async def test_unreachable(upstream: HttpUpstream, url: str) -> None:
     """What cannot be connected to never had the call."""
     with pytest.raises(UpstreamUnreachable):
@@ -183,9 +187,11 @@ async def test_a_stream_arrives_as_it_is_sent(upstream: HttpUpstream) -> None:
     with says(head, *pieces, b"0\r\n\r\n", pause_s=0.03) as server:
         async with await upstream.send("POST", server.url, b"{}", {}) as reply:
             assert reply.status == 200
-            assert [piece async for piece in reply.chunks()] == [b"one", b"two", b"\xc3", b"\xa9"]
+            got = [await reply.first()]
+            await reply.relay(lambda piece: got.append(piece) is None)
+            assert got == [b"one", b"two", b"\xc3", b"\xa9"]
         async with await upstream.send("POST", server.url, b"{}", {}) as reply:
-            assert await anext(reply.chunks()) == b"one"
+            assert await reply.first() == b"one"
         with pytest.raises(UpstreamBroken):
             await reply.read()
 
@@ -194,25 +200,34 @@ async def test_a_stream_that_breaks_says_so(upstream: HttpUpstream) -> None:
     """What arrived is handed over; then the error, never a quiet end."""
     with says(OK + b"transfer-encoding: chunked\r\n\r\n3\r\none\r\n", b"3\r\ntw", pause_s=0.03) as server:
         async with await upstream.send("POST", server.url, b"{}", {}) as reply:
-            chunks = reply.chunks()
-            assert await anext(chunks) + await anext(chunks) == b"onetw"
+            got = [await reply.first()]
             with pytest.raises(UpstreamBroken):
-                await anext(chunks)
+                await reply.relay(lambda piece: got.append(piece) is None)
+            assert b"".join(got) == b"onetw"
 
 
 async def test_a_slow_reader_slows_the_engine(upstream: HttpUpstream) -> None:
-    """A reader that does not read bounds what is held; when it reads on, everything is there."""
-    size = 8_000_000
+    """A reader that does not read, or takes a pause, bounds what is held; when it reads on, everything is there."""
+    size, got = 8_000_000, [0]
     async with HttpUpstream(1.0, 20.0, 2 * size) as client:
         with says(OK + b"content-length: %d\r\n\r\n" % size, *(b"x" * 100_000 for _ in range(80))) as server:
             async with await client.send("POST", server.url, b"{}", {}) as reply:
-                chunks = reply.chunks()
-                got = len(await anext(chunks))
+
+                def sink(piece: bytes) -> bool:
+                    got.append(len(piece))
+                    if len(got) == 3:
+                        reply.pause()
+                    return True
+
+                got[0] = len(await reply.first())
                 await asyncio.sleep(0.3)
-                assert reply.buffered_bytes < 2_000_000
-                async for piece in chunks:
-                    got += len(piece)
-            assert got == size
+                reading = asyncio.ensure_future(reply.relay(sink))
+                await asyncio.sleep(0.3)
+                assert len(got) == 3, "the pause"
+                assert sum(got) < 2_000_000
+                reply.resume()
+                await reading
+            assert sum(got) == size
 
 
 @pytest.mark.parametrize("value", ["a\r\nx: y", "a\nb", "a\rb", "a\0b"])
