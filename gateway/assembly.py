@@ -10,6 +10,7 @@ from typing import TypeVar
 
 from gateway.reply import (
     CHOICE_INDEX,
+    PROMPT,
     EngineReply,
     Json,
     Sampled,
@@ -99,7 +100,8 @@ class Assembly:
         holes = tuple(self._faults) if whole else (*self._faults, STREAM_END)
         parts = [self._parts[index] for index in sorted(self._parts)]
         fields = {**self._fields, "choices": [part.answer() for part in parts]}
-        reply = understood(fields, [part.sampled(holes, whole) for part in parts], self._spans, self._request)
+        sampled = [part.sampled(holes, whole) for part in parts]
+        reply = understood(fields, packed_ids(fields.get(PROMPT)), sampled, self._spans, self._request)
         if isinstance(self._fields.get("usage"), dict):
             return reply
         sampled_tokens = sum(choice.response_length for choice in reply.choices)  # nobody asked the engine to count
