@@ -194,9 +194,10 @@ class _Part:
 
 def _said(run: Run) -> tuple[str, list[Json], list[Json]] | None:
     """Text, ids and tokens of a run; None when they are no JSON, or not one token for each chunk."""
+    texts, tokens, token_ids = zip(*run.said, strict=True)
     try:
-        text = loads(b'"%b"' % b"".join(run.texts))
-        ids, content = loads(b"[%b]" % b",".join(run.ids)), loads(b"[%b]" % b",".join(run.tokens))
+        text = loads(b'"%b"' % b"".join(texts))
+        ids, content = loads(b"[%b]" % b",".join(token_ids)), loads(b"[%b]" % b",".join(tokens))
     except ValueError:
         return None
     return (text, ids, content) if len(content) == len(ids) == len(run.events) else None
