@@ -34,6 +34,8 @@ END = b"\x00"
 """Of an array or map."""
 SMALL = 8192
 LONGEST = 2**63
+EIGHT_BYTES, NINE_BYTES = 2**48, 2**55
+"""Where positive numbers begin to take as many."""
 DOUBLE = struct.Struct("<d").pack
 READ_DOUBLE = struct.Struct("<d").unpack_from
 INT_MAX = 2**31
@@ -60,6 +62,9 @@ def long(number: int) -> bytes:
     """A 64-bit integer."""
     if 0 <= number < SMALL:
         return POSITIVE[number]
+    if EIGHT_BYTES <= number < NINE_BYTES:  # a time in microseconds, as most large numbers are
+        rest = number << 1
+        return MORE[rest & 0x3FFF] + MORE[rest >> 14 & 0x3FFF] + MORE[rest >> 28 & 0x3FFF] + LAST[rest >> 42]
     if not -LONGEST <= number < LONGEST:
         raise ValueError(f"{number} does not fit into 64 bits")
     return _varint(number)
@@ -76,14 +81,13 @@ def int32(number: int) -> bytes:
 
 def data(value: bytes) -> bytes:
     """Bytes after their length."""
-    return long(len(value)) + value
+    return (POSITIVE[len(value)] if len(value) < SMALL else _varint(len(value))) + value
 
 
 def text(value: str) -> bytes:
     """UTF-8 after its length."""
     encoded = value.encode()
-    length = len(encoded)
-    return (POSITIVE[length] if length < SMALL else _varint(length)) + encoded
+    return (POSITIVE[len(encoded)] if len(encoded) < SMALL else _varint(len(encoded))) + encoded
 
 
 def double(value: float) -> bytes:
