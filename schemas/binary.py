@@ -81,13 +81,15 @@ def int32(number: int) -> bytes:
 
 def data(value: bytes) -> bytes:
     """Bytes after their length."""
-    return (POSITIVE[len(value)] if len(value) < SMALL else _varint(len(value))) + value
+    length = len(value)
+    return (POSITIVE[length] if length < SMALL else _varint(length)) + value
 
 
 def text(value: str) -> bytes:
     """UTF-8 after its length."""
     encoded = value.encode()
-    return (POSITIVE[len(encoded)] if len(encoded) < SMALL else _varint(len(encoded))) + encoded
+    length = len(encoded)
+    return (POSITIVE[length] if length < SMALL else _varint(length)) + encoded
 
 
 def double(value: float) -> bytes:
