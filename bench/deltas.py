@@ -12,6 +12,7 @@ import random
 import sys
 import time
 from dataclasses import dataclass
+from functools import partial
 
 from gateway.capture import Call, captured
 from gateway.headers import ClientHeaders
@@ -78,7 +79,7 @@ def engine_reply(prompt: list[int], said: Message, ids: list[int], rng: random.R
     }
     usage = {"prompt_tokens": len(prompt), "completion_tokens": len(ids), "total_tokens": len(prompt) + len(ids)}
     body = {"id": "chatcmpl-1", "object": "chat.completion", "created": 1, "model": "policy", "choices": [choice]}
-    return json.dumps({**body, "usage": usage, "prompt_token_ids": prompt}).encode()
+    return json.dumps({**body, "usage": usage, "prompt_token_ids": prompt}, separators=(",", ":")).encode()
 
 
 def capture(number: int, request: bytes, raw: bytes, spans: str, parents: Parents) -> tuple[CallCaptured, bytes]:
@@ -94,7 +95,7 @@ def capture(number: int, request: bytes, raw: bytes, spans: str, parents: Parent
         request_digest=hashlib.sha256(request).hexdigest(),
         received_us=number,
     )
-    reply = parse_reply(raw, spans, parsed)
+    reply = parse_reply(raw, spans, parsed, partial(parents.packed, call.identity))
     lineage = parents.lineage(call, reply)
     timings = Timings(received_us=number, dispatched_us=number, done_us=number)
     events = captured(call, Server(url="http://127.0.0.1:8000", model_id="model"), reply, timings, lineage)

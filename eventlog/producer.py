@@ -49,11 +49,12 @@ class EventProducer:
 
     async def publish(self, topic: Topic, key: bytes, event: Event) -> Position:
         """Returns when the log has the event. Raises NotAcknowledged, RecordTooLarge or TopicMissing."""
-        return await (await self._send_soon(Outgoing.of(topic, key, event)))
+        item = Outgoing.of(topic, key, event)
+        return await (self._send_now(item) or await self._send_soon(item))
 
     async def publish_all(self, items: Sequence[Outgoing]) -> list[Position]:
         """All at once, in the given order within a partition. Raises the first failure after all have an outcome."""
-        sent = [await self._send_soon(item) for item in items]
+        sent = [self._send_now(item) or await self._send_soon(item) for item in items]
         outcomes = await asyncio.gather(*sent, return_exceptions=True)
         return [_position(outcome) for outcome in outcomes]
 
@@ -85,20 +86,27 @@ class EventProducer:
         self._asked.set()
         self._poller.join()
 
-    async def _send_soon(self, item: Outgoing) -> asyncio.Future[Position]:
+    def _send_now(self, item: Outgoing) -> asyncio.Future[Position] | None:
+        """The future of an answer on the running loop; None while the queue is full."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Position] = loop.create_future()
-        settle = partial(_arrive, future)
-        deadline = self._deadline()
-        while not self._session.offer(item, settle):
-            if time.monotonic() > deadline:
-                settle(_queue_full())
-                break
-            await asyncio.sleep(ROOM_POLL_S)
+        if not self._session.offer(item, partial(_arrive, future)):
+            return None
         if loop not in self._ticking:
             self._ticking.add(loop)
             loop.call_later(TICK_S, self._tick, loop)
         return future
+
+    async def _send_soon(self, item: Outgoing) -> asyncio.Future[Position]:
+        """As `_send_now`, once there is room; else the future fails."""
+        deadline = self._deadline()
+        while (sent := self._send_now(item)) is None:
+            if time.monotonic() > deadline:
+                sent = asyncio.get_running_loop().create_future()
+                sent.set_exception(_queue_full())
+                break
+            await asyncio.sleep(ROOM_POLL_S)
+        return sent
 
     def _deadline(self) -> float:
         return time.monotonic() + self._settings.ack_timeout_ms / 1000

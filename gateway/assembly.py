@@ -10,6 +10,7 @@ from typing import TypeVar
 
 from gateway.reply import (
     CHOICE_INDEX,
+    PROMPT,
     EngineReply,
     Json,
     Sampled,
@@ -99,7 +100,8 @@ class Assembly:
         holes = tuple(self._faults) if whole else (*self._faults, STREAM_END)
         parts = [self._parts[index] for index in sorted(self._parts)]
         fields = {**self._fields, "choices": [part.answer() for part in parts]}
-        reply = understood(fields, [part.sampled(holes, whole) for part in parts], self._spans, self._request)
+        sampled = [part.sampled(holes, whole) for part in parts]
+        reply = understood(fields, packed_ids(fields.get(PROMPT)), sampled, self._spans, self._request)
         if isinstance(self._fields.get("usage"), dict):
             return reply
         sampled_tokens = sum(choice.response_length for choice in reply.choices)  # nobody asked the engine to count
@@ -192,9 +194,10 @@ class _Part:
 
 def _said(run: Run) -> tuple[str, list[Json], list[Json]] | None:
     """Text, ids and tokens of a run; None when they are no JSON, or not one token for each chunk."""
+    texts, tokens, token_ids = zip(*run.said, strict=True)
     try:
-        text = loads(b'"%b"' % b"".join(run.texts))
-        ids, content = loads(b"[%b]" % b",".join(run.ids)), loads(b"[%b]" % b",".join(run.tokens))
+        text = loads(b'"%b"' % b"".join(texts))
+        ids, content = loads(b"[%b]" % b",".join(token_ids)), loads(b"[%b]" % b",".join(tokens))
     except ValueError:
         return None
     return (text, ids, content) if len(content) == len(ids) == len(run.events) else None

@@ -4,6 +4,7 @@ Invariant (captured means durable): the client gets a reply only after the log a
 """
 
 import time
+from functools import partial
 from hashlib import sha256
 
 from gateway.capture import Call, Capture, captured, failed
@@ -121,7 +122,8 @@ class ModelCalls:
 
     async def _finish(self, call: Call, attempt: Attempt, answer: Answer) -> Finished:
         try:
-            reply = parse_reply(answer.reply.body, answer.reply.spans, call.request)
+            packed_prompt = partial(self._parents.packed, call.identity)
+            reply = parse_reply(answer.reply.body, answer.reply.spans, call.request, packed_prompt)
         except UpstreamBroken as nonsense:
             progress = Progress(answer.server, answer.dispatched_us)
             await self._fail(call, progress, nonsense.reason, nonsense.message, nonsense.status)

@@ -6,7 +6,7 @@ Output: `calls`, key group_id: CallCaptured (one per choice) or CallFailed. Deli
 import asyncio
 import time
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import structlog
 
@@ -27,6 +27,7 @@ from schemas.topics import CALLS
 
 DEFAULT_CHANNEL = "train"
 MESSAGE_CHARACTERS_MAX = 2000
+COMPLETE = Integrity(complete=True)
 log = structlog.get_logger()
 
 
@@ -52,6 +53,8 @@ class Lineage(NamedTuple):
     """Calls between it and one that is written in full."""
     base_digest: str = ""
     """Of the call that the prompt is written against; empty where it is written in full."""
+    prompt_hash: Any = None  # hashlib's own type has no public name
+    """The digest of the prompt, to be gone on with by what begins with it."""
 
 
 def captured(
@@ -60,36 +63,38 @@ def captured(
     """One event per choice; choice k > 0 is the call `<call_id>.<k>`."""
     alone = len(reply.choices) == 1
     return tuple(
-        CallCaptured(
-            envelope=_envelope(call),
-            group_id=call.identity.group_id,
-            trajectory_id=call.identity.trajectory_id,
-            call_id=choice_id(call.call_id, choice.index),
-            attempt=call.attempt,
-            choice=choice.index,
-            prompt=lineage.prompt,
-            base_digest=lineage.base_digest,
-            response_ids=choice.response_ids,
-            response_logprobs=choice.response_logprobs,
-            spans=choice.spans,
-            sampling=call.request.sampling,
-            finish_reason=choice.finish_reason,
-            request=lineage.request,
-            response_body=choice.body,
-            model_id=server.model_id or call.request.model or "",
-            worker_id=server.worker_id,
-            upstream=server.url,
-            agent=call.headers.agent,
-            channel=call.headers.channel or DEFAULT_CHANNEL,
-            tags=call.headers.tags,
-            status="aborted" if choice.aborted else "completed",
-            http_status=200,
-            idempotency_key=call.headers.idempotency_key,
-            usage=reply.usage if alone else _own_usage(reply.usage, choice),
-            timings=timings,
-            integrity=Integrity(complete=not choice.missing, missing=choice.missing),
-        )
-        for choice in reply.choices
+        [
+            CallCaptured(
+                envelope=_envelope(call),
+                group_id=call.identity.group_id,
+                trajectory_id=call.identity.trajectory_id,
+                call_id=choice_id(call.call_id, choice.index),
+                attempt=call.attempt,
+                choice=choice.index,
+                prompt=lineage.prompt,
+                base_digest=lineage.base_digest,
+                response_ids=choice.response_ids,
+                response_logprobs=choice.response_logprobs,
+                spans=choice.spans,
+                sampling=call.request.sampling,
+                finish_reason=choice.finish_reason,
+                request=lineage.request,
+                response_body=choice.body,
+                model_id=server.model_id or call.request.model or "",
+                worker_id=server.worker_id,
+                upstream=server.url,
+                agent=call.headers.agent,
+                channel=call.headers.channel or DEFAULT_CHANNEL,
+                tags=call.headers.tags,
+                status="aborted" if choice.aborted else "completed",
+                http_status=200,
+                idempotency_key=call.headers.idempotency_key,
+                usage=reply.usage if alone else _own_usage(reply.usage, choice),
+                timings=timings,
+                integrity=Integrity(complete=False, missing=choice.missing) if choice.missing else COMPLETE,
+            )
+            for choice in reply.choices
+        ]
     )
 
 

@@ -64,12 +64,17 @@ class Reply:
     async def __aexit__(self, *_: object) -> None:
         self.abort()
 
-    async def started(self) -> None:
-        """Returns when the headers are here. Raises what the exchange failed with."""
-        while not (self.status or self.over):
-            await self._wait()
+    async def started(self) -> Self:
+        """Returns when the headers are here. Raises what the exchange failed with, and is given up by whoever cancels it."""
+        try:
+            while not (self.status or self.over):
+                await self._wait()
+        except BaseException:
+            self.abort()
+            raise
         if self.error and not self.status:
             raise self.error
+        return self
 
     async def first(self) -> bytes:
         """The first piece of body; nothing when there is none. Raises as `read`."""
@@ -98,8 +103,9 @@ class Reply:
         """Hand over what has arrived, if somebody takes it as it comes."""
         if self._sink is None or not self._arrived:
             return
+        arrived, self._arrived, self._buffered = self._arrived, [], 0
         try:
-            more = self._sink(self._take())
+            more = self._sink(arrived[0] if len(arrived) == 1 else b"".join(arrived))
         except Exception as broken:  # a bug must not look like an engine that broke
             refused = broken if isinstance(broken, GatewayError) else GatewayError("internal error")
             if refused is not broken:
@@ -173,7 +179,7 @@ class Reply:
 
     def _take(self) -> bytes:
         arrived, self._arrived, self._buffered = self._arrived, [], 0
-        if self._connection and not self._sink:
+        if self._connection:
             self._connection.resume()
         return arrived[0] if len(arrived) == 1 else b"".join(arrived)
 

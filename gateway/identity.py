@@ -5,6 +5,7 @@ trajectory's own; without any id the call gets a lane of its own, told by the re
 """
 
 import re
+from functools import lru_cache
 from typing import NamedTuple
 from urllib.parse import unquote_to_bytes
 
@@ -33,6 +34,7 @@ class Route(NamedTuple):
     identity: Identity | None
 
 
+@lru_cache(maxsize=1024)  # the calls of a trajectory come one after the other
 def resolve(raw_path: bytes) -> Route | None:
     """Route of an undecoded path; None when it is none of the endpoints. Raises InvalidRequest for a bad id.
 

@@ -6,17 +6,20 @@ order has it), ended, and cannot be another call under the same id: under an ide
 gateways may both make an attempt 0. Every `CHAIN_MAX`-th call of a chain is written in full, so a reader follows few.
 
 Only the tips are kept: a call that another one begins with stands in it, so a conversation that grows is one entry.
+
+The same memory spares reading a long prompt again at every turn: where an engine writes the same text of ids, they are
+the same ids (`packed`), and a digest goes on from where that of the base's prompt ended.
 """
 
 from collections import OrderedDict
 from collections.abc import Sequence
 from hashlib import sha256
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from datapool.digests import call_digest
 from gateway.capture import Call, Lineage
 from gateway.identity import Identity
-from gateway.reply import EngineReply
+from gateway.reply import EngineReply, packed_text
 from gateway.settings import GatewaySettings
 from schemas.arrays import ITEM_BYTES
 from schemas.events import CallCaptured, Edge
@@ -40,10 +43,16 @@ class Base(NamedTuple):
     """`digests.call_digest` of its event: what whoever is written against it names."""
     depth: int
     """Calls between it and one that is written in full."""
+    text: bytes
+    """The ids of `whole` as the engine wrote them (`EngineReply.ids_text`), or empty."""
+    prompt_bytes: int
+    """How much of `whole` is the prompt."""
+    prompt_hash: Any  # hashlib's own type has no public name
+    """sha256 of that much. Only ever copied."""
 
     @property
     def size_bytes(self) -> int:
-        return len(self.whole) + len(self.body) + 200
+        return len(self.whole) + len(self.body) + len(self.text) + 700
 
 
 class Parents:
@@ -54,23 +63,39 @@ class Parents:
         self._tips: OrderedDict[Identity, list[Base]] = OrderedDict()
         self.size_bytes = 0
 
+    def packed(self, identity: Identity, text: bytes) -> bytes | None:
+        """`reply.packed_text` of a prompt of this trajectory. The ids that a tip begins with, too, are not read again."""
+        known, end = b"", 0
+        for tip in self._tips.get(identity, ()):
+            comma = text.rfind(b",", 0, _shared(text, tip.text))  # what follows it may differ in its next digit
+            if comma >= end:
+                known, end = tip.whole, comma + 1
+        rest = packed_text(text[end:])
+        if not (rest and end):  # a list that ends with a comma is none
+            return packed_text(text) if end else rest
+        return known[: text.count(b",", 0, end) * ITEM_BYTES] + rest
+
     def lineage(self, call: Call, reply: EngineReply) -> Lineage:
         """Edges of a call's prompt and body, against the tip that shares the most tokens (bytes where there are none)."""
         prompt, body = reply.prompt_ids, call.request.body
-        tips = [tip for tip in self._tips.get(call.identity, ()) if tip.received_us < call.received_us]
-        tips = [tip for tip in tips if tip.depth + 1 < CHAIN_MAX]
-        best = max(
-            tips, key=lambda tip: (_shared(prompt, tip.whole, ITEM_BYTES), _shared(body, tip.body)), default=None
-        )
+        best, keep, body_keep = None, -1, -1
+        for tip in self._tips.get(call.identity, ()):
+            if tip.received_us < call.received_us and tip.depth + 1 < CHAIN_MAX:
+                shared = _shared(prompt, tip.whole, ITEM_BYTES), _shared(body, tip.body)
+                if shared > (keep, body_keep):
+                    best, (keep, body_keep) = tip, shared
         if best is None:
-            return Lineage(_full(prompt, ITEM_BYTES), _full(body, 1, call.request_digest), 0)
-        keep, body_keep = _shared(prompt, best.whole, ITEM_BYTES), _shared(body, best.body)
+            hashed = sha256(prompt)
+            full = _full(prompt, ITEM_BYTES, hashed.hexdigest())
+            return Lineage(full, _full(body, 1, call.request_digest), 0, prompt_hash=hashed)
+        hashed = _hashed(prompt, best, keep)
         goes_on = 0 < len(best.whole) == keep * ITEM_BYTES
-        prompt_edge = _edge(prompt, ITEM_BYTES, best, keep if goes_on or keep * ITEM_BYTES >= WORTH_BYTES else 0)
+        prompt_keep = keep if goes_on or keep * ITEM_BYTES >= WORTH_BYTES else 0
+        prompt_edge = _edge(prompt, ITEM_BYTES, best, prompt_keep, hashed.hexdigest())
         request_edge = _edge(body, 1, best, body_keep if body_keep >= WORTH_BYTES else 0, call.request_digest)
         based = prompt_edge.base_call_id or request_edge.base_call_id
         base_digest = best.digest if prompt_edge.base_call_id else ""
-        return Lineage(prompt_edge, request_edge, best.depth + 1 if based else 0, base_digest)
+        return Lineage(prompt_edge, request_edge, best.depth + 1 if based else 0, base_digest, hashed)
 
     def add(self, call: Call, reply: EngineReply, lineage: Lineage, events: Sequence[CallCaptured]) -> None:
         """Remember acknowledged events as bases of what comes."""
@@ -80,11 +105,18 @@ class Parents:
         for event in events:
             written = len(event.prompt.suffix) + len(event.request.suffix) + len(event.response_body)
             if event.status == "completed" and written + 2 * len(event.response_ids) <= EVENT_BYTES_MAX:
-                whole = reply.prompt_ids + event.response_ids
-                self._add(
-                    call.identity,
-                    Base(event.call_id, call.received_us, whole, call.request.body, call_digest(event), lineage.depth),
+                base = Base(
+                    call_id=event.call_id,
+                    received_us=call.received_us,
+                    whole=reply.prompt_ids + event.response_ids,
+                    body=call.request.body,
+                    digest=call_digest(event),
+                    depth=lineage.depth,
+                    text=reply.ids_text,
+                    prompt_bytes=len(reply.prompt_ids),
+                    prompt_hash=lineage.prompt_hash,
                 )
+                self._add(call.identity, base)
         self._shrink()
 
     def _add(self, identity: Identity, base: Base) -> None:
@@ -108,11 +140,20 @@ def _bytes(tips: Sequence[Base]) -> int:
     return sum(tip.size_bytes for tip in tips)
 
 
-def _full(data: bytes, unit: int, digest: str | None = None) -> Edge:
-    return Edge(suffix=data, full_length=len(data) // unit, full_digest=digest or sha256(data).hexdigest())
+def _hashed(prompt: bytes, base: Base, keep: int) -> Any:  # hashlib's own type has no public name
+    """sha256 of a prompt whose first `keep` ids are those of a base: most of it was hashed there."""
+    if keep * ITEM_BYTES < base.prompt_bytes:
+        return sha256(prompt)
+    hashed = base.prompt_hash.copy()
+    hashed.update(memoryview(prompt)[base.prompt_bytes :])
+    return hashed
 
 
-def _edge(data: bytes, unit: int, base: Base, keep: int, digest: str | None = None) -> Edge:
+def _full(data: bytes, unit: int, digest: str) -> Edge:
+    return Edge(suffix=data, full_length=len(data) // unit, full_digest=digest)
+
+
+def _edge(data: bytes, unit: int, base: Base, keep: int, digest: str) -> Edge:
     if not keep:
         return _full(data, unit, digest)
     return Edge(
@@ -120,7 +161,7 @@ def _edge(data: bytes, unit: int, base: Base, keep: int, digest: str | None = No
         keep=keep,
         suffix=data[keep * unit :],
         full_length=len(data) // unit,
-        full_digest=digest or sha256(data).hexdigest(),
+        full_digest=digest,
     )
 
 

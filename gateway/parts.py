@@ -2,7 +2,8 @@
 
 Invariant: what comes out is what a parser would find; whatever does not look as vLLM writes it is left to one. The
 three long members are cut out of the bytes, each being there once; then the rest is parsed with null in their places,
-so that each of them is known to have stood where it belongs.
+so that each of them is known to have stood where it belongs. The prompt's ids are not read here: most of them may be
+known (`parents.py`).
 """
 
 from typing import Any, NamedTuple
@@ -36,7 +37,10 @@ class Parts(NamedTuple):
     members: tuple[bytes, bytes, bytes]
     logprobs: list[float]
     response_ids: list[Json]
-    prompt_ids: list[Json]
+    response_text: bytes
+    """What stands between the brackets of the response's ids."""
+    prompt_text: bytes
+    """And of the prompt's."""
 
     def shown(self, *, token_ids: bool, logprobs: bool) -> bytes:
         """The reply with the members that a client asked for; OpenAI's schema wants the log-probabilities, be they null."""
@@ -49,7 +53,7 @@ class Parts(NamedTuple):
 def taken_apart(raw: bytes) -> Parts | None:
     """The parts of a reply as vLLM writes it; None for any other."""
     one = raw.find(LOGPROBS) + len(LOGPROBS) - 1
-    one_end = raw.find(LOGPROBS_END, one)
+    one_end = raw.rfind(LOGPROBS_END, one)  # what follows it is shorter than what stands before it
     two = raw.find(RESPONSE_IDS, one_end)
     three = raw.find(PROMPT_IDS, two)
     if not 0 < one < one_end < two < three:
@@ -60,23 +64,24 @@ def taken_apart(raw: bytes) -> Parts | None:
     try:
         members[0].decode()
         tokens = TOKENS.decode(members[0])
-        ids, prompt_ids = (
-            orjson.loads(members[1][len(RESPONSE_IDS) - 1 :]),
-            orjson.loads(members[2][len(PROMPT_IDS) - 1 :]),
-        )
+        ids = orjson.loads(members[1][len(RESPONSE_IDS) - 1 :])
         rest = b'%bnull%b,"token_ids":null%b,"prompt_token_ids":null%b' % pieces
         fields = orjson.loads(rest)
     except (ValueError, RecursionError):
         return None
+    if not _stood_there(fields, rest):
+        return None
     logprobs = [token.logprob for token in tokens.content]
-    return Parts(fields, pieces, members, logprobs, ids, prompt_ids) if _stood_there(fields, rest) else None
+    texts = members[1][len(RESPONSE_IDS) : -1], members[2][len(PROMPT_IDS) : -1]
+    return Parts(fields, pieces, members, logprobs, ids, *texts)
 
 
 def _stood_there(fields: Json, rest: bytes) -> bool:
-    if any(rest.count(name) != 1 for name in (b'"logprobs":', b'"token_ids":', b'"prompt_token_ids":')):
+    if rest.count(b'"logprobs":') != 1 or rest.count(b'token_ids":') != 2:
         return False
     choices = fields.get("choices", ()) if isinstance(fields, dict) else ()
     if not (isinstance(choices, list) and len(choices) == 1 and isinstance(choices[0], dict)):
         return False
-    places = ((choices[0], "logprobs"), (choices[0], "token_ids"), (fields, "prompt_token_ids"))
-    return all(name in where and where[name] is None for where, name in places)
+    choice = choices[0]
+    missing = choice.get("logprobs", 0), choice.get("token_ids", 0), fields.get("prompt_token_ids", 0)
+    return missing == (None, None, None)

@@ -6,6 +6,7 @@ Invariant: response ids and log-probabilities are the engine's own. Whatever is 
 
 import json
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -52,6 +53,8 @@ class EngineReply(NamedTuple):
     prompt_length: int
     choices: tuple[Choice, ...]
     usage: Usage
+    ids_text: bytes = b""
+    """Ids of the prompt and of the only response as the engine wrote them, without brackets; empty where that is not known."""
 
 
 class Sampled(NamedTuple):
@@ -64,12 +67,32 @@ class Sampled(NamedTuple):
     ended: bool = True
 
 
-def parse_reply(raw: bytes, spans_header: str | None, request: ChatRequest) -> EngineReply:
-    """Read a 200 of an engine. Raises UpstreamBroken when it is no chat completion with choices, or nested too deeply."""
-    if (usual := taken_apart(raw)) is not None:
+def packed_text(text: bytes) -> bytes | None:
+    """Token ids as bytes, from what stands between the brackets of their list; None where that is no list of int32."""
+    try:
+        return packed_ids(orjson.loads(b"[%b]" % text))
+    except orjson.JSONDecodeError:
+        return None
+
+
+def parse_reply(
+    raw: bytes,
+    spans_header: str | None,
+    request: ChatRequest,
+    packed_prompt: Callable[[bytes], bytes | None] = packed_text,
+) -> EngineReply:
+    """Read a 200 of an engine. Raises UpstreamBroken when it is no chat completion with choices, or nested too deeply.
+
+    packed_prompt: `packed_text`, or a quicker way to the same for a prompt that is known in part.
+    """
+    usual = taken_apart(raw)
+    prompt_ids = packed_prompt(usual.prompt_text) if usual is not None else None
+    if usual is not None and prompt_ids is not None:
         fields, body = usual.fields, usual.shown(token_ids=request.wants_token_ids, logprobs=request.wants_logprobs)
         sampled = [Sampled(packed_ids(usual.response_ids), packed_logprobs(usual.logprobs))]
-        return understood({**fields, PROMPT: usual.prompt_ids}, sampled, parse_header(spans_header), request, body)
+        reply = understood(fields, prompt_ids, sampled, parse_header(spans_header), request, body)
+        texts = (usual.prompt_text, usual.response_text) if sampled[0].ids else (usual.prompt_text,)
+        return reply._replace(ids_text=b",".join(texts) if prompt_ids else b"")
     fields = _json_object(raw)
     answers = fields.get("choices")
     if not (isinstance(answers, list) and answers and all(isinstance(answer, dict) for answer in answers)):
@@ -77,11 +100,14 @@ def parse_reply(raw: bytes, spans_header: str | None, request: ChatRequest) -> E
     sampled = [
         Sampled(packed_ids(answer.get("token_ids")), _packed_content(answer.get("logprobs"))) for answer in answers
     ]
-    return understood(fields, sampled, parse_header(spans_header), request, _shown(raw, request))
+    return understood(
+        fields, packed_ids(fields.get(PROMPT)), sampled, parse_header(spans_header), request, _shown(raw, request)
+    )
 
 
 def understood(
     fields: dict[str, Json],
+    prompt_ids: bytes | None,
     sampled: list[Sampled],
     spans: RawSpans,
     request: ChatRequest,
@@ -89,9 +115,10 @@ def understood(
 ) -> EngineReply:
     """A completion with its tokens, which belong to `fields["choices"]` in order. `body`: what the client got, if known.
 
+    prompt_ids: packed, None where there are none.
+
     What the client did not ask for is taken out of `fields`.
     """
-    prompt_ids = packed_ids(fields.get(PROMPT))
     answers = fields["choices"]
     if body is None or len(answers) > 1:
         _clean(fields, request)

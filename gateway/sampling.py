@@ -60,7 +60,7 @@ READ = (
 
 def effective(body: Mapping[str, Json]) -> Sampling:
     """Sampling parameters of a chat request. Raises InvalidRequest for a value that no engine takes."""
-    values = tuple([body.get(name) for name in READ])
+    values = tuple(map(body.get, READ))
     try:
         return _known(values, constrained(body))
     except TypeError:  # a list of stop strings

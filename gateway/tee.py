@@ -35,6 +35,8 @@ class Tee:
         self._take_ids, self._take_logprobs = not request.wants_token_ids, not request.wants_logprobs
         self._splitter = Splitter()
         self._shape: Shape | None = None
+        self._run: Run | None = None
+        """What came last, if it was usual."""
         self._lessons_left = LESSONS_MAX
         self._held: list[bytes] = []
         self._bytes_left = bytes_max
@@ -44,7 +46,11 @@ class Tee:
         self._bytes_left -= len(piece)
         if self._bytes_left < 0:
             raise UpstreamBroken("the engine's reply is over its limit", code="upstream_reply_too_large")
-        shown = b"".join([self._passed(event) for event in self._splitter.feed(piece)])
+        said = self._said(piece) if not self._splitter.rest else None
+        if said is not None:  # nearly always, where tokens come one by one
+            shown = self._passed_usual(piece, said)
+        else:
+            shown = b"".join([self._passed(event) for event in self._splitter.feed(piece)])
         if shown:
             self.shown.append(shown)
         return shown
@@ -60,25 +66,35 @@ class Tee:
         return b"".join(self.shown) + self.held
 
     def _passed(self, event: bytes) -> bytes:
-        said = self._shape.said(event) if self._shape is not None and not self.over else None
-        return self._passed_unusual(event) if self._shape is None or said is None else self._passed_usual(event, said)
+        said = self._said(event)
+        return self._passed_unusual(event) if said is None else self._passed_usual(event, said)
+
+    def _said(self, event: bytes) -> Said | None:
+        return None if self._shape is None or self.over else self._shape.said(event)
 
     def _passed_usual(self, event: bytes, said: Said) -> bytes:
-        shape = self._shape
-        assert shape is not None, "it recognised the event"
+        run = self._run
+        if run is None or len(run.events) >= RUN_MAX:
+            run = self._begin_run()
+        run.events.append(event)
+        run.said.append(said)
+        if self._take_ids and self._take_logprobs:
+            return run.shape.front + said[0] + run.shape.tail
+        if self._take_ids or self._take_logprobs:
+            return run.shape.shown(said, token_ids=self._take_ids, logprobs=self._take_logprobs)
+        return event
+
+    def _begin_run(self) -> Run:
+        assert self._shape is not None, "it recognised an event"
         if self.first_token_us is None:
             self.first_token_us = now_us()
-        run = self.events[-1]
-        if not isinstance(run, Run) or run.shape is not shape or len(run.events) >= RUN_MAX:
-            run = Run(shape)
-            self.events.append(run)
-        run.add(event, said)
-        if self._take_ids or self._take_logprobs:
-            return shape.shown(said, token_ids=self._take_ids, logprobs=self._take_logprobs)
-        return event
+        run = self._run = Run(self._shape)
+        self.events.append(run)
+        return run
 
     def _passed_unusual(self, event: bytes) -> bytes:
         self.events.append(event)
+        self._run = None
         if self._lessons_left:
             self._lessons_left -= 1
             self._shape = shape_of(event) or self._shape

@@ -8,11 +8,11 @@ import asyncio
 import errno
 import ssl
 import time
-from collections.abc import Mapping
+from collections.abc import Coroutine, Mapping
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from types import TracebackType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 from gateway.connection import Connection, Reply
@@ -71,16 +71,16 @@ class HttpUpstream:
         """How many connections wait for their next call."""
         return {origin: len(idle) for origin, idle in self._idle.items()}
 
-    async def post(self, url: str, body: bytes, headers: Mapping[str, str]) -> UpstreamReply:
+    def post(self, url: str, body: bytes, headers: Mapping[str, str]) -> Coroutine[Any, Any, UpstreamReply]:
         """Send a body and read the whole reply.
 
         Raises UpstreamUnreachable (the engine never had it), UpstreamBroken (it may have had it) or UpstreamTimeout.
         """
-        return await self._whole("POST", url, body, headers)
+        return self._whole("POST", url, body, headers)
 
-    async def get(self, url: str, headers: Mapping[str, str]) -> UpstreamReply:
+    def get(self, url: str, headers: Mapping[str, str]) -> Coroutine[Any, Any, UpstreamReply]:
         """As `post`, without a body."""
-        return await self._whole("GET", url, None, headers)
+        return self._whole("GET", url, None, headers)
 
     async def _whole(self, method: str, url: str, body: bytes | None, headers: Mapping[str, str]) -> UpstreamReply:
         reply = await self.send(method, url, body, headers)
@@ -96,9 +96,10 @@ class HttpUpstream:
         head = request_head(method, target, body, headers)
         connection = self._pooled(target.origin)
         if connection is None:
-            return await self._begin(await self._connect(target.origin), head, body)
+            fresh = await self._connect(target.origin)
+            return await fresh.exchange(head, body or b"", self._timeout_s).started()
         try:
-            return await self._begin(connection, head, body)
+            return await connection.exchange(head, body or b"", self._timeout_s).started()
         except UpstreamBroken:
             if connection.heard:
                 raise
@@ -108,16 +109,7 @@ class HttpUpstream:
             fresh = await self._connect(target.origin)
         except UpstreamUnreachable as gone:
             raise UpstreamBroken("the engine closed the connection and accepts no new one") from gone
-        return await self._begin(fresh, head, body)
-
-    async def _begin(self, connection: Connection, head: bytes, body: bytes | None) -> Reply:
-        reply = connection.exchange(head, body or b"", self._timeout_s)
-        try:
-            await reply.started()
-        except BaseException:
-            reply.abort()
-            raise
-        return reply
+        return await fresh.exchange(head, body or b"", self._timeout_s).started()
 
     async def _connect(self, origin: Origin) -> Connection:
         host, port, secure = origin

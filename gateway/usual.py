@@ -8,7 +8,6 @@ differ.
 """
 
 import re
-from typing import NamedTuple
 
 from gateway.sse import USUAL
 
@@ -19,73 +18,71 @@ FRONT = re.compile(
 )
 TEXT_END, CONTENT_BEGIN, CONTENT_END = b'"},"logprobs":', b'{"content":[', b"]}"
 TOKENS = TEXT_END + CONTENT_BEGIN
+TOKENS_LENGTH = len(TOKENS)
 IDS = b',"token_ids":['
 RUN_MAX = 256
 
 
-class Said(NamedTuple):
-    """What one usual chunk says, as JSON: the inside of a string, of a list of tokens and of a list of one id."""
-
-    text: bytes
-    tokens: bytes
-    id: bytes
+Said = tuple[bytes, bytes, bytes]
+"""What one usual chunk says, as JSON: the inside of a string, of a list of tokens and of a list of one id."""
 
 
 class Run:
-    """Usual chunks of one shape that came one after the other. `events` are they, as they came."""
+    """Usual chunks of one shape that came one after the other. `events` are they, as they came; `said` what each says."""
 
-    __slots__ = ("events", "ids", "shape", "texts", "tokens")
+    __slots__ = ("events", "said", "shape")
 
     def __init__(self, shape: "Shape") -> None:
         self.shape = shape
         self.events: list[bytes] = []
-        self.texts: list[bytes] = []
-        self.tokens: list[bytes] = []
-        self.ids: list[bytes] = []
-
-    def add(self, event: bytes, said: Said) -> None:
-        """One more."""
-        self.events.append(event)
-        self.texts.append(said.text)
-        self.tokens.append(said.tokens)
-        self.ids.append(said.id)
+        self.said: list[Said] = []
 
 
-class Shape(NamedTuple):
+class Shape:
     """What the usual chunks of a stream have in common."""
 
-    choice: int
-    name: str
-    """Of the text in the delta."""
-    front: bytes
-    ids_begin: bytes
-    """From the end of the log-probabilities to the id."""
-    end: bytes
+    __slots__ = (
+        "_end_length",
+        "_front_length",
+        "_ids_begin_length",
+        "choice",
+        "end",
+        "front",
+        "ids_begin",
+        "name",
+        "tail",
+    )
+
+    def __init__(self, choice: int, name: str, front: bytes, ids_begin: bytes, end: bytes) -> None:
+        """name: of the text in the delta. ids_begin: from the end of the log-probabilities to the id."""
+        self.choice, self.name, self.front, self.ids_begin, self.end = choice, name, front, ids_begin, end
+        self._front_length, self._ids_begin_length, self._end_length = len(front), len(ids_begin), len(end)
+        self.tail = b"%bnull%b%b" % (TEXT_END, ids_begin[len(CONTENT_END) : -len(IDS)], end[1:])
+        """What a client that asked for nothing besides gets after the text."""
 
     def said(self, event: bytes) -> Said | None:
         """What a chunk of this shape says; None when it is not one."""
-        if not (event.startswith(self.front) and event.endswith(self.end)) or b"\r" in event:
-            return None
-        begin = len(self.front)
-        text_end = event.find(TOKENS, begin)
+        if event.count(b"\n") != 2 or not (event.startswith(self.front) and event.endswith(self.end)) or b"\r" in event:
+            return None  # one event is one line
+        text_end = event.find(TOKENS, self._front_length)
         tokens_end = event.rfind(self.ids_begin, text_end)
         if text_end < 0 or tokens_end < 0:
             return None
-        said = Said(
-            event[begin:text_end],
-            event[text_end + len(TOKENS) : tokens_end],
-            event[tokens_end + len(self.ids_begin) : -len(self.end)],
-        )
-        # A text with a quote in it may end elsewhere; one event is one line; one chunk says one token.
-        plain = b'"' not in said.text and not said.text.endswith(b"\\") and event.count(b"\n") == 2
-        return said if plain and said.tokens and said.id.isdigit() else None
+        text = event[self._front_length : text_end]
+        tokens = event[text_end + TOKENS_LENGTH : tokens_end]
+        token_id = event[tokens_end + self._ids_begin_length : -self._end_length]
+        # A text with a quote in it may end elsewhere; one chunk says one token.
+        if b'"' in text or text.endswith(b"\\") or not (tokens and token_id.isdigit()):
+            return None
+        return text, tokens, token_id
 
     def shown(self, said: Said, *, token_ids: bool, logprobs: bool) -> bytes:
         """The chunk without its token ids, and with null for log-probabilities, where the flags say so."""
-        tokens = TEXT_END + b"null" if logprobs else b"%b%b]}" % (TOKENS, said.tokens)
+        text, content, token_id = said
+        tokens = TEXT_END + b"null" if logprobs else b"%b%b]}" % (TOKENS, content)
         between = self.ids_begin[len(CONTENT_END) : -len(IDS)]
-        ids = self.end[1:] if token_ids else b"%b%b%b" % (IDS, said.id, self.end)
-        return b"".join((self.front, said.text, tokens, between, ids))
+        ids = self.end[1:] if token_ids else b"%b%b%b" % (IDS, token_id, self.end)
+        return b"".join((self.front, text, tokens, between, ids))
 
 
 def shape_of(event: bytes) -> Shape | None:

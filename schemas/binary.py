@@ -36,6 +36,8 @@ SMALL = 8192
 LONGEST = 2**63
 LAST_SHIFT = 63
 """Of the tenth byte of a number, which has one bit left of 64."""
+EIGHT_BYTES, NINE_BYTES = 2**48, 2**55
+"""Where positive numbers begin to take as many."""
 DOUBLE = struct.Struct("<d").pack
 READ_DOUBLE = struct.Struct("<d").unpack_from
 INT_MAX = 2**31
@@ -62,6 +64,9 @@ def long(number: int) -> bytes:
     """A 64-bit integer."""
     if 0 <= number < SMALL:
         return POSITIVE[number]
+    if EIGHT_BYTES <= number < NINE_BYTES:  # a time in microseconds, as most large numbers are
+        rest = number << 1
+        return MORE[rest & 0x3FFF] + MORE[rest >> 14 & 0x3FFF] + MORE[rest >> 28 & 0x3FFF] + LAST[rest >> 42]
     if not -LONGEST <= number < LONGEST:
         raise ValueError(f"{number} does not fit into 64 bits")
     return _varint(number)
@@ -78,7 +83,8 @@ def int32(number: int) -> bytes:
 
 def data(value: bytes) -> bytes:
     """Bytes after their length."""
-    return long(len(value)) + value
+    length = len(value)
+    return (POSITIVE[length] if length < SMALL else _varint(length)) + value
 
 
 def text(value: str) -> bytes:

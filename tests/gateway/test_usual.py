@@ -1,6 +1,7 @@
 """What is recognised without parsing is what a parser finds: chunks of streams, and whole replies."""
 
 import json
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -47,13 +48,22 @@ def asked(*, token_ids: bool, logprobs: bool) -> ChatRequest:
     return parse_chat(json.dumps({"messages": [], "return_token_ids": token_ids, "logprobs": logprobs}).encode())
 
 
-@given(chunks(), st.booleans(), st.booleans())
-async def test_usual_chunks_come_out_as_any_others(events: list[bytes], token_ids: bool, logprobs: bool) -> None:
+@given(chunks(), st.booleans(), st.booleans(), st.lists(st.integers(0, 2000)))
+async def test_usual_chunks_come_out_as_any_others(
+    events: list[bytes], token_ids: bool, logprobs: bool, cuts: list[int]
+) -> None:
     """The client gets what the cutter makes of each chunk, and the assembly of runs is that of the chunks alone."""
     request = asked(token_ids=token_ids, logprobs=logprobs)
     tee = Tee(request, 1 << 20)
     for event in events:
         assert tee.feed(event) == without_fields(event, token_ids=not token_ids, logprobs=not logprobs)
+    in_pieces, whole, marks = Tee(request, 1 << 20), b"".join(events), [0, *sorted(cuts), 1 << 20]
+    for begin, end in pairwise(marks):  # wherever the network cut it
+        in_pieces.feed(whole[begin:end])
+    assert in_pieces.whole == tee.whole
+    assert (await assembled(in_pieces.events, request)).reply(whole=True) == (
+        await assembled(tee.events, request)
+    ).reply(whole=True)
     by_runs = (await assembled(tee.events, request)).reply(whole=True)
     one_by_one = (await assembled(events, request)).reply(whole=True)
     assert by_runs == one_by_one
@@ -136,7 +146,8 @@ def test_a_reply_in_parts_is_the_reply(
         assert not (present and message is None and usage is None and "prompt_token_ids" in whole and "usage" in whole)
         return
     assert parts.shown(token_ids=True, logprobs=True) == raw
-    assert (parts.response_ids, parts.prompt_ids) == (ids, ids)
+    assert (parts.response_ids, json.loads(b"[%b]" % parts.prompt_text)) == (ids, ids)
+    assert parts.response_text == parts.prompt_text
     assert parts.logprobs == [token["logprob"] for token in tokens]
     del whole["prompt_token_ids"], choice["token_ids"]
     assert json.loads(parts.shown(token_ids=False, logprobs=False)) == {
