@@ -9,6 +9,8 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any, TypeVar
 
+from schemas.quick import unguarded
+
 Frozen = TypeVar("Frozen")
 Copier = Callable[..., Any]
 
@@ -29,12 +31,12 @@ def _copier(kind: Any, given: tuple[str, ...]) -> Copier:
             raise TypeError(f"{kind.__name__} has no field {name}")
     lines = [
         f"def copier({', '.join(('value', *given))}):",
-        "    copy = new(kind)",
-        *(f"    set_{name}(copy, {name if name in given else f'value.{name}'})" for name in names),
+        "    copy = new(open)",
+        *(f"    copy.{name} = {name if name in given else f'value.{name}'}" for name in names),
+        "    copy.__class__ = kind",
         "    return copy",
     ]
-    scope: dict[str, Any] = {"new": object.__new__, "kind": kind}
-    scope |= {f"set_{name}": kind.__dict__[name].__set__ for name in names}
+    scope: dict[str, Any] = {"new": object.__new__, "kind": kind, "open": unguarded(kind)}
     exec("\n".join(lines), scope)  # noqa: S102 - the names are those of our own fields
     copier: Copier = scope["copier"]
     return copier
