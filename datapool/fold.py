@@ -1,10 +1,10 @@
 """`fold`: one fact into the state of its group. A function of (state, fact, position), commutative and idempotent."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from datapool import join, trajectory
-from datapool.changed import changed
+from datapool.changed import changed, copier
 from datapool.state import NO_PROGRESS, Closing, Declaration, Fact, GroupState, Progress, StepState, TrajectoryState
 from datapool.usable import usable
 from schemas.events import (
@@ -35,6 +35,7 @@ ON_TRAJECTORY: dict[type[Event], Handler] = {
 DECISIONS = frozenset({TrajectoryAbandoned, GroupClosed, TrajectoryEvicted})
 """What a reactor may have decided is no sign of life: it must not change the id of its own next decision."""
 NEW_TRAJECTORY = TrajectoryState()
+WITH_FACT = copier(GroupState, "trajectories", "channel", "run_id", "progress")
 
 
 def fold(state: GroupState | None, event: Event, position: FactPosition) -> GroupState:
@@ -50,8 +51,8 @@ def fold(state: GroupState | None, event: Event, position: FactPosition) -> Grou
         before = group.trajectories.get(fact.trajectory_id, NEW_TRAJECTORY)
         after = _in_trajectory(before, fact, position, progress)
         if after is not before:
-            return _observed(group, fact, progress, trajectories={**group.trajectories, fact.trajectory_id: after})
-    return _observed(group, fact, progress)
+            return _observed(group, fact, progress, {**group.trajectories, fact.trajectory_id: after})
+    return _observed(group, fact, progress, group.trajectories)
 
 
 def _in_trajectory(
@@ -72,13 +73,15 @@ def _in_trajectory(
     return changed(now, **fields, run_id=run_id, progress=max(now.progress, progress))
 
 
-def _observed(group: GroupState, fact: Fact, progress: Progress, **fields: Any) -> GroupState:  # as in `changed`
-    return changed(
+def _observed(
+    group: GroupState, fact: Fact, progress: Progress, trajectories: Mapping[str, TrajectoryState]
+) -> GroupState:
+    return WITH_FACT(
         group,
-        **fields,
-        channel=join.channel(group.channel, getattr(fact, "channel", "")),
-        run_id=join.first(group.run_id, fact.envelope.run_id),
-        progress=max(group.progress, progress),
+        trajectories,
+        join.channel(group.channel, getattr(fact, "channel", "")),
+        join.first(group.run_id, fact.envelope.run_id),
+        max(group.progress, progress),
     )
 
 
