@@ -224,6 +224,9 @@ def read_mapping(item: Read[Value], d: bytes, at: int) -> tuple[dict[str, Value]
 
 def _block(d: bytes, at: int) -> tuple[int, int]:
     """Items in the block that follows; other writers may put its size in bytes behind a negative count."""
+    count = d[at]
+    if not count & 0x81:  # a few
+        return count >> 1, at + 1
     count, at = read_long(d, at)
     if count < 0:
         at = read_length(d, at)[1]

@@ -395,7 +395,7 @@ class PlannedTrajectory:
             made.max_version = None
         else:
             raise no_branch(n)
-        made.steps, at = read_array(PlannedStep.read, d, at)
+        made.steps, at = ((), at + 1) if d[at] == 0 else read_array(PlannedStep.read, d, at)
         made.__class__ = PlannedTrajectory
         return made, at
 
@@ -470,7 +470,7 @@ class BatchAssembled:
         made.version = n >> 1 ^ -(n & 1)
         n, at = (d[at] >> 1, at + 1) if not d[at] & 0x81 else read_length(d, at)
         made.spec = d[at : (at := at + n)].decode()
-        made.trajectories, at = read_array(PlannedTrajectory.read, d, at)
+        made.trajectories, at = ((), at + 1) if d[at] == 0 else read_array(PlannedTrajectory.read, d, at)
         n, at = (d[at], at + 1) if d[at] < 0x80 else number(d, at)
         made.seed = n >> 1 ^ -(n & 1)
         made.__class__ = BatchAssembled
@@ -525,7 +525,7 @@ class BatchSkipped:
         made.envelope, at = Envelope.read(d, at)
         n, at = (d[at] >> 1, at + 1) if not d[at] & 0x81 else read_length(d, at)
         made.run_id = d[at : (at := at + n)].decode()
-        made.group_ids, at = read_array(read_text, d, at)
+        made.group_ids, at = ((), at + 1) if d[at] == 0 else read_array(read_text, d, at)
         n, at = (d[at] >> 1, at + 1) if not d[at] & 0x81 else read_length(d, at)
         made.reason = d[at : (at := at + n)].decode()
         made.__class__ = BatchSkipped
@@ -902,7 +902,7 @@ class Sampling:
             raise no_branch(n)
         n, at = (d[at], at + 1) if d[at] < 0x80 else number(d, at)
         made.n = n >> 1 ^ -(n & 1)
-        made.stop, at = read_array(read_text, d, at)
+        made.stop, at = ((), at + 1) if d[at] == 0 else read_array(read_text, d, at)
         made.constrained = d[at] != 0
         at += 1
         made.__class__ = Sampling
@@ -1068,7 +1068,7 @@ class Integrity:
         made: Any = new(_Integrity)
         made.complete = d[at] != 0
         at += 1
-        made.missing, at = read_array(read_text, d, at)
+        made.missing, at = ((), at + 1) if d[at] == 0 else read_array(read_text, d, at)
         made.__class__ = Integrity
         return made, at
 
@@ -1259,7 +1259,7 @@ class CallCaptured:
         made.response_ids = d[at : (at := at + n)]
         n, at = (d[at] >> 1, at + 1) if not d[at] & 0x81 else read_length(d, at)
         made.response_logprobs = d[at : (at := at + n)]
-        made.spans, at = read_array(VersionSpan.read, d, at)
+        made.spans, at = ((), at + 1) if d[at] == 0 else read_array(VersionSpan.read, d, at)
         made.sampling, at = read_again(Sampling, d, at)
         n = d[at]
         at += 1
@@ -1313,7 +1313,7 @@ class CallCaptured:
             raise no_branch(n)
         n, at = (d[at] >> 1, at + 1) if not d[at] & 0x81 else read_length(d, at)
         made.channel = d[at : (at := at + n)].decode()
-        made.tags, at = read_array(read_text, d, at)
+        made.tags, at = ((), at + 1) if d[at] == 0 else read_array(read_text, d, at)
         n, at = read_length(d, at)
         made.status = _CALLSTATUS_SYMBOLS[n]
         n, at = (d[at], at + 1) if d[at] < 0x80 else number(d, at)
@@ -1563,7 +1563,7 @@ class Judgement:
         n = d[at]
         at += 1
         if n == 2:
-            made.tags, at = read_array(read_text, d, at)
+            made.tags, at = ((), at + 1) if d[at] == 0 else read_array(read_text, d, at)
         elif n == 0:
             made.tags = None
         else:
@@ -1577,7 +1577,7 @@ class Judgement:
             made.note = None
         else:
             raise no_branch(n)
-        made.undoes, at = read_array(read_text, d, at)
+        made.undoes, at = ((), at + 1) if d[at] == 0 else read_array(read_text, d, at)
         made.__class__ = Judgement
         return made, at
 
@@ -1654,7 +1654,7 @@ class Curation:
             made.quality = None
         else:
             raise no_branch(n)
-        made.tags, at = read_array(read_text, d, at)
+        made.tags, at = ((), at + 1) if d[at] == 0 else read_array(read_text, d, at)
         n = d[at]
         at += 1
         if n == 2:
@@ -1666,7 +1666,7 @@ class Curation:
             raise no_branch(n)
         n, at = (d[at] >> 1, at + 1) if not d[at] & 0x81 else read_length(d, at)
         made.who = d[at : (at := at + n)].decode()
-        made.judgements, at = read_array(Judgement.read, d, at)
+        made.judgements, at = ((), at + 1) if d[at] == 0 else read_array(Judgement.read, d, at)
         made.__class__ = Curation
         return made, at
 
@@ -1726,7 +1726,7 @@ class GroupClosed:
         made.envelope, at = Envelope.read(d, at)
         n, at = (d[at] >> 1, at + 1) if not d[at] & 0x81 else read_length(d, at)
         made.group_id = d[at : (at := at + n)].decode()
-        made.members, at = read_array(read_text, d, at)
+        made.members, at = ((), at + 1) if d[at] == 0 else read_array(read_text, d, at)
         n, at = (d[at] >> 1, at + 1) if not d[at] & 0x81 else read_length(d, at)
         made.reason = d[at : (at := at + n)].decode()
         n, at = (d[at] >> 1, at + 1) if not d[at] & 0x81 else read_length(d, at)
@@ -1943,7 +1943,7 @@ class GroupOpened:
             made.agent = None
         else:
             raise no_branch(n)
-        made.tags, at = read_array(read_text, d, at)
+        made.tags, at = ((), at + 1) if d[at] == 0 else read_array(read_text, d, at)
         made.__class__ = GroupOpened
         return made, at
 
@@ -2134,7 +2134,7 @@ class GroupRecord:
             made.agent = None
         else:
             raise no_branch(n)
-        made.tags, at = read_array(read_text, d, at)
+        made.tags, at = ((), at + 1) if d[at] == 0 else read_array(read_text, d, at)
         n = d[at]
         at += 1
         if n == 2:
@@ -2144,15 +2144,15 @@ class GroupRecord:
             made.run_id = None
         else:
             raise no_branch(n)
-        made.members, at = read_array(GroupMember.read, d, at)
+        made.members, at = ((), at + 1) if d[at] == 0 else read_array(GroupMember.read, d, at)
         made.closed = d[at] != 0
         at += 1
         n, at = (d[at] >> 1, at + 1) if not d[at] & 0x81 else read_length(d, at)
         made.closed_event_id = d[at : (at := at + n)].decode()
-        made.closed_members, at = read_array(read_text, d, at)
+        made.closed_members, at = ((), at + 1) if d[at] == 0 else read_array(read_text, d, at)
         made.ready = d[at] != 0
         at += 1
-        made.reasons, at = read_array(read_text, d, at)
+        made.reasons, at = ((), at + 1) if d[at] == 0 else read_array(read_text, d, at)
         n = d[at]
         at += 1
         if n == 2:
@@ -2682,7 +2682,7 @@ class StepCurated:
         n = d[at]
         at += 1
         if n == 2:
-            made.tags, at = read_array(read_text, d, at)
+            made.tags, at = ((), at + 1) if d[at] == 0 else read_array(read_text, d, at)
         elif n == 0:
             made.tags = None
         else:
@@ -2700,7 +2700,7 @@ class StepCurated:
         made.who = d[at : (at := at + n)].decode()
         n, at = (d[at], at + 1) if d[at] < 0x80 else number(d, at)
         made.revision = n >> 1 ^ -(n & 1)
-        made.undoes, at = read_array(read_text, d, at)
+        made.undoes, at = ((), at + 1) if d[at] == 0 else read_array(read_text, d, at)
         made.__class__ = StepCurated
         return made, at
 
@@ -2916,7 +2916,7 @@ class StepRecord:
         made.call_id = d[at : (at := at + n)].decode()
         n, at = (d[at], at + 1) if d[at] < 0x80 else number(d, at)
         made.attempt = n >> 1 ^ -(n & 1)
-        made.attempts, at = read_array(read_long, d, at)
+        made.attempts, at = ((), at + 1) if d[at] == 0 else read_array(read_long, d, at)
         n = d[at]
         at += 1
         if n == 2:
@@ -2948,7 +2948,7 @@ class StepRecord:
         made.base_keep = n >> 1 ^ -(n & 1)
         n, at = (d[at] >> 1, at + 1) if not d[at] & 0x81 else read_length(d, at)
         made.base_digest = d[at : (at := at + n)].decode()
-        made.spans, at = read_array(VersionSpan.read, d, at)
+        made.spans, at = ((), at + 1) if d[at] == 0 else read_array(VersionSpan.read, d, at)
         n = d[at]
         at += 1
         if n == 2:
@@ -2997,8 +2997,8 @@ class StepRecord:
         made.status = _CALLSTATUS_SYMBOLS[n]
         made.trainable = d[at] != 0
         at += 1
-        made.reasons, at = read_array(read_text, d, at)
-        made.rewards, at = read_array(RewardSlot.read, d, at)
+        made.reasons, at = ((), at + 1) if d[at] == 0 else read_array(read_text, d, at)
+        made.rewards, at = ((), at + 1) if d[at] == 0 else read_array(RewardSlot.read, d, at)
         n = d[at]
         at += 1
         if n == 2:
@@ -3047,7 +3047,7 @@ class StepRecord:
             made.task = None
         else:
             raise no_branch(n)
-        made.tags, at = read_array(read_text, d, at)
+        made.tags, at = ((), at + 1) if d[at] == 0 else read_array(read_text, d, at)
         n = d[at]
         at += 1
         if n == 2:
@@ -3171,7 +3171,7 @@ class StepTokens:
         made.response_ids = d[at : (at := at + n)]
         n, at = (d[at] >> 1, at + 1) if not d[at] & 0x81 else read_length(d, at)
         made.response_logprobs = d[at : (at := at + n)]
-        made.spans, at = read_array(VersionSpan.read, d, at)
+        made.spans, at = ((), at + 1) if d[at] == 0 else read_array(VersionSpan.read, d, at)
         n, at = (d[at] >> 1, at + 1) if not d[at] & 0x81 else read_length(d, at)
         made.digest = d[at : (at := at + n)].decode()
         made.__class__ = StepTokens
@@ -3278,7 +3278,7 @@ class TensorSpec:
         made.name = d[at : (at := at + n)].decode()
         n, at = (d[at] >> 1, at + 1) if not d[at] & 0x81 else read_length(d, at)
         made.dtype = d[at : (at := at + n)].decode()
-        made.shape, at = read_array(read_long, d, at)
+        made.shape, at = ((), at + 1) if d[at] == 0 else read_array(read_long, d, at)
         made.__class__ = TensorSpec
         return made, at
 
@@ -3721,11 +3721,11 @@ class TrajectoryRecord:
             made.rewards_expected = None
         else:
             raise no_branch(n)
-        made.calls, at = read_array(read_text, d, at)
+        made.calls, at = ((), at + 1) if d[at] == 0 else read_array(read_text, d, at)
         n, at = (d[at], at + 1) if d[at] < 0x80 else number(d, at)
         made.branches = n >> 1 ^ -(n & 1)
-        made.failed_calls, at = read_array(read_text, d, at)
-        made.rewards, at = read_array(RewardSlot.read, d, at)
+        made.failed_calls, at = ((), at + 1) if d[at] == 0 else read_array(read_text, d, at)
+        made.rewards, at = ((), at + 1) if d[at] == 0 else read_array(RewardSlot.read, d, at)
         n = d[at]
         at += 1
         if n == 2:
@@ -3791,7 +3791,7 @@ class TrajectoryRecord:
             made.task = None
         else:
             raise no_branch(n)
-        made.tags, at = read_array(read_text, d, at)
+        made.tags, at = ((), at + 1) if d[at] == 0 else read_array(read_text, d, at)
         n = d[at]
         at += 1
         if n == 2:
@@ -3805,7 +3805,7 @@ class TrajectoryRecord:
         made.trainable_calls = n >> 1 ^ -(n & 1)
         made.ready = d[at] != 0
         at += 1
-        made.reasons, at = read_array(read_text, d, at)
+        made.reasons, at = ((), at + 1) if d[at] == 0 else read_array(read_text, d, at)
         n, at = (d[at] >> 1, at + 1) if not d[at] & 0x81 else read_length(d, at)
         made.registered_event_id = d[at : (at := at + n)].decode()
         n = d[at]
@@ -3918,7 +3918,7 @@ class TrajectoryStarted:
             made.task = None
         else:
             raise no_branch(n)
-        made.tags, at = read_array(read_text, d, at)
+        made.tags, at = ((), at + 1) if d[at] == 0 else read_array(read_text, d, at)
         n = d[at]
         at += 1
         if n == 2:
@@ -4026,7 +4026,7 @@ class WeightsPublished:
         made.digest = d[at : (at := at + n)].decode()
         n, at = (d[at], at + 1) if d[at] < 0x80 else number(d, at)
         made.bytes_total = n >> 1 ^ -(n & 1)
-        made.manifest, at = read_array(TensorSpec.read, d, at)
+        made.manifest, at = ((), at + 1) if d[at] == 0 else read_array(TensorSpec.read, d, at)
         n = d[at]
         at += 1
         if n == 2:
@@ -4177,7 +4177,7 @@ class WorkerReported:
         made.in_flight = n >> 1 ^ -(n & 1)
         (made.report_interval_s,) = READ_DOUBLE(d, at)
         at += 8
-        made.capabilities, at = read_array(read_text, d, at)
+        made.capabilities, at = ((), at + 1) if d[at] == 0 else read_array(read_text, d, at)
         n = d[at]
         at += 1
         if n == 2:

@@ -174,7 +174,9 @@ def read(node: Json, target: str) -> list[str]:
     if isinstance(node, dict):
         (item,) = (node[kind] for kind in ("items", "values") if kind in node)
         reader = f"{short(item)}.read" if is_record(item) else READERS[item]
-        return [f"{target}, at = read_{node['type'].replace('map', 'mapping')}({reader}, d, at)"]
+        if node["type"] == "map":
+            return [f"{target}, at = read_mapping({reader}, d, at)"]
+        return [f"{target}, at = ((), at + 1) if d[at] == 0 else read_array({reader}, d, at)"]
     if node in SHARED:
         return [f"{target}, at = read_again({short(node)}, d, at)"]
     if is_record(node):
