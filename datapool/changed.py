@@ -9,6 +9,8 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any, TypeVar
 
+from schemas.quick import unguarded
+
 Frozen = TypeVar("Frozen")
 Copier = Callable[..., Any]
 
@@ -20,6 +22,13 @@ def changed(value: Frozen, **fields: Any) -> Frozen:  # each field of its own ty
     return copy
 
 
+def copier(kind: type[Frozen], *given: str) -> Callable[..., Frozen]:
+    """`changed` for a place that always changes the same fields: takes a value and them, in this order. Twice as quick."""
+    of: Any = kind  # a type, which can be hashed
+    copies: Callable[..., Frozen] = _copier(of, given)
+    return copies
+
+
 @cache
 def _copier(kind: Any, given: tuple[str, ...]) -> Copier:
     """A function written for one class and these fields, slot by slot, past the guard of a frozen class."""
@@ -29,12 +38,12 @@ def _copier(kind: Any, given: tuple[str, ...]) -> Copier:
             raise TypeError(f"{kind.__name__} has no field {name}")
     lines = [
         f"def copier({', '.join(('value', *given))}):",
-        "    copy = new(kind)",
-        *(f"    set_{name}(copy, {name if name in given else f'value.{name}'})" for name in names),
+        "    copy = new(open)",
+        *(f"    copy.{name} = {name if name in given else f'value.{name}'}" for name in names),
+        "    copy.__class__ = kind",
         "    return copy",
     ]
-    scope: dict[str, Any] = {"new": object.__new__, "kind": kind}
-    scope |= {f"set_{name}": kind.__dict__[name].__set__ for name in names}
+    scope: dict[str, Any] = {"new": object.__new__, "kind": kind, "open": unguarded(kind)}
     exec("\n".join(lines), scope)  # noqa: S102 - the names are those of our own fields
     copier: Copier = scope["copier"]
     return copier

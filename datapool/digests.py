@@ -51,7 +51,7 @@ def members_digest(members: Iterable[tuple[str, str]]) -> str:
 
 
 def _pairs(pairs: Iterable[tuple[str, str]]) -> str:
-    return _sha256(part.encode("utf-8", "surrogatepass") for pair in sorted(pairs) for part in pair)
+    return _sha256([part.encode("utf-8", "surrogatepass") for pair in sorted(pairs) for part in pair])
 
 
 def _sha256(parts: Iterable[bytes]) -> str:

@@ -1,10 +1,10 @@
 """`fold`: one fact into the state of its group. A function of (state, fact, position), commutative and idempotent."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from datapool import join, trajectory
-from datapool.changed import changed
+from datapool.changed import changed, copier
 from datapool.state import NO_PROGRESS, Closing, Declaration, Fact, GroupState, Progress, StepState, TrajectoryState
 from datapool.usable import usable
 from schemas.events import (
@@ -32,28 +32,35 @@ ON_TRAJECTORY: dict[type[Event], Handler] = {
     TrajectoryCompleted: trajectory.completed,
     TrajectoryAbandoned: trajectory.abandoned,
 }
-DECISIONS = (TrajectoryAbandoned, GroupClosed, TrajectoryEvicted)
+DECISIONS = frozenset({TrajectoryAbandoned, GroupClosed, TrajectoryEvicted})
 """What a reactor may have decided is no sign of life: it must not change the id of its own next decision."""
 NEW_TRAJECTORY = TrajectoryState()
+WITH_FACT = copier(GroupState, "trajectories", "channel", "run_id", "progress")
 
 
 def fold(state: GroupState | None, event: Event, position: FactPosition) -> GroupState:
     """The group after one more fact. Raises UnusableFact for an event that is no fact or contradicts its contract."""
     fact = usable(event)
     group = state or GroupState(fact.group_id)
+    progress = _progress(fact)
     if isinstance(fact, GroupOpened):
         group = _opened(group, fact)
     elif isinstance(fact, GroupClosed):
         group = _closed(group, fact)
     else:
         before = group.trajectories.get(fact.trajectory_id, NEW_TRAJECTORY)
-        after = _in_trajectory(before, fact, position)
+        after = _in_trajectory(before, fact, position, progress)
         if after is not before:
-            return _observed(group, fact, trajectories={**group.trajectories, fact.trajectory_id: after})
-    return _observed(group, fact)
+            return _observed(group, fact, progress, {**group.trajectories, fact.trajectory_id: after})
+    return _observed(group, fact, progress, group.trajectories)
 
 
-def _in_trajectory(now: TrajectoryState, fact: Any, position: FactPosition) -> TrajectoryState:  # a TrajectoryFact
+def _in_trajectory(
+    now: TrajectoryState,
+    fact: Any,  # a TrajectoryFact
+    position: FactPosition,
+    progress: Progress,
+) -> TrajectoryState:
     if isinstance(fact, TrajectoryEvicted):
         return trajectory.evicted(now, fact)
     if now.evicted:
@@ -63,21 +70,23 @@ def _in_trajectory(now: TrajectoryState, fact: Any, position: FactPosition) -> T
     else:
         fields = ON_TRAJECTORY[type(fact)](now, fact)
     run_id = join.first(now.run_id, fact.envelope.run_id)
-    return changed(now, **fields, run_id=run_id, progress=max(now.progress, _progress(fact)))
+    return changed(now, **fields, run_id=run_id, progress=max(now.progress, progress))
 
 
-def _observed(group: GroupState, fact: Fact, **fields: Any) -> GroupState:  # as in `changed`
-    return changed(
+def _observed(
+    group: GroupState, fact: Fact, progress: Progress, trajectories: Mapping[str, TrajectoryState]
+) -> GroupState:
+    return WITH_FACT(
         group,
-        **fields,
-        channel=join.channel(group.channel, getattr(fact, "channel", "")),
-        run_id=join.first(group.run_id, fact.envelope.run_id),
-        progress=max(group.progress, _progress(fact)),
+        trajectories,
+        join.channel(group.channel, getattr(fact, "channel", "")),
+        join.first(group.run_id, fact.envelope.run_id),
+        max(group.progress, progress),
     )
 
 
 def _progress(fact: Fact) -> Progress:
-    if isinstance(fact, DECISIONS):
+    if type(fact) in DECISIONS:
         return NO_PROGRESS
     return Progress(fact.envelope.occurred_at_us, fact.envelope.event_id)
 

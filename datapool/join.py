@@ -13,7 +13,9 @@ Rank = tuple[object, ...]
 
 def channel(left: str, right: str) -> str:
     """`val` wins, then a channel of the operator's (the first by name), then `train`; empty is unknown."""
-    return left if left == right else min(left, right, key=_channel_rank)
+    if left == right or not right:
+        return left
+    return min(left, right, key=_channel_rank) if left else right
 
 
 def _channel_rank(name: str) -> tuple[int, str]:

@@ -5,7 +5,7 @@ states give equal bytes. Tokens are not projected: they pass by the state and go
 """
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -179,8 +179,10 @@ def rewards_by_index(now: TrajectoryState, calls: Sequence[str]) -> dict[str, tu
     return found
 
 
-def sorted_slots(slots: Iterable[RewardSlot]) -> tuple[RewardSlot, ...]:
+def sorted_slots(slots: Collection[RewardSlot]) -> tuple[RewardSlot, ...]:
     """Slots in the order of records."""
+    if len(slots) < 2:
+        return tuple(slots)
     return tuple(
         sorted(slots, key=lambda slot: (-1 if slot.step_index is None else slot.step_index, slot.source, slot.name))
     )
@@ -222,9 +224,9 @@ def _trajectory_record(
 ) -> TrajectoryRecord:
     captures = {call_id: capture for call_id in calls if (capture := now.steps[call_id].capture) is not None}
     slots = sorted_slots(now.slots.values())
-    outcome = _total(slot for slot in slots if slot.step_index is None)
-    parts = [part for part in (outcome, *(steps[call_id].total for call_id in calls)) if part is not None]
-    trainable = sum(steps[call_id].trainable for call_id in calls)
+    outcome = _total([slot for slot in slots if slot.step_index is None])
+    parts = [part for part in (outcome, *[steps[call_id].total for call_id in calls]) if part is not None]
+    trainable = sum([steps[call_id].trainable for call_id in calls])
     why_not = trajectory_reasons(now, calls, trainable, outcome is not None)
     runs = sorted({capture.policy_run_id for capture in captures.values() if capture.policy_run_id is not None})
     return TrajectoryRecord(
@@ -241,8 +243,8 @@ def _trajectory_record(
         rewards=slots,
         outcome=outcome,
         return_total=math.fsum(parts) if parts else None,
-        min_version=_lowest(capture.min_version for capture in captures.values()),
-        max_version=_highest(capture.max_version for capture in captures.values()),
+        min_version=_lowest([capture.min_version for capture in captures.values()]),
+        max_version=_highest([capture.max_version for capture in captures.values()]),
         policy_run_id=None if not runs else runs[0] if len(runs) == 1 else "mixed",
         channel=now.channel,
         agent=now.agent,
@@ -256,7 +258,7 @@ def _trajectory_record(
         metadata=now.registration.metadata,
         last_progress_event_id=now.progress.event_id,
         last_progress_us=now.progress.occurred_at_us,
-        digest=steps_digest((call_id, step.digest) for call_id, step in steps.items()),
+        digest=steps_digest([(call_id, step.digest) for call_id, step in steps.items()]),
     )
 
 
@@ -311,11 +313,11 @@ def _group_record(group: GroupState, images: Mapping[str, TrajectoryImage]) -> G
         reward_mean=math.fsum(returns) / len(returns) if judged else None,
         reward_std=_deviation(returns) if judged and len(returns) > 1 else None,
         zero_variance=judged and len(returns) > 1 and min(returns) == max(returns),
-        min_version=_lowest(member.min_version for member in ready),
-        max_version=_highest(member.max_version for member in ready),
+        min_version=_lowest([member.min_version for member in ready]),
+        max_version=_highest([member.max_version for member in ready]),
         last_progress_event_id=group.progress.event_id,
         last_progress_us=group.progress.occurred_at_us,
-        digest=members_digest((member.trajectory_id, member.digest) for member in counted),
+        digest=members_digest([(member.trajectory_id, member.digest) for member in counted]),
     )
 
 
@@ -328,8 +330,8 @@ def _deviation(values: Sequence[float]) -> float:
 
 
 def _lowest(versions: Iterable[int | None]) -> int | None:
-    return min((version for version in versions if version is not None), default=None)
+    return min([version for version in versions if version is not None], default=None)
 
 
 def _highest(versions: Iterable[int | None]) -> int | None:
-    return max((version for version in versions if version is not None), default=None)
+    return max([version for version in versions if version is not None], default=None)

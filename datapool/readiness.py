@@ -39,7 +39,11 @@ def _trajectory_reasons(now: TrajectoryState, calls: Collection[str], trainable:
 
 def _counted_calls(calls: Collection[str]) -> int:
     known = frozenset(calls)
-    return sum(1 for call in known if not (CHOICE.search(call) and CHOICE.sub("", call) in known))
+    return len(known) - sum(1 for call in known if "." in call and _is_choice(call, known))
+
+
+def _is_choice(call: str, known: Collection[str]) -> bool:
+    return CHOICE.search(call) is not None and CHOICE.sub("", call) in known
 
 
 def _counted_rewards(now: TrajectoryState) -> int:

@@ -45,7 +45,8 @@ def _edge_holds(edge: Edge) -> bool:
 
 def reasons(step: StepState, chain_known: bool) -> tuple[str, ...]:
     """Why a step is not trainable, sorted; empty when it is. chain_known: every prompt base up to a full one is there."""
-    return tuple(sorted(set(_reasons(step, chain_known))))
+    found = set(_reasons(step, chain_known))
+    return tuple(sorted(found)) if found else ()
 
 
 def _reasons(step: StepState, chain_known: bool) -> Iterator[str]:

@@ -1,7 +1,8 @@
 """Facts that decode well and still mean nothing. Checked before folding, so that refusal depends on no state."""
 
 import math
-from typing import cast, get_args
+from collections.abc import Callable
+from typing import Any, cast, get_args
 
 from datapool.errors import UnusableFact
 from datapool.state import Fact
@@ -9,23 +10,18 @@ from eventlog.partitioner import partition_of
 from schemas.events import Event, RewardAssigned, StepCurated, TrajectoryCompleted
 from schemas.keys import group_key
 
-FACTS = frozenset(get_args(Fact))
 REWARD_MAX = 1e30
 """Of either sign: sums of rewards and the squares of their deviations stay numbers, and a trainer's float32 holds them."""
 
 
 def usable(event: Event) -> Fact:
     """The event as a fact. Raises UnusableFact when it is none or contradicts its own contract."""
-    if type(event) not in FACTS:
-        raise UnusableFact("wrong_type", f"{type(event).__name__} is no fact of the pool")
-    if isinstance(event, RewardAssigned):
-        _reward(event)
-    elif isinstance(event, TrajectoryCompleted):
-        _completion(event)
-    elif isinstance(event, StepCurated):
-        _finite("quality_not_finite", event.quality)
-        for score in event.scores.values():
-            _finite("score_not_finite", score)
+    kind = type(event)
+    if kind not in CHECKS:
+        raise UnusableFact("wrong_type", f"{kind.__name__} is no fact of the pool")
+    check = CHECKS[kind]
+    if check is not None:
+        check(event)
     return cast("Fact", event)
 
 
@@ -59,6 +55,21 @@ def _reward_value(value: float | None) -> None:
         raise UnusableFact("reward_too_large", f"{value} is beyond {REWARD_MAX:g}, which nobody could add up")
 
 
+def _curation(fact: StepCurated) -> None:
+    _finite("quality_not_finite", fact.quality)
+    for score in fact.scores.values():
+        _finite("score_not_finite", score)
+
+
 def _finite(reason: str, value: float | None) -> None:
     if value is not None and not math.isfinite(value):
         raise UnusableFact(reason, f"{value} is no finite number")
+
+
+Check = Callable[[Any], None]  # each takes the fact type it stands for
+CHECKS: dict[type, Check | None] = dict.fromkeys(get_args(Fact)) | {
+    RewardAssigned: _reward,
+    TrajectoryCompleted: _completion,
+    StepCurated: _curation,
+}
+"""What a fact of each type must not say."""

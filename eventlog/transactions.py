@@ -24,6 +24,7 @@ from eventlog.settings import LogSettings
 
 log = structlog.get_logger()
 
+Outcome = Position | LogError
 ATTEMPT_S = 10.0
 ATTEMPT_MIN_S = 0.1
 ROOM_POLL_S = 0.01
@@ -33,8 +34,12 @@ CLOSE_TIMEOUT_S = 1.0
 class TransactionalProducer:
     """Blocking; use it from one thread at a time. After any error of `commit` open a new one."""
 
-    def __init__(self, settings: LogSettings, transactional_id: str, *, timeout_ms: int = 60_000) -> None:
+    def __init__(
+        self, settings: LogSettings, transactional_id: str, *, timeout_ms: int = 60_000, positions: bool = True
+    ) -> None:
+        """positions: whether anybody asks where the records stand; without, only failures are reported, in half the time."""
         self._settings = settings
+        self._positions = positions
         self._catalogue = settings.catalogue()
         self._id = transactional_id
         self._timeout_ms = timeout_ms
@@ -43,7 +48,8 @@ class TransactionalProducer:
 
     def open(self) -> None:
         """Fences the former owner and ends its pending transaction. Raises Fenced or BrokerUnreachable."""
-        client = Producer(transactional_config(self._settings, self._id, self._timeout_ms))
+        config = transactional_config(self._settings, self._id, self._timeout_ms)
+        client = Producer({**config, "delivery.report.only.error": not self._positions})
         try:
             self._until_done(client.init_transactions)
         except KafkaException as raised:
@@ -51,7 +57,7 @@ class TransactionalProducer:
         self._client = client
 
     def commit(self, items: Sequence[Outgoing]) -> list[Position]:
-        """One transaction with all `items`; their positions in the same order. No items: no transaction.
+        """One transaction with all `items`; their positions in the same order, or none. No items: no transaction.
 
         Retries and, where Kafka asks for it, aborts and replays the same items. Raises Fenced; RecordTooLarge or
         TopicMissing (nothing was written); BrokerUnreachable after `commit_timeout_s` (outcome unknown).
@@ -84,11 +90,14 @@ class TransactionalProducer:
 
     def _attempt(self, client: Producer, items: Sequence[Outgoing]) -> list[Position] | None:
         """Positions when committed, None when aborted and worth a replay."""
-        outcomes: list[Position | LogError | None] = [None] * len(items)
+        outcomes: list[Outcome | None] = [None] * len(items) if self._positions else []
+        settle: Callable[[Outcome], None] = outcomes.append
         try:
             client.begin_transaction()
             for index, item in enumerate(items):
-                self._produce(client, item, partial(outcomes.__setitem__, index))
+                if self._positions:
+                    settle = partial(outcomes.__setitem__, index)
+                self._produce(client, item, settle)
             # Serves the delivery reports. On a fatal error it raises whatever its callbacks run into; commit tells why.
             with contextlib.suppress(KafkaException, SystemError):
                 client.flush(self._timeout_ms / 1000)
@@ -102,7 +111,7 @@ class TransactionalProducer:
             raise
         return [_committed(outcome) for outcome in outcomes]
 
-    def _produce(self, client: Producer, item: Outgoing, settle: Callable[[Position | LogError], None]) -> None:
+    def _produce(self, client: Producer, item: Outgoing, settle: Callable[[Outcome], None]) -> None:
         topic = self._catalogue.name(item.topic)
 
         def on_delivery(error: KafkaError | None, message: Message) -> None:
@@ -170,13 +179,13 @@ def _fatal_cause(client: Producer, error: KafkaError) -> KafkaError:
     return error
 
 
-def _committed(outcome: Position | LogError | None) -> Position:
+def _committed(outcome: Outcome | None) -> Position:
     if not isinstance(outcome, Position):
         raise LogError(f"committed, but without a delivery report: {outcome}")
     return outcome
 
 
-def _raise_if_hopeless(outcomes: Sequence[Position | LogError | None]) -> None:
+def _raise_if_hopeless(outcomes: Sequence[Outcome | None]) -> None:
     """A replay meets the same refusal when the broker will not have a record at all."""
     for outcome in outcomes:
         if isinstance(outcome, RecordTooLarge | TopicMissing):

@@ -1,4 +1,5 @@
-"""Avro's binary encoding, value by value: what the generated `binary()` and `read()` of each event are made of.
+"""Avro's binary encoding: what the generated `binary()` and `read()` of each event are made of. The frequent values (short
+texts, small numbers) are written out in each event, because a call takes longer than they do.
 
 Invariant: the bytes are those that fastavro writes, and are read as fastavro reads them (tests compare them); only the
 way is shorter, because an event knows its types, no union has to be guessed and no dict stands between. Each function
@@ -7,9 +8,15 @@ raises TypeError, ValueError or AttributeError for a value of another type; `cod
 
 import struct
 from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol, Self, TypeVar, cast
+from typing import Any, Protocol, TypeVar, cast
 
 Value = TypeVar("Value")
+Read = Callable[[bytes, int], tuple[Value, int]]
+"""Takes the value that begins at an index of a datum: the value, and the index behind it.
+
+Raises IndexError, ValueError or struct.error where the bytes are no such value. A value cut off at the end may come back
+short: only when the last index is the length of the datum was it whole.
+"""
 
 
 class Binary(Protocol):
@@ -21,8 +28,8 @@ class Binary(Protocol):
 class Readable(Protocol):
     """A record that can be read."""
 
-    @classmethod
-    def read(cls, r: "Reader") -> Self: ...
+    @staticmethod
+    def read(d: bytes, at: int) -> tuple[Any, int]: ...  # a static method knows no Self
 
 
 ReadValue = TypeVar("ReadValue", bound=Readable)
@@ -36,12 +43,15 @@ SMALL = 8192
 LONGEST = 2**63
 LAST_SHIFT = 63
 """Of the tenth byte of a number, which has one bit left of 64."""
-EIGHT_BYTES, NINE_BYTES = 2**48, 2**55
-"""Where positive numbers begin to take as many."""
 DOUBLE = struct.Struct("<d").pack
 READ_DOUBLE = struct.Struct("<d").unpack_from
 INT_MAX = 2**31
-
+TIME_MIN, TIME_MAX = 1 << 49, 1 << 56
+"""What has eight bytes."""
+HALF = (1 << 28) - 1
+CONTINUED = 0x8080808080808080
+EIGHT_BYTES = 0x0080808080808080
+"""Each byte but the last says that another one follows."""
 
 LAST = tuple(bytes([rest]) if rest < 0x80 else bytes([rest & 0x7F | 0x80, rest >> 7]) for rest in range(2 * SMALL))
 """The end of a number: seven bits per byte, lowest first, the last byte without its high bit."""
@@ -64,9 +74,6 @@ def long(number: int) -> bytes:
     """A 64-bit integer."""
     if 0 <= number < SMALL:
         return POSITIVE[number]
-    if EIGHT_BYTES <= number < NINE_BYTES:  # a time in microseconds, as most large numbers are
-        rest = number << 1
-        return MORE[rest & 0x3FFF] + MORE[rest >> 14 & 0x3FFF] + MORE[rest >> 28 & 0x3FFF] + LAST[rest >> 42]
     if not -LONGEST <= number < LONGEST:
         raise ValueError(f"{number} does not fit into 64 bits")
     return _varint(number)
@@ -81,32 +88,34 @@ def int32(number: int) -> bytes:
     return _varint(number)
 
 
-def data(value: bytes) -> bytes:
-    """Bytes after their length."""
-    length = len(value)
-    return (POSITIVE[length] if length < SMALL else _varint(length)) + value
+def time(number: int) -> bytes:
+    """As `long`, of what is a time in microseconds as a rule: eight bytes."""
+    rest = number << 1
+    if not TIME_MIN <= rest < TIME_MAX:
+        return long(number)
+    low, high = rest & HALF, rest >> 28
+    return MORE[low & 2 * SMALL - 1] + MORE[low >> 14] + MORE[high & 2 * SMALL - 1] + LAST[high >> 14]
+
+
+class Lengths(dict[int, bytes]):
+    """Encoded lengths; the usual ones are made once."""
+
+    def __missing__(self, length: int) -> bytes:
+        return _varint(length)
+
+
+LENGTH = Lengths(enumerate(POSITIVE))
 
 
 def text(value: str) -> bytes:
     """UTF-8 after its length."""
     encoded = value.encode()
-    length = len(encoded)
-    return (POSITIVE[length] if length < SMALL else _varint(length)) + encoded
-
-
-def double(value: float) -> bytes:
-    """Eight bytes."""
-    return DOUBLE(value)
+    return LENGTH[len(encoded)] + encoded
 
 
 def maybe_double(value: float | None) -> bytes:
     """Of the union of null and double."""
-    return NULL if value is None else b"\x02" + double(value)
-
-
-def boolean(value: bool) -> bytes:
-    """One byte."""
-    return b"\x01" if value else b"\x00"
+    return NULL if value is None else b"\x02" + DOUBLE(value)
 
 
 def array(items: Sequence[bytes]) -> bytes:
@@ -127,134 +136,129 @@ def again(value: Binary) -> bytes:
     return last[1]
 
 
-class Reader:
-    """A datum, value by value from its beginning.
+def number(d: bytes, at: int) -> tuple[int, int]:
+    """An integer of 64 bits before its zigzag is undone."""
+    rest = shift = 0
+    # Or a row of such bytes would make a number as long as itself.
+    while (byte := d[at]) > 0x7F and shift < LAST_SHIFT:
+        rest |= (byte & 0x7F) << shift
+        shift += 7
+        at += 1
+    rest |= byte << shift
+    if rest >= 2 * LONGEST:
+        raise ValueError("more than 64 bits")
+    return rest, at + 1
 
-    Raises IndexError, ValueError or struct.error where the bytes are no such value. A value cut off at the end may come
-    back short: only when `at` is the length of `data` in the end was the datum whole.
-    """
 
-    __slots__ = ("at", "data")
+def number32(d: bytes, at: int) -> tuple[int, int]:
+    """An integer of 32 bits before its zigzag is undone."""
+    rest, at = number(d, at)
+    if rest >= 2 * INT_MAX:
+        raise ValueError("more than 32 bits")
+    return rest, at
 
-    def __init__(self, data: bytes, at: int) -> None:
-        self.data = data
-        self.at = at
 
-    def long(self) -> int:
-        """A 64-bit integer."""
-        data, at = self.data, self.at + 1
-        byte = data[at - 1]
-        if byte < 0x80:
-            self.at = at
-            return byte >> 1 ^ -(byte & 1)
-        rest = shift = 0
-        while byte > 0x7F and shift < LAST_SHIFT:  # or a row of such bytes would make a number as long as itself
-            rest |= (byte & 0x7F) << shift
-            shift += 7
-            byte = data[at]
-            at += 1
-        self.at = at
-        rest |= byte << shift
-        if rest >= 2 * LONGEST:
-            raise ValueError("more than 64 bits")
-        return rest >> 1 ^ -(rest & 1)
+def read_time(d: bytes, at: int) -> tuple[int, int]:
+    """As `number`, of the eight bytes that a time in microseconds has: their bits are drawn together in pairs."""
+    word = int.from_bytes(d[at : at + 8], "little")
+    if word & CONTINUED != EIGHT_BYTES:
+        return number(d, at)
+    word = word & 0x7F007F007F007F | word >> 1 & 0x3F803F803F803F80
+    word = word & 0x3FFF00003FFF | word >> 2 & 0xFFFC0000FFFC000
+    return word & 0xFFFFFFF | word >> 4 & 0xFFFFFFF0000000, at + 8
 
-    def int32(self) -> int:
-        """A 32-bit integer."""
-        byte = self.data[self.at]
-        if byte < 0x80:
-            self.at += 1
-            return byte >> 1 ^ -(byte & 1)
-        number = self.long()
-        if not -INT_MAX <= number < INT_MAX:
-            raise ValueError(f"{number} does not fit into 32 bits")
-        return number
 
-    def length(self) -> int:
-        """Of what follows, or the index of a symbol."""
-        number = self.long()
-        if number < 0:
-            raise ValueError(f"{number} is no length")
-        return number
+def read_long(d: bytes, at: int) -> tuple[int, int]:
+    """A 64-bit integer."""
+    rest, at = number(d, at)
+    return rest >> 1 ^ -(rest & 1), at
 
-    def text(self) -> str:
-        """A string."""
-        byte = self.data[self.at]
-        if byte & 0x81:
-            return self.bytes().decode()
-        start = self.at + 1
-        self.at = start + (byte >> 1)
-        return self.data[start : self.at].decode()
 
-    def bytes(self) -> bytes:
-        """Bytes."""
-        byte = self.data[self.at]
-        if byte & 0x81:  # longer than 63, or negative
-            size = self.length()
-            start = self.at
-        else:
-            size = byte >> 1
-            start = self.at + 1
-        self.at = start + size
-        return self.data[start : self.at]
+def read_int32(d: bytes, at: int) -> tuple[int, int]:
+    """A 32-bit integer."""
+    rest, at = number32(d, at)
+    return rest >> 1 ^ -(rest & 1), at
 
-    def double(self) -> float:
-        """Eight bytes."""
-        (value,) = READ_DOUBLE(self.data, self.at)
-        self.at += 8
-        return float(value)
 
-    def maybe_double(self) -> float | None:
-        """Of the union of null and double."""
-        return self.double() if self.branch() else None
+def read_length(d: bytes, at: int) -> tuple[int, int]:
+    """Of what follows, or the index of a symbol. One or two bytes as a rule."""
+    rest, following = d[at], at + 1
+    if rest > 0x7F:
+        high = d[following]
+        rest, following = (rest & 0x7F | high << 7, following + 1) if high < 0x80 else number(d, at)
+    if rest & 1:
+        raise ValueError(f"{-(rest >> 1) - 1} is no length")
+    return rest >> 1, following
 
-    def boolean(self) -> bool:
-        """One byte."""
-        byte = self.data[self.at]
-        self.at += 1
-        return byte != 0
 
-    def branch(self) -> int:
-        """Which of the two types of a union follows."""
-        byte = self.data[self.at]
-        self.at += 1
-        if byte == 0:
-            return 0
-        if byte != 2:
-            raise ValueError(f"{byte:#x} is no branch")
-        return 1
+def read_text(d: bytes, at: int) -> tuple[str, int]:
+    """A string."""
+    length, start = read_length(d, at)
+    at = start + length
+    return d[start:at].decode(), at
 
-    def again(self, kind: type[ReadValue]) -> ReadValue:
-        """A record that many events of a stream share: where the same bytes follow as last time, the same object."""
-        last = READ.get(kind)
-        if last is not None and self.data.startswith(last[0], self.at):
-            self.at += len(last[0])
-            return cast("ReadValue", last[1])
-        start = self.at
-        value = kind.read(self)
-        if self.at <= len(self.data):  # else it was cut off
-            READ[kind] = (self.data[start : self.at], value)
-        return value
 
-    def array(self, item: Callable[["Reader"], Value]) -> tuple[Value, ...]:
-        """Items of one type."""
-        items: list[Value] = []
-        while count := self._block():
-            items += [item(self) for _ in range(count)]
-        return tuple(items)
+def read_double(d: bytes, at: int) -> tuple[float, int]:
+    """Eight bytes."""
+    return READ_DOUBLE(d, at)[0], at + 8
 
-    def mapping(self, item: Callable[["Reader"], Value]) -> dict[str, Value]:
-        """Items of one type by text."""
-        items: dict[str, Value] = {}
-        while count := self._block():
-            for _ in range(count):
-                key = self.text()
-                items[key] = item(self)
-        return items
 
-    def _block(self) -> int:
-        """Items in the block that follows; other writers may put its size in bytes behind a negative count."""
-        count = self.long()
-        if count < 0:
-            self.length()
-        return abs(count)
+def read_maybe_double(d: bytes, at: int) -> tuple[float | None, int]:
+    """Of the union of null and double."""
+    if d[at] == 2:  # the second branch
+        return read_double(d, at + 1)
+    if d[at] == 0:
+        return None, at + 1
+    raise no_branch(d[at])
+
+
+def no_branch(byte: int) -> ValueError:
+    """What is raised where neither type of a union follows."""
+    return ValueError(f"{byte:#x} is no branch")
+
+
+def read_again(kind: type[ReadValue], d: bytes, at: int) -> tuple[ReadValue, int]:
+    """A record that many events of a stream share: where the same bytes follow as last time, the same object."""
+    last = READ.get(kind)
+    if last is not None and d.startswith(last[0], at):
+        return cast("ReadValue", last[1]), at + len(last[0])
+    value: ReadValue
+    value, end = kind.read(d, at)
+    if end <= len(d):  # else it was cut off
+        READ[kind] = (d[at:end], value)
+    return value, end
+
+
+def read_array(item: Read[Value], d: bytes, at: int) -> tuple[tuple[Value, ...], int]:
+    """Items of one type."""
+    items: list[Value] = []
+    count, at = _block(d, at)
+    while count:
+        for _ in range(count):
+            value, at = item(d, at)
+            items.append(value)
+        count, at = _block(d, at)
+    return tuple(items), at
+
+
+def read_mapping(item: Read[Value], d: bytes, at: int) -> tuple[dict[str, Value], int]:
+    """Items of one type by text."""
+    items: dict[str, Value] = {}
+    count, at = _block(d, at)
+    while count:
+        for _ in range(count):
+            key, at = read_text(d, at)
+            items[key], at = item(d, at)
+        count, at = _block(d, at)
+    return items, at
+
+
+def _block(d: bytes, at: int) -> tuple[int, int]:
+    """Items in the block that follows; other writers may put its size in bytes behind a negative count."""
+    count = d[at]
+    if not count & 0x81:  # a few
+        return count >> 1, at + 1
+    count, at = read_long(d, at)
+    if count < 0:
+        at = read_length(d, at)[1]
+    return abs(count), at

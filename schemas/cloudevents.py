@@ -1,26 +1,28 @@
 """Kafka headers after the CloudEvents binding (binary mode), so that tools filter without decoding the value."""
 
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from functools import cache, lru_cache
 
 from schemas.events import Event
 
-Headers = list[tuple[str, bytes]]
+Headers = Sequence[tuple[str, bytes]]
 
 
 def headers(event: Event) -> Headers:
     """CloudEvents attributes of an event. Pool records carry no envelope: theirs are type and version only."""
-    made = [*_of_type(type(event).__name__)]
+    of_type = _of_type(type(event).__name__)
     envelope = getattr(event, "envelope", None)
-    if envelope is not None:
-        made += [
-            ("ce_id", envelope.event_id.encode()),
-            ("ce_source", envelope.producer.encode()),
-            ("ce_time", _time(envelope.occurred_at_us)),
-        ]
-        if envelope.traceparent:
-            made.append(("traceparent", envelope.traceparent.encode()))
-    return made
+    if envelope is None:
+        return of_type
+    own = [
+        ("ce_id", envelope.event_id.encode()),
+        ("ce_source", envelope.producer.encode()),
+        ("ce_time", _time(envelope.occurred_at_us)),
+    ]
+    if envelope.traceparent:
+        own.append(("traceparent", envelope.traceparent.encode()))
+    return [*of_type, *own]
 
 
 def _time(at_us: int) -> bytes:
@@ -38,8 +40,8 @@ def _second(at_s: int) -> bytes:
 @cache
 def _of_type(name: str) -> Headers:
     """What all events of a type have in common."""
-    return [
+    return (
         ("ce_specversion", b"1.0"),
         ("ce_type", f"claw.{name}".encode()),
         ("content-type", b"application/vnd.confluent.avro"),
-    ]
+    )

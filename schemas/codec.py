@@ -5,9 +5,9 @@ Only what the writer's schema says is decoded, found by id in the committed id f
 
 import struct
 from functools import cache
+from typing import cast
 
 from schemas.avro_files import current_ids, fingerprint, schema_ids
-from schemas.binary import Reader
 from schemas.errors import BadMagic, EmptyValue, MalformedDatum, UnknownSchemaId
 from schemas.events import EVENT_TYPES, Event
 
@@ -26,13 +26,13 @@ def encode(event: Event) -> bytes:
 def decode(value: bytes | None) -> Event:
     """Wire bytes as an event. Raises a subclass of `UndecodableRecord` that says what is wrong with them."""
     kind = _kind(schema_id_of(value))
-    reader = Reader(value, HEADER.size)  # type: ignore[arg-type]  # schema_id_of refuses None
+    data = cast("bytes", value)  # schema_id_of refuses None
     try:
-        event = kind.read(reader)
+        event, end = kind.read(data, HEADER.size)
     except Exception as broken:  # any parser error on foreign bytes means the same: these bytes are not that event
         raise MalformedDatum(f"{kind.__name__}: {type(broken).__name__}: {broken}") from broken
-    if reader.at != len(reader.data):
-        raise MalformedDatum(f"{kind.__name__}: {len(reader.data) - reader.at} bytes left over after the datum")
+    if end != len(data):
+        raise MalformedDatum(f"{kind.__name__}: {len(data) - end} bytes left over after the datum")
     return event
 
 

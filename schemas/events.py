@@ -5,9 +5,39 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from schemas.binary import NULL, Reader, again, array, boolean, data, double, int32, long, mapping, maybe_double, text
-from schemas.quick import quick
+from schemas.binary import (
+    DOUBLE,
+    END,
+    LENGTH,
+    NULL,
+    POSITIVE,
+    READ_DOUBLE,
+    SMALL,
+    again,
+    array,
+    int32,
+    long,
+    mapping,
+    maybe_double,
+    no_branch,
+    number,
+    number32,
+    read_again,
+    read_array,
+    read_double,
+    read_int32,
+    read_length,
+    read_long,
+    read_mapping,
+    read_maybe_double,
+    read_text,
+    read_time,
+    text,
+    time,
+)
+from schemas.quick import quick, unguarded
 
+new = object.__new__
 CallStatus = Literal["completed", "aborted", "unknown"]
 """How a captured call ended."""
 TrajectoryStatus = Literal["open", "abandoned", "failed", "completed", "evicted", "unknown"]
@@ -77,14 +107,17 @@ class Envelope:
     def binary(self) -> bytes:
         return b"".join(
             (
-                text(self.event_id),
-                long(self.occurred_at_us),
-                text(self.producer),
-                NULL if self.run_id is None else b"\x02" + text(self.run_id),
-                text(self.tenant),
-                NULL if self.causation_id is None else b"\x02" + text(self.causation_id),
-                NULL if self.correlation_id is None else b"\x02" + text(self.correlation_id),
-                NULL if self.traceparent is None else b"\x02" + text(self.traceparent),
+                LENGTH[len(b := self.event_id.encode())],
+                b,
+                time(self.occurred_at_us),
+                LENGTH[len(b := self.producer.encode())],
+                b,
+                NULL if (v := self.run_id) is None else b"\x02" + LENGTH[len(b := v.encode())] + b,
+                LENGTH[len(b := self.tenant.encode())],
+                b,
+                NULL if (v := self.causation_id) is None else b"\x02" + LENGTH[len(b := v.encode())] + b,
+                NULL if (v := self.correlation_id) is None else b"\x02" + LENGTH[len(b := v.encode())] + b,
+                NULL if (v := self.traceparent) is None else b"\x02" + LENGTH[len(b := v.encode())] + b,
             )
         )
 
@@ -101,18 +134,58 @@ class Envelope:
             traceparent=d["traceparent"],
         )
 
-    @classmethod
-    def read(cls, r: Reader) -> "Envelope":
-        return cls(
-            event_id=r.text(),
-            occurred_at_us=r.long(),
-            producer=r.text(),
-            run_id=r.text() if r.branch() else None,
-            tenant=r.text(),
-            causation_id=r.text() if r.branch() else None,
-            correlation_id=r.text() if r.branch() else None,
-            traceparent=r.text() if r.branch() else None,
-        )
+    @staticmethod
+    def read(d: bytes, at: int) -> "tuple[Envelope, int]":
+        made: Any = new(_Envelope)
+        n, at = (d[at] >> 1, at + 1) if not d[at] & 0x81 else read_length(d, at)
+        made.event_id = d[at : (at := at + n)].decode()
+        n, at = read_time(d, at)
+        made.occurred_at_us = n >> 1 ^ -(n & 1)
+        n, at = (d[at] >> 1, at + 1) if not d[at] & 0x81 else read_length(d, at)
+        made.producer = d[at : (at := at + n)].decode()
+        n = d[at]
+        at += 1
+        if n == 2:
+            n, at = (d[at] >> 1, at + 1) if not d[at] & 0x81 else read_length(d, at)
+            made.run_id = d[at : (at := at + n)].decode()
+        elif n == 0:
+            made.run_id = None
+        else:
+            raise no_branch(n)
+        n, at = (d[at] >> 1, at + 1) if not d[at] & 0x81 else read_length(d, at)
+        made.tenant = d[at : (at := at + n)].decode()
+        n = d[at]
+        at += 1
+        if n == 2:
+            n, at = (d[at] >> 1, at + 1) if not d[at] & 0x81 else read_length(d, at)
+            made.causation_id = d[at : (at := at + n)].decode()
+        elif n == 0:
+            made.causation_id = None
+        else:
+            raise no_branch(n)
+        n = d[at]
+        at += 1
+        if n == 2:
+            n, at = (d[at] >> 1, at + 1) if not d[at] & 0x81 else read_length(d, at)
+            made.correlation_id = d[at : (at := at + n)].decode()
+        elif n == 0:
+            made.correlation_id = None
+        else:
+            raise no_branch(n)
+        n = d[at]
+        at += 1
+        if n == 2:
+            n, at = (d[at] >> 1, at + 1) if not d[at] & 0x81 else read_length(d, at)
+            made.traceparent = d[at : (at := at + n)].decode()
+        elif n == 0:
+            made.traceparent = None
+        else:
+            raise no_branch(n)
+        made.__class__ = Envelope
+        return made, at
+
+
+_Envelope = unguarded(Envelope)
 
 
 @quick
@@ -134,9 +207,10 @@ class FactPosition:
     def binary(self) -> bytes:
         return b"".join(
             (
-                text(self.topic),
-                int32(self.partition),
-                long(self.offset),
+                LENGTH[len(b := self.topic.encode())],
+                b,
+                (POSITIVE[n] if 0 <= (n := self.partition) < SMALL else int32(n)),
+                (POSITIVE[n] if 0 <= (n := self.offset) < SMALL else long(n)),
             )
         )
 
@@ -148,13 +222,20 @@ class FactPosition:
             offset=d["offset"],
         )
 
-    @classmethod
-    def read(cls, r: Reader) -> "FactPosition":
-        return cls(
-            topic=r.text(),
-            partition=r.int32(),
-            offset=r.long(),
-        )
+    @staticmethod
+    def read(d: bytes, at: int) -> "tuple[FactPosition, int]":
+        made: Any = new(_FactPosition)
+        n, at = (d[at] >> 1, at + 1) if not d[at] & 0x81 else read_length(d, at)
+        made.topic = d[at : (at := at + n)].decode()
+        n, at = (d[at], at + 1) if d[at] < 0x80 else number32(d, at)
+        made.partition = n >> 1 ^ -(n & 1)
+        n, at = (d[at], at + 1) if d[at] < 0x80 else number(d, at)
+        made.offset = n >> 1 ^ -(n & 1)
+        made.__class__ = FactPosition
+        return made, at
+
+
+_FactPosition = unguarded(FactPosition)
 
 
 @quick
@@ -184,11 +265,13 @@ class PlannedStep:
     def binary(self) -> bytes:
         return b"".join(
             (
-                text(self.call_id),
+                LENGTH[len(b := self.call_id.encode())],
+                b,
                 self.position.binary(),
-                text(self.digest),
-                boolean(self.trained),
-                NULL if self.advantage is None else b"\x02" + double(self.advantage),
+                LENGTH[len(b := self.digest.encode())],
+                b,
+                (b"\x01" if self.trained else NULL),
+                NULL if self.advantage is None else b"\x02" + DOUBLE(self.advantage),
             )
         )
 
@@ -202,15 +285,30 @@ class PlannedStep:
             advantage=d["advantage"],
         )
 
-    @classmethod
-    def read(cls, r: Reader) -> "PlannedStep":
-        return cls(
-            call_id=r.text(),
-            position=FactPosition.read(r),
-            digest=r.text(),
-            trained=r.boolean(),
-            advantage=r.double() if r.branch() else None,
-        )
+    @staticmethod
+    def read(d: bytes, at: int) -> "tuple[PlannedStep, int]":
+        made: Any = new(_PlannedStep)
+        n, at = (d[at] >> 1, at + 1) if not d[at] & 0x81 else read_length(d, at)
+        made.call_id = d[at : (at := at + n)].decode()
+        made.position, at = FactPosition.read(d, at)
+        n, at = (d[at] >> 1, at + 1) if not d[at] & 0x81 else read_length(d, at)
+        made.digest = d[at : (at := at + n)].decode()
+        made.trained = d[at] != 0
+        at += 1
+        n = d[at]
+        at += 1
+        if n == 2:
+            (made.advantage,) = READ_DOUBLE(d, at)
+            at += 8
+        elif n == 0:
+            made.advantage = None
+        else:
+            raise no_branch(n)
+        made.__class__ = PlannedStep
+        return made, at
+
+
+_PlannedStep = unguarded(PlannedStep)
 
 
 @quick
@@ -244,13 +342,19 @@ class PlannedTrajectory:
     def binary(self) -> bytes:
         return b"".join(
             (
-                text(self.group_id),
-                text(self.trajectory_id),
-                double(self.reward),
-                double(self.advantage),
-                NULL if self.min_version is None else b"\x02" + long(self.min_version),
-                NULL if self.max_version is None else b"\x02" + long(self.max_version),
-                array([x.binary() for x in self.steps]),
+                LENGTH[len(b := self.group_id.encode())],
+                b,
+                LENGTH[len(b := self.trajectory_id.encode())],
+                b,
+                DOUBLE(self.reward),
+                DOUBLE(self.advantage),
+                NULL
+                if self.min_version is None
+                else b"\x02" + (POSITIVE[n] if 0 <= (n := self.min_version) < SMALL else long(n)),
+                NULL
+                if self.max_version is None
+                else b"\x02" + (POSITIVE[n] if 0 <= (n := self.max_version) < SMALL else long(n)),
+                (array([x.binary() for x in self.steps]) if self.steps else END),
             )
         )
 
@@ -266,17 +370,41 @@ class PlannedTrajectory:
             steps=tuple([PlannedStep.from_datum(x) for x in d["steps"]]),
         )
 
-    @classmethod
-    def read(cls, r: Reader) -> "PlannedTrajectory":
-        return cls(
-            group_id=r.text(),
-            trajectory_id=r.text(),
-            reward=r.double(),
-            advantage=r.double(),
-            min_version=r.long() if r.branch() else None,
-            max_version=r.long() if r.branch() else None,
-            steps=r.array(PlannedStep.read),
-        )
+    @staticmethod
+    def read(d: bytes, at: int) -> "tuple[PlannedTrajectory, int]":
+        made: Any = new(_PlannedTrajectory)
+        n, at = (d[at] >> 1, at + 1) if not d[at] & 0x81 else read_length(d, at)
+        made.group_id = d[at : (at := at + n)].decode()
+        n, at = (d[at] >> 1, at + 1) if not d[at] & 0x81 else read_length(d, at)
+        made.trajectory_id = d[at : (at := at + n)].decode()
+        (made.reward,) = READ_DOUBLE(d, at)
+        at += 8
+        (made.advantage,) = READ_DOUBLE(d, at)
+        at += 8
+        n = d[at]
+        at += 1
+        if n == 2:
+            n, at = (d[at], at + 1) if d[at] < 0x80 else number(d, at)
+            made.min_version = n >> 1 ^ -(n & 1)
+        elif n == 0:
+            made.min_version = None
+        else:
+            raise no_branch(n)
+        n = d[at]
+        at += 1
+        if n == 2:
+            n, at = (d[at], at + 1) if d[at] < 0x80 else number(d, at)
+            made.max_version = n >> 1 ^ -(n & 1)
+        elif n == 0:
+            made.max_version = None
+        else:
+            raise no_branch(n)
+        made.steps, at = ((), at + 1) if d[at] == 0 else read_array(PlannedStep.read, d, at)
+        made.__class__ = PlannedTrajectory
+        return made, at
+
+
+_PlannedTrajectory = unguarded(PlannedTrajectory)
 
 
 @quick
@@ -311,12 +439,14 @@ class BatchAssembled:
         return b"".join(
             (
                 self.envelope.binary(),
-                text(self.run_id),
-                long(self.sequence),
-                long(self.version),
-                text(self.spec),
-                array([x.binary() for x in self.trajectories]),
-                long(self.seed),
+                LENGTH[len(b := self.run_id.encode())],
+                b,
+                (POSITIVE[n] if 0 <= (n := self.sequence) < SMALL else long(n)),
+                (POSITIVE[n] if 0 <= (n := self.version) < SMALL else long(n)),
+                LENGTH[len(b := self.spec.encode())],
+                b,
+                (array([x.binary() for x in self.trajectories]) if self.trajectories else END),
+                (POSITIVE[n] if 0 <= (n := self.seed) < SMALL else long(n)),
             )
         )
 
@@ -332,17 +462,26 @@ class BatchAssembled:
             seed=d["seed"],
         )
 
-    @classmethod
-    def read(cls, r: Reader) -> "BatchAssembled":
-        return cls(
-            envelope=Envelope.read(r),
-            run_id=r.text(),
-            sequence=r.long(),
-            version=r.long(),
-            spec=r.text(),
-            trajectories=r.array(PlannedTrajectory.read),
-            seed=r.long(),
-        )
+    @staticmethod
+    def read(d: bytes, at: int) -> "tuple[BatchAssembled, int]":
+        made: Any = new(_BatchAssembled)
+        made.envelope, at = Envelope.read(d, at)
+        n, at = (d[at] >> 1, at + 1) if not d[at] & 0x81 else read_length(d, at)
+        made.run_id = d[at : (at := at + n)].decode()
+        n, at = (d[at], at + 1) if d[at] < 0x80 else number(d, at)
+        made.sequence = n >> 1 ^ -(n & 1)
+        n, at = (d[at], at + 1) if d[at] < 0x80 else number(d, at)
+        made.version = n >> 1 ^ -(n & 1)
+        n, at = (d[at] >> 1, at + 1) if not d[at] & 0x81 else read_length(d, at)
+        made.spec = d[at : (at := at + n)].decode()
+        made.trajectories, at = ((), at + 1) if d[at] == 0 else read_array(PlannedTrajectory.read, d, at)
+        n, at = (d[at], at + 1) if d[at] < 0x80 else number(d, at)
+        made.seed = n >> 1 ^ -(n & 1)
+        made.__class__ = BatchAssembled
+        return made, at
+
+
+_BatchAssembled = unguarded(BatchAssembled)
 
 
 @quick
@@ -367,9 +506,11 @@ class BatchSkipped:
         return b"".join(
             (
                 self.envelope.binary(),
-                text(self.run_id),
-                array([text(x) for x in self.group_ids]),
-                text(self.reason),
+                LENGTH[len(b := self.run_id.encode())],
+                b,
+                (array([text(x) for x in self.group_ids]) if self.group_ids else END),
+                LENGTH[len(b := self.reason.encode())],
+                b,
             )
         )
 
@@ -382,14 +523,20 @@ class BatchSkipped:
             reason=d["reason"],
         )
 
-    @classmethod
-    def read(cls, r: Reader) -> "BatchSkipped":
-        return cls(
-            envelope=Envelope.read(r),
-            run_id=r.text(),
-            group_ids=r.array(Reader.text),
-            reason=r.text(),
-        )
+    @staticmethod
+    def read(d: bytes, at: int) -> "tuple[BatchSkipped, int]":
+        made: Any = new(_BatchSkipped)
+        made.envelope, at = Envelope.read(d, at)
+        n, at = (d[at] >> 1, at + 1) if not d[at] & 0x81 else read_length(d, at)
+        made.run_id = d[at : (at := at + n)].decode()
+        made.group_ids, at = ((), at + 1) if d[at] == 0 else read_array(read_text, d, at)
+        n, at = (d[at] >> 1, at + 1) if not d[at] & 0x81 else read_length(d, at)
+        made.reason = d[at : (at := at + n)].decode()
+        made.__class__ = BatchSkipped
+        return made, at
+
+
+_BatchSkipped = unguarded(BatchSkipped)
 
 
 @quick
@@ -419,11 +566,13 @@ class BatchTrained:
         return b"".join(
             (
                 self.envelope.binary(),
-                text(self.run_id),
-                long(self.sequence),
-                long(self.version),
-                mapping(self.metrics, double),
-                text(self.checkpoint_uri),
+                LENGTH[len(b := self.run_id.encode())],
+                b,
+                (POSITIVE[n] if 0 <= (n := self.sequence) < SMALL else long(n)),
+                (POSITIVE[n] if 0 <= (n := self.version) < SMALL else long(n)),
+                mapping(self.metrics, DOUBLE),
+                LENGTH[len(b := self.checkpoint_uri.encode())],
+                b,
             )
         )
 
@@ -438,16 +587,24 @@ class BatchTrained:
             checkpoint_uri=d["checkpoint_uri"],
         )
 
-    @classmethod
-    def read(cls, r: Reader) -> "BatchTrained":
-        return cls(
-            envelope=Envelope.read(r),
-            run_id=r.text(),
-            sequence=r.long(),
-            version=r.long(),
-            metrics=r.mapping(Reader.double),
-            checkpoint_uri=r.text(),
-        )
+    @staticmethod
+    def read(d: bytes, at: int) -> "tuple[BatchTrained, int]":
+        made: Any = new(_BatchTrained)
+        made.envelope, at = Envelope.read(d, at)
+        n, at = (d[at] >> 1, at + 1) if not d[at] & 0x81 else read_length(d, at)
+        made.run_id = d[at : (at := at + n)].decode()
+        n, at = (d[at], at + 1) if d[at] < 0x80 else number(d, at)
+        made.sequence = n >> 1 ^ -(n & 1)
+        n, at = (d[at], at + 1) if d[at] < 0x80 else number(d, at)
+        made.version = n >> 1 ^ -(n & 1)
+        made.metrics, at = read_mapping(read_double, d, at)
+        n, at = (d[at] >> 1, at + 1) if not d[at] & 0x81 else read_length(d, at)
+        made.checkpoint_uri = d[at : (at := at + n)].decode()
+        made.__class__ = BatchTrained
+        return made, at
+
+
+_BatchTrained = unguarded(BatchTrained)
 
 
 @quick
@@ -471,9 +628,11 @@ class BlobRef:
     def binary(self) -> bytes:
         return b"".join(
             (
-                text(self.uri),
-                text(self.sha256),
-                long(self.size),
+                LENGTH[len(b := self.uri.encode())],
+                b,
+                LENGTH[len(b := self.sha256.encode())],
+                b,
+                (POSITIVE[n] if 0 <= (n := self.size) < SMALL else long(n)),
             )
         )
 
@@ -485,13 +644,20 @@ class BlobRef:
             size=d["size"],
         )
 
-    @classmethod
-    def read(cls, r: Reader) -> "BlobRef":
-        return cls(
-            uri=r.text(),
-            sha256=r.text(),
-            size=r.long(),
-        )
+    @staticmethod
+    def read(d: bytes, at: int) -> "tuple[BlobRef, int]":
+        made: Any = new(_BlobRef)
+        n, at = (d[at] >> 1, at + 1) if not d[at] & 0x81 else read_length(d, at)
+        made.uri = d[at : (at := at + n)].decode()
+        n, at = (d[at] >> 1, at + 1) if not d[at] & 0x81 else read_length(d, at)
+        made.sha256 = d[at : (at := at + n)].decode()
+        n, at = (d[at], at + 1) if d[at] < 0x80 else number(d, at)
+        made.size = n >> 1 ^ -(n & 1)
+        made.__class__ = BlobRef
+        return made, at
+
+
+_BlobRef = unguarded(BlobRef)
 
 
 @quick
@@ -522,11 +688,13 @@ class Edge:
     def binary(self) -> bytes:
         return b"".join(
             (
-                NULL if self.base_call_id is None else b"\x02" + text(self.base_call_id),
-                int32(self.keep),
-                data(self.suffix),
-                int32(self.full_length),
-                text(self.full_digest),
+                NULL if (v := self.base_call_id) is None else b"\x02" + LENGTH[len(b := v.encode())] + b,
+                (POSITIVE[n] if 0 <= (n := self.keep) < SMALL else int32(n)),
+                LENGTH[len(self.suffix)],
+                self.suffix,
+                (POSITIVE[n] if 0 <= (n := self.full_length) < SMALL else int32(n)),
+                LENGTH[len(b := self.full_digest.encode())],
+                b,
             )
         )
 
@@ -540,15 +708,31 @@ class Edge:
             full_digest=d["full_digest"],
         )
 
-    @classmethod
-    def read(cls, r: Reader) -> "Edge":
-        return cls(
-            base_call_id=r.text() if r.branch() else None,
-            keep=r.int32(),
-            suffix=r.bytes(),
-            full_length=r.int32(),
-            full_digest=r.text(),
-        )
+    @staticmethod
+    def read(d: bytes, at: int) -> "tuple[Edge, int]":
+        made: Any = new(_Edge)
+        n = d[at]
+        at += 1
+        if n == 2:
+            n, at = (d[at] >> 1, at + 1) if not d[at] & 0x81 else read_length(d, at)
+            made.base_call_id = d[at : (at := at + n)].decode()
+        elif n == 0:
+            made.base_call_id = None
+        else:
+            raise no_branch(n)
+        n, at = (d[at], at + 1) if d[at] < 0x80 else number32(d, at)
+        made.keep = n >> 1 ^ -(n & 1)
+        n, at = (d[at] >> 1, at + 1) if not d[at] & 0x81 else read_length(d, at)
+        made.suffix = d[at : (at := at + n)]
+        n, at = (d[at], at + 1) if d[at] < 0x80 else number32(d, at)
+        made.full_length = n >> 1 ^ -(n & 1)
+        n, at = (d[at] >> 1, at + 1) if not d[at] & 0x81 else read_length(d, at)
+        made.full_digest = d[at : (at := at + n)].decode()
+        made.__class__ = Edge
+        return made, at
+
+
+_Edge = unguarded(Edge)
 
 
 @quick
@@ -575,10 +759,11 @@ class VersionSpan:
     def binary(self) -> bytes:
         return b"".join(
             (
-                text(self.run_id),
-                long(self.version),
-                int32(self.start),
-                int32(self.end),
+                LENGTH[len(b := self.run_id.encode())],
+                b,
+                (POSITIVE[n] if 0 <= (n := self.version) < SMALL else long(n)),
+                (POSITIVE[n] if 0 <= (n := self.start) < SMALL else int32(n)),
+                (POSITIVE[n] if 0 <= (n := self.end) < SMALL else int32(n)),
             )
         )
 
@@ -591,14 +776,22 @@ class VersionSpan:
             end=d["end"],
         )
 
-    @classmethod
-    def read(cls, r: Reader) -> "VersionSpan":
-        return cls(
-            run_id=r.text(),
-            version=r.long(),
-            start=r.int32(),
-            end=r.int32(),
-        )
+    @staticmethod
+    def read(d: bytes, at: int) -> "tuple[VersionSpan, int]":
+        made: Any = new(_VersionSpan)
+        n, at = (d[at] >> 1, at + 1) if not d[at] & 0x81 else read_length(d, at)
+        made.run_id = d[at : (at := at + n)].decode()
+        n, at = (d[at], at + 1) if d[at] < 0x80 else number(d, at)
+        made.version = n >> 1 ^ -(n & 1)
+        n, at = (d[at], at + 1) if d[at] < 0x80 else number32(d, at)
+        made.start = n >> 1 ^ -(n & 1)
+        n, at = (d[at], at + 1) if d[at] < 0x80 else number32(d, at)
+        made.end = n >> 1 ^ -(n & 1)
+        made.__class__ = VersionSpan
+        return made, at
+
+
+_VersionSpan = unguarded(VersionSpan)
 
 
 @quick
@@ -642,18 +835,20 @@ class Sampling:
     def binary(self) -> bytes:
         return b"".join(
             (
-                double(self.temperature),
-                double(self.top_p),
-                int32(self.top_k),
-                double(self.min_p),
-                double(self.presence_penalty),
-                double(self.frequency_penalty),
-                double(self.repetition_penalty),
-                NULL if self.max_tokens is None else b"\x02" + int32(self.max_tokens),
-                NULL if self.seed is None else b"\x02" + long(self.seed),
-                int32(self.n),
-                array([text(x) for x in self.stop]),
-                boolean(self.constrained),
+                DOUBLE(self.temperature),
+                DOUBLE(self.top_p),
+                (POSITIVE[n] if 0 <= (n := self.top_k) < SMALL else int32(n)),
+                DOUBLE(self.min_p),
+                DOUBLE(self.presence_penalty),
+                DOUBLE(self.frequency_penalty),
+                DOUBLE(self.repetition_penalty),
+                NULL
+                if self.max_tokens is None
+                else b"\x02" + (POSITIVE[n] if 0 <= (n := self.max_tokens) < SMALL else int32(n)),
+                NULL if self.seed is None else b"\x02" + (POSITIVE[n] if 0 <= (n := self.seed) < SMALL else long(n)),
+                (POSITIVE[n] if 0 <= (n := self.n) < SMALL else int32(n)),
+                (array([text(x) for x in self.stop]) if self.stop else END),
+                (b"\x01" if self.constrained else NULL),
             )
         )
 
@@ -674,22 +869,51 @@ class Sampling:
             constrained=d["constrained"],
         )
 
-    @classmethod
-    def read(cls, r: Reader) -> "Sampling":
-        return cls(
-            temperature=r.double(),
-            top_p=r.double(),
-            top_k=r.int32(),
-            min_p=r.double(),
-            presence_penalty=r.double(),
-            frequency_penalty=r.double(),
-            repetition_penalty=r.double(),
-            max_tokens=r.int32() if r.branch() else None,
-            seed=r.long() if r.branch() else None,
-            n=r.int32(),
-            stop=r.array(Reader.text),
-            constrained=r.boolean(),
-        )
+    @staticmethod
+    def read(d: bytes, at: int) -> "tuple[Sampling, int]":
+        made: Any = new(_Sampling)
+        (made.temperature,) = READ_DOUBLE(d, at)
+        at += 8
+        (made.top_p,) = READ_DOUBLE(d, at)
+        at += 8
+        n, at = (d[at], at + 1) if d[at] < 0x80 else number32(d, at)
+        made.top_k = n >> 1 ^ -(n & 1)
+        (made.min_p,) = READ_DOUBLE(d, at)
+        at += 8
+        (made.presence_penalty,) = READ_DOUBLE(d, at)
+        at += 8
+        (made.frequency_penalty,) = READ_DOUBLE(d, at)
+        at += 8
+        (made.repetition_penalty,) = READ_DOUBLE(d, at)
+        at += 8
+        n = d[at]
+        at += 1
+        if n == 2:
+            n, at = (d[at], at + 1) if d[at] < 0x80 else number32(d, at)
+            made.max_tokens = n >> 1 ^ -(n & 1)
+        elif n == 0:
+            made.max_tokens = None
+        else:
+            raise no_branch(n)
+        n = d[at]
+        at += 1
+        if n == 2:
+            n, at = (d[at], at + 1) if d[at] < 0x80 else number(d, at)
+            made.seed = n >> 1 ^ -(n & 1)
+        elif n == 0:
+            made.seed = None
+        else:
+            raise no_branch(n)
+        n, at = (d[at], at + 1) if d[at] < 0x80 else number32(d, at)
+        made.n = n >> 1 ^ -(n & 1)
+        made.stop, at = ((), at + 1) if d[at] == 0 else read_array(read_text, d, at)
+        made.constrained = d[at] != 0
+        at += 1
+        made.__class__ = Sampling
+        return made, at
+
+
+_Sampling = unguarded(Sampling)
 
 
 @quick
@@ -712,9 +936,11 @@ class Usage:
     def binary(self) -> bytes:
         return b"".join(
             (
-                int32(self.prompt_tokens),
-                int32(self.completion_tokens),
-                NULL if self.cached_tokens is None else b"\x02" + int32(self.cached_tokens),
+                (POSITIVE[n] if 0 <= (n := self.prompt_tokens) < SMALL else int32(n)),
+                (POSITIVE[n] if 0 <= (n := self.completion_tokens) < SMALL else int32(n)),
+                NULL
+                if self.cached_tokens is None
+                else b"\x02" + (POSITIVE[n] if 0 <= (n := self.cached_tokens) < SMALL else int32(n)),
             )
         )
 
@@ -726,13 +952,27 @@ class Usage:
             cached_tokens=d["cached_tokens"],
         )
 
-    @classmethod
-    def read(cls, r: Reader) -> "Usage":
-        return cls(
-            prompt_tokens=r.int32(),
-            completion_tokens=r.int32(),
-            cached_tokens=r.int32() if r.branch() else None,
-        )
+    @staticmethod
+    def read(d: bytes, at: int) -> "tuple[Usage, int]":
+        made: Any = new(_Usage)
+        n, at = (d[at], at + 1) if d[at] < 0x80 else number32(d, at)
+        made.prompt_tokens = n >> 1 ^ -(n & 1)
+        n, at = (d[at], at + 1) if d[at] < 0x80 else number32(d, at)
+        made.completion_tokens = n >> 1 ^ -(n & 1)
+        n = d[at]
+        at += 1
+        if n == 2:
+            n, at = (d[at], at + 1) if d[at] < 0x80 else number32(d, at)
+            made.cached_tokens = n >> 1 ^ -(n & 1)
+        elif n == 0:
+            made.cached_tokens = None
+        else:
+            raise no_branch(n)
+        made.__class__ = Usage
+        return made, at
+
+
+_Usage = unguarded(Usage)
 
 
 @quick
@@ -756,10 +996,10 @@ class Timings:
     def binary(self) -> bytes:
         return b"".join(
             (
-                long(self.received_us),
-                long(self.dispatched_us),
-                NULL if self.first_token_us is None else b"\x02" + long(self.first_token_us),
-                long(self.done_us),
+                time(self.received_us),
+                time(self.dispatched_us),
+                NULL if self.first_token_us is None else b"\x02" + time(self.first_token_us),
+                time(self.done_us),
             )
         )
 
@@ -772,14 +1012,29 @@ class Timings:
             done_us=d["done_us"],
         )
 
-    @classmethod
-    def read(cls, r: Reader) -> "Timings":
-        return cls(
-            received_us=r.long(),
-            dispatched_us=r.long(),
-            first_token_us=r.long() if r.branch() else None,
-            done_us=r.long(),
-        )
+    @staticmethod
+    def read(d: bytes, at: int) -> "tuple[Timings, int]":
+        made: Any = new(_Timings)
+        n, at = read_time(d, at)
+        made.received_us = n >> 1 ^ -(n & 1)
+        n, at = read_time(d, at)
+        made.dispatched_us = n >> 1 ^ -(n & 1)
+        n = d[at]
+        at += 1
+        if n == 2:
+            n, at = read_time(d, at)
+            made.first_token_us = n >> 1 ^ -(n & 1)
+        elif n == 0:
+            made.first_token_us = None
+        else:
+            raise no_branch(n)
+        n, at = read_time(d, at)
+        made.done_us = n >> 1 ^ -(n & 1)
+        made.__class__ = Timings
+        return made, at
+
+
+_Timings = unguarded(Timings)
 
 
 @quick
@@ -800,8 +1055,8 @@ class Integrity:
     def binary(self) -> bytes:
         return b"".join(
             (
-                boolean(self.complete),
-                array([text(x) for x in self.missing]),
+                (b"\x01" if self.complete else NULL),
+                (array([text(x) for x in self.missing]) if self.missing else END),
             )
         )
 
@@ -812,12 +1067,17 @@ class Integrity:
             missing=tuple(d["missing"]),
         )
 
-    @classmethod
-    def read(cls, r: Reader) -> "Integrity":
-        return cls(
-            complete=r.boolean(),
-            missing=r.array(Reader.text),
-        )
+    @staticmethod
+    def read(d: bytes, at: int) -> "tuple[Integrity, int]":
+        made: Any = new(_Integrity)
+        made.complete = d[at] != 0
+        at += 1
+        made.missing, at = ((), at + 1) if d[at] == 0 else read_array(read_text, d, at)
+        made.__class__ = Integrity
+        return made, at
+
+
+_Integrity = unguarded(Integrity)
 
 
 @quick
@@ -907,31 +1167,41 @@ class CallCaptured:
         return b"".join(
             (
                 self.envelope.binary(),
-                text(self.group_id),
-                text(self.trajectory_id),
-                text(self.call_id),
-                int32(self.attempt),
-                int32(self.choice),
+                LENGTH[len(b := self.group_id.encode())],
+                b,
+                LENGTH[len(b := self.trajectory_id.encode())],
+                b,
+                LENGTH[len(b := self.call_id.encode())],
+                b,
+                (POSITIVE[n] if 0 <= (n := self.attempt) < SMALL else int32(n)),
+                (POSITIVE[n] if 0 <= (n := self.choice) < SMALL else int32(n)),
                 self.prompt.binary(),
-                text(self.base_digest),
-                data(self.response_ids),
-                data(self.response_logprobs),
-                array([x.binary() for x in self.spans]),
+                LENGTH[len(b := self.base_digest.encode())],
+                b,
+                LENGTH[len(self.response_ids)],
+                self.response_ids,
+                LENGTH[len(self.response_logprobs)],
+                self.response_logprobs,
+                (array([x.binary() for x in self.spans]) if self.spans else END),
                 again(self.sampling),
-                NULL if self.finish_reason is None else b"\x02" + text(self.finish_reason),
+                NULL if (v := self.finish_reason) is None else b"\x02" + LENGTH[len(b := v.encode())] + b,
                 self.request.binary(),
                 NULL if self.request_blob is None else b"\x02" + self.request_blob.binary(),
-                data(self.response_body),
+                LENGTH[len(self.response_body)],
+                self.response_body,
                 NULL if self.response_blob is None else b"\x02" + self.response_blob.binary(),
-                text(self.model_id),
-                NULL if self.worker_id is None else b"\x02" + text(self.worker_id),
-                text(self.upstream),
-                NULL if self.agent is None else b"\x02" + text(self.agent),
-                text(self.channel),
-                array([text(x) for x in self.tags]),
+                LENGTH[len(b := self.model_id.encode())],
+                b,
+                NULL if (v := self.worker_id) is None else b"\x02" + LENGTH[len(b := v.encode())] + b,
+                LENGTH[len(b := self.upstream.encode())],
+                b,
+                NULL if (v := self.agent) is None else b"\x02" + LENGTH[len(b := v.encode())] + b,
+                LENGTH[len(b := self.channel.encode())],
+                b,
+                (array([text(x) for x in self.tags]) if self.tags else END),
                 _CALLSTATUS[self.status],
-                int32(self.http_status),
-                NULL if self.idempotency_key is None else b"\x02" + text(self.idempotency_key),
+                (POSITIVE[n] if 0 <= (n := self.http_status) < SMALL else int32(n)),
+                NULL if (v := self.idempotency_key) is None else b"\x02" + LENGTH[len(b := v.encode())] + b,
                 self.usage.binary(),
                 self.timings.binary(),
                 again(self.integrity),
@@ -972,39 +1242,103 @@ class CallCaptured:
             integrity=Integrity.from_datum(d["integrity"]),
         )
 
-    @classmethod
-    def read(cls, r: Reader) -> "CallCaptured":
-        return cls(
-            envelope=Envelope.read(r),
-            group_id=r.text(),
-            trajectory_id=r.text(),
-            call_id=r.text(),
-            attempt=r.int32(),
-            choice=r.int32(),
-            prompt=Edge.read(r),
-            base_digest=r.text(),
-            response_ids=r.bytes(),
-            response_logprobs=r.bytes(),
-            spans=r.array(VersionSpan.read),
-            sampling=r.again(Sampling),
-            finish_reason=r.text() if r.branch() else None,
-            request=Edge.read(r),
-            request_blob=BlobRef.read(r) if r.branch() else None,
-            response_body=r.bytes(),
-            response_blob=BlobRef.read(r) if r.branch() else None,
-            model_id=r.text(),
-            worker_id=r.text() if r.branch() else None,
-            upstream=r.text(),
-            agent=r.text() if r.branch() else None,
-            channel=r.text(),
-            tags=r.array(Reader.text),
-            status=_CALLSTATUS_SYMBOLS[r.length()],
-            http_status=r.int32(),
-            idempotency_key=r.text() if r.branch() else None,
-            usage=Usage.read(r),
-            timings=Timings.read(r),
-            integrity=r.again(Integrity),
-        )
+    @staticmethod
+    def read(d: bytes, at: int) -> "tuple[CallCaptured, int]":
+        made: Any = new(_CallCaptured)
+        made.envelope, at = Envelope.read(d, at)
+        n, at = (d[at] >> 1, at + 1) if not d[at] & 0x81 else read_length(d, at)
+        made.group_id = d[at : (at := at + n)].decode()
+        n, at = (d[at] >> 1, at + 1) if not d[at] & 0x81 else read_length(d, at)
+        made.trajectory_id = d[at : (at := at + n)].decode()
+        n, at = (d[at] >> 1, at + 1) if not d[at] & 0x81 else read_length(d, at)
+        made.call_id = d[at : (at := at + n)].decode()
+        n, at = (d[at], at + 1) if d[at] < 0x80 else number32(d, at)
+        made.attempt = n >> 1 ^ -(n & 1)
+        n, at = (d[at], at + 1) if d[at] < 0x80 else number32(d, at)
+        made.choice = n >> 1 ^ -(n & 1)
+        made.prompt, at = Edge.read(d, at)
+        n, at = (d[at] >> 1, at + 1) if not d[at] & 0x81 else read_length(d, at)
+        made.base_digest = d[at : (at := at + n)].decode()
+        n, at = (d[at] >> 1, at + 1) if not d[at] & 0x81 else read_length(d, at)
+        made.response_ids = d[at : (at := at + n)]
+        n, at = (d[at] >> 1, at + 1) if not d[at] & 0x81 else read_length(d, at)
+        made.response_logprobs = d[at : (at := at + n)]
+        made.spans, at = ((), at + 1) if d[at] == 0 else read_array(VersionSpan.read, d, at)
+        made.sampling, at = read_again(Sampling, d, at)
+        n = d[at]
+        at += 1
+        if n == 2:
+            n, at = (d[at] >> 1, at + 1) if not d[at] & 0x81 else read_length(d, at)
+            made.finish_reason = d[at : (at := at + n)].decode()
+        elif n == 0:
+            made.finish_reason = None
+        else:
+            raise no_branch(n)
+        made.request, at = Edge.read(d, at)
+        n = d[at]
+        at += 1
+        if n == 2:
+            made.request_blob, at = BlobRef.read(d, at)
+        elif n == 0:
+            made.request_blob = None
+        else:
+            raise no_branch(n)
+        n, at = (d[at] >> 1, at + 1) if not d[at] & 0x81 else read_length(d, at)
+        made.response_body = d[at : (at := at + n)]
+        n = d[at]
+        at += 1
+        if n == 2:
+            made.response_blob, at = BlobRef.read(d, at)
+        elif n == 0:
+            made.response_blob = None
+        else:
+            raise no_branch(n)
+        n, at = (d[at] >> 1, at + 1) if not d[at] & 0x81 else read_length(d, at)
+        made.model_id = d[at : (at := at + n)].decode()
+        n = d[at]
+        at += 1
+        if n == 2:
+            n, at = (d[at] >> 1, at + 1) if not d[at] & 0x81 else read_length(d, at)
+            made.worker_id = d[at : (at := at + n)].decode()
+        elif n == 0:
+            made.worker_id = None
+        else:
+            raise no_branch(n)
+        n, at = (d[at] >> 1, at + 1) if not d[at] & 0x81 else read_length(d, at)
+        made.upstream = d[at : (at := at + n)].decode()
+        n = d[at]
+        at += 1
+        if n == 2:
+            n, at = (d[at] >> 1, at + 1) if not d[at] & 0x81 else read_length(d, at)
+            made.agent = d[at : (at := at + n)].decode()
+        elif n == 0:
+            made.agent = None
+        else:
+            raise no_branch(n)
+        n, at = (d[at] >> 1, at + 1) if not d[at] & 0x81 else read_length(d, at)
+        made.channel = d[at : (at := at + n)].decode()
+        made.tags, at = ((), at + 1) if d[at] == 0 else read_array(read_text, d, at)
+        n, at = read_length(d, at)
+        made.status = _CALLSTATUS_SYMBOLS[n]
+        n, at = (d[at], at + 1) if d[at] < 0x80 else number32(d, at)
+        made.http_status = n >> 1 ^ -(n & 1)
+        n = d[at]
+        at += 1
+        if n == 2:
+            n, at = (d[at] >> 1, at + 1) if not d[at] & 0x81 else read_length(d, at)
+            made.idempotency_key = d[at : (at := at + n)].decode()
+        elif n == 0:
+            made.idempotency_key = None
+        else:
+            raise no_branch(n)
+        made.usage, at = Usage.read(d, at)
+        made.timings, at = Timings.read(d, at)
+        made.integrity, at = read_again(Integrity, d, at)
+        made.__class__ = CallCaptured
+        return made, at
+
+
+_CallCaptured = unguarded(CallCaptured)
 
 
 @quick
@@ -1054,18 +1388,26 @@ class CallFailed:
         return b"".join(
             (
                 self.envelope.binary(),
-                text(self.group_id),
-                text(self.trajectory_id),
-                text(self.call_id),
-                int32(self.attempt),
-                int32(self.http_status),
-                text(self.reason),
-                text(self.message),
-                text(self.model_id),
-                NULL if self.worker_id is None else b"\x02" + text(self.worker_id),
-                text(self.upstream),
-                NULL if self.agent is None else b"\x02" + text(self.agent),
-                text(self.channel),
+                LENGTH[len(b := self.group_id.encode())],
+                b,
+                LENGTH[len(b := self.trajectory_id.encode())],
+                b,
+                LENGTH[len(b := self.call_id.encode())],
+                b,
+                (POSITIVE[n] if 0 <= (n := self.attempt) < SMALL else int32(n)),
+                (POSITIVE[n] if 0 <= (n := self.http_status) < SMALL else int32(n)),
+                LENGTH[len(b := self.reason.encode())],
+                b,
+                LENGTH[len(b := self.message.encode())],
+                b,
+                LENGTH[len(b := self.model_id.encode())],
+                b,
+                NULL if (v := self.worker_id) is None else b"\x02" + LENGTH[len(b := v.encode())] + b,
+                LENGTH[len(b := self.upstream.encode())],
+                b,
+                NULL if (v := self.agent) is None else b"\x02" + LENGTH[len(b := v.encode())] + b,
+                LENGTH[len(b := self.channel.encode())],
+                b,
                 self.timings.binary(),
             )
         )
@@ -1089,24 +1431,54 @@ class CallFailed:
             timings=Timings.from_datum(d["timings"]),
         )
 
-    @classmethod
-    def read(cls, r: Reader) -> "CallFailed":
-        return cls(
-            envelope=Envelope.read(r),
-            group_id=r.text(),
-            trajectory_id=r.text(),
-            call_id=r.text(),
-            attempt=r.int32(),
-            http_status=r.int32(),
-            reason=r.text(),
-            message=r.text(),
-            model_id=r.text(),
-            worker_id=r.text() if r.branch() else None,
-            upstream=r.text(),
-            agent=r.text() if r.branch() else None,
-            channel=r.text(),
-            timings=Timings.read(r),
-        )
+    @staticmethod
+    def read(d: bytes, at: int) -> "tuple[CallFailed, int]":
+        made: Any = new(_CallFailed)
+        made.envelope, at = Envelope.read(d, at)
+        n, at = (d[at] >> 1, at + 1) if not d[at] & 0x81 else read_length(d, at)
+        made.group_id = d[at : (at := at + n)].decode()
+        n, at = (d[at] >> 1, at + 1) if not d[at] & 0x81 else read_length(d, at)
+        made.trajectory_id = d[at : (at := at + n)].decode()
+        n, at = (d[at] >> 1, at + 1) if not d[at] & 0x81 else read_length(d, at)
+        made.call_id = d[at : (at := at + n)].decode()
+        n, at = (d[at], at + 1) if d[at] < 0x80 else number32(d, at)
+        made.attempt = n >> 1 ^ -(n & 1)
+        n, at = (d[at], at + 1) if d[at] < 0x80 else number32(d, at)
+        made.http_status = n >> 1 ^ -(n & 1)
+        n, at = (d[at] >> 1, at + 1) if not d[at] & 0x81 else read_length(d, at)
+        made.reason = d[at : (at := at + n)].decode()
+        n, at = (d[at] >> 1, at + 1) if not d[at] & 0x81 else read_length(d, at)
+        made.message = d[at : (at := at + n)].decode()
+        n, at = (d[at] >> 1, at + 1) if not d[at] & 0x81 else read_length(d, at)
+        made.model_id = d[at : (at := at + n)].decode()
+        n = d[at]
+        at += 1
+        if n == 2:
+            n, at = (d[at] >> 1, at + 1) if not d[at] & 0x81 else read_length(d, at)
+            made.worker_id = d[at : (at := at + n)].decode()
+        elif n == 0:
+            made.worker_id = None
+        else:
+            raise no_branch(n)
+        n, at = (d[at] >> 1, at + 1) if not d[at] & 0x81 else read_length(d, at)
+        made.upstream = d[at : (at := at + n)].decode()
+        n = d[at]
+        at += 1
+        if n == 2:
+            n, at = (d[at] >> 1, at + 1) if not d[at] & 0x81 else read_length(d, at)
+            made.agent = d[at : (at := at + n)].decode()
+        elif n == 0:
+            made.agent = None
+        else:
+            raise no_branch(n)
+        n, at = (d[at] >> 1, at + 1) if not d[at] & 0x81 else read_length(d, at)
+        made.channel = d[at : (at := at + n)].decode()
+        made.timings, at = Timings.read(d, at)
+        made.__class__ = CallFailed
+        return made, at
+
+
+_CallFailed = unguarded(CallFailed)
 
 
 @quick
@@ -1142,14 +1514,16 @@ class Judgement:
     def binary(self) -> bytes:
         return b"".join(
             (
-                text(self.event_id),
-                long(self.revision),
-                text(self.who),
-                NULL if self.trainable is None else b"\x02" + boolean(self.trainable),
-                NULL if self.quality is None else b"\x02" + double(self.quality),
-                NULL if self.tags is None else b"\x02" + array([text(x) for x in self.tags]),
-                NULL if self.note is None else b"\x02" + text(self.note),
-                array([text(x) for x in self.undoes]),
+                LENGTH[len(b := self.event_id.encode())],
+                b,
+                (POSITIVE[n] if 0 <= (n := self.revision) < SMALL else long(n)),
+                LENGTH[len(b := self.who.encode())],
+                b,
+                NULL if self.trainable is None else b"\x02" + (b"\x01" if self.trainable else NULL),
+                NULL if self.quality is None else b"\x02" + DOUBLE(self.quality),
+                NULL if self.tags is None else b"\x02" + (array([text(x) for x in self.tags]) if self.tags else END),
+                NULL if (v := self.note) is None else b"\x02" + LENGTH[len(b := v.encode())] + b,
+                (array([text(x) for x in self.undoes]) if self.undoes else END),
                 mapping(self.scores, maybe_double),
             )
         )
@@ -1168,19 +1542,57 @@ class Judgement:
             scores=d["scores"],
         )
 
-    @classmethod
-    def read(cls, r: Reader) -> "Judgement":
-        return cls(
-            event_id=r.text(),
-            revision=r.long(),
-            who=r.text(),
-            trainable=r.boolean() if r.branch() else None,
-            quality=r.double() if r.branch() else None,
-            tags=r.array(Reader.text) if r.branch() else None,
-            note=r.text() if r.branch() else None,
-            undoes=r.array(Reader.text),
-            scores=r.mapping(Reader.maybe_double),
-        )
+    @staticmethod
+    def read(d: bytes, at: int) -> "tuple[Judgement, int]":
+        made: Any = new(_Judgement)
+        n, at = (d[at] >> 1, at + 1) if not d[at] & 0x81 else read_length(d, at)
+        made.event_id = d[at : (at := at + n)].decode()
+        n, at = (d[at], at + 1) if d[at] < 0x80 else number(d, at)
+        made.revision = n >> 1 ^ -(n & 1)
+        n, at = (d[at] >> 1, at + 1) if not d[at] & 0x81 else read_length(d, at)
+        made.who = d[at : (at := at + n)].decode()
+        n = d[at]
+        at += 1
+        if n == 2:
+            made.trainable = d[at] != 0
+            at += 1
+        elif n == 0:
+            made.trainable = None
+        else:
+            raise no_branch(n)
+        n = d[at]
+        at += 1
+        if n == 2:
+            (made.quality,) = READ_DOUBLE(d, at)
+            at += 8
+        elif n == 0:
+            made.quality = None
+        else:
+            raise no_branch(n)
+        n = d[at]
+        at += 1
+        if n == 2:
+            made.tags, at = ((), at + 1) if d[at] == 0 else read_array(read_text, d, at)
+        elif n == 0:
+            made.tags = None
+        else:
+            raise no_branch(n)
+        n = d[at]
+        at += 1
+        if n == 2:
+            n, at = (d[at] >> 1, at + 1) if not d[at] & 0x81 else read_length(d, at)
+            made.note = d[at : (at := at + n)].decode()
+        elif n == 0:
+            made.note = None
+        else:
+            raise no_branch(n)
+        made.undoes, at = ((), at + 1) if d[at] == 0 else read_array(read_text, d, at)
+        made.scores, at = read_mapping(read_maybe_double, d, at)
+        made.__class__ = Judgement
+        return made, at
+
+
+_Judgement = unguarded(Judgement)
 
 
 @quick
@@ -1213,12 +1625,13 @@ class Curation:
     def binary(self) -> bytes:
         return b"".join(
             (
-                NULL if self.trainable is None else b"\x02" + boolean(self.trainable),
-                NULL if self.quality is None else b"\x02" + double(self.quality),
-                array([text(x) for x in self.tags]),
-                NULL if self.note is None else b"\x02" + text(self.note),
-                text(self.who),
-                array([x.binary() for x in self.judgements]),
+                NULL if self.trainable is None else b"\x02" + (b"\x01" if self.trainable else NULL),
+                NULL if self.quality is None else b"\x02" + DOUBLE(self.quality),
+                (array([text(x) for x in self.tags]) if self.tags else END),
+                NULL if (v := self.note) is None else b"\x02" + LENGTH[len(b := v.encode())] + b,
+                LENGTH[len(b := self.who.encode())],
+                b,
+                (array([x.binary() for x in self.judgements]) if self.judgements else END),
                 mapping(self.scores, maybe_double),
             )
         )
@@ -1235,17 +1648,46 @@ class Curation:
             scores=d["scores"],
         )
 
-    @classmethod
-    def read(cls, r: Reader) -> "Curation":
-        return cls(
-            trainable=r.boolean() if r.branch() else None,
-            quality=r.double() if r.branch() else None,
-            tags=r.array(Reader.text),
-            note=r.text() if r.branch() else None,
-            who=r.text(),
-            judgements=r.array(Judgement.read),
-            scores=r.mapping(Reader.maybe_double),
-        )
+    @staticmethod
+    def read(d: bytes, at: int) -> "tuple[Curation, int]":
+        made: Any = new(_Curation)
+        n = d[at]
+        at += 1
+        if n == 2:
+            made.trainable = d[at] != 0
+            at += 1
+        elif n == 0:
+            made.trainable = None
+        else:
+            raise no_branch(n)
+        n = d[at]
+        at += 1
+        if n == 2:
+            (made.quality,) = READ_DOUBLE(d, at)
+            at += 8
+        elif n == 0:
+            made.quality = None
+        else:
+            raise no_branch(n)
+        made.tags, at = ((), at + 1) if d[at] == 0 else read_array(read_text, d, at)
+        n = d[at]
+        at += 1
+        if n == 2:
+            n, at = (d[at] >> 1, at + 1) if not d[at] & 0x81 else read_length(d, at)
+            made.note = d[at : (at := at + n)].decode()
+        elif n == 0:
+            made.note = None
+        else:
+            raise no_branch(n)
+        n, at = (d[at] >> 1, at + 1) if not d[at] & 0x81 else read_length(d, at)
+        made.who = d[at : (at := at + n)].decode()
+        made.judgements, at = ((), at + 1) if d[at] == 0 else read_array(Judgement.read, d, at)
+        made.scores, at = read_mapping(read_maybe_double, d, at)
+        made.__class__ = Curation
+        return made, at
+
+
+_Curation = unguarded(Curation)
 
 
 @quick
@@ -1274,10 +1716,13 @@ class GroupClosed:
         return b"".join(
             (
                 self.envelope.binary(),
-                text(self.group_id),
-                array([text(x) for x in self.members]),
-                text(self.reason),
-                text(self.last_progress_event_id),
+                LENGTH[len(b := self.group_id.encode())],
+                b,
+                (array([text(x) for x in self.members]) if self.members else END),
+                LENGTH[len(b := self.reason.encode())],
+                b,
+                LENGTH[len(b := self.last_progress_event_id.encode())],
+                b,
             )
         )
 
@@ -1291,15 +1736,22 @@ class GroupClosed:
             last_progress_event_id=d["last_progress_event_id"],
         )
 
-    @classmethod
-    def read(cls, r: Reader) -> "GroupClosed":
-        return cls(
-            envelope=Envelope.read(r),
-            group_id=r.text(),
-            members=r.array(Reader.text),
-            reason=r.text(),
-            last_progress_event_id=r.text(),
-        )
+    @staticmethod
+    def read(d: bytes, at: int) -> "tuple[GroupClosed, int]":
+        made: Any = new(_GroupClosed)
+        made.envelope, at = Envelope.read(d, at)
+        n, at = (d[at] >> 1, at + 1) if not d[at] & 0x81 else read_length(d, at)
+        made.group_id = d[at : (at := at + n)].decode()
+        made.members, at = ((), at + 1) if d[at] == 0 else read_array(read_text, d, at)
+        n, at = (d[at] >> 1, at + 1) if not d[at] & 0x81 else read_length(d, at)
+        made.reason = d[at : (at := at + n)].decode()
+        n, at = (d[at] >> 1, at + 1) if not d[at] & 0x81 else read_length(d, at)
+        made.last_progress_event_id = d[at : (at := at + n)].decode()
+        made.__class__ = GroupClosed
+        return made, at
+
+
+_GroupClosed = unguarded(GroupClosed)
 
 
 @quick
@@ -1329,13 +1781,19 @@ class GroupMember:
     def binary(self) -> bytes:
         return b"".join(
             (
-                text(self.trajectory_id),
+                LENGTH[len(b := self.trajectory_id.encode())],
+                b,
                 _TRAJECTORYSTATUS[self.status],
-                boolean(self.ready),
-                NULL if self.return_total is None else b"\x02" + double(self.return_total),
-                NULL if self.min_version is None else b"\x02" + long(self.min_version),
-                NULL if self.max_version is None else b"\x02" + long(self.max_version),
-                text(self.digest),
+                (b"\x01" if self.ready else NULL),
+                NULL if self.return_total is None else b"\x02" + DOUBLE(self.return_total),
+                NULL
+                if self.min_version is None
+                else b"\x02" + (POSITIVE[n] if 0 <= (n := self.min_version) < SMALL else long(n)),
+                NULL
+                if self.max_version is None
+                else b"\x02" + (POSITIVE[n] if 0 <= (n := self.max_version) < SMALL else long(n)),
+                LENGTH[len(b := self.digest.encode())],
+                b,
             )
         )
 
@@ -1351,17 +1809,49 @@ class GroupMember:
             digest=d["digest"],
         )
 
-    @classmethod
-    def read(cls, r: Reader) -> "GroupMember":
-        return cls(
-            trajectory_id=r.text(),
-            status=_TRAJECTORYSTATUS_SYMBOLS[r.length()],
-            ready=r.boolean(),
-            return_total=r.double() if r.branch() else None,
-            min_version=r.long() if r.branch() else None,
-            max_version=r.long() if r.branch() else None,
-            digest=r.text(),
-        )
+    @staticmethod
+    def read(d: bytes, at: int) -> "tuple[GroupMember, int]":
+        made: Any = new(_GroupMember)
+        n, at = (d[at] >> 1, at + 1) if not d[at] & 0x81 else read_length(d, at)
+        made.trajectory_id = d[at : (at := at + n)].decode()
+        n, at = read_length(d, at)
+        made.status = _TRAJECTORYSTATUS_SYMBOLS[n]
+        made.ready = d[at] != 0
+        at += 1
+        n = d[at]
+        at += 1
+        if n == 2:
+            (made.return_total,) = READ_DOUBLE(d, at)
+            at += 8
+        elif n == 0:
+            made.return_total = None
+        else:
+            raise no_branch(n)
+        n = d[at]
+        at += 1
+        if n == 2:
+            n, at = (d[at], at + 1) if d[at] < 0x80 else number(d, at)
+            made.min_version = n >> 1 ^ -(n & 1)
+        elif n == 0:
+            made.min_version = None
+        else:
+            raise no_branch(n)
+        n = d[at]
+        at += 1
+        if n == 2:
+            n, at = (d[at], at + 1) if d[at] < 0x80 else number(d, at)
+            made.max_version = n >> 1 ^ -(n & 1)
+        elif n == 0:
+            made.max_version = None
+        else:
+            raise no_branch(n)
+        n, at = (d[at] >> 1, at + 1) if not d[at] & 0x81 else read_length(d, at)
+        made.digest = d[at : (at := at + n)].decode()
+        made.__class__ = GroupMember
+        return made, at
+
+
+_GroupMember = unguarded(GroupMember)
 
 
 @quick
@@ -1398,13 +1888,17 @@ class GroupOpened:
         return b"".join(
             (
                 self.envelope.binary(),
-                text(self.group_id),
-                NULL if self.expected_size is None else b"\x02" + int32(self.expected_size),
-                text(self.channel),
-                NULL if self.task is None else b"\x02" + text(self.task),
-                NULL if self.deadline_us is None else b"\x02" + long(self.deadline_us),
-                NULL if self.agent is None else b"\x02" + text(self.agent),
-                array([text(x) for x in self.tags]),
+                LENGTH[len(b := self.group_id.encode())],
+                b,
+                NULL
+                if self.expected_size is None
+                else b"\x02" + (POSITIVE[n] if 0 <= (n := self.expected_size) < SMALL else int32(n)),
+                LENGTH[len(b := self.channel.encode())],
+                b,
+                NULL if (v := self.task) is None else b"\x02" + LENGTH[len(b := v.encode())] + b,
+                NULL if self.deadline_us is None else b"\x02" + time(self.deadline_us),
+                NULL if (v := self.agent) is None else b"\x02" + LENGTH[len(b := v.encode())] + b,
+                (array([text(x) for x in self.tags]) if self.tags else END),
             )
         )
 
@@ -1421,18 +1915,56 @@ class GroupOpened:
             tags=tuple(d["tags"]),
         )
 
-    @classmethod
-    def read(cls, r: Reader) -> "GroupOpened":
-        return cls(
-            envelope=Envelope.read(r),
-            group_id=r.text(),
-            expected_size=r.int32() if r.branch() else None,
-            channel=r.text(),
-            task=r.text() if r.branch() else None,
-            deadline_us=r.long() if r.branch() else None,
-            agent=r.text() if r.branch() else None,
-            tags=r.array(Reader.text),
-        )
+    @staticmethod
+    def read(d: bytes, at: int) -> "tuple[GroupOpened, int]":
+        made: Any = new(_GroupOpened)
+        made.envelope, at = Envelope.read(d, at)
+        n, at = (d[at] >> 1, at + 1) if not d[at] & 0x81 else read_length(d, at)
+        made.group_id = d[at : (at := at + n)].decode()
+        n = d[at]
+        at += 1
+        if n == 2:
+            n, at = (d[at], at + 1) if d[at] < 0x80 else number32(d, at)
+            made.expected_size = n >> 1 ^ -(n & 1)
+        elif n == 0:
+            made.expected_size = None
+        else:
+            raise no_branch(n)
+        n, at = (d[at] >> 1, at + 1) if not d[at] & 0x81 else read_length(d, at)
+        made.channel = d[at : (at := at + n)].decode()
+        n = d[at]
+        at += 1
+        if n == 2:
+            n, at = (d[at] >> 1, at + 1) if not d[at] & 0x81 else read_length(d, at)
+            made.task = d[at : (at := at + n)].decode()
+        elif n == 0:
+            made.task = None
+        else:
+            raise no_branch(n)
+        n = d[at]
+        at += 1
+        if n == 2:
+            n, at = read_time(d, at)
+            made.deadline_us = n >> 1 ^ -(n & 1)
+        elif n == 0:
+            made.deadline_us = None
+        else:
+            raise no_branch(n)
+        n = d[at]
+        at += 1
+        if n == 2:
+            n, at = (d[at] >> 1, at + 1) if not d[at] & 0x81 else read_length(d, at)
+            made.agent = d[at : (at := at + n)].decode()
+        elif n == 0:
+            made.agent = None
+        else:
+            raise no_branch(n)
+        made.tags, at = ((), at + 1) if d[at] == 0 else read_array(read_text, d, at)
+        made.__class__ = GroupOpened
+        return made, at
+
+
+_GroupOpened = unguarded(GroupOpened)
 
 
 @quick
@@ -1503,30 +2035,42 @@ class GroupRecord:
     def binary(self) -> bytes:
         return b"".join(
             (
-                text(self.group_id),
-                boolean(self.declared),
-                text(self.declared_event_id),
-                NULL if self.expected_size is None else b"\x02" + int32(self.expected_size),
-                text(self.channel),
-                NULL if self.task is None else b"\x02" + text(self.task),
-                NULL if self.deadline_us is None else b"\x02" + long(self.deadline_us),
-                NULL if self.agent is None else b"\x02" + text(self.agent),
-                array([text(x) for x in self.tags]),
-                NULL if self.run_id is None else b"\x02" + text(self.run_id),
-                array([x.binary() for x in self.members]),
-                boolean(self.closed),
-                text(self.closed_event_id),
-                array([text(x) for x in self.closed_members]),
-                boolean(self.ready),
-                array([text(x) for x in self.reasons]),
-                NULL if self.reward_mean is None else b"\x02" + double(self.reward_mean),
-                NULL if self.reward_std is None else b"\x02" + double(self.reward_std),
-                boolean(self.zero_variance),
-                NULL if self.min_version is None else b"\x02" + long(self.min_version),
-                NULL if self.max_version is None else b"\x02" + long(self.max_version),
-                text(self.last_progress_event_id),
-                long(self.last_progress_us),
-                text(self.digest),
+                LENGTH[len(b := self.group_id.encode())],
+                b,
+                (b"\x01" if self.declared else NULL),
+                LENGTH[len(b := self.declared_event_id.encode())],
+                b,
+                NULL
+                if self.expected_size is None
+                else b"\x02" + (POSITIVE[n] if 0 <= (n := self.expected_size) < SMALL else int32(n)),
+                LENGTH[len(b := self.channel.encode())],
+                b,
+                NULL if (v := self.task) is None else b"\x02" + LENGTH[len(b := v.encode())] + b,
+                NULL if self.deadline_us is None else b"\x02" + time(self.deadline_us),
+                NULL if (v := self.agent) is None else b"\x02" + LENGTH[len(b := v.encode())] + b,
+                (array([text(x) for x in self.tags]) if self.tags else END),
+                NULL if (v := self.run_id) is None else b"\x02" + LENGTH[len(b := v.encode())] + b,
+                (array([x.binary() for x in self.members]) if self.members else END),
+                (b"\x01" if self.closed else NULL),
+                LENGTH[len(b := self.closed_event_id.encode())],
+                b,
+                (array([text(x) for x in self.closed_members]) if self.closed_members else END),
+                (b"\x01" if self.ready else NULL),
+                (array([text(x) for x in self.reasons]) if self.reasons else END),
+                NULL if self.reward_mean is None else b"\x02" + DOUBLE(self.reward_mean),
+                NULL if self.reward_std is None else b"\x02" + DOUBLE(self.reward_std),
+                (b"\x01" if self.zero_variance else NULL),
+                NULL
+                if self.min_version is None
+                else b"\x02" + (POSITIVE[n] if 0 <= (n := self.min_version) < SMALL else long(n)),
+                NULL
+                if self.max_version is None
+                else b"\x02" + (POSITIVE[n] if 0 <= (n := self.max_version) < SMALL else long(n)),
+                LENGTH[len(b := self.last_progress_event_id.encode())],
+                b,
+                time(self.last_progress_us),
+                LENGTH[len(b := self.digest.encode())],
+                b,
             )
         )
 
@@ -1559,34 +2103,121 @@ class GroupRecord:
             digest=d["digest"],
         )
 
-    @classmethod
-    def read(cls, r: Reader) -> "GroupRecord":
-        return cls(
-            group_id=r.text(),
-            declared=r.boolean(),
-            declared_event_id=r.text(),
-            expected_size=r.int32() if r.branch() else None,
-            channel=r.text(),
-            task=r.text() if r.branch() else None,
-            deadline_us=r.long() if r.branch() else None,
-            agent=r.text() if r.branch() else None,
-            tags=r.array(Reader.text),
-            run_id=r.text() if r.branch() else None,
-            members=r.array(GroupMember.read),
-            closed=r.boolean(),
-            closed_event_id=r.text(),
-            closed_members=r.array(Reader.text),
-            ready=r.boolean(),
-            reasons=r.array(Reader.text),
-            reward_mean=r.double() if r.branch() else None,
-            reward_std=r.double() if r.branch() else None,
-            zero_variance=r.boolean(),
-            min_version=r.long() if r.branch() else None,
-            max_version=r.long() if r.branch() else None,
-            last_progress_event_id=r.text(),
-            last_progress_us=r.long(),
-            digest=r.text(),
-        )
+    @staticmethod
+    def read(d: bytes, at: int) -> "tuple[GroupRecord, int]":
+        made: Any = new(_GroupRecord)
+        n, at = (d[at] >> 1, at + 1) if not d[at] & 0x81 else read_length(d, at)
+        made.group_id = d[at : (at := at + n)].decode()
+        made.declared = d[at] != 0
+        at += 1
+        n, at = (d[at] >> 1, at + 1) if not d[at] & 0x81 else read_length(d, at)
+        made.declared_event_id = d[at : (at := at + n)].decode()
+        n = d[at]
+        at += 1
+        if n == 2:
+            n, at = (d[at], at + 1) if d[at] < 0x80 else number32(d, at)
+            made.expected_size = n >> 1 ^ -(n & 1)
+        elif n == 0:
+            made.expected_size = None
+        else:
+            raise no_branch(n)
+        n, at = (d[at] >> 1, at + 1) if not d[at] & 0x81 else read_length(d, at)
+        made.channel = d[at : (at := at + n)].decode()
+        n = d[at]
+        at += 1
+        if n == 2:
+            n, at = (d[at] >> 1, at + 1) if not d[at] & 0x81 else read_length(d, at)
+            made.task = d[at : (at := at + n)].decode()
+        elif n == 0:
+            made.task = None
+        else:
+            raise no_branch(n)
+        n = d[at]
+        at += 1
+        if n == 2:
+            n, at = read_time(d, at)
+            made.deadline_us = n >> 1 ^ -(n & 1)
+        elif n == 0:
+            made.deadline_us = None
+        else:
+            raise no_branch(n)
+        n = d[at]
+        at += 1
+        if n == 2:
+            n, at = (d[at] >> 1, at + 1) if not d[at] & 0x81 else read_length(d, at)
+            made.agent = d[at : (at := at + n)].decode()
+        elif n == 0:
+            made.agent = None
+        else:
+            raise no_branch(n)
+        made.tags, at = ((), at + 1) if d[at] == 0 else read_array(read_text, d, at)
+        n = d[at]
+        at += 1
+        if n == 2:
+            n, at = (d[at] >> 1, at + 1) if not d[at] & 0x81 else read_length(d, at)
+            made.run_id = d[at : (at := at + n)].decode()
+        elif n == 0:
+            made.run_id = None
+        else:
+            raise no_branch(n)
+        made.members, at = ((), at + 1) if d[at] == 0 else read_array(GroupMember.read, d, at)
+        made.closed = d[at] != 0
+        at += 1
+        n, at = (d[at] >> 1, at + 1) if not d[at] & 0x81 else read_length(d, at)
+        made.closed_event_id = d[at : (at := at + n)].decode()
+        made.closed_members, at = ((), at + 1) if d[at] == 0 else read_array(read_text, d, at)
+        made.ready = d[at] != 0
+        at += 1
+        made.reasons, at = ((), at + 1) if d[at] == 0 else read_array(read_text, d, at)
+        n = d[at]
+        at += 1
+        if n == 2:
+            (made.reward_mean,) = READ_DOUBLE(d, at)
+            at += 8
+        elif n == 0:
+            made.reward_mean = None
+        else:
+            raise no_branch(n)
+        n = d[at]
+        at += 1
+        if n == 2:
+            (made.reward_std,) = READ_DOUBLE(d, at)
+            at += 8
+        elif n == 0:
+            made.reward_std = None
+        else:
+            raise no_branch(n)
+        made.zero_variance = d[at] != 0
+        at += 1
+        n = d[at]
+        at += 1
+        if n == 2:
+            n, at = (d[at], at + 1) if d[at] < 0x80 else number(d, at)
+            made.min_version = n >> 1 ^ -(n & 1)
+        elif n == 0:
+            made.min_version = None
+        else:
+            raise no_branch(n)
+        n = d[at]
+        at += 1
+        if n == 2:
+            n, at = (d[at], at + 1) if d[at] < 0x80 else number(d, at)
+            made.max_version = n >> 1 ^ -(n & 1)
+        elif n == 0:
+            made.max_version = None
+        else:
+            raise no_branch(n)
+        n, at = (d[at] >> 1, at + 1) if not d[at] & 0x81 else read_length(d, at)
+        made.last_progress_event_id = d[at : (at := at + n)].decode()
+        n, at = read_time(d, at)
+        made.last_progress_us = n >> 1 ^ -(n & 1)
+        n, at = (d[at] >> 1, at + 1) if not d[at] & 0x81 else read_length(d, at)
+        made.digest = d[at : (at := at + n)].decode()
+        made.__class__ = GroupRecord
+        return made, at
+
+
+_GroupRecord = unguarded(GroupRecord)
 
 
 @quick
@@ -1629,15 +2260,21 @@ class RewardAssigned:
         return b"".join(
             (
                 self.envelope.binary(),
-                text(self.group_id),
-                text(self.trajectory_id),
-                NULL if self.call_id is None else b"\x02" + text(self.call_id),
-                NULL if self.step_index is None else b"\x02" + int32(self.step_index),
-                text(self.source),
-                text(self.name),
-                double(self.value),
-                long(self.revision),
-                NULL if self.metadata is None else b"\x02" + text(self.metadata),
+                LENGTH[len(b := self.group_id.encode())],
+                b,
+                LENGTH[len(b := self.trajectory_id.encode())],
+                b,
+                NULL if (v := self.call_id) is None else b"\x02" + LENGTH[len(b := v.encode())] + b,
+                NULL
+                if self.step_index is None
+                else b"\x02" + (POSITIVE[n] if 0 <= (n := self.step_index) < SMALL else int32(n)),
+                LENGTH[len(b := self.source.encode())],
+                b,
+                LENGTH[len(b := self.name.encode())],
+                b,
+                DOUBLE(self.value),
+                (POSITIVE[n] if 0 <= (n := self.revision) < SMALL else long(n)),
+                NULL if (v := self.metadata) is None else b"\x02" + LENGTH[len(b := v.encode())] + b,
             )
         )
 
@@ -1656,20 +2293,54 @@ class RewardAssigned:
             metadata=d["metadata"],
         )
 
-    @classmethod
-    def read(cls, r: Reader) -> "RewardAssigned":
-        return cls(
-            envelope=Envelope.read(r),
-            group_id=r.text(),
-            trajectory_id=r.text(),
-            call_id=r.text() if r.branch() else None,
-            step_index=r.int32() if r.branch() else None,
-            source=r.text(),
-            name=r.text(),
-            value=r.double(),
-            revision=r.long(),
-            metadata=r.text() if r.branch() else None,
-        )
+    @staticmethod
+    def read(d: bytes, at: int) -> "tuple[RewardAssigned, int]":
+        made: Any = new(_RewardAssigned)
+        made.envelope, at = Envelope.read(d, at)
+        n, at = (d[at] >> 1, at + 1) if not d[at] & 0x81 else read_length(d, at)
+        made.group_id = d[at : (at := at + n)].decode()
+        n, at = (d[at] >> 1, at + 1) if not d[at] & 0x81 else read_length(d, at)
+        made.trajectory_id = d[at : (at := at + n)].decode()
+        n = d[at]
+        at += 1
+        if n == 2:
+            n, at = (d[at] >> 1, at + 1) if not d[at] & 0x81 else read_length(d, at)
+            made.call_id = d[at : (at := at + n)].decode()
+        elif n == 0:
+            made.call_id = None
+        else:
+            raise no_branch(n)
+        n = d[at]
+        at += 1
+        if n == 2:
+            n, at = (d[at], at + 1) if d[at] < 0x80 else number32(d, at)
+            made.step_index = n >> 1 ^ -(n & 1)
+        elif n == 0:
+            made.step_index = None
+        else:
+            raise no_branch(n)
+        n, at = (d[at] >> 1, at + 1) if not d[at] & 0x81 else read_length(d, at)
+        made.source = d[at : (at := at + n)].decode()
+        n, at = (d[at] >> 1, at + 1) if not d[at] & 0x81 else read_length(d, at)
+        made.name = d[at : (at := at + n)].decode()
+        (made.value,) = READ_DOUBLE(d, at)
+        at += 8
+        n, at = (d[at], at + 1) if d[at] < 0x80 else number(d, at)
+        made.revision = n >> 1 ^ -(n & 1)
+        n = d[at]
+        at += 1
+        if n == 2:
+            n, at = (d[at] >> 1, at + 1) if not d[at] & 0x81 else read_length(d, at)
+            made.metadata = d[at : (at := at + n)].decode()
+        elif n == 0:
+            made.metadata = None
+        else:
+            raise no_branch(n)
+        made.__class__ = RewardAssigned
+        return made, at
+
+
+_RewardAssigned = unguarded(RewardAssigned)
 
 
 @quick
@@ -1699,13 +2370,18 @@ class RewardSlot:
     def binary(self) -> bytes:
         return b"".join(
             (
-                NULL if self.call_id is None else b"\x02" + text(self.call_id),
-                NULL if self.step_index is None else b"\x02" + int32(self.step_index),
-                text(self.source),
-                text(self.name),
-                double(self.value),
-                long(self.revision),
-                text(self.event_id),
+                NULL if (v := self.call_id) is None else b"\x02" + LENGTH[len(b := v.encode())] + b,
+                NULL
+                if self.step_index is None
+                else b"\x02" + (POSITIVE[n] if 0 <= (n := self.step_index) < SMALL else int32(n)),
+                LENGTH[len(b := self.source.encode())],
+                b,
+                LENGTH[len(b := self.name.encode())],
+                b,
+                DOUBLE(self.value),
+                (POSITIVE[n] if 0 <= (n := self.revision) < SMALL else long(n)),
+                LENGTH[len(b := self.event_id.encode())],
+                b,
             )
         )
 
@@ -1721,17 +2397,42 @@ class RewardSlot:
             event_id=d["event_id"],
         )
 
-    @classmethod
-    def read(cls, r: Reader) -> "RewardSlot":
-        return cls(
-            call_id=r.text() if r.branch() else None,
-            step_index=r.int32() if r.branch() else None,
-            source=r.text(),
-            name=r.text(),
-            value=r.double(),
-            revision=r.long(),
-            event_id=r.text(),
-        )
+    @staticmethod
+    def read(d: bytes, at: int) -> "tuple[RewardSlot, int]":
+        made: Any = new(_RewardSlot)
+        n = d[at]
+        at += 1
+        if n == 2:
+            n, at = (d[at] >> 1, at + 1) if not d[at] & 0x81 else read_length(d, at)
+            made.call_id = d[at : (at := at + n)].decode()
+        elif n == 0:
+            made.call_id = None
+        else:
+            raise no_branch(n)
+        n = d[at]
+        at += 1
+        if n == 2:
+            n, at = (d[at], at + 1) if d[at] < 0x80 else number32(d, at)
+            made.step_index = n >> 1 ^ -(n & 1)
+        elif n == 0:
+            made.step_index = None
+        else:
+            raise no_branch(n)
+        n, at = (d[at] >> 1, at + 1) if not d[at] & 0x81 else read_length(d, at)
+        made.source = d[at : (at := at + n)].decode()
+        n, at = (d[at] >> 1, at + 1) if not d[at] & 0x81 else read_length(d, at)
+        made.name = d[at : (at := at + n)].decode()
+        (made.value,) = READ_DOUBLE(d, at)
+        at += 8
+        n, at = (d[at], at + 1) if d[at] < 0x80 else number(d, at)
+        made.revision = n >> 1 ^ -(n & 1)
+        n, at = (d[at] >> 1, at + 1) if not d[at] & 0x81 else read_length(d, at)
+        made.event_id = d[at : (at := at + n)].decode()
+        made.__class__ = RewardSlot
+        return made, at
+
+
+_RewardSlot = unguarded(RewardSlot)
 
 
 @quick
@@ -1760,11 +2461,13 @@ class RunEnded:
         return b"".join(
             (
                 self.envelope.binary(),
-                text(self.run_id),
+                LENGTH[len(b := self.run_id.encode())],
+                b,
                 _RUNSTATUS[self.status],
-                text(self.reason),
-                long(self.batches),
-                long(self.version),
+                LENGTH[len(b := self.reason.encode())],
+                b,
+                (POSITIVE[n] if 0 <= (n := self.batches) < SMALL else long(n)),
+                (POSITIVE[n] if 0 <= (n := self.version) < SMALL else long(n)),
             )
         )
 
@@ -1779,16 +2482,25 @@ class RunEnded:
             version=d["version"],
         )
 
-    @classmethod
-    def read(cls, r: Reader) -> "RunEnded":
-        return cls(
-            envelope=Envelope.read(r),
-            run_id=r.text(),
-            status=_RUNSTATUS_SYMBOLS[r.length()],
-            reason=r.text(),
-            batches=r.long(),
-            version=r.long(),
-        )
+    @staticmethod
+    def read(d: bytes, at: int) -> "tuple[RunEnded, int]":
+        made: Any = new(_RunEnded)
+        made.envelope, at = Envelope.read(d, at)
+        n, at = (d[at] >> 1, at + 1) if not d[at] & 0x81 else read_length(d, at)
+        made.run_id = d[at : (at := at + n)].decode()
+        n, at = read_length(d, at)
+        made.status = _RUNSTATUS_SYMBOLS[n]
+        n, at = (d[at] >> 1, at + 1) if not d[at] & 0x81 else read_length(d, at)
+        made.reason = d[at : (at := at + n)].decode()
+        n, at = (d[at], at + 1) if d[at] < 0x80 else number(d, at)
+        made.batches = n >> 1 ^ -(n & 1)
+        n, at = (d[at], at + 1) if d[at] < 0x80 else number(d, at)
+        made.version = n >> 1 ^ -(n & 1)
+        made.__class__ = RunEnded
+        return made, at
+
+
+_RunEnded = unguarded(RunEnded)
 
 
 @quick
@@ -1826,14 +2538,18 @@ class RunStarted:
         return b"".join(
             (
                 self.envelope.binary(),
-                text(self.run_id),
-                text(self.model_id),
-                int32(self.incarnation),
-                text(self.config),
-                int32(self.group_size),
-                int32(self.groups_per_batch),
-                int32(self.staleness_max),
-                text(self.facts_prefix),
+                LENGTH[len(b := self.run_id.encode())],
+                b,
+                LENGTH[len(b := self.model_id.encode())],
+                b,
+                (POSITIVE[n] if 0 <= (n := self.incarnation) < SMALL else int32(n)),
+                LENGTH[len(b := self.config.encode())],
+                b,
+                (POSITIVE[n] if 0 <= (n := self.group_size) < SMALL else int32(n)),
+                (POSITIVE[n] if 0 <= (n := self.groups_per_batch) < SMALL else int32(n)),
+                (POSITIVE[n] if 0 <= (n := self.staleness_max) < SMALL else int32(n)),
+                LENGTH[len(b := self.facts_prefix.encode())],
+                b,
             )
         )
 
@@ -1851,19 +2567,31 @@ class RunStarted:
             facts_prefix=d["facts_prefix"],
         )
 
-    @classmethod
-    def read(cls, r: Reader) -> "RunStarted":
-        return cls(
-            envelope=Envelope.read(r),
-            run_id=r.text(),
-            model_id=r.text(),
-            incarnation=r.int32(),
-            config=r.text(),
-            group_size=r.int32(),
-            groups_per_batch=r.int32(),
-            staleness_max=r.int32(),
-            facts_prefix=r.text(),
-        )
+    @staticmethod
+    def read(d: bytes, at: int) -> "tuple[RunStarted, int]":
+        made: Any = new(_RunStarted)
+        made.envelope, at = Envelope.read(d, at)
+        n, at = (d[at] >> 1, at + 1) if not d[at] & 0x81 else read_length(d, at)
+        made.run_id = d[at : (at := at + n)].decode()
+        n, at = (d[at] >> 1, at + 1) if not d[at] & 0x81 else read_length(d, at)
+        made.model_id = d[at : (at := at + n)].decode()
+        n, at = (d[at], at + 1) if d[at] < 0x80 else number32(d, at)
+        made.incarnation = n >> 1 ^ -(n & 1)
+        n, at = (d[at] >> 1, at + 1) if not d[at] & 0x81 else read_length(d, at)
+        made.config = d[at : (at := at + n)].decode()
+        n, at = (d[at], at + 1) if d[at] < 0x80 else number32(d, at)
+        made.group_size = n >> 1 ^ -(n & 1)
+        n, at = (d[at], at + 1) if d[at] < 0x80 else number32(d, at)
+        made.groups_per_batch = n >> 1 ^ -(n & 1)
+        n, at = (d[at], at + 1) if d[at] < 0x80 else number32(d, at)
+        made.staleness_max = n >> 1 ^ -(n & 1)
+        n, at = (d[at] >> 1, at + 1) if not d[at] & 0x81 else read_length(d, at)
+        made.facts_prefix = d[at : (at := at + n)].decode()
+        made.__class__ = RunStarted
+        return made, at
+
+
+_RunStarted = unguarded(RunStarted)
 
 
 @quick
@@ -1909,16 +2637,20 @@ class StepCurated:
         return b"".join(
             (
                 self.envelope.binary(),
-                text(self.group_id),
-                text(self.trajectory_id),
-                text(self.call_id),
-                NULL if self.trainable is None else b"\x02" + boolean(self.trainable),
-                NULL if self.quality is None else b"\x02" + double(self.quality),
-                NULL if self.tags is None else b"\x02" + array([text(x) for x in self.tags]),
-                NULL if self.note is None else b"\x02" + text(self.note),
-                text(self.who),
-                long(self.revision),
-                array([text(x) for x in self.undoes]),
+                LENGTH[len(b := self.group_id.encode())],
+                b,
+                LENGTH[len(b := self.trajectory_id.encode())],
+                b,
+                LENGTH[len(b := self.call_id.encode())],
+                b,
+                NULL if self.trainable is None else b"\x02" + (b"\x01" if self.trainable else NULL),
+                NULL if self.quality is None else b"\x02" + DOUBLE(self.quality),
+                NULL if self.tags is None else b"\x02" + (array([text(x) for x in self.tags]) if self.tags else END),
+                NULL if (v := self.note) is None else b"\x02" + LENGTH[len(b := v.encode())] + b,
+                LENGTH[len(b := self.who.encode())],
+                b,
+                (POSITIVE[n] if 0 <= (n := self.revision) < SMALL else long(n)),
+                (array([text(x) for x in self.undoes]) if self.undoes else END),
                 mapping(self.scores, maybe_double),
             )
         )
@@ -1940,22 +2672,62 @@ class StepCurated:
             scores=d["scores"],
         )
 
-    @classmethod
-    def read(cls, r: Reader) -> "StepCurated":
-        return cls(
-            envelope=Envelope.read(r),
-            group_id=r.text(),
-            trajectory_id=r.text(),
-            call_id=r.text(),
-            trainable=r.boolean() if r.branch() else None,
-            quality=r.double() if r.branch() else None,
-            tags=r.array(Reader.text) if r.branch() else None,
-            note=r.text() if r.branch() else None,
-            who=r.text(),
-            revision=r.long(),
-            undoes=r.array(Reader.text),
-            scores=r.mapping(Reader.maybe_double),
-        )
+    @staticmethod
+    def read(d: bytes, at: int) -> "tuple[StepCurated, int]":
+        made: Any = new(_StepCurated)
+        made.envelope, at = Envelope.read(d, at)
+        n, at = (d[at] >> 1, at + 1) if not d[at] & 0x81 else read_length(d, at)
+        made.group_id = d[at : (at := at + n)].decode()
+        n, at = (d[at] >> 1, at + 1) if not d[at] & 0x81 else read_length(d, at)
+        made.trajectory_id = d[at : (at := at + n)].decode()
+        n, at = (d[at] >> 1, at + 1) if not d[at] & 0x81 else read_length(d, at)
+        made.call_id = d[at : (at := at + n)].decode()
+        n = d[at]
+        at += 1
+        if n == 2:
+            made.trainable = d[at] != 0
+            at += 1
+        elif n == 0:
+            made.trainable = None
+        else:
+            raise no_branch(n)
+        n = d[at]
+        at += 1
+        if n == 2:
+            (made.quality,) = READ_DOUBLE(d, at)
+            at += 8
+        elif n == 0:
+            made.quality = None
+        else:
+            raise no_branch(n)
+        n = d[at]
+        at += 1
+        if n == 2:
+            made.tags, at = ((), at + 1) if d[at] == 0 else read_array(read_text, d, at)
+        elif n == 0:
+            made.tags = None
+        else:
+            raise no_branch(n)
+        n = d[at]
+        at += 1
+        if n == 2:
+            n, at = (d[at] >> 1, at + 1) if not d[at] & 0x81 else read_length(d, at)
+            made.note = d[at : (at := at + n)].decode()
+        elif n == 0:
+            made.note = None
+        else:
+            raise no_branch(n)
+        n, at = (d[at] >> 1, at + 1) if not d[at] & 0x81 else read_length(d, at)
+        made.who = d[at : (at := at + n)].decode()
+        n, at = (d[at], at + 1) if d[at] < 0x80 else number(d, at)
+        made.revision = n >> 1 ^ -(n & 1)
+        made.undoes, at = ((), at + 1) if d[at] == 0 else read_array(read_text, d, at)
+        made.scores, at = read_mapping(read_maybe_double, d, at)
+        made.__class__ = StepCurated
+        return made, at
+
+
+_StepCurated = unguarded(StepCurated)
 
 
 @quick
@@ -2062,42 +2834,55 @@ class StepRecord:
     def binary(self) -> bytes:
         return b"".join(
             (
-                text(self.group_id),
-                text(self.trajectory_id),
-                text(self.call_id),
-                int32(self.attempt),
-                array([int32(x) for x in self.attempts]),
+                LENGTH[len(b := self.group_id.encode())],
+                b,
+                LENGTH[len(b := self.trajectory_id.encode())],
+                b,
+                LENGTH[len(b := self.call_id.encode())],
+                b,
+                (POSITIVE[n] if 0 <= (n := self.attempt) < SMALL else int32(n)),
+                (array([int32(x) for x in self.attempts]) if self.attempts else END),
                 NULL if self.position is None else b"\x02" + self.position.binary(),
-                text(self.digest),
-                text(self.prompt_id),
-                text(self.response_id),
-                int32(self.prompt_length),
-                int32(self.response_length),
-                NULL if self.base_call_id is None else b"\x02" + text(self.base_call_id),
-                int32(self.base_keep),
-                text(self.base_digest),
-                array([x.binary() for x in self.spans]),
-                NULL if self.min_version is None else b"\x02" + long(self.min_version),
-                NULL if self.max_version is None else b"\x02" + long(self.max_version),
-                NULL if self.policy_run_id is None else b"\x02" + text(self.policy_run_id),
+                LENGTH[len(b := self.digest.encode())],
+                b,
+                LENGTH[len(b := self.prompt_id.encode())],
+                b,
+                LENGTH[len(b := self.response_id.encode())],
+                b,
+                (POSITIVE[n] if 0 <= (n := self.prompt_length) < SMALL else int32(n)),
+                (POSITIVE[n] if 0 <= (n := self.response_length) < SMALL else int32(n)),
+                NULL if (v := self.base_call_id) is None else b"\x02" + LENGTH[len(b := v.encode())] + b,
+                (POSITIVE[n] if 0 <= (n := self.base_keep) < SMALL else int32(n)),
+                LENGTH[len(b := self.base_digest.encode())],
+                b,
+                (array([x.binary() for x in self.spans]) if self.spans else END),
+                NULL
+                if self.min_version is None
+                else b"\x02" + (POSITIVE[n] if 0 <= (n := self.min_version) < SMALL else long(n)),
+                NULL
+                if self.max_version is None
+                else b"\x02" + (POSITIVE[n] if 0 <= (n := self.max_version) < SMALL else long(n)),
+                NULL if (v := self.policy_run_id) is None else b"\x02" + LENGTH[len(b := v.encode())] + b,
                 NULL if self.sampling is None else b"\x02" + again(self.sampling),
-                NULL if self.finish_reason is None else b"\x02" + text(self.finish_reason),
+                NULL if (v := self.finish_reason) is None else b"\x02" + LENGTH[len(b := v.encode())] + b,
                 _CALLSTATUS[self.status],
-                boolean(self.trainable),
-                array([text(x) for x in self.reasons]),
-                array([x.binary() for x in self.rewards]),
-                NULL if self.reward_total is None else b"\x02" + double(self.reward_total),
+                (b"\x01" if self.trainable else NULL),
+                (array([text(x) for x in self.reasons]) if self.reasons else END),
+                (array([x.binary() for x in self.rewards]) if self.rewards else END),
+                NULL if self.reward_total is None else b"\x02" + DOUBLE(self.reward_total),
                 NULL if self.curation is None else b"\x02" + self.curation.binary(),
-                text(self.model_id),
-                NULL if self.worker_id is None else b"\x02" + text(self.worker_id),
-                NULL if self.agent is None else b"\x02" + text(self.agent),
-                text(self.channel),
-                NULL if self.task is None else b"\x02" + text(self.task),
-                array([text(x) for x in self.tags]),
+                LENGTH[len(b := self.model_id.encode())],
+                b,
+                NULL if (v := self.worker_id) is None else b"\x02" + LENGTH[len(b := v.encode())] + b,
+                NULL if (v := self.agent) is None else b"\x02" + LENGTH[len(b := v.encode())] + b,
+                LENGTH[len(b := self.channel.encode())],
+                b,
+                NULL if (v := self.task) is None else b"\x02" + LENGTH[len(b := v.encode())] + b,
+                (array([text(x) for x in self.tags]) if self.tags else END),
                 NULL if self.usage is None else b"\x02" + self.usage.binary(),
                 NULL if self.timings is None else b"\x02" + self.timings.binary(),
                 NULL if self.integrity is None else b"\x02" + again(self.integrity),
-                NULL if self.run_id is None else b"\x02" + text(self.run_id),
+                NULL if (v := self.run_id) is None else b"\x02" + LENGTH[len(b := v.encode())] + b,
             )
         )
 
@@ -2142,46 +2927,187 @@ class StepRecord:
             run_id=d["run_id"],
         )
 
-    @classmethod
-    def read(cls, r: Reader) -> "StepRecord":
-        return cls(
-            group_id=r.text(),
-            trajectory_id=r.text(),
-            call_id=r.text(),
-            attempt=r.int32(),
-            attempts=r.array(Reader.int32),
-            position=FactPosition.read(r) if r.branch() else None,
-            digest=r.text(),
-            prompt_id=r.text(),
-            response_id=r.text(),
-            prompt_length=r.int32(),
-            response_length=r.int32(),
-            base_call_id=r.text() if r.branch() else None,
-            base_keep=r.int32(),
-            base_digest=r.text(),
-            spans=r.array(VersionSpan.read),
-            min_version=r.long() if r.branch() else None,
-            max_version=r.long() if r.branch() else None,
-            policy_run_id=r.text() if r.branch() else None,
-            sampling=r.again(Sampling) if r.branch() else None,
-            finish_reason=r.text() if r.branch() else None,
-            status=_CALLSTATUS_SYMBOLS[r.length()],
-            trainable=r.boolean(),
-            reasons=r.array(Reader.text),
-            rewards=r.array(RewardSlot.read),
-            reward_total=r.double() if r.branch() else None,
-            curation=Curation.read(r) if r.branch() else None,
-            model_id=r.text(),
-            worker_id=r.text() if r.branch() else None,
-            agent=r.text() if r.branch() else None,
-            channel=r.text(),
-            task=r.text() if r.branch() else None,
-            tags=r.array(Reader.text),
-            usage=Usage.read(r) if r.branch() else None,
-            timings=Timings.read(r) if r.branch() else None,
-            integrity=r.again(Integrity) if r.branch() else None,
-            run_id=r.text() if r.branch() else None,
-        )
+    @staticmethod
+    def read(d: bytes, at: int) -> "tuple[StepRecord, int]":
+        made: Any = new(_StepRecord)
+        n, at = (d[at] >> 1, at + 1) if not d[at] & 0x81 else read_length(d, at)
+        made.group_id = d[at : (at := at + n)].decode()
+        n, at = (d[at] >> 1, at + 1) if not d[at] & 0x81 else read_length(d, at)
+        made.trajectory_id = d[at : (at := at + n)].decode()
+        n, at = (d[at] >> 1, at + 1) if not d[at] & 0x81 else read_length(d, at)
+        made.call_id = d[at : (at := at + n)].decode()
+        n, at = (d[at], at + 1) if d[at] < 0x80 else number32(d, at)
+        made.attempt = n >> 1 ^ -(n & 1)
+        made.attempts, at = ((), at + 1) if d[at] == 0 else read_array(read_int32, d, at)
+        n = d[at]
+        at += 1
+        if n == 2:
+            made.position, at = FactPosition.read(d, at)
+        elif n == 0:
+            made.position = None
+        else:
+            raise no_branch(n)
+        n, at = (d[at] >> 1, at + 1) if not d[at] & 0x81 else read_length(d, at)
+        made.digest = d[at : (at := at + n)].decode()
+        n, at = (d[at] >> 1, at + 1) if not d[at] & 0x81 else read_length(d, at)
+        made.prompt_id = d[at : (at := at + n)].decode()
+        n, at = (d[at] >> 1, at + 1) if not d[at] & 0x81 else read_length(d, at)
+        made.response_id = d[at : (at := at + n)].decode()
+        n, at = (d[at], at + 1) if d[at] < 0x80 else number32(d, at)
+        made.prompt_length = n >> 1 ^ -(n & 1)
+        n, at = (d[at], at + 1) if d[at] < 0x80 else number32(d, at)
+        made.response_length = n >> 1 ^ -(n & 1)
+        n = d[at]
+        at += 1
+        if n == 2:
+            n, at = (d[at] >> 1, at + 1) if not d[at] & 0x81 else read_length(d, at)
+            made.base_call_id = d[at : (at := at + n)].decode()
+        elif n == 0:
+            made.base_call_id = None
+        else:
+            raise no_branch(n)
+        n, at = (d[at], at + 1) if d[at] < 0x80 else number32(d, at)
+        made.base_keep = n >> 1 ^ -(n & 1)
+        n, at = (d[at] >> 1, at + 1) if not d[at] & 0x81 else read_length(d, at)
+        made.base_digest = d[at : (at := at + n)].decode()
+        made.spans, at = ((), at + 1) if d[at] == 0 else read_array(VersionSpan.read, d, at)
+        n = d[at]
+        at += 1
+        if n == 2:
+            n, at = (d[at], at + 1) if d[at] < 0x80 else number(d, at)
+            made.min_version = n >> 1 ^ -(n & 1)
+        elif n == 0:
+            made.min_version = None
+        else:
+            raise no_branch(n)
+        n = d[at]
+        at += 1
+        if n == 2:
+            n, at = (d[at], at + 1) if d[at] < 0x80 else number(d, at)
+            made.max_version = n >> 1 ^ -(n & 1)
+        elif n == 0:
+            made.max_version = None
+        else:
+            raise no_branch(n)
+        n = d[at]
+        at += 1
+        if n == 2:
+            n, at = (d[at] >> 1, at + 1) if not d[at] & 0x81 else read_length(d, at)
+            made.policy_run_id = d[at : (at := at + n)].decode()
+        elif n == 0:
+            made.policy_run_id = None
+        else:
+            raise no_branch(n)
+        n = d[at]
+        at += 1
+        if n == 2:
+            made.sampling, at = read_again(Sampling, d, at)
+        elif n == 0:
+            made.sampling = None
+        else:
+            raise no_branch(n)
+        n = d[at]
+        at += 1
+        if n == 2:
+            n, at = (d[at] >> 1, at + 1) if not d[at] & 0x81 else read_length(d, at)
+            made.finish_reason = d[at : (at := at + n)].decode()
+        elif n == 0:
+            made.finish_reason = None
+        else:
+            raise no_branch(n)
+        n, at = read_length(d, at)
+        made.status = _CALLSTATUS_SYMBOLS[n]
+        made.trainable = d[at] != 0
+        at += 1
+        made.reasons, at = ((), at + 1) if d[at] == 0 else read_array(read_text, d, at)
+        made.rewards, at = ((), at + 1) if d[at] == 0 else read_array(RewardSlot.read, d, at)
+        n = d[at]
+        at += 1
+        if n == 2:
+            (made.reward_total,) = READ_DOUBLE(d, at)
+            at += 8
+        elif n == 0:
+            made.reward_total = None
+        else:
+            raise no_branch(n)
+        n = d[at]
+        at += 1
+        if n == 2:
+            made.curation, at = Curation.read(d, at)
+        elif n == 0:
+            made.curation = None
+        else:
+            raise no_branch(n)
+        n, at = (d[at] >> 1, at + 1) if not d[at] & 0x81 else read_length(d, at)
+        made.model_id = d[at : (at := at + n)].decode()
+        n = d[at]
+        at += 1
+        if n == 2:
+            n, at = (d[at] >> 1, at + 1) if not d[at] & 0x81 else read_length(d, at)
+            made.worker_id = d[at : (at := at + n)].decode()
+        elif n == 0:
+            made.worker_id = None
+        else:
+            raise no_branch(n)
+        n = d[at]
+        at += 1
+        if n == 2:
+            n, at = (d[at] >> 1, at + 1) if not d[at] & 0x81 else read_length(d, at)
+            made.agent = d[at : (at := at + n)].decode()
+        elif n == 0:
+            made.agent = None
+        else:
+            raise no_branch(n)
+        n, at = (d[at] >> 1, at + 1) if not d[at] & 0x81 else read_length(d, at)
+        made.channel = d[at : (at := at + n)].decode()
+        n = d[at]
+        at += 1
+        if n == 2:
+            n, at = (d[at] >> 1, at + 1) if not d[at] & 0x81 else read_length(d, at)
+            made.task = d[at : (at := at + n)].decode()
+        elif n == 0:
+            made.task = None
+        else:
+            raise no_branch(n)
+        made.tags, at = ((), at + 1) if d[at] == 0 else read_array(read_text, d, at)
+        n = d[at]
+        at += 1
+        if n == 2:
+            made.usage, at = Usage.read(d, at)
+        elif n == 0:
+            made.usage = None
+        else:
+            raise no_branch(n)
+        n = d[at]
+        at += 1
+        if n == 2:
+            made.timings, at = Timings.read(d, at)
+        elif n == 0:
+            made.timings = None
+        else:
+            raise no_branch(n)
+        n = d[at]
+        at += 1
+        if n == 2:
+            made.integrity, at = read_again(Integrity, d, at)
+        elif n == 0:
+            made.integrity = None
+        else:
+            raise no_branch(n)
+        n = d[at]
+        at += 1
+        if n == 2:
+            n, at = (d[at] >> 1, at + 1) if not d[at] & 0x81 else read_length(d, at)
+            made.run_id = d[at : (at := at + n)].decode()
+        elif n == 0:
+            made.run_id = None
+        else:
+            raise no_branch(n)
+        made.__class__ = StepRecord
+        return made, at
+
+
+_StepRecord = unguarded(StepRecord)
 
 
 @quick
@@ -2219,15 +3145,21 @@ class StepTokens:
     def binary(self) -> bytes:
         return b"".join(
             (
-                text(self.group_id),
-                text(self.trajectory_id),
-                text(self.call_id),
-                int32(self.attempt),
+                LENGTH[len(b := self.group_id.encode())],
+                b,
+                LENGTH[len(b := self.trajectory_id.encode())],
+                b,
+                LENGTH[len(b := self.call_id.encode())],
+                b,
+                (POSITIVE[n] if 0 <= (n := self.attempt) < SMALL else int32(n)),
                 self.prompt.binary(),
-                data(self.response_ids),
-                data(self.response_logprobs),
-                array([x.binary() for x in self.spans]),
-                text(self.digest),
+                LENGTH[len(self.response_ids)],
+                self.response_ids,
+                LENGTH[len(self.response_logprobs)],
+                self.response_logprobs,
+                (array([x.binary() for x in self.spans]) if self.spans else END),
+                LENGTH[len(b := self.digest.encode())],
+                b,
             )
         )
 
@@ -2245,19 +3177,30 @@ class StepTokens:
             digest=d["digest"],
         )
 
-    @classmethod
-    def read(cls, r: Reader) -> "StepTokens":
-        return cls(
-            group_id=r.text(),
-            trajectory_id=r.text(),
-            call_id=r.text(),
-            attempt=r.int32(),
-            prompt=Edge.read(r),
-            response_ids=r.bytes(),
-            response_logprobs=r.bytes(),
-            spans=r.array(VersionSpan.read),
-            digest=r.text(),
-        )
+    @staticmethod
+    def read(d: bytes, at: int) -> "tuple[StepTokens, int]":
+        made: Any = new(_StepTokens)
+        n, at = (d[at] >> 1, at + 1) if not d[at] & 0x81 else read_length(d, at)
+        made.group_id = d[at : (at := at + n)].decode()
+        n, at = (d[at] >> 1, at + 1) if not d[at] & 0x81 else read_length(d, at)
+        made.trajectory_id = d[at : (at := at + n)].decode()
+        n, at = (d[at] >> 1, at + 1) if not d[at] & 0x81 else read_length(d, at)
+        made.call_id = d[at : (at := at + n)].decode()
+        n, at = (d[at], at + 1) if d[at] < 0x80 else number32(d, at)
+        made.attempt = n >> 1 ^ -(n & 1)
+        made.prompt, at = Edge.read(d, at)
+        n, at = (d[at] >> 1, at + 1) if not d[at] & 0x81 else read_length(d, at)
+        made.response_ids = d[at : (at := at + n)]
+        n, at = (d[at] >> 1, at + 1) if not d[at] & 0x81 else read_length(d, at)
+        made.response_logprobs = d[at : (at := at + n)]
+        made.spans, at = ((), at + 1) if d[at] == 0 else read_array(VersionSpan.read, d, at)
+        n, at = (d[at] >> 1, at + 1) if not d[at] & 0x81 else read_length(d, at)
+        made.digest = d[at : (at := at + n)].decode()
+        made.__class__ = StepTokens
+        return made, at
+
+
+_StepTokens = unguarded(StepTokens)
 
 
 @quick
@@ -2281,10 +3224,10 @@ class StreamPosition:
     def binary(self) -> bytes:
         return b"".join(
             (
-                int32(self.partition),
+                (POSITIVE[n] if 0 <= (n := self.partition) < SMALL else int32(n)),
                 mapping(self.offsets, long),
-                int32(self.fold_version),
-                long(self.updated_at_us),
+                (POSITIVE[n] if 0 <= (n := self.fold_version) < SMALL else int32(n)),
+                time(self.updated_at_us),
             )
         )
 
@@ -2297,14 +3240,21 @@ class StreamPosition:
             updated_at_us=d["updated_at_us"],
         )
 
-    @classmethod
-    def read(cls, r: Reader) -> "StreamPosition":
-        return cls(
-            partition=r.int32(),
-            offsets=r.mapping(Reader.long),
-            fold_version=r.int32(),
-            updated_at_us=r.long(),
-        )
+    @staticmethod
+    def read(d: bytes, at: int) -> "tuple[StreamPosition, int]":
+        made: Any = new(_StreamPosition)
+        n, at = (d[at], at + 1) if d[at] < 0x80 else number32(d, at)
+        made.partition = n >> 1 ^ -(n & 1)
+        made.offsets, at = read_mapping(read_long, d, at)
+        n, at = (d[at], at + 1) if d[at] < 0x80 else number32(d, at)
+        made.fold_version = n >> 1 ^ -(n & 1)
+        n, at = read_time(d, at)
+        made.updated_at_us = n >> 1 ^ -(n & 1)
+        made.__class__ = StreamPosition
+        return made, at
+
+
+_StreamPosition = unguarded(StreamPosition)
 
 
 @quick
@@ -2327,9 +3277,11 @@ class TensorSpec:
     def binary(self) -> bytes:
         return b"".join(
             (
-                text(self.name),
-                text(self.dtype),
-                array([long(x) for x in self.shape]),
+                LENGTH[len(b := self.name.encode())],
+                b,
+                LENGTH[len(b := self.dtype.encode())],
+                b,
+                (array([long(x) for x in self.shape]) if self.shape else END),
             )
         )
 
@@ -2341,13 +3293,19 @@ class TensorSpec:
             shape=tuple(d["shape"]),
         )
 
-    @classmethod
-    def read(cls, r: Reader) -> "TensorSpec":
-        return cls(
-            name=r.text(),
-            dtype=r.text(),
-            shape=r.array(Reader.long),
-        )
+    @staticmethod
+    def read(d: bytes, at: int) -> "tuple[TensorSpec, int]":
+        made: Any = new(_TensorSpec)
+        n, at = (d[at] >> 1, at + 1) if not d[at] & 0x81 else read_length(d, at)
+        made.name = d[at : (at := at + n)].decode()
+        n, at = (d[at] >> 1, at + 1) if not d[at] & 0x81 else read_length(d, at)
+        made.dtype = d[at : (at := at + n)].decode()
+        made.shape, at = ((), at + 1) if d[at] == 0 else read_array(read_long, d, at)
+        made.__class__ = TensorSpec
+        return made, at
+
+
+_TensorSpec = unguarded(TensorSpec)
 
 
 @quick
@@ -2376,10 +3334,14 @@ class TrajectoryAbandoned:
         return b"".join(
             (
                 self.envelope.binary(),
-                text(self.group_id),
-                text(self.trajectory_id),
-                text(self.reason),
-                text(self.last_progress_event_id),
+                LENGTH[len(b := self.group_id.encode())],
+                b,
+                LENGTH[len(b := self.trajectory_id.encode())],
+                b,
+                LENGTH[len(b := self.reason.encode())],
+                b,
+                LENGTH[len(b := self.last_progress_event_id.encode())],
+                b,
             )
         )
 
@@ -2393,15 +3355,23 @@ class TrajectoryAbandoned:
             last_progress_event_id=d["last_progress_event_id"],
         )
 
-    @classmethod
-    def read(cls, r: Reader) -> "TrajectoryAbandoned":
-        return cls(
-            envelope=Envelope.read(r),
-            group_id=r.text(),
-            trajectory_id=r.text(),
-            reason=r.text(),
-            last_progress_event_id=r.text(),
-        )
+    @staticmethod
+    def read(d: bytes, at: int) -> "tuple[TrajectoryAbandoned, int]":
+        made: Any = new(_TrajectoryAbandoned)
+        made.envelope, at = Envelope.read(d, at)
+        n, at = (d[at] >> 1, at + 1) if not d[at] & 0x81 else read_length(d, at)
+        made.group_id = d[at : (at := at + n)].decode()
+        n, at = (d[at] >> 1, at + 1) if not d[at] & 0x81 else read_length(d, at)
+        made.trajectory_id = d[at : (at := at + n)].decode()
+        n, at = (d[at] >> 1, at + 1) if not d[at] & 0x81 else read_length(d, at)
+        made.reason = d[at : (at := at + n)].decode()
+        n, at = (d[at] >> 1, at + 1) if not d[at] & 0x81 else read_length(d, at)
+        made.last_progress_event_id = d[at : (at := at + n)].decode()
+        made.__class__ = TrajectoryAbandoned
+        return made, at
+
+
+_TrajectoryAbandoned = unguarded(TrajectoryAbandoned)
 
 
 @quick
@@ -2438,12 +3408,16 @@ class TrajectoryCompleted:
         return b"".join(
             (
                 self.envelope.binary(),
-                text(self.group_id),
-                text(self.trajectory_id),
+                LENGTH[len(b := self.group_id.encode())],
+                b,
+                LENGTH[len(b := self.trajectory_id.encode())],
+                b,
                 _TRAJECTORYSTATUS[self.status],
-                NULL if self.calls is None else b"\x02" + int32(self.calls),
-                NULL if self.rewards is None else b"\x02" + int32(self.rewards),
-                NULL if self.reward is None else b"\x02" + double(self.reward),
+                NULL if self.calls is None else b"\x02" + (POSITIVE[n] if 0 <= (n := self.calls) < SMALL else int32(n)),
+                NULL
+                if self.rewards is None
+                else b"\x02" + (POSITIVE[n] if 0 <= (n := self.rewards) < SMALL else int32(n)),
+                NULL if self.reward is None else b"\x02" + DOUBLE(self.reward),
             )
         )
 
@@ -2459,17 +3433,48 @@ class TrajectoryCompleted:
             reward=d["reward"],
         )
 
-    @classmethod
-    def read(cls, r: Reader) -> "TrajectoryCompleted":
-        return cls(
-            envelope=Envelope.read(r),
-            group_id=r.text(),
-            trajectory_id=r.text(),
-            status=_TRAJECTORYSTATUS_SYMBOLS[r.length()],
-            calls=r.int32() if r.branch() else None,
-            rewards=r.int32() if r.branch() else None,
-            reward=r.double() if r.branch() else None,
-        )
+    @staticmethod
+    def read(d: bytes, at: int) -> "tuple[TrajectoryCompleted, int]":
+        made: Any = new(_TrajectoryCompleted)
+        made.envelope, at = Envelope.read(d, at)
+        n, at = (d[at] >> 1, at + 1) if not d[at] & 0x81 else read_length(d, at)
+        made.group_id = d[at : (at := at + n)].decode()
+        n, at = (d[at] >> 1, at + 1) if not d[at] & 0x81 else read_length(d, at)
+        made.trajectory_id = d[at : (at := at + n)].decode()
+        n, at = read_length(d, at)
+        made.status = _TRAJECTORYSTATUS_SYMBOLS[n]
+        n = d[at]
+        at += 1
+        if n == 2:
+            n, at = (d[at], at + 1) if d[at] < 0x80 else number32(d, at)
+            made.calls = n >> 1 ^ -(n & 1)
+        elif n == 0:
+            made.calls = None
+        else:
+            raise no_branch(n)
+        n = d[at]
+        at += 1
+        if n == 2:
+            n, at = (d[at], at + 1) if d[at] < 0x80 else number32(d, at)
+            made.rewards = n >> 1 ^ -(n & 1)
+        elif n == 0:
+            made.rewards = None
+        else:
+            raise no_branch(n)
+        n = d[at]
+        at += 1
+        if n == 2:
+            (made.reward,) = READ_DOUBLE(d, at)
+            at += 8
+        elif n == 0:
+            made.reward = None
+        else:
+            raise no_branch(n)
+        made.__class__ = TrajectoryCompleted
+        return made, at
+
+
+_TrajectoryCompleted = unguarded(TrajectoryCompleted)
 
 
 @quick
@@ -2498,10 +3503,14 @@ class TrajectoryEvicted:
         return b"".join(
             (
                 self.envelope.binary(),
-                text(self.group_id),
-                text(self.trajectory_id),
-                text(self.reason),
-                text(self.requested_by),
+                LENGTH[len(b := self.group_id.encode())],
+                b,
+                LENGTH[len(b := self.trajectory_id.encode())],
+                b,
+                LENGTH[len(b := self.reason.encode())],
+                b,
+                LENGTH[len(b := self.requested_by.encode())],
+                b,
             )
         )
 
@@ -2515,15 +3524,23 @@ class TrajectoryEvicted:
             requested_by=d["requested_by"],
         )
 
-    @classmethod
-    def read(cls, r: Reader) -> "TrajectoryEvicted":
-        return cls(
-            envelope=Envelope.read(r),
-            group_id=r.text(),
-            trajectory_id=r.text(),
-            reason=r.text(),
-            requested_by=r.text(),
-        )
+    @staticmethod
+    def read(d: bytes, at: int) -> "tuple[TrajectoryEvicted, int]":
+        made: Any = new(_TrajectoryEvicted)
+        made.envelope, at = Envelope.read(d, at)
+        n, at = (d[at] >> 1, at + 1) if not d[at] & 0x81 else read_length(d, at)
+        made.group_id = d[at : (at := at + n)].decode()
+        n, at = (d[at] >> 1, at + 1) if not d[at] & 0x81 else read_length(d, at)
+        made.trajectory_id = d[at : (at := at + n)].decode()
+        n, at = (d[at] >> 1, at + 1) if not d[at] & 0x81 else read_length(d, at)
+        made.reason = d[at : (at := at + n)].decode()
+        n, at = (d[at] >> 1, at + 1) if not d[at] & 0x81 else read_length(d, at)
+        made.requested_by = d[at : (at := at + n)].decode()
+        made.__class__ = TrajectoryEvicted
+        return made, at
+
+
+_TrajectoryEvicted = unguarded(TrajectoryEvicted)
 
 
 @quick
@@ -2613,35 +3630,51 @@ class TrajectoryRecord:
     def binary(self) -> bytes:
         return b"".join(
             (
-                text(self.group_id),
-                text(self.trajectory_id),
+                LENGTH[len(b := self.group_id.encode())],
+                b,
+                LENGTH[len(b := self.trajectory_id.encode())],
+                b,
                 _TRAJECTORYSTATUS[self.status],
-                text(self.status_event_id),
-                text(self.reason),
-                NULL if self.calls_expected is None else b"\x02" + int32(self.calls_expected),
-                NULL if self.rewards_expected is None else b"\x02" + int32(self.rewards_expected),
-                array([text(x) for x in self.calls]),
-                int32(self.branches),
-                array([text(x) for x in self.failed_calls]),
-                array([x.binary() for x in self.rewards]),
-                NULL if self.outcome is None else b"\x02" + double(self.outcome),
-                NULL if self.return_total is None else b"\x02" + double(self.return_total),
-                NULL if self.min_version is None else b"\x02" + long(self.min_version),
-                NULL if self.max_version is None else b"\x02" + long(self.max_version),
-                NULL if self.policy_run_id is None else b"\x02" + text(self.policy_run_id),
-                text(self.channel),
-                NULL if self.agent is None else b"\x02" + text(self.agent),
-                NULL if self.task is None else b"\x02" + text(self.task),
-                array([text(x) for x in self.tags]),
-                NULL if self.run_id is None else b"\x02" + text(self.run_id),
-                int32(self.trainable_calls),
-                boolean(self.ready),
-                array([text(x) for x in self.reasons]),
-                text(self.registered_event_id),
-                NULL if self.metadata is None else b"\x02" + text(self.metadata),
-                text(self.last_progress_event_id),
-                long(self.last_progress_us),
-                text(self.digest),
+                LENGTH[len(b := self.status_event_id.encode())],
+                b,
+                LENGTH[len(b := self.reason.encode())],
+                b,
+                NULL
+                if self.calls_expected is None
+                else b"\x02" + (POSITIVE[n] if 0 <= (n := self.calls_expected) < SMALL else int32(n)),
+                NULL
+                if self.rewards_expected is None
+                else b"\x02" + (POSITIVE[n] if 0 <= (n := self.rewards_expected) < SMALL else int32(n)),
+                (array([text(x) for x in self.calls]) if self.calls else END),
+                (POSITIVE[n] if 0 <= (n := self.branches) < SMALL else int32(n)),
+                (array([text(x) for x in self.failed_calls]) if self.failed_calls else END),
+                (array([x.binary() for x in self.rewards]) if self.rewards else END),
+                NULL if self.outcome is None else b"\x02" + DOUBLE(self.outcome),
+                NULL if self.return_total is None else b"\x02" + DOUBLE(self.return_total),
+                NULL
+                if self.min_version is None
+                else b"\x02" + (POSITIVE[n] if 0 <= (n := self.min_version) < SMALL else long(n)),
+                NULL
+                if self.max_version is None
+                else b"\x02" + (POSITIVE[n] if 0 <= (n := self.max_version) < SMALL else long(n)),
+                NULL if (v := self.policy_run_id) is None else b"\x02" + LENGTH[len(b := v.encode())] + b,
+                LENGTH[len(b := self.channel.encode())],
+                b,
+                NULL if (v := self.agent) is None else b"\x02" + LENGTH[len(b := v.encode())] + b,
+                NULL if (v := self.task) is None else b"\x02" + LENGTH[len(b := v.encode())] + b,
+                (array([text(x) for x in self.tags]) if self.tags else END),
+                NULL if (v := self.run_id) is None else b"\x02" + LENGTH[len(b := v.encode())] + b,
+                (POSITIVE[n] if 0 <= (n := self.trainable_calls) < SMALL else int32(n)),
+                (b"\x01" if self.ready else NULL),
+                (array([text(x) for x in self.reasons]) if self.reasons else END),
+                LENGTH[len(b := self.registered_event_id.encode())],
+                b,
+                NULL if (v := self.metadata) is None else b"\x02" + LENGTH[len(b := v.encode())] + b,
+                LENGTH[len(b := self.last_progress_event_id.encode())],
+                b,
+                time(self.last_progress_us),
+                LENGTH[len(b := self.digest.encode())],
+                b,
             )
         )
 
@@ -2679,39 +3712,144 @@ class TrajectoryRecord:
             digest=d["digest"],
         )
 
-    @classmethod
-    def read(cls, r: Reader) -> "TrajectoryRecord":
-        return cls(
-            group_id=r.text(),
-            trajectory_id=r.text(),
-            status=_TRAJECTORYSTATUS_SYMBOLS[r.length()],
-            status_event_id=r.text(),
-            reason=r.text(),
-            calls_expected=r.int32() if r.branch() else None,
-            rewards_expected=r.int32() if r.branch() else None,
-            calls=r.array(Reader.text),
-            branches=r.int32(),
-            failed_calls=r.array(Reader.text),
-            rewards=r.array(RewardSlot.read),
-            outcome=r.double() if r.branch() else None,
-            return_total=r.double() if r.branch() else None,
-            min_version=r.long() if r.branch() else None,
-            max_version=r.long() if r.branch() else None,
-            policy_run_id=r.text() if r.branch() else None,
-            channel=r.text(),
-            agent=r.text() if r.branch() else None,
-            task=r.text() if r.branch() else None,
-            tags=r.array(Reader.text),
-            run_id=r.text() if r.branch() else None,
-            trainable_calls=r.int32(),
-            ready=r.boolean(),
-            reasons=r.array(Reader.text),
-            registered_event_id=r.text(),
-            metadata=r.text() if r.branch() else None,
-            last_progress_event_id=r.text(),
-            last_progress_us=r.long(),
-            digest=r.text(),
-        )
+    @staticmethod
+    def read(d: bytes, at: int) -> "tuple[TrajectoryRecord, int]":
+        made: Any = new(_TrajectoryRecord)
+        n, at = (d[at] >> 1, at + 1) if not d[at] & 0x81 else read_length(d, at)
+        made.group_id = d[at : (at := at + n)].decode()
+        n, at = (d[at] >> 1, at + 1) if not d[at] & 0x81 else read_length(d, at)
+        made.trajectory_id = d[at : (at := at + n)].decode()
+        n, at = read_length(d, at)
+        made.status = _TRAJECTORYSTATUS_SYMBOLS[n]
+        n, at = (d[at] >> 1, at + 1) if not d[at] & 0x81 else read_length(d, at)
+        made.status_event_id = d[at : (at := at + n)].decode()
+        n, at = (d[at] >> 1, at + 1) if not d[at] & 0x81 else read_length(d, at)
+        made.reason = d[at : (at := at + n)].decode()
+        n = d[at]
+        at += 1
+        if n == 2:
+            n, at = (d[at], at + 1) if d[at] < 0x80 else number32(d, at)
+            made.calls_expected = n >> 1 ^ -(n & 1)
+        elif n == 0:
+            made.calls_expected = None
+        else:
+            raise no_branch(n)
+        n = d[at]
+        at += 1
+        if n == 2:
+            n, at = (d[at], at + 1) if d[at] < 0x80 else number32(d, at)
+            made.rewards_expected = n >> 1 ^ -(n & 1)
+        elif n == 0:
+            made.rewards_expected = None
+        else:
+            raise no_branch(n)
+        made.calls, at = ((), at + 1) if d[at] == 0 else read_array(read_text, d, at)
+        n, at = (d[at], at + 1) if d[at] < 0x80 else number32(d, at)
+        made.branches = n >> 1 ^ -(n & 1)
+        made.failed_calls, at = ((), at + 1) if d[at] == 0 else read_array(read_text, d, at)
+        made.rewards, at = ((), at + 1) if d[at] == 0 else read_array(RewardSlot.read, d, at)
+        n = d[at]
+        at += 1
+        if n == 2:
+            (made.outcome,) = READ_DOUBLE(d, at)
+            at += 8
+        elif n == 0:
+            made.outcome = None
+        else:
+            raise no_branch(n)
+        n = d[at]
+        at += 1
+        if n == 2:
+            (made.return_total,) = READ_DOUBLE(d, at)
+            at += 8
+        elif n == 0:
+            made.return_total = None
+        else:
+            raise no_branch(n)
+        n = d[at]
+        at += 1
+        if n == 2:
+            n, at = (d[at], at + 1) if d[at] < 0x80 else number(d, at)
+            made.min_version = n >> 1 ^ -(n & 1)
+        elif n == 0:
+            made.min_version = None
+        else:
+            raise no_branch(n)
+        n = d[at]
+        at += 1
+        if n == 2:
+            n, at = (d[at], at + 1) if d[at] < 0x80 else number(d, at)
+            made.max_version = n >> 1 ^ -(n & 1)
+        elif n == 0:
+            made.max_version = None
+        else:
+            raise no_branch(n)
+        n = d[at]
+        at += 1
+        if n == 2:
+            n, at = (d[at] >> 1, at + 1) if not d[at] & 0x81 else read_length(d, at)
+            made.policy_run_id = d[at : (at := at + n)].decode()
+        elif n == 0:
+            made.policy_run_id = None
+        else:
+            raise no_branch(n)
+        n, at = (d[at] >> 1, at + 1) if not d[at] & 0x81 else read_length(d, at)
+        made.channel = d[at : (at := at + n)].decode()
+        n = d[at]
+        at += 1
+        if n == 2:
+            n, at = (d[at] >> 1, at + 1) if not d[at] & 0x81 else read_length(d, at)
+            made.agent = d[at : (at := at + n)].decode()
+        elif n == 0:
+            made.agent = None
+        else:
+            raise no_branch(n)
+        n = d[at]
+        at += 1
+        if n == 2:
+            n, at = (d[at] >> 1, at + 1) if not d[at] & 0x81 else read_length(d, at)
+            made.task = d[at : (at := at + n)].decode()
+        elif n == 0:
+            made.task = None
+        else:
+            raise no_branch(n)
+        made.tags, at = ((), at + 1) if d[at] == 0 else read_array(read_text, d, at)
+        n = d[at]
+        at += 1
+        if n == 2:
+            n, at = (d[at] >> 1, at + 1) if not d[at] & 0x81 else read_length(d, at)
+            made.run_id = d[at : (at := at + n)].decode()
+        elif n == 0:
+            made.run_id = None
+        else:
+            raise no_branch(n)
+        n, at = (d[at], at + 1) if d[at] < 0x80 else number32(d, at)
+        made.trainable_calls = n >> 1 ^ -(n & 1)
+        made.ready = d[at] != 0
+        at += 1
+        made.reasons, at = ((), at + 1) if d[at] == 0 else read_array(read_text, d, at)
+        n, at = (d[at] >> 1, at + 1) if not d[at] & 0x81 else read_length(d, at)
+        made.registered_event_id = d[at : (at := at + n)].decode()
+        n = d[at]
+        at += 1
+        if n == 2:
+            n, at = (d[at] >> 1, at + 1) if not d[at] & 0x81 else read_length(d, at)
+            made.metadata = d[at : (at := at + n)].decode()
+        elif n == 0:
+            made.metadata = None
+        else:
+            raise no_branch(n)
+        n, at = (d[at] >> 1, at + 1) if not d[at] & 0x81 else read_length(d, at)
+        made.last_progress_event_id = d[at : (at := at + n)].decode()
+        n, at = read_time(d, at)
+        made.last_progress_us = n >> 1 ^ -(n & 1)
+        n, at = (d[at] >> 1, at + 1) if not d[at] & 0x81 else read_length(d, at)
+        made.digest = d[at : (at := at + n)].decode()
+        made.__class__ = TrajectoryRecord
+        return made, at
+
+
+_TrajectoryRecord = unguarded(TrajectoryRecord)
 
 
 @quick
@@ -2748,13 +3886,16 @@ class TrajectoryStarted:
         return b"".join(
             (
                 self.envelope.binary(),
-                text(self.group_id),
-                text(self.trajectory_id),
-                text(self.channel),
-                NULL if self.agent is None else b"\x02" + text(self.agent),
-                NULL if self.task is None else b"\x02" + text(self.task),
-                array([text(x) for x in self.tags]),
-                NULL if self.metadata is None else b"\x02" + text(self.metadata),
+                LENGTH[len(b := self.group_id.encode())],
+                b,
+                LENGTH[len(b := self.trajectory_id.encode())],
+                b,
+                LENGTH[len(b := self.channel.encode())],
+                b,
+                NULL if (v := self.agent) is None else b"\x02" + LENGTH[len(b := v.encode())] + b,
+                NULL if (v := self.task) is None else b"\x02" + LENGTH[len(b := v.encode())] + b,
+                (array([text(x) for x in self.tags]) if self.tags else END),
+                NULL if (v := self.metadata) is None else b"\x02" + LENGTH[len(b := v.encode())] + b,
             )
         )
 
@@ -2771,18 +3912,49 @@ class TrajectoryStarted:
             metadata=d["metadata"],
         )
 
-    @classmethod
-    def read(cls, r: Reader) -> "TrajectoryStarted":
-        return cls(
-            envelope=Envelope.read(r),
-            group_id=r.text(),
-            trajectory_id=r.text(),
-            channel=r.text(),
-            agent=r.text() if r.branch() else None,
-            task=r.text() if r.branch() else None,
-            tags=r.array(Reader.text),
-            metadata=r.text() if r.branch() else None,
-        )
+    @staticmethod
+    def read(d: bytes, at: int) -> "tuple[TrajectoryStarted, int]":
+        made: Any = new(_TrajectoryStarted)
+        made.envelope, at = Envelope.read(d, at)
+        n, at = (d[at] >> 1, at + 1) if not d[at] & 0x81 else read_length(d, at)
+        made.group_id = d[at : (at := at + n)].decode()
+        n, at = (d[at] >> 1, at + 1) if not d[at] & 0x81 else read_length(d, at)
+        made.trajectory_id = d[at : (at := at + n)].decode()
+        n, at = (d[at] >> 1, at + 1) if not d[at] & 0x81 else read_length(d, at)
+        made.channel = d[at : (at := at + n)].decode()
+        n = d[at]
+        at += 1
+        if n == 2:
+            n, at = (d[at] >> 1, at + 1) if not d[at] & 0x81 else read_length(d, at)
+            made.agent = d[at : (at := at + n)].decode()
+        elif n == 0:
+            made.agent = None
+        else:
+            raise no_branch(n)
+        n = d[at]
+        at += 1
+        if n == 2:
+            n, at = (d[at] >> 1, at + 1) if not d[at] & 0x81 else read_length(d, at)
+            made.task = d[at : (at := at + n)].decode()
+        elif n == 0:
+            made.task = None
+        else:
+            raise no_branch(n)
+        made.tags, at = ((), at + 1) if d[at] == 0 else read_array(read_text, d, at)
+        n = d[at]
+        at += 1
+        if n == 2:
+            n, at = (d[at] >> 1, at + 1) if not d[at] & 0x81 else read_length(d, at)
+            made.metadata = d[at : (at := at + n)].decode()
+        elif n == 0:
+            made.metadata = None
+        else:
+            raise no_branch(n)
+        made.__class__ = TrajectoryStarted
+        return made, at
+
+
+_TrajectoryStarted = unguarded(TrajectoryStarted)
 
 
 @quick
@@ -2827,16 +3999,22 @@ class WeightsPublished:
         return b"".join(
             (
                 self.envelope.binary(),
-                text(self.model_id),
-                text(self.run_id),
-                long(self.version),
-                text(self.digest),
-                long(self.bytes_total),
-                array([x.binary() for x in self.manifest]),
-                NULL if self.offer_url is None else b"\x02" + text(self.offer_url),
-                text(self.epoch),
-                NULL if self.checkpoint_uri is None else b"\x02" + text(self.checkpoint_uri),
-                NULL if self.sequence is None else b"\x02" + long(self.sequence),
+                LENGTH[len(b := self.model_id.encode())],
+                b,
+                LENGTH[len(b := self.run_id.encode())],
+                b,
+                (POSITIVE[n] if 0 <= (n := self.version) < SMALL else long(n)),
+                LENGTH[len(b := self.digest.encode())],
+                b,
+                (POSITIVE[n] if 0 <= (n := self.bytes_total) < SMALL else long(n)),
+                (array([x.binary() for x in self.manifest]) if self.manifest else END),
+                NULL if (v := self.offer_url) is None else b"\x02" + LENGTH[len(b := v.encode())] + b,
+                LENGTH[len(b := self.epoch.encode())],
+                b,
+                NULL if (v := self.checkpoint_uri) is None else b"\x02" + LENGTH[len(b := v.encode())] + b,
+                NULL
+                if self.sequence is None
+                else b"\x02" + (POSITIVE[n] if 0 <= (n := self.sequence) < SMALL else long(n)),
             )
         )
 
@@ -2856,21 +4034,55 @@ class WeightsPublished:
             sequence=d["sequence"],
         )
 
-    @classmethod
-    def read(cls, r: Reader) -> "WeightsPublished":
-        return cls(
-            envelope=Envelope.read(r),
-            model_id=r.text(),
-            run_id=r.text(),
-            version=r.long(),
-            digest=r.text(),
-            bytes_total=r.long(),
-            manifest=r.array(TensorSpec.read),
-            offer_url=r.text() if r.branch() else None,
-            epoch=r.text(),
-            checkpoint_uri=r.text() if r.branch() else None,
-            sequence=r.long() if r.branch() else None,
-        )
+    @staticmethod
+    def read(d: bytes, at: int) -> "tuple[WeightsPublished, int]":
+        made: Any = new(_WeightsPublished)
+        made.envelope, at = Envelope.read(d, at)
+        n, at = (d[at] >> 1, at + 1) if not d[at] & 0x81 else read_length(d, at)
+        made.model_id = d[at : (at := at + n)].decode()
+        n, at = (d[at] >> 1, at + 1) if not d[at] & 0x81 else read_length(d, at)
+        made.run_id = d[at : (at := at + n)].decode()
+        n, at = (d[at], at + 1) if d[at] < 0x80 else number(d, at)
+        made.version = n >> 1 ^ -(n & 1)
+        n, at = (d[at] >> 1, at + 1) if not d[at] & 0x81 else read_length(d, at)
+        made.digest = d[at : (at := at + n)].decode()
+        n, at = (d[at], at + 1) if d[at] < 0x80 else number(d, at)
+        made.bytes_total = n >> 1 ^ -(n & 1)
+        made.manifest, at = ((), at + 1) if d[at] == 0 else read_array(TensorSpec.read, d, at)
+        n = d[at]
+        at += 1
+        if n == 2:
+            n, at = (d[at] >> 1, at + 1) if not d[at] & 0x81 else read_length(d, at)
+            made.offer_url = d[at : (at := at + n)].decode()
+        elif n == 0:
+            made.offer_url = None
+        else:
+            raise no_branch(n)
+        n, at = (d[at] >> 1, at + 1) if not d[at] & 0x81 else read_length(d, at)
+        made.epoch = d[at : (at := at + n)].decode()
+        n = d[at]
+        at += 1
+        if n == 2:
+            n, at = (d[at] >> 1, at + 1) if not d[at] & 0x81 else read_length(d, at)
+            made.checkpoint_uri = d[at : (at := at + n)].decode()
+        elif n == 0:
+            made.checkpoint_uri = None
+        else:
+            raise no_branch(n)
+        n = d[at]
+        at += 1
+        if n == 2:
+            n, at = (d[at], at + 1) if d[at] < 0x80 else number(d, at)
+            made.sequence = n >> 1 ^ -(n & 1)
+        elif n == 0:
+            made.sequence = None
+        else:
+            raise no_branch(n)
+        made.__class__ = WeightsPublished
+        return made, at
+
+
+_WeightsPublished = unguarded(WeightsPublished)
 
 
 @quick
@@ -2914,17 +4126,23 @@ class WorkerReported:
         return b"".join(
             (
                 self.envelope.binary(),
-                text(self.worker_id),
-                text(self.url),
-                text(self.model_id),
-                text(self.model),
+                LENGTH[len(b := self.worker_id.encode())],
+                b,
+                LENGTH[len(b := self.url.encode())],
+                b,
+                LENGTH[len(b := self.model_id.encode())],
+                b,
+                LENGTH[len(b := self.model.encode())],
+                b,
                 _WORKERSTATE[self.state],
-                NULL if self.run_id is None else b"\x02" + text(self.run_id),
-                NULL if self.version is None else b"\x02" + long(self.version),
-                int32(self.in_flight),
-                double(self.report_interval_s),
-                array([text(x) for x in self.capabilities]),
-                NULL if self.detail is None else b"\x02" + text(self.detail),
+                NULL if (v := self.run_id) is None else b"\x02" + LENGTH[len(b := v.encode())] + b,
+                NULL
+                if self.version is None
+                else b"\x02" + (POSITIVE[n] if 0 <= (n := self.version) < SMALL else long(n)),
+                (POSITIVE[n] if 0 <= (n := self.in_flight) < SMALL else int32(n)),
+                DOUBLE(self.report_interval_s),
+                (array([text(x) for x in self.capabilities]) if self.capabilities else END),
+                NULL if (v := self.detail) is None else b"\x02" + LENGTH[len(b := v.encode())] + b,
             )
         )
 
@@ -2945,22 +4163,57 @@ class WorkerReported:
             detail=d["detail"],
         )
 
-    @classmethod
-    def read(cls, r: Reader) -> "WorkerReported":
-        return cls(
-            envelope=Envelope.read(r),
-            worker_id=r.text(),
-            url=r.text(),
-            model_id=r.text(),
-            model=r.text(),
-            state=_WORKERSTATE_SYMBOLS[r.length()],
-            run_id=r.text() if r.branch() else None,
-            version=r.long() if r.branch() else None,
-            in_flight=r.int32(),
-            report_interval_s=r.double(),
-            capabilities=r.array(Reader.text),
-            detail=r.text() if r.branch() else None,
-        )
+    @staticmethod
+    def read(d: bytes, at: int) -> "tuple[WorkerReported, int]":
+        made: Any = new(_WorkerReported)
+        made.envelope, at = Envelope.read(d, at)
+        n, at = (d[at] >> 1, at + 1) if not d[at] & 0x81 else read_length(d, at)
+        made.worker_id = d[at : (at := at + n)].decode()
+        n, at = (d[at] >> 1, at + 1) if not d[at] & 0x81 else read_length(d, at)
+        made.url = d[at : (at := at + n)].decode()
+        n, at = (d[at] >> 1, at + 1) if not d[at] & 0x81 else read_length(d, at)
+        made.model_id = d[at : (at := at + n)].decode()
+        n, at = (d[at] >> 1, at + 1) if not d[at] & 0x81 else read_length(d, at)
+        made.model = d[at : (at := at + n)].decode()
+        n, at = read_length(d, at)
+        made.state = _WORKERSTATE_SYMBOLS[n]
+        n = d[at]
+        at += 1
+        if n == 2:
+            n, at = (d[at] >> 1, at + 1) if not d[at] & 0x81 else read_length(d, at)
+            made.run_id = d[at : (at := at + n)].decode()
+        elif n == 0:
+            made.run_id = None
+        else:
+            raise no_branch(n)
+        n = d[at]
+        at += 1
+        if n == 2:
+            n, at = (d[at], at + 1) if d[at] < 0x80 else number(d, at)
+            made.version = n >> 1 ^ -(n & 1)
+        elif n == 0:
+            made.version = None
+        else:
+            raise no_branch(n)
+        n, at = (d[at], at + 1) if d[at] < 0x80 else number32(d, at)
+        made.in_flight = n >> 1 ^ -(n & 1)
+        (made.report_interval_s,) = READ_DOUBLE(d, at)
+        at += 8
+        made.capabilities, at = ((), at + 1) if d[at] == 0 else read_array(read_text, d, at)
+        n = d[at]
+        at += 1
+        if n == 2:
+            n, at = (d[at] >> 1, at + 1) if not d[at] & 0x81 else read_length(d, at)
+            made.detail = d[at : (at := at + n)].decode()
+        elif n == 0:
+            made.detail = None
+        else:
+            raise no_branch(n)
+        made.__class__ = WorkerReported
+        return made, at
+
+
+_WorkerReported = unguarded(WorkerReported)
 
 
 Event = (

@@ -29,27 +29,50 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from schemas.binary import NULL, Reader, again, array, boolean, data, double, int32, long, mapping, maybe_double, text
-from schemas.quick import quick
+from schemas.binary import (
+    DOUBLE,
+    END,
+    LENGTH,
+    NULL,
+    POSITIVE,
+    READ_DOUBLE,
+    SMALL,
+    again,
+    array,
+    int32,
+    long,
+    mapping,
+    maybe_double,
+    no_branch,
+    number,
+    number32,
+    read_again,
+    read_array,
+    read_double,
+    read_int32,
+    read_length,
+    read_long,
+    read_mapping,
+    read_maybe_double,
+    read_text,
+    read_time,
+    text,
+    time,
+)
+from schemas.quick import quick, unguarded
 
+new = object.__new__
 '''
 SHARED = ("claw.Sampling", "claw.Integrity")
 """Records that seldom differ between the events of a stream: `schemas.binary.again`."""
-READERS = {
-    "string": "text",
-    "bytes": "bytes",
-    "int": "int32",
-    "long": "long",
-    "double": "double",
-    "boolean": "boolean",
-}
-WRITERS = {
-    "string": "text",
-    "bytes": "data",
-    "int": "int32",
-    "long": "long",
-    "double": "double",
-    "boolean": "boolean",
+READERS = {"string": "read_text", "int": "read_int32", "long": "read_long", "double": "read_double"}
+WRITERS = {"string": "text", "int": "int32", "long": "long", "double": "DOUBLE"}
+"""Of items of arrays and maps."""
+UNPACKED = {
+    "int": "{0} = n >> 1 ^ -(n & 1)",
+    "long": "{0} = n >> 1 ^ -(n & 1)",
+    "string": "{0} = d[at : (at := at + n)].decode()",
+    "bytes": "{0} = d[at : (at := at + n)]",
 }
 
 
@@ -113,33 +136,51 @@ def symbols(node: Json) -> str:
 
 
 def binary(node: Json, value: str) -> str:
-    """Expression that turns the attribute `value` into Avro's bytes."""
+    """Expression, or several after commas, that turns the attribute `value` into Avro's bytes."""
     if isinstance(node, list):
         (inner,) = (branch for branch in node if branch != "null")
         index = bytes([2 * node.index(inner)])
         null = "NULL" if node.index("null") == 0 else repr(bytes([2 * node.index("null")]))
-        return f"{null} if {value} is None else {index!r} + {binary(inner, value)}"
+        if inner in ("string", "bytes"):  # the value is needed twice
+            return f"{null} if (v := {value}) is None else {index!r} + {' + '.join(parts(inner, 'v'))}"
+        return f"{null} if {value} is None else {index!r} + {' + '.join(parts(inner, value))}"
+    return ", ".join(parts(node, value))
+
+
+def parts(node: Json, value: str) -> list[str]:
+    """Expressions whose bytes, one after the other, are those of a value that is not null."""
     if isinstance(node, dict) and node["type"] == "array":
-        return f"array([{binary(node['items'], 'x')} for x in {value}])"
+        item = "x.binary()" if is_record(node["items"]) else f"{WRITERS[node['items']]}(x)"
+        return [f"(array([{item} for x in {value}]) if {value} else END)"]
     if isinstance(node, dict):
-        return f"mapping({value}, {writer(node['values'])})"
+        return [f"mapping({value}, {writer(node['values'])})"]
+    if node in ("int", "long"):
+        if value.endswith("_us"):
+            return [f"time({value})"]
+        return [f"(POSITIVE[n] if 0 <= (n := {value}) < SMALL else {WRITERS[node]}(n))"]
+    if node == "string":
+        return [f"LENGTH[len(b := {value}.encode())]", "b"]
+    if node == "bytes":
+        return [f"LENGTH[len({value})]", value]
+    if node == "double":
+        return [f"DOUBLE({value})"]
+    if node == "boolean":
+        return [f'(b"\\x01" if {value} else NULL)']
     if is_enum(node):
-        return f"{enum_table(node)}[{value}]"
-    if node in SHARED:
-        return f"again({value})"
-    return f"{value}.binary()" if is_record(node) else f"{WRITERS[node]}({value})"
+        return [f"{enum_table(node)}[{value}]"]
+    return [f"again({value})" if node in SHARED else f"{value}.binary()"]
 
 
 def writer(node: Json) -> str:
     """Name of the function that turns a value of a map into Avro's bytes."""
-    return f"maybe_{WRITERS[or_null(node)]}" if isinstance(node, list) else WRITERS[node]
+    return f"maybe_{WRITERS[or_null(node)].lower()}" if isinstance(node, list) else WRITERS[node]
 
 
 def reader(node: Json) -> str:
-    """Name of the function that reads a value of an array or a map off a Reader."""
+    """Name of the function that reads an item of an array or a map."""
     if isinstance(node, list):
-        return f"Reader.maybe_{READERS[or_null(node)]}"
-    return f"{short(node)}.read" if is_record(node) else f"Reader.{READERS[node]}"
+        return READERS[or_null(node)].replace("read_", "read_maybe_")
+    return f"{short(node)}.read" if is_record(node) else READERS[node]
 
 
 def or_null(node: Json) -> Json:
@@ -149,21 +190,43 @@ def or_null(node: Json) -> Json:
     return inner
 
 
-def read(node: Json) -> str:
-    """Expression that takes the next value off the Reader `r`."""
+def read(node: Json, target: str) -> list[str]:
+    """Statements that take the value at `at` of the datum `d` into `target` and put `at` behind it."""
     if isinstance(node, list):
-        (inner,) = (branch for branch in node if branch != "null")
-        some = "r.branch()" if node.index("null") == 0 else "not r.branch()"
-        return f"{read(inner)} if {some} else None"
-    if isinstance(node, dict) and node["type"] == "array":
-        return f"r.array({reader(node['items'])})"
+        return read_union(node, target)
     if isinstance(node, dict):
-        return f"r.mapping({reader(node['values'])})"
-    if is_enum(node):
-        return f"{symbols(node)}[r.length()]"
+        (item,) = (node[kind] for kind in ("items", "values") if kind in node)
+        if node["type"] == "map":
+            return [f"{target}, at = read_mapping({reader(item)}, d, at)"]
+        return [f"{target}, at = ((), at + 1) if d[at] == 0 else read_array({reader(item)}, d, at)"]
     if node in SHARED:
-        return f"r.again({short(node)})"
-    return f"{reader(node)}(r)" if is_record(node) else f"r.{READERS[node]}()"
+        return [f"{target}, at = read_again({short(node)}, d, at)"]
+    if is_record(node):
+        return [f"{target}, at = {short(node)}.read(d, at)"]
+    if is_enum(node):
+        return ["n, at = read_length(d, at)", f"{target} = {symbols(node)}[n]"]
+    if node == "double":
+        return [f"({target},) = READ_DOUBLE(d, at)", "at += 8"]
+    if node == "boolean":
+        return [f"{target} = d[at] != 0", "at += 1"]
+    return [read_number(node, target), UNPACKED[node].format(target)]
+
+
+def read_number(node: Json, target: str) -> str:
+    """Statement that takes a number or a length `n`. What fits into one byte needs no call; a time never does."""
+    if target.endswith("_us"):
+        return "n, at = read_time(d, at)"
+    if node in ("int", "long"):
+        return f"n, at = (d[at], at + 1) if d[at] < 0x80 else {'number32' if node == 'int' else 'number'}(d, at)"
+    return "n, at = (d[at] >> 1, at + 1) if not d[at] & 0x81 else read_length(d, at)"
+
+
+def read_union(node: list[Json], target: str) -> list[str]:
+    """Null or something."""
+    (inner,) = (branch for branch in node if branch != "null")
+    some, none = 2 * node.index(inner), 2 * node.index("null")
+    lines = ["n = d[at]", "at += 1", f"if n == {some}:", *(f"    {line}" for line in read(inner, target))]
+    return [*lines, f"elif n == {none}:", f"    {target} = None", "else:", "    raise no_branch(n)"]
 
 
 def default_of(spec: Json) -> str:
@@ -207,12 +270,20 @@ def record_class(schema: Json) -> str:
     lines += [
         "        )",
         "",
-        "    @classmethod",
-        f'    def read(cls, r: Reader) -> "{schema["name"]}":',
-        "        return cls(",
+        "    @staticmethod",
+        f'    def read(d: bytes, at: int) -> "tuple[{schema["name"]}, int]":',
+        f"        made: Any = new(_{schema['name']})",
     ]
-    lines += [f"            {spec['name']}={read(spec['type'])}," for spec in fields]
-    lines += ["        )", "", ""]
+    lines += [f"        {line}" for spec in fields for line in read(spec["type"], f"made.{spec['name']}")]
+    lines += [
+        f"        made.__class__ = {schema['name']}",
+        "        return made, at",
+        "",
+        "",
+        f"_{schema['name']} = unguarded({schema['name']})",
+        "",
+        "",
+    ]
     return "\n".join(lines)
 
 

@@ -27,7 +27,7 @@ def group_name(catalogue: Catalogue) -> str:
 def open_producer(log_settings: LogSettings, partition: int, timeout_ms: int = 60_000) -> TransactionalProducer:
     """Fences whoever owned the partition before. Blocking. Raises Fenced, BrokerUnreachable."""
     transactional_id = f"{group_name(log_settings.catalogue())}-{partition}"
-    producer = TransactionalProducer(log_settings, transactional_id, timeout_ms=timeout_ms)
+    producer = TransactionalProducer(log_settings, transactional_id, timeout_ms=timeout_ms, positions=False)
     producer.open()
     return producer
 

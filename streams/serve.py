@@ -1,9 +1,11 @@
 """The composition root: check the broker, run one worker in a loop of our own, stop on a signal."""
 
 import asyncio
+import gc
 import signal
 
 import structlog
+import uvloop
 
 from eventlog.admin import check_catalogue, end_offsets
 from eventlog.settings import LogSettings
@@ -14,12 +16,17 @@ from streams.worker import Worker
 
 log = structlog.get_logger()
 
+YOUNG_OBJECTS = 20_000
+"""What makes Python look for cycles, of which folds make none: they keep thousands of facts for a flush."""
+
 
 def serve(settings: StreamsSettings, log_settings: LogSettings) -> int:
     """Blocks until SIGTERM or SIGINT. Raises BrokerUnreachable, TopicMissing, OSError (metrics port) before it starts."""
     check_catalogue(log_settings)
     # A worker that starts before the leaders know the topics gets an empty assignment and idles.
     end_offsets(log_settings, [*FACTS, *POOL])
+    gc.set_threshold(YOUNG_OBJECTS)
+    uvloop.install()  # Faust turns the loop once per message, and has a second one in a thread
     asyncio.run(_serve(settings, log_settings))
     return ExitCode.STOPPED
 

@@ -7,6 +7,7 @@ ends with the flow. Most deliveries cannot wait; those are simply run.
 from typing import Any
 
 from faust import App
+from faust.sensors import Monitor
 from faust.transport.drivers import aiokafka
 
 Untyped = Any  # faust is untyped
@@ -26,6 +27,23 @@ class Consumer(aiokafka.Consumer):
 
     def _may_wait(self) -> bool:
         return not self.app.flow_control.is_active() or any(topic.queue.full() for topic in self.app.topics)
+
+
+class Unmeasured(Monitor):
+    """Faust's monitor without what it measures of each message: our metrics are our own (`metrics.py`)."""
+
+    def on_message_in(self, *_: Untyped) -> None:
+        """A message came."""
+
+    def on_message_out(self, *_: Untyped) -> None:
+        """A message was acknowledged."""
+
+    def on_stream_event_in(self, tp: Untyped, *_: Untyped) -> None:
+        """An event is taken; Faust looks at when, to say so when a stream seems stuck."""
+        self.stream_inbound_time[tp] = self.time()
+
+    def on_stream_event_out(self, *_: Untyped) -> None:
+        """An event is left."""
 
 
 class Transport(aiokafka.Transport):

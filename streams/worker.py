@@ -62,6 +62,8 @@ def faust_app(settings: StreamsSettings, log_settings: LogSettings) -> faust.App
         broker_session_timeout=settings.session_timeout_s,
         broker_heartbeat_interval=settings.heartbeat_interval_s,
         broker_commit_interval=1.0,
+        Monitor=transport.Unmeasured,
+        cython_optimizations=True,  # take what stands in the queue without waiting for it
         PartitionAssignor=CopartitionedAssignor,
         table_standby_replicas=1,  # there are no tables: this makes Faust ask the assignor above
     )

@@ -4,7 +4,7 @@ Invariant: every row is in exactly one micro-batch; the packing is a function of
 """
 
 from array import array
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +14,9 @@ from torch import Tensor
 from datapool.sequences import Row
 
 PAD_ID = 0  # never attended to, never trained
+
+DTYPES = {"B": torch.uint8, "i": torch.int32, "q": torch.int64, "f": torch.float32}
+"""What an array's items are to torch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,13 +48,13 @@ def as_tensors(rows: Sequence[Row], advantages: Sequence[float], device: torch.d
     n = max(map(len, rows))
     lengths = torch.tensor([len(row) for row in rows])
     return MicroBatch(
-        ids=_padded((row.ids for row in rows), n, PAD_ID, torch.int64).to(device),
+        ids=_padded([row.ids for row in rows], n, PAD_ID, torch.int64).to(device),
         attention=(torch.arange(n)[None, :] < lengths[:, None]).long().to(device),
-        mask=_padded((row.mask for row in rows), n, 0, torch.float32).to(device),
-        behaviour=_padded((row.logprobs for row in rows), n, 0.0, torch.float32).to(device),
-        temperatures=_padded((row.temperatures for row in rows), n, 1.0, torch.float32).to(device),
-        versions=_padded((row.versions for row in rows), n, -1, torch.int64).to(device),
-        advantages=_padded((_advantages(row, advantages) for row in rows), n, 0.0, torch.float32).to(device),
+        mask=_padded([row.mask for row in rows], n, 0, torch.float32).to(device),
+        behaviour=_padded([row.logprobs for row in rows], n, 0.0, torch.float32).to(device),
+        temperatures=_padded([row.temperatures for row in rows], n, 1.0, torch.float32).to(device),
+        versions=_padded([row.versions for row in rows], n, -1, torch.int64).to(device),
+        advantages=_padded([_advantages(row, advantages) for row in rows], n, 0.0, torch.float32).to(device),
     )
 
 
@@ -61,10 +64,9 @@ def _advantages(row: Row, of_trajectories: Sequence[float]) -> "array[Any]":  # 
     return array("f", [of_trajectories[row.trajectory]]) * len(row)
 
 
-def _padded(
-    values: Iterable["array[Any] | bytearray"], n: int, fill: float, dtype: torch.dtype
-) -> Tensor:  # Any: arrays of ids, floats and versions
-    out = [
-        torch.nn.functional.pad(torch.tensor(list(row), dtype=dtype), (0, n - len(row)), value=fill) for row in values
-    ]
-    return torch.stack(out)
+def _padded(rows: Sequence["array[Any] | bytearray"], n: int, fill: float, dtype: torch.dtype) -> Tensor:
+    """[rows, n]; the arrays are read where they lie."""
+    out = torch.full((len(rows), n), fill, dtype=dtype)
+    for line, row in zip(out, rows, strict=True):
+        line[: len(row)] = torch.frombuffer(row, dtype=DTYPES[row.typecode if isinstance(row, array) else "B"])
+    return out

@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-from datapool.changed import changed
+from datapool.changed import changed, copier
 from datapool.state import GroupState, StepState, TrajectoryState
 from schemas.events import TrajectoryRecord
 
@@ -33,3 +33,9 @@ def test_a_field_that_does_not_exist_is_refused():
     """A typing error does not vanish."""
     with pytest.raises(TypeError, match="no field typo"):
         changed(RECORD, typo=1)
+
+
+def test_a_copier_takes_its_fields_in_order():
+    """The same copy, for a place that always changes the same fields."""
+    state = TrajectoryState(agent="a")
+    assert copier(TrajectoryState, "run_id", "channel")(state, "r", "val") == changed(state, run_id="r", channel="val")

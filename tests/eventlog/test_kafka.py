@@ -15,7 +15,7 @@ from confluent_kafka import Producer as RawProducer
 from claw.broker import LocalBroker
 from claw.ports import free_ports
 from eventlog.admin import check_broker, check_catalogue, create_topics, describe_topics, diff_topics
-from eventlog.errors import BrokerUnreachable, LogError, NotAcknowledged
+from eventlog.errors import BrokerUnreachable, LogError, NotAcknowledged, TopicMissing
 from eventlog.kafka import KafkaLog
 from eventlog.memory import MemoryLog
 from eventlog.producer import EventProducer
@@ -24,6 +24,7 @@ from eventlog.reader import LogReader, committed_offsets
 from eventlog.records import Outgoing, Place, Position, Record
 from eventlog.session import Session
 from eventlog.settings import LogSettings
+from eventlog.transactions import TransactionalProducer
 from schemas.topics import BATCHES, CALLS, GROUPS, REWARDS
 from tests.eventlog.samples import item, names, settled, started
 
@@ -65,6 +66,23 @@ def test_a_settled_read_waits_for_a_dead_writer_before_it_says_that_this_is_all(
     owner.open()
     assert names(reader.read_settled(timeout_s=WAIT_S)) == ["behind"]
     del dying
+
+
+def test_a_writer_that_asks_for_no_positions_still_hears_of_failures(
+    kafka: KafkaLog, stack: contextlib.ExitStack
+) -> None:
+    """Its records are written like any other's, and a record that could not be delivered is named."""
+    owner, lost = (
+        stack.enter_context(contextlib.closing(TransactionalProducer(settings, "run", positions=False)))
+        for settings in (kafka.settings, kafka.settings.model_copy(update={"prefix": "bare"}))
+    )
+    owner.open()
+    assert owner.commit([item("one", topic=BATCHES), item("two", topic=BATCHES)]) == []
+    reader = stack.enter_context(contextlib.closing(LogReader(kafka.settings, [BATCHES])))
+    assert sorted(names(reader.read_settled(timeout_s=WAIT_S))) == ["one", "two"]
+    lost.open()
+    with pytest.raises(TopicMissing, match=r"bare\."):
+        lost.commit([item("nowhere", topic=BATCHES)])
 
 
 @pytest.mark.parametrize("count", [1, 5])

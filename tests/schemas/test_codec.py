@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from schemas import codec
 from schemas.avro_files import self_contained
-from schemas.binary import Reader, again, long
+from schemas.binary import LONGEST, again, long, number, read_again, read_array, read_long, read_text, read_time, time
 from schemas.cloudevents import headers
 from schemas.errors import BadMagic, EmptyValue, MalformedDatum, UndecodableRecord, UnknownSchemaId
 from schemas.events import EVENT_TYPES, Event, Integrity, RewardAssigned
@@ -78,16 +78,23 @@ def test_blocks_with_a_size_are_read_too() -> None:
     """Other writers may put a block's size behind a negative count, and several blocks into one array."""
     blocks = b"\x03\x08" + b"\x02a\x02b" + b"\x02" + b"\x02c" + b"\x00"
     assert fastavro.schemaless_reader(io.BytesIO(blocks), {"type": "array", "items": "string"}, None) == ["a", "b", "c"]
-    assert Reader(blocks, 0).array(Reader.text) == ("a", "b", "c")
+    assert read_array(read_text, blocks, 0) == (("a", "b", "c"), len(blocks))
+
+
+@given(st.one_of(st.integers(-LONGEST, LONGEST - 1), st.integers(1 << 47, 1 << 57)), st.binary(max_size=9))
+def test_a_time_is_written_and_read_as_any_number(value: int, rest: bytes) -> None:
+    """The short cut for eight bytes changes nothing, whatever the number and whatever follows it."""
+    assert time(value) == long(value)
+    assert read_time(time(value) + rest, 0) == number(long(value) + rest, 0)
 
 
 def test_a_number_ends_after_ten_bytes() -> None:
     """However many bytes say that they go on: a number as long as a record would hold up its reader for minutes."""
-    endless = Reader(b"\xff" * 1000, 0)
     with pytest.raises(ValueError, match="64 bits"):
-        endless.long()
-    assert endless.at == 10
-    assert [Reader(long(number), 0).long() for number in (-(2**63), 2**63 - 1)] == [-(2**63), 2**63 - 1]
+        number(b"\xff" * 1000, 0)
+    with pytest.raises(ValueError, match="64 bits"):
+        read_time(b"\xff" * 1000, 0)
+    assert [read_long(long(n), 0)[0] for n in (-LONGEST, LONGEST - 1)] == [-LONGEST, LONGEST - 1]
 
 
 def test_a_number_is_as_wide_as_its_schema_says() -> None:
@@ -104,13 +111,13 @@ def test_a_number_is_as_wide_as_its_schema_says() -> None:
 def test_a_shared_record_is_remembered_by_its_bytes_alone() -> None:
     """The same bytes give the same object, others do not, and what was cut off is not remembered."""
     first, second = Integrity(complete=True), Integrity(complete=False, missing=("logprobs",))
-    read = [Reader(one.binary(), 0).again(Integrity) for one in (first, first, second, first)]
+    read = [read_again(Integrity, one.binary(), 0)[0] for one in (first, first, second, first)]
     assert read == [first, first, second, first]
     assert read[0] is read[1]
-    cut = Reader(second.binary()[:-3], 0)
+    cut = second.binary()[:-3]
     with contextlib.suppress(IndexError):
-        cut.again(Integrity)
-    assert Reader(second.binary(), 0).again(Integrity) == second
+        read_again(Integrity, cut, 0)
+    assert read_again(Integrity, second.binary(), 0)[0] == second
     assert [again(one) for one in (first, first, second, first)] == [
         one.binary() for one in (first, first, second, first)
     ]
