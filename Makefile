@@ -11,7 +11,7 @@ help:  ## these lines
 demo:  ## set everything up and let agents learn through a real Kafka log
 	@$(PYTHON) claw/bootstrap.py demo $(ARGS)
 
-test:  ## set everything up and run all tests but those that need a GPU
+test:  ## set everything up and run all tests but those that need a GPU, two files at a time (`ARGS="-n 0"`: one)
 	@$(PYTHON) claw/bootstrap.py test $(ARGS)
 
 soak:  ## kill, stop and starve the gateway again and again: `make soak N=100`

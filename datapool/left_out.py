@@ -48,7 +48,9 @@ def _why_context(spec: BatchSpec | None) -> str:
 
 
 def _asked_of_calls(spec: BatchSpec) -> str:
-    asked = spec.model_dump(include={"quality_min", "scores", "tags", "tags_exclude"}, exclude_defaults=True)
+    asked = spec.model_dump(
+        include={"quality_min", "quality_missing", "scores", "tags", "tags_exclude"}, exclude_defaults=True
+    )
     return ", ".join(f"{field}: {json.dumps(value)}" for field, value in asked.items())
 
 

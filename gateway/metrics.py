@@ -84,7 +84,7 @@ class Metrics:
         self._workers = Gauge(name + "workers", "Servers that can take a call.", registry=registry)
         self.capture_lost = Counter(
             "claw_capture_lost",
-            "Replies that a client saw and the log did not take; 0 by construction.",
+            "Replies that a client saw and the log did not take; 0 unless capture_on_failure is availability.",
             registry=registry,
         )
 

@@ -10,7 +10,7 @@ it; so the tokens in the log are the tokens that the agent went on with.
   many is seen by the completion's count, a wrong reply is seen by nobody.
 - A finished reply is repeated, byte for byte, and nothing is generated or captured again. If its event was never
   acknowledged, the *same* event (same event_id) is published before.
-- A reply that this process does not have (still running, failed, evicted, made by another process) is generated anew, as
+- A reply that this process does not have (still running, failed, evicted, kept from the log by a bug, made by another process) is generated anew, as
   the next attempt of the call: the retry count that the client gives, or one more than the attempts seen here.
 """
 

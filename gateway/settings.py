@@ -80,7 +80,7 @@ class GatewaySettings(BaseSettings):
     admission_retry_after_s: float = Field(0.2, gt=0)
     """What a runner is told to wait when its group is not admitted yet."""
     replay_window_s: float = Field(300.0, ge=0)
-    """How long a finished reply is kept for a client that retries because it never saw it."""
+    """How long a finished reply is kept, from when it was made, for a client that retries because it never saw it."""
     replay_entries_max: int = Field(10_000, ge=0)
     """Calls remembered for retries."""
     replay_bytes_max: int = Field(64 * MIB, ge=0)

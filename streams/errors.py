@@ -6,7 +6,7 @@ from eventlog.errors import Fenced
 
 
 class ExitCode(IntEnum):
-    """0 asked to stop, 1 broke, 2 could not start; the others tell a supervisor's reader what happened."""
+    """0 asked to stop, 1 broke, 2 no new start mends it; the others tell a supervisor's reader what happened."""
 
     STOPPED = 0
     BROKE = 1

@@ -1,4 +1,4 @@
-"""The real broker of the tests, one for the whole session: a given one, a container where an engine answers, or a local node."""
+"""The real broker of the tests, one for each process of the suite: a given one, a container where an engine answers, or a local node."""
 
 import contextlib
 import os

@@ -99,10 +99,10 @@ class Senders:
             self._stagings.give_back(staging)
             self._free.release()
             self._forget(rendezvous.prefix)
+            self._threads.discard(threading.current_thread())
         seconds = time.monotonic() - began
         total = staging.manifest.bytes_total
         self._on_sent(Sent(worker_id, staging.run_id, staging.version, total, seconds, error))
-        self._threads.discard(threading.current_thread())
 
     def _forget(self, prefix: str) -> None:
         """A run makes many thousand offers; their keys must not pile up in the store."""
