@@ -56,7 +56,7 @@ def test_any_order_and_duplication_gives_the_records_of_the_oracle(log, random):
     assert readable(pool(folded(delivered))) == readable(expected(log))
 
 
-@pytest.mark.parametrize("order", itertools.permutations(range(4)))
+@pytest.mark.parametrize("order", list(itertools.permutations(range(4))))
 def test_one_attempt_of_two_gateways_is_one_call(order):
     """Both completed an attempt 0 under one key: stored twice, the lower offset is the call, the other one is nothing."""
     first, second = facts.call(ids=(5,)), facts.call(ids=(6, 7))
