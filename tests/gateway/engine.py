@@ -175,12 +175,15 @@ class ScriptedEngine:
         received = await _read(reader)
         self.requests.append(received)
         reply = (self.script.popleft() if self.script else self.default)(received)
-        if reply.pieces:
-            await _send_stream(writer, reply)
-        if reply.hang:
-            await reader.read()
-            self.aborted.set()
-            return False
+        try:
+            if reply.pieces:
+                await _send_stream(writer, reply)
+            if reply.hang:
+                await reader.read()
+                return False
+        finally:  # the connection may end while the pieces are being sent
+            if reply.hang:
+                self.aborted.set()
         if reply.reset:
             writer.transport.abort()
             return False
