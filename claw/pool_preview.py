@@ -13,7 +13,15 @@ from datapool.assembly import assemble_rows
 from datapool.plan import Selection, select
 from datapool.rows import PoolRows
 from datapool.runs import RunIndex
-from datapool.selection import PooledGroup, baseline_only, context_only, is_trained, trained_members
+from datapool.selection import (
+    PooledGroup,
+    all_equal,
+    baseline_only,
+    context_only,
+    is_trained,
+    returns,
+    trained_members,
+)
 from datapool.sequences import Row
 from datapool.why import Asked
 
@@ -124,12 +132,12 @@ def counts(rows: PoolRows, chosen: tuple[PooledGroup, ...], asked: Asked) -> dic
 
 def _rewards(chosen: Sequence[PooledGroup], version: int) -> dict[str, Any]:  # JSON
     """Over all members, as baselines are; `zero_variance_groups` teach nothing, except where no group baseline is."""
-    returns = [[member.judged.total for member in group.members if member.judged] for group in chosen]
-    everyone = [value for of_group in returns for value in of_group]
+    by_group = [returns(group) for group in chosen]
+    everyone = [value for known in by_group for value in known]
     oldest = [member.record.min_version for group in chosen for member in group.members]
     return {
         "return_mean": sum(everyone) / len(everyone) if everyone else None,
-        "zero_variance_groups": sum(len(of_group) > 1 and len(set(of_group)) == 1 for of_group in returns),
+        "zero_variance_groups": sum(map(all_equal, by_group)),
         "staleness_max": max((version - one for one in oldest if one is not None), default=0),
     }
 

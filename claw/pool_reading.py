@@ -56,6 +56,7 @@ def asked_of(
     """Run, version and spec that a question is about; None when nobody named a spec and no run has one.
 
     spec: None for the run's own. Without a run, the samples say whose they are: the policy run of most groups' members.
+    Raises CannotRun when the run's own spec is of another version.
     """
     run_id = run_id or runs.latest
     run = runs.runs.get(run_id) if run_id is not None else None

@@ -153,7 +153,7 @@ def _judge_staleness(group: PooledGroup, spec: BatchSpec, version: int) -> Refus
 
 
 def _judge_returns(group: PooledGroup, spec: BatchSpec) -> Refusal | None:
-    known = [member.judged.total for member in group.members if member.judged is not None]
+    known = returns(group)
     if len(known) < len(group.members):
         if group.record.closed:  # the time for its rewards is over
             return Refusal("never", "reward_missing")
@@ -163,17 +163,26 @@ def _judge_returns(group: PooledGroup, spec: BatchSpec) -> Refusal | None:
         return Refusal("never", "reward_mean_low")
     if spec.reward_mean_max is not None and mean > spec.reward_mean_max:
         return Refusal("never", "reward_mean_high")
-    if spec.zero_variance == "drop" and len(known) > 1 and max(known) == min(known):
+    if spec.zero_variance == "drop" and all_equal(known):
         return Refusal("never", "zero_variance")
     return None
+
+
+def returns(group: PooledGroup) -> list[float]:
+    """Of the members that were judged."""
+    return [member.judged.total for member in group.members if member.judged is not None]
+
+
+def all_equal(known: Sequence[float]) -> bool:
+    """Whether several returns are one: a baseline over them leaves nothing to learn."""
+    return len(known) > 1 and max(known) == min(known)
 
 
 def _judge_missing(group: PooledGroup, spec: BatchSpec) -> Refusal | None:
     """Of all members that might be trained: which are the best may depend on what is missing."""
     if spec.quality_missing != "wait":
         return None
-    found = [context_only(step, member, spec) for member in _good(group, spec) for step in member.steps]
-    missing = [one.word for one in found if one is not None and one.word.startswith(MISSING)]
+    missing = [found.word for found in _unfit(group, spec) if found.word.startswith(MISSING)]
     if not missing:
         return None
     named = sorted({word.removeprefix(MISSING).removeprefix(": ") for word in missing} - {""})
@@ -183,7 +192,9 @@ def _judge_missing(group: PooledGroup, spec: BatchSpec) -> Refusal | None:
 def _judge_tokens(group: PooledGroup, spec: BatchSpec) -> Refusal | None:
     tokens = response_tokens(group, spec)
     if tokens == 0:
-        why_not = {"return_low"} if not _good(group, spec) else set(_words(group, spec))
+        # Without those that nobody could train.
+        words = {found.word.partition(":")[0] for found in _unfit(group, spec) if found.word != "not_trainable"}
+        why_not = {"return_low"} if not _good(group, spec) else words
         return Refusal("never", "nothing_trainable: " + ", ".join(sorted(why_not)))
     if spec.response_tokens_max is not None and tokens > spec.response_tokens_max:
         return Refusal("never", "larger_than_response_tokens_max")
@@ -284,10 +295,9 @@ def tags_of(step: StepRecord, member: PooledTrajectory) -> frozenset[str]:
     return member.tags.union(step.tags, step.curation.tags if step.curation is not None else ())
 
 
-def _words(group: PooledGroup, spec: BatchSpec) -> Iterator[str]:
-    """Why the steps of those that might be trained are context only, without those that nobody could train."""
+def _unfit(group: PooledGroup, spec: BatchSpec) -> Iterator[ContextOnly]:
+    """Why steps of those that might be trained are context only."""
     for member in _good(group, spec):
         for step in member.steps:
-            found = context_only(step, member, spec)
-            if found is not None and found.word != "not_trainable":
-                yield found.word.partition(":")[0]
+            if found := context_only(step, member, spec):
+                yield found
