@@ -30,6 +30,17 @@ def call_digest(call: CallCaptured) -> str:
     return step_digest(call.prompt.full_digest, call.response_ids, call.response_logprobs, call.spans)
 
 
+def base_digest(keep: int, prompt_length: int, prompt_digest: str, response_digest: str) -> str:
+    """`CallCaptured.base_digest`: what a prompt edge needs of its base to be put together, and nothing more.
+
+    An edge that keeps ids of the base's prompt only holds with any attempt of that prompt; one that keeps ids of the
+    response, too, needs that very response. Log-probabilities and spans do not matter here.
+
+    keep, prompt_length: in ids. prompt_digest, response_digest: sha256 hex of the base's packed ids.
+    """
+    return prompt_digest if keep <= prompt_length else _sha256([prompt_digest.encode(), response_digest.encode()])
+
+
 def record_digest(record: Event) -> str:
     """Digest of a pool record: of its wire bytes, as written by the current schema."""
     return row_digest(encode(record))
