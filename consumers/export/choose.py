@@ -5,14 +5,19 @@ youngest token: `staleness_max` bounds the versions within a group, and what is 
 `order`) does not matter. Without a spec everything that was captured is let out.
 """
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
+from datapool.advantages import ADVANTAGES, Advantage
 from datapool.batch_spec import BatchSpec
+from datapool.plan import UNJUDGED
 from datapool.project import project
-from datapool.selection import PooledTrajectory, Refusal, is_trained, judge, trained_members
+from datapool.selection import PooledGroup, PooledTrajectory, Refusal, is_trained, judge, trained_members
 from datapool.state import GroupState
 from schemas.events import GroupRecord, StepRecord, TrajectoryRecord
+
+OVER_A_BATCH = frozenset({"reinforce_pp"})
+"""Algorithms whose baseline is a whole batch. A dataset knows no batches, so under these it has no advantages."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +30,8 @@ class Chosen:
     trained: frozenset[str]
     reward: float | None = None
     """The return under the weights of the spec."""
+    advantages: Mapping[str, float] = field(default_factory=dict)
+    """By call_id, of the trained responses: as a plan under the spec would freeze them. Empty where nothing says which."""
 
 
 class FoldedGroup:
@@ -64,14 +71,34 @@ def choose(state: GroupState, spec: BatchSpec | None) -> list[Chosen] | str:
     if isinstance(judged, Refusal):
         return judged.reason
     trained = trained_members(judged, spec)
-    return [_member(pool.record, member, spec, is_trained=member in trained) for member in judged.members]
+    return [
+        _member(pool.record, member, spec, advantage, is_trained=member in trained)
+        for member, advantage in zip(judged.members, _advantages(judged, spec), strict=True)
+    ]
 
 
-def _member(group: GroupRecord, member: PooledTrajectory, spec: BatchSpec, *, is_trained: bool) -> Chosen:
+def _advantages(group: PooledGroup, spec: BatchSpec) -> Sequence[Advantage | None]:
+    if spec.algorithm in OVER_A_BATCH:
+        return [None] * len(group.members)
+    (of_group,) = ADVANTAGES[spec.algorithm]([[member.judged or UNJUDGED for member in group.members]])
+    return of_group
+
+
+def _member(
+    group: GroupRecord, member: PooledTrajectory, spec: BatchSpec, advantage: Advantage | None, *, is_trained: bool
+) -> Chosen:
     """One that the spec leaves out (`best_of`, `return_min`) goes out as context of the baseline, with nothing trained."""
     trained = _trained(member, spec) if is_trained else frozenset[str]()
     reward = member.judged.total if member.judged is not None else None
-    return Chosen(group, member.record, member.steps, trained, reward)
+    return Chosen(group, member.record, member.steps, trained, reward, _of_calls(member, trained, advantage))
+
+
+def _of_calls(member: PooledTrajectory, trained: frozenset[str], advantage: Advantage | None) -> dict[str, float]:
+    """Each trained call's own, or its trajectory's where calls do not differ."""
+    if advantage is None:
+        return {}
+    own = advantage.steps or (advantage.whole,) * len(member.steps)
+    return {step.call_id: value for step, value in zip(member.steps, own, strict=True) if step.call_id in trained}
 
 
 def _everything(pool: FoldedGroup, records: Iterable[TrajectoryRecord]) -> Iterator[Chosen]:

@@ -15,7 +15,7 @@ from datapool.batch_spec import BatchSpec
 from schemas.avro_files import fingerprint
 
 NAME = "manifest.json"
-FORMAT = 1
+FORMAT = 2
 """Counts up when equal facts give other rows."""
 
 

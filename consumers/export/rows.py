@@ -27,10 +27,17 @@ def step_rows(chosen: Chosen, calls: Calls) -> Iterator[Row]:
 def sequence_rows(chosen: Chosen, calls: Calls) -> Iterator[Row]:
     """One row for each training sequence: paths of the token forest, each trained response once."""
     whole, policy = prompts(calls), chosen.record.policy_run_id or ""
+    steps = {step.call_id: step for step in chosen.steps}
     offsets = {step.call_id: step.position.offset for step in chosen.steps if step.position is not None}
     source = next(step.position for step in chosen.steps if step.position is not None)
     trained = [
-        call_tokens(calls[step.call_id], whole[step.call_id], policy, calls[step.call_id].sampling.temperature)
+        call_tokens(
+            calls[step.call_id],
+            whole[step.call_id],
+            policy,
+            calls[step.call_id].sampling.temperature,
+            chosen.advantages.get(step.call_id),
+        )
         for step in chosen.steps
         if step.call_id in chosen.trained and step.call_id in whole
     ]
@@ -40,11 +47,13 @@ def sequence_rows(chosen: Chosen, calls: Calls) -> Iterator[Row]:
             "trajectory_id": chosen.record.trajectory_id,
             "sequence": number,
             "call_ids": list(row.call_ids),
+            **_whose(chosen, steps[row.call_ids[0]]),
             "sequence_ids": row.ids.tobytes(),
             "loss_mask": array("i", list(row.mask)).tobytes(),
             "logprobs": row.logprobs.tobytes(),
             "temperatures": row.temperatures.tobytes(),
             "versions": array("i", row.versions).tobytes(),
+            "advantages": None if row.advantages is None else row.advantages.tobytes(),
             "policy_run_id": chosen.record.policy_run_id,
             **_returns(chosen),
             "source_topic": source.topic,
@@ -55,17 +64,15 @@ def sequence_rows(chosen: Chosen, calls: Calls) -> Iterator[Row]:
 
 def _step_row(chosen: Chosen, step: StepRecord, call: CallCaptured, prompt: bytes | None, request: bytes) -> Row:
     assert step.position is not None  # captured
-    record, judged = chosen.record, step.curation
-    reply = call.response_body
+    record, judged, reply = chosen.record, step.curation, call.response_body
+    trained = step.call_id in chosen.trained and prompt is not None
     return {
         "group_id": step.group_id,
         "trajectory_id": step.trajectory_id,
         "call_id": step.call_id,
         "attempt": step.attempt,
         "choice": call.choice,
-        "channel": step.channel,
-        "agent": step.agent,
-        "task": record.task if record.task is not None else chosen.group.task,
+        **_whose(chosen, step),
         "tags": list(dict.fromkeys((*chosen.group.tags, *record.tags, *step.tags))),
         "run_id": step.run_id,
         "model_id": step.model_id,
@@ -73,7 +80,8 @@ def _step_row(chosen: Chosen, step: StepRecord, call: CallCaptured, prompt: byte
         "finish_reason": step.finish_reason,
         "trainable": step.trainable,
         "reasons": list(step.reasons),
-        "trained": step.call_id in chosen.trained and prompt is not None,
+        "trained": trained,
+        "advantage": chosen.advantages.get(step.call_id) if trained else None,
         "quality": judged.quality if judged else None,
         "scores": [{"scorer": scorer, "score": score} for scorer, score in judged.scores.items()] if judged else [],
         "curation_tags": list(judged.tags) if judged else [],
@@ -93,6 +101,12 @@ def _step_row(chosen: Chosen, step: StepRecord, call: CallCaptured, prompt: byte
         "source_partition": step.position.partition,
         "source_offset": step.position.offset,
     }
+
+
+def _whose(chosen: Chosen, step: StepRecord) -> Row:
+    """Channel and agent as captured; the task of the trajectory, or else of its group."""
+    own = chosen.record.task
+    return {"channel": step.channel, "agent": step.agent, "task": chosen.group.task if own is None else own}
 
 
 def _returns(chosen: Chosen) -> Row:

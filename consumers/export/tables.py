@@ -30,6 +30,7 @@ MESSAGES = pa.list_(
     pa.struct([(name, pa.string()) for name in ("role", "content", "name", "tool_calls", "tool_call_id")])
 )
 IDENTITY = [("group_id", pa.string()), ("trajectory_id", pa.string())]
+WHOSE = [("channel", pa.string()), ("agent", pa.string()), ("task", pa.string())]
 RETURNS = [
     ("reward", pa.float64()),
     ("trajectory_rewards", REWARDS),
@@ -44,9 +45,7 @@ STEPS = pa.schema(
         ("call_id", pa.string()),
         ("attempt", pa.int32()),
         ("choice", pa.int32()),
-        ("channel", pa.string()),
-        ("agent", pa.string()),
-        ("task", pa.string()),
+        *WHOSE,
         ("tags", pa.list_(pa.string())),
         ("run_id", pa.string()),
         ("model_id", pa.string()),
@@ -55,6 +54,7 @@ STEPS = pa.schema(
         ("trainable", pa.bool_()),
         ("reasons", pa.list_(pa.string())),
         ("trained", pa.bool_()),
+        ("advantage", pa.float64()),
         ("quality", pa.float64()),
         ("scores", SCORES),
         ("curation_tags", pa.list_(pa.string())),
@@ -80,11 +80,13 @@ SEQUENCES = pa.schema(
         *IDENTITY,
         ("sequence", pa.int32()),
         ("call_ids", pa.list_(pa.string())),
+        *WHOSE,
         ("sequence_ids", IDS),
         ("loss_mask", IDS),
         ("logprobs", FLOATS),
         ("temperatures", FLOATS),
         ("versions", IDS),
+        ("advantages", FLOATS),
         ("policy_run_id", pa.string()),
         *RETURNS,
         ("source_topic", pa.string()),

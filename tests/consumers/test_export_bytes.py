@@ -1,28 +1,37 @@
 """The bytes of a dataset are a function of the facts and their places, whatever order they were folded in."""
 
 import hashlib
+import re
+from array import array
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from consumers.export.choose import choose
+from consumers.export.choose import FoldedGroup, choose
 from consumers.export.messages import messages, tools
 from consumers.export.rows import sequence_rows, step_rows
 from consumers.export.tables import SEQUENCES, STEPS, TableWriter
 from consumers.lineage.requests import asked
+from datapool.advantages import ADVANTAGES
 from datapool.batch_spec import BatchSpec
 from datapool.edges import prompts
 from datapool.errors import UnusableFact
 from datapool.fold import fold
+from datapool.plan import assemble
+from datapool.selection import with_members
 from datapool.state import GroupState
 from schemas.arrays import pack_ids
 from schemas.events import CallCaptured, Edge, Event, FactPosition
 from tests import facts
-from tests.consumers.published import chat_call
+from tests.consumers.published import chat_call, group
 
+PAGE = Path(__file__).parents[2] / "docs" / "export.md"
 Log = list[tuple[Event, FactPosition]]
 LOOSE = BatchSpec(algorithm="sft", group_size=1, staleness_max=100)
 
@@ -72,6 +81,90 @@ def test_each_trainable_response_is_trained_once(log: Log) -> None:
     assert len(found) == len(set(found))
     assert set(found) == {ids for ids, length in wanted.items() if length}
     assert sum(sum(s["loss_mask"]) for s in sequences) == sum(wanted.values())
+
+
+def rewarded() -> Log:
+    """A group of three that its agent names, with rewards of calls, of which the second goes on from the first."""
+    told = group("g", [1.0, 0.25, 0.0])
+    told = [
+        replace(event, agent="walker", channel="train") if isinstance(event, CallCaptured) else event for event in told
+    ]
+    told += [facts.started("g", f"g-{n}", task=f'{{"n": {n}}}') for n in range(2)]
+    of_calls = [facts.reward("g", f"g-{n}", 0.5 * n, call_id=f"g-{n}-{n % 2}", source="judge") for n in range(3)]
+    return facts.placed([replace(told[0], task='"shared"'), *told[1:], *of_calls])
+
+
+def tables(log: Log, spec: BatchSpec | None, out: Path) -> tuple[list[dict], list[dict]]:
+    """Rows of steps and of sequences."""
+    dataset(log, spec, out)
+    return pq.read_table(out / "0.parquet").to_pylist(), pq.read_table(out / "1.parquet").to_pylist()
+
+
+@pytest.mark.parametrize("algorithm", [name for name in ADVANTAGES if name != "reinforce_pp"])
+def test_advantages_are_those_that_a_plan_would_freeze(algorithm: str, tmp_path: Path) -> None:
+    """Per call in steps, per token in sequences: what a run with this spec would train its responses with."""
+    log, spec = rewarded(), BatchSpec(algorithm=algorithm, group_size=3)
+    state = None
+    for event, position in log:
+        state = fold(state, event, position)
+    pool = FoldedGroup(state)
+    chosen = with_members(pool, pool.record, spec)
+    plan = assemble([chosen], spec, run_id="run", sequence=0, version=3, seed=0, envelope=facts.envelope())
+    planned = {
+        step.call_id: one.advantage if step.advantage is None else step.advantage
+        for one in plan.trajectories
+        for step in one.steps
+    }
+    steps, sequences = tables(log, spec, tmp_path)
+    assert {step["call_id"]: step["advantage"] for step in steps} == planned
+    assert len(planned) == 6
+    for row in sequences:
+        of_tokens = [value for call_id in row["call_ids"] for value in [planned[call_id]] * 2]
+        assert [a for a, trained in zip(row["advantages"], row["loss_mask"], strict=True) if trained] == [
+            *array("f", of_tokens)
+        ]
+        assert not any(a for a, trained in zip(row["advantages"], row["loss_mask"], strict=True) if not trained)
+
+
+def test_what_is_not_trained_has_no_advantage(tmp_path: Path) -> None:
+    """Context only, and who counts in the baseline only: null, so that nobody trains on it; the best one's is whole."""
+    steps, sequences = tables(rewarded(), BatchSpec(group_size=3, best_of=1), tmp_path)
+    assert (
+        {step["trajectory_id"] for step in steps if step["advantage"] is not None}
+        == {"g-0"}
+        == {row["trajectory_id"] for row in sequences}
+    )
+    assert all((step["advantage"] is not None) == step["trained"] for step in steps)
+
+
+@pytest.mark.parametrize("spec", [None, BatchSpec(preset="reinforce_pp")], ids=["no_spec", "reinforce_pp"])
+def test_where_a_dataset_has_no_baseline_there_is_no_advantage(spec: BatchSpec | None, tmp_path: Path) -> None:
+    """Without a spec nobody says which; the baseline of REINFORCE++ is a batch, which a dataset does not know."""
+    steps, sequences = tables(rewarded(), spec, tmp_path)
+    assert (len(steps), len(sequences)) == (6, 3)
+    assert {step["advantage"] for step in steps} == {None}
+    assert all(row["advantages"] is None for row in sequences)
+
+
+def test_a_sequence_says_whose_it_is_as_its_steps_do(tmp_path: Path) -> None:
+    """Channel, agent and task stand in both tables, so that a sequence is told apart without a join."""
+    steps, sequences = tables(rewarded(), None, tmp_path)
+    by_call = {step["call_id"]: step for step in steps}
+    for row in sequences:
+        first = by_call[row["call_ids"][0]]
+        assert [row[name] for name in ("channel", "agent", "task")] == [
+            first[name] for name in ("channel", "agent", "task")
+        ]
+    assert [row["task"] for row in sequences] == ['{"n": 0}', '{"n": 1}', '"shared"']
+    assert {(row["agent"], row["channel"]) for row in sequences} == {("walker", "train")}
+
+
+@pytest.mark.parametrize(("table", "schema"), [("steps", STEPS), ("sequences", SEQUENCES)], ids=["steps", "sequences"])
+def test_the_page_names_every_column(table: str, schema: pa.Schema) -> None:
+    """The table of columns in docs/export.md, in the order of the file, is the schema."""
+    section = PAGE.read_text().split(f"### Columns of `{table}.parquet`")[1].split("\n#")[0]
+    cells = [line.split("|")[1] for line in section.splitlines() if line.startswith("| `")]
+    assert re.findall(r"`(\w+)`", " ".join(cells)) == schema.names
 
 
 def test_row_groups_do_not_change_rows(tmp_path: Path) -> None:
