@@ -14,7 +14,8 @@ from consumers.export import manifest as manifests
 from consumers.export.errors import ManifestInvalid
 from consumers.export.manifest import Manifest
 
-COMPARED = ("prefix", "offsets", "spec", "format", "fold_version", "schemas", "writer", "counts", "left_out", "files")
+COMPARED = tuple(Manifest.model_fields)
+"""Everything that the id is made of."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from claw.datasets import COMPARED, differences
+from consumers.export.manifest import Manifest
 from eventlog.admin import delete_records
 from eventlog.settings import LogSettings
 from tests.consumers import published
@@ -57,3 +59,15 @@ def test_what_retention_cut_is_said_in_one_line(log_settings: LogSettings, tmp_p
     assert done.returncode == 2
     assert f"{place.topic} partition {place.partition} no longer holds [0, 3)" in done.stderr
     assert done.stderr.count("\n") == 1
+
+
+def test_a_diff_compares_every_field_of_two_manifests() -> None:
+    """Two datasets that differ in what was no fact are not called the same."""
+    made = Manifest(
+        prefix="claw", offsets={}, spec=None, schemas={}, writer={}, counts={}, left_out={}, unreadable={}, files={}
+    )
+    other = made.model_copy(update={"unreadable": {"bad_magic": 3}})
+    assert made.id != other.id
+    assert differences(made, made) == {}
+    assert differences(made, other) == {"unreadable.bad_magic": [None, 3]}
+    assert set(COMPARED) == set(Manifest.model_fields)
