@@ -1,11 +1,13 @@
 """What a runner has done so far, and the file that tells others. The file is always one whole JSON object."""
 
+import contextlib
 import os
 import time
 from collections import deque
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean
+from typing import TextIO
 
 import orjson
 
@@ -22,6 +24,8 @@ class Summary:
     channel: str
     state: str
     groups_opened: int
+    groups_finished: int
+    """Groups of which every episode has ended, well or not."""
     groups_refused: int
     """Answers "not now" of the gateway: how often the runner waited for the trainer."""
     episodes_completed: int
@@ -43,6 +47,7 @@ class Stats:
     channel: str
     state: str = "running"
     groups_opened: int = 0
+    groups_finished: int = 0
     groups_refused: int = 0
     episodes_completed: int = 0
     episodes_failed: int = 0
@@ -74,6 +79,7 @@ class Stats:
             channel=self.channel,
             state=self.state,
             groups_opened=self.groups_opened,
+            groups_finished=self.groups_finished,
             groups_refused=self.groups_refused,
             episodes_completed=completed,
             episodes_failed=self.episodes_failed,
@@ -83,6 +89,44 @@ class Stats:
             reward_mean_recent=fmean(self.recent) if self.recent else None,
             seconds=round(time.monotonic() - self.started_s, 3),
         )
+
+
+def progress_line(summary: Summary, groups_max: int | None) -> str:
+    """The counts for a person who waits: one line, with the time that is left where the number of groups is known."""
+    of = "" if groups_max is None else f" of {groups_max}"
+    failed = f" ({summary.episodes_failed} failed)" if summary.episodes_failed else ""
+    parts = [
+        f"{summary.seconds:.0f} s",
+        f"groups {summary.groups_opened}{of} opened, {summary.groups_finished} finished",
+        f"episodes {summary.episodes_completed + summary.episodes_failed}{failed}",
+        f"reward {_two_digits(summary.reward_mean)} (last {RECENT}: {_two_digits(summary.reward_mean_recent)})",
+        f"calls {summary.calls_replied}",
+        f"told to wait {summary.groups_refused} times",
+    ]
+    if groups_max is not None and summary.state == "running" and summary.groups_finished:
+        left_s = summary.seconds / summary.groups_finished * (groups_max - summary.groups_finished)
+        parts.append(f"about {left_s:.0f} s left")
+    return "  ".join(parts)
+
+
+class ProgressLines:
+    """Writes a line every `interval_s`, and the last one when the run has ended. Nobody need read them."""
+
+    def __init__(self, out: TextIO, groups_max: int | None, interval_s: float) -> None:
+        self._out, self._groups_max, self._interval_s = out, groups_max, interval_s
+        self._next_s = interval_s
+
+    def __call__(self, summary: Summary) -> None:
+        """A moment of the run."""
+        if summary.state == "running" and summary.seconds < self._next_s:
+            return
+        self._next_s = summary.seconds + self._interval_s
+        with contextlib.suppress(OSError):  # whoever watched has gone: no reason to stop
+            print(progress_line(summary, self._groups_max), file=self._out, flush=True)
+
+
+def _two_digits(value: float | None) -> str:
+    return "-" if value is None else f"{value:.2f}"
 
 
 def write_summary(path: Path, summary: Summary) -> None:
