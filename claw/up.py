@@ -16,9 +16,10 @@ from claw.home import claw_home
 from claw.ports import free_ports, is_free
 from claw.processes import Component, Processes, State, read_status
 from claw.procfs import ProcessId
-from claw.stack import DEMO_PARTITIONS, Stack, remember, remembered
+from claw.stack import DEMO_PARTITIONS, Stack, one_device, remember, remembered
 from eventlog.admin import create_topics, describe_topics
 from eventlog.settings import LogSettings
+from weights.device import Device
 
 if TYPE_CHECKING:
     from trainer.settings import TrainerSettings
@@ -37,17 +38,18 @@ class UpSettings:
     config: Path | None = None
     port: int = 8000
     prefix: str = "claw"
+    device: str = "auto"
 
 
 def run_up(settings: UpSettings, *, foreground: bool) -> int:
     """Starts the stack and returns when it is up; with `foreground` stays until Ctrl-C. Raises CannotRun."""
     _refuse_bad(settings)
-    trained(settings)
+    device = device_of(settings)
     if (manager := _manager()) is not None:
         raise CannotRun(f"a stack runs already (manager pid {manager.pid}): `claw status`, `claw down`")
     if foreground:
-        return _serve(settings)
-    return _detach(settings)
+        return _serve(settings, device)
+    return _detach(settings, device)
 
 
 def _refuse_bad(settings: UpSettings) -> None:
@@ -82,6 +84,17 @@ def trained(settings: UpSettings) -> "TrainerSettings | None":
     return chosen
 
 
+def device_of(settings: UpSettings) -> Device:
+    """Of trainer and worker alike. Raises CannotRun as `trained` does, and when two places name two devices."""
+    chosen = trained(settings)
+    asked = {
+        "--device": settings.device,
+        str(settings.config): chosen and chosen.device,
+        "CLAW_ROLLOUT_DEVICE": os.environ.get("CLAW_ROLLOUT_DEVICE") if settings.model else None,
+    }
+    return one_device(asked, serves=settings.model is not None)
+
+
 def _refuse_other_log(chosen: "TrainerSettings", stack: Stack) -> None:
     """A trainer on another log than its stack would wait for ever, in silence. Raises CannotRun."""
     meant = {
@@ -94,7 +107,7 @@ def _refuse_other_log(chosen: "TrainerSettings", stack: Stack) -> None:
             raise CannotRun(f"{name} {asked} of --config is not that of this stack, {there}: drop it there")
 
 
-def _serve(settings: UpSettings) -> int:
+def _serve(settings: UpSettings, device: Device) -> int:
     stop = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stop.set())
@@ -104,23 +117,23 @@ def _serve(settings: UpSettings) -> int:
     if manager:
         manager.save(run_dir / MANAGER_FILE)
     with resolve_broker() as broker, Processes(run_dir) as processes:
-        stack = _stack(settings, run_dir, broker.bootstrap)
+        stack = _stack(settings, run_dir, broker.bootstrap, device)
         port = settings.port or free_ports(1)[0]
         rooms = components(settings, stack)
         for component in (stack.gateway(port), stack.streams(), *rooms):
             processes.start(component)
         remember(run_dir)
         what = [f"broker {broker.bootstrap}", f"gateway http://127.0.0.1:{port}", f"logs {run_dir / 'logs'}"]
-        print(", ".join([*what, *_training(settings)]), flush=True)
+        print(", ".join([*what, *_training(settings, stack.device)]), flush=True)
         while not stop.wait(POLL_S):
             processes.poll()
     return 0
 
 
-def _training(settings: UpSettings) -> list[str]:
+def _training(settings: UpSettings, device: str) -> list[str]:
     """What agents must name so that the trainer takes what they play."""
     chosen = trained(settings)
-    return [f"run {chosen.run_id} trains {chosen.model_id}"] if chosen else []
+    return [f"run {chosen.run_id} trains {chosen.model_id} on {device}"] if chosen else []
 
 
 def components(settings: UpSettings, stack: Stack) -> list[Component]:
@@ -141,19 +154,25 @@ def components(settings: UpSettings, stack: Stack) -> list[Component]:
     return rooms
 
 
-def _stack(settings: UpSettings, run_dir: Path, bootstrap: str) -> Stack:
+def _stack(settings: UpSettings, run_dir: Path, bootstrap: str, device: Device) -> Stack:
     """Creates missing topics; a prefix that exists keeps its partition count."""
     there = describe_topics(LogSettings(bootstrap_servers=bootstrap, prefix=settings.prefix))
     partitions = there[0].partitions if there else DEMO_PARTITIONS
     create_topics(LogSettings(bootstrap_servers=bootstrap, prefix=settings.prefix, partitions=partitions))
-    return Stack(run_dir=run_dir, bootstrap=bootstrap, prefix=settings.prefix, partitions=partitions)
+    return Stack(
+        run_dir=run_dir,
+        bootstrap=bootstrap,
+        prefix=settings.prefix,
+        partitions=partitions,
+        device=device,
+    )
 
 
-def _detach(settings: UpSettings) -> int:
+def _detach(settings: UpSettings, device: Device) -> int:
     run_dir = claw_home() / "up"
     run_dir.mkdir(parents=True, exist_ok=True)
     (run_dir / "status.json").unlink(missing_ok=True)
-    options = ["--foreground", "--port", str(settings.port), "--prefix", settings.prefix]
+    options = ["--foreground", "--port", str(settings.port), "--prefix", settings.prefix, "--device", device]
     options += ["--model", str(settings.model)] if settings.model else []
     options += ["--config", str(settings.config)] if settings.config else []
     with (run_dir / "manager.log").open("wb") as output:

@@ -57,7 +57,7 @@ async def test_a_run_says_how_far_it_is(monkeypatch) -> None:
     lines = err.decode().splitlines()
     assert len(lines) >= 2, "before the end, too"
     assert re.search(
-        r"groups \d+ of 20 opened, \d+ finished  episodes \d+ .* about \d+ s left$", "\n".join(lines), re.M
+        r"groups \d+ of 20 opened, \d+ finished  episodes \d+ .* about \d+ s left$", "\n".join(lines), re.MULTILINE
     )
     last = (
         "groups 20 of 20 opened, 20 finished  episodes 40  reward 0.00 (last 64: 0.00)  calls 40  told to wait 3 times"
