@@ -89,7 +89,7 @@ def device_of(settings: UpSettings) -> Device:
     chosen = trained(settings)
     asked = {
         "--device": settings.device,
-        str(settings.config): chosen and chosen.device,
+        str(settings.config): chosen.device if chosen else None,
         "CLAW_ROLLOUT_DEVICE": os.environ.get("CLAW_ROLLOUT_DEVICE") if settings.model else None,
     }
     return one_device(asked, serves=settings.model is not None)
