@@ -83,7 +83,7 @@ class Runner:
             self._write_stats()
         if self._bug is not None:
             raise self._bug
-        return self._stats.summary()
+        return self._stats.summary(len(self._playing))
 
     async def _open_groups(self) -> None:
         index = 0
@@ -97,7 +97,7 @@ class Runner:
         plan, task = self._plan, self._flow.task(seed)
         spec = GroupSpec(plan.group_size, plan.channel, plan.run_id, task, plan.deadline_s)
         await open_when_admitted(self._client, spec, self._stats.count_refusal)
-        self._stats.groups_opened += 1
+        self._stats.count_opened()
         self._left[spec.group_id] = plan.group_size
         for member in range(plan.group_size):
             self._start_episode(spec.group_id, task, derived_seed(seed, member))
@@ -162,7 +162,7 @@ class Runner:
                 replied.writelines(f"{call_id}\n" for call_id in call_ids)
 
     def _write_stats(self) -> None:
-        summary = self._stats.summary()
+        summary = self._stats.summary(len(self._playing))
         if self._plan.stats_path is not None:
             write_summary(self._plan.stats_path, summary)
         self._on_progress(summary)

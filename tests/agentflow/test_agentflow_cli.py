@@ -57,12 +57,28 @@ async def test_a_run_says_how_far_it_is(monkeypatch) -> None:
     lines = err.decode().splitlines()
     assert len(lines) >= 2, "before the end, too"
     assert re.search(
-        r"groups \d+ of 20 opened, \d+ finished  episodes \d+ .* about \d+ s left$", "\n".join(lines), re.MULTILINE
+        r"groups \d+ of 20 opened, \d+ finished  episodes \d+, \d+ under way .* about \d+ s left$",
+        "\n".join(lines),
+        re.MULTILINE,
     )
-    last = (
-        "groups 20 of 20 opened, 20 finished  episodes 40  reward 0.00 (last 64: 0.00)  calls 40  told to wait 3 times"
-    )
+    last = "groups 20 of 20 opened, 20 finished  episodes 40, 0 under way  reward 0.00 (last 64: 0.00)  calls 40  told to wait 3 times"
     assert lines[-1].endswith(last)
+
+
+async def test_a_run_that_stands_still_says_for_what_it_waits(monkeypatch) -> None:
+    """A run id that no trainer has (a typo, say) would otherwise look like patience."""
+    monkeypatch.setenv("CLAW_AGENTFLOW_PROGRESS_INTERVAL_S", "0.05")
+    monkeypatch.setenv("CLAW_AGENTFLOW_STATS_INTERVAL_S", "0.05")
+    async with FakeGateway(refusals=10**6, refusal="run_unknown") as fake:
+        process = await started("run", *FLOW, "--gateway", fake.url, "--run-id", "typo")
+        assert process.stderr is not None
+        async with asyncio.timeout(60):
+            line = b""
+            while b"waiting" not in line:
+                line = await process.stderr.readline()
+        process.send_signal(signal.SIGTERM)
+        await process.communicate()
+    assert line.endswith(b"waiting for the trainer: nobody has started a run of this id\n")
 
 
 async def test_a_run_goes_on_when_nobody_watches() -> None:
