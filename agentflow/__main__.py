@@ -1,4 +1,4 @@
-"""`python -m agentflow run|eval`: one JSON object on stdout, logs on stderr; exit 0 done, 2 could not run."""
+"""`python -m agentflow run|eval`: one JSON object on stdout, logs and progress on stderr; exit 0 done, 2 could not run."""
 
 import argparse
 import asyncio
@@ -62,6 +62,7 @@ async def _run(options: argparse.Namespace) -> "Summary":
     from agentflow.client import GatewayClient
     from agentflow.flow import load_flow
     from agentflow.runner import Runner, RunPlan
+    from agentflow.stats import ProgressLines
 
     plan = RunPlan(
         group_size=options.group_size,
@@ -78,7 +79,8 @@ async def _run(options: argparse.Namespace) -> "Summary":
     async with GatewayClient(
         options.gateway, run_id=plan.run_id, channel=plan.channel, agent=type(flow).__name__, model=options.model
     ) as client:
-        runner = Runner(flow, client, plan)
+        progress = ProgressLines(sys.stderr, plan.groups_max, client.settings.progress_interval_s)
+        runner = Runner(flow, client, plan, progress)
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, runner.stop)
         return await runner.run()

@@ -64,7 +64,7 @@ class GatewayClient:
         if answer.status == BUSY:
             asked = answer.retry_after_s()
             pause_s = self.settings.retry_pause_s if asked is None else asked
-            return RetryAfter(min(pause_s, self.settings.retry_pause_max_s))
+            return RetryAfter(min(pause_s, self.settings.retry_pause_max_s), answer.code())
         return Opened(str(answer.body.get("group_id", spec.group_id)))
 
     async def chat(self, trajectory: Trajectory, messages: Sequence[JsonObject], **sampling: Any) -> ChatReply:
@@ -103,10 +103,10 @@ class GatewayClient:
         await self._transport.post(_path(trajectory, "complete_trajectory"), body)
 
 
-async def open_when_admitted(client: GatewayClient, spec: GroupSpec, on_refusal: Callable[[], None]) -> Opened:
-    """Ask until the group is admitted; `on_refusal` is called at each "not now"."""
+async def open_when_admitted(client: GatewayClient, spec: GroupSpec, on_refusal: Callable[[str], None]) -> Opened:
+    """Ask until the group is admitted; `on_refusal` is told the reason of each "not now"."""
     while isinstance(answer := await client.open_group(spec), RetryAfter):
-        on_refusal()
+        on_refusal(answer.reason)
         await asyncio.sleep(answer.seconds)
     return answer
 

@@ -50,7 +50,7 @@ async def evaluate(flow: AgentFlow, client: GatewayClient, plan: EvaluationPlan)
 
 async def _play_greedily(flow: AgentFlow, client: GatewayClient, run_id: str | None, seed: int) -> EpisodeResult:
     spec = GroupSpec(size=1, channel=CHANNEL, run_id=run_id, task=flow.task(seed), admission=False)
-    await open_when_admitted(client, spec, on_refusal=lambda: None)
+    await open_when_admitted(client, spec, on_refusal=lambda _: None)
     episode = Episode(client, Trajectory.new(spec.group_id), task=spec.task or {}, seed=seed, sampling=GREEDY)
     return await play(flow, episode, client.settings)
 

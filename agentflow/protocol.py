@@ -48,9 +48,11 @@ class Opened:
 
 @dataclass(frozen=True, slots=True)
 class RetryAfter:
-    """Not now: the trainer has enough groups under way."""
+    """Not now: the trainer has enough groups under way, or there is none yet."""
 
     seconds: float
+    reason: str = ""
+    """The gateway's word for it: `capacity`, `run_unknown`."""
 
 
 @dataclass(frozen=True, slots=True)

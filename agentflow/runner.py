@@ -5,7 +5,8 @@ the trainer the groups may run is the gateway's decision: the runner asks before
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -45,14 +46,23 @@ class RunPlan:
 class Runner:
     """One run of one flow; `run` once, `stop` from anywhere in the same event loop."""
 
-    def __init__(self, flow: AgentFlow, client: GatewayClient, plan: RunPlan) -> None:
+    def __init__(
+        self,
+        flow: AgentFlow,
+        client: GatewayClient,
+        plan: RunPlan,
+        on_progress: Callable[[Summary], None] = lambda _: None,
+    ) -> None:
+        """`on_progress` is told the counts as often as the statistics file."""
         self._flow = flow
         self._client = client
         self._plan = plan
         self._stats = Stats(plan.run_id, plan.channel)
         self._stopping = asyncio.Event()
         self._slots = asyncio.Semaphore(plan.concurrency)
+        self._on_progress = on_progress
         self._playing: set[asyncio.Task[None]] = set()
+        self._left: Counter[str] = Counter()  # episodes of each open group that have not ended
         self._bug: BaseException | None = None
 
     def stop(self) -> None:
@@ -73,7 +83,7 @@ class Runner:
             self._write_stats()
         if self._bug is not None:
             raise self._bug
-        return self._stats.summary()
+        return self._stats.summary(len(self._playing))
 
     async def _open_groups(self) -> None:
         index = 0
@@ -87,7 +97,8 @@ class Runner:
         plan, task = self._plan, self._flow.task(seed)
         spec = GroupSpec(plan.group_size, plan.channel, plan.run_id, task, plan.deadline_s)
         await open_when_admitted(self._client, spec, self._stats.count_refusal)
-        self._stats.groups_opened += 1
+        self._stats.count_opened()
+        self._left[spec.group_id] = plan.group_size
         for member in range(plan.group_size):
             self._start_episode(spec.group_id, task, derived_seed(seed, member))
 
@@ -105,7 +116,14 @@ class Runner:
             raise
         finally:
             self._stats.calls_replied += episode.calls
+            self._count_down(episode.trajectory.group_id)
             self._write_replied(episode.call_ids)
+
+    def _count_down(self, group_id: str) -> None:
+        self._left[group_id] -= 1
+        if not self._left[group_id]:
+            del self._left[group_id]
+            self._stats.groups_finished += 1
 
     def _forget(self, playing: asyncio.Task[None]) -> None:
         self._playing.discard(playing)
@@ -144,8 +162,10 @@ class Runner:
                 replied.writelines(f"{call_id}\n" for call_id in call_ids)
 
     def _write_stats(self) -> None:
+        summary = self._stats.summary(len(self._playing))
         if self._plan.stats_path is not None:
-            write_summary(self._plan.stats_path, self._stats.summary())
+            write_summary(self._plan.stats_path, summary)
+        self._on_progress(summary)
 
 
 async def _cancelled(*tasks: "asyncio.Task[Any]") -> None:

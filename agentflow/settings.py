@@ -29,3 +29,6 @@ class AgentFlowSettings(BaseSettings):
 
     stats_interval_s: float = Field(default=1.0, gt=0)
     """How often the statistics file is written."""
+
+    progress_interval_s: float = Field(default=5.0, gt=0)
+    """How often a run says on stderr how far it is."""

@@ -1,17 +1,23 @@
 """What a runner has done so far, and the file that tells others. The file is always one whole JSON object."""
 
+import contextlib
 import os
 import time
 from collections import deque
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean
+from typing import TextIO
 
 import orjson
 
 from agentflow.episode import EpisodeResult
 
 RECENT = 64
+WAITING = {
+    "capacity": "it is behind, or its run is over",
+    "run_unknown": "nobody has started a run of this id",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,8 +28,13 @@ class Summary:
     channel: str
     state: str
     groups_opened: int
+    groups_finished: int
+    """Groups of which every episode has ended, well or not."""
     groups_refused: int
     """Answers "not now" of the gateway: how often the runner waited for the trainer."""
+    refused_for: str | None
+    """The gateway's word for why the next group has to wait; None: it does not."""
+    episodes_running: int
     episodes_completed: int
     episodes_failed: int
     completions_lost: int
@@ -43,7 +54,9 @@ class Stats:
     channel: str
     state: str = "running"
     groups_opened: int = 0
+    groups_finished: int = 0
     groups_refused: int = 0
+    refused_for: str | None = None
     episodes_completed: int = 0
     episodes_failed: int = 0
     completions_lost: int = 0
@@ -52,9 +65,15 @@ class Stats:
     recent: deque[float] = field(default_factory=lambda: deque(maxlen=RECENT))
     started_s: float = field(default_factory=time.monotonic)
 
-    def count_refusal(self) -> None:
+    def count_refusal(self, reason: str) -> None:
         """The gateway said "not now"."""
         self.groups_refused += 1
+        self.refused_for = reason
+
+    def count_opened(self) -> None:
+        """A group was admitted."""
+        self.groups_opened += 1
+        self.refused_for = None
 
     def count(self, result: EpisodeResult) -> None:
         """An episode ended by itself."""
@@ -66,7 +85,7 @@ class Stats:
         self.reward_sum += result.reward
         self.recent.append(result.reward)
 
-    def summary(self) -> Summary:
+    def summary(self, episodes_running: int) -> Summary:
         """The counts of this moment."""
         completed = self.episodes_completed
         return Summary(
@@ -74,7 +93,10 @@ class Stats:
             channel=self.channel,
             state=self.state,
             groups_opened=self.groups_opened,
+            groups_finished=self.groups_finished,
             groups_refused=self.groups_refused,
+            refused_for=self.refused_for,
+            episodes_running=episodes_running,
             episodes_completed=completed,
             episodes_failed=self.episodes_failed,
             completions_lost=self.completions_lost,
@@ -83,6 +105,55 @@ class Stats:
             reward_mean_recent=fmean(self.recent) if self.recent else None,
             seconds=round(time.monotonic() - self.started_s, 3),
         )
+
+
+def progress_line(summary: Summary, groups_max: int | None) -> str:
+    """The counts for a person who waits: one line, with the time that is left where the number of groups is known."""
+    of = "" if groups_max is None else f" of {groups_max}"
+    failed = f" ({summary.episodes_failed} failed)" if summary.episodes_failed else ""
+    parts = [
+        f"{summary.seconds:.0f} s",
+        f"groups {summary.groups_opened}{of} opened, {summary.groups_finished} finished",
+        f"episodes {summary.episodes_completed + summary.episodes_failed}{failed}, {summary.episodes_running} under way",
+        f"reward {_two_digits(summary.reward_mean)} (last {RECENT}: {_two_digits(summary.reward_mean_recent)})",
+        f"calls {summary.calls_replied}",
+        f"told to wait {summary.groups_refused} times",
+    ]
+    return "  ".join(parts) + _outlook(summary, groups_max)
+
+
+def _outlook(summary: Summary, groups_max: int | None) -> str:
+    """What the run waits for when nothing moves, else how long it will take."""
+    if summary.state != "running":
+        return ""
+    if summary.refused_for and not summary.episodes_running:
+        return f"  waiting for the trainer: {WAITING.get(summary.refused_for, summary.refused_for)}"
+    if not summary.calls_replied:
+        return "  waiting for the first reply"
+    if groups_max is None or not summary.groups_finished:
+        return ""
+    left_s = summary.seconds / summary.groups_finished * (groups_max - summary.groups_finished)
+    return f"  about {left_s:.0f} s left"
+
+
+class ProgressLines:
+    """Writes a line every `interval_s`, and the last one when the run has ended. Nobody need read them."""
+
+    def __init__(self, out: TextIO, groups_max: int | None, interval_s: float) -> None:
+        self._out, self._groups_max, self._interval_s = out, groups_max, interval_s
+        self._next_s = interval_s
+
+    def __call__(self, summary: Summary) -> None:
+        """A moment of the run."""
+        if summary.state == "running" and summary.seconds < self._next_s:
+            return
+        self._next_s = summary.seconds + self._interval_s
+        with contextlib.suppress(OSError):  # whoever watched has gone: no reason to stop
+            print(progress_line(summary, self._groups_max), file=self._out, flush=True)
+
+
+def _two_digits(value: float | None) -> str:
+    return "-" if value is None else f"{value:.2f}"
 
 
 def write_summary(path: Path, summary: Summary) -> None:

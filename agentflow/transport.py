@@ -36,6 +36,10 @@ class Answer:
     headers: Mapping[str, str]
     body: JsonObject
 
+    def code(self) -> str:
+        """The gateway's short word for what is wrong; empty where it gives none."""
+        return str(_error_of(self.body).get("code") or "")
+
     def retry_after_s(self) -> float | None:
         """What the gateway asks us to wait; its body may tell fractions of a second."""
         told = _error_of(self.body).get("retry_after_s", self.headers.get("Retry-After"))

@@ -35,6 +35,10 @@ REFUSALS = (CannotRun, LogError, PoolError, UndecodableRecord)
 """A missing precondition; a log that is not there, or not whole any more; records that this version does not read."""
 PASS_ON = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON object (or JSON lines) on stdout.")]
+Device = Annotated[
+    str,
+    typer.Option(envvar="CLAW_DEVICE", help="auto, cpu or cuda; of trainer and worker alike. auto: as vLLM's build."),
+]
 Prefix = Annotated[str, typer.Option(envvar="CLAW_LOG_PREFIX", help="Prefix of the topics.")]
 
 
@@ -48,13 +52,19 @@ def demo(
     batches_max: Annotated[int, typer.Option(min=1, help="Stop after this many batches.")] = 60,
     batches_min: Annotated[int, typer.Option(min=1, help="Do not stop before.")] = 25,
     prefix: Prefix = "claw",
+    device: Device = "auto",
     as_json: AsJson = False,
 ) -> None:
     """Run everything on this machine: a tiny agent learns a tool-use task through the log."""
     from claw.demo import DemoSettings, run_demo
 
     settings = DemoSettings(
-        seed=seed, learning_rate=learning_rate, batches_max=batches_max, batches_min=batches_min, prefix=prefix
+        seed=seed,
+        learning_rate=learning_rate,
+        batches_max=batches_max,
+        batches_min=batches_min,
+        prefix=prefix,
+        device=device,
     )
     raise typer.Exit(run_demo(settings, as_json=as_json))
 
@@ -65,12 +75,14 @@ def up(
     config: Annotated[Path | None, typer.Option(help="Trainer settings (YAML): also starts a trainer.")] = None,
     port: Annotated[int, typer.Option(help="Of the gateway; 0 takes a free one.")] = 8000,
     prefix: Prefix = "claw",
+    device: Device = "auto",
     foreground: Annotated[bool, typer.Option(help="Stay; Ctrl-C stops everything.")] = False,
 ) -> None:
     """Start broker, gateway and streams (and a worker, and a trainer) and keep them running."""
     from claw.up import UpSettings, run_up
 
-    raise typer.Exit(run_up(UpSettings(model=model, config=config, port=port, prefix=prefix), foreground=foreground))
+    settings = UpSettings(model=model, config=config, port=port, prefix=prefix, device=device)
+    raise typer.Exit(run_up(settings, foreground=foreground))
 
 
 @app.command(rich_help_panel=STACK)

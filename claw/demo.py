@@ -4,6 +4,7 @@ The main thread starts every process and looks after them while it waits: nothin
 component that dies beyond its budget ends the demo with its name.
 """
 
+import os
 import signal
 import sys
 import time
@@ -25,7 +26,7 @@ from claw.observer import WATCHED, Observer, Progress
 from claw.ports import free_ports
 from claw.processes import Processes, State
 from claw.report import STALENESS_MAX, Result, of_batches, plot, reward_first, targets
-from claw.stack import DEMO_PARTITIONS, Stack, remember
+from claw.stack import DEMO_PARTITIONS, Stack, one_device, remember
 from claw.summary import print_summary
 from eventlog.admin import check_catalogue, create_topics, end_offsets
 from eventlog.errors import LogError
@@ -46,8 +47,8 @@ CONCURRENCY = 64
 GREEDY_EPISODES = 64
 STOP_REWARD = 0.95
 POLL_S = 0.1
-MODEL_TIMEOUT_S = 180
-READY_TIMEOUT_S = 240
+MODEL_TIMEOUT_S = 300
+READY_TIMEOUT_S = 360  # vLLM alone may take 300 (rollout's start_timeout_s)
 EVALUATION_TIMEOUT_S = 120
 TRAINING_TIMEOUT_S = 1200
 SETTLE_TIMEOUT_S = 60
@@ -63,6 +64,7 @@ class DemoSettings:
     batches_max: int = 60
     batches_min: int = 25
     prefix: str = "claw"
+    device: str = "auto"
 
     def __post_init__(self) -> None:
         if self.batches_min > self.batches_max:
@@ -122,6 +124,8 @@ class Demo:
     def open(cls, settings: DemoSettings, resources: ExitStack, display: Display) -> "Demo":
         """Broker, topics and an empty run directory; `resources` stops everything in reverse order."""
         started = time.monotonic()
+        places = ("CLAW_TRAINER_DEVICE", "CLAW_ROLLOUT_DEVICE")
+        device = one_device({"--device": settings.device, **{name: os.environ.get(name) for name in places}})
         run_id = f"demo-{time.strftime('%Y%m%d-%H%M%S')}-{new_id()[-4:]}"
         display.say("starting Kafka (data is kept in the claw home; `claw broker` opens it again)")
         broker = resources.enter_context(resolve_broker())
@@ -135,6 +139,7 @@ class Demo:
             bootstrap=broker.bootstrap,
             prefix=settings.prefix,
             partitions=log_settings.partitions,
+            device=device,
         )
         stack.run_dir.mkdir(parents=True)
         remember(stack.run_dir)
@@ -179,7 +184,7 @@ class Demo:
         return ensure(cache, self.settings.seed)
 
     def _start_stack(self, model: Path) -> None:
-        self._display.say("starting vLLM and the trainer (about half a minute)")
+        self._display.say(f"starting vLLM and the trainer on {self.stack.device} (about half a minute)")
         self._processes.start(self.stack.rollout(model, MODEL_ID, "--run-id", self.run_id))
         self._processes.start(self.stack.trainer(self._trainer_config(model)))
         self._wait("the worker with version 0", lambda p: p.worker_ready and p.worker_version == 0, READY_TIMEOUT_S)

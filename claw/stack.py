@@ -6,10 +6,13 @@ import urllib.request
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import cast, get_args
 
+from claw.errors import CannotRun
 from claw.home import claw_home
 from claw.processes import Component, RestartBudget
 from claw.procfs import write_atomically
+from weights.device import Device, Wish, resolved, vllm_is_for_cpu
 
 CURRENT = "current"
 PROBE_TIMEOUT_S = 1.0
@@ -25,6 +28,8 @@ class Stack:
     bootstrap: str
     prefix: str = "claw"
     partitions: int = DEMO_PARTITIONS
+    device: Wish = "auto"
+    """Of trainer and worker alike: what is trained on one is sent to the other (`weights/device.py`)."""
     env: Mapping[str, str] = field(default_factory=dict)
 
     def room(
@@ -48,11 +53,13 @@ class Stack:
         )
 
     def environment(self) -> dict[str, str]:
-        """What every component gets: the log, one thread per numeric library, no look-ups outside."""
+        """What every component gets: the log, the device, one thread per numeric library, no look-ups outside."""
         return {
             "KAFKA_BOOTSTRAP_SERVERS": self.bootstrap,
             "CLAW_LOG_PREFIX": self.prefix,
             "CLAW_LOG_PARTITIONS": str(self.partitions),
+            "CLAW_TRAINER_DEVICE": self.device,
+            "CLAW_ROLLOUT_DEVICE": self.device,
             "OMP_NUM_THREADS": "1",
             "HF_HUB_OFFLINE": "1",
             "TOKENIZERS_PARALLELISM": "false",
@@ -74,6 +81,25 @@ class Stack:
 
     def trainer(self, config: Path) -> Component:
         return self.room("trainer", "trainer", "--config", str(config), may_finish=True)
+
+
+def one_device(
+    asked: Mapping[str, str | None], *, serves: bool = True, resolve: Callable[[Wish], Device] = resolved
+) -> Device:
+    """The device of a stack, from all places that may name one. `serves`: whether a worker is part of it.
+
+    Raises CannotRun when two of them contradict each other, and when vLLM's build could not follow a trainer on CUDA.
+    """
+    named = {place: wish for place, wish in asked.items() if wish and wish != "auto"}
+    if len(set(named.values())) > 1:
+        said = ", ".join(f"{place} says {wish}" for place, wish in named.items())
+        raise CannotRun(f"trainer and worker have one device: {said}")
+    wish = next(iter(named.values()), "auto")
+    if wish not in get_args(Wish):
+        raise CannotRun(f"device {wish}: it is one of {', '.join(get_args(Wish))}")
+    if serves and wish == "cuda" and vllm_is_for_cpu():
+        raise CannotRun("device cuda: the vLLM that is installed is its CPU build; say cpu, or auto")
+    return resolve(cast("Wish", wish))
 
 
 def answers(url: str) -> Callable[[], bool]:

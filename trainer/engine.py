@@ -24,6 +24,7 @@ from trainer.logprobs import score
 from trainer.losses import Loss, summed
 from trainer.metrics import TokenTotals
 from trainer.microbatches import MicroBatch, as_tensors, pack
+from weights.device import Wish, resolved
 
 STATE_KEY = "trainer"  # deepspeed merges its own keys into the client state
 TAG = "state"
@@ -31,12 +32,13 @@ TAG = "state"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineSettings:
-    """`precision` None: bf16 where there is CUDA, else fp32."""
+    """`precision` None: bf16 on CUDA, else fp32."""
 
     learning_rate: float
     weight_decay: float = 0.0
     grad_clip: float = 1.0
     zero_stage: int = 0
+    device: Wish = "auto"
     precision: models.Precision | None = None
     micro_batch_tokens_max: int = 16_384
 
@@ -54,8 +56,10 @@ class TrainingEngine:
     """A model under training. Belongs to one thread."""
 
     def __init__(self, model_dir: Path, settings: EngineSettings) -> None:
-        """Raises ModelInvalid when `model_dir` is no model."""
-        self.device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        """Raises ModelInvalid when `model_dir` is no model, SettingsInvalid when the device is not there."""
+        self.device = torch.device(resolved(settings.device, sees_cuda=torch.cuda.is_available))
+        if self.device.type == "cuda" and not torch.cuda.is_available():
+            raise SettingsInvalid("device cuda: torch sees no CUDA here; drop it, or say device: cpu")
         self._settings = settings
         self._model_dir = model_dir
         self._precision = settings.precision or ("bf16" if self.device.type == "cuda" else "fp32")
@@ -153,7 +157,7 @@ def join_alone(device: torch.device) -> None:
     if int(os.environ.get("WORLD_SIZE", "1")) != 1:
         raise SettingsInvalid("the trainer runs in one process so far; unset WORLD_SIZE or start it without a launcher")
     os.environ["LOCAL_RANK"] = "0"  # deepspeed insists
-    os.environ.setdefault("DS_ACCELERATOR", device.type)  # read when deepspeed is imported; without it, it guesses
+    os.environ["DS_ACCELERATOR"] = device.type  # read when deepspeed is imported; without it, it guesses
     if not dist.is_initialized():
         backend = "nccl" if device.type == "cuda" else "gloo"
         dist.init_process_group(backend, store=dist.HashStore(), rank=0, world_size=1)

@@ -10,6 +10,7 @@ from pydantic_settings import BaseSettings, EnvSettingsSource, SettingsConfigDic
 from datapool.batch_spec import BatchSpec, first_problem
 from eventlog.settings import LogSettings
 from trainer.errors import SettingsInvalid
+from weights.device import Wish
 
 
 class TrainerSettings(BaseSettings):
@@ -49,8 +50,10 @@ class TrainerSettings(BaseSettings):
     seed: int = Field(default=0, ge=0)
     zero_stage: Literal[0, 1, 2, 3] = 0
     """Of DeepSpeed's ZeRO."""
+    device: Wish = "auto"
+    """auto: CUDA where torch sees it, unless the CPU build of vLLM is installed. The workers' must be the same."""
     precision: Literal["auto", "fp32", "bf16"] = "auto"
-    """Of weights and forward pass; auto: bf16 where there is CUDA, else fp32."""
+    """Of weights and forward pass; auto: bf16 on CUDA, else fp32."""
 
     batches_max: int = Field(default=1000, ge=1)
     batches_min: int = Field(default=0, ge=0)

@@ -16,6 +16,7 @@ class FakeGateway:
 
     model: Model = lambda messages: "hello"
     refusals: int = 0
+    refusal: str = "staleness"
     outages: list[str] = field(default_factory=list)
     requests: list[tuple[str, dict[str, Any], dict[str, str]]] = field(default_factory=list)
     port: int = 0
@@ -44,7 +45,7 @@ class FakeGateway:
         body = await request.json()
         if self.refusals:
             self.refusals -= 1
-            error = {"message": "too far ahead", "type": "rate_limit", "code": "staleness", "retry_after_s": 0.01}
+            error = {"message": "too far ahead", "type": "rate_limit", "code": self.refusal, "retry_after_s": 0.01}
             return web.json_response({"error": error}, status=429, headers={"Retry-After": "1"})
         self.requests.append(("groups", body, dict(request.headers)))
         return web.json_response({"group_id": body["group_id"]}, status=201)

@@ -1,5 +1,7 @@
 import asyncio
 import json
+import os
+import re
 import signal
 import sys
 from asyncio.subprocess import PIPE, Process
@@ -40,6 +42,57 @@ async def test_sigterm_ends_a_run_with_its_summary() -> None:
             out, err = await process.communicate()
     assert process.returncode == 0, err
     assert json.loads(out)["calls_replied"] == len(fake.bodies("chat/completions")) > 0
+
+
+async def test_a_run_says_how_far_it_is(monkeypatch) -> None:
+    """Every some seconds a line on stderr tells groups, episodes, reward, calls, refusals and the time that is left; the last
+    one is of the end. On stdout there is one JSON object and nothing else."""
+    monkeypatch.setenv("CLAW_AGENTFLOW_PROGRESS_INTERVAL_S", "0.05")
+    monkeypatch.setenv("CLAW_AGENTFLOW_STATS_INTERVAL_S", "0.05")
+    size = ("--group-size", "2", "--concurrency", "2", "--groups-max", "20")
+    async with FakeGateway(refusals=3) as fake:
+        process = await started("run", *FLOW, "--gateway", fake.url, *size)
+        out, err = await process.communicate()
+    assert json.loads(out)["groups_finished"] == 20
+    lines = err.decode().splitlines()
+    assert len(lines) >= 2, "before the end, too"
+    assert re.search(
+        r"groups \d+ of 20 opened, \d+ finished  episodes \d+, \d+ under way .* about \d+ s left$",
+        "\n".join(lines),
+        re.MULTILINE,
+    )
+    last = "groups 20 of 20 opened, 20 finished  episodes 40, 0 under way  reward 0.00 (last 64: 0.00)  calls 40  told to wait 3 times"
+    assert lines[-1].endswith(last)
+
+
+async def test_a_run_that_stands_still_says_for_what_it_waits(monkeypatch) -> None:
+    """A run id that no trainer has (a typo, say) would otherwise look like patience."""
+    monkeypatch.setenv("CLAW_AGENTFLOW_PROGRESS_INTERVAL_S", "0.05")
+    monkeypatch.setenv("CLAW_AGENTFLOW_STATS_INTERVAL_S", "0.05")
+    async with FakeGateway(refusals=10**6, refusal="run_unknown") as fake:
+        process = await started("run", *FLOW, "--gateway", fake.url, "--run-id", "typo")
+        assert process.stderr is not None
+        async with asyncio.timeout(60):
+            line = b""
+            while b"waiting" not in line:
+                line = await process.stderr.readline()
+        process.send_signal(signal.SIGTERM)
+        await process.communicate()
+    assert line.endswith(b"waiting for the trainer: nobody has started a run of this id\n")
+
+
+async def test_a_run_goes_on_when_nobody_watches() -> None:
+    """Whoever read stderr may leave: what is played is not theirs."""
+    watched, stderr = os.pipe()
+    os.close(watched)
+    size = ("--group-size", "1", "--concurrency", "1", "--groups-max", "2")
+    async with FakeGateway() as fake:
+        arguments = ("-m", "agentflow", "run", *FLOW, "--gateway", fake.url, *size)
+        process = await asyncio.create_subprocess_exec(sys.executable, *arguments, stdout=PIPE, stderr=stderr)
+        os.close(stderr)
+        out, _ = await process.communicate()
+    assert json.loads(out)["groups_finished"] == 2
+    assert process.returncode == 0
 
 
 async def test_what_cannot_run_is_one_line() -> None:

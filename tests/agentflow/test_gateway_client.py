@@ -87,7 +87,7 @@ async def test_open_group_tells_opened_or_retry_after() -> None:
     """429 is an answer, with the fraction of a second that the body asks for; then the group is the one we named."""
     spec = GroupSpec(size=4, run_id="r", task={"n": 1})
     async with FakeGateway(refusals=1) as fake, GatewayClient(fake.url) as client:
-        assert await client.open_group(spec) == RetryAfter(0.01)
+        assert await client.open_group(spec) == RetryAfter(0.01, "staleness")
         assert await client.open_group(spec) == Opened(spec.group_id)
     assert fake.bodies("groups") == [
         {"group_id": spec.group_id, "size": 4, "channel": "train", "run_id": "r", "task": {"n": 1}, "admission": True}

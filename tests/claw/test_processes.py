@@ -156,10 +156,12 @@ def test_children_die_when_their_manager_is_killed(tmp_path: Path) -> None:
     with subprocess.Popen(
         [sys.executable, "-c", MANAGER, str(tmp_path), STUBBORN], stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL
     ) as manager:
-        eventually(lambda: [s.state for s in read_status(tmp_path)] == [State.RUNNING])
-        pid = read_status(tmp_path)[0].pid
-        assert pid
-        manager.kill()
+        try:
+            eventually(lambda: [s.state for s in read_status(tmp_path)] == [State.RUNNING])
+            pid = read_status(tmp_path)[0].pid
+            assert pid
+        finally:
+            manager.kill()  # leaving the block waits for it
     eventually(lambda: ProcessId.of(pid) is None)
     assert read_status(tmp_path)[0].state is State.DEAD
 

@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from tests import children
+
 BATCHES = 14
 COMPONENTS = ("gateway", "streams", "trainer", "vllm", "rollout")
 GO_ON_S = 300.0
@@ -38,9 +40,7 @@ class RunningDemo:
             "--batches-min",
             str(BATCHES),
         ]
-        self.process = subprocess.Popen(
-            command, env=self.env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-        )
+        self.process = children.start(command, env=self.env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         self.batch = 0
         self.said: list[str] = []
         self._reader = threading.Thread(target=self._read, daemon=True)
@@ -98,9 +98,7 @@ def processes_of(home: Path) -> list[str]:
 def demo(tmp_path: Path) -> Iterator[RunningDemo]:
     running = RunningDemo(tmp_path)
     yield running
-    if running.process.poll() is None:
-        running.process.send_signal(signal.SIGINT)
-        running.process.wait(30)
+    children.end(running.process, 30)  # what it started ends with it, also when it is killed
 
 
 def test_the_loop_goes_on_when_any_component_is_killed(demo: RunningDemo, tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from examples.verbs.tiny_model import Recipe, ensure
 from examples.verbs.tokenizer import END, build_tokenizer
+from tests import children
 
 ONE_THREAD = {
     "HF_HUB_OFFLINE": "1",
@@ -27,9 +28,14 @@ def test_vllm_serves_it_and_turns_extend(tmp_path: Path) -> None:
     """Replies that stopped end with the end id in their ids but not in their text, and the next prompt extends them."""
     directory = ensure(tmp_path, 0, Recipe(steps=50, batch_dialogues=16))
     child = [sys.executable, str(Path(__file__).with_name("chat_in_engine.py")), str(directory)]
-    done = subprocess.run(child, env=os.environ | ONE_THREAD, capture_output=True, text=True, timeout=200, check=False)
-    assert done.returncode == 0, done.stderr[-3000:]
-    first, second = json.loads(done.stdout.splitlines()[-1])
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    process = children.start(child, env=os.environ | ONE_THREAD, text=True, **pipes)
+    try:
+        said, errors = process.communicate(timeout=children.HEAVY_START_S)
+    finally:
+        children.end(process)
+    assert process.returncode == 0, errors[-3000:]
+    first, second = json.loads(said.splitlines()[-1])
     end = build_tokenizer().convert_tokens_to_ids(END)
     stopped = 0
     for (prompt, response, text, reason), (next_prompt, *_) in zip(first, second, strict=True):

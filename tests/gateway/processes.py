@@ -3,8 +3,6 @@
 import asyncio
 import os
 import re
-import signal
-import subprocess
 import sys
 import time
 import urllib.request
@@ -20,6 +18,7 @@ from eventlog.records import Record
 from eventlog.settings import LogSettings
 from schemas.events import CallCaptured, TrajectoryCompleted
 from schemas.topics import CALLS
+from tests import children
 from tests.gateway.house import until
 
 SOAK = int(os.environ.get("CLAW_SOAK", "0"))
@@ -40,11 +39,11 @@ class GatewayProcess:
         argv = [sys.executable, "-m", "gateway", "--port", str(port), "--workers", str(workers), *where, *flags]
         environment = {**os.environ, "KAFKA_BOOTSTRAP_SERVERS": log.bootstrap_servers, **env}
         with self.stderr.open("wb") as stderr:
-            self.process = subprocess.Popen(argv, env=environment, stderr=stderr)
+            self.process = children.start(argv, env=environment, stderr=stderr)
         try:
             until(lambda: self.process.poll() is not None or len(STARTED.findall(self.said)) >= workers, 60)
         except BaseException:
-            self.process.kill()  # nobody else would: there is no object yet that could be asked to stop
+            children.end(self.process)  # nobody else would: there is no object yet that could be asked to stop
             raise
         assert self.process.poll() is None, self.said
         self.url = STARTED.findall(self.said)[0]
@@ -64,9 +63,8 @@ class GatewayProcess:
         self.process.wait(10)
 
     def stop(self, timeout_s: float = 60) -> int:
-        if self.process.poll() is None:
-            self.process.send_signal(signal.SIGTERM)
-        return self.process.wait(timeout_s)
+        """Its exit code after SIGTERM; whoever has not ended by then is killed with its workers."""
+        return children.end(self.process, timeout_s)
 
     def metric(self, name: str, url: str | None = None) -> float:
         """A metric without labels."""

@@ -58,11 +58,7 @@ def gateway(log: LogSettings, folder: Path, *flags: str, workers: int = 1, **env
     try:
         yield process
     finally:
-        process.process.terminate()
-        try:
-            process.process.wait(20)
-        except subprocess.TimeoutExpired:
-            process.kill()
+        process.stop(20)
 
 
 @contextlib.asynccontextmanager

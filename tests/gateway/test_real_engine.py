@@ -2,9 +2,6 @@
 
 import asyncio
 import os
-import subprocess
-import time
-import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,6 +14,7 @@ import pytest
 from datapool.edges import bodies, prompts
 from schemas.arrays import count, unpack_floats, unpack_ids
 from schemas.events import VersionSpan
+from tests import children
 from tests.gateway.engine import Json
 from tests.gateway.house import House, until
 from tests.gateway.raw import say
@@ -37,32 +35,13 @@ def vllm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     make_tiny_model(folder / "model")
     settings = RolloutSettings(model=folder / "model", model_id="m", worker_id="w0", kv_cache_bytes="64M")
     (port,) = free_ports(1)
-    with (folder / "log").open("wb") as out:
-        engine = subprocess.Popen(
-            arguments(settings, port), env=environment(settings, SECRET, os.environ), stdout=out, stderr=out
-        )
     url = f"http://127.0.0.1:{port}"
-    try:
-        _wait_healthy(url, engine, folder / "log")
+    env = environment(settings, SECRET, os.environ)
+    with children.serving(arguments(settings, port), f"{url}/health", folder / "log", env=env):
         label = orjson.dumps({"new_version": "run/7"})
         headers = {"content-type": "application/json", "x-claw-control": SECRET}
         urllib.request.urlopen(urllib.request.Request(f"{url}/update_weight_version", label, headers), timeout=10)
         yield url
-    finally:
-        engine.terminate()
-        engine.wait(30)
-
-
-def _wait_healthy(url: str, engine: subprocess.Popen[bytes], log: Path) -> None:
-    deadline = time.monotonic() + 120
-    while time.monotonic() < deadline:
-        assert engine.poll() is None, log.read_text()[-3000:]
-        try:
-            with urllib.request.urlopen(f"{url}/health", timeout=2):
-                return
-        except (urllib.error.URLError, OSError):
-            time.sleep(0.2)
-    raise AssertionError(log.read_text()[-3000:])
 
 
 @pytest.fixture

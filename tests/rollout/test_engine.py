@@ -21,6 +21,7 @@ import torch
 from torch.distributed import TCPStore
 
 from rollout.plugin.spans import SPANS_COMMENT, SPANS_HEADER
+from tests.children import HEAVY_START_S
 from tests.rollout.tiny_model import make_tiny_model
 from tests.rollout.worker import RUN, Worker, gap, until
 from weights import buckets
@@ -42,7 +43,7 @@ def worker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Worker]:
     make_tiny_model(model)
     worker = Worker(model, tmp_path_factory.mktemp("worker"))
     try:
-        worker.wait_ready(None, seconds=150)
+        worker.wait_ready(None, seconds=HEAVY_START_S)
         yield worker
     finally:
         worker.close()
@@ -250,7 +251,7 @@ def test_a_killed_engine_is_replaced_and_catches_up(worker: Worker) -> None:
     worker.engine_core().send_signal(signal.SIGKILL)
     until(lambda: (worker.last_report() or {}).get("state") != "ready" or None, 20, "not ready any more")
     seen = len(worker.states())
-    worker.wait_ready(10, seconds=150)
+    worker.wait_ready(10, seconds=HEAVY_START_S)
     reports = [json.loads(line) for line in worker.reports.read_text().splitlines()[seen:]]
     assert all(report["version"] == 10 for report in reports if report["state"] == "ready")
     assert worker.label() == f"{RUN}/10"

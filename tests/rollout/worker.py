@@ -18,6 +18,7 @@ from transformers import AutoModelForCausalLM
 from schemas.codec import encode
 from schemas.envelopes import envelope
 from schemas.events import TensorSpec, WeightsPublished
+from tests import children
 from weights.manifest import Manifest
 from weights.offer import WeightOffers
 
@@ -62,11 +63,13 @@ class Worker:
             "REPORT_INTERVAL_S": "0.5",
             "HEALTH_INTERVAL_S": "0.2",
             "RETRY_INTERVAL_S": "0.5",
+            "START_TIMEOUT_S": str(children.HEAVY_START_S),
         }
         environment = {**os.environ, **{f"CLAW_ROLLOUT_{k}": v for k, v in settings.items()}, "PYTHONPATH": str(ROOT)}
         script = Path(__file__).with_name("supervise.py")
         command = [sys.executable, str(script), str(self.events), str(self.reports)]
-        return subprocess.Popen(command, env=environment, stderr=self.errors.open("ab"), cwd=ROOT)
+        with self.errors.open("ab") as errors:
+            return children.start(command, env=environment, stderr=errors, cwd=ROOT)
 
     def last_report(self) -> Json | None:
         lines = self.reports.read_text().splitlines() if self.reports.exists() else []
@@ -164,11 +167,11 @@ class Worker:
         return next(p for p in self.processes() if "EngineCore" in p.name() or "EngineCore" in " ".join(p.cmdline()))
 
     def close(self) -> None:
-        self.offers.close()
-        self.http.close()
-        if self.process.poll() is None:
-            self.process.terminate()
-            self.process.wait(timeout=30)
+        try:
+            self.offers.close()
+            self.http.close()
+        finally:
+            children.end(self.process)  # its keeper ends vLLM with it, however it ends
 
 
 def gap(reference: torch.Tensor, ids: list[int], logprobs: list[float]) -> float:

@@ -4,7 +4,6 @@ import itertools
 import json
 import os
 import signal
-import subprocess
 import sys
 import threading
 import time
@@ -23,7 +22,7 @@ from schemas.errors import UndecodableRecord
 from schemas.events import Event, FactPosition, GroupClosed, StepRecord, TrajectoryAbandoned
 from schemas.keys import group_key
 from schemas.topics import CALLS, DEAD_LETTERS, GROUPS, POSITIONS, REWARDS, STEPS, TRAJECTORIES, Topic
-from tests import facts, oracle
+from tests import children, facts, oracle
 
 ROOT = Path(__file__).parents[2]
 ROUNDS = int(os.environ.get("CLAW_SOAK", "0")) or 2
@@ -244,7 +243,7 @@ class WorkerProcess:
             **env,
         }
         with log_path.open("ab") as out:
-            self._process = subprocess.Popen(
+            self._process = children.start(
                 [sys.executable, "-m", module, *arguments], cwd=ROOT, env=environment, stdout=out, stderr=out
             )
 
@@ -270,9 +269,4 @@ class WorkerProcess:
         """Asked politely, then not."""
         if self.running:
             self.signal(signal.SIGCONT)
-            self.signal(signal.SIGTERM)
-            try:
-                return self.wait()
-            except subprocess.TimeoutExpired:
-                self.signal(signal.SIGKILL)
-        return self.wait()
+        return children.end(self._process, 20.0)

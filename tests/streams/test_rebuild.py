@@ -3,7 +3,6 @@
 import os
 import random
 import signal
-import subprocess
 import sys
 
 import pytest
@@ -22,7 +21,7 @@ from streams import rebuild as rebuilding
 from streams.commit import group_name, open_producer
 from streams.errors import PastTarget
 from streams.rebuild import rebuild
-from tests import facts, oracle
+from tests import children, facts, oracle
 from tests.streams import pool
 from tests.streams.pool import ROUNDS
 
@@ -134,10 +133,13 @@ def test_killed_in_the_middle_it_goes_on_where_it_was(log_settings, second):
     total = sum(ends(log_settings).values())
     command = [sys.executable, "-m", "claw.cli", "rebuild", "--prefix", log_settings.prefix, "--flush-facts", "5"]
     env = {**os.environ, "KAFKA_BOOTSTRAP_SERVERS": log_settings.bootstrap_servers}
-    with subprocess.Popen(command, cwd=pool.ROOT, env=env, stdout=subprocess.PIPE) as process:
+    process = children.start(command, cwd=pool.ROOT, env=env)
+    try:
         pool.wait_for("the first rows", lambda: exists(second) and bool(pool.pool(second)))
         process.send_signal(signal.SIGKILL)
         assert process.wait() == -signal.SIGKILL
+    finally:
+        children.end(process)
     done = rebuild(second, ends(log_settings), quietly)
     assert 0 < sum(done.outcomes.values()) < total
     assert pool.pool(second) == pool.expected(log_settings)

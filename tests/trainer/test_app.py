@@ -19,12 +19,13 @@ from eventlog.transactions import TransactionalProducer
 from schemas.events import BatchAssembled, BatchTrained, RunEnded, RunStarted, WeightsPublished
 from schemas.keys import group_key
 from schemas.topics import BATCHES, GROUPS, STEPS, TRAJECTORIES, WEIGHTS
+from tests import children
+from tests.children import HEAVY_START_S
 from tests.trainer.pooled import RUN, group, rows_of
 from tests.trainer.tiny import make_model
 from trainer.journal import transactional_id
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow]
-START_TIMEOUT_S = 120
 STOP_TIMEOUT_S = 8
 
 
@@ -57,7 +58,7 @@ def events(settings, kind):
 
 
 def until(holds, process):
-    deadline = time.monotonic() + START_TIMEOUT_S
+    deadline = time.monotonic() + HEAVY_START_S
     while not (found := holds()):
         assert process.poll() is None, process.stderr.read()
         assert time.monotonic() < deadline, "not in time"
@@ -94,13 +95,12 @@ def start(log_settings, tmp_path):
     def starter(generation=1):
         command = [sys.executable, "-m", "trainer", "--config", str(tmp_path / "train.json")]
         env = {**os.environ, "CLAW_LOG_GENERATION": str(generation)}
-        started.append(subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True))
+        started.append(children.start(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True))
         return started[-1]
 
     yield starter
     for process in started:
-        process.kill()
-        process.wait()
+        children.end(process, 0)
         process.stdout.close()
         process.stderr.close()
 
@@ -129,7 +129,7 @@ def test_train_serve_stop_and_resume(log_settings, start, tmp_path):
     create_topics(second)
     write_groups(second, [e for n in (2, 3) for e in group(f"g{n}", [0.0, 1.0, 1.0, 0.0], version=1, at_us=n)])
     process = start(generation=2)
-    assert process.wait(START_TIMEOUT_S) == 0, process.stderr.read()
+    assert process.wait(HEAVY_START_S) == 0, process.stderr.read()
     assert process.stdout.read() == ""
     settled(log_settings)
     assert [e.sequence for e in events(log_settings, BatchTrained)] == [0, 1]
@@ -146,6 +146,6 @@ def test_a_trainer_whose_run_was_taken_over_stops_with_one_line(log_settings, st
     until(lambda: events(log_settings, RunStarted), process)
     settled(log_settings)  # which opens the run's id
     write_groups(log_settings, [e for n in range(2) for e in group(f"g{n}", [0.0, 1.0, 1.0, 0.0], at_us=n)])
-    assert process.wait(START_TIMEOUT_S) == 2
+    assert process.wait(HEAVY_START_S) == 2
     assert "taken over by another trainer" in process.stderr.read().splitlines()[-1]
     assert events(log_settings, BatchAssembled) == []

@@ -10,6 +10,7 @@ import pytest
 
 from datapool.plan import groups_of
 from schemas.events import BatchAssembled, BatchTrained, RunEnded, RunStarted, WeightsPublished
+from tests.children import HEAVY_START_S
 from tests.trainer import incarnation
 from tests.trainer.file_log import transactions
 from tests.trainer.incarnation import BATCHES
@@ -19,7 +20,6 @@ from trainer.world import Milestone
 pytestmark = pytest.mark.slow
 PROCESSES = multiprocessing.get_context("forkserver")
 PROCESSES.set_forkserver_preload(["tests.trainer.incarnation", "deepspeed", "transformers.models.qwen3.modeling_qwen3"])
-LIFE_TIMEOUT_S = 60
 FIRST_TIME = [
     (Milestone.STARTED, 1),
     (Milestone.PLANNED, 1),
@@ -65,11 +65,18 @@ def lives(folder, model_dir, deaths, **changes):
     chosen = incarnation.settings(folder / "out", model_dir, **changes)
     for dies_at in [*deaths, None]:
         process = PROCESSES.Process(target=incarnation.live, args=(chosen, folder / "log", dies_at))
-        process.start()
-        process.join(LIFE_TIMEOUT_S)
-        assert process.exitcode == (-signal.SIGKILL if dies_at else 0), dies_at
+        assert exit_code(process) == (-signal.SIGKILL if dies_at else 0), dies_at
     events = [[record.event() for record in transaction] for transaction in transactions(folder / "log")]
     return Story(events, folder / "out")
+
+
+def exit_code(process):
+    """Started, and waited for; None when it would not end, and then it is killed."""
+    process.start()
+    process.join(HEAVY_START_S)
+    code = process.exitcode
+    process.kill()
+    return code
 
 
 @pytest.fixture(scope="module")
@@ -151,8 +158,7 @@ def test_other_bytes_take_another_version(tmp_path, model_dir):
     second = incarnation.settings(tmp_path / "out", model_dir, checkpoint_every=100, batches_max=3, learning_rate=2e-2)
     for chosen, dies_at in ((first, (Milestone.PUBLISHED, 2)), (second, None)):
         process = PROCESSES.Process(target=incarnation.live, args=(chosen, tmp_path / "log", dies_at))
-        process.start()
-        process.join(LIFE_TIMEOUT_S)
+        assert exit_code(process) == (-signal.SIGKILL if dies_at else 0)
     events = [[record.event() for record in transaction] for transaction in transactions(tmp_path / "log")]
     story = Story(events, tmp_path / "out")
     assert [(e.sequence, e.version) for e in story.of(BatchTrained)] == [(0, 1), (1, 2), (2, 4)]

