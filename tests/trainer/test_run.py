@@ -2,22 +2,25 @@
 
 import threading
 import time
+from dataclasses import replace
 
 import pytest
 import torch
 from structlog.testing import capture_logs
 
 from datapool.batch_spec import PRESETS
-from eventlog.errors import Fenced, HistoryCut
+from datapool.plan import assemble, groups_of, select
+from eventlog.errors import Fenced
 from schemas.events import BatchAssembled, BatchSkipped, BatchTrained, RunEnded, RunStarted, WeightsPublished
-from schemas.topics import BATCHES, CALLS, WEIGHTS
+from schemas.topics import BATCHES, WEIGHTS
 from tests import facts
+from tests.datapool.test_assembly import BASES, written_against_c0
 from tests.trainer.incarnation import RUN, SPEC, FakeOffers, settings
 from tests.trainer.pooled import group, pooled
 from tests.trainer.tiny import make_model
 from trainer.app import engine_settings
 from trainer.engine import TrainingEngine
-from trainer.errors import CheckpointInvalid
+from trainer.errors import BatchLost, CheckpointInvalid
 from trainer.facts import rows_of
 from trainer.journal import Journal
 from trainer.microbatches import as_tensors
@@ -274,10 +277,112 @@ def test_a_checkpoint_of_another_log_is_refused(tmp_path, model_dir):
         Run(chosen, fresh).run()
 
 
-def test_facts_that_are_gone_stop_the_run(tmp_path, model_dir):
-    """A plan whose tokens retention removed is an error with a name, never a smaller batch."""
+def in_pairs(*names, broken=()):
+    """Groups of two whose second calls are written against the first; of the broken ones one says another digest."""
+    made = []
+    for at_us, name in enumerate(names):
+        told = [written_against_c0(event, BASES) for event in group(name, [0.0, 1.0], at_us=at_us)]
+        made += [wrongly_digested(event) for event in told] if name in broken else told
+    return made
+
+
+def wrongly_digested(event):
+    if getattr(event, "call_id", None) != "c1" or event.trajectory_id != "t1":
+        return event
+    return replace(event, prompt=replace(event.prompt, full_digest="0" * 64))
+
+
+PAIRS = SPEC.model_copy(update={"group_size": 2})
+
+
+def test_a_group_whose_prompts_cannot_be_put_together_is_left_out_by_name(tmp_path, model_dir):
+    """Before the plan is committed: its capacity returns, other groups fill the batch, the run goes on."""
+    chosen = settings(tmp_path, model_dir, spec=PAIRS, batches_max=2)
+    log, collaborators = world_of(chosen, in_pairs("a", "b", "c", "d", "e", "f", broken={"b", "e"}))
+    assert Run(chosen, collaborators).run() == "finished"
+    assert [(e.group_ids, e.reason, e.sequence) for e in events(log, BatchSkipped)] == [
+        (("b",), "prompt_mismatch: c1", None),
+        (("e",), "prompt_mismatch: c1", None),
+    ]
+    assert [groups_of(plan) for plan in events(log, BatchAssembled)] == [("a", "c"), ("d", "f")]
+    assert [(e.sequence, e.version) for e in events(log, BatchTrained)] == [(0, 1), (1, 2)]
+
+
+def test_groups_whose_facts_are_gone_are_left_out_by_name(tmp_path, model_dir):
+    """Retention may be ahead of the run: the batch is filled with what can still be read, it is never a smaller one."""
     chosen = settings(tmp_path, model_dir, batches_max=1)
     log, collaborators = world_of(chosen, two_batches())
-    log.delete_records({place: end for place, end in log.end_offsets([CALLS]).items() if end})
-    with pytest.raises(HistoryCut):
-        Run(chosen, collaborators).run()
+    cut(collaborators, "g0")
+    assert Run(chosen, collaborators).run() == "finished"
+    assert [(e.group_ids, e.reason) for e in events(log, BatchSkipped)] == [(("g0",), "facts_cut")]
+    assert [groups_of(plan) for plan in events(log, BatchAssembled)] == [("g1", "g2")]
+
+
+def cut(collaborators, *names):
+    """Retention takes the calls of these groups, and what stands before them in their partitions."""
+    ends = {}
+    for name in names:
+        for member in collaborators.pool.group(name).members:
+            for step in collaborators.pool.steps(name, member.trajectory_id):
+                place = step.position.topic, step.position.partition
+                ends[place] = max(ends.get(place, 0), step.position.offset + 1)
+    collaborators.facts._log.delete_records(ends)
+
+
+def stopping_at(milestone, stop):
+    return lambda reached: stop.set() if reached == milestone else None
+
+
+def test_a_plan_that_cannot_be_read_any_more_is_given_up_by_an_event(tmp_path, model_dir):
+    """Once, whoever is stopped when: its number stays taken, its groups are never planned again, the next batch is whole."""
+    chosen = settings(tmp_path, model_dir, spec=PAIRS, batches_max=2)
+    history = in_pairs("a", "b", "c", "d", "e", "f")
+    stop = threading.Event()
+    log, first = world_of(chosen, history, stopping_at(Milestone.PLANNED, stop), stop)
+    assert Run(chosen, first).run() == "stopped"
+    stop = threading.Event()
+    _, second = world_of(chosen, history, stopping_at(Milestone.PLANNED, stop), stop, log)
+    cut(second, "a", "b")
+    assert Run(chosen, second).run() == "stopped"
+    (given_up,) = events(log, BatchSkipped)
+    assert (given_up.sequence, given_up.group_ids, given_up.reason) == (0, ("a", "b"), "plan_unreadable: facts_cut")
+    _, third = world_of(chosen, history, log=log)
+    cut(third, "a", "b")
+    assert Run(chosen, third).run() == "finished"
+    assert events(log, BatchSkipped) == [given_up]
+    assert [(p.sequence, groups_of(p)) for p in events(log, BatchAssembled)] == [
+        (0, ("a", "b")),
+        (1, ("c", "d")),
+        (2, ("e", "f")),
+    ]
+    assert [(e.sequence, e.version) for e in events(log, BatchTrained)] == [(1, 1), (2, 2)]
+    (ended,) = events(log, RunEnded)
+    assert (ended.batches, ended.version) == (2, 2)
+
+
+def test_a_bad_plan_of_an_older_trainer_is_given_up(tmp_path, model_dir):
+    """It was committed without a look at its prompts; every restart ended with exit code 2."""
+    chosen = settings(tmp_path, model_dir, spec=PAIRS, batches_max=1)
+    log, collaborators = world_of(chosen, in_pairs("a", "b", "c", "d", broken={"b"}))
+    found = select(collaborators.pool, PAIRS, 0, RUN, ()).chosen
+    old = memory_journal(log)
+    old.open()
+    old.commit(assemble(found, PAIRS, run_id=RUN, sequence=0, version=0, seed=0, envelope=facts.envelope("plan")))
+    assert Run(chosen, collaborators).run() == "finished"
+    (given_up,) = events(log, BatchSkipped)
+    assert (given_up.sequence, given_up.reason) == (0, "plan_unreadable: prompt_mismatch: c1")
+    assert [(e.sequence, e.version) for e in events(log, BatchTrained)] == [(1, 1)]
+
+
+def test_a_published_batch_that_nobody_can_train_again_is_no_batch_to_give_up(tmp_path, model_dir):
+    """Weights with it are out: to go on without it would be another run. One line says what can be done."""
+    stop = threading.Event()
+    chosen = settings(tmp_path, model_dir, spec=PAIRS, batches_max=2, checkpoint_every=100)
+    history = in_pairs("a", "b", "c", "d")
+    log, first = world_of(chosen, history, stopping_at(Milestone.PUBLISHED, stop), stop)
+    assert Run(chosen, first).run() == "stopped"
+    _, second = world_of(chosen, history, log=log)
+    cut(second, "a", "b")
+    with pytest.raises(BatchLost, match=r"batch 0 is in published weights but in no checkpoint.*model_dir: file://"):
+        Run(chosen, second).run()
+    assert events(log, BatchSkipped) == []
