@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 import structlog
 
 from datapool.plan import Selection, assemble, groups_of, select
+from eventlog.errors import NotCaughtUp
 from schemas.envelopes import decision_id, envelope
 from schemas.events import BatchAssembled, BatchSkipped
 from trainer.errors import FactUnreadable
@@ -21,6 +22,9 @@ from trainer.world import Collaborators, Milestone
 
 log = structlog.get_logger()
 
+LOOK_S = 3.0
+"""How long it waits for the pool before it looks whether it shall stop; far longer than a broker needs to say where the end is."""
+
 
 class Planner:
     """Plans batches of one run. It moves `progress.settled` and nothing else."""
@@ -29,6 +33,23 @@ class Planner:
         self._settings = settings
         self._world = world
         self._progress = progress
+
+    def wait_for_pool(self) -> None:
+        """Until the pool was read to its end: the spec's order means nothing among the groups that happen to be read.
+
+        Raises Stopped, LogError when the view of the pool ended (no broker answers it any more, for example).
+        """
+        began = said = time.monotonic()
+        while True:
+            self._world.raise_if_stopped()
+            try:
+                self._world.pool.wait_caught_up(LOOK_S)
+            except NotCaughtUp as behind:
+                if time.monotonic() - said >= self._settings.wait_log_interval_s:
+                    said = time.monotonic()
+                    log.info("reading_pool", records_left=behind.records_left, waited_s=round(said - began, 1))
+            else:
+                return
 
     def next_batch(self) -> tuple[Batch, float]:
         """The next batch, its plan committed, and the seconds waited for it. Raises Stopped, Fenced."""

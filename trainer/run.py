@@ -96,6 +96,7 @@ class Run:
             settings, world, progress, history, publisher=self._publisher, checkpoints=checkpoints, updater=updater
         ).run()
         world.reached(Milestone.STARTED)
+        planner.wait_for_pool()
         while (reason := reason_to_end(progress, settings)) is None:
             updater.carry_out(*planner.next_batch())
         self._end(reason)

@@ -10,13 +10,15 @@ from structlog.testing import capture_logs
 
 from datapool.batch_spec import PRESETS
 from datapool.plan import assemble, groups_of, select
-from eventlog.errors import Fenced
+from datapool.view import TOPICS, PoolView
+from eventlog.errors import Fenced, LogError
+from eventlog.memory import MemoryLog
 from schemas.events import BatchAssembled, BatchSkipped, BatchTrained, RunEnded, RunStarted, WeightsPublished
 from schemas.topics import BATCHES, WEIGHTS
 from tests import facts
 from tests.datapool.test_assembly import BASES, written_against_c0
 from tests.trainer.incarnation import RUN, SPEC, FakeOffers, settings
-from tests.trainer.pooled import group, pooled
+from tests.trainer.pooled import SETTINGS, group, pooled, write_pool
 from tests.trainer.tiny import make_model
 from trainer.app import engine_settings
 from trainer.engine import TrainingEngine
@@ -386,3 +388,79 @@ def test_a_published_batch_that_nobody_can_train_again_is_no_batch_to_give_up(tm
     with pytest.raises(BatchLost, match=r"batch 0 is in published weights but in no checkpoint.*model_dir: file://"):
         Run(chosen, second).run()
     assert events(log, BatchSkipped) == []
+
+
+class Slow:
+    """A reader that gives one record at a time, and fails at the one that is told."""
+
+    def __init__(self, reader, fails_at=None):
+        self._reader, self._left = reader, fails_at
+
+    def __getattr__(self, name):
+        return getattr(self._reader, name)
+
+    def poll(self, timeout_s, records_max=500):
+        time.sleep(0.001)
+        self._left = None if self._left is None else self._left - 1
+        if self._left == 0:
+            raise LogError("the broker went away")
+        return self._reader.poll(timeout_s, 1)
+
+
+def slow_view(log, fails_at=None):
+    return PoolView(SETTINGS, open_reader=lambda: Slow(log.reader(TOPICS), fails_at))
+
+
+def newest_first():
+    return [e for n in reversed(range(8)) for e in group(f"g{n}", [0.0, 1.0, 1.0, 0.0], at_us=n)]
+
+
+def world_with(log, view, chosen, stop=None):
+    """The run's collaborators on a log that holds facts and pool; the view begins to read."""
+    _, made = world_of(chosen, [], stop=stop, log=log)
+    view.start()
+    return replace(made, pool=view, facts=log.lookup())
+
+
+@pytest.mark.parametrize("start", range(3))
+def test_the_first_plan_knows_the_whole_backlog(tmp_path, model_dir, start):
+    """However slowly the view reads: the first batch is what `order` says of all that stood in the pool at the start."""
+    log = MemoryLog(SETTINGS)
+    write_pool(log, newest_first())
+    view = slow_view(log)
+    chosen = settings(tmp_path, model_dir, batches_max=1)
+    assert Run(chosen, world_with(log, view, chosen)).run() == "finished"
+    view.stop()
+    assert [groups_of(plan) for plan in events(log, BatchAssembled)] == [("g0", "g1")]
+
+
+def test_a_trainer_that_reads_the_backlog_can_be_stopped(tmp_path, model_dir):
+    """It says how far it is; asked to stop it does, without a plan."""
+    log, stop = MemoryLog(SETTINGS), threading.Event()
+    write_pool(log, newest_first())
+    reader = Slow(log.reader(TOPICS))
+    reader.poll = lambda timeout_s, records_max=500: []  # it never gets anything
+    view = PoolView(SETTINGS, open_reader=lambda: reader)
+    chosen = settings(tmp_path, model_dir, wait_log_interval_s=0.01)
+    endings = []
+    with capture_logs() as said:
+        thread = threading.Thread(target=lambda: endings.append(Run(chosen, world_with(log, view, chosen, stop)).run()))
+        thread.start()
+        eventually(lambda: any(line["event"] == "reading_pool" for line in said))
+        stop.set()
+        thread.join(DEADLINE_S)
+    view.stop()
+    assert endings == ["stopped"]
+    assert next(line["records_left"] for line in said if line["event"] == "reading_pool") > 8
+    assert events(log, BatchAssembled) == []
+
+
+def test_a_pool_that_cannot_be_read_ends_the_trainer_with_a_reason(tmp_path, model_dir):
+    """Nobody waits for a view that died."""
+    log = MemoryLog(SETTINGS)
+    write_pool(log, newest_first())
+    view = slow_view(log, fails_at=30)
+    chosen = settings(tmp_path, model_dir)
+    with pytest.raises(LogError, match="the broker went away"):
+        Run(chosen, world_with(log, view, chosen)).run()
+    assert events(log, BatchAssembled) == []
