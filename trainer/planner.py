@@ -18,6 +18,7 @@ from trainer.errors import FactUnreadable
 from trainer.facts import Batch, read, unreadable_groups
 from trainer.progress import Progress
 from trainer.settings import TrainerSettings
+from trainer.skips import Skips
 from trainer.world import Collaborators, Milestone
 
 log = structlog.get_logger()
@@ -33,6 +34,7 @@ class Planner:
         self._settings = settings
         self._world = world
         self._progress = progress
+        self._skipped = Skips(settings)
 
     def wait_for_pool(self) -> None:
         """Until the pool was read to its end: the spec's order means nothing among the groups that happen to be read.
@@ -97,6 +99,7 @@ class Planner:
         """skipped: group_id -> why this run will never train it."""
         self._world.journal.commit(*self._skips(skipped))
         self.settle(skipped)
+        self._skipped.count(skipped)
 
     def _skips(self, skipped: Mapping[str, str]) -> list[BatchSkipped]:
         log.info("groups_skipped", reasons=dict(Counter(skipped.values())))
@@ -126,6 +129,7 @@ class Planner:
     def _commit(self, plan: BatchAssembled) -> None:
         self._world.journal.commit(plan)
         self.settle(groups_of(plan))
+        self._skipped.begin_anew()
         self._world.reached(Milestone.PLANNED)
 
     def _say_what_is_missing(self, selection: Selection, waited_s: float) -> None:

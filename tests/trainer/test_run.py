@@ -1,5 +1,6 @@
 """The loop in one process, with the real engine, on a memory log."""
 
+import json
 import threading
 import time
 from dataclasses import replace
@@ -464,3 +465,47 @@ def test_a_pool_that_cannot_be_read_ends_the_trainer_with_a_reason(tmp_path, mod
     with pytest.raises(LogError, match="the broker went away"):
         Run(chosen, world_with(log, view, chosen)).run()
     assert events(log, BatchAssembled) == []
+
+
+def sampled_by(policy, *names):
+    """Groups that were opened for this run and sampled by another policy."""
+    history = [e for at_us, name in enumerate(names) for e in group(name, [0.0, 1.0], at_us=at_us)]
+    return [
+        replace(e, spans=tuple(replace(span, run_id=policy) for span in e.spans)) if hasattr(e, "spans") else e
+        for e in history
+    ]
+
+
+MANY = [f"n{n:02d}" for n in range(25)]
+
+
+def test_a_run_that_trains_nothing_says_so_loudly_and_once(tmp_path, model_dir):
+    """A worker under another model id samples what this run may not train: 20 groups are enough, also for `claw status`."""
+    stop, warnings = threading.Event(), tmp_path / "warnings.json"
+    chosen = settings(tmp_path, model_dir, warnings_file=warnings)
+    _, collaborators = world_of(chosen, sampled_by("default", *MANY), stop=stop)
+    with capture_logs() as said:
+        thread = threading.Thread(target=Run(chosen, collaborators).run)
+        thread.start()
+        eventually(warnings.exists)
+        stop.set()
+        thread.join(DEADLINE_S)
+    (line,) = [line for line in said if line["event"] == "groups_skipped_in_a_row"]
+    assert (line["log_level"], line["groups"], line["reason"]) == ("warning", 20, "policy_of_other_run: default")
+    assert "model_id tiny" in line["what_to_do"]
+    (shown,) = json.loads(warnings.read_text())
+    assert shown.startswith("skipped 20 groups in a row, the last because of policy_of_other_run: default: ")
+    assert line["what_to_do"] in shown
+
+
+@pytest.mark.parametrize(("skipped", "said_so"), [(MANY, 1), (MANY[:19], 0)], ids=["many", "few"])
+def test_with_a_batch_the_count_of_skipped_groups_begins_anew(tmp_path, model_dir, skipped, said_so):
+    """Neither 19 groups nor those before a batch are left standing as a warning."""
+    warnings = tmp_path / "warnings.json"
+    warnings.write_text('["of the incarnation before"]')
+    chosen = settings(tmp_path, model_dir, warnings_file=warnings, batches_max=1)
+    _, collaborators = world_of(chosen, [*sampled_by("default", *skipped), *two_batches()])
+    with capture_logs() as said:
+        assert Run(chosen, collaborators).run() == "finished"
+    assert sum(line["event"] == "groups_skipped_in_a_row" for line in said) == said_so
+    assert not warnings.exists()
