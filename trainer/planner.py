@@ -54,7 +54,7 @@ class Planner:
                 return
 
     def next_batch(self) -> tuple[Batch, float]:
-        """The next batch, its plan committed, and the seconds waited for it. Raises Stopped, Fenced."""
+        """The next batch, its plan committed, and the seconds waited for it. Raises Stopped, Fenced, LogError."""
         began = said = time.monotonic()
         while True:
             self._world.raise_if_stopped()
@@ -92,7 +92,10 @@ class Planner:
             return read(plan, self._world.facts)
         except FactUnreadable as unreadable:
             log.warning("batch_unreadable", batch=plan.sequence, error=str(unreadable))
-            self._skip(unreadable_groups(plan, self._world.facts))
+            groups = unreadable_groups(plan, self._world.facts)
+            if not groups:
+                raise  # each of them alone can be read: to ask again would end the same way
+            self._skip(groups)
             return None
 
     def _skip(self, skipped: Mapping[str, str]) -> None:
