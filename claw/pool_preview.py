@@ -10,6 +10,7 @@ import orjson
 from claw.errors import CannotRun
 from claw.pool_reading import asked_of, named_spec, open_pool
 from datapool.assembly import assemble_rows
+from datapool.errors import PromptBroken
 from datapool.plan import Selection, select
 from datapool.rows import PoolRows
 from datapool.runs import RunIndex
@@ -61,12 +62,12 @@ def previewed(rows: PoolRows, runs: RunIndex, asked: Asked) -> dict[str, Any]:  
     """Counts of the batch that would be chosen now, and a reason for each group that is not in it."""
     run = runs.runs.get(asked.run_id)
     settled = run.settled if run else set()
-    selection = select(rows, asked.spec, asked.version, asked.run_id, settled)
-    others = _others(rows, runs, asked, selection)
+    selection, broken = _selected(rows, asked, settled)
+    others = {name: why for name, why in _others(rows, runs, asked, selection).items() if name not in broken}
     left_out = {**selection.left_out, **{name: CHANGING for name, why in others.items() if why is None}}
     reasons = {
         "waits": {name: why for name, why in left_out.items() if name not in selection.foreign},
-        "never": selection.skipped,
+        "never": {**selection.skipped, **broken},
         "foreign": {name: left_out[name] for name in selection.foreign},
         "settled": {name: why for name, why in others.items() if why is not None},
     }
@@ -81,6 +82,25 @@ def previewed(rows: PoolRows, runs: RunIndex, asked: Asked) -> dict[str, Any]:  
         "left_out": dict(sorted({name: why for named in reasons.values() for name, why in named.items()}.items())),
         "reasons": {kind: _counted(named.values()) for kind, named in reasons.items() if named},
     }
+
+
+def _selected(rows: PoolRows, asked: Asked, settled: set[str]) -> tuple[Selection, dict[str, str]]:
+    """As a trainer does it: groups whose prompts cannot be put together have that reason, others take their places."""
+    broken: dict[str, str] = {}
+    while True:
+        selection = select(rows, asked.spec, asked.version, asked.run_id, settled | broken.keys())
+        found = {group.record.group_id: why for group in selection.chosen if (why := _broken(rows, group, asked))}
+        if not found:
+            return selection, broken
+        broken |= found
+
+
+def _broken(rows: PoolRows, group: PooledGroup, asked: Asked) -> str | None:
+    try:
+        assemble_rows(rows, group, asked.spec, asked.run_id)
+    except PromptBroken as why:
+        return f"prompt_mismatch: {why.call_id}"
+    return None
 
 
 def _others(rows: PoolRows, runs: RunIndex, asked: Asked, selection: Selection) -> dict[str, str | None]:

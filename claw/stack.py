@@ -15,6 +15,7 @@ from claw.procfs import write_atomically
 from weights.device import Device, Wish, resolved, vllm_is_for_cpu
 
 CURRENT = "current"
+TRAINER_WARNINGS = "trainer-warnings.json"
 PROBE_TIMEOUT_S = 1.0
 DEMO_PARTITIONS = 8
 WORKER_WAIT_S = 120  # one worker: while it restarts (20-60 s) calls wait instead of failing their episodes
@@ -64,6 +65,7 @@ class Stack:
             "HF_HUB_OFFLINE": "1",
             "TOKENIZERS_PARALLELISM": "false",
             "PYTHONUNBUFFERED": "1",
+            "CLAW_TRAINER_WARNINGS_FILE": str(self.run_dir / TRAINER_WARNINGS),
             **self.env,
         }
 

@@ -1,5 +1,7 @@
-"""`claw status`: the components of the stack that was started last, read from the file that its manager keeps."""
+"""`claw status`: the components of the stack that was started last, read from the file that its manager keeps, and what
+its trainer warns of."""
 
+import json
 from dataclasses import asdict
 from pathlib import Path
 
@@ -7,7 +9,7 @@ import orjson
 
 from claw.processes import ComponentState, State, read_status
 from claw.procfs import ProcessId
-from claw.stack import remembered
+from claw.stack import TRAINER_WARNINGS, remembered
 
 ALIVE = {State.STARTING, State.RUNNING, State.RESTARTING}
 
@@ -16,15 +18,27 @@ def show_status(*, as_json: bool) -> int:
     """Prints the states; exit code 1 when nothing runs."""
     run_dir = remembered()
     states = with_engine(read_status(run_dir)) if run_dir else []
+    warnings = trainer_warnings(run_dir, states) if run_dir else []
     if as_json:
-        print(
-            orjson.dumps(
-                {"run_dir": str(run_dir) if run_dir else None, "components": [asdict(s) for s in states]}
-            ).decode()
-        )
+        shown = {
+            "run_dir": str(run_dir) if run_dir else None,
+            "components": [asdict(s) for s in states],
+            "warnings": warnings,
+        }
+        print(orjson.dumps(shown).decode())
     else:
-        print(as_text(states))
+        print("\n".join([as_text(states), *(f"warning: trainer: {line}" for line in warnings)]))
     return 0 if any(state.state in ALIVE for state in states) else 1
+
+
+def trainer_warnings(run_dir: Path, states: list[ComponentState]) -> list[str]:
+    """What a living trainer of the stack has to say to a person; a dead one says nothing of today."""
+    if not any(state.component == "trainer" and state.state in ALIVE for state in states):
+        return []
+    try:
+        return [str(line) for line in json.loads((run_dir / TRAINER_WARNINGS).read_text())]
+    except (OSError, ValueError):
+        return []
 
 
 def as_text(states: list[ComponentState]) -> str:

@@ -51,7 +51,8 @@ def _calls(found: TokenRows, member: PooledTrajectory, spec: BatchSpec, run_id: 
             continue
         if step.call_id not in prompts:
             raise PromptBroken(
-                f"tokens of call {step.call_id}, or of a base of its prompt, are not there or not the same"
+                f"tokens of call {step.call_id}, or of a base of its prompt, are not there or not the same",
+                step.call_id,
             )
         temperature = step.sampling.temperature if step.sampling else 1.0
         trained.append(call_tokens(tokens[step.call_id].tokens, prompts[step.call_id], run_id, temperature))

@@ -61,9 +61,7 @@ class RunIndex:
                 run.versions[event.sequence] = event.version
                 run.version = max(run.version, event.version)
             case BatchSkipped():
-                run.settled.update(event.group_ids)
-                for group_id in event.group_ids:
-                    self._skipped[group_id][event.run_id] = event.reason
+                self._gave_up(run, event)
             case RunStarted() | RunEnded():
                 run.ended = isinstance(event, RunEnded)
 
@@ -79,6 +77,14 @@ class RunIndex:
             for of_kind, trained in ((batch.trained, True), (batch.context, False)):
                 calls = (step.call_id for step in trajectory.steps if step.trained is trained)
                 of_kind[trajectory.trajectory_id] = tuple(calls)
+
+    def _gave_up(self, run: RunState, event: BatchSkipped) -> None:
+        """A batch that is given up was never trained and never will be: its groups are skipped like any others."""
+        run.settled.update(event.group_ids)
+        for group_id in event.group_ids:
+            self._skipped[group_id][event.run_id] = event.reason
+            if event.sequence is not None:
+                self._planned[group_id].pop((event.run_id, event.sequence), None)
 
     def planned(self, group_id: str) -> list[Planned]:
         """Batches that hold the group, in order of (run, sequence)."""

@@ -9,6 +9,14 @@ class BrokerUnreachable(LogError):
     """No broker answered in time. Retryable."""
 
 
+class NotCaughtUp(BrokerUnreachable):
+    """A follower did not reach the end that it was asked for in time. `records_left`: None while the end is not known."""
+
+    def __init__(self, message: str, records_left: int | None) -> None:
+        super().__init__(message)
+        self.records_left = records_left
+
+
 class NotAcknowledged(LogError):
     """The log did not confirm the record in time. Retryable: it may stand in the log all the same, and the event_id
     tells the second copy from the first."""

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import structlog
 
-from eventlog.errors import BrokerUnreachable, LogError
+from eventlog.errors import LogError, NotCaughtUp
 from eventlog.protocols import Reader
 from eventlog.records import Place, Record
 
@@ -27,7 +27,13 @@ class _Goal:
         self.ends: dict[Place, int] | None = None
 
     def reached(self, done: dict[Place, int]) -> bool:
-        return self.ends is not None and all(done.get(place, 0) >= end for place, end in self.ends.items())
+        return self.left(done) == 0
+
+    def left(self, done: dict[Place, int]) -> int | None:
+        """Offsets to go; None while nobody knows where the end is."""
+        if self.ends is None:
+            return None
+        return sum(max(0, end - done.get(place, 0)) for place, end in self.ends.items())
 
 
 class Follower:
@@ -55,7 +61,7 @@ class Follower:
     def wait_caught_up(self, timeout_s: float) -> None:
         """Returns when everything committed before this call was handed over.
 
-        Raises BrokerUnreachable after `timeout_s`, LogError when the follower has ended. Not for the follower's own
+        Raises NotCaughtUp after `timeout_s`, LogError when the follower has ended. Not for the follower's own
         thread.
         """
         goal = _Goal()
@@ -66,7 +72,9 @@ class Follower:
         if self.error is not None:
             raise LogError(f"the follower ended: {self.error}") from self.error
         if not reached:
-            raise BrokerUnreachable(f"not at the end of the log within {timeout_s} s: {self._done}, ends {goal.ends}")
+            raise NotCaughtUp(
+                f"not at the end of the log within {timeout_s} s: {self._done}, ends {goal.ends}", goal.left(self._done)
+            )
 
     def stop(self) -> None:
         """Ends the thread after the record in hand. Idempotent; may be called from `on_record` or `on_error`."""

@@ -493,6 +493,8 @@ class BatchSkipped:
     run_id: str
     group_ids: tuple[str, ...]
     reason: str
+    sequence: int | None = None
+    """The batch that is given up with these groups: its committed plan cannot be read any more, it is never trained. Null: they were in no plan."""
 
     def to_datum(self) -> dict[str, Any]:
         return {
@@ -500,6 +502,7 @@ class BatchSkipped:
             "run_id": self.run_id,
             "group_ids": self.group_ids,
             "reason": self.reason,
+            "sequence": self.sequence,
         }
 
     def binary(self) -> bytes:
@@ -511,6 +514,9 @@ class BatchSkipped:
                 (array([text(x) for x in self.group_ids]) if self.group_ids else END),
                 LENGTH[len(b := self.reason.encode())],
                 b,
+                NULL
+                if self.sequence is None
+                else b"\x02" + (POSITIVE[n] if 0 <= (n := self.sequence) < SMALL else long(n)),
             )
         )
 
@@ -521,6 +527,7 @@ class BatchSkipped:
             run_id=d["run_id"],
             group_ids=tuple(d["group_ids"]),
             reason=d["reason"],
+            sequence=d["sequence"],
         )
 
     @staticmethod
@@ -532,6 +539,15 @@ class BatchSkipped:
         made.group_ids, at = ((), at + 1) if d[at] == 0 else read_array(read_text, d, at)
         n, at = (d[at] >> 1, at + 1) if not d[at] & 0x81 else read_length(d, at)
         made.reason = d[at : (at := at + n)].decode()
+        n = d[at]
+        at += 1
+        if n == 2:
+            n, at = (d[at], at + 1) if d[at] < 0x80 else number(d, at)
+            made.sequence = n >> 1 ^ -(n & 1)
+        elif n == 0:
+            made.sequence = None
+        else:
+            raise no_branch(n)
         made.__class__ = BatchSkipped
         return made, at
 

@@ -14,7 +14,18 @@ class ModelInvalid(SettingsInvalid):
 
 
 class FactUnreadable(TrainerError):
-    """A plan names a call that is not in the facts any more, or whose bytes are not the planned ones."""
+    """A planned call is not in the facts, has other bytes, or its prompt cannot be put together.
+
+    `reason`: a stable word, with the call where it is one call's fault.
+    """
+
+    def __init__(self, reason: str, message: str) -> None:
+        super().__init__(message)
+        self.reason = reason
+
+
+class BatchLost(TrainerError):
+    """A batch was trained and published, and can neither be loaded nor be trained again."""
 
 
 class CheckpointInvalid(TrainerError):

@@ -1,16 +1,22 @@
 """From a plan to training rows: the planned calls are read from the facts by position, never from the pool.
 
-Invariant: what is trained has the digest that was planned. A fact that is gone or has other bytes stops the run.
+Invariant: what is trained has the digest that was planned, and prompts that digest to what their calls say. A plan of
+which that does not hold is not trained: before it is committed its groups are skipped, afterwards all of it is.
 """
 
+import time
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from datapool.assembly import call_tokens
 from datapool.digests import call_digest
 from datapool.edges import prompts
+from datapool.plan import groups_of
 from datapool.sequences import CallTokens, Row, rows
+from eventlog.errors import HistoryCut
 from eventlog.records import Position, Record
+from schemas.errors import UndecodableRecord
 from schemas.events import BatchAssembled, CallCaptured, PlannedStep, PlannedTrajectory
 from trainer.errors import FactUnreadable
 
@@ -22,13 +28,40 @@ class Facts(Protocol):
         """Every record asked for. Raises HistoryCut."""
 
 
-def rows_of(plan: BatchAssembled, facts: Facts) -> list[Row]:
-    """Training rows of a plan; `Row.trajectory` is the index into `plan.trajectories`.
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """A plan and its training rows. `read_s`: what it took to get them."""
 
-    Raises FactUnreadable, HistoryCut.
-    """
+    plan: BatchAssembled
+    rows: list[Row]
+    read_s: float
+
+
+def read(plan: BatchAssembled, facts: Facts) -> Batch:
+    """The plan with its rows. Raises FactUnreadable."""
+    began = time.monotonic()
+    return Batch(plan, rows_of(plan, facts), time.monotonic() - began)
+
+
+def unreadable_groups(plan: BatchAssembled, facts: Facts) -> dict[str, str]:
+    """group_id -> reason of each group of a plan that cannot be read; one by one, because a look-up finds all or nothing."""
+    found: dict[str, str] = {}
+    for group_id in groups_of(plan):
+        own = tuple(trajectory for trajectory in plan.trajectories if trajectory.group_id == group_id)
+        try:
+            rows_of(replace(plan, trajectories=own), facts)
+        except FactUnreadable as unreadable:
+            found[group_id] = unreadable.reason
+    return found
+
+
+def rows_of(plan: BatchAssembled, facts: Facts) -> list[Row]:
+    """Training rows of a plan; `Row.trajectory` is the index into `plan.trajectories`. Raises FactUnreadable."""
     steps = [step for trajectory in plan.trajectories for step in trajectory.steps]
-    records = facts.get({position_of(step) for step in steps})
+    try:
+        records = facts.get({position_of(step) for step in steps})
+    except HistoryCut as cut:
+        raise FactUnreadable("facts_cut", str(cut)) from cut
     return [
         row
         for index, planned in enumerate(plan.trajectories)
@@ -51,14 +84,23 @@ def _calls(planned: PlannedTrajectory, records: Mapping[Position, Record], run_i
             continue
         call = calls[step.call_id]
         if step.call_id not in whole:
-            raise FactUnreadable(f"call {step.call_id}: a base of its prompt is not planned with it, or has other ids")
+            raise FactUnreadable(
+                f"prompt_mismatch: {step.call_id}",
+                f"call {step.call_id}: its prompt has another digest than it says, or a base of it is not planned with it",
+            )
         temperature = call.sampling.temperature
         trained.append(call_tokens(call, whole[step.call_id], run_id, temperature, step.advantage))
     return trained
 
 
 def _call(step: PlannedStep, record: Record) -> CallCaptured:
-    event = record.event()
+    try:
+        event = record.event()
+    except UndecodableRecord:
+        event = None
     if not isinstance(event, CallCaptured) or call_digest(event) != step.digest:
-        raise FactUnreadable(f"call {step.call_id}: the fact at {record.position} is not the planned one")
+        raise FactUnreadable(
+            f"fact_changed: {step.call_id}",
+            f"call {step.call_id}: the fact at {record.position} is not the planned one",
+        )
     return event

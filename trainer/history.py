@@ -16,6 +16,8 @@ class History:
     trained: Mapping[int, BatchTrained] = field(default_factory=dict)
     published: Mapping[int, WeightsPublished] = field(default_factory=dict)
     skipped: frozenset[str] = frozenset()
+    given_up: frozenset[int] = frozenset()
+    """Batches that were planned and could not be read any more: never trained."""
     ended: RunEnded | None = None
 
     @property
@@ -45,7 +47,10 @@ def fold(history: History, event: Event) -> History:
         case WeightsPublished():
             return replace(history, published={**history.published, event.version: event})
         case BatchSkipped():
-            return replace(history, skipped=history.skipped | set(event.group_ids))
+            given_up = set() if event.sequence is None else {event.sequence}
+            return replace(
+                history, skipped=history.skipped | set(event.group_ids), given_up=history.given_up | given_up
+            )
         case RunEnded():
             return replace(history, ended=event)
         case _:

@@ -1,4 +1,7 @@
-"""Waiting for a whole batch, and the commitment to it: after `next_plan` returned, the plan is in the log."""
+"""Waiting for a whole batch, and the commitment to it: after `next_batch` returned, its plan is in the log.
+
+Invariant: what is committed can be trained, because its rows were put together before, and are what is trained.
+"""
 
 import hashlib
 import time
@@ -8,13 +11,20 @@ from collections.abc import Iterable, Mapping
 import structlog
 
 from datapool.plan import Selection, assemble, groups_of, select
+from eventlog.errors import NotCaughtUp
 from schemas.envelopes import decision_id, envelope
 from schemas.events import BatchAssembled, BatchSkipped
+from trainer.errors import FactUnreadable
+from trainer.facts import Batch, read, unreadable_groups
 from trainer.progress import Progress
 from trainer.settings import TrainerSettings
+from trainer.skips import Skips
 from trainer.world import Collaborators, Milestone
 
 log = structlog.get_logger()
+
+LOOK_S = 3.0
+"""How long it waits for the pool before it looks whether it shall stop; far longer than a broker needs to say where the end is."""
 
 
 class Planner:
@@ -24,15 +34,38 @@ class Planner:
         self._settings = settings
         self._world = world
         self._progress = progress
+        self._skipped = Skips(settings)
 
-    def next_plan(self) -> tuple[BatchAssembled, float]:
-        """The committed plan of the next batch, and the seconds waited for it. Raises Stopped, Fenced."""
+    def wait_for_pool(self) -> None:
+        """Until the pool was read to its end: the spec's order means nothing among the groups that happen to be read.
+
+        Raises Stopped, LogError when the view of the pool ended (no broker answers it any more, for example).
+        """
+        began = said = time.monotonic()
+        while True:
+            self._world.raise_if_stopped()
+            try:
+                self._world.pool.wait_caught_up(LOOK_S)
+            except NotCaughtUp as behind:
+                if time.monotonic() - said >= self._settings.wait_log_interval_s:
+                    said = time.monotonic()
+                    log.info("reading_pool", records_left=behind.records_left, waited_s=round(said - began, 1))
+            else:
+                return
+
+    def next_batch(self) -> tuple[Batch, float]:
+        """The next batch, its plan committed, and the seconds waited for it. Raises Stopped, Fenced, LogError."""
         began = said = time.monotonic()
         while True:
             self._world.raise_if_stopped()
             selection = self._select()
             if selection.complete:
-                return self._commit(selection), time.monotonic() - began
+                waited_s = time.monotonic() - began
+                batch = self._put_together(selection)
+                if batch is None:
+                    continue  # other groups take the places of those that cannot be read
+                self._commit(batch.plan)
+                return batch, waited_s
             if time.monotonic() - said >= self._settings.wait_log_interval_s:
                 said = time.monotonic()
                 self._say_what_is_missing(selection, said - began)
@@ -49,9 +82,27 @@ class Planner:
         settings, progress = self._settings, self._progress
         selection = select(self._world.pool, settings.spec, progress.named_version, settings.run_id, progress.settled)
         if selection.skipped:
-            self._world.journal.commit(*self._skips(selection.skipped))
-            self.settle(selection.skipped)
+            self._skip(selection.skipped)
         return selection
+
+    def _put_together(self, selection: Selection) -> Batch | None:
+        """The plan with its rows; None: groups of it cannot be read, and are skipped by name."""
+        plan = self._plan(selection)
+        try:
+            return read(plan, self._world.facts)
+        except FactUnreadable as unreadable:
+            log.warning("batch_unreadable", batch=plan.sequence, error=str(unreadable))
+            groups = unreadable_groups(plan, self._world.facts)
+            if not groups:
+                raise  # each of them alone can be read: to ask again would end the same way
+            self._skip(groups)
+            return None
+
+    def _skip(self, skipped: Mapping[str, str]) -> None:
+        """skipped: group_id -> why this run will never train it."""
+        self._world.journal.commit(*self._skips(skipped))
+        self.settle(skipped)
+        self._skipped.count(skipped)
 
     def _skips(self, skipped: Mapping[str, str]) -> list[BatchSkipped]:
         log.info("groups_skipped", reasons=dict(Counter(skipped.values())))
@@ -65,10 +116,10 @@ class Planner:
             for reason in sorted(set(skipped.values()))
         ]
 
-    def _commit(self, selection: Selection) -> BatchAssembled:
-        settings, sequence = self._settings, self._progress.sequence + 1
+    def _plan(self, selection: Selection) -> BatchAssembled:
+        settings, sequence = self._settings, self._progress.sequence_free
         event_id = decision_id("BatchAssembled", settings.run_id, str(sequence))
-        plan = assemble(
+        return assemble(
             selection.chosen,
             settings.spec,
             run_id=settings.run_id,
@@ -77,10 +128,12 @@ class Planner:
             seed=seed_of(settings.seed, sequence),
             envelope=envelope(self._world.producer, run_id=settings.run_id, event_id=event_id),
         )
+
+    def _commit(self, plan: BatchAssembled) -> None:
         self._world.journal.commit(plan)
         self.settle(groups_of(plan))
+        self._skipped.begin_anew()
         self._world.reached(Milestone.PLANNED)
-        return plan
 
     def _say_what_is_missing(self, selection: Selection, waited_s: float) -> None:
         log.info(

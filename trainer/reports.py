@@ -32,7 +32,7 @@ class Reports:
         partial.write_text("".join(line(event) for event in known))
         partial.replace(path)
         self._lines = path.open("a", buffering=1)
-        self._board = _board(out_dir / "tensorboard", purge_from=len(known))
+        self._board = _board(out_dir / "tensorboard", purge_from=known[-1].sequence + 1 if known else 0)
 
     def write(self, event: BatchTrained) -> None:
         """One more batch; on disk when it returns."""

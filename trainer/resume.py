@@ -7,10 +7,12 @@ from typing import Any
 
 import structlog
 
+from datapool.plan import groups_of
 from schemas.envelopes import envelope
-from schemas.events import BatchAssembled, RunStarted
+from schemas.events import BatchAssembled, BatchSkipped, RunStarted
 from trainer.checkpoints import Checkpoint, Checkpoints
-from trainer.errors import CheckpointInvalid
+from trainer.errors import BatchLost, CheckpointInvalid, FactUnreadable
+from trainer.facts import read
 from trainer.history import History
 from trainer.progress import NO_BATCH, Progress
 from trainer.publication import Publisher
@@ -45,8 +47,9 @@ class Resumption:
         self._updater = updater
 
     def run(self) -> None:
-        """Raises CheckpointInvalid, FactUnreadable, Stopped, Fenced."""
+        """Raises CheckpointInvalid, BatchLost, Stopped, Fenced."""
         self._checkpoints.clear_partial()
+        self._progress.given_up |= self._history.given_up
         checkpoint = self._checkpoints.latest()
         if checkpoint is None:
             self._begin_with_initial_weights()
@@ -54,7 +57,8 @@ class Resumption:
             self._world.journal.commit(self._started())
             self._load(checkpoint)
         for sequence in range(self._progress.sequence + 1, len(self._history.plans)):
-            self._replay(self._history.plans[sequence])
+            if sequence not in self._progress.given_up:
+                self._replay(self._history.plans[sequence])
         if self._history.incarnations:
             self._announce()
         log.info("weights_offered", version=self._progress.version, url=self._world.offers.url)
@@ -88,12 +92,33 @@ class Resumption:
     def _replay(self, plan: BatchAssembled) -> None:
         """Train what was planned after the checkpoint, from the facts; publish what was not."""
         published = plan.sequence in self._history.trained
+        try:
+            batch = read(plan, self._world.facts)
+        except FactUnreadable as unreadable:
+            if published:
+                raise BatchLost(_lost(plan, unreadable, self._history)) from unreadable
+            self._give_up(plan, unreadable)
+            return
         log.info("batch_replayed", batch=plan.sequence, published=published)
         if published:
-            self._updater.train(plan)
+            self._updater.train(batch)
             self._recognise(plan.sequence, self._publisher.manifest())
         else:
-            self._updater.carry_out(plan, waited_s=0.0)
+            self._updater.carry_out(batch, waited_s=0.0)
+
+    def _give_up(self, plan: BatchAssembled, unreadable: FactUnreadable) -> None:
+        """Say that a batch in no weights will never be in any: its number stays taken, its groups' capacity returns."""
+        log.warning("batch_given_up", batch=plan.sequence, reason=unreadable.reason, error=str(unreadable))
+        self._world.journal.commit(
+            BatchSkipped(
+                envelope=envelope(self._world.producer, run_id=self._settings.run_id),
+                run_id=self._settings.run_id,
+                group_ids=groups_of(plan),
+                reason=f"plan_unreadable: {unreadable.reason}",
+                sequence=plan.sequence,
+            )
+        )
+        self._progress.given_up.add(plan.sequence)
 
     def _recognise(self, sequence: int, manifest: Manifest) -> None:
         """The version that a trained batch made, if the weights in memory have its bytes; else they have none yet."""
@@ -128,6 +153,16 @@ class Resumption:
             staleness_max=settings.spec.staleness_max,
             facts_prefix=settings.log_settings().prefix,
         )
+
+
+def _lost(plan: BatchAssembled, unreadable: FactUnreadable, history: History) -> str:
+    """What to do about a batch that published weights hold, and that no replay can give again."""
+    exported = max(version for version, event in history.published.items() if event.checkpoint_uri)
+    return (
+        f"batch {plan.sequence} is in published weights but in no checkpoint, and cannot be trained again ({unreadable}). "
+        f"Put back its checkpoint or its facts, or begin another run_id with these weights (version {exported}) as "
+        f"model_dir: {history.published[exported].checkpoint_uri}"
+    )
 
 
 def _check(

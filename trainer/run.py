@@ -1,13 +1,15 @@
 """The training loop: from ready groups to a published version, each batch exactly once, whatever dies when.
 
 Order per batch, and why each step may be the last one before a crash:
-  1. plan      BatchAssembled is committed. Nothing else is trained under this sequence number from now on.
-  2. train     from the facts that the plan names. Lost with the process: trained again from the plan.
+  1. plan      its rows are read from the facts, then BatchAssembled is committed. Nothing else is trained under this
+               sequence number from now on.
+  2. train     from these rows. Lost with the process: trained again from the facts that the plan names.
   3. keep      checkpoint, where due. Found again: not trained a second time.
   4. stage     the weights can be had here, and nobody knows of them yet.
   5. publish   {WeightsPublished, BatchTrained} in one transaction.
 Resuming takes the run over (fencing), reads its history, loads the newest checkpoint and replays the plans after it. A
-replay that does not give the published bytes again takes a version number that was never used.
+replay that does not give the published bytes again takes a version number that was never used. A plan that was not
+trained and cannot be read any more is given up by a BatchSkipped with its sequence number, which stays taken.
 """
 
 from typing import Literal
@@ -94,8 +96,9 @@ class Run:
             settings, world, progress, history, publisher=self._publisher, checkpoints=checkpoints, updater=updater
         ).run()
         world.reached(Milestone.STARTED)
+        planner.wait_for_pool()
         while (reason := reason_to_end(progress, settings)) is None:
-            updater.carry_out(*planner.next_plan())
+            updater.carry_out(*planner.next_batch())
         self._end(reason)
 
     def _end(self, reason: str) -> None:

@@ -82,6 +82,9 @@ class TrainerSettings(BaseSettings):
     """How often the pool is asked for a whole batch."""
     wait_log_interval_s: float = Field(default=10.0, gt=0)
     """How often a trainer without data says what it waits for."""
+    warnings_file: Path | None = None
+    """Where it leaves what a person should do something about, as a JSON list of lines, for `claw status`; `claw up` and
+    `claw demo` name one. Not there while all is well. None: warnings are in the log alone."""
 
     bootstrap_servers: str | None = None
     """Broker; None: as eventlog's settings say."""

@@ -5,10 +5,10 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from schemas.envelopes import envelope
-from schemas.events import BatchAssembled, BatchTrained
+from schemas.events import BatchTrained
 from trainer import metrics as measured
 from trainer.checkpoints import Checkpoints
-from trainer.facts import rows_of
+from trainer.facts import Batch
 from trainer.losses import bound
 from trainer.progress import Progress
 from trainer.publication import Publisher
@@ -41,20 +41,19 @@ class Updater:
         self._incarnation = incarnation
         self._loss = bound(settings.loss_name, clip_low=settings.clip_low, clip_high=settings.clip_high)
 
-    def carry_out(self, plan: BatchAssembled, waited_s: float) -> None:
+    def carry_out(self, batch: Batch, waited_s: float) -> None:
         """Steps 2 to 5 of a batch."""
-        values = measured.finite({**self.train(plan), "wait_s": waited_s})
+        values = measured.finite({**self.train(batch), "wait_s": waited_s})
         self._world.reached(Milestone.TRAINED)
         manifest = self._publisher.manifest()
-        due = (plan.sequence + 1) % self._settings.checkpoint_every == 0
+        due = (batch.plan.sequence + 1) % self._settings.checkpoint_every == 0
         kept = self._keep(manifest, values) if due else None
         self.publish(values, manifest, kept)
 
-    def train(self, plan: BatchAssembled) -> dict[str, float]:
+    def train(self, batch: Batch) -> dict[str, float]:
         """Step 2 alone: the weights change and have no version until they are published. Metrics of the batch."""
         began = time.monotonic()
-        rows = rows_of(plan, self._world.facts)
-        read_s = time.monotonic() - began
+        plan, rows = batch.plan, batch.rows
         step = self._world.engine.train(
             rows,
             [trajectory.advantage for trajectory in plan.trajectories],
@@ -73,8 +72,8 @@ class Updater:
             "sequences": float(len(rows)),
             "tokens": float(sum(map(len, rows))),
             "micro_batches": float(step.micro_batches),
-            "read_s": read_s,
-            "train_s": time.monotonic() - began - read_s,
+            "read_s": batch.read_s,
+            "train_s": time.monotonic() - began,
         }
 
     def _keep(self, manifest: Manifest, values: Mapping[str, float]) -> Path:

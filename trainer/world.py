@@ -72,6 +72,9 @@ class LivePool(Pool, Protocol):
     def forget(self, group_id: str) -> None:
         """This run needs the group no more."""
 
+    def wait_caught_up(self, timeout_s: float) -> None:
+        """Until all that stood in the pool at the call was read. Raises NotCaughtUp, LogError when it never will be."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Collaborators:

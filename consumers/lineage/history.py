@@ -74,7 +74,10 @@ def _take(runs: Runs, events: Iterable[Event], wanted: Wanted) -> None:
             case BatchTrained():
                 _run(runs, event.run_id).trained[event.sequence] = event.version
             case BatchSkipped():
-                _run(runs, event.run_id).skipped |= dict.fromkeys(event.group_ids, event.reason)
+                run = _run(runs, event.run_id)
+                run.skipped |= dict.fromkeys(event.group_ids, event.reason)
+                if event.sequence is not None:
+                    run.plans.pop(event.sequence, None)  # given up: it names what no weights hold
             case _:
                 pass  # runs that start and end, plans that nobody asked about
 

@@ -4,7 +4,7 @@ Memory: the facts of one partition.
 """
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,10 +12,13 @@ from consumers.verify import oracle
 from consumers.verify.pool import Rows, digest
 from consumers.verify.report import Report
 from consumers.verify.runs import PlannedCall
+from datapool.edges import resolve
+from datapool.errors import PromptBroken
 from eventlog.partitioner import partition_of
 from eventlog.reader import stream_ranges
 from eventlog.records import Place, Record
 from eventlog.settings import LogSettings
+from schemas.arrays import ITEM_BYTES
 from schemas.errors import UndecodableRecord
 from schemas.events import CallCaptured, Event, FactPosition
 from schemas.keys import group_key
@@ -97,3 +100,40 @@ class Facts:
             for base in sorted({base for base in bases if base is not None}):
                 if (group_id, trajectory_id, base) not in self.calls:
                     yield f"{group_id}/{trajectory_id}/{call_id} continues {base}"
+
+    def wrong_prompts(self) -> Iterator[str]:
+        """Calls whose prompt has another digest than its capture says."""
+        for group_id, facts in self.groups.items():
+            captures: dict[str, list[CallCaptured]] = defaultdict(list)
+            for event, _ in facts:
+                if isinstance(event, CallCaptured):
+                    captures[event.trajectory_id].append(event)
+            for trajectory_id, calls in captures.items():
+                yield from (f"{group_id}/{trajectory_id}/{call_id}" for call_id in wrong_prompts(calls))
+
+
+def wrong_prompts(calls: Iterable[CallCaptured]) -> list[str]:
+    """call_ids of one trajectory's captures that no capture of their base gives the ids they promise, sorted.
+
+    A base that is not there, or whose own prompt is wrong, says nothing about the calls after it.
+    """
+    wholes: dict[str | None, set[bytes]] = defaultdict(set)
+    wholes[None] = {b""}  # what a full prompt is written against
+    left = list(calls)
+    while rest := [call for call in left if not _put_together(call, wholes)]:
+        if len(rest) == len(left):
+            break
+        left = rest
+    return sorted({call.call_id for call in rest if wholes[call.prompt.base_call_id]})
+
+
+def _put_together(call: CallCaptured, wholes: dict[str | None, set[bytes]]) -> bool:
+    """Whether the prompt can be; what the call hands on is added to `wholes` then: ids of prompt and response."""
+    for base in tuple(wholes[call.prompt.base_call_id]):
+        try:
+            prompt = resolve(call.prompt, base, ITEM_BYTES)
+        except PromptBroken:
+            continue
+        wholes[call.call_id].add(prompt + call.response_ids)
+        return True
+    return False

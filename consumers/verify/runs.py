@@ -12,7 +12,7 @@ from consumers.verify.report import Report
 from eventlog.reader import LogReader
 from eventlog.settings import LogSettings
 from schemas.errors import UndecodableRecord
-from schemas.events import BatchAssembled, BatchTrained, Event, PlannedStep, WeightsPublished
+from schemas.events import BatchAssembled, BatchSkipped, BatchTrained, Event, PlannedStep, WeightsPublished
 from schemas.topics import BATCHES, CALLS, WEIGHTS, Topic
 
 
@@ -31,6 +31,8 @@ class Run:
     planned: list[int] = field(default_factory=list)
     trained: dict[int, int] = field(default_factory=dict)
     """Sequence -> version."""
+    given_up: set[int] = field(default_factory=set)
+    """Sequences of plans that could not be read any more."""
     digests: dict[int, set[str]] = field(default_factory=lambda: defaultdict(set))
     """Version -> digests published under its number."""
 
@@ -58,6 +60,8 @@ def read_runs(settings: LogSettings, run_id: str | None, report: Report) -> Runs
             _plan(found, event, calls, report)
         elif isinstance(event, BatchTrained):
             found.runs[event.run_id].trained[event.sequence] = event.version
+        elif isinstance(event, BatchSkipped) and event.sequence is not None:
+            found.runs[event.run_id].given_up.add(event.sequence)
         elif isinstance(event, WeightsPublished):
             found.runs[event.run_id].digests[event.version].add(event.digest)
     for name, run in found.runs.items():
@@ -100,6 +104,7 @@ def _judge(name: str, run: Run, report: Report) -> None:
     report.counts["runs"] += 1
     report.counts["batches_planned"] += len(run.planned)
     report.counts["batches_trained"] += len(run.trained)
+    report.counts["batches_given_up"] += len(run.given_up)
     report.counts["versions"] += len(run.digests)
     seen: set[int] = set()
     for sequence in run.planned:
@@ -108,16 +113,22 @@ def _judge(name: str, run: Run, report: Report) -> None:
         seen.add(sequence)
     for sequence in _gaps(seen):
         report.found("sequence_missing", f"{name} batch {sequence} was never planned")
-    for sequence in _gaps(set(run.trained)):
+    for sequence in _gaps(set(run.trained) | run.given_up):
         report.found("sequence_missing", f"{name} batch {sequence} was never trained")
-    for sequence, version in sorted(run.trained.items()):
-        if sequence not in seen:
-            report.found("trained_without_plan", f"{name} batch {sequence}")
-        if version not in run.digests:
-            report.found("version_missing", f"{name} version {version}, trained by batch {sequence}")
+    _judge_trained(name, run, seen, report)
     for version, digests in sorted(run.digests.items()):
         if len(digests) > 1:
             report.found("version_reused", f"{name} version {version}: {', '.join(sorted(digests))}")
+
+
+def _judge_trained(name: str, run: Run, planned: set[int], report: Report) -> None:
+    for sequence, version in sorted(run.trained.items()):
+        if sequence not in planned:
+            report.found("trained_without_plan", f"{name} batch {sequence}")
+        if sequence in run.given_up:
+            report.found("trained_and_given_up", f"{name} batch {sequence}")
+        if version not in run.digests:
+            report.found("version_missing", f"{name} version {version}, trained by batch {sequence}")
 
 
 def _gaps(sequences: set[int]) -> list[int]:

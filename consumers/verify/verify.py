@@ -69,5 +69,7 @@ def _verify_partition(
         missing.pop(call_id, None)
     for offender in facts.dangling():
         report.found("dangling_base", offender)
+    for offender in facts.wrong_prompts():
+        report.found("prompt_mismatch", offender)
     for offset in sorted(planned.keys() - facts.planned_seen):
         report.found("planned_call_missing", f"{planned[offset].where} at offset {offset}")

@@ -18,6 +18,7 @@ from schemas.events import BatchSkipped
 from schemas.keys import step_key
 from schemas.topics import STEPS
 from tests import facts
+from tests.datapool.test_assembly import change_prompt
 from tests.trainer.pooled import RUN, group, pooled
 
 ROWS = pooled(
@@ -138,3 +139,13 @@ def test_a_mistake_is_told_before_the_broker_is_asked(
     assert isinstance(done.exception, CannotRun)
     assert says in str(done.exception)
     assert "\n" not in str(done.exception)
+
+
+def test_a_group_whose_prompts_cannot_be_put_together_is_never_trained() -> None:
+    """As the trainer skips it: by the call's name, and another group takes its place."""
+    rows = pooled([*group("g", [0.0, 1.0], at_us=1), *group("h", [0.0, 1.0], at_us=2)]).pool
+    change_prompt(rows, "c1")
+    now = shown(rows, groups_per_batch=1, quality_min=None)
+    assert (now["chosen"], now["complete"]) == (["h"], True)
+    assert now["reasons"] == {"never": {"prompt_mismatch: c1": 1}}
+    assert now["left_out"] == {"g": "prompt_mismatch: c1"}

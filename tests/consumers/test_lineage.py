@@ -121,6 +121,19 @@ def test_what_was_not_trained_says_why(run: LogSettings) -> None:
     assert answer_of(run, "run/9", every=False)[1] == 1
 
 
+def test_a_batch_that_was_given_up_is_in_no_version(run: LogSettings) -> None:
+    """Later versions do not hold it, though their batches have higher numbers; its group was skipped."""
+    fields = {"run_id": "run", "group_ids": ("g2",), "reason": "plan_unreadable: facts_cut", "sequence": 2}
+    row = StepRecord(group_id="g2", trajectory_id="g2-t", call_id="c2")
+    published.publish(run, [Outgoing.of(STEPS, step_key("g2", "g2-t", "c2"), row)])
+    write(run, BatchSkipped(envelope=facts.envelope(), **fields), plan(3), trained(3, 3), weights(3, 3))
+    answer, code = answer_of(run, "c2", every=False)
+    assert (code, answer["batches"]) == (1, [])
+    assert answer["skipped"] == [{"run_id": "run", "group_id": "g2", "reason": "plan_unreadable: facts_cut"}]
+    whole, _ = answer_of(run, "run/3", every=True)
+    assert [batch["sequence"] for batch in whole["batches"]] == [3, 1, 0]
+
+
 def test_a_call_that_retention_removed_is_still_named(run: LogSettings) -> None:
     """The plan knows the call though its fact is gone."""
     answer, _ = answer_of(run, "c0", every=False)

@@ -75,6 +75,16 @@ def test_every_fate_is_told(name, state, says):
         assert any(says in line for line in answer.lines), answer.lines
 
 
+def test_a_batch_that_was_given_up_is_told_as_skipped():
+    """Its plan could not be read any more: nothing of it is planned, and what goes on in the run does not train it."""
+    runs = history(trained=False)
+    fields = {"run_id": RUN, "group_ids": ("done",), "reason": "plan_unreadable: facts_cut", "sequence": 3}
+    runs.apply(BatchSkipped(envelope=facts.envelope(), **fields))
+    (answer,) = told("done", runs)
+    assert (answer.state, answer.trained) == ("skipped", ())
+    assert answer.lines[-1] == "  run run skipped it for good: plan_unreadable: facts_cut"
+
+
 def test_when_it_was_trained_is_run_batch_and_version():
     """Group, the trajectory that was among the best, and its call; the other one was only counted."""
     (of_group,) = told("done")

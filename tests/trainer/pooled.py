@@ -16,7 +16,7 @@ from schemas.arrays import pack_floats, pack_ids
 from schemas.codec import encode
 from schemas.events import CallCaptured, Event, FactPosition, Sampling, VersionSpan
 from schemas.keys import group_key, tokens_key
-from schemas.topics import CALLS, REWARDS, STEPS
+from schemas.topics import CALLS, GROUPS, REWARDS, STEPS, TRAJECTORIES
 from tests import facts
 
 RUN = "run"
@@ -24,17 +24,24 @@ SETTINGS = LogSettings(partitions=2)
 VOCABULARY = 32
 
 
+class ReadRows(PoolRows):
+    """Rows that are all there from the start, as a view that has caught up."""
+
+    def wait_caught_up(self, timeout_s: float) -> None:
+        """Nothing is behind."""
+
+
 @dataclass(frozen=True)
 class Pooled:
     """The pool's rows, and the log that holds the facts."""
 
-    pool: PoolRows
+    pool: ReadRows
     log: MemoryLog
 
 
 def pooled(history: Iterable[Event]) -> Pooled:
     """Write facts in order to a memory log, fold each where it fell, apply the rows."""
-    log, pool = MemoryLog(SETTINGS), PoolRows()
+    log, pool = MemoryLog(SETTINGS), ReadRows()
     apply_to(pool, log, history)
     return Pooled(pool, log)
 
@@ -43,6 +50,13 @@ def apply_to(pool: PoolRows, log: MemoryLog, history: Iterable[Event]) -> None:
     """The same on a pool and a log that exist, for groups that are new to them."""
     for _, topic, key, value in rows_of(history, lambda item: log.append([item])[0]):
         pool.apply(topic, key, value)
+
+
+def write_pool(log: MemoryLog, history: Iterable[Event]) -> None:
+    """Facts and the pool's rows on one log, where a `PoolView` reads them."""
+    topics = {topic.name: topic for topic in (STEPS, TRAJECTORIES, GROUPS)}
+    for _, name, key, value in list(rows_of(history, lambda item: log.append([item])[0])):
+        log.append([Outgoing(topic=topics[name], key=key, value=value, partition=0)])
 
 
 def rows_of(

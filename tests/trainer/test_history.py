@@ -47,6 +47,13 @@ def test_skipped_groups_are_settled():
     assert history_of([skip], "run").settled_groups == {"a", "b"}
 
 
+def test_a_batch_that_was_given_up_keeps_its_number():
+    """It is no gap: its groups are settled like any skipped ones, and its sequence is not planned again."""
+    fields = {"run_id": "run", "group_ids": ("a",), "reason": "plan_unreadable: facts_cut"}
+    history = history_of([BatchSkipped(envelope=facts.envelope(), sequence=3, **fields)], "run")
+    assert (history.given_up, history.settled_groups) == ({3}, {"a"})
+
+
 def test_rewards_before_a_batch():
     """In order of sequence, without the batch itself."""
     assert history_of([trained(1, 0.3), trained(0, 0.1), trained(2, 0.9)], "run").rewards(before=2) == [0.1, 0.3]

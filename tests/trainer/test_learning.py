@@ -8,13 +8,12 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from datapool.batch_spec import BatchSpec
-from datapool.rows import PoolRows
 from eventlog.memory import MemoryLog
 from schemas.arrays import pack_floats, pack_ids
 from schemas.events import BatchTrained, Sampling, VersionSpan
 from tests import facts
 from tests.trainer.incarnation import RUN, settings
-from tests.trainer.pooled import SETTINGS, apply_to
+from tests.trainer.pooled import SETTINGS, ReadRows, apply_to
 from tests.trainer.test_run import events, memory_journal
 from tests.trainer.tiny import VOCABULARY, make_model
 from trainer.app import engine_settings
@@ -92,7 +91,7 @@ def play(tmp_path, learning_rate):
     model_dir = make_model(tmp_path / "model")
     chosen = settings(tmp_path / "out", model_dir, learning_rate=learning_rate, batches_max=BATCHES, spec=SPEC)
     log = MemoryLog(SETTINGS)
-    pool = PoolRows()
+    pool = ReadRows()
     sampler = Sampler(model_dir, log, pool)
     world = Collaborators(
         engine=TrainingEngine(model_dir, engine_settings(chosen)),

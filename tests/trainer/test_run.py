@@ -1,23 +1,29 @@
 """The loop in one process, with the real engine, on a memory log."""
 
+import json
 import threading
 import time
+from dataclasses import replace
 
 import pytest
 import torch
 from structlog.testing import capture_logs
 
 from datapool.batch_spec import PRESETS
-from eventlog.errors import Fenced, HistoryCut
+from datapool.plan import assemble, groups_of, select
+from datapool.view import TOPICS, PoolView
+from eventlog.errors import Fenced, LogError
+from eventlog.memory import MemoryLog
 from schemas.events import BatchAssembled, BatchSkipped, BatchTrained, RunEnded, RunStarted, WeightsPublished
-from schemas.topics import BATCHES, CALLS, WEIGHTS
+from schemas.topics import BATCHES, WEIGHTS
 from tests import facts
+from tests.datapool.test_assembly import BASES, written_against_c0
 from tests.trainer.incarnation import RUN, SPEC, FakeOffers, settings
-from tests.trainer.pooled import group, pooled
+from tests.trainer.pooled import SETTINGS, group, pooled, write_pool
 from tests.trainer.tiny import make_model
 from trainer.app import engine_settings
 from trainer.engine import TrainingEngine
-from trainer.errors import CheckpointInvalid
+from trainer.errors import BatchLost, CheckpointInvalid
 from trainer.facts import rows_of
 from trainer.journal import Journal
 from trainer.microbatches import as_tensors
@@ -274,10 +280,232 @@ def test_a_checkpoint_of_another_log_is_refused(tmp_path, model_dir):
         Run(chosen, fresh).run()
 
 
-def test_facts_that_are_gone_stop_the_run(tmp_path, model_dir):
-    """A plan whose tokens retention removed is an error with a name, never a smaller batch."""
+def in_pairs(*names, broken=()):
+    """Groups of two whose second calls are written against the first; of the broken ones one says another digest."""
+    made = []
+    for at_us, name in enumerate(names):
+        told = [written_against_c0(event, BASES) for event in group(name, [0.0, 1.0], at_us=at_us)]
+        made += [wrongly_digested(event) for event in told] if name in broken else told
+    return made
+
+
+def wrongly_digested(event):
+    if getattr(event, "call_id", None) != "c1" or event.trajectory_id != "t1":
+        return event
+    return replace(event, prompt=replace(event.prompt, full_digest="0" * 64))
+
+
+PAIRS = SPEC.model_copy(update={"group_size": 2})
+
+
+def test_a_group_whose_prompts_cannot_be_put_together_is_left_out_by_name(tmp_path, model_dir):
+    """Before the plan is committed: its capacity returns, other groups fill the batch, the run goes on."""
+    chosen = settings(tmp_path, model_dir, spec=PAIRS, batches_max=2)
+    log, collaborators = world_of(chosen, in_pairs("a", "b", "c", "d", "e", "f", broken={"b", "e"}))
+    assert Run(chosen, collaborators).run() == "finished"
+    assert [(e.group_ids, e.reason, e.sequence) for e in events(log, BatchSkipped)] == [
+        (("b",), "prompt_mismatch: c1", None),
+        (("e",), "prompt_mismatch: c1", None),
+    ]
+    assert [groups_of(plan) for plan in events(log, BatchAssembled)] == [("a", "c"), ("d", "f")]
+    assert [(e.sequence, e.version) for e in events(log, BatchTrained)] == [(0, 1), (1, 2)]
+
+
+def test_groups_whose_facts_are_gone_are_left_out_by_name(tmp_path, model_dir):
+    """Retention may be ahead of the run: the batch is filled with what can still be read, it is never a smaller one."""
     chosen = settings(tmp_path, model_dir, batches_max=1)
     log, collaborators = world_of(chosen, two_batches())
-    log.delete_records({place: end for place, end in log.end_offsets([CALLS]).items() if end})
-    with pytest.raises(HistoryCut):
-        Run(chosen, collaborators).run()
+    cut(collaborators, "g0")
+    assert Run(chosen, collaborators).run() == "finished"
+    assert [(e.group_ids, e.reason) for e in events(log, BatchSkipped)] == [(("g0",), "facts_cut")]
+    assert [groups_of(plan) for plan in events(log, BatchAssembled)] == [("g1", "g2")]
+
+
+def cut(collaborators, *names):
+    """Retention takes the calls of these groups, and what stands before them in their partitions."""
+    ends = {}
+    for name in names:
+        for member in collaborators.pool.group(name).members:
+            for step in collaborators.pool.steps(name, member.trajectory_id):
+                place = step.position.topic, step.position.partition
+                ends[place] = max(ends.get(place, 0), step.position.offset + 1)
+    collaborators.facts._log.delete_records(ends)
+
+
+def stopping_at(milestone, stop):
+    return lambda reached: stop.set() if reached == milestone else None
+
+
+def test_a_plan_that_cannot_be_read_any_more_is_given_up_by_an_event(tmp_path, model_dir):
+    """Once, whoever is stopped when: its number stays taken, its groups are never planned again, the next batch is whole."""
+    chosen = settings(tmp_path, model_dir, spec=PAIRS, batches_max=2)
+    history = in_pairs("a", "b", "c", "d", "e", "f")
+    stop = threading.Event()
+    log, first = world_of(chosen, history, stopping_at(Milestone.PLANNED, stop), stop)
+    assert Run(chosen, first).run() == "stopped"
+    stop = threading.Event()
+    _, second = world_of(chosen, history, stopping_at(Milestone.PLANNED, stop), stop, log)
+    cut(second, "a", "b")
+    assert Run(chosen, second).run() == "stopped"
+    (given_up,) = events(log, BatchSkipped)
+    assert (given_up.sequence, given_up.group_ids, given_up.reason) == (0, ("a", "b"), "plan_unreadable: facts_cut")
+    _, third = world_of(chosen, history, log=log)
+    cut(third, "a", "b")
+    assert Run(chosen, third).run() == "finished"
+    assert events(log, BatchSkipped) == [given_up]
+    assert [(p.sequence, groups_of(p)) for p in events(log, BatchAssembled)] == [
+        (0, ("a", "b")),
+        (1, ("c", "d")),
+        (2, ("e", "f")),
+    ]
+    assert [(e.sequence, e.version) for e in events(log, BatchTrained)] == [(1, 1), (2, 2)]
+    (ended,) = events(log, RunEnded)
+    assert (ended.batches, ended.version) == (2, 2)
+
+
+def test_a_bad_plan_of_an_older_trainer_is_given_up(tmp_path, model_dir):
+    """It was committed without a look at its prompts; every restart ended with exit code 2."""
+    chosen = settings(tmp_path, model_dir, spec=PAIRS, batches_max=1)
+    log, collaborators = world_of(chosen, in_pairs("a", "b", "c", "d", broken={"b"}))
+    found = select(collaborators.pool, PAIRS, 0, RUN, ()).chosen
+    old = memory_journal(log)
+    old.open()
+    old.commit(assemble(found, PAIRS, run_id=RUN, sequence=0, version=0, seed=0, envelope=facts.envelope("plan")))
+    assert Run(chosen, collaborators).run() == "finished"
+    (given_up,) = events(log, BatchSkipped)
+    assert (given_up.sequence, given_up.reason) == (0, "plan_unreadable: prompt_mismatch: c1")
+    assert [(e.sequence, e.version) for e in events(log, BatchTrained)] == [(1, 1)]
+
+
+def test_a_published_batch_that_nobody_can_train_again_is_no_batch_to_give_up(tmp_path, model_dir):
+    """Weights with it are out: to go on without it would be another run. One line says what can be done."""
+    stop = threading.Event()
+    chosen = settings(tmp_path, model_dir, spec=PAIRS, batches_max=2, checkpoint_every=100)
+    history = in_pairs("a", "b", "c", "d")
+    log, first = world_of(chosen, history, stopping_at(Milestone.PUBLISHED, stop), stop)
+    assert Run(chosen, first).run() == "stopped"
+    _, second = world_of(chosen, history, log=log)
+    cut(second, "a", "b")
+    with pytest.raises(BatchLost, match=r"batch 0 is in published weights but in no checkpoint.*model_dir: file://"):
+        Run(chosen, second).run()
+    assert events(log, BatchSkipped) == []
+
+
+class Slow:
+    """A reader that gives one record at a time, and fails at the one that is told."""
+
+    def __init__(self, reader, fails_at=None):
+        self._reader, self._left = reader, fails_at
+
+    def __getattr__(self, name):
+        return getattr(self._reader, name)
+
+    def poll(self, timeout_s, records_max=500):
+        time.sleep(0.001)
+        self._left = None if self._left is None else self._left - 1
+        if self._left == 0:
+            raise LogError("the broker went away")
+        return self._reader.poll(timeout_s, 1)
+
+
+def slow_view(log, fails_at=None):
+    return PoolView(SETTINGS, open_reader=lambda: Slow(log.reader(TOPICS), fails_at))
+
+
+def newest_first():
+    return [e for n in reversed(range(8)) for e in group(f"g{n}", [0.0, 1.0, 1.0, 0.0], at_us=n)]
+
+
+def world_with(log, view, chosen, stop=None):
+    """The run's collaborators on a log that holds facts and pool; the view begins to read."""
+    _, made = world_of(chosen, [], stop=stop, log=log)
+    view.start()
+    return replace(made, pool=view, facts=log.lookup())
+
+
+@pytest.mark.parametrize("start", range(3))
+def test_the_first_plan_knows_the_whole_backlog(tmp_path, model_dir, start):
+    """However slowly the view reads: the first batch is what `order` says of all that stood in the pool at the start."""
+    log = MemoryLog(SETTINGS)
+    write_pool(log, newest_first())
+    view = slow_view(log)
+    chosen = settings(tmp_path, model_dir, batches_max=1)
+    assert Run(chosen, world_with(log, view, chosen)).run() == "finished"
+    view.stop()
+    assert [groups_of(plan) for plan in events(log, BatchAssembled)] == [("g0", "g1")]
+
+
+def test_a_trainer_that_reads_the_backlog_can_be_stopped(tmp_path, model_dir):
+    """It says how far it is; asked to stop it does, without a plan."""
+    log, stop = MemoryLog(SETTINGS), threading.Event()
+    write_pool(log, newest_first())
+    reader = Slow(log.reader(TOPICS))
+    reader.poll = lambda timeout_s, records_max=500: []  # it never gets anything
+    view = PoolView(SETTINGS, open_reader=lambda: reader)
+    chosen = settings(tmp_path, model_dir, wait_log_interval_s=0.01)
+    endings = []
+    with capture_logs() as said:
+        thread = threading.Thread(target=lambda: endings.append(Run(chosen, world_with(log, view, chosen, stop)).run()))
+        thread.start()
+        eventually(lambda: any(line["event"] == "reading_pool" for line in said))
+        stop.set()
+        thread.join(DEADLINE_S)
+    view.stop()
+    assert endings == ["stopped"]
+    assert next(line["records_left"] for line in said if line["event"] == "reading_pool") > 8
+    assert events(log, BatchAssembled) == []
+
+
+def test_a_pool_that_cannot_be_read_ends_the_trainer_with_a_reason(tmp_path, model_dir):
+    """Nobody waits for a view that died."""
+    log = MemoryLog(SETTINGS)
+    write_pool(log, newest_first())
+    view = slow_view(log, fails_at=30)
+    chosen = settings(tmp_path, model_dir)
+    with pytest.raises(LogError, match="the broker went away"):
+        Run(chosen, world_with(log, view, chosen)).run()
+    assert events(log, BatchAssembled) == []
+
+
+def sampled_by(policy, *names):
+    """Groups that were opened for this run and sampled by another policy."""
+    history = [e for at_us, name in enumerate(names) for e in group(name, [0.0, 1.0], at_us=at_us)]
+    return [
+        replace(e, spans=tuple(replace(span, run_id=policy) for span in e.spans)) if hasattr(e, "spans") else e
+        for e in history
+    ]
+
+
+MANY = [f"n{n:02d}" for n in range(25)]
+
+
+def test_a_run_that_trains_nothing_says_so_loudly_and_once(tmp_path, model_dir):
+    """A worker under another model id samples what this run may not train: 20 groups are enough, also for `claw status`."""
+    stop, warnings = threading.Event(), tmp_path / "warnings.json"
+    chosen = settings(tmp_path, model_dir, warnings_file=warnings)
+    _, collaborators = world_of(chosen, sampled_by("default", *MANY), stop=stop)
+    with capture_logs() as said:
+        thread = threading.Thread(target=Run(chosen, collaborators).run)
+        thread.start()
+        eventually(warnings.exists)
+        stop.set()
+        thread.join(DEADLINE_S)
+    (line,) = [line for line in said if line["event"] == "groups_skipped_in_a_row"]
+    assert (line["log_level"], line["groups"], line["reason"]) == ("warning", 20, "policy_of_other_run: default")
+    assert "model_id tiny" in line["what_to_do"]
+    (shown,) = json.loads(warnings.read_text())
+    assert shown.startswith("skipped 20 groups in a row, the last because of policy_of_other_run: default: ")
+    assert line["what_to_do"] in shown
+
+
+@pytest.mark.parametrize(("skipped", "said_so"), [(MANY, 1), (MANY[:19], 0)], ids=["many", "few"])
+def test_with_a_batch_the_count_of_skipped_groups_begins_anew(tmp_path, model_dir, skipped, said_so):
+    """Neither 19 groups nor those before a batch are left standing as a warning."""
+    warnings = tmp_path / "warnings.json"
+    warnings.write_text('["of the incarnation before"]')
+    chosen = settings(tmp_path, model_dir, warnings_file=warnings, batches_max=1)
+    _, collaborators = world_of(chosen, [*sampled_by("default", *skipped), *two_batches()])
+    with capture_logs() as said:
+        assert Run(chosen, collaborators).run() == "finished"
+    assert sum(line["event"] == "groups_skipped_in_a_row" for line in said) == said_so
+    assert not warnings.exists()

@@ -1,5 +1,7 @@
 """`claw verify` on a real broker: a log that keeps its promises is found good, and each broken promise is named."""
 
+import hashlib
+import random
 import uuid
 from dataclasses import replace
 
@@ -10,15 +12,18 @@ from claw.errors import CannotRun
 from claw.verify import run_verify, verify_run
 from consumers.verify import oracle
 from consumers.verify.errors import OtherFolds, PoolMoves, RunUnknown
+from consumers.verify.facts import wrong_prompts
 from consumers.verify.pool import digest, look, position, snapshot
 from consumers.verify.verify import verify
 from datapool import FOLD_VERSION
 from eventlog.admin import create_topics, delete_records, end_offsets
 from eventlog.records import Outgoing
 from eventlog.settings import LogSettings
+from schemas.arrays import ITEM_BYTES
 from schemas.codec import encode
 from schemas.events import (
     BatchAssembled,
+    BatchSkipped,
     BatchTrained,
     CallCaptured,
     FactPosition,
@@ -65,6 +70,11 @@ def plan_of(sequence, group, run, *steps):
 
 def trained(sequence, run):
     return BatchTrained(envelope=facts.envelope(), run_id=run, sequence=sequence, version=sequence + 1, metrics={})
+
+
+def given_up(sequence, group, run):
+    skipped = {"run_id": run, "group_ids": (group,), "reason": "plan_unreadable: facts_cut", "sequence": sequence}
+    return BatchSkipped(envelope=facts.envelope(), **skipped)
 
 
 def published(version, run, digest="d"):
@@ -184,6 +194,48 @@ def test_a_dangling_base_is_named(log):
     write(log, pool.outgoing(orphan))
     fold(log)
     assert found(log) == {"dangling_base": ["g0/t/orphan continues never came"]}
+
+
+def going_on(base, call_id, **changes):
+    """A call that keeps all ids of its base, prompt and response, and adds one."""
+    whole = base.prompt.suffix if base.prompt.base_call_id is None else changes.pop("base_prompt")
+    whole += base.response_ids
+    edge = facts.edge((5,), base=base.call_id, keep=len(whole) // ITEM_BYTES)
+    prompt = replace(edge, full_digest=hashlib.sha256(whole + edge.suffix).hexdigest())
+    return facts.call(base.group_id, base.trajectory_id, call_id, prompt=prompt, **changes)
+
+
+def test_a_prompt_that_digests_to_something_else_is_named(log):
+    """The pool may count it as trainable, because it has no ids; what goes on from it is not named for its fault."""
+    first = facts.call("g0", "t", "first")
+    right, wrong = going_on(first, "right"), going_on(first, "wrong")
+    wrong = replace(wrong, prompt=replace(wrong.prompt, full_digest="0" * 64))
+    after = going_on(wrong, "after", base_prompt=first.prompt.suffix + first.response_ids + wrong.prompt.suffix)
+    write(log, *map(pool.outgoing, [after, wrong, right, first]))
+    fold(log)
+    assert found(log) == {"prompt_mismatch": ["g0/t/wrong"]}
+
+
+def test_prompts_are_judged_in_any_order_and_against_every_attempt_of_their_base():
+    """A delta holds when some capture of its base gives the ids that it promises, wherever that stands in the log."""
+    first, again = (facts.call("g", "t", "c0", ids=(n,), attempt=n) for n in range(2))
+    calls, whole = [first, again, going_on(first, "c1")], first.prompt.suffix + first.response_ids
+    for n in range(2, 6):
+        whole += calls[-1].prompt.suffix
+        calls.append(going_on(calls[-1], f"c{n}", base_prompt=whole))
+        whole += calls[-2].response_ids
+    for seed in range(20):
+        random.Random(seed).shuffle(calls)
+        assert wrong_prompts(calls) == []
+    assert wrong_prompts([call for call in calls if call is not first]) == ["c1"]
+
+
+def test_a_batch_that_was_given_up_is_no_gap(shared, run):
+    """Its plan could not be read any more, which an event says; trained all the same it would be one too many."""
+    write(shared, *in_run(planned(shared, 2, "g2", run), given_up(2, "g2", run)))
+    assert found(shared, run_id=run) == {}
+    write(shared, *in_run(trained(2, run), published(3, run)))
+    assert found(shared, run_id=run) == {"trained_and_given_up": [f"{run} batch 2"]}
 
 
 def test_a_step_that_is_trained_twice_is_named(shared, run):
