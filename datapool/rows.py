@@ -104,6 +104,15 @@ class PoolRows:
         found = self.store.steps(group_id, trajectory_id)
         return [as_step(found[call_id]) for call_id in rows.record.calls if call_id in found]
 
+    def members(self, record: GroupRecord) -> list[tuple[TrajectoryRecord, list[StepRecord]]] | None:
+        """Ready members with their captured steps, of the moment of `record`; None: that row is not the group's, or the
+        group is not whole, any more."""
+        if self.group(record.group_id) != record:
+            return None
+        names = [member.trajectory_id for member in record.members if member.ready]
+        rows = [(self.trajectory(record.group_id, name), self.steps(record.group_id, name)) for name in names]
+        return [(row, steps) for row, steps in rows if row is not None]  # a whole group has all rows that it names
+
     def tokens(self, group_id: str, trajectory_id: str, call_id: str) -> StepTokens | None:
         row = self.store.tokens((group_id, trajectory_id, call_id))
         return None if row is None else row.tokens

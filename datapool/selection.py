@@ -10,9 +10,12 @@ from typing import Literal, NamedTuple, Protocol
 
 from datapool.advantages import Judged
 from datapool.batch_spec import BatchSpec
-from datapool.digests import record_digest
 from datapool.returns import judged
 from schemas.events import GroupRecord, StepRecord, TrajectoryRecord
+
+
+Members = Sequence[tuple[TrajectoryRecord, Sequence[StepRecord]]]
+"""Rows of one moment: a trajectory with its captured steps in order, each once, in order of trajectory_id."""
 
 
 class Pool(Protocol):
@@ -21,11 +24,8 @@ class Pool(Protocol):
     def groups(self) -> Sequence[GroupRecord]:
         """Every group whose rows fit together, ready or not."""
 
-    def trajectory(self, group_id: str, trajectory_id: str) -> TrajectoryRecord | None:
-        """The latest row."""
-
-    def steps(self, group_id: str, trajectory_id: str) -> Sequence[StepRecord]:
-        """Captured steps in order."""
+    def members(self, record: GroupRecord) -> Members | None:
+        """The ready members as this row of their group names them; None where the pool has moved on since."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,15 +56,42 @@ class Refusal:
     reason: str
 
 
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What a run says of a group's rows at whatever version: to be made once per row, since reading steps takes long."""
+
+    refusal: Refusal | None
+    """At any version."""
+    oldest: int | None = None
+    """Version of the oldest token."""
+    unless_stale: Refusal | None = None
+    """Where it is not too stale."""
+    response_tokens: int = 0
+    """What a batch would train of it."""
+
+    def at(self, version: int, spec: BatchSpec) -> Refusal | None:
+        """Why the group is not chosen at a version; None: it may be."""
+        return self.refusal or _judge_staleness(self.oldest, version, spec) or self.unless_stale
+
+
+CHANGING = Verdict(Refusal("wait", "rows_changing"))
+
+
 def judge(pool: Pool, record: GroupRecord, spec: BatchSpec, version: int, run_id: str) -> PooledGroup | Refusal:
     """The group with its members if this run may train it now, else why not."""
+    verdict, group = weigh(pool, record, spec, run_id)
+    return verdict.at(version, spec) or group or Refusal("wait", "rows_changing")
+
+
+def weigh(pool: Pool, record: GroupRecord, spec: BatchSpec, run_id: str) -> tuple[Verdict, PooledGroup | None]:
+    """What a run says of a group, and the group where its members were looked at."""
     refusal = _judge_record(record, spec, run_id)
     if refusal is not None:
-        return refusal
+        return Verdict(refusal), None
     group = with_members(pool, record, spec)
     if group is None:
-        return Refusal("wait", "rows_changing")
-    return _judge_members(group, spec, version, run_id) or group
+        return CHANGING, None
+    return _judge_members(group, spec, run_id), group
 
 
 def _judge_record(record: GroupRecord, spec: BatchSpec, run_id: str) -> Refusal | None:
@@ -81,16 +108,10 @@ def _judge_record(record: GroupRecord, spec: BatchSpec, run_id: str) -> Refusal 
 
 def with_members(pool: Pool, record: GroupRecord, spec: BatchSpec) -> PooledGroup | None:
     """Rows of the ready members, or None where the pool moved on since `record` was read."""
-    members: list[PooledTrajectory] = []
-    for member in record.members:
-        if not member.ready:
-            continue
-        row = pool.trajectory(record.group_id, member.trajectory_id)
-        steps = pool.steps(record.group_id, member.trajectory_id)
-        if row is None or record_digest(row) != member.digest or len(steps) != len(row.calls):
-            return None
-        members.append(member_of(record, row, steps, spec))
-    return PooledGroup(record, tuple(members))
+    members = pool.members(record)
+    if members is None:
+        return None
+    return PooledGroup(record, tuple(member_of(record, row, steps, spec) for row, steps in members))
 
 
 def member_of(
@@ -101,15 +122,18 @@ def member_of(
     return PooledTrajectory(row, tuple(steps), judged(row, steps, spec), tags)
 
 
-def _judge_members(group: PooledGroup, spec: BatchSpec, version: int, run_id: str) -> Refusal | None:
-    return (
-        _judge_tags(group, spec)
-        or _judge_policy(group, run_id)
-        or _judge_staleness(group, spec, version)  # before the size: a group that never fills gets too old
-        or _judge_size(group, spec)
-        or _judge_returns(group, spec)
-        or _judge_missing(group, spec)
-        or _judge_tokens(group, spec)
+def _judge_members(group: PooledGroup, spec: BatchSpec, run_id: str) -> Verdict:
+    """Staleness comes before the size: a group that never fills gets too old."""
+    return Verdict(
+        refusal=_judge_tags(group, spec) or _judge_policy(group, run_id),
+        oldest=min((m.record.min_version for m in group.members if m.record.min_version is not None), default=None),
+        unless_stale=(
+            _judge_size(group, spec)
+            or _judge_returns(group, spec)
+            or _judge_missing(group, spec)
+            or _judge_tokens(group, spec)
+        ),
+        response_tokens=response_tokens(group, spec),
     )
 
 
@@ -143,9 +167,8 @@ def _judge_size(group: PooledGroup, spec: BatchSpec) -> Refusal | None:
     return None if enough else Refusal("never", "declared_with_one_member")
 
 
-def _judge_staleness(group: PooledGroup, spec: BatchSpec, version: int) -> Refusal | None:
-    oldest = min((m.record.min_version for m in group.members if m.record.min_version is not None), default=version)
-    stale = version - oldest
+def _judge_staleness(oldest: int | None, version: int, spec: BatchSpec) -> Refusal | None:
+    stale = 0 if oldest is None else version - oldest
     if stale < 0:
         # A version that this run has not made yet: another history of the same run id (a restored log, for example).
         return Refusal("never", f"sampled_by_unknown_version_{oldest}")

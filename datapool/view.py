@@ -72,6 +72,11 @@ class PoolView:
         with self._lock:
             return self._live().steps(group_id, trajectory_id)
 
+    def members(self, record: GroupRecord) -> list[tuple[TrajectoryRecord, list[StepRecord]]] | None:
+        """Ready members with their captured steps, all of the moment of `record`, or None. Raises ViewFailed."""
+        with self._lock:
+            return self._live().members(record)
+
     def tokens(self, group_id: str, trajectory_id: str, call_id: str) -> StepTokens | None:
         """Tokens of a step, or None. Raises ViewFailed."""
         with self._lock:
