@@ -21,6 +21,7 @@ TARGETS: Mapping[str, tuple[str, float]] = {
     "storage_ratio_to_linear": ("<=", 1.3),
     "rebuild_ratio_to_decode": ("<=", 3),
     "query_ms_100k": ("<", 100),
+    "select_idle_cpu_s_100k": ("<=", 0.05),
 }
 
 

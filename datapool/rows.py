@@ -43,6 +43,8 @@ class PoolRows:
         self.store = StepStore()
         self._wanted = wanted
         self._groups: dict[str, GroupRows] = {}
+        self._offered: list[GroupRecord] | None = None
+        """Whole groups in order of id; None: not looked for since the last change."""
 
     def apply(self, topic: str, key: bytes, value: bytes | None) -> None:
         """Take one row in. topic: `Topic.name`; a None value removes. Raises UndecodableRecord."""
@@ -50,7 +52,7 @@ class PoolRows:
         group = self._group_of(ids[0])
         if group is None:
             return
-        group.whole = None
+        group.whole = self._offered = None
         if topic == GROUPS.name:
             self._apply_group(group, ids[0], value)
             return
@@ -76,12 +78,15 @@ class PoolRows:
     def forget(self, group_id: str) -> None:
         """Drop the group's rows, and whatever else comes for it."""
         self._groups.pop(group_id, None)
+        self._offered = None
         self.store.forget(group_id)
 
     def groups(self) -> list[GroupRecord]:
         """Whole groups in order of id."""
-        found = (self.group(group_id) for group_id in sorted(self._groups))
-        return [record for record in found if record is not None]
+        if self._offered is None:
+            found = (self.group(group_id) for group_id in sorted(self._groups))
+            self._offered = [record for record in found if record is not None]
+        return list(self._offered)
 
     def group(self, group_id: str) -> GroupRecord | None:
         """The group if it is whole."""

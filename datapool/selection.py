@@ -13,7 +13,6 @@ from datapool.batch_spec import BatchSpec
 from datapool.returns import judged
 from schemas.events import GroupRecord, StepRecord, TrajectoryRecord
 
-
 Members = Sequence[tuple[TrajectoryRecord, Sequence[StepRecord]]]
 """Rows of one moment: a trajectory with its captured steps in order, each once, in order of trajectory_id."""
 
@@ -74,13 +73,14 @@ class Verdict:
         return self.refusal or _judge_staleness(self.oldest, version, spec) or self.unless_stale
 
 
-CHANGING = Verdict(Refusal("wait", "rows_changing"))
+CHANGING = Refusal("wait", "rows_changing")
+"""Not to be remembered: the next look finds other rows."""
 
 
 def judge(pool: Pool, record: GroupRecord, spec: BatchSpec, version: int, run_id: str) -> PooledGroup | Refusal:
     """The group with its members if this run may train it now, else why not."""
     verdict, group = weigh(pool, record, spec, run_id)
-    return verdict.at(version, spec) or group or Refusal("wait", "rows_changing")
+    return verdict.at(version, spec) or group or CHANGING
 
 
 def weigh(pool: Pool, record: GroupRecord, spec: BatchSpec, run_id: str) -> tuple[Verdict, PooledGroup | None]:
@@ -90,7 +90,7 @@ def weigh(pool: Pool, record: GroupRecord, spec: BatchSpec, run_id: str) -> tupl
         return Verdict(refusal), None
     group = with_members(pool, record, spec)
     if group is None:
-        return CHANGING, None
+        return Verdict(CHANGING), None
     return _judge_members(group, spec, run_id), group
 
 
@@ -124,16 +124,18 @@ def member_of(
 
 def _judge_members(group: PooledGroup, spec: BatchSpec, run_id: str) -> Verdict:
     """Staleness comes before the size: a group that never fills gets too old."""
+    refusal = _judge_tags(group, spec) or _judge_policy(group, run_id)
+    unless_stale = (
+        _judge_size(group, spec)
+        or _judge_returns(group, spec)
+        or _judge_missing(group, spec)
+        or _judge_tokens(group, spec)
+    )
     return Verdict(
-        refusal=_judge_tags(group, spec) or _judge_policy(group, run_id),
+        refusal,
         oldest=min((m.record.min_version for m in group.members if m.record.min_version is not None), default=None),
-        unless_stale=(
-            _judge_size(group, spec)
-            or _judge_returns(group, spec)
-            or _judge_missing(group, spec)
-            or _judge_tokens(group, spec)
-        ),
-        response_tokens=response_tokens(group, spec),
+        unless_stale=unless_stale,
+        response_tokens=0 if refusal or unless_stale else response_tokens(group, spec),
     )
 
 

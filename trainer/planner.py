@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 
 import structlog
 
-from datapool.plan import Selection, assemble, groups_of, select
+from datapool.plan import Selection, Selector, assemble, groups_of
 from schemas.envelopes import decision_id, envelope
 from schemas.events import BatchAssembled, BatchSkipped
 from trainer.progress import Progress
@@ -24,6 +24,7 @@ class Planner:
         self._settings = settings
         self._world = world
         self._progress = progress
+        self._selector = Selector(world.pool, settings.spec, settings.run_id)
 
     def next_plan(self) -> tuple[BatchAssembled, float]:
         """The committed plan of the next batch, and the seconds waited for it. Raises Stopped, Fenced."""
@@ -46,8 +47,7 @@ class Planner:
 
     def _select(self) -> Selection:
         """Groups that will never be trained are said so at once: others wait for their admission capacity."""
-        settings, progress = self._settings, self._progress
-        selection = select(self._world.pool, settings.spec, progress.named_version, settings.run_id, progress.settled)
+        selection = self._selector.select(self._progress.named_version, self._progress.settled)
         if selection.skipped:
             self._world.journal.commit(*self._skips(selection.skipped))
             self.settle(selection.skipped)
