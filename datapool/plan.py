@@ -7,8 +7,8 @@ says so once in a BatchSkipped and the group's admission capacity returns.
 """
 
 import re
-from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from datapool.advantages import ADVANTAGES, Advantage, Judged
 from datapool.batch_spec import PRIORITY_TAG, BatchSpec
@@ -19,6 +19,7 @@ from datapool.selection import (
     PooledTrajectory,
     Refusal,
     Verdict,
+    crowding,
     is_trained,
     trained_members,
     weigh,
@@ -78,7 +79,7 @@ class Selector:
         self._last = None if changing else (records, version, selection)
         return selection
 
-    def _select(self, records: Iterable[GroupRecord], version: int) -> Selection:
+    def _select(self, records: Sequence[GroupRecord], version: int) -> Selection:
         picked: list[tuple[GroupRecord, PooledGroup | None]] = []
         refusals: dict[str, Refusal] = {}
         tokens, full = 0, False
@@ -94,6 +95,9 @@ class Selector:
             else:
                 refusals[record.group_id] = refusal
         full = full or len(picked) == self._spec.groups_per_batch
+        refused = ((record, refusals[record.group_id]) for record in records if record.group_id in refusals)
+        for record in list(crowding(refused, self._spec, self._run_id)):
+            refusals[record.group_id] = replace(refusals[record.group_id], kind="never")
         return self._read(picked, refusals, full=full)
 
     def _weigh(self, record: GroupRecord) -> tuple[Verdict, PooledGroup | None]:

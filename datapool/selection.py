@@ -4,7 +4,7 @@ Invariant: the spec alone decides what a batch may contain; nothing about a grou
 its reason. `wait` may change, `never` will not for this run, `foreign` concerns another run or another spec.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, Protocol
 
@@ -75,6 +75,7 @@ class Verdict:
 
 CHANGING = Refusal("wait", "rows_changing")
 """Not to be remembered: the next look finds other rows."""
+TAGS_MISSING = "tags_missing"
 
 
 def judge(pool: Pool, record: GroupRecord, spec: BatchSpec, version: int, run_id: str) -> PooledGroup | Refusal:
@@ -99,11 +100,12 @@ def _judge_record(record: GroupRecord, spec: BatchSpec, run_id: str) -> Refusal 
         return Refusal("foreign", "other_run")
     if record.channel != spec.channel:
         return Refusal("foreign", f"channel_{record.channel or 'unknown'}")
+    excluded = ", ".join(sorted(set(spec.tags_exclude) & set(record.tags)))
+    if excluded and record.run_id == run_id:  # nothing takes a group's own tag back: its room need not wait
+        return Refusal("never", f"tags_excluded: {excluded}")
     if not record.ready:
         return Refusal("wait", "not_ready: " + ", ".join(record.reasons))
-    if excluded := sorted(set(spec.tags_exclude) & set(record.tags)):
-        return Refusal("foreign", "tags_excluded: " + ", ".join(excluded))
-    return None
+    return Refusal("foreign", f"tags_excluded: {excluded}") if excluded else None
 
 
 def with_members(pool: Pool, record: GroupRecord, spec: BatchSpec) -> PooledGroup | None:
@@ -123,14 +125,18 @@ def member_of(
 
 
 def _judge_members(group: PooledGroup, spec: BatchSpec, run_id: str) -> Verdict:
-    """Staleness comes before the size: a group that never fills gets too old."""
-    refusal = _judge_tags(group, spec) or _judge_policy(group, run_id)
+    """Staleness comes before the size and the tags of an own group: one that never gets them gets too old."""
+    runs = {member.record.policy_run_id for member in group.members}
+    own = group.record.run_id == run_id or run_id in runs
+    tags, policy = _judge_tags(group, spec, own=own), _judge_policy(runs, run_id, own=own)
     unless_stale = (
-        _judge_size(group, spec)
+        tags
+        or _judge_size(group, spec)
         or _judge_returns(group, spec)
         or _judge_missing(group, spec)
         or _judge_tokens(group, spec)
     )
+    refusal = policy if own else tags or policy
     return Verdict(
         refusal,
         oldest=min((m.record.min_version for m in group.members if m.record.min_version is not None), default=None),
@@ -139,23 +145,35 @@ def _judge_members(group: PooledGroup, spec: BatchSpec, run_id: str) -> Verdict:
     )
 
 
-def _judge_tags(group: PooledGroup, spec: BatchSpec) -> Refusal | None:
-    """Not `never`: a curation may give its steps the tags yet."""
+def _judge_tags(group: PooledGroup, spec: BatchSpec, *, own: bool) -> Refusal | None:
+    """Not `never`: a curation may give its steps the tags yet. How many may wait for that, `crowding` says."""
     wanted = frozenset(spec.tags)
     missing = sorted(wanted - frozenset(group.record.tags))
     if not missing or any(wanted <= tags_of(step, member) for member in group.members for step in member.steps):
         return None
-    return Refusal("foreign", "tags_missing: " + ", ".join(missing))
+    return Refusal("wait" if own else "foreign", f"{TAGS_MISSING}: {', '.join(missing)}")
 
 
-def _judge_policy(group: PooledGroup, run_id: str) -> Refusal | None:
-    runs = {member.record.policy_run_id for member in group.members}
+def crowding(refused: Iterable[tuple[GroupRecord, Refusal]], spec: BatchSpec, run_id: str) -> Iterator[GroupRecord]:
+    """Of the groups that wait for tags those that the run must not wait for, because they take its room: the oldest, so
+    that a whole batch of groups with the tags can always be opened beside the others.
+
+    Nothing else would end their wait when they hold all of it: no batch, no new version, so none gets too stale.
+    """
+    waiting = [
+        record for record, refusal in refused if refusal.kind == "wait" and refusal.reason.startswith(TAGS_MISSING)
+    ]
+    takes_room = [record for record in waiting if record.declared and record.run_id == run_id]
+    newest = sorted(takes_room, key=lambda record: (record.last_progress_us, record.group_id), reverse=True)
+    yield from newest[spec.staleness_max * spec.groups_per_batch :]
+
+
+def _judge_policy(runs: Set[str | None], run_id: str, *, own: bool) -> Refusal | None:
     if runs <= {run_id}:
         return None
     # A group that was opened for this run counts against its capacity, so the run must give it back.
-    ours = group.record.run_id == run_id or run_id in runs
     others = ", ".join(sorted(str(run) for run in runs - {run_id}))
-    return Refusal("never" if ours else "foreign", f"policy_of_other_run: {others}")
+    return Refusal("never" if own else "foreign", f"policy_of_other_run: {others}")
 
 
 def _judge_size(group: PooledGroup, spec: BatchSpec) -> Refusal | None:
@@ -290,7 +308,7 @@ def context_only(step: StepRecord, member: PooledTrajectory, spec: BatchSpec) ->
 def _tagged_out(step: StepRecord, member: PooledTrajectory, spec: BatchSpec) -> ContextOnly | None:
     tags = tags_of(step, member)
     for tag in sorted(frozenset(spec.tags) - tags):
-        return ContextOnly(f"tags_missing: {tag}", f"neither it nor its trajectory or group carries the tag {tag}")
+        return ContextOnly(f"{TAGS_MISSING}: {tag}", f"neither it nor its trajectory or group carries the tag {tag}")
     for tag in sorted(frozenset(spec.tags_exclude) & tags):
         return ContextOnly(f"tags_excluded: {tag}", f"it, its trajectory or its group carries the tag {tag}")
     return None
