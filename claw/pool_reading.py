@@ -38,10 +38,10 @@ class OpenPool:
 
 
 @contextmanager
-def open_pool(prefix: str) -> Iterator[OpenPool]:
-    """A view of the whole pool. Raises CannotRun."""
+def open_pool(prefix: str, *, tokens: bool = False) -> Iterator[OpenPool]:
+    """A view of the whole pool, for few questions with the tokens. Raises CannotRun."""
     with log_for_reading(prefix) as settings:
-        view = PoolView(settings)
+        view = PoolView(settings, tokens=tokens)
         view.start()
         try:
             view.wait_caught_up(CAUGHT_UP_TIMEOUT_S)

@@ -33,12 +33,16 @@ class PoolView:
         settings: LogSettings,
         *,
         wanted: Wanted | None = None,
+        tokens: bool = True,
         open_reader: Callable[[], Reader] | None = None,
     ) -> None:
-        """`wanted` is asked for each version of a group (default: all); a group that is once not wanted is forgotten."""
+        """`wanted` is asked for each version of a group (default: all); a group that is once not wanted is forgotten.
+
+        tokens: whether tokens are taken in, for who asks for them.
+        """
         self._open_reader: Callable[[], Reader] = open_reader or (lambda: LogReader(settings, TOPICS))
         self._names = {settings.catalogue().name(topic): topic.name for topic in TOPICS}
-        self._rows = PoolRows(wanted)
+        self._rows = PoolRows(wanted, tokens=tokens)
         self._lock = threading.Lock()
         self._follower: Follower | None = None
 
