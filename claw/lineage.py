@@ -50,7 +50,7 @@ def answer_of(settings: LogSettings, name: str, *, every: bool, limit: int | Non
             answer = {"id": name, "kind": "version", "weights": _version(found.version)}
             return answer | _batches(settings, found.batches, limit), 0
     traced = trace_data(settings, name)
-    answer = {"id": name, "kind": kind_of(name, traced), **_batches(settings, traced.batches, limit)}
+    answer: Json = {"id": name, "kind": kind_of(name, traced), **_batches(settings, traced.batches, limit)}
     if not traced.batches:
         answer["skipped"] = [
             dict(zip(("run_id", "group_id", "reason"), skipped, strict=True)) for skipped in traced.skipped

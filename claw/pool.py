@@ -232,8 +232,16 @@ def batch(
         raise typer.Exit(show_knobs(as_json=as_json))
     from claw.pool_preview import preview
 
-    asked = {"spec_file": spec, "preset": preset, "run_id": run, "version": version}
-    raise typer.Exit(preview(**asked, prefix=prefix, verbose=verbose, as_json=as_json))
+    shown = preview(
+        spec_file=spec,
+        preset=preset,
+        run_id=run,
+        version=version,
+        prefix=prefix,
+        verbose=verbose,
+        as_json=as_json,
+    )
+    raise typer.Exit(shown)
 
 
 def _list(kind: str, given: dict[str, Any]) -> None:  # a command's own arguments
