@@ -47,8 +47,8 @@ def answer_of(settings: LogSettings, name: str, *, every: bool, limit: int | Non
     if run_id and number.isdecimal():
         found = trace_version(settings, run_id, int(number), every=every)
         if found is not None:
-            answer = {"id": name, "kind": "version", "weights": _version(found.version)}
-            return answer | _batches(settings, found.batches, limit), 0
+            weights = _version(found.version)
+            return {"id": name, "kind": "version", "weights": weights, **_batches(settings, found.batches, limit)}, 0
     traced = trace_data(settings, name)
     answer: Json = {"id": name, "kind": kind_of(name, traced), **_batches(settings, traced.batches, limit)}
     if not traced.batches:
