@@ -29,7 +29,13 @@ PARTITIONS = 8
 CALLS = 4
 IN_FLIGHT = 2000
 TOPICS = {topic.name: topic for topic in (STEPS, TRAJECTORIES, GROUPS)}
-COMMANDS = {"stats": ["stats"], "page": ["steps", "--limit", "20"], "batch": ["batch", "--preset", "grpo"]}
+COMMANDS = {
+    "stats": ["stats"],
+    "steps": ["steps", "--limit", "20"],
+    "groups": ["groups", "--limit", "20"],
+    "stats_of_group": ["stats", "--group", "g000000"],
+    "batch": ["batch", "--preset", "grpo"],
+}
 
 
 def measure(steps: int = 20_000) -> dict[str, float]:
