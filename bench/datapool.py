@@ -1,7 +1,7 @@
 """The pool measured: `make bench-datapool`, or `python -m bench.datapool [--only PART]`. A table and bench/out/datapool.json.
 
 CPU seconds are those of the process that does the work, so that a busy machine shows little. Parts: folds, faust,
-storage, view, rebuild; a part that was not asked for keeps the figures of its last run.
+storage, view, rebuild, reading; a part that was not asked for keeps the figures of its last run.
 """
 
 import argparse
@@ -21,6 +21,7 @@ TARGETS: Mapping[str, tuple[str, float]] = {
     "storage_ratio_to_linear": ("<=", 1.3),
     "rebuild_ratio_to_decode": ("<=", 3),
     "query_ms_100k": ("<", 100),
+    "select_idle_cpu_s_100k": ("<=", 0.05),
 }
 
 
@@ -48,6 +49,12 @@ def _view() -> Figures:
     return dict(measure())
 
 
+def _reading() -> Figures:
+    from bench.datapool_reading import measure
+
+    return dict(measure())
+
+
 def _rebuild() -> Figures:
     from bench.datapool_rebuild import measure
 
@@ -60,6 +67,7 @@ PARTS: Mapping[str, Callable[[], Figures]] = {
     "view": _view,
     "faust": _faust,
     "rebuild": _rebuild,
+    "reading": _reading,
 }
 
 

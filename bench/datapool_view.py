@@ -3,6 +3,8 @@
 All times are CPU times of this process, so that a busy machine does not show. What is measured: rows as the streams write them (made by the real folds) applied to `PoolRows`, without the broker.
 `view_seconds_100k`: CPU seconds to take in 100k steps of 512+128 tokens and to look once at every group, at 4 calls a
 trajectory and 8 trajectories a group, of which one in 10 has a quality and five scores on every step. `view_bytes_per_step`: growth of the process's resident memory per step.
+`select_first_cpu_s_100k`, `select_idle_cpu_s_100k`: a trainer's look at all of it while its batch is not whole (one group in
+10 may be trained, the others wait for a quality), the first one and one after which nothing changed.
 `query_ms_100k`: the slowest of the questions, each the median of 5. `batch_256x…_ms`: 256 rows of 1024+512 and 4096+1024
 tokens assembled from selected groups of a warm view (read from its store, masks made; decoded and digested when the rows
 came: part of `view_seconds_100k`), median of 9.
@@ -22,7 +24,7 @@ from pathlib import Path
 from datapool.assembly import assemble_rows
 from datapool.batch_spec import BatchSpec, Bounds
 from datapool.fold import fold
-from datapool.plan import select
+from datapool.plan import Selector, select
 from datapool.project import changes
 from datapool.query import Filter, find_groups, find_steps, find_trajectories
 from datapool.rows import PoolRows
@@ -77,13 +79,24 @@ def view_figures(steps: int) -> dict[str, float]:
     del written
     growth = _resident_bytes() - before
     held = len(whole) * MEMBERS * calls
+    looks = _look_ms(rows, len(whole))
     questions = {name: round(_median_ms(ask, 5), 2) for name, ask in _questions(rows, len(whole)).items()}
     return {
         "view_steps": held,
         "view_seconds_100k": round(seconds * 100_000 / held, 2),
         "view_bytes_per_step": round(growth / held),
+        **{f"select_{name}_cpu_s_100k": round(ms * 100 / held, 6) for name, ms in looks.items()},
         "query_ms_100k": max(questions.values()),
         **{f"query_{name}_ms": value for name, value in questions.items()},
+    }
+
+
+def _look_ms(rows: PoolRows, groups: int) -> dict[str, float]:
+    spec = BatchSpec(groups_per_batch=groups, group_size=MEMBERS, quality_min=0.5, quality_missing="wait")
+    selector = Selector(rows, spec, RUN)
+    return {
+        "first": _median_ms(lambda: selector.select(3, ()), 1),
+        "idle": _median_ms(lambda: selector.select(3, ()), 9),
     }
 
 

@@ -238,13 +238,16 @@ def rebuild(
 def lineage(
     name: Annotated[str, typer.Argument(metavar="ID", help="RUN/VERSION of weights, or a group, trajectory or call.")],
     every: Annotated[bool, typer.Option("--all", help="Of a version: every batch in it, not only the last.")] = False,
+    limit: Annotated[
+        int | None, typer.Option(min=1, help="Trajectories at most; default: 20, with --json all.")
+    ] = None,
     prefix: Prefix = "claw",
     as_json: AsJson = False,
 ) -> None:
     """Trace weights to the requests behind them, or a call to the versions trained on it; exit 1 when none was."""
     from claw.lineage import run_lineage
 
-    raise typer.Exit(run_lineage(name, every=every, prefix=prefix, as_json=as_json))
+    raise typer.Exit(run_lineage(name, every=every, limit=limit, prefix=prefix, as_json=as_json))
 
 
 @app.command(rich_help_panel=DATA)

@@ -1,7 +1,8 @@
 """`claw lineage`: from a weights version to the requests behind it, and from a call to the versions trained on it."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing
+from dataclasses import replace
 from typing import Any
 
 import orjson
@@ -17,30 +18,39 @@ from eventlog.settings import LogSettings
 from schemas.events import CallCaptured, PlannedStep, PlannedTrajectory
 
 ASKED_SHOWN = 60
+TRAJECTORIES_SHOWN = 20
+"""To a person who names no number; JSON has all of them then."""
 Json = dict[str, Any]  # what JSON can hold
 
 
-def run_lineage(name: str, *, every: bool, prefix: str, as_json: bool) -> int:
-    """Prints the lineage; exit code 1 when no version was trained on the id, or there is no such version."""
+def run_lineage(name: str, *, every: bool, limit: int | None, prefix: str, as_json: bool) -> int:
+    """Prints the lineage; exit code 1 when no version was trained on the id, or there is no such version.
+
+    limit: trajectories at most; None: `TRAJECTORIES_SHOWN` as text, all of them as JSON.
+    """
+    shown = limit if limit is not None or as_json else TRAJECTORIES_SHOWN
     with log_for_reading(prefix) as settings:
         try:
-            answer, code = answer_of(settings, name, every=every)
+            answer, code = answer_of(settings, name, every=every, limit=shown)
         except LogError as broken:
             raise CannotRun(str(broken)) from broken
     print(orjson.dumps(answer).decode() if as_json else "\n".join(as_text(answer)))
     return code
 
 
-def answer_of(settings: LogSettings, name: str, *, every: bool) -> tuple[Json, int]:
-    """The answer as JSON, and the exit code. `RUN/NUMBER` is a version where one of that name was published."""
+def answer_of(settings: LogSettings, name: str, *, every: bool, limit: int | None = None) -> tuple[Json, int]:
+    """The answer as JSON, and the exit code. `RUN/NUMBER` is a version where one of that name was published.
+
+    limit: trajectories at most, in order; what is left out is counted. None: all of them.
+    """
     run_id, _, number = name.rpartition("/")
     if run_id and number.isdecimal():
         found = trace_version(settings, run_id, int(number), every=every)
         if found is not None:
-            batches = _batches(settings, found.batches)
-            return {"id": name, "kind": "version", "weights": _version(found.version), "batches": batches}, 0
+            weights = _version(found.version)
+            return {"id": name, "kind": "version", "weights": weights, **_batches(settings, found.batches, limit)}, 0
     traced = trace_data(settings, name)
-    answer = {"id": name, "kind": kind_of(name, traced), "batches": _batches(settings, traced.batches)}
+    answer: Json = {"id": name, "kind": kind_of(name, traced), **_batches(settings, traced.batches, limit)}
     if not traced.batches:
         answer["skipped"] = [
             dict(zip(("run_id", "group_id", "reason"), skipped, strict=True)) for skipped in traced.skipped
@@ -62,9 +72,24 @@ def _version(version: Version) -> Json:
     return {name: getattr(version, name) for name in Version.__slots__}
 
 
-def _batches(settings: LogSettings, batches: Iterable[Batch]) -> list[Json]:
+def _batches(settings: LogSettings, batches: Sequence[Batch], limit: int | None) -> Json:
+    shown = first(batches, limit)
     with closing(FactLookup(settings)) as lookup:
-        return [_batch(lookup, batch) for batch in batches]
+        told = [_batch(lookup, batch) for batch in shown]
+    left = sum(len(batch.trajectories) for batch in batches) - sum(len(batch.trajectories) for batch in shown)
+    return {"batches": told, "left_out": {"batches": len(batches) - len(shown), "trajectories": left}}
+
+
+def first(batches: Sequence[Batch], limit: int | None) -> list[Batch]:
+    """As many of the first batches, and of the last of them as many trajectories, as hold `limit` trajectories."""
+    shown: list[Batch] = []
+    room = limit
+    for batch in batches:
+        if room == 0:
+            break
+        shown.append(replace(batch, trajectories=batch.trajectories[:room]))
+        room = None if room is None else room - len(shown[-1].trajectories)
+    return shown
 
 
 def _batch(lookup: FactLookup, batch: Batch) -> Json:
@@ -132,6 +157,9 @@ def as_text(answer: Json) -> Iterator[str]:
         yield "  the initial weights: nothing was trained"
     for batch in answer["batches"]:
         yield from _batch_text(batch)
+    if left := answer["left_out"]["trajectories"]:
+        more = answer["left_out"]["batches"]
+        yield f"  and {left} more trajectories" + (f", {more} more batches" if more else "") + ": --limit shows more"
 
 
 def _batch_text(batch: Json) -> Iterator[str]:

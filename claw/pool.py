@@ -221,6 +221,7 @@ def batch(
     run: RunId = None,
     version: Version = None,
     explain: Annotated[bool, typer.Option("--explain", help="Explain each field of a spec, and the presets.")] = False,
+    verbose: Annotated[bool, typer.Option("--verbose", help="Name the groups, too; --json always does.")] = False,
     prefix: Prefix = "claw",
     as_json: AsJson = False,
 ) -> None:
@@ -231,7 +232,15 @@ def batch(
         raise typer.Exit(show_knobs(as_json=as_json))
     from claw.pool_preview import preview
 
-    shown = preview(spec_file=spec, preset=preset, run_id=run, version=version, prefix=prefix, as_json=as_json)
+    shown = preview(
+        spec_file=spec,
+        preset=preset,
+        run_id=run,
+        version=version,
+        prefix=prefix,
+        verbose=verbose,
+        as_json=as_json,
+    )
     raise typer.Exit(shown)
 
 

@@ -13,7 +13,7 @@ from claw.pool_reading import open_pool
 from claw.rendering import as_plain
 from schemas.envelopes import new_id
 from schemas.events import TrajectoryEvicted, TrajectoryRecord
-from schemas.topics import CALLS
+from schemas.topics import CALLS, TRAJECTORIES
 
 PRODUCER = "claw pool evict"
 
@@ -33,7 +33,7 @@ def run_evict(
         raise CannotRun("why? --why TEXT: nobody else will know")
     if not who:
         raise CannotRun("who evicts? --who NAME")
-    with open_pool(prefix) as pool:
+    with open_pool(prefix, topics=[TRAJECTORIES]) as pool:
         found = pool.view.ask(lambda rows: meant(rows.trajectory_rows(), ids, group))
         unknown = [name for name, rows in found.items() if not rows]
         eviction_id = new_id()

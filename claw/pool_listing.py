@@ -13,17 +13,19 @@ from claw.rendering import as_plain
 from datapool import query
 from datapool.query import Filter
 from datapool.rows import PoolRows
+from datapool.view import TOPICS
 from eventlog.protocols import Lookup
 from eventlog.reader import FactLookup
 from schemas.events import GroupRecord, StepRecord, TrajectoryRecord
 from schemas.keys import parts, step_key
+from schemas.topics import GROUPS, TRAJECTORIES
 
 Row = StepRecord | TrajectoryRecord | GroupRecord
 
 
 def show_stats(wanted: Filter, *, prefix: str, as_json: bool) -> int:
     """Prints counts over what the lists of this filter show."""
-    with open_pool(prefix) as pool, closing(FactLookup(pool.settings)) as facts:
+    with open_pool(prefix, group=wanted.group) as pool, closing(FactLookup(pool.settings)) as facts:
         counted = pool.view.ask(lambda rows: stats_of(rows, wanted, facts))
     if as_json:
         print(orjson.dumps(counted).decode())
@@ -45,7 +47,8 @@ def stats_of(rows: PoolRows, wanted: Filter, facts: Lookup) -> dict[str, Any]:  
 def show_page(kind: str, wanted: Filter, *, limit: int, after: str | None, prefix: str, as_json: bool) -> int:
     """Prints one page and, on its last line, what the next one starts behind. Raises CannotRun for a bad key."""
     place = _place(kind, after)
-    with open_pool(prefix) as pool, closing(FactLookup(pool.settings)) as facts:
+    topics = TOPICS if kind == "steps" or query.asks_steps(wanted) else (TRAJECTORIES, GROUPS)
+    with open_pool(prefix, group=wanted.group, topics=topics) as pool, closing(FactLookup(pool.settings)) as facts:
         rows = pool.view.ask(lambda rows: find(kind, rows, wanted, place, limit + 1, facts))
     for row in rows[:limit]:
         print(orjson.dumps(as_plain(row)).decode() if as_json else LINES[kind](row))

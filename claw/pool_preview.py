@@ -27,8 +27,6 @@ from datapool.sequences import Row
 from datapool.why import Asked
 
 CHANGING = "rows_changing"
-NAMES_MAX = 10
-"""Groups named for one reason in the text; --json names all."""
 KINDS = {
     "waits": "may still come",
     "never": "never, for this run",
@@ -44,17 +42,21 @@ def preview(
     run_id: str | None,
     version: int | None,
     prefix: str,
+    verbose: bool,
     as_json: bool,
 ) -> int:
-    """Prints the preview; exit code 1 when the batch is not complete. Raises CannotRun without a spec."""
+    """Prints the preview; exit code 1 when the batch is not complete. Raises CannotRun without a spec.
+
+    verbose: with the ids of the groups; JSON has them always.
+    """
     spec = named_spec(spec_file, preset)
-    with open_pool(prefix) as pool:
+    with open_pool(prefix, tokens=True) as pool:
         runs = pool.runs()
         asked = asked_of(pool, runs, spec, run_id=run_id, version=version)
         if asked is None:
             raise CannotRun("no run has a spec yet: name one by --spec FILE or --preset NAME")
         shown = pool.view.ask(lambda rows: previewed(rows, runs, asked))
-    print(orjson.dumps(shown).decode() if as_json else as_text(shown))
+    print(orjson.dumps(shown).decode() if as_json else as_text(shown, verbose=verbose))
     return 0 if shown["complete"] else 1
 
 
@@ -167,8 +169,8 @@ def _counted(words: Iterable[str]) -> dict[str, int]:
     return dict(sorted(Counter(words).items(), key=lambda item: (-item[1], item[0])))
 
 
-def as_text(shown: dict[str, Any]) -> str:  # JSON
-    """The preview for a person; reasons of groups with their first names."""
+def as_text(shown: dict[str, Any], *, verbose: bool = False) -> str:  # JSON
+    """The preview for a person: sums by reason, and which groups they are where `verbose` asks for it."""
     wanted, groups = shown["groups_wanted"], shown["groups"]
     whole = "a whole batch" if shown["complete"] else f"{wanted - groups} more to wait for"
     if shown["complete"] and groups < wanted:
@@ -176,13 +178,16 @@ def as_text(shown: dict[str, Any]) -> str:  # JSON
     of_run = f"run {shown['run_id'] or '-'} at version {shown['version']}, {shown['algorithm']}"
     lines = [f"{of_run}: {groups} of {wanted} groups, {whole}"]
     if groups:
-        lines += [*_sizes(shown), f"chosen: {_named(shown['chosen'])}"]
+        lines += _sizes(shown)
+    if groups and verbose:
+        lines.append(f"chosen: {', '.join(shown['chosen'])}")
     by_reason: dict[str, list[str]] = defaultdict(list)
     for group_id, reason in shown["left_out"].items():
         by_reason[reason].append(group_id)
     for kind, reasons in shown["reasons"].items():
         lines.append(f"left out, {KINDS[kind]}:")
-        lines += [f"  {count:>5}  {reason}  {_named(by_reason[reason])}" for reason, count in reasons.items()]
+        for reason, count in reasons.items():
+            lines.append(f"  {count:>5}  {reason}" + (f"  {', '.join(by_reason[reason])}" if verbose else ""))
     return "\n".join(lines)
 
 
@@ -205,8 +210,3 @@ def _sizes(shown: dict[str, Any]) -> list[str]:  # JSON
 def _listed(words: Mapping[str, int], head: str) -> str:
     said = ", ".join(f"{count} {word}" for word, count in words.items())
     return f"; {head}: {said}" if said else ""
-
-
-def _named(names: Sequence[str]) -> str:
-    more = f" and {len(names) - NAMES_MAX} more" if len(names) > NAMES_MAX else ""
-    return ", ".join(names[:NAMES_MAX]) + more

@@ -1,6 +1,6 @@
 """The pool and the runs as they are now, for one command."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,11 +13,11 @@ from claw.replay import records
 from datapool.batch_spec import BatchSpec, first_problem, load, of_preset
 from datapool.errors import BatchSpecInvalid
 from datapool.runs import RunIndex
-from datapool.view import PoolView
+from datapool.view import TOPICS, PoolView
 from datapool.why import Asked
 from eventlog.records import readable
 from eventlog.settings import LogSettings
-from schemas.topics import BATCHES
+from schemas.topics import BATCHES, Topic
 
 CAUGHT_UP_TIMEOUT_S = 600.0
 
@@ -38,10 +38,12 @@ class OpenPool:
 
 
 @contextmanager
-def open_pool(prefix: str) -> Iterator[OpenPool]:
-    """A view of the whole pool. Raises CannotRun."""
+def open_pool(
+    prefix: str, *, tokens: bool = False, group: str | None = None, topics: Sequence[Topic] = TOPICS
+) -> Iterator[OpenPool]:
+    """A view of the pool, or of what a question needs of it: as `PoolView`. Raises CannotRun."""
     with log_for_reading(prefix) as settings:
-        view = PoolView(settings)
+        view = PoolView(settings, tokens=tokens, group=group, topics=topics)
         view.start()
         try:
             view.wait_caught_up(CAUGHT_UP_TIMEOUT_S)

@@ -7,20 +7,23 @@ says so once in a BatchSkipped and the group's admission capacity returns.
 """
 
 import re
-from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from datapool.advantages import ADVANTAGES, Advantage, Judged
 from datapool.batch_spec import PRIORITY_TAG, BatchSpec
 from datapool.selection import (
+    CHANGING,
     Pool,
     PooledGroup,
     PooledTrajectory,
     Refusal,
+    Verdict,
+    crowding,
     is_trained,
-    judge,
-    response_tokens,
     trained_members,
+    weigh,
+    with_members,
 )
 from schemas.events import BatchAssembled, Envelope, GroupRecord, PlannedStep, PlannedTrajectory
 
@@ -40,30 +43,95 @@ class Selection:
     """Of those left out the ones that concern another run or another spec."""
 
 
+NEXT_BATCH = Refusal("wait", "next_batch")
+
+
 def select(pool: Pool, spec: BatchSpec, version: int, run_id: str, already_planned: Collection[str]) -> Selection:
     """The groups that come first in the spec's order and make a batch for `version` of this run."""
-    chosen: list[PooledGroup] = []
-    left_out: dict[str, str] = {}
-    skipped: dict[str, str] = {}
-    foreign: set[str] = set()
-    tokens, full = 0, False
-    for record in ordered(pool.groups(), spec):
-        if record.group_id in already_planned:
-            continue
-        judged = judge(pool, record, spec, version, run_id)
-        if isinstance(judged, Refusal):
-            (skipped if judged.kind == "never" else left_out)[record.group_id] = judged.reason
-            if judged.kind == "foreign":
-                foreign.add(record.group_id)
-            continue
-        tokens += response_tokens(judged, spec)
-        full = full or (spec.response_tokens_max is not None and tokens > spec.response_tokens_max)
-        if full or len(chosen) == spec.groups_per_batch:
-            left_out[record.group_id] = "next_batch"
-        else:
-            chosen.append(judged)
-    complete = full or len(chosen) == spec.groups_per_batch
-    return Selection(tuple(chosen), left_out, skipped, complete, frozenset(foreign))
+    return Selector(pool, spec, run_id).select(version, already_planned)
+
+
+class Selector:
+    """Selects for one run again and again.
+
+    Invariant: a selection equals one that remembers nothing. A group is judged once for each row of it, whatever the
+    version is and whether the batch is full; where no row has changed, the selection before is the answer.
+    """
+
+    def __init__(self, pool: Pool, spec: BatchSpec, run_id: str) -> None:
+        self._pool = pool
+        self._spec = spec
+        self._run_id = run_id
+        self._verdicts: dict[str, tuple[GroupRecord, Verdict]] = {}
+        self._chosen: dict[str, PooledGroup] = {}
+        self._last: tuple[list[GroupRecord], int, Selection] | None = None
+
+    def select(self, version: int, already_planned: Collection[str]) -> Selection:
+        """The groups that come first in the spec's order and make a batch for `version`."""
+        records = [record for record in self._pool.groups() if record.group_id not in already_planned]
+        if self._last is not None and self._last[:2] == (records, version):
+            return self._last[2]
+        selection = self._select(ordered(records, self._spec), version)
+        changing = {group_id for group_id, reason in selection.left_out.items() if reason == CHANGING.reason}
+        steady = {record.group_id for record in records} - changing
+        self._verdicts = {group_id: self._verdicts[group_id] for group_id in steady}
+        self._chosen = {group.record.group_id: group for group in selection.chosen}
+        self._last = None if changing else (records, version, selection)
+        return selection
+
+    def _select(self, records: Sequence[GroupRecord], version: int) -> Selection:
+        picked: list[tuple[GroupRecord, PooledGroup | None]] = []
+        refusals: dict[str, Refusal] = {}
+        tokens, full = 0, False
+        for record in records:
+            verdict, group = self._weigh(record)
+            refusal = verdict.at(version, self._spec)
+            if refusal is None:
+                tokens += verdict.response_tokens
+                full = full or len(picked) == self._spec.groups_per_batch or _too_many(tokens, self._spec)
+                refusal = NEXT_BATCH if full else None
+            if refusal is None:
+                picked.append((record, group))
+            else:
+                refusals[record.group_id] = refusal
+        full = full or len(picked) == self._spec.groups_per_batch
+        refused = ((record, refusals[record.group_id]) for record in records if record.group_id in refusals)
+        for record in list(crowding(refused, self._spec, self._run_id)):
+            refusals[record.group_id] = replace(refusals[record.group_id], kind="never")
+        return self._read(picked, refusals, full=full)
+
+    def _weigh(self, record: GroupRecord) -> tuple[Verdict, PooledGroup | None]:
+        """The verdict on a row, and the group where its members are at hand."""
+        known = self._verdicts.get(record.group_id)
+        if known is not None and known[0] == record:
+            return known[1], self._chosen.get(record.group_id)
+        verdict, group = weigh(self._pool, record, self._spec, self._run_id)
+        self._verdicts[record.group_id] = record, verdict
+        return verdict, group
+
+    def _read(
+        self, picked: Iterable[tuple[GroupRecord, PooledGroup | None]], refusals: dict[str, Refusal], *, full: bool
+    ) -> Selection:
+        """The selection, with the members of the picked groups that were judged earlier."""
+        chosen: list[PooledGroup] = []
+        for record, at_hand in picked:
+            group = at_hand or with_members(self._pool, record, self._spec)
+            if group is None:
+                refusals[record.group_id], full = CHANGING, False
+            else:
+                chosen.append(group)
+        said = refusals.items()
+        return Selection(
+            tuple(chosen),
+            left_out={group_id: refusal.reason for group_id, refusal in said if refusal.kind != "never"},
+            skipped={group_id: refusal.reason for group_id, refusal in said if refusal.kind == "never"},
+            complete=full,
+            foreign=frozenset(group_id for group_id, refusal in said if refusal.kind == "foreign"),
+        )
+
+
+def _too_many(tokens: int, spec: BatchSpec) -> bool:
+    return spec.response_tokens_max is not None and tokens > spec.response_tokens_max
 
 
 def ordered(groups: Iterable[GroupRecord], spec: BatchSpec) -> list[GroupRecord]:

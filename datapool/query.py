@@ -202,20 +202,29 @@ def _holding(rows: PoolRows, wanted: Filter) -> set[tuple[str, ...]] | None:
 
     Of tags alone those suffice that it has itself, without a step. A group without trajectories has one without a name.
     """
-    of_steps = Filter(
-        tags=wanted.tags,
-        trainable=wanted.trainable,
-        quality_min=wanted.quality_min,
-        quality_max=wanted.quality_max,
-        scores=wanted.scores,
-    )
-    if of_steps == Filter():
+    of_steps = _of_steps(wanted)
+    if of_steps == EVERYTHING:
         return None
     carriers = _carriers(rows) if wanted.tags else NOBODY
     found: set[tuple[str, ...]] = {*rows.store.trajectories(*_conditions(of_steps, carriers))}
     if of_steps == Filter(tags=wanted.tags):
         found.update(_carrying(rows, frozenset(wanted.tags), carriers))
     return found
+
+
+def asks_steps(wanted: Filter) -> bool:
+    """Whether steps decide which trajectories and groups meet a filter."""
+    return _of_steps(wanted) != EVERYTHING
+
+
+def _of_steps(wanted: Filter) -> Filter:
+    return Filter(
+        tags=wanted.tags,
+        trainable=wanted.trainable,
+        quality_min=wanted.quality_min,
+        quality_max=wanted.quality_max,
+        scores=wanted.scores,
+    )
 
 
 def _carrying(rows: PoolRows, tags: frozenset[str], carriers: Carriers) -> Iterator[tuple[str, ...]]:

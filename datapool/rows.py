@@ -2,7 +2,8 @@
 stand in a store on disk, groups and trajectories in memory.
 
 Invariant: a group is whole only when every member's row has the digest that the group names, that row names the digests
-of all its steps, and, for a group that is ready, each call has tokens with its step's digest.
+of all its steps, and, for a group that is ready, each call has tokens with its step's digest (rows without tokens do not
+ask for them).
 """
 
 from collections.abc import Callable, Iterator
@@ -14,7 +15,7 @@ from datapool.sequences import whole_prompt
 from datapool.store import Digests, StepStore, TokenRow
 from schemas.codec import decode
 from schemas.events import Edge, GroupMember, GroupRecord, StepRecord, StepTokens, TrajectoryRecord
-from schemas.keys import TOKENS, parts
+from schemas.keys import TOKENS, is_tokens_key, parts
 from schemas.topics import GROUPS, STEPS, TRAJECTORIES
 
 Wanted = Callable[[GroupRecord], bool]
@@ -39,18 +40,24 @@ class GroupRows:
 class PoolRows:
     """The latest row per key, without those of groups that nobody wants any more. Not thread-safe."""
 
-    def __init__(self, wanted: Wanted | None = None) -> None:
+    def __init__(self, wanted: Wanted | None = None, *, tokens: bool = True) -> None:
+        """tokens: whether token rows are taken in; they are most of the bytes, and few questions need them."""
         self.store = StepStore()
         self._wanted = wanted
+        self._tokens = tokens
         self._groups: dict[str, GroupRows] = {}
+        self._offered: list[GroupRecord] | None = None
+        """Whole groups in order of id; None: not looked for since the last change."""
 
     def apply(self, topic: str, key: bytes, value: bytes | None) -> None:
         """Take one row in. topic: `Topic.name`; a None value removes. Raises UndecodableRecord."""
+        if not self._tokens and topic == STEPS.name and is_tokens_key(key):
+            return
         ids = (key.decode("utf-8", "surrogatepass"),) if topic == GROUPS.name else parts(key)
         group = self._group_of(ids[0])
         if group is None:
             return
-        group.whole = None
+        group.whole = self._offered = None
         if topic == GROUPS.name:
             self._apply_group(group, ids[0], value)
             return
@@ -76,12 +83,15 @@ class PoolRows:
     def forget(self, group_id: str) -> None:
         """Drop the group's rows, and whatever else comes for it."""
         self._groups.pop(group_id, None)
+        self._offered = None
         self.store.forget(group_id)
 
     def groups(self) -> list[GroupRecord]:
         """Whole groups in order of id."""
-        found = (self.group(group_id) for group_id in sorted(self._groups))
-        return [record for record in found if record is not None]
+        if self._offered is None:
+            found = (self.group(group_id) for group_id in sorted(self._groups))
+            self._offered = [record for record in found if record is not None]
+        return list(self._offered)
 
     def group(self, group_id: str) -> GroupRecord | None:
         """The group if it is whole."""
@@ -89,7 +99,7 @@ class PoolRows:
         if group is None or group.record is None:
             return None
         if group.whole is None:
-            group.whole = _whole(group.record, group.trajectories, self.store)
+            group.whole = _whole(group.record, group.trajectories, self.store, tokens=self._tokens)
         return group.record if group.whole else None
 
     def trajectory(self, group_id: str, trajectory_id: str) -> TrajectoryRecord | None:
@@ -103,6 +113,15 @@ class PoolRows:
             return []
         found = self.store.steps(group_id, trajectory_id)
         return [as_step(found[call_id]) for call_id in rows.record.calls if call_id in found]
+
+    def members(self, record: GroupRecord) -> list[tuple[TrajectoryRecord, list[StepRecord]]] | None:
+        """Ready members with their captured steps, of the moment of `record`; None: that row is not the group's, or the
+        group is not whole, any more."""
+        if self.group(record.group_id) != record:
+            return None
+        names = [member.trajectory_id for member in record.members if member.ready]
+        rows = [(self.trajectory(record.group_id, name), self.steps(record.group_id, name)) for name in names]
+        return [(row, steps) for row, steps in rows if row is not None]  # a whole group has all rows that it names
 
     def tokens(self, group_id: str, trajectory_id: str, call_id: str) -> StepTokens | None:
         row = self.store.tokens((group_id, trajectory_id, call_id))
@@ -185,14 +204,14 @@ def _is_whole(prompt: Edge) -> bool:
     return True
 
 
-def _whole(group: GroupRecord, trajectories: dict[str, TrajectoryRows], store: StepStore) -> bool:
+def _whole(group: GroupRecord, trajectories: dict[str, TrajectoryRows], store: StepStore, *, tokens: bool) -> bool:
     return all(
         _member_whole(
             group.group_id,
             member,
             trajectories.get(member.trajectory_id),
             store,
-            tokens_needed=group.ready and member.ready,
+            tokens_needed=tokens and group.ready and member.ready,
         )
         for member in group.members
         if member.digest

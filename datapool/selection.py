@@ -4,15 +4,17 @@ Invariant: the spec alone decides what a batch may contain; nothing about a grou
 its reason. `wait` may change, `never` will not for this run, `foreign` concerns another run or another spec.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, Protocol
 
 from datapool.advantages import Judged
 from datapool.batch_spec import BatchSpec
-from datapool.digests import record_digest
 from datapool.returns import judged
 from schemas.events import GroupRecord, StepRecord, TrajectoryRecord
+
+Members = Sequence[tuple[TrajectoryRecord, Sequence[StepRecord]]]
+"""Rows of one moment: a trajectory with its captured steps in order, each once, in order of trajectory_id."""
 
 
 class Pool(Protocol):
@@ -21,11 +23,8 @@ class Pool(Protocol):
     def groups(self) -> Sequence[GroupRecord]:
         """Every group whose rows fit together, ready or not."""
 
-    def trajectory(self, group_id: str, trajectory_id: str) -> TrajectoryRecord | None:
-        """The latest row."""
-
-    def steps(self, group_id: str, trajectory_id: str) -> Sequence[StepRecord]:
-        """Captured steps in order."""
+    def members(self, record: GroupRecord) -> Members | None:
+        """The ready members as this row of their group names them; None where the pool has moved on since."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,15 +55,44 @@ class Refusal:
     reason: str
 
 
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What a run says of a group's rows at whatever version: to be made once per row, since reading steps takes long."""
+
+    refusal: Refusal | None
+    """At any version."""
+    oldest: int | None = None
+    """Version of the oldest token."""
+    unless_stale: Refusal | None = None
+    """Where it is not too stale."""
+    response_tokens: int = 0
+    """What a batch would train of it."""
+
+    def at(self, version: int, spec: BatchSpec) -> Refusal | None:
+        """Why the group is not chosen at a version; None: it may be."""
+        return self.refusal or _judge_staleness(self.oldest, version, spec) or self.unless_stale
+
+
+CHANGING = Refusal("wait", "rows_changing")
+"""Not to be remembered: the next look finds other rows."""
+TAGS_MISSING = "tags_missing"
+
+
 def judge(pool: Pool, record: GroupRecord, spec: BatchSpec, version: int, run_id: str) -> PooledGroup | Refusal:
     """The group with its members if this run may train it now, else why not."""
+    verdict, group = weigh(pool, record, spec, run_id)
+    return verdict.at(version, spec) or group or CHANGING
+
+
+def weigh(pool: Pool, record: GroupRecord, spec: BatchSpec, run_id: str) -> tuple[Verdict, PooledGroup | None]:
+    """What a run says of a group, and the group where its members were looked at."""
     refusal = _judge_record(record, spec, run_id)
     if refusal is not None:
-        return refusal
+        return Verdict(refusal), None
     group = with_members(pool, record, spec)
     if group is None:
-        return Refusal("wait", "rows_changing")
-    return _judge_members(group, spec, version, run_id) or group
+        return Verdict(CHANGING), None
+    return _judge_members(group, spec, run_id), group
 
 
 def _judge_record(record: GroupRecord, spec: BatchSpec, run_id: str) -> Refusal | None:
@@ -72,25 +100,20 @@ def _judge_record(record: GroupRecord, spec: BatchSpec, run_id: str) -> Refusal 
         return Refusal("foreign", "other_run")
     if record.channel != spec.channel:
         return Refusal("foreign", f"channel_{record.channel or 'unknown'}")
+    excluded = ", ".join(sorted(set(spec.tags_exclude) & set(record.tags)))
+    if excluded and record.run_id == run_id:  # nothing takes a group's own tag back: its room need not wait
+        return Refusal("never", f"tags_excluded: {excluded}")
     if not record.ready:
         return Refusal("wait", "not_ready: " + ", ".join(record.reasons))
-    if excluded := sorted(set(spec.tags_exclude) & set(record.tags)):
-        return Refusal("foreign", "tags_excluded: " + ", ".join(excluded))
-    return None
+    return Refusal("foreign", f"tags_excluded: {excluded}") if excluded else None
 
 
 def with_members(pool: Pool, record: GroupRecord, spec: BatchSpec) -> PooledGroup | None:
     """Rows of the ready members, or None where the pool moved on since `record` was read."""
-    members: list[PooledTrajectory] = []
-    for member in record.members:
-        if not member.ready:
-            continue
-        row = pool.trajectory(record.group_id, member.trajectory_id)
-        steps = pool.steps(record.group_id, member.trajectory_id)
-        if row is None or record_digest(row) != member.digest or len(steps) != len(row.calls):
-            return None
-        members.append(member_of(record, row, steps, spec))
-    return PooledGroup(record, tuple(members))
+    members = pool.members(record)
+    if members is None:
+        return None
+    return PooledGroup(record, tuple(member_of(record, row, steps, spec) for row, steps in members))
 
 
 def member_of(
@@ -101,35 +124,56 @@ def member_of(
     return PooledTrajectory(row, tuple(steps), judged(row, steps, spec), tags)
 
 
-def _judge_members(group: PooledGroup, spec: BatchSpec, version: int, run_id: str) -> Refusal | None:
-    return (
-        _judge_tags(group, spec)
-        or _judge_policy(group, run_id)
-        or _judge_staleness(group, spec, version)  # before the size: a group that never fills gets too old
+def _judge_members(group: PooledGroup, spec: BatchSpec, run_id: str) -> Verdict:
+    """Staleness comes before the size and the tags of an own group: one that never gets them gets too old."""
+    runs = {member.record.policy_run_id for member in group.members}
+    own = group.record.run_id == run_id or run_id in runs
+    tags, policy = _judge_tags(group, spec, own=own), _judge_policy(runs, run_id, own=own)
+    unless_stale = (
+        tags
         or _judge_size(group, spec)
         or _judge_returns(group, spec)
         or _judge_missing(group, spec)
         or _judge_tokens(group, spec)
     )
+    refusal = policy if own else tags or policy
+    return Verdict(
+        refusal,
+        oldest=min((m.record.min_version for m in group.members if m.record.min_version is not None), default=None),
+        unless_stale=unless_stale,
+        response_tokens=0 if refusal or unless_stale else response_tokens(group, spec),
+    )
 
 
-def _judge_tags(group: PooledGroup, spec: BatchSpec) -> Refusal | None:
-    """Not `never`: a curation may give its steps the tags yet."""
+def _judge_tags(group: PooledGroup, spec: BatchSpec, *, own: bool) -> Refusal | None:
+    """Not `never`: a curation may give its steps the tags yet. How many may wait for that, `crowding` says."""
     wanted = frozenset(spec.tags)
     missing = sorted(wanted - frozenset(group.record.tags))
     if not missing or any(wanted <= tags_of(step, member) for member in group.members for step in member.steps):
         return None
-    return Refusal("foreign", "tags_missing: " + ", ".join(missing))
+    return Refusal("wait" if own else "foreign", f"{TAGS_MISSING}: {', '.join(missing)}")
 
 
-def _judge_policy(group: PooledGroup, run_id: str) -> Refusal | None:
-    runs = {member.record.policy_run_id for member in group.members}
+def crowding(refused: Iterable[tuple[GroupRecord, Refusal]], spec: BatchSpec, run_id: str) -> Iterator[GroupRecord]:
+    """Of the groups that wait for tags those that the run must not wait for, because they take its room: the oldest, so
+    that a whole batch of groups with the tags can always be opened beside the others.
+
+    Nothing else would end their wait when they hold all of it: no batch, no new version, so none gets too stale.
+    """
+    waiting = [
+        record for record, refusal in refused if refusal.kind == "wait" and refusal.reason.startswith(TAGS_MISSING)
+    ]
+    takes_room = [record for record in waiting if record.declared and record.run_id == run_id]
+    newest = sorted(takes_room, key=lambda record: (record.last_progress_us, record.group_id), reverse=True)
+    yield from newest[spec.staleness_max * spec.groups_per_batch :]
+
+
+def _judge_policy(runs: Set[str | None], run_id: str, *, own: bool) -> Refusal | None:
     if runs <= {run_id}:
         return None
     # A group that was opened for this run counts against its capacity, so the run must give it back.
-    ours = group.record.run_id == run_id or run_id in runs
     others = ", ".join(sorted(str(run) for run in runs - {run_id}))
-    return Refusal("never" if ours else "foreign", f"policy_of_other_run: {others}")
+    return Refusal("never" if own else "foreign", f"policy_of_other_run: {others}")
 
 
 def _judge_size(group: PooledGroup, spec: BatchSpec) -> Refusal | None:
@@ -143,9 +187,8 @@ def _judge_size(group: PooledGroup, spec: BatchSpec) -> Refusal | None:
     return None if enough else Refusal("never", "declared_with_one_member")
 
 
-def _judge_staleness(group: PooledGroup, spec: BatchSpec, version: int) -> Refusal | None:
-    oldest = min((m.record.min_version for m in group.members if m.record.min_version is not None), default=version)
-    stale = version - oldest
+def _judge_staleness(oldest: int | None, version: int, spec: BatchSpec) -> Refusal | None:
+    stale = 0 if oldest is None else version - oldest
     if stale < 0:
         # A version that this run has not made yet: another history of the same run id (a restored log, for example).
         return Refusal("never", f"sampled_by_unknown_version_{oldest}")
@@ -265,7 +308,7 @@ def context_only(step: StepRecord, member: PooledTrajectory, spec: BatchSpec) ->
 def _tagged_out(step: StepRecord, member: PooledTrajectory, spec: BatchSpec) -> ContextOnly | None:
     tags = tags_of(step, member)
     for tag in sorted(frozenset(spec.tags) - tags):
-        return ContextOnly(f"tags_missing: {tag}", f"neither it nor its trajectory or group carries the tag {tag}")
+        return ContextOnly(f"{TAGS_MISSING}: {tag}", f"neither it nor its trajectory or group carries the tag {tag}")
     for tag in sorted(frozenset(spec.tags_exclude) & tags):
         return ContextOnly(f"tags_excluded: {tag}", f"it, its trajectory or its group carries the tag {tag}")
     return None

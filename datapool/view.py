@@ -7,7 +7,8 @@ in memory: `wanted` and `forget` bound them.
 """
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TypeVar
 
 from datapool.errors import ViewFailed
@@ -19,7 +20,8 @@ from eventlog.reader import LogReader
 from eventlog.records import Record
 from eventlog.settings import LogSettings
 from schemas.events import GroupRecord, StepRecord, StepTokens, TrajectoryRecord
-from schemas.topics import GROUPS, STEPS, TRAJECTORIES
+from schemas.keys import group_key, is_tokens_key, trajectory_key
+from schemas.topics import GROUPS, STEPS, TRAJECTORIES, Topic
 
 Answer = TypeVar("Answer")
 TOPICS = (STEPS, TRAJECTORIES, GROUPS)
@@ -33,12 +35,20 @@ class PoolView:
         settings: LogSettings,
         *,
         wanted: Wanted | None = None,
+        tokens: bool = True,
+        group: str | None = None,
+        topics: Sequence[Topic] = TOPICS,
         open_reader: Callable[[], Reader] | None = None,
     ) -> None:
-        """`wanted` is asked for each version of a group (default: all); a group that is once not wanted is forgotten."""
-        self._open_reader: Callable[[], Reader] = open_reader or (lambda: LogReader(settings, TOPICS))
+        """`wanted` is asked for each version of a group (default: all); a group that is once not wanted is forgotten.
+
+        What nobody will ask for need not be taken in. tokens: whether tokens are. group: its rows alone. topics: without
+        `STEPS` no group is whole, but `group_rows` and `trajectory_rows` of `ask` are there.
+        """
+        wants = partial(_wants, settings.catalogue().name(STEPS), tokens, group)
+        self._open_reader: Callable[[], Reader] = open_reader or (lambda: LogReader(settings, topics, wants=wants))
         self._names = {settings.catalogue().name(topic): topic.name for topic in TOPICS}
-        self._rows = PoolRows(wanted)
+        self._rows = PoolRows(wanted, tokens=tokens)
         self._lock = threading.Lock()
         self._follower: Follower | None = None
 
@@ -71,6 +81,11 @@ class PoolView:
         """Captured steps of a trajectory in the order of `TrajectoryRecord.calls`. Raises ViewFailed."""
         with self._lock:
             return self._live().steps(group_id, trajectory_id)
+
+    def members(self, record: GroupRecord) -> list[tuple[TrajectoryRecord, list[StepRecord]]] | None:
+        """Ready members with their captured steps, all of the moment of `record`, or None. Raises ViewFailed."""
+        with self._lock:
+            return self._live().members(record)
 
     def tokens(self, group_id: str, trajectory_id: str, call_id: str) -> StepTokens | None:
         """Tokens of a step, or None. Raises ViewFailed."""
@@ -108,3 +123,11 @@ class PoolView:
     def _apply(self, record: Record) -> None:
         with self._lock:
             self._rows.apply(self._names[record.topic], record.key or b"", record.value)
+
+
+def _wants(steps: str, tokens: bool, group: str | None, topic: str, key: bytes | None) -> bool:
+    """Whether a row is taken in, by its key. steps: full name of the topic that holds tokens, too."""
+    own = key or b""
+    if group is not None and own != group_key(group) and not own.startswith(trajectory_key(group, "")):
+        return False
+    return tokens or topic != steps or not is_tokens_key(own)

@@ -7,7 +7,7 @@ that no reader sees.
 
 import contextlib
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from confluent_kafka import (
     OFFSET_BEGINNING,
@@ -36,6 +36,10 @@ POLL_S = 0.2
 RECORDS_PER_POLL = 2000
 
 
+def every_key(_topic: str, _key: bytes | None) -> bool:
+    return True
+
+
 class LogReader:
     """Reads some partitions of some topics. Belongs to one thread: a second one in any method blocks both."""
 
@@ -46,12 +50,15 @@ class LogReader:
         *,
         partitions: Sequence[int] | None = None,
         start: Start = "beginning",
+        wants: Callable[[str, bytes | None], bool] = every_key,
     ) -> None:
         """Opens and assigns. `partitions` None: all. A place that a `start` mapping leaves out begins at the beginning.
 
+        wants: by full topic name and key; what it refuses is passed over before it is made into a record.
         Raises BrokerUnreachable, TopicMissing.
         """
         self._settings = settings
+        self._wants = wants
         self._consumer = Consumer(consumer_config(settings))
         try:
             names = [settings.catalogue().name(topic) for topic in topics]
@@ -67,12 +74,14 @@ class LogReader:
         """Up to `records_max` records; [] when none came within `timeout_s`. Raises HistoryCut."""
         deadline = time.monotonic() + timeout_s
         records: list[Record] = []
-        while not records:
+        late = False
+        while not records and not late:  # what is passed over must not hold the caller up
             first = self._consumer.poll(max(0.0, deadline - time.monotonic()))
             if first is None:
                 break
             rest = self._consumer.consume(records_max - 1, 0) if records_max > 1 else []
             records = [record for message in (first, *rest) if (record := self._accept(message))]
+            late = time.monotonic() > deadline
         return records
 
     def read_to_end(self) -> Iterator[Record]:
@@ -144,13 +153,12 @@ class LogReader:
         return {place: start.get(place, OFFSET_BEGINNING) for place in self._places}
 
     def _accept(self, message: Message) -> Record | None:
-        """Moves the position. None for an end-of-partition mark and for errors that heal by themselves."""
+        """Moves the position. None for what is passed over, an end-of-partition mark, and errors that heal by themselves."""
         place = (str(message.topic()), int(message.partition() or 0))
         error = message.error()
         if error is None:
-            record = record_of(message)
-            self._positions[place] = record.offset + 1
-            return record
+            self._positions[place] = int(message.offset() or 0) + 1
+            return record_of(message) if self._wants(place[0], message.key()) else None
         if error.code() == KafkaError._PARTITION_EOF:
             self._positions[place] = max(self._positions[place], int(message.offset() or 0))
             return None

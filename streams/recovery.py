@@ -40,14 +40,16 @@ def recover(settings: LogSettings, partitions: Sequence[int]) -> dict[int, Parti
 def _fill(settings: LogSettings, shelves: Mapping[int, Shelf]) -> None:
     """All rows but tokens, in chunks; nothing is decoded and no group is in memory."""
     topics = {settings.catalogue().name(topic): topic.name for topic in POOL}
+    steps = settings.catalogue().name(STEPS)
+
+    def wants(topic: str, key: bytes | None) -> bool:
+        return topic != steps or not is_tokens_key(key or b"")
+
     waiting: dict[int, list[ShelfRow]] = {partition: [] for partition in shelves}
-    with LogReader(settings, POOL, partitions=sorted(shelves)) as reader:
+    with LogReader(settings, POOL, partitions=sorted(shelves), wants=wants) as reader:
         for record in reader.read_to_end():
-            row = _row(topics[record.topic], record)
-            if row is None:
-                continue
             chunk = waiting[record.partition]
-            chunk.append(row)
+            chunk.append(_row(topics[record.topic], record))
             if len(chunk) >= CHUNK_ROWS:
                 shelves[record.partition].write(chunk)
                 chunk.clear()
@@ -55,10 +57,8 @@ def _fill(settings: LogSettings, shelves: Mapping[int, Shelf]) -> None:
         shelves[partition].write(chunk)
 
 
-def _row(topic: str, record: Record) -> ShelfRow | None:
+def _row(topic: str, record: Record) -> ShelfRow:
     key = record.key or b""
-    if topic == STEPS.name and is_tokens_key(key):
-        return None
     if topic in (STEPS.name, TRAJECTORIES.name):
         return ShelfRow(topic, key, group_key(parts(key)[0]), record.value)
     if topic == GROUPS.name:

@@ -36,7 +36,8 @@ def train(settings: TrainerSettings, stop: threading.Event) -> Ending:
         open_things.callback(leave)
         offers = _offers(settings, engine)
         open_things.callback(offers.close)
-        pool = PoolView(log_settings, wanted=lambda group: may_concern(group, settings.run_id))
+        # Without tokens: a trainer reads them from the facts (trainer/facts.py).
+        pool = PoolView(log_settings, wanted=lambda group: may_concern(group, settings.run_id), tokens=False)
         open_things.callback(pool.stop)
         pool.start()
         journal = kafka_journal(log_settings, settings.run_id, settings.model_id)

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 
 import structlog
 
-from datapool.plan import Selection, assemble, groups_of, select
+from datapool.plan import Selection, Selector, assemble, groups_of
 from eventlog.errors import NotCaughtUp
 from schemas.envelopes import decision_id, envelope
 from schemas.events import BatchAssembled, BatchSkipped
@@ -35,6 +35,7 @@ class Planner:
         self._world = world
         self._progress = progress
         self._skipped = Skips(settings)
+        self._selector = Selector(world.pool, settings.spec, settings.run_id)
 
     def wait_for_pool(self) -> None:
         """Until the pool was read to its end: the spec's order means nothing among the groups that happen to be read.
@@ -79,8 +80,7 @@ class Planner:
 
     def _select(self) -> Selection:
         """Groups that will never be trained are said so at once: others wait for their admission capacity."""
-        settings, progress = self._settings, self._progress
-        selection = select(self._world.pool, settings.spec, progress.named_version, settings.run_id, progress.settled)
+        selection = self._selector.select(self._progress.named_version, self._progress.settled)
         if selection.skipped:
             self._skip(selection.skipped)
         return selection

@@ -12,7 +12,7 @@ from datapool.advantages import ADVANTAGES, Advantage
 from datapool.batch_spec import BatchSpec
 from datapool.plan import UNJUDGED
 from datapool.project import project
-from datapool.selection import PooledGroup, PooledTrajectory, Refusal, is_trained, judge, trained_members
+from datapool.selection import Members, PooledGroup, PooledTrajectory, Refusal, is_trained, judge, trained_members
 from datapool.state import GroupState
 from schemas.events import GroupRecord, StepRecord, TrajectoryRecord
 
@@ -46,13 +46,14 @@ class FoldedGroup:
     def groups(self) -> list[GroupRecord]:
         return [self.record]
 
-    def trajectory(self, group_id: str, trajectory_id: str) -> TrajectoryRecord | None:
-        return self._trajectories.get(trajectory_id) if group_id == self.record.group_id else None
+    def members(self, record: GroupRecord) -> Members:
+        """Ready members with their captured steps; the records of one state are of one moment."""
+        ready = [self._trajectories[member.trajectory_id] for member in record.members if member.ready]
+        return [(row, self.steps(row)) for row in ready]
 
-    def steps(self, group_id: str, trajectory_id: str) -> list[StepRecord]:
+    def steps(self, record: TrajectoryRecord) -> list[StepRecord]:
         """Captured steps in the order of the calls."""
-        record = self.trajectory(group_id, trajectory_id)
-        return [self._steps[trajectory_id, call_id] for call_id in record.calls] if record else []
+        return [self._steps[record.trajectory_id, call_id] for call_id in record.calls]
 
     def trajectories(self) -> list[TrajectoryRecord]:
         """In order of id."""
@@ -103,7 +104,7 @@ def _of_calls(member: PooledTrajectory, trained: frozenset[str], advantage: Adva
 
 def _everything(pool: FoldedGroup, records: Iterable[TrajectoryRecord]) -> Iterator[Chosen]:
     for record in records:
-        steps = tuple(pool.steps(record.group_id, record.trajectory_id))
+        steps = tuple(pool.steps(record))
         yield Chosen(pool.record, record, steps, frozenset(step.call_id for step in steps if step.trainable))
 
 

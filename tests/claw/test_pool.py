@@ -21,7 +21,7 @@ from datapool.project import project
 from datapool.rows import PoolRows
 from datapool.state import StepState
 from datapool.step import curated
-from eventlog.admin import delete_records, end_offsets
+from eventlog.admin import create_topics, delete_records, end_offsets
 from eventlog.producer import EventProducer
 from eventlog.reader import LogReader
 from eventlog.records import Outgoing
@@ -34,10 +34,11 @@ from schemas.events import (
     CallCaptured,
     GroupRecord,
     StepCurated,
+    StepRecord,
     TrajectoryEvicted,
     TrajectoryRecord,
 )
-from schemas.keys import step_key
+from schemas.keys import step_key, tokens_key
 from schemas.topics import BATCHES, CALLS, REWARDS, STEPS, TOPICS
 from tests import facts
 from tests.trainer.pooled import RUN, group, rows_of
@@ -50,8 +51,6 @@ SPEC = BatchSpec(groups_per_batch=1, group_size=2)
 @pytest.fixture(scope="module")
 def pool_settings(broker: str) -> LogSettings:
     """A pool on a broker: one group trained, one skipped, one to come, one not ready."""
-    from eventlog.admin import create_topics
-
     settings = LogSettings(bootstrap_servers=broker, prefix=f"pool{os.getpid()}", partitions=2)
     create_topics(settings)
     history = [
@@ -113,6 +112,22 @@ def test_counts_pages_and_filters(pool_settings: LogSettings) -> None:
     assert (of_group["steps"]["total"], of_group["groups"]["total"]) == (1, 0), "a step of 3, a mean below it"
     (said,) = claw(pool_settings, "stats", "--text", "t0")
     assert said["steps"]["total"] == len(claw(pool_settings, "steps", "--text", "t0"))
+
+
+def test_a_question_reads_only_what_it_shows(broker: str) -> None:
+    """Rows that nobody could decode show who reads them: tokens only a batch, steps no list of groups, a group no other's."""
+    settings = LogSettings(bootstrap_servers=broker, prefix=f"broken{os.getpid()}", partitions=2)
+    create_topics(settings)
+    broken = Outgoing(topic=STEPS, key=step_key("broken", "t", "c"), value=b"no event")
+    tokens = Outgoing(topic=STEPS, key=tokens_key("g", "t", "c"), value=b"no event")
+    with closing(EventProducer(settings)) as producer:
+        producer.publish_now(STEPS, step_key("g", "t", "c"), StepRecord(group_id="g", trajectory_id="t", call_id="c"))
+        for item in (broken, tokens):
+            producer.produce(item).result()
+    assert [row["call_id"] for row in claw(settings, "steps", "--group", "g")] == ["c"]
+    assert claw(settings, "stats", "--group", "g")[0]["steps"]["total"] == 1
+    assert claw(settings, "groups") == claw(settings, "trajectories", "--not-ready") == []
+    claw(settings, "evict", "g", "--why", "old", "--who", "ann", "--dry-run", code=1)
 
 
 ALL_FILTERS = (

@@ -63,9 +63,9 @@ def test_every_group_and_every_part_that_is_not_trained_has_its_reason() -> None
 
 
 def test_the_text_says_all_of_it() -> None:
-    """For a person: sizes, savings, and reasons with the groups that they are about."""
+    """For a person: sizes, savings, and reasons, if asked with the groups that they are about."""
     now = shown()
-    text = as_text(now)
+    text = as_text(now, verbose=True)
     alone = now["row_tokens"] + now["tokens_saved"]
     for said in (
         "2 of 2 groups, a whole batch",
@@ -75,18 +75,19 @@ def test_the_text_says_all_of_it() -> None:
         "1  not_ready: members_missing  short",
         "1  channel_probe  probe",
         "1  skipped: too_stale  stale",
+        "chosen: mixed, equal",
     ):
         assert said in text
     assert "1 more to wait for" in as_text(shown(zero_variance="drop", groups_per_batch=3))
     assert "a whole batch, full by response_tokens_max" in as_text(shown(response_tokens_max=12))
 
 
-def test_many_groups_of_one_reason_are_counted_and_a_few_are_named() -> None:
-    """Forty groups that wait are one line."""
+def test_many_groups_of_one_reason_are_counted_and_named_only_if_asked() -> None:
+    """Forty groups that wait are one line: a sum, and their ids with --verbose."""
     rows = pooled([fact for n in range(40) for fact in group(f"g{n:02}", [1.0], expected_size=2)]).pool
-    (line,) = [line for line in as_text(shown(rows)).splitlines() if "members_missing" in line]
-    assert line.split()[0] == "40"
-    assert line.endswith("g09 and 30 more")
+    now = shown(rows)
+    assert as_text(now).splitlines()[-1].split() == ["40", "not_ready:", "members_missing"]
+    assert as_text(now, verbose=True).endswith(", ".join(f"g{n:02}" for n in range(40)))
 
 
 def test_a_group_that_is_being_written_may_still_come() -> None:

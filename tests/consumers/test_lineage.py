@@ -143,3 +143,20 @@ def test_a_call_that_retention_removed_is_still_named(run: LogSettings) -> None:
     step = answer["batches"][0]["trajectories"][0]["steps"][0]
     assert (code, step["request"], step["sampled_by"]) == (0, None, None)
     assert "retention removed the call" in "\n".join(as_text(answer))
+
+
+def test_a_limit_bounds_what_is_shown_and_counts_the_rest(log_settings: LogSettings) -> None:
+    """The first trajectories in the order of the batches; text and JSON say how many are left out, and of how many batches."""
+    places = published.say(
+        log_settings, *(published.chat_call(f"g{n}", f"g{n}-t", f"c{n}", [1, 2], [3]) for n in range(6))
+    )
+    whole = [planned(places[n], f"g{n}", f"c{n}") for n in range(6)]
+    write(log_settings, *(plan(n, *whole[n * 2 : n * 2 + 2]) for n in range(3)))
+    write(log_settings, *(trained(n, n + 1) for n in range(3)), weights(3, 2))
+    answer, code = answer_of(log_settings, "run/3", every=True, limit=3)
+    assert (code, answer["left_out"]) == (0, {"batches": 1, "trajectories": 3})
+    assert [[one["group_id"] for one in batch["trajectories"]] for batch in answer["batches"]] == [["g4", "g5"], ["g2"]]
+    assert list(as_text(answer))[-1] == "  and 3 more trajectories, 1 more batches: --limit shows more"
+    everything, _ = answer_of(log_settings, "run/3", every=True)
+    assert everything["left_out"] == {"batches": 0, "trajectories": 0}
+    assert "more trajectories" not in "\n".join(as_text(everything))

@@ -5,9 +5,12 @@ import pytest
 from datapool.batch_spec import BatchSpec
 from datapool.digests import call_digest
 from datapool.plan import Selection, assemble, groups_of, select
-from schemas.events import BatchAssembled, Event, VersionSpan
+from eventlog.records import Record
+from gateway.admission import AdmissionView, Admitted
+from schemas.codec import encode
+from schemas.events import BatchAssembled, BatchSkipped, Event, RunStarted, VersionSpan, WeightsPublished
 from tests import facts
-from tests.trainer.pooled import RUN, group, pooled
+from tests.trainer.pooled import RUN, apply_to, group, pooled
 from trainer.history import history_of
 
 SPEC = BatchSpec(algorithm="dr_grpo", groups_per_batch=2, group_size=2, staleness_max=1)
@@ -131,6 +134,82 @@ def test_tokens_of_another_run_are_never_trained() -> None:
     )
     selection = selected([odd, *[e for e in history if getattr(e, "call_id", None) != "c0" or e.trajectory_id != "t0"]])
     assert selection.skipped["g"].startswith("policy_of_other_run")
+
+
+@pytest.mark.parametrize("rewards", [[0.0, 1.0], [0.0]], ids=["ready", "played"])
+def test_a_group_with_an_excluded_tag_gives_its_room_back_at_once(rewards: list[float]) -> None:
+    """Nothing takes a group's own tag back. A group that was opened for no run takes no room: it is another spec's."""
+    spec = SPEC.model_copy(update={"tags_exclude": ("probe",)})
+    own = group("g", rewards, tags=("probe",), expected_size=2)
+    assert selected(own, spec).skipped == {"g": "tags_excluded: probe"}
+    nobodys = [facts.changed_envelope(fact, run_id=None) for fact in own]
+    assert not selected(nobodys, spec).skipped
+    assert selected(group("g", rewards, tags=("probe",), run="other"), spec).foreign == {"g"}
+
+
+TAGGED = SPEC.model_copy(update={"tags": ("maths",)})
+
+
+def test_a_group_without_the_tags_waits_for_a_curation_until_it_is_too_stale() -> None:
+    """Its steps may be given them, as long as the run may still train it; afterwards its room returns."""
+    history = group("g", [0.0, 1.0], version=1)
+    waiting = selected(history, TAGGED, version=2)
+    assert (waiting.left_out, waiting.foreign) == ({"g": "tags_missing: maths"}, frozenset())
+    curated = [facts.curated("g", trajectory, "c0", tags=("maths",)) for trajectory in ("t0", "t1")]
+    assert chosen(selected([*history, *curated], TAGGED, version=2)) == ["g"]
+    assert selected(history, TAGGED, version=3).skipped == {"g": "too_stale"}
+    assert selected(group("g", [0.0, 1.0], run="other"), TAGGED).foreign == {"g"}
+
+
+def test_groups_without_the_tags_leave_room_for_a_batch_of_others() -> None:
+    """Of those that wait for a curation the newest staleness_max x groups_per_batch stay: a version that nobody can train
+    makes nothing stale, so that they would keep all the room of the run."""
+    history = [fact for n in range(5) for fact in group(f"g{n}", [0.0, 1.0], at_us=n)]
+    for order in ("fifo", "newest"):
+        selection = selected(history, TAGGED.model_copy(update={"order": order}))
+        assert selection.skipped == dict.fromkeys(["g0", "g1", "g2"], "tags_missing: maths")
+        assert selection.left_out == dict.fromkeys(["g3", "g4"], "tags_missing: maths")
+    undeclared = [fact for n in range(5) for fact in group(f"g{n}", [0.0, 1.0], at_us=n)[1:]]
+    assert not selected(undeclared, TAGGED).skipped, "they take no room"
+
+
+@pytest.mark.parametrize("knob", [{"tags": ("maths",)}, {"tags_exclude": ("probe",)}], ids=["missing", "excluded"])
+def test_groups_that_the_spec_leaves_out_by_tags_give_their_room_back(knob: dict[str, tuple[str, ...]]) -> None:
+    """Any number of them may be opened one after the other, and those that the run wants find room beside them."""
+    spec, world, admission, settled = SPEC.model_copy(update=knob), pooled([]), AdmissionView(), set[str]()
+    started = RunStarted(
+        envelope=facts.envelope(),
+        run_id=RUN,
+        model_id="m",
+        incarnation=0,
+        config="{}",
+        group_size=2,
+        groups_per_batch=spec.groups_per_batch,
+        staleness_max=spec.staleness_max,
+        facts_prefix="claw",
+    )
+    weights = WeightsPublished(
+        envelope=facts.envelope(), model_id="m", run_id=RUN, version=0, digest="", bytes_total=0, manifest=()
+    )
+
+    def tell(*events: Event) -> None:
+        for event in events:
+            admission.apply(Record("", 0, 0, 0, b"", encode(event)))
+
+    def play(name: str, at_us: int, tag: str) -> Selection:
+        assert admission.reserve(RUN, name) == Admitted(), name
+        apply_to(world.pool, world.log, group(name, [0.0, 1.0], at_us=at_us, tags=(tag,)))
+        selection = select(world.pool, spec, 0, RUN, settled)
+        tell(world.pool.group(name))
+        tell(BatchSkipped(envelope=facts.envelope(), run_id=RUN, group_ids=tuple(selection.skipped), reason="tags"))
+        settled.update(selection.skipped)
+        return selection
+
+    tell(started, weights)
+    for number in range(20):
+        play(f"g{number}", number, "probe")
+    assert not play("first", 20, "maths").complete
+    assert chosen(play("second", 21, "maths")) == ["first", "second"]
 
 
 def test_a_closed_group_is_trained_with_the_members_it_has() -> None:

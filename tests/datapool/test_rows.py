@@ -12,7 +12,7 @@ from datapool.rows import PoolRows
 from datapool.step import tokens
 from schemas.codec import encode
 from schemas.events import CallCaptured
-from schemas.keys import tokens_key
+from schemas.keys import is_tokens_key, tokens_key
 from tests import facts
 
 CALL = facts.call("a/b", "t", "c")
@@ -114,3 +114,17 @@ def test_an_evicted_trajectory_leaves_no_tokens():
     view = view_of(writes([*HISTORY, facts.evicted("a/b", "t")]))
     assert view.tokens("a/b", "t", "c") is None
     assert view.group("a/b").members[0].status == "evicted"
+
+
+def test_rows_without_tokens_offer_the_same_groups():
+    """Tokens are passed over by key, and never decoded; what is whole is decided by the other rows."""
+    rows = [
+        (topic, key, b"not looked at" if is_tokens_key(key) and value else value)
+        for topic, key, value in writes(HISTORY)
+    ]
+    view = PoolRows(tokens=False)
+    for row in rows:
+        view.apply(*row)
+    assert view.groups() == view_of(writes(HISTORY)).groups() != []
+    assert view.tokens("a/b", "t", "c") is None
+    assert [step.call_id for step in view.steps("a/b", "t")] == ["c"]

@@ -106,6 +106,33 @@ def test_a_reader_that_starts_at_the_end_sees_an_open_transaction_that_commits_l
 # Agreement with the memory twin
 
 
+def test_a_reader_passes_over_what_nobody_wants_and_gets_behind_it(
+    kafka: KafkaLog, stack: contextlib.ExitStack
+) -> None:
+    """By topic and key, without a record of it: the position moves all the same, and a poll comes back in time."""
+    producer = stack.enter_context(contextlib.closing(kafka.producer()))
+    for number in range(50):
+        producer.produce(item(f"{number}", key="odd" if number % 2 else "even", topic=BATCHES, partition=0)).result(
+            WAIT_S
+        )
+    asked = set[tuple[str, bytes | None]]()
+
+    def wants(topic: str, key: bytes | None) -> bool:
+        asked.add((topic, key))
+        return key == b"odd"
+
+    reader = stack.enter_context(contextlib.closing(LogReader(kafka.settings, [BATCHES], partitions=[0], wants=wants)))
+    assert names(list(reader.read_to_end())) == [str(number) for number in range(1, 50, 2)]
+    name = kafka.settings.catalogue().name(BATCHES)
+    assert reader.positions() == {(name, 0): 50}
+    assert asked == {(name, b"odd"), (name, b"even")}
+    nothing = stack.enter_context(
+        contextlib.closing(LogReader(kafka.settings, [BATCHES], partitions=[0], wants=lambda *_: False))
+    )
+    assert list(nothing.read_to_end()) == []
+    assert nothing.positions() == {(name, 0): 50}
+
+
 @pytest.mark.parametrize("seed", [1, 2])
 def test_memory_and_kafka_agree_on_everything(log_settings: LogSettings, seed: int) -> None:
     """The same random course of publishing, tombstones, transactions and deletion gives equal logs, offset by offset."""

@@ -1,0 +1,94 @@
+"""What reading the whole pool costs: `python -m bench.datapool_reading [STEPS]` prints one JSON object.
+
+Rows as the streams write them (steps of 512 + 128 tokens) stand on a broker, the one that is named or runs, else the kept
+one. `read_COMMAND_cpu_s`: CPU seconds of a `claw pool` command, a process of its own with all its threads and its start.
+`takeover_cpu_s`: of this process while a streams worker's state is read back for all partitions.
+"""
+
+import json
+import os
+import resource
+import subprocess
+import sys
+import time
+import uuid
+from itertools import islice
+
+from bench.datapool_view import MEMBERS, Written, group_rows
+from claw.broker import resolve_broker
+from eventlog.admin import create_topics
+from eventlog.partitioner import partition_of
+from eventlog.producer import EventProducer
+from eventlog.records import Outgoing
+from eventlog.settings import LogSettings
+from schemas.keys import parts
+from schemas.topics import GROUPS, STEPS, TRAJECTORIES
+from streams.recovery import recover
+
+PARTITIONS = 8
+CALLS = 4
+IN_FLIGHT = 2000
+TOPICS = {topic.name: topic for topic in (STEPS, TRAJECTORIES, GROUPS)}
+COMMANDS = {
+    "stats": ["stats"],
+    "steps": ["steps", "--limit", "20"],
+    "groups": ["groups", "--limit", "20"],
+    "stats_of_group": ["stats", "--group", "g000000"],
+    "batch": ["batch", "--preset", "grpo"],
+}
+
+
+def measure(steps: int = 20_000) -> dict[str, float]:
+    """Figures of one pool of so many steps."""
+    with resolve_broker() as broker:
+        settings = LogSettings(
+            bootstrap_servers=broker.bootstrap, prefix=f"bench{uuid.uuid4().hex[:8]}", partitions=PARTITIONS
+        )
+        create_topics(settings)
+        groups = steps // (MEMBERS * CALLS)
+        publish(settings, groups)
+        figures = {f"read_{name}_cpu_s": command_cpu_s(settings, words) for name, words in COMMANDS.items()}
+        began = time.process_time()
+        recover(settings, range(PARTITIONS))
+        figures["takeover_cpu_s"] = round(time.process_time() - began, 2)
+    return {"read_steps": groups * MEMBERS * CALLS, **figures}
+
+
+def publish(settings: LogSettings, groups: int) -> None:
+    """Every row of the groups, in its group's partition."""
+    producer = EventProducer(settings)
+    rows = (row for number in range(groups) for row in group_rows(number, CALLS, 512, 128))
+    while some := list(islice(rows, IN_FLIGHT)):
+        for sent in [producer.produce(_outgoing(row)) for row in some]:
+            sent.result()
+    producer.close()
+
+
+def _outgoing(row: Written) -> Outgoing:
+    topic, key, value = row
+    group = key if topic == GROUPS.name else parts(key)[0].encode()
+    return Outgoing(topic=TOPICS[topic], key=key, value=value, partition=partition_of(group, PARTITIONS))
+
+
+def command_cpu_s(settings: LogSettings, words: list[str]) -> float:
+    """CPU seconds of a command that must answer."""
+    before = _children_s()
+    command = [sys.executable, "-m", "claw", "pool", *words, "--prefix", settings.prefix, "--json"]
+    done = subprocess.run(
+        command,
+        env={**os.environ, "KAFKA_BOOTSTRAP_SERVERS": settings.bootstrap_servers},
+        capture_output=True,
+        check=False,
+    )
+    if not done.stdout:
+        raise RuntimeError(done.stderr.decode()[-2000:])
+    return round(_children_s() - before, 2)
+
+
+def _children_s() -> float:
+    spent = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return spent.ru_utime + spent.ru_stime
+
+
+if __name__ == "__main__":
+    print(json.dumps(measure(*(int(word) for word in sys.argv[1:2])), indent=1))
