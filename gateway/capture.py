@@ -124,6 +124,17 @@ def choice_id(call_id: str, choice: int) -> str:
     return f"{call_id}.{choice}" if choice else call_id
 
 
+def repeated(event: CallCaptured, attempt: int, received_us: int) -> CallCaptured:
+    """The same reply, given once more to a later try of its call: which of the captures counts is told by time."""
+    own = event.envelope
+    return replace(
+        event,
+        envelope=envelope(own.producer, run_id=own.run_id, traceparent=own.traceparent, causation_id=own.event_id),
+        attempt=attempt,
+        timings=Timings(received_us=received_us, dispatched_us=received_us, done_us=received_us),
+    )
+
+
 def without_bodies(event: CallCaptured) -> CallCaptured:
     """The event with its bodies left out (digest and length of the request stay): what fits when the whole does not."""
     integrity = Integrity(complete=False, missing=(*event.integrity.missing, "request_body", "response_body"))

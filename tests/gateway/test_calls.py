@@ -6,6 +6,7 @@ import hashlib
 import json
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import aiohttp
@@ -210,14 +211,39 @@ async def test_retry_after_a_missing_acknowledgement_publishes_the_same_event(
 
 
 async def test_repeated_key_gets_the_captured_reply(house: House, engine: ScriptedEngine) -> None:
-    """Same idempotency key, finished reply: the same bytes again, one generation, one event, a call id that repeats."""
+    """Same idempotency key, finished reply: the same bytes again, one generation, a call id that repeats; and since it is
+    this reply that the agent goes on with, it is captured as the later attempt."""
     engine.then(completion({"logprobs": True, "return_token_ids": True}, text="first"))
     first = await ask(house, idempotency_key="k1")
-    again = await ask(house, idempotency_key="k1")
+    again = await ask(house, idempotency_key="k1", retry_count="4")
     assert first.body == again.body
     assert b"first" in again.body
     assert len(engine.requests) == 1
-    assert [event.call_id for event in house.captured] == [decision_id("call", "g1", "t1", "k1")]
+    one, other = house.captured
+    assert one.call_id == decision_id("call", "g1", "t1", "k1")
+    assert (one.attempt, other.attempt) == (0, 4)
+    assert one.timings.done_us <= other.timings.received_us <= other.envelope.occurred_at_us
+    assert other.envelope.causation_id == one.envelope.event_id != other.envelope.event_id
+    assert replace(other, attempt=0, envelope=one.envelope, timings=one.timings) == one
+
+
+async def test_a_repeat_that_is_not_acknowledged_is_not_shown(house: House, engine: ScriptedEngine) -> None:
+    """As any other capture: 503, and the next try stores it."""
+    await ask(house, idempotency_key="k1")
+    house.log.refusing = True
+    refused = await ask(house, idempotency_key="k1")
+    assert (refused.status, refused.json["error"]["code"]) == (503, "not_captured")
+    house.log.refusing = False
+    assert (await ask(house, idempotency_key="k1")).status == 200
+    assert [event.attempt for event in house.captured] == [0, 2]
+    assert len(engine.requests) == 1
+
+
+async def test_a_repeat_without_key_is_captured_once(house: House, engine: ScriptedEngine) -> None:
+    """No other gateway can have answered such a call."""
+    await ask(house, retry_count="0")
+    await ask(house, retry_count="1")
+    assert len(engine.requests) == len(house.captured) == 1
 
 
 @pytest.mark.parametrize("streamed", [False, True])
@@ -236,7 +262,7 @@ async def test_the_standard_header_names_a_call_too(house: House, engine: Script
             assert got.status == 200
             await got.read()
     assert len(engine.requests) == 1
-    assert [event.call_id for event in house.captured] == [decision_id("call", "g1", "t1", "k1")]
+    assert {event.call_id for event in house.captured} == {decision_id("call", "g1", "t1", "k1")}
 
 
 async def test_key_of_another_trajectory_is_another_call(house: House, engine: ScriptedEngine) -> None:
