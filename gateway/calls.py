@@ -71,6 +71,7 @@ class ModelCalls:
             request=request,
             request_digest=digest,
             received_us=received_us,
+            secrets=credentials(client.headers) if self._passes_authorization else (),
         )
         progress = Progress()
         try:
