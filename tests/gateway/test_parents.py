@@ -95,7 +95,7 @@ BYTES = st.binary(max_size=90) | st.sampled_from([b"\xf0\x9f", b"\xff\xfe{", '{"
 PIECE = st.sampled_from(["1", "12", "123", "-7", " 5", "5 ", "", "x", "1.0", "true", '"1,2"', "[", "2147483648"])
 
 
-@given(st.lists(st.lists(st.sampled_from([1, 12, 123, -7, 5]), min_size=1)), st.lists(PIECE), st.data())
+@given(st.lists(st.lists(st.sampled_from([1, 12, 123, 7, 5]), min_size=1)), st.lists(PIECE), st.data())
 def test_ids_that_are_known_are_the_ids_that_are_read(
     known: list[list[int]], pieces: list[str], data: st.DataObject
 ) -> None:
