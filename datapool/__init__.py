@@ -11,8 +11,9 @@ they lie in one partition; a fact's position is (topic, partition, offset).
 | the same call twice | of the completed attempts (else of all) the highest counts (the agent went on with its reply), at its lowest offset; `attempts` lists all |
 | two facts with one event_id that say different things (a repeated request whose deadline was computed afresh) | the higher content, field by field in the order of the record: null is lowest. Breaks every tie of event ids below |
 | two rewards in one slot (subject, source, name) | highest (revision, event_id), then value |
-| a completion that carries a reward | is slot (trajectory, `agent`, `outcome`), revision 0 |
-| status | evicted > completed > failed > abandoned > open; equal rank: highest event_id. Counts and reason are the winner's |
+| a completion that carries a reward | a slot of its own (trajectory, `agent`, `completion`), of the completion that counts and no other; a RewardAssigned for it is refused |
+| rewards of different slots | add up; within a slot the later word replaces |
+| status | evicted > completed > failed > abandoned > open; equal rank: highest event_id. Counts, reward and reason are the winner's |
 | group declared twice, trajectory registered twice, group closed twice | highest event_id |
 | curation | per field (and per scorer of `scores`) the highest (revision, event_id) that nobody took back; null leaves the earlier one, a null score does not: its scorer looked; taken back by a higher one that names it in `undoes` and is not taken back itself |
 | channel | `val` wins, then a channel of the operator's (first by name), then `train`; GroupRecord: over all its facts |
@@ -50,5 +51,5 @@ Where to look: `fold.fold(state, fact, position) -> GroupState`, `project.projec
 writes, `view.PoolView` for readers.
 """
 
-FOLD_VERSION = 5
+FOLD_VERSION = 6
 """Counts up when equal facts give other records; a pool holds records of one fold version."""

@@ -223,7 +223,7 @@ def _trajectory_record(
     group_id: str, trajectory_id: str, now: TrajectoryState, calls: tuple[str, ...], steps: Mapping[str, StepImage]
 ) -> TrajectoryRecord:
     captures = {call_id: capture for call_id in calls if (capture := now.steps[call_id].capture) is not None}
-    slots = sorted_slots(now.slots.values())
+    slots = sorted_slots((*now.slots.values(), *now.ending.slots))
     outcome = _total([slot for slot in slots if slot.step_index is None])
     parts = [part for part in (outcome, *[steps[call_id].total for call_id in calls]) if part is not None]
     trainable = sum([steps[call_id].trainable for call_id in calls])

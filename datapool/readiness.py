@@ -8,7 +8,6 @@ from collections.abc import Collection, Iterator, Sequence
 
 from datapool.state import GroupState, TrajectoryState
 from datapool.trainable import FOLD_BUG
-from datapool.trajectory import OUTCOME
 from schemas.events import GroupMember
 
 CHOICE = re.compile(r"\.\d+\Z")
@@ -47,9 +46,8 @@ def _is_choice(call: str, known: Collection[str]) -> bool:
 
 
 def _counted_rewards(now: TrajectoryState) -> int:
-    """Slots that somebody filled beside the completion itself."""
-    of_completion = OUTCOME in now.slots and now.slots[OUTCOME].event_id == now.ending.event_id
-    return len(now.slots) + sum(len(step.slots) for step in now.steps.values()) - of_completion
+    """Slots that somebody filled; the completion's own is none of them."""
+    return len(now.slots) + sum(len(step.slots) for step in now.steps.values())
 
 
 def group_reasons(group: GroupState, members: Sequence[GroupMember]) -> tuple[str, ...]:

@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from datapool.state import (
+    COMPLETION,
     Closing,
     Declaration,
     Ending,
@@ -12,7 +13,6 @@ from datapool.state import (
     Progress,
     Registration,
     SlotKey,
-    Slots,
     StepState,
     TrajectoryState,
 )
@@ -61,19 +61,26 @@ def _capture(record: StepRecord) -> StepRecord:
     )
 
 
-def _slots(slots: Iterable[RewardSlot]) -> Slots:
+def _slots(slots: Iterable[RewardSlot]) -> dict[SlotKey, RewardSlot]:
     return {SlotKey(slot.step_index, slot.source, slot.name): slot for slot in slots}
 
 
 def _trajectory(record: TrajectoryRecord, steps: dict[str, StepState]) -> TrajectoryState:
+    slots = _slots(record.rewards)
+    own = slots.pop(COMPLETION, None)
     return TrajectoryState(
         ending=Ending(
-            record.status, record.status_event_id, record.reason, record.calls_expected, record.rewards_expected
+            record.status,
+            record.status_event_id,
+            record.reason,
+            record.calls_expected,
+            record.rewards_expected,
+            None if own is None else own.value,
         ),
         registration=Registration(record.registered_event_id, record.task, record.tags, record.metadata),
         steps=steps,
         failed_calls=frozenset(record.failed_calls),
-        slots=_slots(record.rewards),
+        slots=slots,
         channel=record.channel,
         agent=record.agent,
         run_id=record.run_id,

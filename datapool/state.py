@@ -58,6 +58,8 @@ class Progress(NamedTuple):
 
 
 NO_PROGRESS = Progress()
+COMPLETION = SlotKey(None, "agent", "completion")
+"""The slot of a completion's own reward. Nobody else fills it: who completes again replaces the completion as a whole."""
 Slots = Mapping[SlotKey, RewardSlot]
 STATUS_RANK: dict[TrajectoryStatus, int] = {"open": 0, "abandoned": 1, "failed": 2, "completed": 3, "evicted": 4}
 
@@ -79,17 +81,27 @@ class StepState:
 @quick
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """The winning word on how a trajectory stands."""
+    """The winning word on how a trajectory stands, as a whole: status, counts and reward of one event."""
 
     status: TrajectoryStatus = "open"
     event_id: str = ""
     reason: str = ""
     calls: int | None = None
     rewards: int | None = None
+    reward: float | None = None
 
     @property
     def rank(self) -> Rank:
-        return STATUS_RANK[self.status], self.event_id, content(self.reason, self.calls, self.rewards)
+        said = content(self.reason, self.calls, self.rewards, self.reward)
+        return STATUS_RANK[self.status], self.event_id, said
+
+    @property
+    def slots(self) -> tuple[RewardSlot, ...]:
+        """The completion's own reward, if it carries one."""
+        if self.reward is None:
+            return ()
+        source, name = COMPLETION.source, COMPLETION.name
+        return (RewardSlot(source=source, name=name, value=self.reward, revision=0, event_id=self.event_id),)
 
 
 @quick

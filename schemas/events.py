@@ -2223,7 +2223,7 @@ _GroupRecord = unguarded(GroupRecord)
 @quick
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RewardAssigned:
-    """A reward for a call, for a step by its index, or (neither given) for the trajectory. Slot = (subject, source, name); the highest (revision, event_id) wins."""
+    """A reward for a call, for a step by its index, or (neither given) for the trajectory. Slot = (subject, source, name); the highest (revision, event_id) wins. Of a trajectory, source `agent` and name `completion` are its completion's own and are refused."""
 
     envelope: Envelope
     group_id: str
@@ -3377,7 +3377,7 @@ _TrajectoryAbandoned = unguarded(TrajectoryAbandoned)
 @quick
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrajectoryCompleted:
-    """The agent says that it is done. In the log it stands after every acknowledged call of the trajectory."""
+    """The agent says that it is done. In the log it stands after every acknowledged call of the trajectory. Of two completions one counts as a whole: status, counts and reward are never mixed."""
 
     envelope: Envelope
     group_id: str
@@ -3389,9 +3389,9 @@ class TrajectoryCompleted:
     calls: int | None = None
     """Acknowledged calls that the agent counted; ready only when as many are there."""
     rewards: int | None = None
-    """Rewards that the agent assigned before; ready only when as many are there."""
+    """Slots that the agent filled before, this event's own reward not among them; ready only when as many are there."""
     reward: float | None = None
-    """Outcome reward: slot (trajectory, source `agent`, name `outcome`)."""
+    """Outcome reward, a slot of its own: (trajectory, source `agent`, name `completion`). Rewards of different slots add up; within a slot the later word replaces; this one is corrected by completing again."""
 
     def to_datum(self) -> dict[str, Any]:
         return {

@@ -194,7 +194,7 @@ def facts(draw: st.DrawFn) -> Event:
         subject = draw(st.fixed_dictionaries({}, optional={"call_id": CALLS, "step_index": st.integers(0, 3)}))
         names = {
             "source": draw(st.sampled_from(["agent", "judge"])),
-            "name": draw(st.sampled_from(["outcome", "style"])),
+            "name": draw(st.sampled_from(["outcome", "style", *(["completion"] if subject else [])])),
         }
         return reward(group, trajectory, draw(VALUES), envelope=at, revision=draw(REVISIONS), **names, **subject)
     if kind == "q":

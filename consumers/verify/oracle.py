@@ -65,6 +65,9 @@ def sound(fact: Event) -> bool:
     if not isinstance(fact, FACTS):
         return False
     if isinstance(fact, RewardAssigned):
+        of_call = fact.call_id is not None or fact.step_index is not None
+        if not of_call and f"{fact.source}/{fact.name}" == "agent/completion":
+            return False
         return -1e30 <= fact.value <= 1e30 and (fact.call_id is not None or (fact.step_index or 0) >= 0)
     if isinstance(fact, TrajectoryCompleted):
         return fact.status in ("completed", "failed") and (fact.reward is None or -1e30 <= fact.reward <= 1e30)
@@ -168,7 +171,8 @@ def trajectory_rows(
         return {}, stub, True
     calls = winning_calls(facts)
     order = sorted(calls, key=lambda c: (calls[c][0].timings.received_us, c))
-    rewards = winning_rewards(events)
+    end = ending(events)
+    rewards = winning_rewards(events, end)
     steps = {
         call_id: step_record((group_id, trajectory_id, call_id), facts, calls, order, rewards)
         for call_id in sorted(
@@ -187,7 +191,15 @@ def trajectory_rows(
                 digest=steps[call_id].digest,
             )
         )  # fmt: skip
-    return pool, *trajectory_record(group_id, trajectory_id, events, steps, order, rewards, branches(calls))
+    return pool, *trajectory_record(group_id, trajectory_id, events, steps, order, rewards, branches(calls), end)
+
+
+def ending(events: list[Event]) -> TrajectoryCompleted | TrajectoryAbandoned | None:
+    """The one that counts, and nothing of any other does."""
+    ends = [f for f in events if isinstance(f, TrajectoryCompleted | TrajectoryAbandoned)]
+    rank = {"abandoned": 1, "failed": 2, "completed": 3}
+    top = max((rank[getattr(f, "status", "abandoned")] for f in ends), default=0)
+    return newest([f for f in ends if rank[getattr(f, "status", "abandoned")] == top])
 
 
 def winning_calls(facts: list[tuple[Event, FactPosition]]) -> dict[str, tuple[CallCaptured, FactPosition]]:
@@ -200,9 +212,9 @@ def winning_calls(facts: list[tuple[Event, FactPosition]]) -> dict[str, tuple[Ca
     return won
 
 
-def winning_rewards(events: list[Event]) -> list[RewardSlot]:
+def winning_rewards(events: list[Event], end: Event | None) -> list[RewardSlot]:
     slots: dict[tuple, RewardSlot] = {}
-    for fact in events:
+    for fact in [*(f for f in events if isinstance(f, RewardAssigned)), end]:
         if isinstance(fact, RewardAssigned):
             index = fact.step_index if fact.call_id is None else None
             new = RewardSlot(
@@ -211,7 +223,7 @@ def winning_rewards(events: list[Event]) -> list[RewardSlot]:
             )  # fmt: skip
         elif isinstance(fact, TrajectoryCompleted) and fact.reward is not None:
             new = RewardSlot(
-                source="agent", name="outcome", value=fact.reward, revision=0, event_id=fact.envelope.event_id
+                source="agent", name="completion", value=fact.reward, revision=0, event_id=fact.envelope.event_id
             )
         else:
             continue
@@ -408,11 +420,8 @@ def trajectory_record(
     order: list[str],
     rewards: list[RewardSlot],
     lines: int,
+    end: TrajectoryCompleted | TrajectoryAbandoned | None,
 ) -> tuple[TrajectoryRecord, bool]:
-    ends = [f for f in events if isinstance(f, TrajectoryCompleted | TrajectoryAbandoned)]
-    rank = {"abandoned": 1, "failed": 2, "completed": 3}
-    top = max((rank[getattr(f, "status", "abandoned")] for f in ends), default=0)
-    end = newest([f for f in ends if rank[getattr(f, "status", "abandoned")] == top])
     status = "open" if end is None else getattr(end, "status", "abandoned")
     start = newest([f for f in events if isinstance(f, TrajectoryStarted)])
     failures = sorted({f"{f.call_id}#{f.attempt}" for f in events if isinstance(f, CallFailed)})
@@ -426,8 +435,7 @@ def trajectory_record(
     calls_expected = getattr(end, "calls", None)
     rewards_expected = getattr(end, "rewards", None)
     counted = [c for c in order if not (re.search(r"\.\d+\Z", c) and c.rpartition(".")[0] in order)]
-    own_words = (end.envelope.event_id, None, None, "agent", "outcome") if end else None
-    judged = [s for s in rewards if (s.event_id, s.call_id, s.step_index, s.source, s.name) != own_words]
+    judged = [s for s in rewards if (s.call_id, s.step_index, s.source, s.name) != (None, None, "agent", "completion")]
     reasons = set()
     if status in ("open", "abandoned"):
         reasons.add(status)
@@ -481,7 +489,7 @@ SAID = {
     GroupOpened: ("expected_size", "task", "deadline_us", "agent", "tags"),
     GroupClosed: ("members",),
     TrajectoryStarted: ("task", "tags", "metadata"),
-    TrajectoryCompleted: ("calls", "rewards"),
+    TrajectoryCompleted: ("calls", "rewards", "reward"),
     TrajectoryAbandoned: ("reason",),
     TrajectoryEvicted: ("reason",),
 }
@@ -497,7 +505,7 @@ def newest(events: list) -> Event | None:
 def said(fact: Event) -> list:
     words = [getattr(fact, name) for name in SAID[type(fact)]]
     words = [tuple(sorted(set(w))) if isinstance(fact, GroupClosed) else w for w in words]
-    return [() if w is None else (w,) for w in words]
+    return [signed(w) for w in words]
 
 
 def sign_of_life(events: list[Event]) -> tuple[int, str]:

@@ -159,6 +159,7 @@ def test_nothing_new_writes_nothing_but_the_group(log):
         (facts.reward(value=1.1e30), "reward_too_large"),
         (facts.completed(reward=-1.1e30), "reward_too_large"),
         (facts.reward(step_index=-1), "step_index_negative"),
+        (facts.reward(name="completion"), "reward_of_completion"),
         (facts.completed(reward=float("nan")), "reward_not_finite"),
         (facts.completed(status="open"), "completion_status"),
         (facts.curated(quality=float("nan")), "quality_not_finite"),

@@ -131,6 +131,30 @@ def test_completed_twice_the_later_id_counts():
     assert (pool.t.calls_expected, pool.t.return_total, pool.t.reasons) == (3, 1.0, ("calls_missing",))
 
 
+@pytest.mark.parametrize("late", ["a", "z"])
+def test_a_completion_counts_as_a_whole_with_its_reward(late):
+    """The failure that does not count gives no reward either, whichever was said last."""
+    both = [
+        facts.completed(calls=1, rewards=0, envelope=facts.envelope("m")),
+        facts.completed(status="failed", calls=5, reward=-1.0, envelope=facts.envelope(late)),
+    ]
+    for order in (both, both[::-1]):
+        t = Pool(facts.call(), *order).t
+        assert (t.status, t.calls_expected, t.rewards, t.return_total) == ("completed", 1, (), None)
+
+
+def test_the_completions_reward_is_a_slot_of_its_own():
+    """It adds up with what the agent judged as `outcome`, and is none of the rewards that were counted."""
+    t = Pool(facts.call(), facts.reward(value=0.3), facts.completed(rewards=1, reward=1.0)).t
+    assert [(slot.source, slot.name, slot.value) for slot in t.rewards] == [
+        ("agent", "completion", 1.0),
+        ("agent", "outcome", 0.3),
+    ]
+    assert (t.ready, t.outcome, t.return_total) == (True, 1.3, 1.3)
+    by_index = Pool(facts.call(), facts.reward(step_index=0, name="completion"), facts.completed(rewards=1)).t
+    assert (by_index.ready, by_index.return_total, by_index.outcome) == (True, 1.0, None)
+
+
 def test_a_completion_outranks_being_abandoned_whichever_comes_first():
     """A slow agent that finishes is data."""
     both = [facts.abandoned(), facts.completed(reward=1.0)]
