@@ -9,13 +9,13 @@ they lie in one partition; a fact's position is (topic, partition, offset).
 | question | answer |
 |---|---|
 | the same call twice | of the completed attempts (else of all) the highest counts (the agent went on with its reply), at its lowest offset; `attempts` lists all |
-| two facts with one event_id that say different things (a repeated request whose deadline was computed afresh) | the higher content, field by field in the order of the record: null is lowest. Breaks every tie of event ids below |
-| two rewards in one slot (subject, source, name) | highest (revision, event_id), then value |
+| two words about one thing | the later one: the highest (occurred_at_us, event_id), then the higher content, field by field in the order of the record: null is lowest. Two facts with one event_id and moment may differ (a deadline that was computed afresh) |
+| two rewards in one slot (subject, source, name) | highest revision, then the later word |
 | a completion that carries a reward | a slot of its own (trajectory, `agent`, `completion`), of the completion that counts and no other; a RewardAssigned for it is refused |
 | rewards of different slots | add up; within a slot the later word replaces |
-| status | evicted > completed > failed > abandoned > open; equal rank: highest event_id. Counts, reward and reason are the winner's |
-| group declared twice, trajectory registered twice, group closed twice | highest event_id |
-| curation | per field (and per scorer of `scores`) the highest (revision, event_id) that nobody took back; null leaves the earlier one, a null score does not: its scorer looked; taken back by a higher one that names it in `undoes` and is not taken back itself |
+| status | evicted > completed > failed > abandoned > open; equal rank: the later word. Counts, reward and reason are the winner's |
+| group declared twice, trajectory registered twice, group closed twice | the later word, as a whole |
+| curation | per field (and per scorer of `scores`) the highest revision, then the later word, that nobody took back; null leaves the earlier one, a null score does not: its scorer looked; taken back by a higher one that names it in `undoes` and is not taken back itself |
 | channel | `val` wins, then a channel of the operator's (first by name), then `train`; GroupRecord: over all its facts |
 | run_id, agent of a trajectory | first by name that is not null (they agree unless somebody errs) |
 | reward before its call | StepRecord without position, reason `no_call` |

@@ -71,13 +71,16 @@ def _trajectory(record: TrajectoryRecord, steps: dict[str, StepState]) -> Trajec
     return TrajectoryState(
         ending=Ending(
             record.status,
+            record.status_us,
             record.status_event_id,
             record.reason,
             record.calls_expected,
             record.rewards_expected,
             None if own is None else own.value,
         ),
-        registration=Registration(record.registered_event_id, record.task, record.tags, record.metadata),
+        registration=Registration(
+            record.registered_us, record.registered_event_id, record.task, record.tags, record.metadata
+        ),
         steps=steps,
         failed_calls=frozenset(record.failed_calls),
         slots=slots,
@@ -93,7 +96,7 @@ def _group(record: GroupRecord, trajectories: dict[str, TrajectoryState]) -> Gro
     return GroupState(
         group_id=record.group_id,
         declaration=_declaration(record) if record.declared else None,
-        closing=Closing(record.closed_event_id, record.closed_members) if record.closed else None,
+        closing=Closing(record.closed_us, record.closed_event_id, record.closed_members) if record.closed else None,
         trajectories=trajectories,
         channel=record.channel,
         run_id=record.run_id,
@@ -104,6 +107,7 @@ def _group(record: GroupRecord, trajectories: dict[str, TrajectoryState]) -> Gro
 
 def _declaration(record: GroupRecord) -> Declaration:
     return Declaration(
+        record.declared_us,
         record.declared_event_id,
         record.expected_size,
         record.task,

@@ -84,6 +84,7 @@ class Ending:
     """The winning word on how a trajectory stands, as a whole: status, counts and reward of one event."""
 
     status: TrajectoryStatus = "open"
+    occurred_at_us: int = 0
     event_id: str = ""
     reason: str = ""
     calls: int | None = None
@@ -93,22 +94,30 @@ class Ending:
     @property
     def rank(self) -> Rank:
         said = content(self.reason, self.calls, self.rewards, self.reward)
-        return STATUS_RANK[self.status], self.event_id, said
+        return STATUS_RANK[self.status], self.occurred_at_us, self.event_id, said
 
     @property
     def slots(self) -> tuple[RewardSlot, ...]:
         """The completion's own reward, if it carries one."""
         if self.reward is None:
             return ()
-        source, name = COMPLETION.source, COMPLETION.name
-        return (RewardSlot(source=source, name=name, value=self.reward, revision=0, event_id=self.event_id),)
+        slot = RewardSlot(
+            source=COMPLETION.source,
+            name=COMPLETION.name,
+            value=self.reward,
+            revision=0,
+            event_id=self.event_id,
+            occurred_at_us=self.occurred_at_us,
+        )
+        return (slot,)
 
 
 @quick
 @dataclass(frozen=True, slots=True)
 class Registration:
-    """The winning TrajectoryStarted."""
+    """The winning TrajectoryStarted; without an event id there was none."""
 
+    occurred_at_us: int = 0
     event_id: str = ""
     task: str | None = None
     tags: tuple[str, ...] = ()
@@ -116,7 +125,7 @@ class Registration:
 
     @property
     def rank(self) -> Rank:
-        return self.event_id, content(self.task, self.tags, self.metadata)
+        return bool(self.event_id), self.occurred_at_us, self.event_id, content(self.task, self.tags, self.metadata)
 
 
 @quick
@@ -150,6 +159,7 @@ class TrajectoryState:
 class Declaration:
     """The winning GroupOpened."""
 
+    occurred_at_us: int
     event_id: str
     expected_size: int | None = None
     task: str | None = None
@@ -160,19 +170,20 @@ class Declaration:
     @property
     def rank(self) -> Rank:
         said = content(self.expected_size, self.task, self.deadline_us, self.agent, self.tags)
-        return self.event_id, said
+        return self.occurred_at_us, self.event_id, said
 
 
 @dataclass(frozen=True, slots=True)
 class Closing:
     """The winning GroupClosed."""
 
+    occurred_at_us: int
     event_id: str
     members: tuple[str, ...] = ()
 
     @property
     def rank(self) -> Rank:
-        return self.event_id, self.members
+        return self.occurred_at_us, self.event_id, self.members
 
 
 @quick

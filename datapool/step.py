@@ -98,6 +98,7 @@ def reward_slot(fact: RewardAssigned) -> tuple[SlotKey, RewardSlot]:
         value=fact.value,
         revision=fact.revision,
         event_id=fact.envelope.event_id,
+        occurred_at_us=fact.envelope.occurred_at_us,
     )
     return SlotKey(index, fact.source, fact.name), slot
 

@@ -6,7 +6,7 @@ A handler returns the fields that its fact changes, so that the state is copied 
 from typing import Any
 
 from datapool import join, step
-from datapool.state import Ending, Registration, StepState, TrajectoryState
+from datapool.state import Ending, Registration, StepState, TrajectoryFact, TrajectoryState
 from schemas.events import (
     CallCaptured,
     CallFailed,
@@ -50,26 +50,30 @@ def curated(now: TrajectoryState, fact: StepCurated) -> Fields:
 
 
 def started(now: TrajectoryState, fact: TrajectoryStarted) -> Fields:
-    """Registered; the highest event_id wins, then the highest content."""
-    registration = Registration(fact.envelope.event_id, fact.task, fact.tags, fact.metadata)
+    """Registered; the later word wins."""
+    registration = Registration(*_word(fact), fact.task, fact.tags, fact.metadata)
     won = registration if registration.rank > now.registration.rank else now.registration
     return {"registration": won, **_observed(now, fact)}
 
 
 def completed(now: TrajectoryState, fact: TrajectoryCompleted) -> Fields:
     """The agent is done. Of two completions one counts as a whole, with its counts and its reward."""
-    ending = Ending(fact.status, fact.envelope.event_id, "", fact.calls, fact.rewards, fact.reward)
+    ending = Ending(fact.status, *_word(fact), "", fact.calls, fact.rewards, fact.reward)
     return {"ending": _later(now.ending, ending)}
 
 
 def abandoned(now: TrajectoryState, fact: TrajectoryAbandoned) -> Fields:
     """A reactor gave it up; a completion outranks that."""
-    return {"ending": _later(now.ending, Ending("abandoned", fact.envelope.event_id, fact.reason))}
+    return {"ending": _later(now.ending, Ending("abandoned", *_word(fact), fact.reason))}
 
 
 def evicted(now: TrajectoryState, fact: TrajectoryEvicted) -> TrajectoryState:
     """Erased: everything but the word of it goes."""
-    return TrajectoryState(ending=_later(now.ending, Ending("evicted", fact.envelope.event_id, fact.reason)))
+    return TrajectoryState(ending=_later(now.ending, Ending("evicted", *_word(fact), fact.reason)))
+
+
+def _word(fact: TrajectoryFact) -> tuple[int, str]:
+    return fact.envelope.occurred_at_us, fact.envelope.event_id
 
 
 def _observed(now: TrajectoryState, fact: CallCaptured | CallFailed | TrajectoryStarted) -> Fields:

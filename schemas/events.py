@@ -1487,6 +1487,8 @@ class Judgement:
     """One StepCurated as a step's record keeps it, whether it counts or not."""
 
     event_id: str
+    occurred_at_us: int = 0
+    """UTC microseconds, of the event: of equal revisions the later word counts."""
     revision: int = 0
     who: str
     trainable: bool | None = None
@@ -1501,6 +1503,7 @@ class Judgement:
     def to_datum(self) -> dict[str, Any]:
         return {
             "event_id": self.event_id,
+            "occurred_at_us": self.occurred_at_us,
             "revision": self.revision,
             "who": self.who,
             "trainable": self.trainable,
@@ -1516,6 +1519,7 @@ class Judgement:
             (
                 LENGTH[len(b := self.event_id.encode())],
                 b,
+                time(self.occurred_at_us),
                 (POSITIVE[n] if 0 <= (n := self.revision) < SMALL else long(n)),
                 LENGTH[len(b := self.who.encode())],
                 b,
@@ -1532,6 +1536,7 @@ class Judgement:
     def from_datum(cls, d: Mapping[str, Any]) -> "Judgement":
         return cls(
             event_id=d["event_id"],
+            occurred_at_us=d["occurred_at_us"],
             revision=d["revision"],
             who=d["who"],
             trainable=d["trainable"],
@@ -1547,6 +1552,8 @@ class Judgement:
         made: Any = new(_Judgement)
         n, at = (d[at] >> 1, at + 1) if not d[at] & 0x81 else read_length(d, at)
         made.event_id = d[at : (at := at + n)].decode()
+        n, at = read_time(d, at)
+        made.occurred_at_us = n >> 1 ^ -(n & 1)
         n, at = (d[at], at + 1) if d[at] < 0x80 else number(d, at)
         made.revision = n >> 1 ^ -(n & 1)
         n, at = (d[at] >> 1, at + 1) if not d[at] & 0x81 else read_length(d, at)
@@ -1607,7 +1614,7 @@ class Curation:
     who: str = ""
     """Whose is the highest judgement that counts."""
     judgements: tuple[Judgement, ...] = ()
-    """All of them, those taken back too, sorted by (revision, event_id)."""
+    """All of them, those taken back too, sorted by (revision, occurred_at_us, event_id)."""
     scores: Mapping[str, float | None] = field(default_factory=dict)
     """By scorer, sorted: of each the highest judgement that counts."""
 
@@ -1976,6 +1983,8 @@ class GroupRecord:
     """Group of trajectories that share a task; equals trajectory_id where none was given."""
     declared: bool
     declared_event_id: str = ""
+    declared_us: int = 0
+    """UTC microseconds, when that event says that it occurred."""
     expected_size: int | None = None
     channel: str = ""
     """val wins when members disagree."""
@@ -1989,6 +1998,8 @@ class GroupRecord:
     """Sorted by trajectory_id; exactly the listed ones once closed."""
     closed: bool = False
     closed_event_id: str = ""
+    closed_us: int = 0
+    """UTC microseconds, when that event says that it occurred."""
     closed_members: tuple[str, ...] = ()
     ready: bool
     reasons: tuple[str, ...] = ()
@@ -2009,6 +2020,7 @@ class GroupRecord:
             "group_id": self.group_id,
             "declared": self.declared,
             "declared_event_id": self.declared_event_id,
+            "declared_us": self.declared_us,
             "expected_size": self.expected_size,
             "channel": self.channel,
             "task": self.task,
@@ -2019,6 +2031,7 @@ class GroupRecord:
             "members": [x.to_datum() for x in self.members],
             "closed": self.closed,
             "closed_event_id": self.closed_event_id,
+            "closed_us": self.closed_us,
             "closed_members": self.closed_members,
             "ready": self.ready,
             "reasons": self.reasons,
@@ -2040,6 +2053,7 @@ class GroupRecord:
                 (b"\x01" if self.declared else NULL),
                 LENGTH[len(b := self.declared_event_id.encode())],
                 b,
+                time(self.declared_us),
                 NULL
                 if self.expected_size is None
                 else b"\x02" + (POSITIVE[n] if 0 <= (n := self.expected_size) < SMALL else int32(n)),
@@ -2054,6 +2068,7 @@ class GroupRecord:
                 (b"\x01" if self.closed else NULL),
                 LENGTH[len(b := self.closed_event_id.encode())],
                 b,
+                time(self.closed_us),
                 (array([text(x) for x in self.closed_members]) if self.closed_members else END),
                 (b"\x01" if self.ready else NULL),
                 (array([text(x) for x in self.reasons]) if self.reasons else END),
@@ -2080,6 +2095,7 @@ class GroupRecord:
             group_id=d["group_id"],
             declared=d["declared"],
             declared_event_id=d["declared_event_id"],
+            declared_us=d["declared_us"],
             expected_size=d["expected_size"],
             channel=d["channel"],
             task=d["task"],
@@ -2090,6 +2106,7 @@ class GroupRecord:
             members=tuple([GroupMember.from_datum(x) for x in d["members"]]),
             closed=d["closed"],
             closed_event_id=d["closed_event_id"],
+            closed_us=d["closed_us"],
             closed_members=tuple(d["closed_members"]),
             ready=d["ready"],
             reasons=tuple(d["reasons"]),
@@ -2112,6 +2129,8 @@ class GroupRecord:
         at += 1
         n, at = (d[at] >> 1, at + 1) if not d[at] & 0x81 else read_length(d, at)
         made.declared_event_id = d[at : (at := at + n)].decode()
+        n, at = read_time(d, at)
+        made.declared_us = n >> 1 ^ -(n & 1)
         n = d[at]
         at += 1
         if n == 2:
@@ -2165,6 +2184,8 @@ class GroupRecord:
         at += 1
         n, at = (d[at] >> 1, at + 1) if not d[at] & 0x81 else read_length(d, at)
         made.closed_event_id = d[at : (at := at + n)].decode()
+        n, at = read_time(d, at)
+        made.closed_us = n >> 1 ^ -(n & 1)
         made.closed_members, at = ((), at + 1) if d[at] == 0 else read_array(read_text, d, at)
         made.ready = d[at] != 0
         at += 1
@@ -2223,7 +2244,7 @@ _GroupRecord = unguarded(GroupRecord)
 @quick
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RewardAssigned:
-    """A reward for a call, for a step by its index, or (neither given) for the trajectory. Slot = (subject, source, name); the highest (revision, event_id) wins. Of a trajectory, source `agent` and name `completion` are its completion's own and are refused."""
+    """A reward for a call, for a step by its index, or (neither given) for the trajectory. Slot = (subject, source, name); the highest (revision, occurred_at_us, event_id) wins. Of a trajectory, source `agent` and name `completion` are its completion's own and are refused."""
 
     envelope: Envelope
     group_id: str
@@ -2355,6 +2376,8 @@ class RewardSlot:
     value: float
     revision: int
     event_id: str
+    occurred_at_us: int = 0
+    """UTC microseconds, of the event: of equal revisions the later word counts."""
 
     def to_datum(self) -> dict[str, Any]:
         return {
@@ -2365,6 +2388,7 @@ class RewardSlot:
             "value": self.value,
             "revision": self.revision,
             "event_id": self.event_id,
+            "occurred_at_us": self.occurred_at_us,
         }
 
     def binary(self) -> bytes:
@@ -2382,6 +2406,7 @@ class RewardSlot:
                 (POSITIVE[n] if 0 <= (n := self.revision) < SMALL else long(n)),
                 LENGTH[len(b := self.event_id.encode())],
                 b,
+                time(self.occurred_at_us),
             )
         )
 
@@ -2395,6 +2420,7 @@ class RewardSlot:
             value=d["value"],
             revision=d["revision"],
             event_id=d["event_id"],
+            occurred_at_us=d["occurred_at_us"],
         )
 
     @staticmethod
@@ -2428,6 +2454,8 @@ class RewardSlot:
         made.revision = n >> 1 ^ -(n & 1)
         n, at = (d[at] >> 1, at + 1) if not d[at] & 0x81 else read_length(d, at)
         made.event_id = d[at : (at := at + n)].decode()
+        n, at = read_time(d, at)
+        made.occurred_at_us = n >> 1 ^ -(n & 1)
         made.__class__ = RewardSlot
         return made, at
 
@@ -2597,7 +2625,7 @@ _RunStarted = unguarded(RunStarted)
 @quick
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepCurated:
-    """A person or a tool judged a step, or took judgements back. Fields that are null leave the earlier judgement; per field the highest (revision, event_id) wins among those that nobody took back."""
+    """A person or a tool judged a step, or took judgements back. Fields that are null leave the earlier judgement; per field the highest (revision, occurred_at_us, event_id) wins among those that nobody took back."""
 
     envelope: Envelope
     group_id: str
@@ -2613,9 +2641,9 @@ class StepCurated:
     who: str
     revision: int = 0
     undoes: tuple[str, ...] = ()
-    """Event ids of judgements of this step, below this one in (revision, event_id), that count no more: as if nobody had ever given them. Of an undo: what it took back counts again."""
+    """Event ids of judgements of this step, below this one in (revision, occurred_at_us, event_id), that count no more: as if nobody had ever given them. Of an undo: what it took back counts again."""
     scores: Mapping[str, float | None] = field(default_factory=dict)
-    """Scorer (`name@version`) -> 0 (bad) to 1 (good); null: it looked and has nothing to say. Per scorer the highest (revision, event_id) counts."""
+    """Scorer (`name@version`) -> 0 (bad) to 1 (good); null: it looked and has nothing to say. Per scorer the highest (revision, occurred_at_us, event_id) counts."""
 
     def to_datum(self) -> dict[str, Any]:
         return {
@@ -3554,6 +3582,8 @@ class TrajectoryRecord:
     """Unique within its group only."""
     status: TrajectoryStatus
     status_event_id: str = ""
+    status_us: int = 0
+    """UTC microseconds, when that event says that it occurred."""
     reason: str = ""
     """Why abandoned or evicted."""
     calls_expected: int | None = None
@@ -3586,6 +3616,8 @@ class TrajectoryRecord:
     """Why it is not ready, sorted."""
     registered_event_id: str = ""
     """Of the winning TrajectoryStarted, or empty."""
+    registered_us: int = 0
+    """UTC microseconds, when that event says that it occurred."""
     metadata: str | None = None
     """JSON"""
     last_progress_event_id: str = ""
@@ -3600,6 +3632,7 @@ class TrajectoryRecord:
             "trajectory_id": self.trajectory_id,
             "status": self.status,
             "status_event_id": self.status_event_id,
+            "status_us": self.status_us,
             "reason": self.reason,
             "calls_expected": self.calls_expected,
             "rewards_expected": self.rewards_expected,
@@ -3621,6 +3654,7 @@ class TrajectoryRecord:
             "ready": self.ready,
             "reasons": self.reasons,
             "registered_event_id": self.registered_event_id,
+            "registered_us": self.registered_us,
             "metadata": self.metadata,
             "last_progress_event_id": self.last_progress_event_id,
             "last_progress_us": self.last_progress_us,
@@ -3637,6 +3671,7 @@ class TrajectoryRecord:
                 _TRAJECTORYSTATUS[self.status],
                 LENGTH[len(b := self.status_event_id.encode())],
                 b,
+                time(self.status_us),
                 LENGTH[len(b := self.reason.encode())],
                 b,
                 NULL
@@ -3669,6 +3704,7 @@ class TrajectoryRecord:
                 (array([text(x) for x in self.reasons]) if self.reasons else END),
                 LENGTH[len(b := self.registered_event_id.encode())],
                 b,
+                time(self.registered_us),
                 NULL if (v := self.metadata) is None else b"\x02" + LENGTH[len(b := v.encode())] + b,
                 LENGTH[len(b := self.last_progress_event_id.encode())],
                 b,
@@ -3685,6 +3721,7 @@ class TrajectoryRecord:
             trajectory_id=d["trajectory_id"],
             status=d["status"],
             status_event_id=d["status_event_id"],
+            status_us=d["status_us"],
             reason=d["reason"],
             calls_expected=d["calls_expected"],
             rewards_expected=d["rewards_expected"],
@@ -3706,6 +3743,7 @@ class TrajectoryRecord:
             ready=d["ready"],
             reasons=tuple(d["reasons"]),
             registered_event_id=d["registered_event_id"],
+            registered_us=d["registered_us"],
             metadata=d["metadata"],
             last_progress_event_id=d["last_progress_event_id"],
             last_progress_us=d["last_progress_us"],
@@ -3723,6 +3761,8 @@ class TrajectoryRecord:
         made.status = _TRAJECTORYSTATUS_SYMBOLS[n]
         n, at = (d[at] >> 1, at + 1) if not d[at] & 0x81 else read_length(d, at)
         made.status_event_id = d[at : (at := at + n)].decode()
+        n, at = read_time(d, at)
+        made.status_us = n >> 1 ^ -(n & 1)
         n, at = (d[at] >> 1, at + 1) if not d[at] & 0x81 else read_length(d, at)
         made.reason = d[at : (at := at + n)].decode()
         n = d[at]
@@ -3830,6 +3870,8 @@ class TrajectoryRecord:
         made.reasons, at = ((), at + 1) if d[at] == 0 else read_array(read_text, d, at)
         n, at = (d[at] >> 1, at + 1) if not d[at] & 0x81 else read_length(d, at)
         made.registered_event_id = d[at : (at := at + n)].decode()
+        n, at = read_time(d, at)
+        made.registered_us = n >> 1 ^ -(n & 1)
         n = d[at]
         at += 1
         if n == 2:

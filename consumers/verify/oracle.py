@@ -127,6 +127,7 @@ def group_record(group_id: str, facts: list[Event], members: dict[str, GroupMemb
         group_id=group_id,
         declared=opened is not None,
         declared_event_id=opened.envelope.event_id if opened else "",
+        declared_us=opened.envelope.occurred_at_us if opened else 0,
         expected_size=opened.expected_size if opened else None,
         channel=channel_of(facts),
         task=opened.task if opened else None,
@@ -137,6 +138,7 @@ def group_record(group_id: str, facts: list[Event], members: dict[str, GroupMemb
         members=tuple(listed),
         closed=closed is not None,
         closed_event_id=closed.envelope.event_id if closed else "",
+        closed_us=closed.envelope.occurred_at_us if closed else 0,
         closed_members=tuple(sorted(set(closed.members))) if closed else (),
         ready=not reasons,
         reasons=tuple(sorted(reasons)),
@@ -166,7 +168,7 @@ def trajectory_rows(
         last = newest(evictions)
         stub = TrajectoryRecord(
             group_id=group_id, trajectory_id=trajectory_id, status="evicted", status_event_id=last.envelope.event_id,
-            reason=last.reason, ready=False, reasons=("evicted", "no_trainable_call"), digest=joined([]),
+            status_us=last.envelope.occurred_at_us, reason=last.reason, ready=False, reasons=("evicted", "no_trainable_call"), digest=joined([]),
         )  # fmt: skip
         return {}, stub, True
     calls = winning_calls(facts)
@@ -219,12 +221,13 @@ def winning_rewards(events: list[Event], end: Event | None) -> list[RewardSlot]:
             index = fact.step_index if fact.call_id is None else None
             new = RewardSlot(
                 call_id=fact.call_id, step_index=index, source=fact.source, name=fact.name, value=fact.value,
-                revision=fact.revision, event_id=fact.envelope.event_id,
+                revision=fact.revision, event_id=fact.envelope.event_id, occurred_at_us=fact.envelope.occurred_at_us,
             )  # fmt: skip
         elif isinstance(fact, TrajectoryCompleted) and fact.reward is not None:
             new = RewardSlot(
-                source="agent", name="completion", value=fact.reward, revision=0, event_id=fact.envelope.event_id
-            )
+                source="agent", name="completion", value=fact.reward, revision=0, event_id=fact.envelope.event_id,
+                occurred_at_us=fact.envelope.occurred_at_us,
+            )  # fmt: skip
         else:
             continue
         key = (new.call_id, new.step_index, new.source, new.name)
@@ -235,8 +238,8 @@ def winning_rewards(events: list[Event], end: Event | None) -> list[RewardSlot]:
 
 
 def slot_order(slot: RewardSlot) -> tuple:
-    """Revision, event id, then what was said: the number, of two zeros the one without a sign."""
-    return slot.revision, slot.event_id, slot.value, str(slot.value)[:1] != "-"
+    """Revision, time, event id, then what was said: the number, of two zeros the one without a sign."""
+    return slot.revision, slot.occurred_at_us, slot.event_id, slot.value, str(slot.value)[:1] != "-"
 
 
 def step_record(
@@ -374,7 +377,7 @@ def curation_of(facts: list[StepCurated]) -> Curation | None:
     one_each: dict[str, StepCurated] = {}
     for fact in sorted(facts, key=judgement_order):
         one_each[fact.envelope.event_id] = fact
-    rising = sorted(one_each.values(), key=lambda f: (f.revision, f.envelope.event_id))
+    rising = sorted(one_each.values(), key=lambda f: (f.revision, f.envelope.occurred_at_us, f.envelope.event_id))
     gone: set[str] = set()
     fields: dict[str, object] = {}
     scores: dict[str, float | None] = {}
@@ -391,7 +394,12 @@ def curation_of(facts: list[StepCurated]) -> Curation | None:
                 fields.setdefault(name, value)
     said = ("revision", "who", "trainable", "quality", "tags", "note", "undoes")
     judgements = [
-        Judgement(event_id=f.envelope.event_id, scores=by_name(f.scores), **{n: getattr(f, n) for n in said})
+        Judgement(
+            event_id=f.envelope.event_id,
+            occurred_at_us=f.envelope.occurred_at_us,
+            scores=by_name(f.scores),
+            **{n: getattr(f, n) for n in said},
+        )
         for f in rising
     ]
     return Curation(judgements=tuple(judgements), scores=by_name(scores), **fields)
@@ -403,7 +411,8 @@ def by_name(scores: dict[str, float | None]) -> dict[str, float | None]:
 
 def judgement_order(fact: StepCurated) -> list:
     """What is said, in the order of the record: nothing before something, False before True, -0.0 before 0.0."""
-    said = (fact.revision, fact.who, fact.trainable, fact.quality, fact.tags, fact.note, fact.undoes)
+    at_us = fact.envelope.occurred_at_us
+    said = (fact.revision, at_us, fact.who, fact.trainable, fact.quality, fact.tags, fact.note, fact.undoes)
     scores = [(scorer, signed(fact.scores[scorer])) for scorer in sorted(fact.scores)]
     return [*map(signed, said), scores]
 
@@ -456,6 +465,7 @@ def trajectory_record(
         trajectory_id=trajectory_id,
         status=status,
         status_event_id=end.envelope.event_id if end else "",
+        status_us=end.envelope.occurred_at_us if end else 0,
         reason=getattr(end, "reason", ""),
         calls_expected=calls_expected,
         rewards_expected=rewards_expected,
@@ -477,6 +487,7 @@ def trajectory_record(
         ready=not reasons,
         reasons=tuple(sorted(reasons)),
         registered_event_id=start.envelope.event_id if start else "",
+        registered_us=start.envelope.occurred_at_us if start else 0,
         metadata=start.metadata if start else None,
         last_progress_event_id=progress[1],
         last_progress_us=progress[0],
@@ -497,9 +508,8 @@ SAID = {
 
 
 def newest(events: list) -> Event | None:
-    """Of one kind. The highest event id; of several facts that have it, the last when they are sorted by what they say."""
-    top = max((f.envelope.event_id for f in events), default=None)
-    return max((f for f in events if f.envelope.event_id == top), key=said, default=None)
+    """Of one kind: the latest, of one moment that of the highest event id, then the last when sorted by what they say."""
+    return max(events, key=lambda f: (f.envelope.occurred_at_us, f.envelope.event_id, said(f)), default=None)
 
 
 def said(fact: Event) -> list:

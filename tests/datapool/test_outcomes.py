@@ -59,15 +59,65 @@ def test_a_reward_for_nobody_makes_no_member():
     assert ([one.trajectory_id for one in pool.group.members], pool.group.ready) == (["t"], True)
 
 
-@pytest.mark.parametrize("order", [(0, 1, 2), (2, 1, 0), (1, 2, 0)])
-def test_the_highest_revision_fills_a_slot_then_the_highest_event_id(order):
-    """Two judges of one slot: order of arrival says nothing."""
+@pytest.mark.parametrize("order", [(0, 1, 2, 3), (3, 2, 1, 0), (1, 3, 2, 0)])
+def test_the_highest_revision_fills_a_slot_then_the_later_word(order):
+    """Two judges of one slot: order of arrival says nothing, and an id only where both spoke in one microsecond."""
     rewards = [
-        facts.reward(call_id="c", value=1.0, revision=1, envelope=facts.envelope("a")),
-        facts.reward(call_id="c", value=2.0, revision=1, envelope=facts.envelope("b")),
-        facts.reward(call_id="c", value=3.0, revision=0, envelope=facts.envelope("c")),
+        facts.reward(call_id="c", value=1.0, revision=1, envelope=facts.envelope("z", at_us=1)),
+        facts.reward(call_id="c", value=2.0, revision=1, envelope=facts.envelope("b", at_us=2)),
+        facts.reward(call_id="c", value=3.0, revision=1, envelope=facts.envelope("a", at_us=2)),
+        facts.reward(call_id="c", value=4.0, revision=0, envelope=facts.envelope("c", at_us=9)),
     ]
-    assert Pool(facts.call(), *(rewards[n] for n in order)).steps["c"].reward_total == 2.0
+    slots = Pool(facts.call(), *(rewards[n] for n in order)).steps["c"].rewards
+    assert [(slot.value, slot.occurred_at_us, slot.event_id) for slot in slots] == [(2.0, 2, "b")]
+
+
+def said_twice(make, first, second):
+    """The second is the later word; its id is the lower one, as a hash is half the time."""
+    return [make(envelope=facts.envelope("z", at_us=1), **first), make(envelope=facts.envelope("a", at_us=2), **second)]
+
+
+CORRECTED = {
+    "reward": (said_twice(facts.reward, {"value": 1.0}, {"value": 2.0}), lambda pool: pool.t.outcome, 2.0),
+    "reward by index": (
+        said_twice(facts.reward, {"call_id": "c", "value": 1.0}, {"step_index": 0, "value": 2.0}),
+        lambda pool: pool.t.return_total,
+        2.0,
+    ),
+    "completion": (
+        said_twice(facts.completed, {"reward": 1.0, "calls": 3}, {"reward": 2.0, "calls": 1}),
+        lambda pool: (pool.t.outcome, pool.t.calls_expected, pool.t.status_us, pool.t.ready),
+        (2.0, 1, 2, True),
+    ),
+    "opening": (
+        said_twice(facts.opened, {"expected_size": 4, "task": "1"}, {"expected_size": 8}),
+        lambda pool: (pool.group.expected_size, pool.group.task, pool.group.declared_us),
+        (8, None, 2),
+    ),
+    "registration": (
+        said_twice(facts.started, {"task": "1", "tags": ("x",)}, {"task": "2"}),
+        lambda pool: (pool.t.task, pool.t.tags, pool.t.registered_us),
+        ("2", (), 2),
+    ),
+    "closing": (
+        said_twice(facts.closed, {"members": ["u"]}, {"members": ["t"]}),
+        lambda pool: (pool.group.closed_members, pool.group.closed_us),
+        (("t",), 2),
+    ),
+    "score": (
+        said_twice(facts.curated, {"quality": 0.25}, {"quality": 0.5}),
+        lambda pool: pool.steps["c"].curation.quality,
+        0.5,
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", CORRECTED)
+def test_the_later_word_wins_whatever_its_id(kind):
+    """Whoever says a thing again corrects it, in whatever order the two words arrive."""
+    words, shown, expected = CORRECTED[kind]
+    for order in (words, words[::-1]):
+        assert shown(Pool(facts.call(), *order)) == expected
 
 
 def test_slots_of_different_sources_add_up_exactly():
@@ -121,7 +171,7 @@ def test_a_completed_attempt_counts_before_a_later_one_that_broke_off(order):
     assert (broken.attempt, broken.reasons) == (3, ("status_aborted",))
 
 
-def test_completed_twice_the_later_id_counts():
+def test_completed_twice_at_once_the_higher_id_counts():
     """Counts come from one completion, not from a mixture."""
     pool = Pool(
         facts.call(),
@@ -221,12 +271,12 @@ def test_a_declared_group_waits_for_its_size_and_for_open_members():
     assert (Pool(*three).group.ready, len(Pool(*three).group.members)) == (True, 3)
 
 
-def test_declared_late_or_twice_the_highest_event_id_wins():
+def test_declared_late_or_twice_the_later_word_wins():
     """A group may be declared after its calls; two declarations do not mix."""
     pool = Pool(
         facts.call(),
-        facts.opened(expected_size=4, task="1", envelope=facts.envelope("b")),
-        facts.opened(expected_size=8, envelope=facts.envelope("a")),
+        facts.opened(expected_size=4, task="1", envelope=facts.envelope("b", at_us=2)),
+        facts.opened(expected_size=8, envelope=facts.envelope("c", at_us=1)),
     )
     assert (pool.group.expected_size, pool.group.task, pool.group.declared_event_id) == (4, "1", "b")
 
