@@ -8,7 +8,7 @@ they lie in one partition; a fact's position is (topic, partition, offset).
 
 | question | answer |
 |---|---|
-| the same call twice | of the completed attempts (else of all) the highest counts (the agent went on with its reply), at its lowest offset; `attempts` lists all |
+| the same call twice | of the completed captures (else of all) the one received last counts (the agent went on with its reply), then the highest attempt, at its lowest offset; `attempts` lists all |
 | two words about one thing | the later one: the highest (occurred_at_us, event_id), then the higher content, field by field in the order of the record: null is lowest. Two facts with one event_id and moment may differ (a deadline that was computed afresh) |
 | two rewards in one slot (subject, source, name) | highest revision, then the later word |
 | a completion that carries a reward | a slot of its own (trajectory, `agent`, `completion`), of the completion that counts and no other; a RewardAssigned for it is refused |
@@ -29,7 +29,7 @@ they lie in one partition; a fact's position is (topic, partition, offset).
 **Trainable step** (`StepRecord.trainable`, else `reasons`, see `trainable.py`): captured whole, invariants hold, status
 completed, temperature > 0, top_p 1, no top_k, min_p or penalty, not constrained, every token's version known and of one
 run, its chain of prompt bases known, not curated away. A chain is known when it ends in a full prompt and each base is
-captured, is the very capture that the prompt was written against (`base_digest`; another attempt may count by now), has
+captured, begins with the ids that the prompt was written against (`base_digest`; another attempt may count by now), has
 ids that can be read, and is as long as what is kept of it. No clock says which call came first. The digest of a prompt
 put together is checked where its tokens are (`edges.resolve`).
 

@@ -1093,13 +1093,13 @@ class CallCaptured:
     call_id: str
     """One model call; choice k > 0 of a call with n > 1 is `<call_id>.<k>`."""
     attempt: int = 0
-    """Retries of the same call count up from 0."""
+    """Retries of the same call count up from 0; a user who repeats a call under its key may begin again, at another gateway."""
     choice: int = 0
     """Index of the choice within the reply."""
     prompt: Edge
     """Token ids of the prompt as the engine rendered them."""
     base_digest: str = ""
-    """`StepRecord.digest` of the call that the prompt is written against, as it was then; empty where it is written in full."""
+    """What the prompt takes from the call that it is written against: sha256 hex of that call's prompt ids, and where ids of its response are kept, too, a digest of both (`datapool.digests.base_digest`); empty where it is written in full."""
     response_ids: bytes
     """Sampled ids, little-endian int32, never re-tokenised; includes the end token when it was sampled."""
     response_logprobs: bytes
@@ -2770,11 +2770,11 @@ class StepRecord:
     call_id: str
     """One model call; choice k > 0 of a call with n > 1 is `<call_id>.<k>`."""
     attempt: int = 0
-    """The attempt that counts: of the completed ones (else of all) the highest, whose reply the agent went on with."""
+    """Of the capture that counts: of the completed ones (else of all) the one received last, whose reply the agent went on with."""
     attempts: tuple[int, ...] = ()
     """All attempts seen, sorted."""
     position: FactPosition | None = None
-    """Of its CallCaptured in the facts: of the attempt that counts, at the lowest offset seen."""
+    """Of its CallCaptured in the facts: of the capture that counts, at the lowest offset seen."""
     digest: str = ""
     """sha256 hex over prompt digest, response ids, logprobs and spans: what training reads."""
     prompt_id: str = ""
@@ -2790,7 +2790,7 @@ class StepRecord:
     base_keep: int = 0
     """Ids taken from the front of the base."""
     base_digest: str = ""
-    """`digest` of the base as the prompt was written against it."""
+    """What the prompt takes from its base, by digest: `CallCaptured.base_digest`."""
     spans: tuple[VersionSpan, ...] = ()
     min_version: int | None = None
     max_version: int | None = None

@@ -208,7 +208,7 @@ def winning_calls(facts: list[tuple[Event, FactPosition]]) -> dict[str, tuple[Ca
     won: dict[str, tuple[CallCaptured, FactPosition]] = {}
     for fact, at in sorted(
         ((f, p) for f, p in facts if isinstance(f, CallCaptured)),
-        key=lambda x: (x[0].status != "completed", -x[0].attempt, x[1].offset),
+        key=lambda x: (x[0].status != "completed", -x[0].timings.received_us, -x[0].attempt, x[1].offset),
     ):
         won.setdefault(fact.call_id, (fact, at))
     return won
@@ -348,13 +348,22 @@ def chain_known(call_id: str, calls: dict[str, tuple[CallCaptured, FactPosition]
     passed: set[str] = set()
     while here.prompt.base_call_id is not None:
         base = calls.get(here.prompt.base_call_id, (None, None))[0]
-        if base is None or here.prompt.keep > length_of(base) or tokens_digest(base) != here.base_digest:
+        if base is None or here.prompt.keep > length_of(base) or needed_of(base, here) != here.base_digest:
             return False
         if call_reasons(base) & {"ids_malformed", "prompt_mismatch"} or base.call_id in passed:
             return False
         passed.add(base.call_id)
         here = base
     return True
+
+
+def needed_of(base: CallCaptured, call: CallCaptured) -> str:
+    """The ids that a call takes from its base, by digest: its prompt's, and its response's where it takes any of these."""
+    prompt = base.prompt.full_digest
+    if call.prompt.keep <= base.prompt.full_length:
+        return prompt
+    both = [part.encode() for part in (prompt, sha(base.response_ids))]
+    return sha(b"".join(struct.pack("<q", len(part)) + part for part in both))
 
 
 def length_of(call: CallCaptured) -> int:
@@ -366,7 +375,7 @@ def branches(calls: dict[str, tuple[CallCaptured, FactPosition]]) -> int:
     taken: set[str] = set()
     for call, _ in calls.values():
         base = calls.get(call.prompt.base_call_id, (None, None))[0]
-        if base and call.prompt.keep == length_of(base) and call.base_digest == tokens_digest(base):
+        if base and call.prompt.keep == length_of(base) and call.base_digest == needed_of(base, call):
             taken.add(base.call_id)
     return len(calls) - len(taken)
 

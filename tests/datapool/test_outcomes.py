@@ -1,11 +1,13 @@
 """The conflicts that the pool settles, one by one: the table of `datapool/__init__.py` as examples."""
 
+import itertools
+
 import pytest
 
-from datapool.digests import call_digest
 from datapool.fold import fold
 from datapool.project import changes, image, project
 from datapool.restore import restore
+from schemas.arrays import pack_floats
 from schemas.events import GroupRecord, Integrity, Sampling, StepRecord, TrajectoryRecord, VersionSpan
 from tests import facts
 from tests.facts import PLAIN
@@ -151,14 +153,47 @@ def test_a_reward_by_index_and_one_by_id_are_one_slot():
 
 
 @pytest.mark.parametrize("order", [(0, 1, 2), (1, 2, 0), (2, 0, 1)])
-def test_the_highest_attempt_is_the_call_and_its_lowest_offset_the_position(order):
-    """A retry is stored, and trained once: the client went on with the last reply that it got."""
-    lost, kept = facts.call(attempt=0, ids=(5,)), facts.call(attempt=1, ids=(6, 7))
+@pytest.mark.parametrize("numbers", [(0, 1), (1, 0), (0, 0)])
+def test_the_capture_received_last_is_the_call_and_its_lowest_offset_the_position(order, numbers):
+    """A retry is stored, and trained once: the client went on with the last reply that it got, whatever its number is.
+
+    SDKs count from 0 again when a user repeats a call under its key, so several gateways may have an attempt 0.
+    """
+    lost = facts.call(attempt=numbers[0], ids=(5,), received_us=1)
+    kept = facts.call(attempt=numbers[1], ids=(6, 7), received_us=2)
     pool = Pool(*([lost, kept, kept][n] for n in order))
     step = pool.steps["c"]
     first = min(order.index(1), order.index(2))
-    assert (step.attempt, step.attempts, step.position.offset, step.response_length) == (1, (0, 1), first, 2)
+    assert (step.attempt, step.position.offset, step.response_length) == (numbers[1], first, 2)
+    assert step.attempts == tuple(sorted(set(numbers)))
     assert (pool.t.calls, pool.t.trainable_calls) == (("c",), 1)
+
+
+@pytest.mark.parametrize("order", list(itertools.permutations(range(3))))
+def test_a_reply_that_is_repeated_is_what_the_agent_went_on_with(order):
+    """Tries 0 at gateway A, 1 at B, 2 at A again: A repeats what it has of try 0, captured once more as received now."""
+    tries = [
+        facts.call(attempt=0, ids=(5,), received_us=1),
+        facts.call(attempt=1, ids=(6, 7), received_us=2),
+        facts.call(attempt=2, ids=(5,), received_us=3),
+    ]
+    step = Pool(*(tries[n] for n in order)).steps["c"]
+    assert (step.attempt, step.attempts, step.response_length, step.trainable) == (2, (0, 1, 2), 1, True)
+
+
+@pytest.mark.parametrize(
+    ("keep", "ids", "reasons"),
+    [(3, (6, 6), ()), (4, (6, 6), ("parent_missing",)), (5, (5, 5), ()), (6, (5, 5), ("parent_missing",))],
+    ids=["the prompt only", "of the response, too", "of a response with equal ids", "more than it has"],
+)
+def test_what_is_written_against_a_superseded_attempt_is_whole_where_its_ids_are(keep, ids, reasons):
+    """A chain breaks over ids that are not there, and over nothing else."""
+    lost = facts.call(call_id="a", ids=(5, 5), received_us=1)
+    kept = facts.call(call_id="a", ids=ids, received_us=2, response_logprobs=pack_floats([-0.25] * len(ids)))
+    edge = facts.edge((1,), base="a", keep=keep)
+    child = facts.call(call_id="b", received_us=3, prompt=edge, base_digest=facts.written_against(lost, keep))
+    for order in itertools.permutations([lost, kept, child]):
+        assert Pool(*order).steps["b"].reasons == reasons
 
 
 @pytest.mark.parametrize("order", [(0, 1, 2), (2, 1, 0), (1, 2, 0)])
@@ -305,8 +340,12 @@ def test_zero_variance_is_seen_over_members():
 def test_a_prompt_whose_base_is_missing_is_not_trainable_until_it_comes():
     """The whole chain counts, through untouched neighbours; the step in between is written again."""
     base = facts.call(call_id="a")
-    child = facts.call(call_id="b", prompt=facts.edge((1,), base="a", keep=6), base_digest=call_digest(base))
-    grandchild = facts.call(call_id="c", prompt=facts.edge((1,), base="b", keep=2), base_digest=call_digest(child))
+    child = facts.call(
+        call_id="b", prompt=facts.edge((1,), base="a", keep=6), base_digest=facts.written_against(base, 6)
+    )
+    grandchild = facts.call(
+        call_id="c", prompt=facts.edge((1,), base="b", keep=2), base_digest=facts.written_against(child, 2)
+    )
     broken = Pool(child, grandchild)
     assert {step.reasons for step in broken.steps.values()} == {("parent_missing",)}
     whole = Pool(child, grandchild, base)
@@ -316,10 +355,10 @@ def test_a_prompt_whose_base_is_missing_is_not_trainable_until_it_comes():
 
 def test_bases_in_a_circle_are_no_chain():
     """Nothing to start from."""
-    digest = call_digest(facts.call(prompt=facts.edge((1,), base="c", keep=1)))
+    digest = facts.written_against(facts.call(prompt=facts.edge((1,), base="c", keep=1)), 1)
     edges = {one: facts.edge((1,), base=other, keep=1) for one, other in ("ab", "ba")}
     pool = Pool(*(facts.call(call_id=one, prompt=edge, base_digest=digest) for one, edge in edges.items()))
-    assert {step.digest for step in pool.steps.values()} == {digest}
+    assert {step.prompt_id for step in pool.steps.values()} == {digest}
     assert {step.reasons for step in pool.steps.values()} == {("parent_missing",)}
 
 
