@@ -1,7 +1,7 @@
 """One episode as its flow sees it: a task, a model to talk to, rewards to assign.
 
 Invariant: `calls` and `rewards` count what the gateway acknowledged, so that a completion which carries them makes the
-trajectory ready for training only when all of it has arrived.
+trajectory ready for training only when all of it has arrived, and no reply that this episode never saw.
 """
 
 import math

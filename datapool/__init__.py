@@ -19,9 +19,10 @@ they lie in one partition; a fact's position is (topic, partition, offset).
 | channel | `val` wins, then a channel of the operator's (first by name), then `train`; GroupRecord: over all its facts |
 | run_id, agent of a trajectory | first by name that is not null (they agree unless somebody errs) |
 | reward before its call | StepRecord without position, reason `no_call` |
-| reward by step index | stays with the trajectory, shown in the StepRecord of the call that has the index *now* |
+| reward by step index | stays with the trajectory, shown in the StepRecord of the call that has the index *now* (its first choice that is captured) |
 | reward or curation of a trajectory nobody started | TrajectoryRecord `open`, reason `unknown`; no member of its group |
-| step after completion, more calls or members than counted | folded like any other; counts are lower bounds |
+| a call that the completion did not count | folded like any other; the trajectory is not ready (`calls_uncounted`) until it completes again |
+| more rewards than the completion counted, more members than declared | folded like any other: these are lower bounds |
 | evicted | absorbing: a stub TrajectoryRecord stays, steps and tokens become tombstones, later facts are ignored |
 
 **Order of steps**: (timings.received_us, call_id).
@@ -34,9 +35,9 @@ ids that can be read, and is as long as what is kept of it. No clock says which 
 put together is checked where its tokens are (`edges.resolve`).
 
 **Ready trajectory** (`TrajectoryRecord.ready`, else `reasons`, see `readiness.py`): completed, or failed with
-an outcome (a reward of the trajectory itself; a failure whose end nobody judged is no data, whatever its calls earned); as many calls and rewards as its completion counted; at least one trainable call.
+an outcome (a reward of the trajectory itself; a failure whose end nobody judged is no data, whatever its calls earned); exactly as many calls and at least as many rewards as its completion counted; at least one trainable call.
 Ready says nothing about rewards of completed ones: `return_total` is null until somebody judged; the batch spec decides.
-Counted are calls (choices k > 0 of one call are not counted apart) and *slots* (not revisions; not the completion's own).
+Counted are calls (all choices `<call_id>.<k>` of one are one, for indices, too) and *slots* (not revisions; not the completion's own).
 
 **Ready group**: no member open, and - closed: at least one listed member ready; declared with a size: that many members
 ready; else: at least one ready. A closed group has exactly the members that its GroupClosed lists. Statistics

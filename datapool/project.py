@@ -12,7 +12,7 @@ from typing import NamedTuple
 from datapool import forest, join
 from datapool.changed import changed
 from datapool.digests import members_digest, row_digest, steps_digest
-from datapool.readiness import group_reasons, trajectory_reasons
+from datapool.readiness import counted_calls, group_reasons, trajectory_reasons
 from datapool.state import GroupState, SlotKey, StepState, TrajectoryState
 from datapool.trainable import reasons
 from schemas.codec import encode
@@ -170,11 +170,16 @@ def call_order(now: TrajectoryState) -> tuple[str, ...]:
 
 
 def rewards_by_index(now: TrajectoryState, calls: Sequence[str]) -> dict[str, tuple[RewardSlot, ...]]:
-    """call_id -> the slots by index that mean it at present, sorted. An index beyond the calls means none."""
+    """call_id -> the slots by index that mean it at present, sorted. An index beyond the calls means none.
+
+    An index counts calls as a completion does; of a call with several choices it means the first.
+    """
     found: dict[str, tuple[RewardSlot, ...]] = {}
-    for slot in sorted_slots(now.slots.values()):
-        if slot.step_index is not None and slot.step_index < len(calls):
-            call_id = calls[slot.step_index]
+    indexed = [slot for slot in sorted_slots(now.slots.values()) if slot.step_index is not None]
+    counted = counted_calls(calls) if indexed else []
+    for slot in indexed:
+        if slot.step_index is not None and slot.step_index < len(counted):
+            call_id = counted[slot.step_index]
             found[call_id] = (*found.get(call_id, ()), slot)
     return found
 

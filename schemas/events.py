@@ -2253,7 +2253,7 @@ class RewardAssigned:
     """Unique within its group only."""
     call_id: str | None = None
     step_index: int | None = None
-    """Counted from 0 over the trajectory's calls."""
+    """Counted from 0 over the trajectory's calls; of one with several choices the first is meant."""
     source: str = "agent"
     """Who judged."""
     name: str = "outcome"
@@ -3415,7 +3415,7 @@ class TrajectoryCompleted:
     status: TrajectoryStatus
     """completed or failed"""
     calls: int | None = None
-    """Acknowledged calls that the agent counted; ready only when as many are there."""
+    """Acknowledged calls that the agent counted (one with several choices is one); ready only when exactly as many are there."""
     rewards: int | None = None
     """Slots that the agent filled before, this event's own reward not among them; ready only when as many are there."""
     reward: float | None = None

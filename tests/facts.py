@@ -138,7 +138,7 @@ def placed(facts: Sequence[Event], partition: int = 0) -> list[tuple[Event, Fact
 
 GROUPS = st.sampled_from(["g", "g", "g", "a/b"])
 TRAJECTORIES = st.sampled_from(["t", "u", "v"])
-CALLS = st.sampled_from(["c", "d", "e", "c.1"])
+CALLS = st.sampled_from(["c", "d", "e", "c.1", "d.2", "d.10"])
 CHANNELS = st.sampled_from(["train", "train", "val", "probe"])
 RUNS = st.sampled_from(["run", "run", "run", "other", None])
 REVISIONS = st.integers(0, 2)

@@ -250,7 +250,8 @@ def step_record(
     rewards: list[RewardSlot],
 ) -> StepRecord:
     group_id, trajectory_id, call_id = ids
-    index = order.index(call_id) if call_id in order else None
+    first_choices = counted(order)
+    index = first_choices.index(call_id) if call_id in first_choices else None
     own = [s for s in rewards if s.call_id == call_id]
     indexed = [s for s in rewards if s.call_id is None and s.step_index is not None and s.step_index == index]
     curation = curation_of([f for f, _ in facts if isinstance(f, StepCurated) and f.call_id == call_id])
@@ -303,6 +304,16 @@ def step_record(
         integrity=call.integrity,
         run_id=call.envelope.run_id,
     )
+
+
+def counted(order: list[str]) -> list[str]:
+    """Of the choices of a call (X, X.1, X.2, ...) the first that is there, in order of the calls."""
+    calls: dict[str, dict[int, str]] = defaultdict(dict)
+    for call_id in order:
+        choice = re.fullmatch(r"(.*)\.([1-9][0-9]*)", call_id, re.DOTALL)
+        name, number = (choice[1], int(choice[2])) if choice else (call_id, 0)
+        calls[name][number] = call_id
+    return [choices[min(choices)] for choices in calls.values()]
 
 
 def step_total(own: list[RewardSlot], indexed: list[RewardSlot]) -> float | None:
@@ -452,7 +463,6 @@ def trajectory_record(
     trainable = sum(steps[c].trainable for c in order)
     calls_expected = getattr(end, "calls", None)
     rewards_expected = getattr(end, "rewards", None)
-    counted = [c for c in order if not (re.search(r"\.\d+\Z", c) and c.rpartition(".")[0] in order)]
     judged = [s for s in rewards if (s.call_id, s.step_index, s.source, s.name) != (None, None, "agent", "completion")]
     reasons = set()
     if status in ("open", "abandoned"):
@@ -461,8 +471,10 @@ def trajectory_record(
         reasons.add("failed_without_outcome")
     if not known:
         reasons.add("unknown")
-    if calls_expected is not None and len(counted) < calls_expected:
+    if calls_expected is not None and len(counted(order)) < calls_expected:
         reasons.add("calls_missing")
+    if calls_expected is not None and len(counted(order)) > calls_expected:
+        reasons.add("calls_uncounted")
     if rewards_expected is not None and len(judged) < rewards_expected:
         reasons.add("rewards_missing")
     if not trainable:

@@ -251,16 +251,41 @@ def test_a_completion_without_calls_is_not_ready():
     assert Pool(facts.completed(reward=1.0)).t.reasons == ("no_trainable_call",)
 
 
-def test_a_call_after_the_completion_counts_as_a_call():
-    """Facts come when they come; the count is a lower bound."""
-    pool = Pool(facts.completed(calls=1), facts.call(), facts.call(call_id="d"))
-    assert (pool.t.ready, pool.t.calls) == (True, ("c", "d"))
+def test_a_call_that_the_completion_did_not_count_keeps_the_trajectory_from_training():
+    """Its reply was perhaps never used (a retry without a key): nobody knows whether the reward is for it, too."""
+    orphan = [facts.completed(calls=1), facts.call(), facts.call(call_id="d")]
+    for order in itertools.permutations(orphan):
+        assert (Pool(*order).t.reasons, Pool(*order).t.calls) == (("calls_uncounted",), ("c", "d"))
+    assert Pool(*orphan, facts.completed(calls=2, envelope=facts.envelope(at_us=1))).t.ready
+    assert Pool(facts.completed(), *orphan[1:]).t.ready, "who does not count is taken at what the log holds"
 
 
 def test_choices_of_one_call_are_counted_once():
     """An agent that asks for n choices counts one call."""
     pool = Pool(facts.call(), facts.call(call_id="c.1"), facts.completed(calls=2))
     assert (pool.t.reasons, pool.t.calls) == (("calls_missing",), ("c", "c.1"))
+    assert Pool(facts.call(), facts.call(call_id="c.1"), facts.completed(calls=1)).t.ready
+    assert Pool(facts.call(call_id="c.2"), facts.call(call_id="c.10"), facts.completed(calls=1)).t.ready
+
+
+def test_an_index_counts_what_a_completion_counts():
+    """A call with several choices has one index, and its reward goes to the first choice that is there."""
+    choices = [facts.call(call_id=name, received_us=1) for name in ("a.10", "a.2", "a")]
+    rewards = [facts.reward(step_index=0, value=1.0), facts.reward(step_index=1, value=2.0)]
+    history = [facts.call(call_id="b", received_us=2), *rewards, facts.completed(calls=2)]
+    pool = Pool(*choices, *history)
+    totals = {name: step.reward_total for name, step in pool.steps.items()}
+    assert totals == {"a": 1.0, "a.2": None, "a.10": None, "b": 2.0}
+    assert (pool.t.ready, pool.t.return_total) == (True, 3.0)
+    without = Pool(*choices[:2], *history)
+    assert (without.steps["a.2"].reward_total, without.steps["a.10"].reward_total, without.t.ready) == (1.0, None, True)
+    assert written_by(choices[2], without.state) == {"a", "a.2"}
+
+
+def test_rewards_beyond_those_counted_are_welcome():
+    """Reward workers and people judge what the agent has completed."""
+    t = Pool(facts.call(), facts.completed(rewards=0), facts.reward(source="judge"), facts.reward(call_id="c")).t
+    assert (t.ready, t.return_total) == (True, 2.0)
 
 
 def test_as_many_rewards_as_counted_beside_the_completions_own():
