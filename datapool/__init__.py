@@ -40,7 +40,8 @@ Ready says nothing about rewards of completed ones: `return_total` is null until
 Counted are calls (all choices `<call_id>.<k>` of one are one, for indices, too) and *slots* (not revisions; not the completion's own).
 
 **Ready group**: no member open, and - closed: at least one listed member ready; declared with a size: that many members
-ready; else: at least one ready. A closed group has exactly the members that its GroupClosed lists. Statistics
+ready; else: at least one ready. A closed group has exactly the members that its GroupClosed lists; one that nobody heard of is
+`unknown`, which is not open. Statistics
 (`reward_mean`, `reward_std` with ddof 1, versions) are over ready members in id order; null unless each has a return.
 
 **Digests** chain, so that a reader of three topics never combines rows of different moments: StepTokens.digest =

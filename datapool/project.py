@@ -284,13 +284,15 @@ def _member(record: TrajectoryRecord, digest: str) -> GroupMember:
 def members(group: GroupState, images: Mapping[str, TrajectoryImage]) -> tuple[GroupMember, ...]:
     """Who counts: once closed the listed ones, before that everybody who showed itself. Sorted."""
     if group.closing is not None:
-        missing = {
-            name: GroupMember(trajectory_id=name, status="unknown", ready=False, digest="")
-            for name in group.closing.members
-        }
-        listed = {name: images[name].member if name in images else missing[name] for name in group.closing.members}
-        return tuple(listed[name] for name in sorted(listed))
+        return tuple(_listed(name, images.get(name)) for name in group.closing.members)
     return tuple(images[name].member for name in sorted(images) if images[name].state.known)
+
+
+def _listed(name: str, image: TrajectoryImage | None) -> GroupMember:
+    """A member of a closed group; one that never showed itself is `unknown`, also where a reward knows its name."""
+    if image is None:
+        return GroupMember(trajectory_id=name, status="unknown", ready=False, digest="")
+    return image.member if image.state.known else changed(image.member, status="unknown")
 
 
 def _group_record(group: GroupState, images: Mapping[str, TrajectoryImage]) -> GroupRecord:

@@ -69,7 +69,7 @@ def _group_reasons(group: GroupState, members: Sequence[GroupMember]) -> Iterato
     size = group.declaration.expected_size if group.declaration and not group.closing else None
     if group.buggy:
         yield FOLD_BUG
-    if any(member.status in ("open", "unknown") for member in members):
+    if any(member.status == "open" for member in members):
         yield "members_open"
     if size is not None and ready < size:
         yield "members_missing"

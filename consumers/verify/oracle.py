@@ -12,6 +12,7 @@ import re
 import struct
 from collections import defaultdict
 from collections.abc import Iterable
+from dataclasses import replace
 
 from schemas.codec import encode
 from schemas.events import (
@@ -109,12 +110,13 @@ def group_record(group_id: str, facts: list[Event], members: dict[str, GroupMemb
     closed = newest([f for f in facts if isinstance(f, GroupClosed)])
     if closed:
         nobody = {m: GroupMember(trajectory_id=m, status="unknown", ready=False, digest="") for m in closed.members}
-        listed = [{**nobody, **members}[m] for m in sorted(set(closed.members))]
+        strangers = {m: replace(row, status="unknown") for m, row in members.items() if m not in known}
+        listed = [{**nobody, **members, **strangers}[m] for m in sorted(set(closed.members))]
     else:
         listed = [members[m] for m in sorted(known)]
     ready = [m for m in listed if m.ready]
     reasons = set()
-    if [m for m in listed if m.status in ("open", "unknown")]:
+    if [m for m in listed if m.status == "open"]:
         reasons.add("members_open")
     if not ready:
         reasons.add("no_ready_member")

@@ -349,6 +349,22 @@ def test_a_closed_group_is_exactly_its_listed_members():
     assert Pool(facts.call(), facts.closed()).group.reasons == ("no_ready_member",)
 
 
+def test_a_closed_group_does_not_wait_for_whom_nobody_heard_of():
+    """A listed stranger is not ready and holds nobody up, also where only a reward knows the name; an open member does."""
+    done = [facts.call(), facts.completed(reward=1.0)]
+    for stranger in ([], [facts.reward("g", "who")], [facts.curated("g", "who", "c")]):
+        group = Pool(*done, *stranger, facts.closed(members=["t", "who"])).group
+        assert [(one.trajectory_id, one.status, one.ready) for one in group.members] == [
+            ("t", "completed", True),
+            ("who", "unknown", False),
+        ]
+        assert (group.ready, group.reasons) == (True, ())
+        assert Pool(*stranger, facts.closed(members=["who"])).group.reasons == ("no_ready_member",)
+    at_last = [facts.closed(members=["t", "who"]), *done, facts.call("g", "who")]
+    assert Pool(*at_last).group.reasons == ("members_open",)
+    assert Pool(*at_last, facts.abandoned("g", "who")).group.ready
+
+
 def test_val_wins_a_conflict_of_channels():
     """Nobody trains on validation by accident."""
     pool = Pool(facts.opened(channel="val"), facts.call(channel="train"))
