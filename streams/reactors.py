@@ -13,7 +13,6 @@ from schemas.envelopes import decision_id
 from schemas.events import (
     Envelope,
     GroupClosed,
-    GroupMember,
     GroupRecord,
     TrajectoryAbandoned,
     TrajectoryEvicted,
@@ -68,7 +67,8 @@ def _group(group: GroupImage, now_us: int, idle_timeout_us: int) -> Iterator[Dec
     declared = group.state.declaration
     deadline_us = declared.deadline_us if declared is not None else None
     late = deadline_us is not None and deadline_us <= now_us
-    alive = {one.trajectory_id: group.state.trajectories[one.trajectory_id] for one in _open(group)}
+    names = [member.trajectory_id for member in group.record.members if member.status == "open"]
+    alive = {name: group.state.trajectories[name] for name in names}
     for trajectory_id, trajectory in sorted(alive.items()):
         if late or trajectory.progress.occurred_at_us + idle_timeout_us <= now_us:
             yield _abandoned(group.state.group_id, trajectory_id, trajectory, DEADLINE if late else IDLE, now_us)
@@ -80,10 +80,6 @@ def _group(group: GroupImage, now_us: int, idle_timeout_us: int) -> Iterator[Dec
     due = (late or (idle and not patient)) and (not ready or lacks_rewards(group.record))
     if declared is not None and not alive and due:
         yield _closed(group, DEADLINE if late else IDLE, now_us)
-
-
-def _open(group: GroupImage) -> list[GroupMember]:
-    return [member for member in group.record.members if member.status == "open"]
 
 
 def lacks_rewards(group: GroupRecord) -> bool:
