@@ -25,7 +25,7 @@ they lie in one partition; a fact's position is (topic, partition, offset).
 | more rewards than the completion counted, more members than declared | folded like any other: these are lower bounds |
 | evicted | absorbing: a stub TrajectoryRecord stays, steps and tokens become tombstones, later facts are ignored |
 
-**Order of steps**: (timings.received_us, call_id).
+**Order of steps**: (timings.received_us of the first capture, call_id): a retry does not move its call.
 
 **Trainable step** (`StepRecord.trainable`, else `reasons`, see `trainable.py`): captured whole, invariants hold, status
 completed, temperature > 0, top_p 1, no top_k, min_p or penalty, not constrained, every token's version known and of one

@@ -160,12 +160,8 @@ def _step(
 
 
 def call_order(now: TrajectoryState) -> tuple[str, ...]:
-    """Captured calls by (received, call_id)."""
-    captured = (
-        (step.capture.timings.received_us, call_id)
-        for call_id, step in now.steps.items()
-        if step.capture is not None and step.capture.timings is not None
-    )
+    """Captured calls by (first received, call_id)."""
+    captured = ((step.first_received_us, call_id) for call_id, step in now.steps.items() if step.capture is not None)
     return tuple(call_id for _, call_id in sorted(captured))
 
 
@@ -215,6 +211,7 @@ def _step_record(ids: tuple[str, str, str], state: StepState, around: Surroundin
     return changed(
         blank,
         attempts=state.attempts,
+        first_received_us=state.first_received_us,
         trainable=not why_not,
         reasons=why_not,
         rewards=own + around.by_index,

@@ -48,6 +48,7 @@ def _step(record: StepRecord) -> StepState:
     return StepState(
         capture=None if record.position is None else _capture(record),
         attempts=record.attempts,
+        first_received_us=record.first_received_us,
         slots=_slots(slot for slot in record.rewards if slot.step_index is None),
         curation=record.curation,
         buggy=FOLD_BUG in record.reasons,
@@ -57,7 +58,15 @@ def _step(record: StepRecord) -> StepState:
 def _capture(record: StepRecord) -> StepRecord:
     flaws = tuple(reason for reason in record.reasons if reason in CAPTURE_FLAWS)
     return replace(
-        record, attempts=(), trainable=False, reasons=flaws, rewards=(), reward_total=None, curation=None, task=None
+        record,
+        attempts=(),
+        first_received_us=0,
+        trainable=False,
+        reasons=flaws,
+        rewards=(),
+        reward_total=None,
+        curation=None,
+        task=None,
     )
 
 

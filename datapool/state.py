@@ -72,6 +72,8 @@ class StepState:
     capture: StepRecord | None = None
     """The record as the winning CallCaptured alone decides it; `reasons` holds flaws that only the capture shows."""
     attempts: tuple[int, ...] = ()
+    first_received_us: int = 0
+    """Of all captures, whichever counts: the place among the calls."""
     slots: Slots = field(default_factory=dict)
     curation: Curation | None = None
     buggy: bool = False

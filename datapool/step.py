@@ -24,10 +24,16 @@ def captured(step: StepState, call: CallCaptured, position: FactPosition) -> Ste
     user repeats a call under its key, SDKs count from 0 again. One that broke off is no reply to go on with, so it counts
     only where none was completed.
     """
+    received_us = call.timings.received_us
+    if step.capture is None:
+        return changed(step, capture=_record(call, position), attempts=(call.attempt,), first_received_us=received_us)
     attempts = step.attempts if call.attempt in step.attempts else tuple(sorted((*step.attempts, call.attempt)))
-    if step.capture is None or _rank(call, position) > _rank(step.capture, step.capture.position):
-        return changed(step, capture=_record(call, position), attempts=attempts)
-    return step if attempts is step.attempts else changed(step, attempts=attempts)
+    first_us = min(step.first_received_us, received_us)
+    if _rank(call, position) > _rank(step.capture, step.capture.position):
+        return changed(step, capture=_record(call, position), attempts=attempts, first_received_us=first_us)
+    if attempts is step.attempts and first_us == step.first_received_us:
+        return step
+    return changed(step, attempts=attempts, first_received_us=first_us)
 
 
 def _rank(capture: CallCaptured | StepRecord, position: FactPosition | None) -> tuple[bool, int, int, int]:

@@ -2771,6 +2771,8 @@ class StepRecord:
     """One model call; choice k > 0 of a call with n > 1 is `<call_id>.<k>`."""
     attempt: int = 0
     """Of the capture that counts: of the completed ones (else of all) the one received last, whose reply the agent went on with."""
+    first_received_us: int = 0
+    """UTC microseconds, when the first of its captures was received: its place among the calls, which a retry does not move."""
     attempts: tuple[int, ...] = ()
     """All attempts seen, sorted."""
     position: FactPosition | None = None
@@ -2825,6 +2827,7 @@ class StepRecord:
             "trajectory_id": self.trajectory_id,
             "call_id": self.call_id,
             "attempt": self.attempt,
+            "first_received_us": self.first_received_us,
             "attempts": self.attempts,
             "position": None if self.position is None else self.position.to_datum(),
             "digest": self.digest,
@@ -2869,6 +2872,7 @@ class StepRecord:
                 LENGTH[len(b := self.call_id.encode())],
                 b,
                 (POSITIVE[n] if 0 <= (n := self.attempt) < SMALL else int32(n)),
+                time(self.first_received_us),
                 (array([int32(x) for x in self.attempts]) if self.attempts else END),
                 NULL if self.position is None else b"\x02" + self.position.binary(),
                 LENGTH[len(b := self.digest.encode())],
@@ -2921,6 +2925,7 @@ class StepRecord:
             trajectory_id=d["trajectory_id"],
             call_id=d["call_id"],
             attempt=d["attempt"],
+            first_received_us=d["first_received_us"],
             attempts=tuple(d["attempts"]),
             position=None if d["position"] is None else FactPosition.from_datum(d["position"]),
             digest=d["digest"],
@@ -2966,6 +2971,8 @@ class StepRecord:
         made.call_id = d[at : (at := at + n)].decode()
         n, at = (d[at], at + 1) if d[at] < 0x80 else number32(d, at)
         made.attempt = n >> 1 ^ -(n & 1)
+        n, at = read_time(d, at)
+        made.first_received_us = n >> 1 ^ -(n & 1)
         made.attempts, at = ((), at + 1) if d[at] == 0 else read_array(read_int32, d, at)
         n = d[at]
         at += 1
@@ -3589,7 +3596,7 @@ class TrajectoryRecord:
     calls_expected: int | None = None
     rewards_expected: int | None = None
     calls: tuple[str, ...] = ()
-    """call_ids in order of (received, call_id)"""
+    """call_ids in order of (first received, call_id)"""
     branches: int = 0
     """Lines of calls, as far as prompt edges tell: a call that keeps all of its base goes on with it, others begin a line."""
     failed_calls: tuple[str, ...] = ()

@@ -174,7 +174,7 @@ def trajectory_rows(
         )  # fmt: skip
         return {}, stub, True
     calls = winning_calls(facts)
-    order = sorted(calls, key=lambda c: (calls[c][0].timings.received_us, c))
+    order = sorted(calls, key=lambda c: (first_received(c, facts), c))
     end = ending(events)
     rewards = winning_rewards(events, end)
     steps = {
@@ -214,6 +214,10 @@ def winning_calls(facts: list[tuple[Event, FactPosition]]) -> dict[str, tuple[Ca
     ):
         won.setdefault(fact.call_id, (fact, at))
     return won
+
+
+def first_received(call_id: str, facts: list[tuple[Event, FactPosition]]) -> int:
+    return min(f.timings.received_us for f, _ in facts if isinstance(f, CallCaptured) and f.call_id == call_id)
 
 
 def winning_rewards(events: list[Event], end: Event | None) -> list[RewardSlot]:
@@ -278,6 +282,7 @@ def step_record(
         **fields,
         attempt=call.attempt,
         attempts=tuple(sorted({f.attempt for f, _ in facts if isinstance(f, CallCaptured) and f.call_id == call_id})),
+        first_received_us=first_received(call_id, facts),
         position=at,
         digest=tokens_digest(call),
         prompt_id=call.prompt.full_digest,

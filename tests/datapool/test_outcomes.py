@@ -181,6 +181,16 @@ def test_a_reply_that_is_repeated_is_what_the_agent_went_on_with(order):
     assert (step.attempt, step.attempts, step.response_length, step.trainable) == (2, (0, 1, 2), 1, True)
 
 
+def test_a_repeated_call_keeps_its_place():
+    """An index means the call that it meant when the agent said it: a reply that is captured again moves nothing."""
+    calls = [facts.call(call_id="a", received_us=1), facts.call(call_id="b", received_us=2)]
+    again = facts.call(call_id="a", attempt=1, received_us=3)
+    reward = facts.reward(step_index=0)
+    for order in itertools.permutations([*calls, again, reward]):
+        pool = Pool(*order)
+        assert (pool.t.calls, pool.steps["a"].attempt, pool.steps["a"].reward_total) == (("a", "b"), 1, 1.0)
+
+
 @pytest.mark.parametrize(
     ("keep", "ids", "reasons"),
     [(3, (6, 6), ()), (4, (6, 6), ("parent_missing",)), (5, (5, 5), ()), (6, (5, 5), ("parent_missing",))],
