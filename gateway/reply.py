@@ -74,7 +74,7 @@ class Sampled(NamedTuple):
 def packed_text(text: bytes) -> bytes | None:
     """Token ids as bytes, from what stands between the brackets of their list; None where that is no list of int32."""
     try:
-        return None if b"e" in text else _packed(orjson.loads(b"[%b]" % text))  # true, false, 1e3
+        return _packed_from(text, orjson.loads(b"[%b]" % text))
     except orjson.JSONDecodeError:
         return None
 
@@ -93,7 +93,8 @@ def parse_reply(
     prompt_ids = packed_prompt(usual.prompt_text) if usual is not None else None
     if usual is not None and prompt_ids is not None:
         fields, body = usual.fields, usual.shown(token_ids=request.wants_token_ids, logprobs=request.wants_logprobs)
-        sampled = [Sampled(packed_ids(usual.response_ids), packed_logprobs(usual.logprobs))]
+        response_ids = _packed_from(usual.response_text, usual.response_ids)
+        sampled = [Sampled(response_ids, packed_logprobs(usual.logprobs))]
         reply = understood(fields, prompt_ids, sampled, parse_header(spans_header), request, body)
         texts = (usual.prompt_text, usual.response_text) if sampled[0].ids else (usual.prompt_text,)
         return reply._replace(ids_text=b",".join(texts) if prompt_ids else b"")
@@ -182,6 +183,11 @@ def _choice(
 def packed_ids(ids: Json) -> bytes | None:
     """Token ids as bytes; None when they are no list of int32 from 0 up."""
     return None if not isinstance(ids, list) or bool in map(type, ids) else _packed(ids)
+
+
+def _packed_from(text: bytes, ids: list[Json]) -> bytes | None:
+    """`packed_ids` of what was parsed from a text, which tells at once whether true or false is among them."""
+    return None if b"e" in text else _packed(ids)
 
 
 def _packed(ids: list[Json]) -> bytes | None:
