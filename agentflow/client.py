@@ -85,7 +85,10 @@ class GatewayClient:
         call_id: str | None = None,
         revision: int | None = None,
     ) -> None:
-        """Assign a reward to a call, or to the trajectory when none is given; a higher revision wins."""
+        """Assign a reward to a call, or to the trajectory when none is given; a higher revision wins.
+
+        Rewards of different slots (subject and name) add up; within a slot the later word replaces.
+        """
         body = _given({"value": value, "name": name, "call_id": call_id, "revision": revision})
         await self._transport.post(_path(trajectory, "rewards"), body)
 
@@ -98,7 +101,10 @@ class GatewayClient:
         rewards: int = 0,
         status: TrajectoryOutcome = "completed",
     ) -> None:
-        """End the trajectory. `calls` and `rewards` say how many must be there before it may be trained on."""
+        """End the trajectory. `calls` and `rewards` say how many must be there before it may be trained on.
+
+        `reward` is a slot of its own and adds up with rewards assigned before; completing again replaces it as a whole.
+        """
         body = _given({"reward": reward, "status": status, "calls": calls, "rewards": rewards or None})
         await self._transport.post(_path(trajectory, "complete_trajectory"), body)
 

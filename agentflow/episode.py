@@ -1,7 +1,7 @@
 """One episode as its flow sees it: a task, a model to talk to, rewards to assign.
 
 Invariant: `calls` and `rewards` count what the gateway acknowledged, so that a completion which carries them makes the
-trajectory ready for training only when all of it has arrived.
+trajectory ready for training only when all of it has arrived, and no reply that this episode never saw.
 """
 
 import math
@@ -43,7 +43,8 @@ class Episode:
 
     @property
     def outcome(self) -> float | None:
-        """Reward of the episode as a whole; set it, it is sent when the episode completes."""
+        """Reward of the episode as a whole, sent with its completion: a slot of its own (`agent/completion`), beside what
+        `reward` assigns."""
         return self._outcome
 
     @outcome.setter
@@ -61,7 +62,10 @@ class Episode:
         return reply
 
     async def reward(self, value: float, *, name: str | None = None, call_id: str | None = None) -> None:
-        """Assign a reward now, to a call (its `call_id`) or to the episode. Assigning it again replaces it."""
+        """Assign a reward now, to a call (its `call_id`) or to the episode.
+
+        Rewards of different slots (subject and name) add up, `outcome` among them; within a slot the later word replaces.
+        """
         slot = (call_id, name or ("outcome" if call_id is None else "step"))
         values, finite = self._assigned.setdefault(slot, []), _finite(value)
         await self._client.reward(self.trajectory, finite, name=slot[1], call_id=call_id, revision=len(values))
@@ -83,9 +87,15 @@ class Episode:
         return sum(values[-1] for values in self._assigned.values() if values) + (self.outcome or 0.0)
 
     async def complete(self, status: TrajectoryOutcome) -> None:
-        """End the trajectory; the runner does this. A failed episode has no outcome."""
-        outcome = self.outcome if status == "completed" else None
-        await self._client.complete(self.trajectory, outcome, calls=self.calls, rewards=self.rewards, status=status)
+        """End the trajectory; the runner does this. A failed episode has no outcome.
+
+        Of two completions one counts as a whole: the later one, but `completed` before `failed`.
+        """
+        if status == "failed":
+            self._outcome = None
+        await self._client.complete(
+            self.trajectory, self.outcome, calls=self.calls, rewards=self.rewards, status=status
+        )
 
 
 def _finite(value: float) -> float:

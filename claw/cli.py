@@ -15,7 +15,7 @@ from claw.pool import pool
 from datapool.errors import PoolError
 from eventlog.errors import LogError
 from schemas.errors import UndecodableRecord
-from schemas.logs import log_to_stderr
+from schemas.logs import drain_logs, log_to_stderr
 
 app = typer.Typer(
     name="claw",
@@ -330,6 +330,7 @@ def doctor(prefix: Prefix = "claw", as_json: AsJson = False) -> None:
 def become(room: str, arguments: list[str]) -> NoReturn:
     """Turns this process into `python -m <room>`, so that signals and the exit code are the room's own."""
     sys.stdout.flush()
+    drain_logs()
     os.execv(sys.executable, [sys.executable, "-m", room, *arguments])
 
 

@@ -8,37 +8,40 @@ they lie in one partition; a fact's position is (topic, partition, offset).
 
 | question | answer |
 |---|---|
-| the same call twice | of the completed attempts (else of all) the highest counts (the agent went on with its reply), at its lowest offset; `attempts` lists all |
-| two facts with one event_id that say different things (a repeated request whose deadline was computed afresh) | the higher content, field by field in the order of the record: null is lowest. Breaks every tie of event ids below |
-| two rewards in one slot (subject, source, name) | highest (revision, event_id), then value |
-| a completion that carries a reward | is slot (trajectory, `agent`, `outcome`), revision 0 |
-| status | evicted > completed > failed > abandoned > open; equal rank: highest event_id. Counts and reason are the winner's |
-| group declared twice, trajectory registered twice, group closed twice | highest event_id |
-| curation | per field (and per scorer of `scores`) the highest (revision, event_id) that nobody took back; null leaves the earlier one, a null score does not: its scorer looked; taken back by a higher one that names it in `undoes` and is not taken back itself |
+| the same call twice | of the completed captures (else of all) the one received last counts (the agent went on with its reply), then the highest attempt, at its lowest offset; `attempts` lists all |
+| two words about one thing | the later one: the highest (occurred_at_us, event_id), then the higher content, field by field in the order of the record: null is lowest. Two facts with one event_id and moment may differ (a deadline that was computed afresh) |
+| two rewards in one slot (subject, source, name) | highest revision, then the later word |
+| a completion that carries a reward | a slot of its own (trajectory, `agent`, `completion`), of the completion that counts and no other; a RewardAssigned for it is refused |
+| rewards of different slots | add up; within a slot the later word replaces |
+| status | evicted > completed > failed > abandoned > open; equal rank: the later word. Counts, reward and reason are the winner's |
+| group declared twice, trajectory registered twice, group closed twice | the later word, as a whole |
+| curation | per field (and per scorer of `scores`) the highest revision, then the later word, that nobody took back; null leaves the earlier one, a null score does not: its scorer looked; taken back by a higher one that names it in `undoes` and is not taken back itself |
 | channel | `val` wins, then a channel of the operator's (first by name), then `train`; GroupRecord: over all its facts |
 | run_id, agent of a trajectory | first by name that is not null (they agree unless somebody errs) |
 | reward before its call | StepRecord without position, reason `no_call` |
-| reward by step index | stays with the trajectory, shown in the StepRecord of the call that has the index *now* |
+| reward by step index | stays with the trajectory, shown in the StepRecord of the call that has the index *now* (its first choice that is captured) |
 | reward or curation of a trajectory nobody started | TrajectoryRecord `open`, reason `unknown`; no member of its group |
-| step after completion, more calls or members than counted | folded like any other; counts are lower bounds |
+| a call that the completion did not count | folded like any other; the trajectory is not ready (`calls_uncounted`) until it completes again |
+| more rewards than the completion counted, more members than declared | folded like any other: these are lower bounds |
 | evicted | absorbing: a stub TrajectoryRecord stays, steps and tokens become tombstones, later facts are ignored |
 
-**Order of steps**: (timings.received_us, call_id).
+**Order of steps**: (timings.received_us of the first capture, call_id): a retry does not move its call.
 
 **Trainable step** (`StepRecord.trainable`, else `reasons`, see `trainable.py`): captured whole, invariants hold, status
 completed, temperature > 0, top_p 1, no top_k, min_p or penalty, not constrained, every token's version known and of one
 run, its chain of prompt bases known, not curated away. A chain is known when it ends in a full prompt and each base is
-captured, is the very capture that the prompt was written against (`base_digest`; another attempt may count by now), has
+captured, begins with the ids that the prompt was written against (`base_digest`; another attempt may count by now), has
 ids that can be read, and is as long as what is kept of it. No clock says which call came first. The digest of a prompt
 put together is checked where its tokens are (`edges.resolve`).
 
 **Ready trajectory** (`TrajectoryRecord.ready`, else `reasons`, see `readiness.py`): completed, or failed with
-an outcome (a reward of the trajectory itself; a failure whose end nobody judged is no data, whatever its calls earned); as many calls and rewards as its completion counted; at least one trainable call.
+an outcome (a reward of the trajectory itself; a failure whose end nobody judged is no data, whatever its calls earned); exactly as many calls and at least as many rewards as its completion counted; at least one trainable call.
 Ready says nothing about rewards of completed ones: `return_total` is null until somebody judged; the batch spec decides.
-Counted are calls (choices k > 0 of one call are not counted apart) and *slots* (not revisions; not the completion's own).
+Counted are calls (all choices `<call_id>.<k>` of one are one, for indices, too) and *slots* (not revisions; not the completion's own).
 
 **Ready group**: no member open, and - closed: at least one listed member ready; declared with a size: that many members
-ready; else: at least one ready. A closed group has exactly the members that its GroupClosed lists. Statistics
+ready; else: at least one ready. A closed group has exactly the members that its GroupClosed lists; one that nobody heard of is
+`unknown`, which is not open. Statistics
 (`reward_mean`, `reward_std` with ddof 1, versions) are over ready members in id order; null unless each has a return.
 
 **Digests** chain, so that a reader of three topics never combines rows of different moments: StepTokens.digest =
@@ -50,5 +53,5 @@ Where to look: `fold.fold(state, fact, position) -> GroupState`, `project.projec
 writes, `view.PoolView` for readers.
 """
 
-FOLD_VERSION = 5
+FOLD_VERSION = 6
 """Counts up when equal facts give other records; a pool holds records of one fold version."""

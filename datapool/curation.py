@@ -4,7 +4,7 @@ Invariant: a curation is a function of the set of judgements. One that is taken 
 judged or taken back before and after it: what counts is as if it had never been given. Nothing is deleted; the record
 keeps every judgement, and who took which back. A person outranks every scorer, whenever either spoke: a person's revision
 is the time in microseconds, so the later word wins among people; a scorer's is the generation that its operator gave it,
-far below.
+far below. Of equal revisions the later word wins.
 """
 
 from collections import defaultdict
@@ -18,9 +18,10 @@ SCORER_REVISION_MAX = (1 << 40) - 1
 
 
 def judged(now: Curation | None, fact: StepCurated) -> Curation:
-    """The curation after one more judgement; of two with one event id the higher content is kept."""
+    """The curation after one more judgement; of two with one event id the higher version or content is kept."""
     said = Judgement(
         event_id=fact.envelope.event_id,
+        occurred_at_us=fact.envelope.occurred_at_us,
         revision=fact.revision,
         who=fact.who,
         trainable=fact.trainable,
@@ -69,13 +70,13 @@ def _says_something(one: Judgement) -> bool:
     return bool(one.scores) or (one.trainable, one.quality, one.tags, one.note) != (None,) * 4
 
 
-def _version(one: Judgement) -> tuple[int, str]:
-    return one.revision, one.event_id
+def _version(one: Judgement) -> tuple[int, int, str]:
+    return one.revision, one.occurred_at_us, one.event_id
 
 
 def _content(one: Judgement) -> Rank:
     scores = tuple((scorer, content(score)) for scorer, score in one.scores.items())
-    return content(one.revision, one.who, one.trainable, one.quality, one.tags, one.note, one.undoes, scores)
+    return *_version(one), *content(one.who, one.trainable, one.quality, one.tags, one.note, one.undoes, scores)
 
 
 def undoing(

@@ -6,6 +6,7 @@ Every variable-length part is preceded by its length, so that no two inputs run 
 import hashlib
 import struct
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 
 from schemas.codec import encode
 from schemas.events import CallCaptured, Event, VersionSpan
@@ -30,6 +31,7 @@ def call_digest(call: CallCaptured) -> str:
     return step_digest(call.prompt.full_digest, call.response_ids, call.response_logprobs, call.spans)
 
 
+@lru_cache(maxsize=1 << 13)  # the fold asks for each edge of a trajectory at each flush, and hashing is most of it
 def base_digest(keep: int, prompt_length: int, prompt_digest: str, response_digest: str) -> str:
     """`CallCaptured.base_digest`: what a prompt edge needs of its base to be put together, and nothing more.
 

@@ -92,16 +92,15 @@ def _progress(fact: Fact) -> Progress:
 
 
 def _opened(group: GroupState, fact: GroupOpened) -> GroupState:
-    declaration = Declaration(
-        fact.envelope.event_id, fact.expected_size, fact.task, fact.deadline_us, fact.agent, fact.tags
-    )
+    at_us, event_id = fact.envelope.occurred_at_us, fact.envelope.event_id
+    declaration = Declaration(at_us, event_id, fact.expected_size, fact.task, fact.deadline_us, fact.agent, fact.tags)
     if group.declaration is not None and declaration.rank <= group.declaration.rank:
         return group
     return changed(group, declaration=declaration)
 
 
 def _closed(group: GroupState, fact: GroupClosed) -> GroupState:
-    closing = Closing(fact.envelope.event_id, tuple(sorted(set(fact.members))))
+    closing = Closing(fact.envelope.occurred_at_us, fact.envelope.event_id, tuple(sorted(set(fact.members))))
     if group.closing is not None and closing.rank <= group.closing.rank:
         return group
     return changed(group, closing=closing)

@@ -5,6 +5,7 @@ Invariant: a function of the captures alone, in any order. What ids tell, beyond
 
 from collections.abc import Mapping
 
+from datapool.digests import base_digest
 from datapool.trainable import ID_FLAWS
 from schemas.events import StepRecord
 
@@ -31,12 +32,16 @@ def whole_chains(captures: Captures) -> frozenset[str]:
 
 
 def _goes_on(base: StepRecord, capture: StepRecord) -> bool:
-    """Whether a base is what the call was written against, and sound.
+    """Whether a base is sound and begins with the ids that the call was written against.
 
     A length says nothing of content: another attempt of the base may count by now.
     """
-    same = base.digest == capture.base_digest and capture.base_keep <= _length(base)
-    return same and not ID_FLAWS.intersection(base.reasons)
+    return capture.base_keep <= _length(base) and _holds(base, capture) and not ID_FLAWS.intersection(base.reasons)
+
+
+def _holds(base: StepRecord, capture: StepRecord) -> bool:
+    kept = base_digest(capture.base_keep, base.prompt_length, base.prompt_id, base.response_id)
+    return kept == capture.base_digest
 
 
 def _length(capture: StepRecord) -> int:
@@ -53,4 +58,4 @@ def branches(captures: Captures) -> int:
 def _continues(captures: Captures, capture: StepRecord) -> bool:
     """Whether the prompt begins with all ids of its base: those very ids, by digest, and as many."""
     base = captures.get(capture.base_call_id or "")
-    return base is not None and capture.base_keep == _length(base) and base.digest == capture.base_digest
+    return base is not None and capture.base_keep == _length(base) and _holds(base, capture)

@@ -1,6 +1,7 @@
 """Joins: how two observations of one thing become one. Each is commutative, associative and idempotent.
 
-Event ids do not settle everything: a request that is sent again keeps its id and may say something else (a deadline is
+The later word wins (`occurred_at_us`, on its producer's clock): under idempotency keys event ids are hashes, and the
+highest would be a coin. Of words of one moment the highest event id wins. Neither settles everything: a request that is sent again keeps its id and may say something else (a deadline is
 computed afresh). So every rank ends with the content itself, and only what is equal to the last byte has an equal rank.
 """
 
@@ -32,13 +33,13 @@ def first(left: str | None, right: str | None) -> str | None:
 
 
 def slot(left: RewardSlot | None, right: RewardSlot) -> RewardSlot:
-    """The highest (revision, event_id), then the highest value."""
+    """The highest revision, then the later word, then the highest event id and value."""
     return right if left is None else max(left, right, key=slot_rank)
 
 
-def slot_rank(slot: RewardSlot) -> tuple[int, str, Rank]:
+def slot_rank(slot: RewardSlot) -> tuple[int, int, str, Rank]:
     """Total among the slots of one subject, source and name."""
-    return slot.revision, slot.event_id, content(slot.value)
+    return slot.revision, slot.occurred_at_us, slot.event_id, content(slot.value)
 
 
 def content(*values: object) -> Rank:

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from datapool import forest, join
 from datapool.changed import changed
 from datapool.digests import members_digest, row_digest, steps_digest
-from datapool.readiness import group_reasons, trajectory_reasons
+from datapool.readiness import counted_calls, group_reasons, trajectory_reasons
 from datapool.state import GroupState, SlotKey, StepState, TrajectoryState
 from datapool.trainable import reasons
 from schemas.codec import encode
@@ -160,21 +160,22 @@ def _step(
 
 
 def call_order(now: TrajectoryState) -> tuple[str, ...]:
-    """Captured calls by (received, call_id)."""
-    captured = (
-        (step.capture.timings.received_us, call_id)
-        for call_id, step in now.steps.items()
-        if step.capture is not None and step.capture.timings is not None
-    )
+    """Captured calls by (first received, call_id)."""
+    captured = ((step.first_received_us, call_id) for call_id, step in now.steps.items() if step.capture is not None)
     return tuple(call_id for _, call_id in sorted(captured))
 
 
 def rewards_by_index(now: TrajectoryState, calls: Sequence[str]) -> dict[str, tuple[RewardSlot, ...]]:
-    """call_id -> the slots by index that mean it at present, sorted. An index beyond the calls means none."""
+    """call_id -> the slots by index that mean it at present, sorted. An index beyond the calls means none.
+
+    An index counts calls as a completion does; of a call with several choices it means the first.
+    """
     found: dict[str, tuple[RewardSlot, ...]] = {}
-    for slot in sorted_slots(now.slots.values()):
-        if slot.step_index is not None and slot.step_index < len(calls):
-            call_id = calls[slot.step_index]
+    indexed = [slot for slot in sorted_slots(now.slots.values()) if slot.step_index is not None]
+    counted = counted_calls(calls) if indexed else []
+    for slot in indexed:
+        if slot.step_index is not None and slot.step_index < len(counted):
+            call_id = counted[slot.step_index]
             found[call_id] = (*found.get(call_id, ()), slot)
     return found
 
@@ -210,6 +211,7 @@ def _step_record(ids: tuple[str, str, str], state: StepState, around: Surroundin
     return changed(
         blank,
         attempts=state.attempts,
+        first_received_us=state.first_received_us,
         trainable=not why_not,
         reasons=why_not,
         rewards=own + around.by_index,
@@ -223,7 +225,7 @@ def _trajectory_record(
     group_id: str, trajectory_id: str, now: TrajectoryState, calls: tuple[str, ...], steps: Mapping[str, StepImage]
 ) -> TrajectoryRecord:
     captures = {call_id: capture for call_id in calls if (capture := now.steps[call_id].capture) is not None}
-    slots = sorted_slots(now.slots.values())
+    slots = sorted_slots((*now.slots.values(), *now.ending.slots))
     outcome = _total([slot for slot in slots if slot.step_index is None])
     parts = [part for part in (outcome, *[steps[call_id].total for call_id in calls]) if part is not None]
     trainable = sum([steps[call_id].trainable for call_id in calls])
@@ -234,6 +236,7 @@ def _trajectory_record(
         trajectory_id=trajectory_id,
         status=now.ending.status,
         status_event_id=now.ending.event_id,
+        status_us=now.ending.occurred_at_us,
         reason=now.ending.reason,
         calls_expected=now.ending.calls,
         rewards_expected=now.ending.rewards,
@@ -255,6 +258,7 @@ def _trajectory_record(
         ready=not why_not,
         reasons=why_not,
         registered_event_id=now.registration.event_id,
+        registered_us=now.registration.occurred_at_us,
         metadata=now.registration.metadata,
         last_progress_event_id=now.progress.event_id,
         last_progress_us=now.progress.occurred_at_us,
@@ -277,13 +281,15 @@ def _member(record: TrajectoryRecord, digest: str) -> GroupMember:
 def members(group: GroupState, images: Mapping[str, TrajectoryImage]) -> tuple[GroupMember, ...]:
     """Who counts: once closed the listed ones, before that everybody who showed itself. Sorted."""
     if group.closing is not None:
-        missing = {
-            name: GroupMember(trajectory_id=name, status="unknown", ready=False, digest="")
-            for name in group.closing.members
-        }
-        listed = {name: images[name].member if name in images else missing[name] for name in group.closing.members}
-        return tuple(listed[name] for name in sorted(listed))
+        return tuple(_listed(name, images.get(name)) for name in group.closing.members)
     return tuple(images[name].member for name in sorted(images) if images[name].state.known)
+
+
+def _listed(name: str, image: TrajectoryImage | None) -> GroupMember:
+    """A member of a closed group; one that never showed itself is `unknown`, also where a reward knows its name."""
+    if image is None:
+        return GroupMember(trajectory_id=name, status="unknown", ready=False, digest="")
+    return image.member if image.state.known else changed(image.member, status="unknown")
 
 
 def _group_record(group: GroupState, images: Mapping[str, TrajectoryImage]) -> GroupRecord:
@@ -297,6 +303,7 @@ def _group_record(group: GroupState, images: Mapping[str, TrajectoryImage]) -> G
         group_id=group.group_id,
         declared=declared is not None,
         declared_event_id=declared.event_id if declared else "",
+        declared_us=declared.occurred_at_us if declared else 0,
         expected_size=declared.expected_size if declared else None,
         channel=group.channel,
         task=declared.task if declared else None,
@@ -307,6 +314,7 @@ def _group_record(group: GroupState, images: Mapping[str, TrajectoryImage]) -> G
         members=counted,
         closed=group.closing is not None,
         closed_event_id=group.closing.event_id if group.closing else "",
+        closed_us=group.closing.occurred_at_us if group.closing else 0,
         closed_members=group.closing.members if group.closing else (),
         ready=not why_not,
         reasons=why_not,

@@ -4,22 +4,38 @@ Nothing here waits: a late call, reward or deadline changes the answer when its 
 """
 
 import re
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 from datapool.state import GroupState, TrajectoryState
 from datapool.trainable import FOLD_BUG
-from datapool.trajectory import OUTCOME
 from schemas.events import GroupMember
 
-CHOICE = re.compile(r"\.\d+\Z")
+CHOICE = re.compile(r"\.[1-9][0-9]*\Z")
 
 
-def trajectory_reasons(now: TrajectoryState, calls: Collection[str], trainable: int, judged: bool) -> tuple[str, ...]:
-    """Why a trajectory is not ready, sorted. calls: ids captured; trainable: how many; judged: its outcome is."""
+def counted_calls(calls: Sequence[str]) -> list[str]:
+    """The first choice of each call, in order: what a completion counts, and an index. calls: ids captured, in order.
+
+    Choice k > 0 of a call is `<call_id>.<k>`; its siblings are known by that, whether or not choice 0 was captured.
+    """
+    first: dict[str, str] = {}
+    for call in calls:
+        base = CHOICE.sub("", call) if "." in call else call
+        first[base] = min(first.get(base, call), call, key=_choice_rank)
+    return list(first.values())
+
+
+def _choice_rank(call: str) -> tuple[int, str]:
+    """Of choices of one call: by number."""
+    return len(call), call
+
+
+def trajectory_reasons(now: TrajectoryState, calls: Sequence[str], trainable: int, judged: bool) -> tuple[str, ...]:
+    """Why a trajectory is not ready, sorted. calls: ids captured, in order; trainable: how many; judged: its outcome is."""
     return tuple(sorted(_trajectory_reasons(now, calls, trainable, judged)))
 
 
-def _trajectory_reasons(now: TrajectoryState, calls: Collection[str], trainable: int, judged: bool) -> Iterator[str]:
+def _trajectory_reasons(now: TrajectoryState, calls: Sequence[str], trainable: int, judged: bool) -> Iterator[str]:
     if now.buggy:
         yield FOLD_BUG
     if not now.known:
@@ -29,27 +45,18 @@ def _trajectory_reasons(now: TrajectoryState, calls: Collection[str], trainable:
         yield "failed_without_outcome"
     if ending.status not in ("completed", "failed"):
         yield ending.status
-    if ending.calls is not None and _counted_calls(calls) < ending.calls:
-        yield "calls_missing"
+    if ending.calls is not None and (counted := len(counted_calls(calls))) != ending.calls:
+        yield "calls_missing" if counted < ending.calls else "calls_uncounted"
+    # More rewards than counted are welcome: workers and people judge what the agent has completed.
     if ending.rewards is not None and _counted_rewards(now) < ending.rewards:
         yield "rewards_missing"
     if trainable == 0:
         yield "no_trainable_call"
 
 
-def _counted_calls(calls: Collection[str]) -> int:
-    known = frozenset(calls)
-    return len(known) - sum(1 for call in known if "." in call and _is_choice(call, known))
-
-
-def _is_choice(call: str, known: Collection[str]) -> bool:
-    return CHOICE.search(call) is not None and CHOICE.sub("", call) in known
-
-
 def _counted_rewards(now: TrajectoryState) -> int:
-    """Slots that somebody filled beside the completion itself."""
-    of_completion = OUTCOME in now.slots and now.slots[OUTCOME].event_id == now.ending.event_id
-    return len(now.slots) + sum(len(step.slots) for step in now.steps.values()) - of_completion
+    """Slots that somebody filled; the completion's own is none of them."""
+    return len(now.slots) + sum(len(step.slots) for step in now.steps.values())
 
 
 def group_reasons(group: GroupState, members: Sequence[GroupMember]) -> tuple[str, ...]:
@@ -62,7 +69,7 @@ def _group_reasons(group: GroupState, members: Sequence[GroupMember]) -> Iterato
     size = group.declaration.expected_size if group.declaration and not group.closing else None
     if group.buggy:
         yield FOLD_BUG
-    if any(member.status in ("open", "unknown") for member in members):
+    if any(member.status == "open" for member in members):
         yield "members_open"
     if size is not None and ready < size:
         yield "members_missing"

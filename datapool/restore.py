@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from datapool.state import (
+    COMPLETION,
     Closing,
     Declaration,
     Ending,
@@ -12,7 +13,6 @@ from datapool.state import (
     Progress,
     Registration,
     SlotKey,
-    Slots,
     StepState,
     TrajectoryState,
 )
@@ -48,6 +48,7 @@ def _step(record: StepRecord) -> StepState:
     return StepState(
         capture=None if record.position is None else _capture(record),
         attempts=record.attempts,
+        first_received_us=record.first_received_us,
         slots=_slots(slot for slot in record.rewards if slot.step_index is None),
         curation=record.curation,
         buggy=FOLD_BUG in record.reasons,
@@ -57,23 +58,41 @@ def _step(record: StepRecord) -> StepState:
 def _capture(record: StepRecord) -> StepRecord:
     flaws = tuple(reason for reason in record.reasons if reason in CAPTURE_FLAWS)
     return replace(
-        record, attempts=(), trainable=False, reasons=flaws, rewards=(), reward_total=None, curation=None, task=None
+        record,
+        attempts=(),
+        first_received_us=0,
+        trainable=False,
+        reasons=flaws,
+        rewards=(),
+        reward_total=None,
+        curation=None,
+        task=None,
     )
 
 
-def _slots(slots: Iterable[RewardSlot]) -> Slots:
+def _slots(slots: Iterable[RewardSlot]) -> dict[SlotKey, RewardSlot]:
     return {SlotKey(slot.step_index, slot.source, slot.name): slot for slot in slots}
 
 
 def _trajectory(record: TrajectoryRecord, steps: dict[str, StepState]) -> TrajectoryState:
+    slots = _slots(record.rewards)
+    own = slots.pop(COMPLETION, None)
     return TrajectoryState(
         ending=Ending(
-            record.status, record.status_event_id, record.reason, record.calls_expected, record.rewards_expected
+            record.status,
+            record.status_us,
+            record.status_event_id,
+            record.reason,
+            record.calls_expected,
+            record.rewards_expected,
+            None if own is None else own.value,
         ),
-        registration=Registration(record.registered_event_id, record.task, record.tags, record.metadata),
+        registration=Registration(
+            record.registered_us, record.registered_event_id, record.task, record.tags, record.metadata
+        ),
         steps=steps,
         failed_calls=frozenset(record.failed_calls),
-        slots=_slots(record.rewards),
+        slots=slots,
         channel=record.channel,
         agent=record.agent,
         run_id=record.run_id,
@@ -86,7 +105,7 @@ def _group(record: GroupRecord, trajectories: dict[str, TrajectoryState]) -> Gro
     return GroupState(
         group_id=record.group_id,
         declaration=_declaration(record) if record.declared else None,
-        closing=Closing(record.closed_event_id, record.closed_members) if record.closed else None,
+        closing=Closing(record.closed_us, record.closed_event_id, record.closed_members) if record.closed else None,
         trajectories=trajectories,
         channel=record.channel,
         run_id=record.run_id,
@@ -97,6 +116,7 @@ def _group(record: GroupRecord, trajectories: dict[str, TrajectoryState]) -> Gro
 
 def _declaration(record: GroupRecord) -> Declaration:
     return Declaration(
+        record.declared_us,
         record.declared_event_id,
         record.expected_size,
         record.task,

@@ -58,6 +58,8 @@ class Progress(NamedTuple):
 
 
 NO_PROGRESS = Progress()
+COMPLETION = SlotKey(None, "agent", "completion")
+"""The slot of a completion's own reward. Nobody else fills it: who completes again replaces the completion as a whole."""
 Slots = Mapping[SlotKey, RewardSlot]
 STATUS_RANK: dict[TrajectoryStatus, int] = {"open": 0, "abandoned": 1, "failed": 2, "completed": 3, "evicted": 4}
 
@@ -70,6 +72,8 @@ class StepState:
     capture: StepRecord | None = None
     """The record as the winning CallCaptured alone decides it; `reasons` holds flaws that only the capture shows."""
     attempts: tuple[int, ...] = ()
+    first_received_us: int = 0
+    """Of all captures, whichever counts: the place among the calls."""
     slots: Slots = field(default_factory=dict)
     curation: Curation | None = None
     buggy: bool = False
@@ -79,24 +83,43 @@ class StepState:
 @quick
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """The winning word on how a trajectory stands."""
+    """The winning word on how a trajectory stands, as a whole: status, counts and reward of one event."""
 
     status: TrajectoryStatus = "open"
+    occurred_at_us: int = 0
     event_id: str = ""
     reason: str = ""
     calls: int | None = None
     rewards: int | None = None
+    reward: float | None = None
 
     @property
     def rank(self) -> Rank:
-        return STATUS_RANK[self.status], self.event_id, content(self.reason, self.calls, self.rewards)
+        said = content(self.reason, self.calls, self.rewards, self.reward)
+        return STATUS_RANK[self.status], self.occurred_at_us, self.event_id, said
+
+    @property
+    def slots(self) -> tuple[RewardSlot, ...]:
+        """The completion's own reward, if it carries one."""
+        if self.reward is None:
+            return ()
+        slot = RewardSlot(
+            source=COMPLETION.source,
+            name=COMPLETION.name,
+            value=self.reward,
+            revision=0,
+            event_id=self.event_id,
+            occurred_at_us=self.occurred_at_us,
+        )
+        return (slot,)
 
 
 @quick
 @dataclass(frozen=True, slots=True)
 class Registration:
-    """The winning TrajectoryStarted."""
+    """The winning TrajectoryStarted; without an event id there was none."""
 
+    occurred_at_us: int = 0
     event_id: str = ""
     task: str | None = None
     tags: tuple[str, ...] = ()
@@ -104,7 +127,7 @@ class Registration:
 
     @property
     def rank(self) -> Rank:
-        return self.event_id, content(self.task, self.tags, self.metadata)
+        return bool(self.event_id), self.occurred_at_us, self.event_id, content(self.task, self.tags, self.metadata)
 
 
 @quick
@@ -138,6 +161,7 @@ class TrajectoryState:
 class Declaration:
     """The winning GroupOpened."""
 
+    occurred_at_us: int
     event_id: str
     expected_size: int | None = None
     task: str | None = None
@@ -148,19 +172,20 @@ class Declaration:
     @property
     def rank(self) -> Rank:
         said = content(self.expected_size, self.task, self.deadline_us, self.agent, self.tags)
-        return self.event_id, said
+        return self.occurred_at_us, self.event_id, said
 
 
 @dataclass(frozen=True, slots=True)
 class Closing:
     """The winning GroupClosed."""
 
+    occurred_at_us: int
     event_id: str
     members: tuple[str, ...] = ()
 
     @property
     def rank(self) -> Rank:
-        return self.event_id, self.members
+        return self.occurred_at_us, self.event_id, self.members
 
 
 @quick

@@ -18,21 +18,29 @@ from schemas.events import (
 
 
 def captured(step: StepState, call: CallCaptured, position: FactPosition) -> StepState:
-    """The highest completed attempt is the call, at its lowest offset; others are only remembered by number.
+    """The completed capture that was received last is the call, at its lowest offset; of others only the number is kept.
 
-    The agent went on with the last reply that it got: an earlier attempt was captured and its reply lost on the way. One
-    that broke off is no reply to go on with, so it counts only where none was completed.
+    The agent goes on with the last reply that it was given, whoever gave it. Attempts do not tell which that was: where a
+    user repeats a call under its key, SDKs count from 0 again. One that broke off is no reply to go on with, so it counts
+    only where none was completed.
     """
+    received_us = call.timings.received_us
+    if step.capture is None:
+        return changed(step, capture=_record(call, position), attempts=(call.attempt,), first_received_us=received_us)
     attempts = step.attempts if call.attempt in step.attempts else tuple(sorted((*step.attempts, call.attempt)))
-    rank = call.status == "completed", call.attempt, -position.offset
-    if step.capture is None or rank > _rank(step.capture):
-        return changed(step, capture=_record(call, position), attempts=attempts)
-    return step if attempts is step.attempts else changed(step, attempts=attempts)
+    first_us = min(step.first_received_us, received_us)
+    if _rank(call, position) > _rank(step.capture, step.capture.position):
+        return changed(step, capture=_record(call, position), attempts=attempts, first_received_us=first_us)
+    if attempts is step.attempts and first_us == step.first_received_us:
+        return step
+    return changed(step, attempts=attempts, first_received_us=first_us)
 
 
-def _rank(capture: StepRecord) -> tuple[bool, int, int]:
-    assert capture.position is not None  # a capture has one
-    return capture.status == "completed", capture.attempt, -capture.position.offset
+def _rank(capture: CallCaptured | StepRecord, position: FactPosition | None) -> tuple[bool, int, int, int]:
+    """Total among the captures of one call: no two facts have one offset."""
+    assert capture.timings is not None  # a capture has them
+    assert position is not None
+    return capture.status == "completed", capture.timings.received_us, capture.attempt, -position.offset
 
 
 def _record(call: CallCaptured, position: FactPosition) -> StepRecord:
@@ -98,6 +106,7 @@ def reward_slot(fact: RewardAssigned) -> tuple[SlotKey, RewardSlot]:
         value=fact.value,
         revision=fact.revision,
         event_id=fact.envelope.event_id,
+        occurred_at_us=fact.envelope.occurred_at_us,
     )
     return SlotKey(index, fact.source, fact.name), slot
 

@@ -6,13 +6,12 @@ A handler returns the fields that its fact changes, so that the state is copied 
 from typing import Any
 
 from datapool import join, step
-from datapool.state import Ending, Registration, SlotKey, StepState, TrajectoryState
+from datapool.state import Ending, Registration, StepState, TrajectoryFact, TrajectoryState
 from schemas.events import (
     CallCaptured,
     CallFailed,
     FactPosition,
     RewardAssigned,
-    RewardSlot,
     StepCurated,
     TrajectoryAbandoned,
     TrajectoryCompleted,
@@ -20,8 +19,6 @@ from schemas.events import (
     TrajectoryStarted,
 )
 
-OUTCOME = SlotKey(None, "agent", "outcome")
-"""The slot that a completion's own reward claims."""
 NEW_STEP = StepState()
 Fields = dict[str, Any]  # of a TrajectoryState, each of its own type
 
@@ -41,7 +38,7 @@ def rewarded(now: TrajectoryState, fact: RewardAssigned) -> Fields:
     """A reward: of a call, or kept here."""
     key, slot = step.reward_slot(fact)
     if fact.call_id is None:
-        return _slots(now, key, slot)
+        return {"slots": {**now.slots, key: join.slot(now.slots.get(key), slot)}}
     judged = step.rewarded(now.steps.get(fact.call_id, NEW_STEP), key, slot)
     return {"steps": {**now.steps, fact.call_id: judged}}
 
@@ -53,30 +50,30 @@ def curated(now: TrajectoryState, fact: StepCurated) -> Fields:
 
 
 def started(now: TrajectoryState, fact: TrajectoryStarted) -> Fields:
-    """Registered; the highest event_id wins, then the highest content."""
-    registration = Registration(fact.envelope.event_id, fact.task, fact.tags, fact.metadata)
+    """Registered; the later word wins."""
+    registration = Registration(*_word(fact), fact.task, fact.tags, fact.metadata)
     won = registration if registration.rank > now.registration.rank else now.registration
     return {"registration": won, **_observed(now, fact)}
 
 
 def completed(now: TrajectoryState, fact: TrajectoryCompleted) -> Fields:
-    """The agent is done. Its reward claims the outcome slot whether or not its status wins."""
-    event_id = fact.envelope.event_id
-    ended: Fields = {"ending": _later(now.ending, Ending(fact.status, event_id, "", fact.calls, fact.rewards))}
-    if fact.reward is None:
-        return ended
-    slot = RewardSlot(source="agent", name="outcome", value=fact.reward, revision=0, event_id=event_id)
-    return ended | _slots(now, OUTCOME, slot)
+    """The agent is done. Of two completions one counts as a whole, with its counts and its reward."""
+    ending = Ending(fact.status, *_word(fact), "", fact.calls, fact.rewards, fact.reward)
+    return {"ending": _later(now.ending, ending)}
 
 
 def abandoned(now: TrajectoryState, fact: TrajectoryAbandoned) -> Fields:
     """A reactor gave it up; a completion outranks that."""
-    return {"ending": _later(now.ending, Ending("abandoned", fact.envelope.event_id, fact.reason))}
+    return {"ending": _later(now.ending, Ending("abandoned", *_word(fact), fact.reason))}
 
 
 def evicted(now: TrajectoryState, fact: TrajectoryEvicted) -> TrajectoryState:
     """Erased: everything but the word of it goes."""
-    return TrajectoryState(ending=_later(now.ending, Ending("evicted", fact.envelope.event_id, fact.reason)))
+    return TrajectoryState(ending=_later(now.ending, Ending("evicted", *_word(fact), fact.reason)))
+
+
+def _word(fact: TrajectoryFact) -> tuple[int, str]:
+    return fact.envelope.occurred_at_us, fact.envelope.event_id
 
 
 def _observed(now: TrajectoryState, fact: CallCaptured | CallFailed | TrajectoryStarted) -> Fields:
@@ -85,7 +82,3 @@ def _observed(now: TrajectoryState, fact: CallCaptured | CallFailed | Trajectory
 
 def _later(left: Ending, right: Ending) -> Ending:
     return max(left, right, key=lambda ending: ending.rank)
-
-
-def _slots(now: TrajectoryState, key: SlotKey, slot: RewardSlot) -> Fields:
-    return {"slots": {**now.slots, key: join.slot(now.slots.get(key), slot)}}

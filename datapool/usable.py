@@ -5,13 +5,18 @@ from collections.abc import Callable
 from typing import Any, cast, get_args
 
 from datapool.errors import UnusableFact
-from datapool.state import Fact
+from datapool.state import COMPLETION, Fact
 from eventlog.partitioner import partition_of
 from schemas.events import Event, RewardAssigned, StepCurated, TrajectoryCompleted
 from schemas.keys import group_key
 
 REWARD_MAX = 1e30
 """Of either sign: sums of rewards and the squares of their deviations stay numbers, and a trainer's float32 holds them."""
+
+COMPLETE_AGAIN = (
+    f"the reward {COMPLETION.source}/{COMPLETION.name} of a trajectory is part of its completion: to correct it, complete "
+    "the trajectory again; the later completion counts as a whole"
+)
 
 
 def usable(event: Event) -> Fact:
@@ -41,6 +46,13 @@ def _reward(fact: RewardAssigned) -> None:
     _reward_value(fact.value)
     if fact.call_id is None and fact.step_index is not None and fact.step_index < 0:
         raise UnusableFact("step_index_negative", f"step index {fact.step_index} of {fact.trajectory_id}")
+    if is_of_completion(fact.source, fact.name, fact.call_id, fact.step_index):
+        raise UnusableFact("reward_of_completion", f"{fact.trajectory_id}: {COMPLETE_AGAIN}")
+
+
+def is_of_completion(source: str, name: str, call_id: str | None, step_index: int | None) -> bool:
+    """Whether a reward claims the slot that a completion's own reward has."""
+    return call_id is None and step_index is None and (source, name) == (COMPLETION.source, COMPLETION.name)
 
 
 def _completion(fact: TrajectoryCompleted) -> None:

@@ -9,6 +9,7 @@ from typing import Literal
 
 from datapool.batch_spec import BatchSpec
 from datapool.left_out import why_left_out
+from datapool.readiness import counted_calls
 from datapool.rows import PoolRows, as_step
 from datapool.runs import Planned, RunIndex
 from datapool.selection import MISSING, PooledGroup, Refusal, baseline_only, context_only, judge, member_of
@@ -84,7 +85,16 @@ def _of_trajectory(
     if state in ("trained", "planned") and not batches:
         state, lines = "left_out", _left_out(runs, row.group_id, row.trajectory_id)
     ids = (row.group_id, row.trajectory_id)
-    return Answer(kind="trajectory", ids=ids, state=state, lines=(head, *lines), trained=batches)
+    return Answer(kind="trajectory", ids=ids, state=state, lines=(head, *_calls(row), *lines), trained=batches)
+
+
+def _calls(row: TrajectoryRecord) -> Iterator[str]:
+    """How many calls there are and how many the completion counted, where this keeps it from being ready."""
+    counted = f"  calls: {len(counted_calls(row.calls))} captured, {row.calls_expected} counted by its completion"
+    if "calls_missing" in row.reasons:
+        yield f"{counted}: the others have not come"
+    if "calls_uncounted" in row.reasons:
+        yield f"{counted}: the agent did not go on with some (a retry without its key?), or counted too few and completes again"
 
 
 def _of_step(

@@ -15,7 +15,7 @@ import structlog
 from fastapi import FastAPI
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from gateway.access_log import REFUSED, AccessLog, log_request
+from gateway.access_log import CALL_ID, REFUSED, AccessLog, log_request
 from gateway.admission import AdmissionView
 from gateway.asgi import read_body, send_error
 from gateway.auth import Guard, KeyRing
@@ -39,7 +39,7 @@ from gateway.errors import (
 )
 from gateway.headers import overhead
 from gateway.health import Health, NotReady, watch_loop_lag
-from gateway.identity import CHAT, MODELS, Route, resolve
+from gateway.identity import CHAT, MODELS, SERVED, Route, not_served, resolve
 from gateway.keys import parse_key
 from gateway.metrics import Metrics
 from gateway.models import Models
@@ -135,7 +135,8 @@ class Calls:
         except ClientGone:
             pass
         except GatewayError as error:
-            client.refuse(error, [overhead(time.perf_counter() - started_s - client.upstream_s)])
+            headers: HeaderList = [] if client.call_id is None else [(CALL_ID, client.call_id.encode())]
+            client.refuse(error, [*headers, overhead(time.perf_counter() - started_s - client.upstream_s)])
         finally:
             if client.disconnected:
                 client.status = CLIENT_CLOSED
@@ -159,7 +160,7 @@ class Calls:
         try:
             route = resolve(client.path)
             if route is None:
-                raise NotFound("no such route")
+                raise NotFound(f"no such route: {SERVED}")
             await self._calls(client, route.identity)
         except (GatewayError, ClientGone):
             raise
@@ -187,7 +188,10 @@ class Front:
             await self._control(scope, receive, send)
             return
         try:
-            route = resolve(scope.get("raw_path") or scope["path"].encode())
+            raw_path = scope.get("raw_path") or scope["path"].encode()
+            route = resolve(raw_path)
+            if route is None and (other := not_served(raw_path)) is not None:
+                raise other
             if route is not None and route.endpoint == CHAT:
                 raise MethodNotAllowed("model calls are POST requests")
             status = await self._controlled(scope, receive, send, route)

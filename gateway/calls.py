@@ -7,7 +7,7 @@ import time
 from functools import partial
 from hashlib import sha256
 
-from gateway.capture import Call, Capture, captured, failed
+from gateway.capture import Call, Capture, captured, failed, repeated
 from gateway.client import Client
 from gateway.dispatch import Answer, Dispatch, Dispatcher, Opened, Progress
 from gateway.errors import CLIENT_CLOSED, ClientGone, GatewayError, HeaderList, NotCaptured, Overloaded, UpstreamBroken
@@ -58,7 +58,7 @@ class ModelCalls:
         attempt = self._recent.begin(who, headers, digest)
         client.call_id = attempt.call_id
         if attempt.finished is not None:
-            await self._repeat(client, who, attempt, attempt.finished, started)
+            await self._repeat(client, who, attempt, attempt.finished, started, received_us)
             return
         if self.in_flight > self._settings.calls_max:  # known by now, so that its retry is taken for no other call
             raise Overloaded("too many model calls in flight", retry_after_s=1.0)
@@ -71,6 +71,7 @@ class ModelCalls:
             request=request,
             request_digest=digest,
             received_us=received_us,
+            secrets=credentials(client.headers) if self._passes_authorization else (),
         )
         progress = Progress()
         try:
@@ -142,7 +143,7 @@ class ModelCalls:
 
     async def _acknowledge(self, identity: Identity, attempt: Attempt, finished: Finished) -> None:
         try:
-            await self._capture.store(finished.unacknowledged, lane="named" if identity.named else "unnamed")
+            await self._capture.store(finished.events, lane="named" if identity.named else "unnamed")
         except NotCaptured:
             raise
         except Exception:
@@ -151,9 +152,19 @@ class ModelCalls:
         self._recent.acknowledged(attempt, finished)
 
     async def _repeat(
-        self, client: Client, identity: Identity, attempt: Attempt, finished: Finished, started: float
+        self,
+        client: Client,
+        identity: Identity,
+        attempt: Attempt,
+        finished: Finished,
+        started: float,
+        received_us: int,
     ) -> None:
-        if finished.unacknowledged:
+        if attempt.keyed:
+            events = tuple([repeated(event, attempt.number, received_us) for event in finished.events])
+            finished = finished._replace(events=events)
+            self._recent.finish(attempt, finished)
+        if finished.events:
             await self._acknowledge(identity, attempt, finished)
         self._metrics.replayed.inc()
         client.hold(len(finished.body))

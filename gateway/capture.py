@@ -16,6 +16,7 @@ from gateway.errors import NotCaptured
 from gateway.headers import ClientHeaders
 from gateway.identity import Identity
 from gateway.metrics import Metrics
+from gateway.refusal import blanked, blanked_json
 from gateway.reply import Choice, EngineReply
 from gateway.request import ChatRequest
 from gateway.store import Log
@@ -27,6 +28,8 @@ from schemas.topics import CALLS
 
 DEFAULT_CHANNEL = "train"
 MESSAGE_CHARACTERS_MAX = 2000
+SECRET_CHARACTERS_MIN = 8
+"""No provider's key is shorter; words that SDKs want where no key is needed are (EMPTY, none), and stand in many a reply."""
 COMPLETE = Integrity(complete=True)
 log = structlog.get_logger()
 
@@ -42,6 +45,8 @@ class Call(NamedTuple):
     request: ChatRequest
     request_digest: str
     received_us: int
+    secrets: tuple[str, ...] = ()
+    """What fixed servers were told, and no event may hold."""
 
 
 class Lineage(NamedTuple):
@@ -62,6 +67,7 @@ def captured(
 ) -> tuple[CallCaptured, ...]:
     """One event per choice; choice k > 0 is the call `<call_id>.<k>`."""
     alone = len(reply.choices) == 1
+    secrets = [one for one in call.secrets if server.fixed and len(one) >= SECRET_CHARACTERS_MIN]
     return tuple(
         [
             CallCaptured(
@@ -77,9 +83,9 @@ def captured(
                 response_logprobs=choice.response_logprobs,
                 spans=choice.spans,
                 sampling=call.request.sampling,
-                finish_reason=choice.finish_reason,
+                finish_reason=choice.finish_reason and blanked(choice.finish_reason, secrets),
                 request=lineage.request,
-                response_body=choice.body,
+                response_body=blanked_json(choice.body, secrets),
                 model_id=server.model_id or call.request.model or "",
                 worker_id=server.worker_id,
                 upstream=server.url,
@@ -122,6 +128,17 @@ def failed(call: Call, progress: Progress, *, reason: str, message: str, http_st
 def choice_id(call_id: str, choice: int) -> str:
     """Id of the call that a choice is."""
     return f"{call_id}.{choice}" if choice else call_id
+
+
+def repeated(event: CallCaptured, attempt: int, received_us: int) -> CallCaptured:
+    """The same reply, given once more to a later try of its call: which of the captures counts is told by time."""
+    own = event.envelope
+    return replace(
+        event,
+        envelope=envelope(own.producer, run_id=own.run_id, traceparent=own.traceparent, causation_id=own.event_id),
+        attempt=attempt,
+        timings=Timings(received_us=received_us, dispatched_us=received_us, done_us=received_us),
+    )
 
 
 def without_bodies(event: CallCaptured) -> CallCaptured:

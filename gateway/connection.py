@@ -19,7 +19,9 @@ log = structlog.get_logger()
 Sink = Callable[[bytes], bool]
 """Takes a piece of body; False: no more. May raise GatewayError, which ends the exchange."""
 UNPRODUCTIVE_BYTES_MAX = 64 << 10
-"""Headers, chunk extensions or trailers between two pieces of body: a larger one is an attack, or no HTTP."""
+"""Headers; then chunk extensions and trailers of a whole reply: more is an attack, or no HTTP."""
+CHUNK_BYTES = 20
+"""Of the framing of a chunk: a length and two line ends. What is more are extensions."""
 BUFFER_BYTES_MAX = 256 << 10
 """What waits for a reader before the engine is told to slow down."""
 
@@ -308,13 +310,17 @@ class Connection(asyncio.Protocol):
         """A piece of body, within the limit."""
         if self._complete:
             return
-        self._unproductive = 0
+        self._unproductive = max(0, self._unproductive - len(piece))
         self._size += len(piece)
         if self._size > self._reply_bytes_max:
             too_large = f"the engine's reply is over {self._reply_bytes_max} bytes"
             self._end(UpstreamBroken(too_large, code="upstream_reply_too_large"))
         elif self._reply is not None:
             self._reply.feed(piece)
+
+    def on_chunk_header(self) -> None:
+        """A chunk begins, which takes more bytes than its body."""
+        self._unproductive = max(0, self._unproductive - CHUNK_BYTES)
 
     def on_message_complete(self) -> None:
         """All of the reply is here; what follows it in the same bytes ends in the parser."""

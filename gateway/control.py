@@ -18,7 +18,7 @@ from gateway.admission import COUNTED_CHANNEL, AdmissionView, Wait
 from gateway.errors import GatewayError, InvalidRequest, MethodNotAllowed, NotAdmitted, NotCaptured, NotFound, as_http
 from gateway.headers import ClientHeaders, client_headers
 from gateway.health import Health
-from gateway.identity import Identity
+from gateway.identity import SERVED, Identity
 from gateway.lifecycle import (
     AssignReward,
     CompleteTrajectory,
@@ -145,7 +145,8 @@ def _handle_errors(app: FastAPI) -> None:
     async def http(_: Request, error: Exception) -> Response:
         status = error.status_code if isinstance(error, HTTPException) else 500
         kinds: dict[int, type[GatewayError]] = {404: NotFound, 405: MethodNotAllowed}
-        response = _response(kinds.get(status, InvalidRequest)(str(getattr(error, "detail", error))))
+        said = f"no such route: {SERVED}" if status == 404 else str(getattr(error, "detail", error))
+        response = _response(kinds.get(status, InvalidRequest)(said))
         for name, value in (getattr(error, "headers", None) or {}).items():
             response.headers[name] = value
         return response

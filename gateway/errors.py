@@ -63,6 +63,12 @@ class NotFound(GatewayError):
     code = "not_found"
 
 
+class NotAnthropic(NotFound):
+    """Anthropic's API, whose clients read another shape of errors; OpenAI's stands within it."""
+
+    type = "not_found_error"
+
+
 class MethodNotAllowed(GatewayError):
     """The route exists, but not for this method."""
 
@@ -182,4 +188,5 @@ def as_http(error: GatewayError) -> ErrorReply:
         content["retry_after_s"] = error.retry_after_s
         # The header holds whole seconds (RFC 9110); clients that can wait less read the body.
         headers.append((b"retry-after", b"%d" % max(1, math.ceil(error.retry_after_s))))
-    return ErrorReply(error.status, headers, orjson.dumps({"error": content}))
+    around = {"type": "error"} if isinstance(error, NotAnthropic) else {}
+    return ErrorReply(error.status, headers, orjson.dumps({**around, "error": content}))

@@ -9,13 +9,21 @@ from functools import lru_cache
 from typing import NamedTuple
 from urllib.parse import unquote_to_bytes
 
-from gateway.errors import InvalidRequest
+from gateway.errors import InvalidRequest, NotAnthropic, NotFound
 from schemas.envelopes import new_id
 
 ID_CHARACTERS_MAX = 512
 CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 CHAT = "chat/completions"
 MODELS = "models"
+SERVED = (
+    "this gateway serves POST /{trajectory_id}/{group_id}/v1/chat/completions, GET …/v1/models, "
+    "POST …/v1/register_trajectory, …/v1/rewards, …/v1/complete_trajectory, and POST /groups"
+)
+MESSAGES = ("/messages", "/messages/count_tokens")
+"""Of Anthropic's API."""
+UNSERVED = ("/responses", "/completions", "/embeddings")
+"""Of OpenAI's API, what SDKs ask for besides."""
 ENDPOINTS = (CHAT, MODELS, "register_trajectory", "complete_trajectory", "rewards")
 
 
@@ -58,6 +66,15 @@ def _route(endpoint: str, prefix: bytes) -> Route | None:
     trajectory_id = checked_id(_decoded(ids[0], "trajectory_id"), "trajectory_id")
     group_id = checked_id(_decoded(ids[1], "group_id"), "group_id") if len(ids) == 2 else trajectory_id
     return Route(endpoint, Identity(group_id, trajectory_id))
+
+
+def not_served(raw_path: bytes) -> NotFound | None:
+    """The refusal of a request for another API than ours; None when it may be ours."""
+    path = raw_path.decode("latin-1")
+    if path.endswith(MESSAGES):
+        return NotAnthropic(f"Anthropic's /v1/messages is not served here: {SERVED}", code="not_served")
+    other = next((end for end in UNSERVED if path.endswith(end)), None)
+    return NotFound(f"/v1{other} is not served here: {SERVED}", code="not_served") if other else None
 
 
 def fresh_lane() -> Identity:

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 import orjson
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, FiniteFloat, model_validator
 
-from datapool.usable import REWARD_MAX
+from datapool.usable import COMPLETE_AGAIN, REWARD_MAX, is_of_completion
 from gateway.headers import ClientHeaders
 from gateway.identity import CONTROL, ID_CHARACTERS_MAX, Identity
 from schemas.envelopes import decision_id, envelope, new_id, now_us
@@ -100,6 +100,8 @@ class AssignReward(Body):
     def _one_subject(self) -> "AssignReward":
         if self.call_id is not None and self.step_index is not None:
             raise ValueError("give call_id or step_index, not both")
+        if is_of_completion(self.source, self.name, self.call_id, self.step_index):
+            raise ValueError(COMPLETE_AGAIN)
         return self
 
 

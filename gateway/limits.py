@@ -22,6 +22,10 @@ CALL_PATH_END = b"/chat/completions"
 FRAMING = (b"content-length", b"transfer-encoding")
 NO_UPGRADE = "send requests without an Upgrade header (Java: HttpClient.Version.HTTP_1_1)"
 """The parser takes the body of such a request for what follows the upgrade: for the next request, if we let it."""
+SLICE_BYTES = 16 << 10
+"""What the parser gets at once: its limits are looked at in between."""
+CHUNK_BYTES = 20
+"""Of the framing of a chunk: a length and two line ends. What is more are extensions."""
 WAITING_MAX = 8
 """Requests of a connection that wait for the one before them."""
 CLOCK_S = 0.002
@@ -101,14 +105,26 @@ class LimitedProtocol(HttpToolsProtocol):
         self._unset_keepalive_if_required()
 
     def data_received(self, data: bytes) -> None:
-        """Feed the parser, but no more than the limit without a request or a piece of body coming out of it."""
-        self._unproductive += len(data)
+        """Feed the parser, but no more than the limit of what is neither a request nor body, nor what every chunk needs."""
         self._unset_keepalive_if_required()
+        for at in range(0, len(data), SLICE_BYTES):
+            if not self.transport.is_closing():
+                self._take(data[at : at + SLICE_BYTES])
+
+    def _take(self, data: bytes) -> None:
+        self._unproductive += len(data)
         self._parse(data)
         if self._unproductive > self.limits.headers_bytes_max:
             self._refuse(HeadersTooLarge(f"headers are over {self.limits.headers_bytes_max} bytes"))
         elif self._unproductive and self._deadline_s is None and (self.cycle is None or self.cycle.response_complete):
             self._arm(self.limits.headers_timeout_s)  # line breaks before a request are no request yet
+
+    def on_chunk_header(self) -> None:
+        """A chunk begins, which takes more bytes than its body."""
+        self._count_productive(CHUNK_BYTES)
+
+    def _count_productive(self, count: int) -> None:
+        self._unproductive = max(0, self._unproductive - count)
 
     def _parse(self, data: bytes) -> None:
         rest = memoryview(data)
@@ -215,7 +231,7 @@ class LimitedProtocol(HttpToolsProtocol):
 
     def on_body(self, body: bytes) -> None:
         """Progress."""
-        self._unproductive = 0
+        self._count_productive(len(body))
         if (call := self._call) is not None:
             call.feed(body)
         else:

@@ -10,6 +10,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.registry import Collector
 
 from eventlog.spool import SpoolStats
+from schemas.logs import dropped_lines
 
 SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600)
 ACK_SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
@@ -88,6 +89,8 @@ class Metrics:
             registry=registry,
         )
 
+        registry.register(LogCollector())
+
     def request(self, route: str, status: int) -> None:
         """Count one request."""
         self._request(route, status).inc()
@@ -109,6 +112,16 @@ class Metrics:
     def exposition(self) -> bytes:
         """The text format."""
         return generate_latest(self.registry)
+
+
+class LogCollector(Collector):
+    """Log lines that nobody will read."""
+
+    def collect(self) -> Iterator[Metric]:
+        """One counter."""
+        yield CounterMetricFamily(
+            "claw_log_lines_dropped", "Lines of this process that its stderr did not take.", dropped_lines()
+        )
 
 
 class SpoolCollector(Collector):

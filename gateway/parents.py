@@ -1,9 +1,15 @@
 """What was acknowledged of each trajectory lately, so that a call that goes on from there is written as the rest only.
 
-Invariant: leaving anything out of this memory makes events larger, never wrong. A base is a call of the same trajectory
-that this process captured and that is acknowledged, was received before the call itself (so whoever reads calls in
-order has it), ended, and cannot be another call under the same id: under an idempotency key without a retry count, two
-gateways may both make an attempt 0. Every `CHAIN_MAX`-th call of a chain is written in full, so a reader follows few.
+Invariant: leaving anything out of this memory makes events larger, never wrong. A base is another call of the same
+trajectory that this process captured and that is acknowledged, was received before the call itself, and ended. Every
+`CHAIN_MAX`-th call of a chain is written in full, so a reader follows few.
+
+Under an idempotency key another gateway may answer the same call again, before or after this one, and the pool counts
+the attempt that was received last. So an edge holds with whichever attempt of its base counts, or says which one it
+needs: it keeps no more than the base's prompt, which all attempts have, or all of prompt and response, since then the
+agent evidently went on with that response (`base_digest`). And a call under a key, which may be an earlier call asked
+again, is written against shorter prompts only (of equal ones, shorter bodies, then lower ids): such edges close no circle,
+whichever attempts they are of.
 
 Only the tips are kept: a call that another one begins with stands in it, so a conversation that grows is one entry.
 
@@ -16,7 +22,7 @@ from collections.abc import Sequence
 from hashlib import sha256
 from typing import Any, NamedTuple
 
-from datapool.digests import call_digest
+from datapool.digests import base_digest
 from gateway.capture import Call, Lineage
 from gateway.identity import Identity
 from gateway.reply import EngineReply, packed_text
@@ -39,8 +45,7 @@ class Base(NamedTuple):
     whole: bytes
     """Packed ids of prompt and response."""
     body: bytes
-    digest: str
-    """`digests.call_digest` of its event: what whoever is written against it names."""
+    prompt_digest: str
     depth: int
     """Calls between it and one that is written in full."""
     text: bytes
@@ -80,7 +85,7 @@ class Parents:
         prompt, body = reply.prompt_ids, call.request.body
         best, keep, body_keep = None, -1, -1
         for tip in self._tips.get(call.identity, ()):
-            if tip.received_us < call.received_us and tip.depth + 1 < CHAIN_MAX:
+            if _may_be_base(tip, call, len(prompt)):
                 shared = _shared(prompt, tip.whole, ITEM_BYTES), _shared(body, tip.body)
                 if shared > (keep, body_keep):
                     best, (keep, body_keep) = tip, shared
@@ -90,17 +95,17 @@ class Parents:
             return Lineage(full, _full(body, 1, call.request_digest), 0, prompt_hash=hashed)
         hashed = _hashed(prompt, best, keep)
         goes_on = 0 < len(best.whole) == keep * ITEM_BYTES
+        keep = keep if goes_on else min(keep, best.prompt_bytes // ITEM_BYTES)
         prompt_keep = keep if goes_on or keep * ITEM_BYTES >= WORTH_BYTES else 0
         prompt_edge = _edge(prompt, ITEM_BYTES, best, prompt_keep, hashed.hexdigest())
         request_edge = _edge(body, 1, best, body_keep if body_keep >= WORTH_BYTES else 0, call.request_digest)
         based = prompt_edge.base_call_id or request_edge.base_call_id
-        base_digest = best.digest if prompt_edge.base_call_id else ""
+        base_digest = _base_digest(best, prompt_keep) if prompt_edge.base_call_id else ""
         return Lineage(prompt_edge, request_edge, best.depth + 1 if based else 0, base_digest, hashed)
 
     def add(self, call: Call, reply: EngineReply, lineage: Lineage, events: Sequence[CallCaptured]) -> None:
         """Remember acknowledged events as bases of what comes."""
-        twofold = call.headers.idempotency_key is not None and call.headers.retry_count is None
-        if twofold or not call.identity.named:  # a lane that we made up has one call
+        if not call.identity.named:  # a lane that we made up has one call
             return
         for event in events:
             written = len(event.prompt.suffix) + len(event.request.suffix) + len(event.response_body)
@@ -110,7 +115,7 @@ class Parents:
                     received_us=call.received_us,
                     whole=reply.prompt_ids + event.response_ids,
                     body=call.request.body,
-                    digest=call_digest(event),
+                    prompt_digest=event.prompt.full_digest,
                     depth=lineage.depth,
                     text=reply.ids_text,
                     prompt_bytes=len(reply.prompt_ids),
@@ -134,6 +139,20 @@ class Parents:
 def _stands_in(tip: Base, base: Base) -> bool:
     # Equal ids (two providers without any) say nothing; their bodies decide then, which differ in their ends.
     return bool(tip.whole) and base.whole.startswith(tip.whole) and base.received_us > tip.received_us
+
+
+def _may_be_base(tip: Base, call: Call, prompt_bytes: int) -> bool:
+    itself = tip.call_id.startswith(call.call_id)  # or another choice of it
+    if itself or tip.received_us >= call.received_us or tip.depth + 1 >= CHAIN_MAX:
+        return False
+    own = prompt_bytes, len(call.request.body), call.call_id
+    return call.headers.idempotency_key is None or (tip.prompt_bytes, len(tip.body), tip.call_id) < own
+
+
+def _base_digest(base: Base, keep: int) -> str:
+    response = memoryview(base.whole)[base.prompt_bytes :]
+    length = base.prompt_bytes // ITEM_BYTES
+    return base_digest(keep, length, base.prompt_digest, sha256(response).hexdigest() if keep > length else "")
 
 
 def _bytes(tips: Sequence[Base]) -> int:

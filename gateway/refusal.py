@@ -1,10 +1,14 @@
-"""A 4xx of an engine, in OpenAI's shape whatever the engine wrote."""
+"""A 4xx of an engine, in OpenAI's shape whatever the engine wrote; and the one door for what engines say into events.
+
+Invariant: what an engine was told to authorize a call is in no event, however the engine repeats it.
+"""
 
 from collections.abc import Sequence
 from typing import Any
 
 import orjson
 
+from gateway.reply import dumps, loads
 from gateway.upstream import UpstreamReply
 
 MESSAGE_CHARACTERS_MAX = 1000
@@ -19,19 +23,48 @@ def refusal(reply: UpstreamReply, secrets: Sequence[str] = ()) -> tuple[int, byt
     error = _error(reply.body)
     if error is not None:
         said = error.get("message")
-        return reply.status, reply.body, _blanked(said, secrets) if isinstance(said, str) else ""
+        return reply.status, reply.body, blanked(said, secrets) if isinstance(said, str) else ""
     message = (
-        _blanked(reply.body.decode(errors="replace"), secrets)[:MESSAGE_CHARACTERS_MAX]
+        blanked(reply.body.decode(errors="replace"), secrets)[:MESSAGE_CHARACTERS_MAX]
         or f"the engine answers {reply.status}"
     )
     content = {"message": message, "type": "upstream_error", "param": None, "code": "refused"}
     return reply.status, orjson.dumps({"error": content}), message
 
 
-def _blanked(text: str, secrets: Sequence[str]) -> str:
+def blanked(text: str, secrets: Sequence[str]) -> str:
+    """The text without the secrets."""
     for secret in secrets:
         text = text.replace(secret, BLANK).replace(secret.replace("/", "\\/"), BLANK)
     return text
+
+
+def blanked_json(body: bytes, secrets: Sequence[str]) -> bytes:
+    """JSON without the secrets, whatever way its strings write them; as it is where it holds none."""
+    if not secrets or not (b"\\" in body or any(secret.encode() in body for secret in secrets)):
+        return body
+    try:
+        fields = {"": loads(body)}
+        return dumps(fields)[4:-1] if _blank(fields, secrets) else body
+    except (ValueError, RecursionError):
+        return blanked(body.decode(errors="replace"), secrets).encode()
+
+
+def _blank(fields: dict[str, Any], secrets: Sequence[str]) -> bool:
+    """Take the secrets out of names and texts, at any depth. Returns whether there were any."""
+    found = False
+    level: list[Any] = [fields]  # objects and lists
+    while level:
+        one = level.pop()
+        for name, value in list(one.items() if isinstance(one, dict) else enumerate(one)):
+            clean = blanked(value, secrets) if isinstance(value, str) else value
+            if clean is not value and clean != value:
+                one[name], found = clean, True
+            if isinstance(name, str) and blanked(name, secrets) != name:
+                one[blanked(name, secrets)], found = one.pop(name), True
+            if isinstance(value, (dict, list)):
+                level.append(value)
+    return found
 
 
 def _error(body: bytes) -> dict[str, Any] | None:  # parsed JSON

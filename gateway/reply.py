@@ -5,7 +5,6 @@ Invariant: response ids and log-probabilities are the engine's own. Whatever is 
 """
 
 import json
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -17,13 +16,18 @@ from gateway.parts import taken_apart
 from gateway.request import ChatRequest
 from gateway.spans import RawSpans, parse_header, spans_of
 from gateway.sse import without_fields
-from schemas.arrays import pack_floats, pack_ids
+from schemas.arrays import ITEM_BYTES, pack_floats, pack_ids
 from schemas.events import Usage, VersionSpan
 
 Json = Any  # parsed JSON of a foreign server
 PROMPT = "prompt_token_ids"
 CHOICE_INDEX = "choice_index"
 INT32_MAX = (1 << 31) - 1
+FLOAT32_MAX = (2 - 2**-23) * 2.0**127
+SIGNS = slice(ITEM_BYTES - 1, None, ITEM_BYTES)
+"""The highest byte of each packed number."""
+BELOW_ZERO = bytes(range(0x80, 0xFF))
+"""Highest bytes of float32 that are below 0, and neither infinite nor no number."""
 DEPTH_MAX = 200
 """Nesting of a foreign server's JSON. What is written of it must be within what orjson writes (254)."""
 
@@ -70,7 +74,7 @@ class Sampled(NamedTuple):
 def packed_text(text: bytes) -> bytes | None:
     """Token ids as bytes, from what stands between the brackets of their list; None where that is no list of int32."""
     try:
-        return packed_ids(orjson.loads(b"[%b]" % text))
+        return _packed_from(text, orjson.loads(b"[%b]" % text))
     except orjson.JSONDecodeError:
         return None
 
@@ -89,7 +93,8 @@ def parse_reply(
     prompt_ids = packed_prompt(usual.prompt_text) if usual is not None else None
     if usual is not None and prompt_ids is not None:
         fields, body = usual.fields, usual.shown(token_ids=request.wants_token_ids, logprobs=request.wants_logprobs)
-        sampled = [Sampled(packed_ids(usual.response_ids), packed_logprobs(usual.logprobs))]
+        response_ids = _packed_from(usual.response_text, usual.response_ids)
+        sampled = [Sampled(response_ids, packed_logprobs(usual.logprobs))]
         reply = understood(fields, prompt_ids, sampled, parse_header(spans_header), request, body)
         texts = (usual.prompt_text, usual.response_text) if sampled[0].ids else (usual.prompt_text,)
         return reply._replace(ids_text=b",".join(texts) if prompt_ids else b"")
@@ -176,22 +181,35 @@ def _choice(
 
 
 def packed_ids(ids: Json) -> bytes | None:
-    """Token ids as bytes; None when they are no list of int32."""
-    if not isinstance(ids, list):
-        return None
+    """Token ids as bytes; None when they are no list of int32 from 0 up."""
+    return None if not isinstance(ids, list) or bool in map(type, ids) else _packed(ids)
+
+
+def _packed_from(text: bytes, ids: list[Json]) -> bytes | None:
+    """`packed_ids` of what was parsed from a text, which tells at once whether true or false is among them."""
+    return None if b"e" in text else _packed(ids)
+
+
+def _packed(ids: list[Json]) -> bytes | None:
     try:
-        return pack_ids(ids)
+        packed = pack_ids(ids)
     except (TypeError, OverflowError):
         return None
+    return packed if packed[SIGNS].isascii() else None  # the highest bit of an id is its sign
 
 
 def packed_logprobs(values: Json) -> bytes | None:
-    """Log-probabilities as bytes; None when one of them is no finite number."""
+    """Log-probabilities as bytes; None when one of them is above 0, or nothing that a float32 holds."""
     try:
-        finite = math.isfinite(sum(values))  # one NaN or infinity makes the sum one
-        return pack_floats(values) if finite else None
+        packed = pack_floats(values)
     except (TypeError, OverflowError):
         return None
+    unclear = packed[SIGNS].translate(None, BELOW_ZERO)  # looking at every value costs more than all the rest here
+    return packed if not unclear or all(map(_is_logprob, values)) else None
+
+
+def _is_logprob(value: float) -> bool:
+    return type(value) is not bool and -FLOAT32_MAX <= value <= 0
 
 
 def _packed_content(logprobs: Json) -> bytes | None:

@@ -1,15 +1,17 @@
 """Retries of a call: which requests are the same call, and what a client that never saw its reply gets.
 
 Invariant: a client that repeats a request gets the reply that was captured for it, as long as this process remembers
-it; so the tokens in the log are the tokens that the agent went on with.
+it; and of the captures of a call the last received is of the reply that its agent got last, whoever answered. So the
+tokens that the pool counts are the tokens that the agent went on with.
 
 - With an idempotency key, the call id is a function of (group, trajectory, key): every gateway, before or after a
   restart, gives the same one. The fold counts a call once, so the agent's own count of its calls stays right.
 - Without a key, a request that says it is a retry (retry count > 0) and has the same body as exactly one recent call of
   its trajectory is that call. Where several recent calls had this body (parallel samples), it is a new call: a call too
   many is seen by the completion's count, a wrong reply is seen by nobody.
-- A finished reply is repeated, byte for byte, and nothing is generated or captured again. If its event was never
-  acknowledged, the *same* event (same event_id) is published before.
+- A finished reply is repeated, byte for byte, and nothing is generated again. Under a key it is captured again, as this
+  try: another gateway may have answered meanwhile. Without a key the call is this process's alone, and nothing is
+  captured again; if its event was never acknowledged, the *same* event (same event_id) is published before.
 - A reply that this process does not have (still running, failed, evicted, kept from the log by a bug, made by another process) is generated anew, as
   the next attempt of the call: the retry count that the client gives, or one more than the attempts seen here.
 """
@@ -27,20 +29,21 @@ from schemas.envelopes import decision_id, new_id
 from schemas.events import CallCaptured
 
 Slot = tuple[str, str, str]
+EVENT_BYTES = 2000
+"""Of an event's own objects, besides what it holds."""
 
 
 class Finished(NamedTuple):
-    """A reply, and the events that still have to be acknowledged before anybody may see it."""
+    """A reply, and the events of it that have to be acknowledged before the next client may see it."""
 
     body: bytes
     headers: HeaderList
-    unacknowledged: tuple[CallCaptured, ...]
+    events: tuple[CallCaptured, ...]
+    """Those that were not acknowledged yet; under a key all, since each repeat is captured."""
 
     @property
     def size_bytes(self) -> int:
-        # An unacknowledged event holds the bodies and ids of the call: about three times its reply.
-        events = sum(2 * len(event.response_body) + len(event.request.suffix) for event in self.unacknowledged)
-        return len(self.body) + events
+        return len(self.body) + sum([_event_bytes(event) for event in self.events])
 
 
 @dataclass(slots=True)
@@ -61,6 +64,8 @@ class Attempt(NamedTuple):
     call_id: str
     number: int
     finished: Finished | None = None
+    keyed: bool = False
+    """The same call at every gateway: this one may not be the last to answer it."""
 
 
 class RecentCalls:
@@ -75,6 +80,7 @@ class RecentCalls:
 
     def begin(self, identity: Identity, headers: ClientHeaders, digest: str) -> Attempt:
         """The call that a request is. `digest` is of its body. Raises InvalidRequest for a key used for two bodies."""
+        keyed = headers.idempotency_key is not None
         slot = _slot(identity, headers.idempotency_key, digest)
         if not identity.named:  # made up for this one request: nobody can ask again
             return Attempt(slot, new_id(), headers.retry_count or 0)
@@ -89,12 +95,12 @@ class RecentCalls:
         if known and self._is_same_call(known, headers):
             number = max(known.attempts, headers.retry_count or 0)
             known.attempts = number + 1
-            return Attempt(slot, known.call_id, number, known.finished)
+            return Attempt(slot, known.call_id, number, known.finished, keyed)
         # A key is one call for ever, so its attempts go on being counted when their replies are forgotten.
-        number = max(headers.retry_count or 0, entry.attempts if entry and headers.idempotency_key is not None else 0)
+        number = max(headers.retry_count or 0, entry.attempts if entry and keyed else 0)
         call_id = _call_id(identity, headers.idempotency_key)
         self._remember(slot, _Entry(call_id, digest, self._clock_s(), number + 1, ambiguous=known is not None))
-        return Attempt(slot, call_id, number)
+        return Attempt(slot, call_id, number, keyed=keyed)
 
     def finish(self, attempt: Attempt, finished: Finished) -> None:
         """Keep the reply of an attempt for whoever asks again: of several, that of the highest, which is the one that counts."""
@@ -106,8 +112,8 @@ class RecentCalls:
         self._shrink()
 
     def acknowledged(self, attempt: Attempt, finished: Finished) -> None:
-        """The reply's events are in the log: from now on it can be repeated without publishing."""
-        self.finish(attempt, finished._replace(unacknowledged=()))
+        """The reply's events are in the log: without a key it can be repeated from now on without publishing."""
+        self.finish(attempt, finished if attempt.keyed else finished._replace(events=()))
 
     def forget(self, attempt: Attempt, finished: Finished) -> None:
         """A bug keeps the reply from the log, and would do so each time: whoever asks again shall get another one."""
@@ -128,6 +134,11 @@ class RecentCalls:
     def _shrink(self) -> None:
         while self._entries and (len(self._entries) > self._entries_max or self._bytes > self._bytes_max):
             self._bytes -= _size(self._entries.popitem(last=False)[1])
+
+
+def _event_bytes(event: CallCaptured) -> int:
+    parts = event.prompt.suffix, event.request.suffix, event.response_ids, event.response_logprobs, event.response_body
+    return EVENT_BYTES + sum([len(part) for part in parts])
 
 
 def _size(entry: _Entry | None) -> int:

@@ -1109,13 +1109,13 @@ class CallCaptured:
     call_id: str
     """One model call; choice k > 0 of a call with n > 1 is `<call_id>.<k>`."""
     attempt: int = 0
-    """Retries of the same call count up from 0."""
+    """Retries of the same call count up from 0; a user who repeats a call under its key may begin again, at another gateway."""
     choice: int = 0
     """Index of the choice within the reply."""
     prompt: Edge
     """Token ids of the prompt as the engine rendered them."""
     base_digest: str = ""
-    """`StepRecord.digest` of the call that the prompt is written against, as it was then; empty where it is written in full."""
+    """What the prompt takes from the call that it is written against: sha256 hex of that call's prompt ids, and where ids of its response are kept, too, a digest of both (`datapool.digests.base_digest`); empty where it is written in full."""
     response_ids: bytes
     """Sampled ids, little-endian int32, never re-tokenised; includes the end token when it was sampled."""
     response_logprobs: bytes
@@ -1503,6 +1503,8 @@ class Judgement:
     """One StepCurated as a step's record keeps it, whether it counts or not."""
 
     event_id: str
+    occurred_at_us: int = 0
+    """UTC microseconds, of the event: of equal revisions the later word counts."""
     revision: int = 0
     who: str
     trainable: bool | None = None
@@ -1517,6 +1519,7 @@ class Judgement:
     def to_datum(self) -> dict[str, Any]:
         return {
             "event_id": self.event_id,
+            "occurred_at_us": self.occurred_at_us,
             "revision": self.revision,
             "who": self.who,
             "trainable": self.trainable,
@@ -1532,6 +1535,7 @@ class Judgement:
             (
                 LENGTH[len(b := self.event_id.encode())],
                 b,
+                time(self.occurred_at_us),
                 (POSITIVE[n] if 0 <= (n := self.revision) < SMALL else long(n)),
                 LENGTH[len(b := self.who.encode())],
                 b,
@@ -1548,6 +1552,7 @@ class Judgement:
     def from_datum(cls, d: Mapping[str, Any]) -> "Judgement":
         return cls(
             event_id=d["event_id"],
+            occurred_at_us=d["occurred_at_us"],
             revision=d["revision"],
             who=d["who"],
             trainable=d["trainable"],
@@ -1563,6 +1568,8 @@ class Judgement:
         made: Any = new(_Judgement)
         n, at = (d[at] >> 1, at + 1) if not d[at] & 0x81 else read_length(d, at)
         made.event_id = d[at : (at := at + n)].decode()
+        n, at = read_time(d, at)
+        made.occurred_at_us = n >> 1 ^ -(n & 1)
         n, at = (d[at], at + 1) if d[at] < 0x80 else number(d, at)
         made.revision = n >> 1 ^ -(n & 1)
         n, at = (d[at] >> 1, at + 1) if not d[at] & 0x81 else read_length(d, at)
@@ -1623,7 +1630,7 @@ class Curation:
     who: str = ""
     """Whose is the highest judgement that counts."""
     judgements: tuple[Judgement, ...] = ()
-    """All of them, those taken back too, sorted by (revision, event_id)."""
+    """All of them, those taken back too, sorted by (revision, occurred_at_us, event_id)."""
     scores: Mapping[str, float | None] = field(default_factory=dict)
     """By scorer, sorted: of each the highest judgement that counts."""
 
@@ -1992,6 +1999,8 @@ class GroupRecord:
     """Group of trajectories that share a task; equals trajectory_id where none was given."""
     declared: bool
     declared_event_id: str = ""
+    declared_us: int = 0
+    """UTC microseconds, when that event says that it occurred."""
     expected_size: int | None = None
     channel: str = ""
     """val wins when members disagree."""
@@ -2005,6 +2014,8 @@ class GroupRecord:
     """Sorted by trajectory_id; exactly the listed ones once closed."""
     closed: bool = False
     closed_event_id: str = ""
+    closed_us: int = 0
+    """UTC microseconds, when that event says that it occurred."""
     closed_members: tuple[str, ...] = ()
     ready: bool
     reasons: tuple[str, ...] = ()
@@ -2025,6 +2036,7 @@ class GroupRecord:
             "group_id": self.group_id,
             "declared": self.declared,
             "declared_event_id": self.declared_event_id,
+            "declared_us": self.declared_us,
             "expected_size": self.expected_size,
             "channel": self.channel,
             "task": self.task,
@@ -2035,6 +2047,7 @@ class GroupRecord:
             "members": [x.to_datum() for x in self.members],
             "closed": self.closed,
             "closed_event_id": self.closed_event_id,
+            "closed_us": self.closed_us,
             "closed_members": self.closed_members,
             "ready": self.ready,
             "reasons": self.reasons,
@@ -2056,6 +2069,7 @@ class GroupRecord:
                 (b"\x01" if self.declared else NULL),
                 LENGTH[len(b := self.declared_event_id.encode())],
                 b,
+                time(self.declared_us),
                 NULL
                 if self.expected_size is None
                 else b"\x02" + (POSITIVE[n] if 0 <= (n := self.expected_size) < SMALL else int32(n)),
@@ -2070,6 +2084,7 @@ class GroupRecord:
                 (b"\x01" if self.closed else NULL),
                 LENGTH[len(b := self.closed_event_id.encode())],
                 b,
+                time(self.closed_us),
                 (array([text(x) for x in self.closed_members]) if self.closed_members else END),
                 (b"\x01" if self.ready else NULL),
                 (array([text(x) for x in self.reasons]) if self.reasons else END),
@@ -2096,6 +2111,7 @@ class GroupRecord:
             group_id=d["group_id"],
             declared=d["declared"],
             declared_event_id=d["declared_event_id"],
+            declared_us=d["declared_us"],
             expected_size=d["expected_size"],
             channel=d["channel"],
             task=d["task"],
@@ -2106,6 +2122,7 @@ class GroupRecord:
             members=tuple([GroupMember.from_datum(x) for x in d["members"]]),
             closed=d["closed"],
             closed_event_id=d["closed_event_id"],
+            closed_us=d["closed_us"],
             closed_members=tuple(d["closed_members"]),
             ready=d["ready"],
             reasons=tuple(d["reasons"]),
@@ -2128,6 +2145,8 @@ class GroupRecord:
         at += 1
         n, at = (d[at] >> 1, at + 1) if not d[at] & 0x81 else read_length(d, at)
         made.declared_event_id = d[at : (at := at + n)].decode()
+        n, at = read_time(d, at)
+        made.declared_us = n >> 1 ^ -(n & 1)
         n = d[at]
         at += 1
         if n == 2:
@@ -2181,6 +2200,8 @@ class GroupRecord:
         at += 1
         n, at = (d[at] >> 1, at + 1) if not d[at] & 0x81 else read_length(d, at)
         made.closed_event_id = d[at : (at := at + n)].decode()
+        n, at = read_time(d, at)
+        made.closed_us = n >> 1 ^ -(n & 1)
         made.closed_members, at = ((), at + 1) if d[at] == 0 else read_array(read_text, d, at)
         made.ready = d[at] != 0
         at += 1
@@ -2239,7 +2260,7 @@ _GroupRecord = unguarded(GroupRecord)
 @quick
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RewardAssigned:
-    """A reward for a call, for a step by its index, or (neither given) for the trajectory. Slot = (subject, source, name); the highest (revision, event_id) wins."""
+    """A reward for a call, for a step by its index, or (neither given) for the trajectory. Slot = (subject, source, name); the highest (revision, occurred_at_us, event_id) wins. Of a trajectory, source `agent` and name `completion` are its completion's own and are refused."""
 
     envelope: Envelope
     group_id: str
@@ -2248,7 +2269,7 @@ class RewardAssigned:
     """Unique within its group only."""
     call_id: str | None = None
     step_index: int | None = None
-    """Counted from 0 over the trajectory's calls."""
+    """Counted from 0 over the trajectory's calls; of one with several choices the first is meant."""
     source: str = "agent"
     """Who judged."""
     name: str = "outcome"
@@ -2371,6 +2392,8 @@ class RewardSlot:
     value: float
     revision: int
     event_id: str
+    occurred_at_us: int = 0
+    """UTC microseconds, of the event: of equal revisions the later word counts."""
 
     def to_datum(self) -> dict[str, Any]:
         return {
@@ -2381,6 +2404,7 @@ class RewardSlot:
             "value": self.value,
             "revision": self.revision,
             "event_id": self.event_id,
+            "occurred_at_us": self.occurred_at_us,
         }
 
     def binary(self) -> bytes:
@@ -2398,6 +2422,7 @@ class RewardSlot:
                 (POSITIVE[n] if 0 <= (n := self.revision) < SMALL else long(n)),
                 LENGTH[len(b := self.event_id.encode())],
                 b,
+                time(self.occurred_at_us),
             )
         )
 
@@ -2411,6 +2436,7 @@ class RewardSlot:
             value=d["value"],
             revision=d["revision"],
             event_id=d["event_id"],
+            occurred_at_us=d["occurred_at_us"],
         )
 
     @staticmethod
@@ -2444,6 +2470,8 @@ class RewardSlot:
         made.revision = n >> 1 ^ -(n & 1)
         n, at = (d[at] >> 1, at + 1) if not d[at] & 0x81 else read_length(d, at)
         made.event_id = d[at : (at := at + n)].decode()
+        n, at = read_time(d, at)
+        made.occurred_at_us = n >> 1 ^ -(n & 1)
         made.__class__ = RewardSlot
         return made, at
 
@@ -2613,7 +2641,7 @@ _RunStarted = unguarded(RunStarted)
 @quick
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepCurated:
-    """A person or a tool judged a step, or took judgements back. Fields that are null leave the earlier judgement; per field the highest (revision, event_id) wins among those that nobody took back."""
+    """A person or a tool judged a step, or took judgements back. Fields that are null leave the earlier judgement; per field the highest (revision, occurred_at_us, event_id) wins among those that nobody took back."""
 
     envelope: Envelope
     group_id: str
@@ -2629,9 +2657,9 @@ class StepCurated:
     who: str
     revision: int = 0
     undoes: tuple[str, ...] = ()
-    """Event ids of judgements of this step, below this one in (revision, event_id), that count no more: as if nobody had ever given them. Of an undo: what it took back counts again."""
+    """Event ids of judgements of this step, below this one in (revision, occurred_at_us, event_id), that count no more: as if nobody had ever given them. Of an undo: what it took back counts again."""
     scores: Mapping[str, float | None] = field(default_factory=dict)
-    """Scorer (`name@version`) -> 0 (bad) to 1 (good); null: it looked and has nothing to say. Per scorer the highest (revision, event_id) counts."""
+    """Scorer (`name@version`) -> 0 (bad) to 1 (good); null: it looked and has nothing to say. Per scorer the highest (revision, occurred_at_us, event_id) counts."""
 
     def to_datum(self) -> dict[str, Any]:
         return {
@@ -2758,11 +2786,13 @@ class StepRecord:
     call_id: str
     """One model call; choice k > 0 of a call with n > 1 is `<call_id>.<k>`."""
     attempt: int = 0
-    """The attempt that counts: of the completed ones (else of all) the highest, whose reply the agent went on with."""
+    """Of the capture that counts: of the completed ones (else of all) the one received last, whose reply the agent went on with."""
+    first_received_us: int = 0
+    """UTC microseconds, when the first of its captures was received: its place among the calls, which a retry does not move."""
     attempts: tuple[int, ...] = ()
     """All attempts seen, sorted."""
     position: FactPosition | None = None
-    """Of its CallCaptured in the facts: of the attempt that counts, at the lowest offset seen."""
+    """Of its CallCaptured in the facts: of the capture that counts, at the lowest offset seen."""
     digest: str = ""
     """sha256 hex over prompt digest, response ids, logprobs and spans: what training reads."""
     prompt_id: str = ""
@@ -2778,7 +2808,7 @@ class StepRecord:
     base_keep: int = 0
     """Ids taken from the front of the base."""
     base_digest: str = ""
-    """`digest` of the base as the prompt was written against it."""
+    """What the prompt takes from its base, by digest: `CallCaptured.base_digest`."""
     spans: tuple[VersionSpan, ...] = ()
     min_version: int | None = None
     max_version: int | None = None
@@ -2813,6 +2843,7 @@ class StepRecord:
             "trajectory_id": self.trajectory_id,
             "call_id": self.call_id,
             "attempt": self.attempt,
+            "first_received_us": self.first_received_us,
             "attempts": self.attempts,
             "position": None if self.position is None else self.position.to_datum(),
             "digest": self.digest,
@@ -2857,6 +2888,7 @@ class StepRecord:
                 LENGTH[len(b := self.call_id.encode())],
                 b,
                 (POSITIVE[n] if 0 <= (n := self.attempt) < SMALL else int32(n)),
+                time(self.first_received_us),
                 (array([int32(x) for x in self.attempts]) if self.attempts else END),
                 NULL if self.position is None else b"\x02" + self.position.binary(),
                 LENGTH[len(b := self.digest.encode())],
@@ -2909,6 +2941,7 @@ class StepRecord:
             trajectory_id=d["trajectory_id"],
             call_id=d["call_id"],
             attempt=d["attempt"],
+            first_received_us=d["first_received_us"],
             attempts=tuple(d["attempts"]),
             position=None if d["position"] is None else FactPosition.from_datum(d["position"]),
             digest=d["digest"],
@@ -2954,6 +2987,8 @@ class StepRecord:
         made.call_id = d[at : (at := at + n)].decode()
         n, at = (d[at], at + 1) if d[at] < 0x80 else number32(d, at)
         made.attempt = n >> 1 ^ -(n & 1)
+        n, at = read_time(d, at)
+        made.first_received_us = n >> 1 ^ -(n & 1)
         made.attempts, at = ((), at + 1) if d[at] == 0 else read_array(read_int32, d, at)
         n = d[at]
         at += 1
@@ -3393,7 +3428,7 @@ _TrajectoryAbandoned = unguarded(TrajectoryAbandoned)
 @quick
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrajectoryCompleted:
-    """The agent says that it is done. In the log it stands after every acknowledged call of the trajectory."""
+    """The agent says that it is done. In the log it stands after every acknowledged call of the trajectory. Of two completions one counts as a whole: status, counts and reward are never mixed."""
 
     envelope: Envelope
     group_id: str
@@ -3403,11 +3438,11 @@ class TrajectoryCompleted:
     status: TrajectoryStatus
     """completed or failed"""
     calls: int | None = None
-    """Acknowledged calls that the agent counted; ready only when as many are there."""
+    """Acknowledged calls that the agent counted (one with several choices is one); ready only when exactly as many are there."""
     rewards: int | None = None
-    """Rewards that the agent assigned before; ready only when as many are there."""
+    """Slots that the agent filled before, this event's own reward not among them; ready only when as many are there."""
     reward: float | None = None
-    """Outcome reward: slot (trajectory, source `agent`, name `outcome`)."""
+    """Outcome reward, a slot of its own: (trajectory, source `agent`, name `completion`). Rewards of different slots add up; within a slot the later word replaces; this one is corrected by completing again."""
 
     def to_datum(self) -> dict[str, Any]:
         return {
@@ -3570,12 +3605,14 @@ class TrajectoryRecord:
     """Unique within its group only."""
     status: TrajectoryStatus
     status_event_id: str = ""
+    status_us: int = 0
+    """UTC microseconds, when that event says that it occurred."""
     reason: str = ""
     """Why abandoned or evicted."""
     calls_expected: int | None = None
     rewards_expected: int | None = None
     calls: tuple[str, ...] = ()
-    """call_ids in order of (received, call_id)"""
+    """call_ids in order of (first received, call_id)"""
     branches: int = 0
     """Lines of calls, as far as prompt edges tell: a call that keeps all of its base goes on with it, others begin a line."""
     failed_calls: tuple[str, ...] = ()
@@ -3602,6 +3639,8 @@ class TrajectoryRecord:
     """Why it is not ready, sorted."""
     registered_event_id: str = ""
     """Of the winning TrajectoryStarted, or empty."""
+    registered_us: int = 0
+    """UTC microseconds, when that event says that it occurred."""
     metadata: str | None = None
     """JSON"""
     last_progress_event_id: str = ""
@@ -3616,6 +3655,7 @@ class TrajectoryRecord:
             "trajectory_id": self.trajectory_id,
             "status": self.status,
             "status_event_id": self.status_event_id,
+            "status_us": self.status_us,
             "reason": self.reason,
             "calls_expected": self.calls_expected,
             "rewards_expected": self.rewards_expected,
@@ -3637,6 +3677,7 @@ class TrajectoryRecord:
             "ready": self.ready,
             "reasons": self.reasons,
             "registered_event_id": self.registered_event_id,
+            "registered_us": self.registered_us,
             "metadata": self.metadata,
             "last_progress_event_id": self.last_progress_event_id,
             "last_progress_us": self.last_progress_us,
@@ -3653,6 +3694,7 @@ class TrajectoryRecord:
                 _TRAJECTORYSTATUS[self.status],
                 LENGTH[len(b := self.status_event_id.encode())],
                 b,
+                time(self.status_us),
                 LENGTH[len(b := self.reason.encode())],
                 b,
                 NULL
@@ -3685,6 +3727,7 @@ class TrajectoryRecord:
                 (array([text(x) for x in self.reasons]) if self.reasons else END),
                 LENGTH[len(b := self.registered_event_id.encode())],
                 b,
+                time(self.registered_us),
                 NULL if (v := self.metadata) is None else b"\x02" + LENGTH[len(b := v.encode())] + b,
                 LENGTH[len(b := self.last_progress_event_id.encode())],
                 b,
@@ -3701,6 +3744,7 @@ class TrajectoryRecord:
             trajectory_id=d["trajectory_id"],
             status=d["status"],
             status_event_id=d["status_event_id"],
+            status_us=d["status_us"],
             reason=d["reason"],
             calls_expected=d["calls_expected"],
             rewards_expected=d["rewards_expected"],
@@ -3722,6 +3766,7 @@ class TrajectoryRecord:
             ready=d["ready"],
             reasons=tuple(d["reasons"]),
             registered_event_id=d["registered_event_id"],
+            registered_us=d["registered_us"],
             metadata=d["metadata"],
             last_progress_event_id=d["last_progress_event_id"],
             last_progress_us=d["last_progress_us"],
@@ -3739,6 +3784,8 @@ class TrajectoryRecord:
         made.status = _TRAJECTORYSTATUS_SYMBOLS[n]
         n, at = (d[at] >> 1, at + 1) if not d[at] & 0x81 else read_length(d, at)
         made.status_event_id = d[at : (at := at + n)].decode()
+        n, at = read_time(d, at)
+        made.status_us = n >> 1 ^ -(n & 1)
         n, at = (d[at] >> 1, at + 1) if not d[at] & 0x81 else read_length(d, at)
         made.reason = d[at : (at := at + n)].decode()
         n = d[at]
@@ -3846,6 +3893,8 @@ class TrajectoryRecord:
         made.reasons, at = ((), at + 1) if d[at] == 0 else read_array(read_text, d, at)
         n, at = (d[at] >> 1, at + 1) if not d[at] & 0x81 else read_length(d, at)
         made.registered_event_id = d[at : (at := at + n)].decode()
+        n, at = read_time(d, at)
+        made.registered_us = n >> 1 ^ -(n & 1)
         n = d[at]
         at += 1
         if n == 2:

@@ -311,8 +311,9 @@ def _position_of(record: Record) -> FactPosition:
 
 def waits(record: GroupRecord) -> bool:
     """Whether a reactor may have to act on a group one day."""
+    held = any(member.status == "open" for member in record.members)
     if record.closed:
-        return False
+        return held
     if record.ready:
         return record.declared and lacks_rewards(record)
-    return record.declared or any(member.status == "open" for member in record.members)
+    return record.declared or held

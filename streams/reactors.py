@@ -10,7 +10,14 @@ from typing import NamedTuple
 from datapool.project import GroupImage
 from datapool.state import TrajectoryState
 from schemas.envelopes import decision_id
-from schemas.events import Envelope, GroupClosed, GroupRecord, TrajectoryAbandoned, TrajectoryEvicted, TrajectoryRecord
+from schemas.events import (
+    Envelope,
+    GroupClosed,
+    GroupRecord,
+    TrajectoryAbandoned,
+    TrajectoryEvicted,
+    TrajectoryRecord,
+)
 
 Decision = TrajectoryAbandoned | GroupClosed | TrajectoryEvicted
 PRODUCER = "reactors"
@@ -57,15 +64,16 @@ def outlived(untouched: Iterable[Untouched], now_us: int, retention_us: int) -> 
 
 
 def _group(group: GroupImage, now_us: int, idle_timeout_us: int) -> Iterator[Decision]:
-    if group.state.closing is not None:
-        return
     declared = group.state.declaration
     deadline_us = declared.deadline_us if declared is not None else None
     late = deadline_us is not None and deadline_us <= now_us
-    alive = {name: one for name, one in group.state.trajectories.items() if one.known and one.ending.status == "open"}
+    names = [member.trajectory_id for member in group.record.members if member.status == "open"]
+    alive = {name: group.state.trajectories[name] for name in names}
     for trajectory_id, trajectory in sorted(alive.items()):
         if late or trajectory.progress.occurred_at_us + idle_timeout_us <= now_us:
             yield _abandoned(group.state.group_id, trajectory_id, trajectory, DEADLINE if late else IDLE, now_us)
+    if group.state.closing is not None:
+        return
     idle = group.state.progress.occurred_at_us + idle_timeout_us <= now_us
     ready = group.record.ready
     patient = ready and deadline_us is not None  # judges may take longer than agents: a deadline is the time they have

@@ -27,6 +27,7 @@ from eventlog.reader import committed_offsets
 from eventlog.records import Place, Record
 from eventlog.settings import LogSettings
 from schemas.envelopes import now_us
+from schemas.logs import drain_logs
 from schemas.topics import LARGEST_RECORD_BYTES
 from streams import transport
 from streams.assignor import CopartitionedAssignor
@@ -176,6 +177,7 @@ class Worker:
     def _exit(self, code: ExitCode, why: BaseException | str) -> None:
         failure = why if isinstance(why, BaseException) and code is ExitCode.BROKE else None
         log.error("streams_left", code=int(code), reason=str(why), kind=type(why).__name__, exc_info=failure)
+        drain_logs()
         self._leave(int(code))
 
     # Events

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from hypothesis import strategies as st
 
-from datapool.digests import call_digest
+from datapool.digests import base_digest
 from schemas.arrays import pack_floats, pack_ids
 from schemas.events import (
     CallCaptured,
@@ -73,6 +73,12 @@ def call(group: str = "g", trajectory: str = "t", call_id: str = "c", **changes:
     return CallCaptured(group_id=group, trajectory_id=trajectory, call_id=call_id, **{**fields, **changes})
 
 
+def written_against(base: CallCaptured, keep: int) -> str:
+    """`CallCaptured.base_digest` of a prompt that keeps so many ids of a base."""
+    response = hashlib.sha256(base.response_ids).hexdigest()
+    return base_digest(keep, base.prompt.full_length, base.prompt.full_digest, response)
+
+
 def failure(group: str = "g", trajectory: str = "t", call_id: str = "c", **changes: object) -> CallFailed:
     timings = Timings(received_us=0, dispatched_us=0, done_us=0)
     fields = {"envelope": envelope(), "http_status": 500, "reason": "upstream", "timings": timings, **changes}
@@ -132,7 +138,7 @@ def placed(facts: Sequence[Event], partition: int = 0) -> list[tuple[Event, Fact
 
 GROUPS = st.sampled_from(["g", "g", "g", "a/b"])
 TRAJECTORIES = st.sampled_from(["t", "u", "v"])
-CALLS = st.sampled_from(["c", "d", "e", "c.1"])
+CALLS = st.sampled_from(["c", "d", "e", "c.1", "d.2", "d.10"])
 CHANNELS = st.sampled_from(["train", "train", "val", "probe"])
 RUNS = st.sampled_from(["run", "run", "run", "other", None])
 REVISIONS = st.integers(0, 2)
@@ -172,7 +178,9 @@ def _calls(draw: st.DrawFn, group: str) -> CallCaptured:
             "ids": tuple(range(draw(st.integers(1, 9)), 99))[:count],
             "spans": (span,),
             "prompt": edge(
-                (1, 2), base=base, keep=draw(st.sampled_from([0, 2])) if base else draw(st.sampled_from([0, 0, 1]))
+                draw(st.sampled_from([(1, 2), (1, 2), (1, 3)])),
+                base=base,
+                keep=draw(st.sampled_from([0, 2, 5])) if base else draw(st.sampled_from([0, 0, 1])),
             ),
             "received_us": draw(st.integers(0, 4)),
             "channel": draw(CHANNELS),
@@ -194,7 +202,7 @@ def facts(draw: st.DrawFn) -> Event:
         subject = draw(st.fixed_dictionaries({}, optional={"call_id": CALLS, "step_index": st.integers(0, 3)}))
         names = {
             "source": draw(st.sampled_from(["agent", "judge"])),
-            "name": draw(st.sampled_from(["outcome", "style"])),
+            "name": draw(st.sampled_from(["outcome", "style", *(["completion"] if subject else [])])),
         }
         return reward(group, trajectory, draw(VALUES), envelope=at, revision=draw(REVISIONS), **names, **subject)
     if kind == "q":
@@ -273,8 +281,10 @@ def linked(events: list[Event], draw: st.DrawFn) -> list[Event]:
         if not isinstance(event, CallCaptured) or event.prompt.base_call_id is None:
             return event
         bases = [one for one in captures if one.call_id == event.prompt.base_call_id]
-        digests = [call_digest(one) for one in bases if one.trajectory_id == event.trajectory_id]
-        return replace(event, base_digest=draw(st.sampled_from([*digests, *digests, "", *map(call_digest, bases)])))
+        keep = event.prompt.keep
+        digests = [written_against(one, keep) for one in bases if one.trajectory_id == event.trajectory_id]
+        others = [written_against(one, keep) for one in bases]
+        return replace(event, base_digest=draw(st.sampled_from([*digests, *digests, "", *others])))
 
     return [link(event) for event in events]
 

@@ -61,8 +61,8 @@ def _configure_logs() -> None:
     from schemas.logs import log_to_stderr
 
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
-    logging.basicConfig(stream=sys.stderr, level=logging.WARNING)
     log_to_stderr()
+    logging.basicConfig(stream=sys.stderr, level=logging.WARNING)
 
 
 if __name__ == "__main__":

@@ -1,13 +1,10 @@
 """The composition root: the real log around `Scoring`."""
 
 import signal
-import sys
 import threading
 from collections.abc import Iterator
 from contextlib import closing
 from functools import partial
-
-import structlog
 
 from consumers.quality.panel import who
 from consumers.quality.requests import backwards
@@ -19,12 +16,13 @@ from eventlog.producer import EventProducer
 from eventlog.reader import LogReader, commit_offsets, committed_offsets, read_range
 from eventlog.records import Place, Position, Record
 from eventlog.settings import LogSettings
+from schemas.logs import log_to_stderr
 from schemas.topics import CALLS
 
 
 def serve(settings: QualitySettings, log_settings: LogSettings) -> None:
     """Score until a signal. One process per panel: offsets are committed without membership. Raises ScorerUnknown, LogError."""
-    structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
+    log_to_stderr()
     panel = [named(name) for name in settings.scorers]
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):

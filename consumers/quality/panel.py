@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from consumers.quality.sample import Sample
 from consumers.quality.scorers import Scorer
-from consumers.quality.settings import ATTEMPTS
+from consumers.quality.settings import REVISIONS
 from schemas.envelopes import decision_id
 from schemas.events import Envelope, StepCurated
 
@@ -19,8 +19,9 @@ def who(panel: Sequence[Scorer]) -> str:
 def judged(panel: Sequence[Scorer], sample: Sample, generation: int) -> StepCurated:
     """The lowest score, with each of them by name; null is the score of one that has nothing to say.
 
-    The event is a function of the call and of what it goes on from: id, time and bytes are the same whenever it is made again. Of several attempts
-    of a call the highest counts, as in the pool, so its score has the highest revision of the generation.
+    The event is a function of the call and of what it goes on from: id, time and bytes are the same whenever it is made again. Of several captures
+    of a call the completed one that was received last counts in the pool, and so does its score: completed ones have the
+    higher revision, and the time of a score is that at which its call was received.
     """
     call = sample.call
     scores = {scorer.label: scorer.score(sample) for scorer in sorted(panel, key=lambda scorer: scorer.label)}
@@ -30,14 +31,14 @@ def judged(panel: Sequence[Scorer], sample: Sample, generation: int) -> StepCura
         call.group_id,
         call.trajectory_id,
         call.call_id,
-        str(call.attempt),
+        call.envelope.event_id,
         who(panel),
         str(generation),
     )
     return StepCurated(
         envelope=Envelope(
             event_id=decision_id(*subject),
-            occurred_at_us=call.envelope.occurred_at_us,
+            occurred_at_us=call.timings.received_us,
             producer=PRODUCER,
             run_id=call.envelope.run_id,
             causation_id=call.envelope.event_id,
@@ -48,5 +49,5 @@ def judged(panel: Sequence[Scorer], sample: Sample, generation: int) -> StepCura
         quality=min(given, default=None),
         scores=scores,
         who=who(panel),
-        revision=generation * ATTEMPTS + min(call.attempt, ATTEMPTS - 1),
+        revision=generation * REVISIONS + (call.status == "completed"),
     )

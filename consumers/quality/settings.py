@@ -5,7 +5,8 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from datapool.curation import SCORER_REVISION_MAX
 
-ATTEMPTS = 1000
+REVISIONS = 2
+"""Of a generation: of captures that broke off, and of completed ones, whose score counts before."""
 
 
 class QualitySettings(BaseSettings):
@@ -15,7 +16,7 @@ class QualitySettings(BaseSettings):
 
     scorers: tuple[str, ...] = Field(default=("length", "repetition", "format", "tool_calls"), min_length=1)
     """Names of `consumers.quality.scorers.SCORERS`, or `module:name` of a Scorer of one's own."""
-    generation: int = Field(default=0, ge=0, le=SCORER_REVISION_MAX // ATTEMPTS - 1)
+    generation: int = Field(default=0, ge=0, le=SCORER_REVISION_MAX // REVISIONS - 1)
     """Of several panels the higher generation wins; raise it when another panel takes over."""
     commit_interval_s: float = Field(default=5.0, gt=0)
     """How often offsets are committed; after a crash that much is scored again, to the same events."""

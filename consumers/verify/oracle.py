@@ -12,6 +12,7 @@ import re
 import struct
 from collections import defaultdict
 from collections.abc import Iterable
+from dataclasses import replace
 
 from schemas.codec import encode
 from schemas.events import (
@@ -65,6 +66,9 @@ def sound(fact: Event) -> bool:
     if not isinstance(fact, FACTS):
         return False
     if isinstance(fact, RewardAssigned):
+        of_call = fact.call_id is not None or fact.step_index is not None
+        if not of_call and f"{fact.source}/{fact.name}" == "agent/completion":
+            return False
         return -1e30 <= fact.value <= 1e30 and (fact.call_id is not None or (fact.step_index or 0) >= 0)
     if isinstance(fact, TrajectoryCompleted):
         return fact.status in ("completed", "failed") and (fact.reward is None or -1e30 <= fact.reward <= 1e30)
@@ -106,12 +110,13 @@ def group_record(group_id: str, facts: list[Event], members: dict[str, GroupMemb
     closed = newest([f for f in facts if isinstance(f, GroupClosed)])
     if closed:
         nobody = {m: GroupMember(trajectory_id=m, status="unknown", ready=False, digest="") for m in closed.members}
-        listed = [{**nobody, **members}[m] for m in sorted(set(closed.members))]
+        strangers = {m: replace(row, status="unknown") for m, row in members.items() if m not in known}
+        listed = [{**nobody, **members, **strangers}[m] for m in sorted(set(closed.members))]
     else:
         listed = [members[m] for m in sorted(known)]
     ready = [m for m in listed if m.ready]
     reasons = set()
-    if [m for m in listed if m.status in ("open", "unknown")]:
+    if [m for m in listed if m.status == "open"]:
         reasons.add("members_open")
     if not ready:
         reasons.add("no_ready_member")
@@ -124,6 +129,7 @@ def group_record(group_id: str, facts: list[Event], members: dict[str, GroupMemb
         group_id=group_id,
         declared=opened is not None,
         declared_event_id=opened.envelope.event_id if opened else "",
+        declared_us=opened.envelope.occurred_at_us if opened else 0,
         expected_size=opened.expected_size if opened else None,
         channel=channel_of(facts),
         task=opened.task if opened else None,
@@ -134,6 +140,7 @@ def group_record(group_id: str, facts: list[Event], members: dict[str, GroupMemb
         members=tuple(listed),
         closed=closed is not None,
         closed_event_id=closed.envelope.event_id if closed else "",
+        closed_us=closed.envelope.occurred_at_us if closed else 0,
         closed_members=tuple(sorted(set(closed.members))) if closed else (),
         ready=not reasons,
         reasons=tuple(sorted(reasons)),
@@ -163,12 +170,13 @@ def trajectory_rows(
         last = newest(evictions)
         stub = TrajectoryRecord(
             group_id=group_id, trajectory_id=trajectory_id, status="evicted", status_event_id=last.envelope.event_id,
-            reason=last.reason, ready=False, reasons=("evicted", "no_trainable_call"), digest=joined([]),
+            status_us=last.envelope.occurred_at_us, reason=last.reason, ready=False, reasons=("evicted", "no_trainable_call"), digest=joined([]),
         )  # fmt: skip
         return {}, stub, True
     calls = winning_calls(facts)
-    order = sorted(calls, key=lambda c: (calls[c][0].timings.received_us, c))
-    rewards = winning_rewards(events)
+    order = sorted(calls, key=lambda c: (first_received(c, facts), c))
+    end = ending(events)
+    rewards = winning_rewards(events, end)
     steps = {
         call_id: step_record((group_id, trajectory_id, call_id), facts, calls, order, rewards)
         for call_id in sorted(
@@ -187,32 +195,45 @@ def trajectory_rows(
                 digest=steps[call_id].digest,
             )
         )  # fmt: skip
-    return pool, *trajectory_record(group_id, trajectory_id, events, steps, order, rewards, branches(calls))
+    return pool, *trajectory_record(group_id, trajectory_id, events, steps, order, rewards, branches(calls), end)
+
+
+def ending(events: list[Event]) -> TrajectoryCompleted | TrajectoryAbandoned | None:
+    """The one that counts, and nothing of any other does."""
+    ends = [f for f in events if isinstance(f, TrajectoryCompleted | TrajectoryAbandoned)]
+    rank = {"abandoned": 1, "failed": 2, "completed": 3}
+    top = max((rank[getattr(f, "status", "abandoned")] for f in ends), default=0)
+    return newest([f for f in ends if rank[getattr(f, "status", "abandoned")] == top])
 
 
 def winning_calls(facts: list[tuple[Event, FactPosition]]) -> dict[str, tuple[CallCaptured, FactPosition]]:
     won: dict[str, tuple[CallCaptured, FactPosition]] = {}
     for fact, at in sorted(
         ((f, p) for f, p in facts if isinstance(f, CallCaptured)),
-        key=lambda x: (x[0].status != "completed", -x[0].attempt, x[1].offset),
+        key=lambda x: (x[0].status != "completed", -x[0].timings.received_us, -x[0].attempt, x[1].offset),
     ):
         won.setdefault(fact.call_id, (fact, at))
     return won
 
 
-def winning_rewards(events: list[Event]) -> list[RewardSlot]:
+def first_received(call_id: str, facts: list[tuple[Event, FactPosition]]) -> int:
+    return min(f.timings.received_us for f, _ in facts if isinstance(f, CallCaptured) and f.call_id == call_id)
+
+
+def winning_rewards(events: list[Event], end: Event | None) -> list[RewardSlot]:
     slots: dict[tuple, RewardSlot] = {}
-    for fact in events:
+    for fact in [*(f for f in events if isinstance(f, RewardAssigned)), end]:
         if isinstance(fact, RewardAssigned):
             index = fact.step_index if fact.call_id is None else None
             new = RewardSlot(
                 call_id=fact.call_id, step_index=index, source=fact.source, name=fact.name, value=fact.value,
-                revision=fact.revision, event_id=fact.envelope.event_id,
+                revision=fact.revision, event_id=fact.envelope.event_id, occurred_at_us=fact.envelope.occurred_at_us,
             )  # fmt: skip
         elif isinstance(fact, TrajectoryCompleted) and fact.reward is not None:
             new = RewardSlot(
-                source="agent", name="outcome", value=fact.reward, revision=0, event_id=fact.envelope.event_id
-            )
+                source="agent", name="completion", value=fact.reward, revision=0, event_id=fact.envelope.event_id,
+                occurred_at_us=fact.envelope.occurred_at_us,
+            )  # fmt: skip
         else:
             continue
         key = (new.call_id, new.step_index, new.source, new.name)
@@ -223,8 +244,8 @@ def winning_rewards(events: list[Event]) -> list[RewardSlot]:
 
 
 def slot_order(slot: RewardSlot) -> tuple:
-    """Revision, event id, then what was said: the number, of two zeros the one without a sign."""
-    return slot.revision, slot.event_id, slot.value, str(slot.value)[:1] != "-"
+    """Revision, time, event id, then what was said: the number, of two zeros the one without a sign."""
+    return slot.revision, slot.occurred_at_us, slot.event_id, slot.value, str(slot.value)[:1] != "-"
 
 
 def step_record(
@@ -235,7 +256,8 @@ def step_record(
     rewards: list[RewardSlot],
 ) -> StepRecord:
     group_id, trajectory_id, call_id = ids
-    index = order.index(call_id) if call_id in order else None
+    first_choices = counted(order)
+    index = first_choices.index(call_id) if call_id in first_choices else None
     own = [s for s in rewards if s.call_id == call_id]
     indexed = [s for s in rewards if s.call_id is None and s.step_index is not None and s.step_index == index]
     curation = curation_of([f for f, _ in facts if isinstance(f, StepCurated) and f.call_id == call_id])
@@ -260,6 +282,7 @@ def step_record(
         **fields,
         attempt=call.attempt,
         attempts=tuple(sorted({f.attempt for f, _ in facts if isinstance(f, CallCaptured) and f.call_id == call_id})),
+        first_received_us=first_received(call_id, facts),
         position=at,
         digest=tokens_digest(call),
         prompt_id=call.prompt.full_digest,
@@ -288,6 +311,16 @@ def step_record(
         integrity=call.integrity,
         run_id=call.envelope.run_id,
     )
+
+
+def counted(order: list[str]) -> list[str]:
+    """Of the choices of a call (X, X.1, X.2, ...) the first that is there, in order of the calls."""
+    calls: dict[str, dict[int, str]] = defaultdict(dict)
+    for call_id in order:
+        choice = re.fullmatch(r"(.*)\.([1-9][0-9]*)", call_id, re.DOTALL)
+        name, number = (choice[1], int(choice[2])) if choice else (call_id, 0)
+        calls[name][number] = call_id
+    return [choices[min(choices)] for choices in calls.values()]
 
 
 def step_total(own: list[RewardSlot], indexed: list[RewardSlot]) -> float | None:
@@ -333,13 +366,22 @@ def chain_known(call_id: str, calls: dict[str, tuple[CallCaptured, FactPosition]
     passed: set[str] = set()
     while here.prompt.base_call_id is not None:
         base = calls.get(here.prompt.base_call_id, (None, None))[0]
-        if base is None or here.prompt.keep > length_of(base) or tokens_digest(base) != here.base_digest:
+        if base is None or here.prompt.keep > length_of(base) or needed_of(base, here) != here.base_digest:
             return False
         if call_reasons(base) & {"ids_malformed", "prompt_mismatch"} or base.call_id in passed:
             return False
         passed.add(base.call_id)
         here = base
     return True
+
+
+def needed_of(base: CallCaptured, call: CallCaptured) -> str:
+    """The ids that a call takes from its base, by digest: its prompt's, and its response's where it takes any of these."""
+    prompt = base.prompt.full_digest
+    if call.prompt.keep <= base.prompt.full_length:
+        return prompt
+    both = [part.encode() for part in (prompt, sha(base.response_ids))]
+    return sha(b"".join(struct.pack("<q", len(part)) + part for part in both))
 
 
 def length_of(call: CallCaptured) -> int:
@@ -351,7 +393,7 @@ def branches(calls: dict[str, tuple[CallCaptured, FactPosition]]) -> int:
     taken: set[str] = set()
     for call, _ in calls.values():
         base = calls.get(call.prompt.base_call_id, (None, None))[0]
-        if base and call.prompt.keep == length_of(base) and call.base_digest == tokens_digest(base):
+        if base and call.prompt.keep == length_of(base) and call.base_digest == needed_of(base, call):
             taken.add(base.call_id)
     return len(calls) - len(taken)
 
@@ -362,7 +404,7 @@ def curation_of(facts: list[StepCurated]) -> Curation | None:
     one_each: dict[str, StepCurated] = {}
     for fact in sorted(facts, key=judgement_order):
         one_each[fact.envelope.event_id] = fact
-    rising = sorted(one_each.values(), key=lambda f: (f.revision, f.envelope.event_id))
+    rising = sorted(one_each.values(), key=lambda f: (f.revision, f.envelope.occurred_at_us, f.envelope.event_id))
     gone: set[str] = set()
     fields: dict[str, object] = {}
     scores: dict[str, float | None] = {}
@@ -379,7 +421,12 @@ def curation_of(facts: list[StepCurated]) -> Curation | None:
                 fields.setdefault(name, value)
     said = ("revision", "who", "trainable", "quality", "tags", "note", "undoes")
     judgements = [
-        Judgement(event_id=f.envelope.event_id, scores=by_name(f.scores), **{n: getattr(f, n) for n in said})
+        Judgement(
+            event_id=f.envelope.event_id,
+            occurred_at_us=f.envelope.occurred_at_us,
+            scores=by_name(f.scores),
+            **{n: getattr(f, n) for n in said},
+        )
         for f in rising
     ]
     return Curation(judgements=tuple(judgements), scores=by_name(scores), **fields)
@@ -391,7 +438,8 @@ def by_name(scores: dict[str, float | None]) -> dict[str, float | None]:
 
 def judgement_order(fact: StepCurated) -> list:
     """What is said, in the order of the record: nothing before something, False before True, -0.0 before 0.0."""
-    said = (fact.revision, fact.who, fact.trainable, fact.quality, fact.tags, fact.note, fact.undoes)
+    at_us = fact.envelope.occurred_at_us
+    said = (fact.revision, at_us, fact.who, fact.trainable, fact.quality, fact.tags, fact.note, fact.undoes)
     scores = [(scorer, signed(fact.scores[scorer])) for scorer in sorted(fact.scores)]
     return [*map(signed, said), scores]
 
@@ -408,11 +456,8 @@ def trajectory_record(
     order: list[str],
     rewards: list[RewardSlot],
     lines: int,
+    end: TrajectoryCompleted | TrajectoryAbandoned | None,
 ) -> tuple[TrajectoryRecord, bool]:
-    ends = [f for f in events if isinstance(f, TrajectoryCompleted | TrajectoryAbandoned)]
-    rank = {"abandoned": 1, "failed": 2, "completed": 3}
-    top = max((rank[getattr(f, "status", "abandoned")] for f in ends), default=0)
-    end = newest([f for f in ends if rank[getattr(f, "status", "abandoned")] == top])
     status = "open" if end is None else getattr(end, "status", "abandoned")
     start = newest([f for f in events if isinstance(f, TrajectoryStarted)])
     failures = sorted({f"{f.call_id}#{f.attempt}" for f in events if isinstance(f, CallFailed)})
@@ -425,9 +470,7 @@ def trajectory_record(
     trainable = sum(steps[c].trainable for c in order)
     calls_expected = getattr(end, "calls", None)
     rewards_expected = getattr(end, "rewards", None)
-    counted = [c for c in order if not (re.search(r"\.\d+\Z", c) and c.rpartition(".")[0] in order)]
-    own_words = (end.envelope.event_id, None, None, "agent", "outcome") if end else None
-    judged = [s for s in rewards if (s.event_id, s.call_id, s.step_index, s.source, s.name) != own_words]
+    judged = [s for s in rewards if (s.call_id, s.step_index, s.source, s.name) != (None, None, "agent", "completion")]
     reasons = set()
     if status in ("open", "abandoned"):
         reasons.add(status)
@@ -435,8 +478,10 @@ def trajectory_record(
         reasons.add("failed_without_outcome")
     if not known:
         reasons.add("unknown")
-    if calls_expected is not None and len(counted) < calls_expected:
+    if calls_expected is not None and len(counted(order)) < calls_expected:
         reasons.add("calls_missing")
+    if calls_expected is not None and len(counted(order)) > calls_expected:
+        reasons.add("calls_uncounted")
     if rewards_expected is not None and len(judged) < rewards_expected:
         reasons.add("rewards_missing")
     if not trainable:
@@ -448,6 +493,7 @@ def trajectory_record(
         trajectory_id=trajectory_id,
         status=status,
         status_event_id=end.envelope.event_id if end else "",
+        status_us=end.envelope.occurred_at_us if end else 0,
         reason=getattr(end, "reason", ""),
         calls_expected=calls_expected,
         rewards_expected=rewards_expected,
@@ -469,6 +515,7 @@ def trajectory_record(
         ready=not reasons,
         reasons=tuple(sorted(reasons)),
         registered_event_id=start.envelope.event_id if start else "",
+        registered_us=start.envelope.occurred_at_us if start else 0,
         metadata=start.metadata if start else None,
         last_progress_event_id=progress[1],
         last_progress_us=progress[0],
@@ -481,7 +528,7 @@ SAID = {
     GroupOpened: ("expected_size", "task", "deadline_us", "agent", "tags"),
     GroupClosed: ("members",),
     TrajectoryStarted: ("task", "tags", "metadata"),
-    TrajectoryCompleted: ("calls", "rewards"),
+    TrajectoryCompleted: ("calls", "rewards", "reward"),
     TrajectoryAbandoned: ("reason",),
     TrajectoryEvicted: ("reason",),
 }
@@ -489,15 +536,14 @@ SAID = {
 
 
 def newest(events: list) -> Event | None:
-    """Of one kind. The highest event id; of several facts that have it, the last when they are sorted by what they say."""
-    top = max((f.envelope.event_id for f in events), default=None)
-    return max((f for f in events if f.envelope.event_id == top), key=said, default=None)
+    """Of one kind: the latest, of one moment that of the highest event id, then the last when sorted by what they say."""
+    return max(events, key=lambda f: (f.envelope.occurred_at_us, f.envelope.event_id, said(f)), default=None)
 
 
 def said(fact: Event) -> list:
     words = [getattr(fact, name) for name in SAID[type(fact)]]
     words = [tuple(sorted(set(w))) if isinstance(fact, GroupClosed) else w for w in words]
-    return [() if w is None else (w,) for w in words]
+    return [signed(w) for w in words]
 
 
 def sign_of_life(events: list[Event]) -> tuple[int, str]:

@@ -6,7 +6,6 @@ import pytest
 
 from datapool.assembly import assemble_rows
 from datapool.batch_spec import BatchSpec
-from datapool.digests import call_digest
 from datapool.errors import PromptBroken
 from datapool.plan import assemble, select
 from datapool.rows import PoolRows
@@ -21,14 +20,15 @@ from tests.trainer.pooled import RUN, Pooled, group, pooled
 from trainer.facts import rows_of
 
 SPEC = BatchSpec(groups_per_batch=1, group_size=2)
+KEEP = 5
+"""A prompt of two ids and a response of three."""
 
 
 def written_against_c0(event: Event, bases: dict[str, str]) -> Event:
     """The call c1 of `group`, its prompt as an edge on the call before it. bases: digests of those, by trajectory."""
     if not isinstance(event, CallCaptured) or event.call_id != "c1":
         return event
-    keep = 5  # a prompt of two ids and a response of three
-    edge = replace(event.prompt, base_call_id="c0", keep=keep, suffix=event.prompt.suffix[keep * ITEM_BYTES :])
+    edge = replace(event.prompt, base_call_id="c0", keep=KEEP, suffix=event.prompt.suffix[KEEP * ITEM_BYTES :])
     return replace(event, prompt=edge, base_digest=bases[event.trajectory_id])
 
 
@@ -40,7 +40,11 @@ def received_first(event: Event) -> Event:
 
 
 FULL = group("g", [0.0, 1.0])
-BASES = {one.trajectory_id: call_digest(one) for one in FULL if isinstance(one, CallCaptured) and one.call_id == "c0"}
+BASES = {
+    one.trajectory_id: facts.written_against(one, KEEP)
+    for one in FULL
+    if isinstance(one, CallCaptured) and one.call_id == "c0"
+}
 
 
 EDGES = [written_against_c0(event, BASES) for event in FULL]

@@ -58,7 +58,7 @@ def test_any_order_and_duplication_gives_the_records_of_the_oracle(log, random):
 
 @pytest.mark.parametrize("order", list(itertools.permutations(range(4))))
 def test_one_attempt_of_two_gateways_is_one_call(order):
-    """Both completed an attempt 0 under one key: stored twice, the lower offset is the call, the other one is nothing."""
+    """Both completed an attempt 0 in one microsecond: stored twice, the lower offset is the call, the other is nothing."""
     first, second = facts.call(ids=(5,)), facts.call(ids=(6, 7))
     log = list(facts.placed([first, second, second, facts.completed(calls=1, reward=1.0)]))
     records = pool(folded([log[number] for number in order]))
@@ -159,6 +159,7 @@ def test_nothing_new_writes_nothing_but_the_group(log):
         (facts.reward(value=1.1e30), "reward_too_large"),
         (facts.completed(reward=-1.1e30), "reward_too_large"),
         (facts.reward(step_index=-1), "step_index_negative"),
+        (facts.reward(name="completion"), "reward_of_completion"),
         (facts.completed(reward=float("nan")), "reward_not_finite"),
         (facts.completed(status="open"), "completion_status"),
         (facts.curated(quality=float("nan")), "quality_not_finite"),

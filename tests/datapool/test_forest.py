@@ -8,7 +8,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from datapool import forest
-from datapool.digests import call_digest
 from datapool.edges import prompts
 from datapool.fold import fold
 from datapool.project import project
@@ -26,7 +25,7 @@ def conversations(draw: st.DrawFn, least: int = 1) -> list[CallCaptured]:
     """Calls of one trajectory with prompts as deltas: continued, forked, rewritten, cut off in mid-text, under any clock."""
     ids = st.lists(st.integers(0, 2) | st.just(2**31 - 1), max_size=3)
     wholes: dict[str, bytes] = {}
-    digests: dict[str | None, str] = {None: ""}
+    made: dict[str | None, CallCaptured] = {}
     calls: list[CallCaptured] = []
     for number in range(draw(st.integers(least, 9))):
         start = draw(st.sampled_from([b"", *wholes.values()]))
@@ -40,7 +39,7 @@ def conversations(draw: st.DrawFn, least: int = 1) -> list[CallCaptured]:
                 call_id=name,
                 received_us=draw(st.integers(0, 9)),
                 prompt=edge,
-                base_digest=digests[edge.base_call_id],
+                base_digest=against(made.get(edge.base_call_id), edge),
                 ids=tuple(response),
                 spans=(VersionSpan(run_id="run", version=3, start=0, end=len(response)),) if response else (),
                 response_body=draw(st.binary(max_size=4)),
@@ -48,8 +47,12 @@ def conversations(draw: st.DrawFn, least: int = 1) -> list[CallCaptured]:
             )
         )
         wholes[name] = prompt + pack_ids(response)
-        digests[name] = call_digest(calls[-1])
+        made[name] = calls[-1]
     return calls
+
+
+def against(base: CallCaptured | None, edge: Edge) -> str:
+    return "" if base is None else facts.written_against(base, edge.keep)
 
 
 def pooled(calls: list[CallCaptured]) -> tuple[dict[str, StepRecord], TrajectoryRecord]:
@@ -110,8 +113,8 @@ def chain(turns: int) -> list[CallCaptured]:
     calls = []
     for turn in range(turns):
         prompt = (wholes[f"c{turn - 1}"] if turn else b"") + pack_ids([turn, turn])
-        base_digest = call_digest(calls[-1]) if turn else ""
         edge = delta(prompt, wholes)
+        base_digest = against(calls[-1] if turn else None, edge)
         calls.append(
             facts.call(call_id=f"c{turn}", received_us=turn, prompt=edge, base_digest=base_digest, ids=(7, turn, 9))
         )
@@ -133,7 +136,7 @@ def test_an_edge_that_keeps_more_than_its_base_has_is_a_broken_chain() -> None:
     """Another attempt of the base counts now, and it was shorter."""
     base, child = chain(2)
     short = facts.call(call_id="c0", attempt=1, prompt=base.prompt, ids=(7,))
-    child = replace(child, base_digest=call_digest(short))
+    child = replace(child, base_digest=against(short, child.prompt))
     steps, _ = pooled([base, short, child])
     assert (steps["c0"].trainable, steps["c1"].reasons) == (True, ("parent_missing",))
 
@@ -162,8 +165,8 @@ def test_a_base_that_nobody_can_read_breaks_its_chain(spoilt: dict[str, object])
     """Named rightly, and still of no use: its own ids are broken."""
     base, child, grandchild = chain(3)
     useless = facts.call(**{"call_id": "c0", "prompt": base.prompt, **spoilt})
-    child = replace(child, base_digest=call_digest(useless))
-    grandchild = replace(grandchild, base_digest=call_digest(child))
+    child = replace(child, base_digest=against(useless, child.prompt))
+    grandchild = replace(grandchild, base_digest=against(child, grandchild.prompt))
     steps, _ = pooled([useless, child, grandchild])
     assert {steps[name].reasons for name in ("c1", "c2")} == {("parent_missing",)}
 
@@ -187,8 +190,8 @@ def test_calls_that_are_written_against_each_other_are_broken_chains(length: int
         facts.call(call_id=name, prompt=replace(nothing, base_call_id=base))
         for name, base in zip(names, [*names[1:], names[0]], strict=True)
     ]
-    digest = call_digest(circle[0])
-    assert all(call_digest(one) == digest for one in circle)
+    digest = against(circle[0], circle[0].prompt)
+    assert all(against(one, one.prompt) == digest for one in circle)
     steps, _ = pooled([replace(one, base_digest=digest) for one in circle])
     assert {step.reasons for step in steps.values()} == {("parent_missing",)}
 
@@ -205,10 +208,18 @@ def test_a_line_ends_where_another_attempt_of_its_base_counts() -> None:
 @settings(max_examples=80, deadline=None)
 def test_what_the_pool_calls_whole_a_reader_puts_together(calls: list[CallCaptured], data: st.DataObject) -> None:
     """Whatever attempts of whatever content came in between: a chain that is known ends in the prompt that was digested."""
+    ids = st.lists(st.integers(0, 2), max_size=3)
     noise = [
-        replace(one, attempt=1, response_ids=pack_ids(ids), response_logprobs=pack_floats([-1.0] * len(ids)))
+        replace(
+            one,
+            attempt=1,
+            prompt=data.draw(st.sampled_from([one.prompt, facts.edge(data.draw(ids))])),
+            response_ids=pack_ids(response),
+            response_logprobs=pack_floats([-1.0] * len(response)),
+            timings=replace(one.timings, received_us=data.draw(st.integers(0, 9))),
+        )
         for one in calls
-        if (ids := data.draw(st.none() | st.lists(st.integers(0, 2), max_size=3))) is not None
+        if (response := data.draw(st.none() | ids)) is not None
     ]
     steps, _ = pooled(data.draw(st.permutations([*calls, *noise])))
     known = {name for name, step in steps.items() if "parent_missing" not in step.reasons}

@@ -176,7 +176,13 @@ def test_a_bound_on_one_scorer_holds_whatever_the_others_said():
     [
         ([facts.curated("p", "t0", "c1", tags=("x",))], ["p/t0/c1"]),
         ([facts.started("p", "t1", tags=("x",))], ["p/t1/c0", "p/t1/c1"]),
-        ([facts.call("p", "t0", "c9", tags=("x",), received_us=9)], ["p/t0/c9"]),
+        (
+            [
+                facts.call("p", "t0", "c9", tags=("x",), received_us=9),
+                facts.completed("p", "t0", calls=3, reward=0.0, envelope=facts.envelope(at_us=9)),
+            ],
+            ["p/t0/c9"],
+        ),
     ],
 )
 def test_a_tag_counts_on_the_step_its_trajectory_or_its_group(facts_, names):

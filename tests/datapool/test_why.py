@@ -22,6 +22,11 @@ ROWS = pooled(
         *group("foreign", [0.0, 1.0], at_us=5, run="other"),
         facts.call("open", "walker", "w1", channel="train"),
         facts.reward("ghost", "nobody", 1.0, call_id="early"),
+        facts.call("lost", call_id="c1"),
+        facts.completed("lost", calls=2),
+        facts.call("orphan", call_id="c1"),
+        facts.call("orphan", call_id="c2"),
+        facts.completed("orphan", calls=1),
         facts.curated("turn", "t1", "c0", quality=0.1),
         facts.curated("old", "t1", "c0", quality=0.1),
     ]
@@ -85,6 +90,23 @@ def test_a_batch_that_was_given_up_is_told_as_skipped():
     assert answer.lines[-1] == "  run run skipped it for good: plan_unreadable: facts_cut"
 
 
+@pytest.mark.parametrize(
+    ("name", "word", "says"),
+    [
+        ("lost", "calls_missing", "calls: 1 captured, 2 counted by its completion: the others have not come"),
+        ("orphan", "calls_uncounted", "calls: 2 captured, 1 counted by its completion: the agent did not go on"),
+    ],
+)
+def test_a_wrong_number_of_calls_is_told_with_both_numbers(name, word, says):
+    """Whoever looks sees whether a call is still to come or one too many was captured."""
+    (answer,) = [one for one in told("t") if one.ids == (name, "t")]
+    assert (answer.state, word in answer.lines[0], answer.lines[1].strip().startswith(says)) == (
+        "not_ready",
+        True,
+        True,
+    )
+
+
 def test_when_it_was_trained_is_run_batch_and_version():
     """Group, the trajectory that was among the best, and its call; the other one was only counted."""
     (of_group,) = told("done")
@@ -100,6 +122,7 @@ def test_when_it_was_trained_is_run_batch_and_version():
 THREE = group("g", [0.0, 1.0, 0.5], version=5, expected_size=2)
 LATE = [
     facts.call("g", "t2", "c2", received_us=9),
+    facts.completed("g", "t2", calls=3, reward=0.5, envelope=facts.envelope(at_us=9)),
     *(facts.call("g", "t3", f"c{number}", received_us=number) for number in range(2)),
     facts.completed("g", "t3", reward=2.0),
 ]

@@ -1,20 +1,24 @@
 """API keys: who gets in, and that a key goes nowhere."""
 
+import contextlib
 import json
 from collections.abc import Iterator
 
+import aiohttp
 import pytest
 from pydantic import ValidationError
 
 from gateway.keys import new_key
 from gateway.settings import GatewaySettings
-from tests.gateway.engine import Reply, ScriptedEngine
+from tests.gateway.engine import Reply, ScriptedEngine, chunk, completion
 from tests.gateway.house import House
+from tests.gateway.processes import poll
 from tests.gateway.raw import say
 from tests.gateway.test_malformed import CHAT, GOOD, send
 
 AGENT, AGENT_ENTRY = new_key("agent")
 OPERATOR, OPERATOR_ENTRY = new_key("operator")
+ASKS = {"logprobs": True, "return_token_ids": True}
 
 
 @pytest.fixture(scope="module")
@@ -113,6 +117,62 @@ async def test_a_key_that_a_provider_repeats_is_not_stored(guarded: House, key: 
     assert json.loads(said)["error"]["message"]
     assert guarded.failed[-1].reason == "refused"
     assert key[:9].encode() not in guarded.raw_records() + guarded.metrics.exposition()
+
+
+PLANTED = "sk-Planted/7f3a9c"
+ESCAPED = "".join(f"\\u{ord(one):04x}" for one in PLANTED)
+
+
+def wrong(key: str) -> bytes:
+    """An error in the middle of a stream."""
+    return b'data: {"error": {"message": "wrong key: %b", "code": 401}}\n\n' % key.encode()
+
+
+BEGUN = chunk("hel", [1], asked=ASKS)
+REPEATED = {
+    "an error event": (BEGUN, wrong(PLANTED)),
+    "with its scheme": (BEGUN, wrong(f"Bearer {PLANTED}")),
+    "in two pieces": (BEGUN, wrong(PLANTED)[:50], wrong(PLANTED)[50:]),
+    "escaped": (BEGUN, wrong(ESCAPED), wrong(PLANTED.replace("/", "\\/"))),
+    "as a name": (BEGUN, b'data: {"%b": 1, "error": 2}\n\n' % PLANTED.encode()),
+    "in the text of two chunks": (BEGUN, chunk(PLANTED[:8], [2], asked=ASKS), chunk(PLANTED[8:], [3], asked=ASKS)),
+    "as a finish reason": (chunk("hel", [1], asked=ASKS, finish_reason=f"key {PLANTED}"), b"data: [DONE]\n\n"),
+    "and it hangs up": (wrong(PLANTED),),
+    "a whole reply": (),
+}
+
+
+@pytest.mark.parametrize("name", REPEATED)
+async def test_a_key_that_is_repeated_in_a_reply_is_not_stored(
+    guarded: House, name: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """In an error after the first tokens, too: the client gets what the provider said, the log has it without the key."""
+    engine: ScriptedEngine = guarded.engine  # type: ignore[attr-defined]
+    pieces, before = REPEATED[name], len(guarded.captured) + len(guarded.failed)
+    body = completion(ASKS).body | {"warning": [f"soon {PLANTED} ends"]}  # type: ignore[operator]
+    engine.then(Reply(pieces=pieces) if pieces else Reply(body))
+    streamed = GOOD[:-1] + b', "stream": true}' if pieces else GOOD
+    heard = b""
+    with contextlib.suppress(aiohttp.ClientPayloadError):
+        _, heard = await send(guarded, "POST", CHAT, streamed, authorization=f"Bearer {PLANTED}", x_api_key=AGENT)
+    assert PLANTED.encode() in heard or name != "a whole reply"
+    await poll(lambda: len(guarded.captured) + len(guarded.failed) > before)
+    stored = guarded.raw_records() + guarded.metrics.exposition() + "".join(capfd.readouterr()).encode()
+    assert PLANTED[8:].encode() not in stored
+    assert PLANTED[8:].replace("/", "\\/").encode() not in stored
+    assert ESCAPED.encode() not in stored
+    if pieces[:1] == (BEGUN,):
+        assert b"[credential]" in guarded.captured[-1].response_body
+
+
+@pytest.mark.parametrize(("word", "fixed"), [("placeholder", False), ("EMPTY", True)])
+async def test_a_word_that_is_no_key_stays(engine: ScriptedEngine, word: str, fixed: bool) -> None:
+    """What SDKs send where no key is needed reaches no worker, or is too short for a key, and may be said in a reply."""
+    with House(upstreams=engine.url if fixed else "") as house:
+        house.worker(engine.url)
+        engine.then(completion(ASKS, text=word))
+        await send(house, "POST", CHAT, GOOD, authorization=f"Bearer {word}")
+        assert word.encode() in house.captured[0].response_body
 
 
 @pytest.mark.parametrize(

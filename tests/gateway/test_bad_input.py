@@ -1,6 +1,7 @@
 """Bad input and bad engines against the running process: nothing lost, no 500, no hang, the next good request is served."""
 
 import asyncio
+import contextlib
 import itertools
 import json
 import time
@@ -17,7 +18,7 @@ from eventlog.kafka import KafkaLog
 from eventlog.settings import LogSettings
 from gateway.keys import new_key
 from schemas.topics import CALLS
-from tests.gateway.engine import Json, Reply, ScriptedEngine, completion
+from tests.gateway.engine import Json, Reply, ScriptedEngine, chunk, completion
 from tests.gateway.house import House
 from tests.gateway.processes import GatewayProcess
 from tests.gateway.raw import say
@@ -192,6 +193,12 @@ async def test_no_secret_is_written_anywhere(on_disk: Ground) -> None:
         for _ in range(2):
             async with session.post(CHAT, data=GOOD) as reply:
                 assert reply.status == 401
+        failing = b'data: {"error": {"message": "%b"}}\n\n' % echo.encode()
+        asked = {"logprobs": True, "return_token_ids": True}
+        on_disk.engine.then(Reply(pieces=(chunk("he", [1], asked=asked), failing[:40], failing[40:])))
+        with contextlib.suppress(aiohttp.ClientPayloadError):
+            async with session.post(CHAT, data=GOOD[:-1] + b', "stream": true}') as reply:
+                assert echo in await reply.text()
         async with session.post(CHAT, data=GOOD, headers={"x-api-key": "wrong-" + plants["other"]}) as reply:
             assert reply.status == 401
         async with session.get("/metrics") as reply:

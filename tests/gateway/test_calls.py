@@ -4,8 +4,10 @@ import asyncio
 import contextlib
 import hashlib
 import json
+import re
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import aiohttp
@@ -18,7 +20,7 @@ from gateway.workers import WorkerTable
 from schemas.arrays import unpack_floats, unpack_ids
 from schemas.envelopes import decision_id
 from schemas.events import VersionSpan
-from tests.gateway.engine import Reply, ScriptedEngine, completion, stream
+from tests.gateway.engine import Reply, ScriptedEngine, answer, completion, stream
 from tests.gateway.house import House, report, until
 
 ASK = {"model": "tiny", "messages": [{"role": "user", "content": "hi"}]}
@@ -174,6 +176,78 @@ async def test_incomplete_capture_says_what_is_missing(
     assert (integrity.complete, integrity.missing) == (False, missing)
 
 
+NO_LOGPROB = (
+    "NaN",
+    "Infinity",
+    "-Infinity",
+    "-1e39",
+    "-1e300",
+    "-1e400",
+    "-" + "9" * 400,
+    "0.1",
+    "1e-40",
+    "1",
+    "1e300",
+)
+NO_LOGPROB += ("true", "false", '"-0.5"', "null", "[]")
+NO_ID = (
+    "-1",
+    "-2147483648",
+    "2147483648",
+    "1" + "0" * 400,
+    "1.0",
+    "1e3",
+    "1.5",
+    "true",
+    "false",
+    '"7"',
+    "null",
+    "NaN",
+    "[]",
+)
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+@pytest.mark.parametrize(
+    ("front", "value", "missing"),
+    [
+        *((b'"logprob": ', value, ("logprobs",)) for value in NO_LOGPROB),
+        *((b'"token_ids": [', value, ("token_ids", "logprobs")) for value in NO_ID),
+        *((b'"prompt_token_ids": [', value, ("prompt_ids",)) for value in NO_ID),
+        (b'"logprob": ', "-0.0", ()),
+        (b'"logprob": ', "0", ()),
+        (b'"logprob": ', "-9999", ()),
+        (b'"logprob": ', "-1e-50", ()),
+        (b'"logprob": ', "-3.4028234e38", ()),
+        (b'"token_ids": [', "2147483647", ()),
+        (b'"prompt_token_ids": [', "0", ()),
+    ],
+)
+async def test_numbers_that_are_no_tokens_are_named(
+    house: House, engine: ScriptedEngine, front: bytes, value: str, missing: tuple[str, ...], streamed: bool
+) -> None:
+    """What no policy can have sampled, or no float32 can hold, is stored as missing; its client has its reply."""
+
+    def odd(raw: bytes) -> bytes:
+        ids, name = b"[0-9]+", re.escape(front).replace(rb":\ ", rb":\s*")
+        return re.sub(
+            rb"(?<![a-z_])(%b)(-0\.5|%b)" % (name, ids), lambda found: found[1] + value.encode(), raw, count=1
+        )
+
+    asked = {**ASK, "logprobs": True, "return_token_ids": True}
+    good = completion(asked)
+    pieces = b"".join(stream(asked).pieces)
+    engine.then(
+        Reply(pieces=(odd(pieces),)) if streamed else Reply(odd(json.dumps(good.body).encode()), headers=good.headers)
+    )
+    assert odd(pieces) != pieces or value == "0"
+    assert (await ask(house, {**ASK, "stream": streamed})).status == 200
+    (event,) = house.captured
+    assert tuple(word for word in event.integrity.missing if word != "spans") == missing
+    assert event.integrity.complete is (missing == ())
+    assert event.status == "completed"
+
+
 async def test_aborted_call_is_stored_as_aborted(house: House, engine: ScriptedEngine) -> None:
     """finish_reason abort, without spans: stored with its tokens, not complete."""
     body = json.loads(json.dumps(completion({"logprobs": True, "return_token_ids": True}).body))
@@ -210,14 +284,39 @@ async def test_retry_after_a_missing_acknowledgement_publishes_the_same_event(
 
 
 async def test_repeated_key_gets_the_captured_reply(house: House, engine: ScriptedEngine) -> None:
-    """Same idempotency key, finished reply: the same bytes again, one generation, one event, a call id that repeats."""
+    """Same idempotency key, finished reply: the same bytes again, one generation, a call id that repeats; and since it is
+    this reply that the agent goes on with, it is captured as the later attempt."""
     engine.then(completion({"logprobs": True, "return_token_ids": True}, text="first"))
     first = await ask(house, idempotency_key="k1")
-    again = await ask(house, idempotency_key="k1")
+    again = await ask(house, idempotency_key="k1", retry_count="4")
     assert first.body == again.body
     assert b"first" in again.body
     assert len(engine.requests) == 1
-    assert [event.call_id for event in house.captured] == [decision_id("call", "g1", "t1", "k1")]
+    one, other = house.captured
+    assert one.call_id == decision_id("call", "g1", "t1", "k1")
+    assert (one.attempt, other.attempt) == (0, 4)
+    assert one.timings.done_us <= other.timings.received_us <= other.envelope.occurred_at_us
+    assert other.envelope.causation_id == one.envelope.event_id != other.envelope.event_id
+    assert replace(other, attempt=0, envelope=one.envelope, timings=one.timings) == one
+
+
+async def test_a_repeat_that_is_not_acknowledged_is_not_shown(house: House, engine: ScriptedEngine) -> None:
+    """As any other capture: 503, and the next try stores it."""
+    await ask(house, idempotency_key="k1")
+    house.log.refusing = True
+    refused = await ask(house, idempotency_key="k1")
+    assert (refused.status, refused.json["error"]["code"]) == (503, "not_captured")
+    house.log.refusing = False
+    assert (await ask(house, idempotency_key="k1")).status == 200
+    assert [event.attempt for event in house.captured] == [0, 2]
+    assert len(engine.requests) == 1
+
+
+async def test_a_repeat_without_key_is_captured_once(house: House, engine: ScriptedEngine) -> None:
+    """No other gateway can have answered such a call."""
+    await ask(house, retry_count="0")
+    await ask(house, retry_count="1")
+    assert len(engine.requests) == len(house.captured) == 1
 
 
 @pytest.mark.parametrize("streamed", [False, True])
@@ -236,7 +335,7 @@ async def test_the_standard_header_names_a_call_too(house: House, engine: Script
             assert got.status == 200
             await got.read()
     assert len(engine.requests) == 1
-    assert [event.call_id for event in house.captured] == [decision_id("call", "g1", "t1", "k1")]
+    assert {event.call_id for event in house.captured} == {decision_id("call", "g1", "t1", "k1")}
 
 
 async def test_key_of_another_trajectory_is_another_call(house: House, engine: ScriptedEngine) -> None:
@@ -572,3 +671,27 @@ async def test_a_call_that_found_no_room_is_not_taken_for_another(engine: Script
         assert (kept.status, again.status) == (200, 200)
         assert again.headers["x-claw-call-id"] != kept.headers["x-claw-call-id"]
         assert len(house.captured) == 2
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+@pytest.mark.parametrize(
+    ("reply", "status"), [(Reply(b"boom", status=500), 502), (Reply(b"away", status=503), 503), (Reply(hang=True), 504)]
+)
+async def test_a_failure_names_its_call(engine: ScriptedEngine, reply: Reply, status: int, streamed: bool) -> None:
+    """502, 503 and 504 of our own carry the id under which the log has the failure."""
+    engine.default = lambda _: reply
+    with House(upstream_timeout_s=0.2, worker_wait_s=0.2) as house:
+        house.worker(engine.url)
+        got = await ask(house, {**ASK, "stream": streamed})
+        assert (got.status, got.headers["x-claw-call-id"]) == (status, house.failed[-1].call_id)
+        house.log.refusing, engine.default = True, answer
+        refused = await ask(house, {**ASK, "n": 2})
+        assert refused.status == 503
+        assert refused.headers["x-claw-call-id"]
+
+
+async def test_without_an_engine_the_503_names_its_call() -> None:
+    """Nobody serves anything: the refusal is in the log, under this id."""
+    with House(worker_wait_s=0.0) as house:
+        got = await ask(house)
+        assert (got.status, got.headers["x-claw-call-id"]) == (503, house.failed[-1].call_id)

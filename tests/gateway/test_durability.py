@@ -3,11 +3,14 @@
 import asyncio
 import contextlib
 import json
+import os
 import random
+import re
 import resource
 import signal
 import statistics
 import subprocess
+import sys
 import time
 import uuid
 from collections.abc import AsyncIterator, Iterator
@@ -22,8 +25,8 @@ from claw.broker import LocalBroker
 from claw.ports import free_ports, is_free
 from eventlog.admin import create_topics
 from eventlog.settings import LogSettings
-from tests.gateway.engine import ScriptedEngine, answer
-from tests.gateway.processes import ASK, SECRET, SOAK, Agents, Found, GatewayProcess, poll
+from tests.gateway.engine import Reply, ScriptedEngine, answer
+from tests.gateway.processes import ASK, SECRET, SOAK, STARTED, Agents, Found, GatewayProcess, poll
 
 pytestmark = [pytest.mark.kafka, pytest.mark.soak]
 MIB = 1 << 20
@@ -330,6 +333,58 @@ async def test_disk_without_space(
         assert others(agents.errors) == []
     assert used_bytes(small_disk) == 0
     Found.of(own_log).check(agents, duplicates=True)
+
+
+@contextlib.contextmanager
+def unheard(log: LogSettings, folder: Path, *flags: str, reader: str) -> Iterator[str]:
+    """URL of a gateway whose stderr is a pipe that nobody reads any more once it listens: left open, or closed."""
+    where = ["--prefix", log.prefix, "--partitions", str(log.partitions), "--spool-dir", str(folder / "spool")]
+    environment = {**os.environ, **QUICK, "KAFKA_BOOTSTRAP_SERVERS": log.bootstrap_servers}
+    environment["CLAW_GATEWAY_ACCESS_LOG"] = "true"
+    argv = [sys.executable, "-m", "gateway", "--port", "0", *where, *flags]
+    with subprocess.Popen(argv, env=environment, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stderr is not None
+            url = next(found[1] for line in process.stderr if (found := STARTED.search(line)))
+            if reader == "gone":
+                process.stderr.close()
+            yield url
+            process.terminate()
+            assert process.wait(20) == 0
+        finally:
+            process.kill()
+
+
+@pytest.mark.parametrize("reader", ["idle", "gone"])
+async def test_nobody_has_to_read_the_log(
+    own_log: LogSettings, local_broker: LocalBroker, engine: ScriptedEngine, tmp_path: Path, reader: str
+) -> None:
+    """A full pipe for stderr, or one whose reader left: 2,000 refused calls are 2,000 refusals, each with two lines; then
+    calls are served, without the broker by the spool, and a stop is a stop."""
+    engine.default = lambda received: (
+        answer(received) if received.json["model"] == "tiny" else Reply({"error": {"message": "no"}}, status=422)
+    )
+    refused = {**ASK, "model": "none"}
+    with unheard(own_log, tmp_path, "--upstream", engine.url, reader=reader) as url:
+        async with aiohttp.ClientSession() as session:
+
+            async def ask(body: object) -> int:
+                async with session.post(f"{url}/t/g/v1/chat/completions", json=body) as reply:
+                    await reply.read()
+                    return reply.status
+
+            for _ in range(40):
+                statuses = await asyncio.wait_for(asyncio.gather(*(ask(refused) for _ in range(50))), 60)
+                assert set(statuses) == {422}
+            assert await ask(ASK) == 200
+            signal_broker(local_broker, signal.SIGSTOP)
+            assert await asyncio.wait_for(asyncio.gather(*(ask(ASK) for _ in range(20))), 30) == [200] * 20
+            async with session.get(f"{url}/metrics") as reply:
+                metrics = await reply.text()
+            signal_broker(local_broker, signal.SIGCONT)
+    assert float(re.findall(r"^claw_spool_spooled_total (\S+)$", metrics, re.MULTILINE)[0]) >= 20
+    dropped = float(re.findall(r"^claw_log_lines_dropped_total (\S+)$", metrics, re.MULTILINE)[0])
+    assert (dropped >= 4000) is (reader == "gone")
 
 
 async def test_two_gateways_share_nothing_but_the_log(

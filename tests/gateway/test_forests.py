@@ -1,14 +1,20 @@
 """Trajectories over HTTP: how calls are written against each other, and ids and lifecycles out of the ordinary."""
 
 import asyncio
+import itertools
 import json
 
 import aiohttp
 import pytest
 
 from datapool.edges import bodies, prompts
+from datapool.fold import fold
+from datapool.project import project
+from datapool.state import GroupState
+from eventlog.memory import MemoryLog
 from schemas.arrays import pack_ids, unpack_ids
-from schemas.events import TrajectoryCompleted, TrajectoryStarted
+from schemas.events import CallCaptured, FactPosition, StepRecord, TrajectoryCompleted, TrajectoryStarted
+from schemas.topics import CALLS
 from tests.gateway.engine import Json, Received, Reply, ScriptedEngine, completion, stream
 from tests.gateway.house import House
 
@@ -21,15 +27,15 @@ def tokens(text: str) -> list[int]:
     return [100 + ord(character) for character in text]
 
 
-def engine_of_letters(received: Received) -> Reply:
+def engine_of_letters(received: Received, said: str = "", versions: str = "") -> Reply:
     """Renders messages to ids, so that prompts grow as conversations do; answers with the length of its prompt."""
     asked = received.json
     prompt = [*PREFIX, *(one for message in asked["messages"] for one in tokens(message["content"]))]
-    text = f"answer {len(prompt)} " * 4
+    text = said or f"answer {len(prompt)} " * 4
     if asked.get("stream"):
-        pieces = stream(asked, words=tuple(text), versions="").pieces
+        pieces = stream(asked, words=tuple(text), versions=versions).pieces
         return Reply(pieces=tuple(_with_ids(piece, prompt, text) for piece in pieces))
-    reply = completion(asked, ids=tokens(text), text=text)
+    reply = completion(asked, ids=tokens(f"{text}0"), text=text)
     return Reply({**reply.body, "prompt_token_ids": prompt}, headers=reply.headers)  # type: ignore[dict-item]
 
 
@@ -94,6 +100,74 @@ async def test_a_gateway_that_knows_nothing_writes_everything(engine: ScriptedEn
             await call(second, "a long beginning of it all, longer than what is worth a delta", "and on")
             assert [event.prompt.base_call_id for event in first.captured] == [None, None]
             assert len(prompts({event.call_id: event for event in first.captured})) == 2
+
+
+KEY = "x-claw-idempotency-key"
+COUNT = "x-claw-retry-count"
+SEEN_TWICE = [
+    pytest.param(((0, 0), (1, 1), (0, 2)), id="an SDK retries at A, B and A again"),
+    pytest.param(((0, 0), (1, 0), (0, 0)), id="its user repeats, and the SDK counts from 0 each time"),
+    pytest.param(((0, None), (1, None), (0, None)), id="nobody counts"),
+    pytest.param(((0, 0), (1, 0)), id="a user repeats at another gateway, or at one that was started anew"),
+    pytest.param(((0, 0), (1, 0), (1, 0)), id="and once more"),
+]
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+@pytest.mark.parametrize("tries", SEEN_TWICE)
+async def test_what_the_agent_goes_on_with_counts_whoever_answered(
+    engine: ScriptedEngine, tries: tuple[tuple[int, int | None], ...], streamed: bool
+) -> None:
+    """An engine that never says the same thing twice, two gateways, one key: the pool counts the reply that the agent got
+    last, and whatever goes on from it, at either gateway, can be trained."""
+    replies = itertools.count()
+    engine.default = lambda received: engine_of_letters(received, f"answer {next(replies)} of many " * 4, "run/3")
+    with House() as first, House(first.log) as second:
+        houses = first, second
+        for house in houses:
+            house.worker(engine.url)
+        said = ["a long beginning of it all, longer than what is worth a delta"]
+        got = ""
+        for at, count in tries:
+            got = await asked(houses[at], said, "k0", count, streamed)
+        said.append(got)
+        for turn, at in enumerate((0, 1, 1, 0), 1):
+            said += [await asked(houses[at], said, f"k{turn}", 0, streamed), f"observation {turn}"]
+        steps = folded(first.log)
+    counted = [unpack_ids(event.response_ids) for event, _ in steps]
+    assert counted == [tokens(text) for text in [got, *said[2::2]]]
+    assert [step.reasons for _, step in steps] == [()] * 5
+
+
+async def asked(house: House, said: list[str], key: str, count: int | None, streamed: bool) -> str:
+    """What the engine says to an agent that asks under a key."""
+    body = {"model": "tiny", "messages": [{"role": "user", "content": text} for text in said], "stream": streamed}
+    headers = {KEY: key} | ({} if count is None else {COUNT: str(count)})
+    async with (
+        aiohttp.ClientSession() as session,
+        session.post(house.url + "/t/g/v1/chat/completions", json=body, headers=headers) as reply,
+    ):
+        assert reply.status == 200
+        text = await reply.text()
+    if not streamed:
+        return str(json.loads(text)["choices"][0]["message"]["content"])
+    chunks = [json.loads(event[6:]) for event in text.split("\n\n") if event.startswith("data: {")]
+    return "".join(chunk["choices"][0]["delta"].get("content") or "" for chunk in chunks if chunk["choices"])
+
+
+def folded(log: MemoryLog) -> list[tuple[CallCaptured, StepRecord]]:
+    """The calls of a trajectory as the pool counts them, in order, each with the event that counts."""
+    state: GroupState | None = None
+    events: dict[int, CallCaptured] = {}
+    for record in log.reader([CALLS]).read_to_end():
+        event = record.event()
+        state = fold(state, event, FactPosition(topic=record.topic, partition=record.partition, offset=record.offset))
+        if isinstance(event, CallCaptured):
+            events[record.offset] = event
+    assert state is not None
+    steps = [row for row in project(state).values() if isinstance(row, StepRecord)]
+    counted = [(events[step.position.offset], step) for step in steps if step.position is not None]
+    return sorted(counted, key=lambda pair: pair[0].timings.received_us)
 
 
 async def test_unacknowledged_calls_are_no_bases(house: House, engine: ScriptedEngine) -> None:

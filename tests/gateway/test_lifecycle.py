@@ -52,6 +52,16 @@ async def test_trajectory_from_start_to_reward(house: House, prefix: str) -> Non
     assert keys == {group_key("g1")}
 
 
+async def test_a_completions_reward_is_corrected_by_completing_again(house: House) -> None:
+    """Its slot cannot be filled by hand: the refusal says what to do instead, and nothing is written."""
+    status, reply, _ = await post(house, "/t/g/rewards", {"value": 1, "name": "completion"})
+    assert (status, reply["error"]["type"]) == (400, "invalid_request_error")
+    assert "complete the trajectory again" in reply["error"]["message"]
+    assert house.events(RewardAssigned, REWARDS) == []
+    for body in ({"source": "judge"}, {"call_id": "c1"}, {"step_index": 0}):
+        assert (await post(house, "/t/g/rewards", {"value": 1, "name": "completion", **body}))[0] == 200
+
+
 async def test_bodies_are_optional_and_headers_fill_in(house: House) -> None:
     """Register and complete work without a body; channel, agent and run come from headers then."""
     assert (await post(house, "/t1/g1/register_trajectory", agent="a", channel="val", run_id="r"))[0] == 200

@@ -166,6 +166,33 @@ async def test_one_request_has_one_reply(engine: ScriptedEngine, asks: tuple[byt
         assert statuses(await say(house.url, *asks, pause_s=0.1)) == [status]
 
 
+BIT_BY_BIT = {
+    "extensions, a byte of body after each": (b"1;%b\r\nx\r\n" % (b"a" * 500), 431),
+    "the same all at once": (b"1;%b\r\nx\r\n" % (b"a" * 500) * 40, 431),
+    "zeros before the lengths": (b"%b1\r\nx\r\n" % (b"0" * 14), 400),
+}
+
+
+@pytest.mark.parametrize("path", [b"/t/g/v1/chat/completions", b"/t/g/rewards"])
+@pytest.mark.parametrize("name", BIT_BY_BIT)
+async def test_framing_has_its_limit_however_it_comes(strict: House, name: str, path: bytes) -> None:
+    """What frames a body counts for the whole request, be there body between its pieces; what every chunk needs is free."""
+    piece, status = BIT_BY_BIT[name]
+    head = b"POST %b HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n" % path + CHUNKED
+    heard = await say(strict.url, head, *[piece] * 40, b"0\r\n\r\n", pause_s=0.002, timeout_s=2)
+    assert statuses(heard) == [status]
+
+
+@pytest.mark.parametrize("size", [1, 7])
+async def test_a_body_in_small_chunks_is_a_body(house: House, size: int) -> None:
+    """As many as there are bytes: their framing is more than the body, and no attack."""
+    body = GOOD[:-1] + b', "x": "' + b"a" * 20_000 + b'"}'
+    chunks = [b"%x\r\n%b\r\n" % (size, body[at : at + size]) for at in range(0, len(body) - size, size)]
+    rest = body[len(chunks) * size :]
+    whole = POST + b"connection: close\r\n" + CHUNKED + b"".join(chunks) + b"%x\r\n%b\r\n0\r\n\r\n" % (len(rest), rest)
+    assert statuses(await say(house.url, whole)) == [200]
+
+
 async def test_trailers_are_no_headers(house: House) -> None:
     """What comes after the body is read by nobody: it was not there when keys and limits were looked at."""
     framing = b"transfer-encoding: chunked\r\nconnection: close\r\n\r\n%x\r\n%b\r\n0\r\n" % (len(GOOD), GOOD)

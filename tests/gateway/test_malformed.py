@@ -92,6 +92,8 @@ async def test_bad_bodies(hardened: House, path: str, body: bytes) -> None:
         ("GET", "/", 404),
         ("POST", "/a/b/c/v1/chat/completions", 404),
         ("POST", "/pause", 404),
+        ("POST", "/t/g/v1/responses", 404),
+        ("POST", "/v1/messages", 404),
         ("POST", "/v1/rewards", 404),
         ("POST", "/v1/complete_trajectory", 404),
         ("GET", CHAT, 405),
@@ -112,6 +114,32 @@ async def test_bad_routes(hardened: House, method: str, path: str, status: int) 
     assert got == status
     assert set(json.loads(reply)["error"]) == {"message", "type", "param", "code"}
     assert len(hardened.raw_records()) == before
+
+
+@pytest.mark.parametrize("prefix", ["", "/t", "/t/g"])
+@pytest.mark.parametrize(
+    ("path", "named"),
+    [
+        ("/v1/messages", "/v1/messages"),
+        ("/v1/messages/count_tokens", "/v1/messages"),
+        ("/v1/responses", "/v1/responses"),
+        ("/v1/completions", "/v1/completions"),
+        ("/v1/embeddings", "/v1/embeddings"),
+        ("/v2/nothing", "no such route"),
+        ("/x/y/z/v1/chat/completions", "no such route"),
+    ],
+)
+async def test_a_404_says_what_is_served(hardened: House, prefix: str, path: str, named: str) -> None:
+    """In the shape that its caller reads, before the body is looked at: what it asked for, and what it may ask for."""
+    status, reply = await send(hardened, "POST", prefix + path, b" " * 2_000_000 if named[0] == "/" else b"{}")
+    said = json.loads(reply)
+    assert status == 404
+    assert said["error"]["message"].startswith(named if named[0] != "/" else ("Anthropic's /v1/m", named))
+    assert "POST /{trajectory_id}/{group_id}/v1/chat/completions" in said["error"]["message"]
+    if "messages" in path:
+        assert (said["type"], said["error"]["type"]) == ("error", "not_found_error")
+    else:
+        assert list(said) == ["error"]
 
 
 @pytest.mark.parametrize("path", [CHAT, "/groups", "/t/g/rewards"])

@@ -42,6 +42,7 @@ FAMILIES = {
     "claw_gateway_held_bytes": "gauge",
     "claw_gateway_workers": "gauge",
     "claw_capture_lost": "counter",
+    "claw_log_lines_dropped": "counter",
     "claw_spool_bytes": "gauge",
     "claw_spool_records": "gauge",
     "claw_spool_oldest_age_seconds": "gauge",

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from datapool.digests import call_digest
+from datapool.digests import base_digest
 from datapool.edges import bodies, prompts, resolve, resolve_all
 from datapool.errors import PromptBroken
 from gateway.capture import Call, captured, without_bodies
@@ -46,13 +46,14 @@ class Writer:
         received_us: int | None = None,
         ended: bool = True,
         acknowledged: bool = True,
+        call_id: str = "",
     ) -> list[CallCaptured]:
         self.clock_us += 1
         self.made += 1
         call = Call(
             producer="gateway/test",
             identity=who,
-            call_id=f"c{self.made}",
+            call_id=call_id or f"c{self.made}",
             attempt=0,
             headers=headers or ClientHeaders(),
             request=ChatRequest(body, body, None, effective({}), wants_logprobs=False, wants_token_ids=False),
@@ -77,6 +78,12 @@ def reply_of(call: Call, prompt: list[int], responses: list[list[int]], ended: b
     return reply._replace(ids_text=text.encode())
 
 
+def digest_of(keep: int, base: CallCaptured) -> str:
+    """What an edge needs of this base."""
+    response = hashlib.sha256(base.response_ids).hexdigest()
+    return base_digest(keep, base.prompt.full_length, base.prompt.full_digest, response)
+
+
 def writer(bytes_max: int = BIG, calls_max: int = 8) -> Writer:
     return Writer(Parents(bytes_max, calls_max))
 
@@ -88,7 +95,7 @@ BYTES = st.binary(max_size=90) | st.sampled_from([b"\xf0\x9f", b"\xff\xfe{", '{"
 PIECE = st.sampled_from(["1", "12", "123", "-7", " 5", "5 ", "", "x", "1.0", "true", '"1,2"', "[", "2147483648"])
 
 
-@given(st.lists(st.lists(st.sampled_from([1, 12, 123, -7, 5]), min_size=1)), st.lists(PIECE), st.data())
+@given(st.lists(st.lists(st.sampled_from([1, 12, 123, 7, 5]), min_size=1)), st.lists(PIECE), st.data())
 def test_ids_that_are_known_are_the_ids_that_are_read(
     known: list[list[int]], pieces: list[str], data: st.DataObject
 ) -> None:
@@ -138,7 +145,7 @@ def test_any_forest_comes_back(data: st.DataObject, bytes_max: int, calls_max: i
         for event, response in zip(made, responses, strict=True):
             events[event.call_id] = event
             base = event.prompt.base_call_id
-            assert event.base_digest == ("" if base is None else call_digest(events[base]))
+            assert event.base_digest == ("" if base is None else digest_of(event.prompt.keep, events[base]))
             truth[event.call_id] = (pack_ids(prompt), body)
             wholes.append((prompt + response, body))
     assert {call_id: whole for call_id, (whole, _) in truth.items()} == prompts(events)
@@ -190,21 +197,76 @@ def test_a_lost_base_takes_only_what_stands_on_it() -> None:
     assert set(prompts(events)) == {"c1", "c2", "c6"}
 
 
-@pytest.mark.parametrize(
-    ("headers", "is_base"),
-    [
-        (ClientHeaders(), True),
-        (ClientHeaders(retry_count=1), True),
-        (ClientHeaders(idempotency_key="k", retry_count=0), True),
-        (ClientHeaders(idempotency_key="k"), False),
-    ],
-)
-def test_a_call_that_two_gateways_may_make_is_no_base(headers: ClientHeaders, is_base: bool) -> None:
-    """A key without a count may give two different attempts 0, and readers choose one of them."""
+@pytest.mark.parametrize("headers", [ClientHeaders(), ClientHeaders(idempotency_key="k", retry_count=0)])
+def test_an_edge_keeps_all_of_its_base_or_its_prompt_at_most(headers: ClientHeaders) -> None:
+    """What an agent evidently goes on with is kept whole and named; else no id of a response that another may replace."""
+    for rest, keep in (([2] * 30 + [3], 60), ([2] * 20 + [5] * 30, 30), ([5] * 30, 30)):
+        write = writer()
+        (base,) = write.write([1] * 30, [[2] * 30], headers=headers)
+        (event,) = write.write([1] * 30 + rest, [[4]], headers=headers)
+        assert (event.prompt.keep, event.base_digest) == (keep, digest_of(keep, base))
+    assert event.base_digest == base.prompt.full_digest, "which every attempt of it has"
+
+
+def test_another_attempt_of_a_call_is_not_written_against_itself_nor_what_follows() -> None:
+    """The pool may count this attempt, and what was written against the first one: neither may hold the other up."""
+    keyed = ClientHeaders(idempotency_key="k")
+    for headers in (ClientHeaders(retry_count=1), keyed):
+        write = writer()
+        write.write([1] * 30, [[2] * 30, [3] * 30], call_id="x", headers=headers)
+        (again,) = write.write([1] * 30, [[5] * 30], call_id="x", headers=headers)
+        assert again.prompt.base_call_id is None
     write = writer()
-    write.write([1] * 30, [[2] * 30], headers=headers)
-    (event,) = write.write([1] * 30 + [2] * 30, [[3]])
-    assert (event.prompt.base_call_id is not None) is is_base
+    write.write([1] * 30, [[2] * 30], call_id="x", headers=keyed)
+    write.write([1] * 30 + [2] * 30, [[3] * 30], call_id="y", headers=keyed)
+    (again,) = write.write([1] * 30, [[5] * 30], call_id="x", headers=keyed)
+    assert again.prompt.base_call_id is None
+
+
+@given(st.data())
+@settings(max_examples=100, deadline=None)
+def test_whichever_attempts_count_only_what_kept_another_response_is_lost(data: st.DataObject) -> None:
+    """Calls under keys, asked again at either of two gateways in any order, each with a reply of its own: of any choice of
+    one attempt for each call, every prompt comes back but those that stand on the response of an attempt not chosen."""
+    writers = writer(), writer()
+    asked: list[tuple[list[int], bytes]] = []
+    attempts: dict[str, list[CallCaptured]] = {}
+    wholes: list[list[int]] = [[7] * 20]
+    for clock_us in range(1, data.draw(st.integers(2, 14))):
+        if data.draw(st.booleans()) or not asked:
+            prompt = data.draw(st.sampled_from(wholes)) + [data.draw(st.integers(0, 2))] * data.draw(st.integers(0, 2))
+            asked.append((prompt, data.draw(BYTES)))
+        number = data.draw(st.integers(0, len(asked) - 1))
+        prompt, body = asked[number]
+        response = [data.draw(st.integers(0, 2))] * data.draw(st.integers(0, 20))
+        (event,) = data.draw(st.sampled_from(writers)).write(
+            prompt,
+            [response],
+            body,
+            headers=ClientHeaders(idempotency_key="k"),
+            received_us=clock_us,
+            call_id=f"call{number:02}",
+        )
+        attempts.setdefault(event.call_id, []).append(event)
+        wholes.append(prompt + response)
+    chosen = {call_id: data.draw(st.sampled_from(events)) for call_id, events in attempts.items()}
+    whole = {f"call{number:02}": pack_ids(prompt) for number, (prompt, _) in enumerate(asked)}
+    back = prompts(chosen)
+    assert back == {call_id: whole[call_id] for call_id in back}
+    for call_id in chosen.keys() - back.keys():
+        assert lost_response(chosen, call_id), f"{call_id} is lost, and every link of it holds"
+
+
+def lost_response(calls: dict[str, CallCaptured], call_id: str) -> bool:
+    """Whether some link down from a call needs a response that is not there."""
+    for _ in calls:
+        event = calls[call_id]
+        base = calls[event.prompt.base_call_id or call_id]
+        if event.prompt.base_call_id and event.base_digest != digest_of(event.prompt.keep, base):
+            assert event.prompt.keep > base.prompt.full_length, "every attempt has the prompt"
+            return True
+        call_id = base.call_id
+    return False
 
 
 def test_a_lane_of_its_own_takes_no_memory() -> None:

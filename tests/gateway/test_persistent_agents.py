@@ -198,8 +198,8 @@ async def test_kill_under_retrying_agents(log_settings: LogSettings, engine: Scr
 async def test_one_key_on_two_processes_of_a_port(
     log_settings: LogSettings, engine: ScriptedEngine, tmp_path: Path
 ) -> None:
-    """A retry that lands on another process is generated anew, under the same call id as the next attempt; the pool counts
-    one call, with the later reply. On the same process it is repeated and nothing is written."""
+    """A retry that lands on another process is generated anew, under the same call id as the next attempt; on the same
+    process it is repeated. The pool counts one call, with the reply that was given last, be the tries counted or not."""
     engine.default = never_the_same(0.0)
     flags = ("--upstream", engine.url)
     running = await asyncio.to_thread(lambda: GatewayProcess(log_settings, tmp_path, *flags, workers=2))
@@ -215,37 +215,30 @@ async def test_one_key_on_two_processes_of_a_port(
     finally:
         assert running.stop() == 0
     events = check(log_settings, agents)
-    both = [key for key in keys if len(events[first[key].call_id]) == 2]
-    same = [key for key in keys if len(events[first[key].call_id]) == 1]
-    assert both, "of so many connections, some go to the other process"
-    assert same, "and some to the same one"
-    assert all(second[key].said == first[key].said for key in same)
-    for key in both:
+    moved = 0
+    for key in keys:
         one, other = events[first[key].call_id]
-        assert one.envelope.producer != other.envelope.producer
         assert (one.attempt, other.attempt) == (0, 1)
-        assert second[key].said != first[key].said
-    check_careless(log_settings, events, [one.call_id for one in careless.got.values()])
+        same = one.envelope.producer == other.envelope.producer
+        assert (second[key].said == first[key].said) is same
+        moved += not same
+    assert 0 < moved < len(keys), "of so many connections, some go to the other process, and some to the same one"
+    check_careless(log_settings, events, careless)
 
 
-def check_careless(log: LogSettings, events: dict[str, list[CallCaptured]], calls: list[str]) -> None:
-    """Without a count, two processes both make an attempt 0: stored twice, trained once, as the log had it first."""
+def check_careless(log: LogSettings, events: dict[str, list[CallCaptured]], agents: Persistent) -> None:
+    """Without a count, two processes both make an attempt 0: stored twice, trained once, as its agent got it last."""
     steps, trajectories = folded(log)
-    assert any(len(events[call]) == 2 for call in calls), "of so many connections, some go to the other process"
-    first: dict[str, int] = {}
-    for record in Found.of(log).records:
-        first.setdefault(getattr(record.event(), "call_id", ""), record.offset)
-    for call in calls:
-        assert {event.attempt for event in events[call]} == {0}
-        assert (steps[call].attempts, at(steps[call])) == ((0,), first[call])
-    assert sorted(trajectories["u"].calls) == sorted(calls)
+    assert any([event.attempt for event in events[one.call_id]] == [0, 0] for one in agents.got.values())
+    records = {record.offset: record.event() for record in Found.of(log).records}
+    for got in agents.got.values():
+        at = steps[got.call_id].position
+        assert at is not None
+        counted = records[at.offset]
+        assert isinstance(counted, CallCaptured)
+        assert (counted.call_id, said_by(counted)) == (got.call_id, got.said)
+    assert sorted(trajectories["u"].calls) == sorted(got.call_id for got in agents.got.values())
     assert trajectories["u"].ready, trajectories["u"].reasons
-
-
-def at(step: StepRecord) -> int:
-    """Offset of the capture that counts."""
-    assert step.position is not None
-    return step.position.offset
 
 
 def gateway(log: LogSettings, folder: Path, port: int, upstream: str) -> GatewayProcess:

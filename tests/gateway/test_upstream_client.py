@@ -86,6 +86,11 @@ BAD: dict[str, tuple[bytes, ...]] = {
         OK + b"transfer-encoding: chunked\r\n\r\n5;",
         *(b"a" * 50_000 for _ in range(10)),
     ),
+    "extensions bit by bit": (
+        OK + b"transfer-encoding: chunked\r\n\r\n",
+        *(b"1;%b\r\nx\r\n" % (b"a" * 5000) for _ in range(200)),
+        b"0\r\n\r\n",
+    ),
     "endless trailers": (OK + b"transfer-encoding: chunked\r\n\r\n0\r\nx: ", *(b"a" * 50_000 for _ in range(10))),
     "switching protocols": (b"HTTP/1.1 101 Switching Protocols\r\nupgrade: x\r\nconnection: upgrade\r\n\r\n",),
     "too large, said so": (OK + b"content-length: 100001\r\n\r\n", b"x" * 100_001),

@@ -1,8 +1,15 @@
 """What every process writes to stderr."""
 
 import json
+import os
+import socket
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
 
 CODE = """
 import structlog
@@ -27,3 +34,148 @@ def test_a_log_line_is_json_and_a_traceback_shows_no_locals() -> None:
     assert (event["event"], event["level"], event["count"]) == ("broken", "error", 3)
     assert "ZeroDivisionError" in event["exception"]
     assert "do not show" not in done.stderr
+
+
+BEGIN = """
+import logging, os, sys, threading, warnings
+import structlog
+from schemas.logs import drain_logs, dropped_lines, log_to_stderr
+log_to_stderr()
+logging.basicConfig()
+log = structlog.get_logger()
+"""
+MUCH = (
+    BEGIN
+    + """
+for number in range(8_000):
+    log.warning("line", number=number, padding="x" * 100)
+    if number % 3 == 0:
+        logging.getLogger("other").warning("line %d", number)
+        print("line", number, file=sys.stderr)
+        warnings.warn(f"line {number}")
+print("dropped", dropped_lines(), flush=True)
+"""
+)
+
+
+@contextmanager
+def process(code: str, stderr: int = subprocess.PIPE) -> Iterator["subprocess.Popen[str]"]:
+    """One that ends with the test."""
+    running = subprocess.Popen(
+        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=stderr, text=True
+    )
+    try:
+        yield running
+    finally:
+        running.kill()
+        running.communicate(timeout=10)
+
+
+def test_nobody_has_to_read() -> None:
+    """With a full pipe every kind of line is dropped, and counted, and the process goes on to its end."""
+    with process(MUCH) as running:
+        assert running.wait(30) == 0
+        assert running.stdout is not None
+        word, count = running.stdout.read().split()
+        assert word == "dropped"
+        assert 1_000 < int(count) < 16_000
+
+
+@pytest.mark.parametrize("how", ["pipe", "socket", "closed"])
+def test_a_reader_that_left_stops_nothing(how: str) -> None:
+    """A pipe or a socket without a reader, and no stderr at all."""
+    if how == "socket":
+        ours, other = socket.socketpair()
+        ours.close()
+        with process(MUCH, other.fileno()) as running, other:
+            assert running.wait(30) == 0
+        return
+    if how == "closed":
+        done = subprocess.run(["sh", "-c", 'exec "$0" -c "$1" 2>&-', sys.executable, MUCH], timeout=60)
+        assert done.returncode == 0
+        return
+    read, write = os.pipe()
+    os.close(read)
+    with process(MUCH, write) as running:
+        os.close(write)
+        assert running.wait(30) == 0
+        assert running.stdout is not None
+        assert int(running.stdout.read().split()[1]) >= 8_000
+
+
+SLOWLY = (
+    BEGIN
+    + """
+for number in range(20_000):
+    log.warning("line", number=number, padding="x" * 100)
+print("full", flush=True)
+sys.stdin.readline()
+log.warning("line", number=-1)
+print(dropped_lines(), flush=True)
+"""
+)
+
+
+def test_what_was_dropped_is_said_as_soon_as_somebody_reads() -> None:
+    """Lines come whole and in order; a line says how many are missing, and it is right."""
+    with process(SLOWLY) as running:
+        assert running.stderr is not None
+        assert running.stdin is not None
+        assert running.stdout is not None
+        assert running.stdout.readline() == "full\n"
+        lines = [json.loads(running.stderr.readline()) for _ in range(4000)]  # so that there is room again
+        running.stdin.write("\n")
+        running.stdin.flush()
+        lines += [json.loads(line) for line in running.stderr]
+        dropped = int(running.stdout.read())
+        assert running.wait(10) == 0
+    *numbered, notice, last = lines
+    assert [line["number"] for line in numbered] == list(range(len(numbered)))
+    assert (last["number"], notice["event"]) == (-1, "log_lines_dropped")
+    assert notice["dropped"] == dropped == 20_000 - len(numbered)
+
+
+LAST = """
+log.warning("x" * 200_000)
+log.error("the last")
+"""
+
+
+@pytest.mark.parametrize("end", ["", "drain_logs(); os._exit(3)", "1 / 0"])
+def test_the_last_lines_of_a_process_are_written(end: str) -> None:
+    """More than a pipe holds, and then the end: of an interpreter, by a traceback, or without either."""
+    done = subprocess.run([sys.executable, "-c", BEGIN + LAST + end], capture_output=True, text=True, timeout=30)
+    lines = done.stderr.splitlines()
+    assert json.loads(lines[1])["event"] == "the last"
+    assert ("ZeroDivisionError" in lines[-1]) is (end == "1 / 0")
+
+
+def test_a_full_disk_stops_nothing() -> None:
+    """What cannot be written is dropped."""
+    with Path("/dev/full").open("wb") as full, process(MUCH, full.fileno()) as running:
+        assert running.wait(30) == 0
+        assert running.stdout is not None
+        assert int(running.stdout.read().split()[1]) >= 8_000
+
+
+FORKED = (
+    BEGIN
+    + """
+log.warning("x" * 2_000_000)
+log.warning("Y" * 500_000)
+if os.fork() == 0:
+    log.warning("child")
+    drain_logs(10)
+    os._exit(0)
+os.wait()
+"""
+)
+
+
+def test_a_forked_process_writes_its_own_lines_only() -> None:
+    """What waits is written by the parent, once."""
+    done = subprocess.run([sys.executable, "-c", FORKED], capture_output=True, text=True, timeout=30)
+    assert done.returncode == 0
+    assert done.stderr.count("child") == 1
+    assert done.stderr.count('"event": "log_lines_dropped"') == 1
+    assert done.stderr.count("Y") == 500_000

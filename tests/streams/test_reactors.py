@@ -164,6 +164,25 @@ def test_a_completion_after_being_abandoned_counts_unless_the_group_is_closed():
     assert group(*history, abandoned, closed, completed).record.reasons == ("no_ready_member",)
 
 
+def test_an_open_member_of_a_closed_group_is_abandoned_when_it_is_idle():
+    """Nobody else would ever end the wait; who is not listed holds nobody up and is left alone."""
+    history = [
+        declared(deadline_us=None),
+        facts.call(),
+        facts.completed(reward=1.0),
+        facts.call("g", "u", envelope=facts.envelope(at_us=10)),
+        facts.call("g", "late"),
+        facts.closed(members=["t", "u", "who"]),
+    ]
+    held = group(*history)
+    assert (held.record.reasons, waits(held.record)) == (("members_open",), True)
+    assert decide([held], 109, IDLE_US) == []
+    (abandoned,) = decide([held], 110, IDLE_US)
+    assert kinds([abandoned]) == [("TrajectoryAbandoned", "u", "idle")]
+    after = group(*history, abandoned)
+    assert (after.record.ready, waits(after.record), decide([after], 10**12, IDLE_US)) == (True, False, [])
+
+
 def test_a_watchdog_barks_only_when_facts_wait_and_none_is_folded():
     """Idle is fine, slow is fine, stuck is not."""
     dog = Watchdog(10.0)

@@ -1,6 +1,7 @@
 """Quality scorers and their events, on a memory log; the process on a real one."""
 
 import hashlib
+import itertools
 import json
 import os
 import subprocess
@@ -17,15 +18,17 @@ from consumers.quality.errors import ScorerUnknown
 from consumers.quality.panel import judged, who
 from consumers.quality.requests import BLOCK, Requests, backwards
 from consumers.quality.sample import Sample
-from consumers.quality.scorers import SCORERS, named
+from consumers.quality.scorers import SCORERS, Scorer, named
 from consumers.quality.scoring import Scoring
 from consumers.quality.settings import QualitySettings
+from datapool.fold import fold
+from datapool.project import project
 from eventlog.memory import MemoryLog
 from eventlog.reader import LogReader
 from eventlog.settings import LogSettings
 from schemas.arrays import pack_floats
 from schemas.codec import encode
-from schemas.events import Edge, Sampling, StepCurated
+from schemas.events import Edge, Sampling, StepCurated, StepRecord
 from schemas.keys import group_key
 from schemas.topics import CALLS, REWARDS
 from tests import facts
@@ -125,10 +128,23 @@ def test_made_again_it_is_the_same_event_to_the_byte():
     assert len(ids) == 4
 
 
-def test_the_attempt_that_counts_has_the_score_that_counts():
-    """The pool keeps the highest attempt, and a higher generation outranks every attempt of a lower one."""
-    revisions = [judged([MINE], sample(call(attempt=n)), g).revision for g, n in ((0, 0), (0, 1), (0, 5000), (1, 0))]
-    assert revisions == sorted(set(revisions))
+@pytest.mark.parametrize("order", list(itertools.permutations(range(3))))
+def test_the_capture_that_counts_has_the_score_that_counts(order):
+    """Of a call that was captured several times, and a higher generation outranks every score of a lower one."""
+    captures = [
+        call(attempt=1, received_us=1, ids=(1,)),
+        call(attempt=0, received_us=2, ids=(1, 2)),
+        call(attempt=2, received_us=3, ids=(1, 2, 3), status="aborted"),
+    ]
+    scorer = Scorer("tokens", 1, lambda one: len(one.call.response_ids) / 100)
+    made = [judged([scorer], sample(one), 0) for one in captures]
+    events = [event for n in order for event in (captures[n], made[n])]
+    state = None
+    for event, position in facts.placed(events):
+        state = fold(state, event, position)
+    (step,) = [one for one in project(state).values() if isinstance(one, StepRecord)]
+    assert (step.attempt, step.response_length, step.curation.quality) == (0, 2, 0.08)
+    assert judged([scorer], sample(call(status="aborted")), 1).revision > made[1].revision
 
 
 def scoring(log, committed, panel=(MINE,), **settings):

@@ -1,0 +1,69 @@
+"""What an episode says that it earned is what the pool says."""
+
+import random
+
+from agentflow.client import GatewayClient
+from agentflow.episode import Episode
+from agentflow.protocol import Trajectory
+from datapool.fold import fold
+from datapool.project import project
+from gateway import lifecycle
+from gateway.headers import client_headers
+from gateway.identity import Identity
+from schemas.events import Event, TrajectoryRecord
+from tests import facts
+from tests.agentflow.fake_gateway import FakeGateway
+
+EPISODES = 200
+HELLO = [{"role": "user", "content": "hi"}]
+MADE_BY = {
+    "rewards": (lifecycle.AssignReward, lifecycle.reward_assigned),
+    "complete_trajectory": (lifecycle.CompleteTrajectory, lifecycle.trajectory_completed),
+}
+
+
+async def played(client: GatewayClient, trajectory_id: str, chance: random.Random) -> Episode:
+    """An episode with rewards of calls, of the whole under several names, some of them corrected, and an outcome."""
+    episode = Episode(client, Trajectory(trajectory_id, "g"), task={}, seed=0)
+    for _ in range(chance.randint(1, 2)):
+        reply = await episode.chat(HELLO)
+        if chance.random() < 0.5:
+            await episode.reward(chance.random(), call_id=reply.call_id)
+    for _ in range(chance.randint(1, 3)):
+        await episode.reward(chance.random(), name=chance.choice([None, "style"]))
+    episode.outcome = chance.random()
+    await episode.complete("completed")
+    return episode
+
+
+def events_of(fake: FakeGateway) -> list[Event]:
+    """What the gateway makes of the requests; the keys of an SDK make hashes of their event ids."""
+    made: list[Event] = []
+    for action, body, headers in fake.requests:
+        if action in MADE_BY:
+            trajectory_id, group_id = body.pop("ids")
+            kind, make = MADE_BY[action]
+            said = client_headers([(name.encode(), value.encode()) for name, value in headers.items()])
+            identity = Identity(group_id=group_id, trajectory_id=trajectory_id)
+            made.append(make(kind.model_validate(body), identity, said, "gateway/1"))
+    return made
+
+
+async def test_what_an_episode_earned_is_its_return_in_the_pool() -> None:
+    """Rewards of the episode and its outcome add up, in whatever order they arrive, and every episode is ready."""
+    chance = random.Random(3)
+    async with FakeGateway() as fake, GatewayClient(fake.url) as client:
+        episodes = [await played(client, f"t{number}", chance) for number in range(EPISODES)]
+        events = events_of(fake)
+    events += [facts.call("g", one.trajectory.trajectory_id, call_id) for one in episodes for call_id in one.call_ids]
+    state = None
+    for event, position in facts.placed(chance.sample(events, len(events))):
+        state = fold(state, event, position)
+    records = {one.trajectory_id: one for one in project(state).values() if isinstance(one, TrajectoryRecord)}
+    assert [one.trajectory.trajectory_id for one in episodes if not records[one.trajectory.trajectory_id].ready] == []
+    wrong = [
+        (one.earned, total)
+        for one in episodes
+        if abs((total := records[one.trajectory.trajectory_id].return_total) - one.earned) > 1e-9
+    ]
+    assert wrong == []
