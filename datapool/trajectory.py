@@ -5,7 +5,7 @@ A handler returns the fields that its fact changes, so that the state is copied 
 
 from typing import Any
 
-from datapool import join, step
+from datapool import bounds, join, step
 from datapool.state import Ending, Registration, SlotKey, StepState, TrajectoryState
 from schemas.events import (
     CallCaptured,
@@ -34,7 +34,10 @@ def called(now: TrajectoryState, fact: CallCaptured, position: FactPosition) -> 
 
 def call_failed(now: TrajectoryState, fact: CallFailed) -> Fields:
     """A call without tokens: only counted."""
-    return {"failed_calls": now.failed_calls | {f"{fact.call_id}#{fact.attempt}"}, **_observed(now, fact)}
+    failed = now.failed_calls | {f"{fact.call_id}#{fact.attempt}"}
+    if len(failed) > bounds.FAILED_CALLS_MAX:
+        failed -= {max(failed)}
+    return {"failed_calls": failed, **_observed(now, fact)}
 
 
 def rewarded(now: TrajectoryState, fact: RewardAssigned) -> Fields:
@@ -88,4 +91,4 @@ def _later(left: Ending, right: Ending) -> Ending:
 
 
 def _slots(now: TrajectoryState, key: SlotKey, slot: RewardSlot) -> Fields:
-    return {"slots": {**now.slots, key: join.slot(now.slots.get(key), slot)}}
+    return {"slots": join.slots(now.slots, key, slot)}

@@ -4,10 +4,11 @@ import math
 from collections.abc import Callable
 from typing import Any, cast, get_args
 
+from datapool.bounds import fit_in_group
 from datapool.errors import UnusableFact
 from datapool.state import Fact
 from eventlog.partitioner import partition_of
-from schemas.events import Event, RewardAssigned, StepCurated, TrajectoryCompleted
+from schemas.events import Event, GroupClosed, RewardAssigned, StepCurated, TrajectoryCompleted
 from schemas.keys import group_key
 
 REWARD_MAX = 1e30
@@ -61,6 +62,12 @@ def _curation(fact: StepCurated) -> None:
         _finite("score_not_finite", score)
 
 
+def _closing(fact: GroupClosed) -> None:
+    listed = frozenset(fact.members)
+    if len(fit_in_group(listed)) < len(listed):
+        raise UnusableFact("too_many_members", f"{len(listed)} members of {fact.group_id} in one closing")
+
+
 def _finite(reason: str, value: float | None) -> None:
     if value is not None and not math.isfinite(value):
         raise UnusableFact(reason, f"{value} is no finite number")
@@ -71,5 +78,6 @@ CHECKS: dict[type, Check | None] = dict.fromkeys(get_args(Fact)) | {
     RewardAssigned: _reward,
     TrajectoryCompleted: _completion,
     StepCurated: _curation,
+    GroupClosed: _closing,
 }
 """What a fact of each type must not say."""

@@ -10,7 +10,7 @@ import hashlib
 import math
 import re
 import struct
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable
 
 from schemas.codec import encode
@@ -39,6 +39,10 @@ from schemas.events import (
 from schemas.keys import group_key, step_key, tokens_key, trajectory_key
 from schemas.topics import GROUPS, STEPS, TRAJECTORIES
 
+MEMBERS_BYTES, BYTES_PER_MEMBER = 2 * 1024 * 1024, 128
+CALLS_BYTES, BYTES_PER_CALL = 2 * 1024 * 1024, 8
+FAILURES, SLOTS, JUDGEMENTS = 1000, 5000, 1000
+"""What one record holds of each; what is beyond is left out and makes nothing ready."""
 Facts = Iterable[tuple[Event, FactPosition]]
 Pool = dict[tuple[str, bytes], bytes]
 """(topic without prefix, key) -> canonical encoding."""
@@ -68,9 +72,21 @@ def sound(fact: Event) -> bool:
         return -1e30 <= fact.value <= 1e30 and (fact.call_id is not None or (fact.step_index or 0) >= 0)
     if isinstance(fact, TrajectoryCompleted):
         return fact.status in ("completed", "failed") and (fact.reward is None or -1e30 <= fact.reward <= 1e30)
+    if isinstance(fact, GroupClosed):
+        return room(sorted(set(fact.members)), MEMBERS_BYTES, BYTES_PER_MEMBER) == len(set(fact.members))
     if isinstance(fact, StepCurated):
         return all(math.isfinite(number) for number in (fact.quality, *fact.scores.values()) if number is not None)
     return True
+
+
+def room(names: list[str], bytes_in_all: int, bytes_each: int) -> int:
+    """How many stand in a record: each one before which there are not yet so many bytes."""
+    before = 0
+    for count, name in enumerate(names):
+        if before >= bytes_in_all:
+            return count
+        before += bytes_each + len(name.encode("utf-8", "surrogatepass"))
+    return len(names)
 
 
 def group_rows(group_id: str, facts: list[tuple[Event, FactPosition]]) -> Pool:
@@ -108,9 +124,10 @@ def group_record(group_id: str, facts: list[Event], members: dict[str, GroupMemb
         nobody = {m: GroupMember(trajectory_id=m, status="unknown", ready=False, digest="") for m in closed.members}
         listed = [{**nobody, **members}[m] for m in sorted(set(closed.members))]
     else:
-        listed = [members[m] for m in sorted(known)]
+        listed = [members[m] for m in sorted(known)][: room(sorted(known), MEMBERS_BYTES, BYTES_PER_MEMBER)]
     ready = [m for m in listed if m.ready]
-    reasons = set()
+    left_out = 0 if closed else len(known) - len(listed)
+    reasons = {"too_many_members"} if left_out else set()
     if [m for m in listed if m.status in ("open", "unknown")]:
         reasons.add("members_open")
     if not ready:
@@ -132,6 +149,7 @@ def group_record(group_id: str, facts: list[Event], members: dict[str, GroupMemb
         tags=opened.tags if opened else (),
         run_id=min((f.envelope.run_id for f in facts if f.envelope.run_id is not None), default=None),
         members=tuple(listed),
+        members_left_out=left_out,
         closed=closed is not None,
         closed_event_id=closed.envelope.event_id if closed else "",
         closed_members=tuple(sorted(set(closed.members))) if closed else (),
@@ -219,7 +237,14 @@ def winning_rewards(events: list[Event]) -> list[RewardSlot]:
         old = slots.get(key)
         if old is None or slot_order(new) > slot_order(old):
             slots[key] = new
-    return sorted(slots.values(), key=lambda s: (-1 if s.step_index is None else s.step_index, s.source, s.name))
+    first = sorted(slots.values(), key=lambda s: (-1 if s.step_index is None else s.step_index, s.source, s.name))
+    of_call: dict[str | None, int] = defaultdict(int)
+    kept = []
+    for slot in first:
+        of_call[slot.call_id] += 1
+        if of_call[slot.call_id] <= SLOTS:
+            kept.append(slot)
+    return kept
 
 
 def slot_order(slot: RewardSlot) -> tuple:
@@ -249,6 +274,8 @@ def step_record(
         "task": start.task if (start := newest([f for f, _ in facts if isinstance(f, TrajectoryStarted)])) else None,
     }
     reasons = {"curated_out"} if curation and curation.trainable is False else set()
+    if curation and len(curation.judgements) == JUDGEMENTS:
+        reasons.add("too_many_judgements")
     if call_id not in calls:
         return StepRecord(**fields, reasons=tuple(sorted(reasons | {"no_call"})))
     call, at = calls[call_id]
@@ -362,7 +389,7 @@ def curation_of(facts: list[StepCurated]) -> Curation | None:
     one_each: dict[str, StepCurated] = {}
     for fact in sorted(facts, key=judgement_order):
         one_each[fact.envelope.event_id] = fact
-    rising = sorted(one_each.values(), key=lambda f: (f.revision, f.envelope.event_id))
+    rising = sorted(one_each.values(), key=lambda f: (f.revision, f.envelope.event_id))[-JUDGEMENTS:]
     gone: set[str] = set()
     fields: dict[str, object] = {}
     scores: dict[str, float | None] = {}
@@ -415,7 +442,7 @@ def trajectory_record(
     end = newest([f for f in ends if rank[getattr(f, "status", "abandoned")] == top])
     status = "open" if end is None else getattr(end, "status", "abandoned")
     start = newest([f for f in events if isinstance(f, TrajectoryStarted)])
-    failures = sorted({f"{f.call_id}#{f.attempt}" for f in events if isinstance(f, CallFailed)})
+    failures = sorted({f"{f.call_id}#{f.attempt}" for f in events if isinstance(f, CallFailed)})[:FAILURES]
     own = [s for s in rewards if s.call_id is None]
     outcomes = [s.value for s in own if s.step_index is None]
     totals = [t for c in order if (t := steps[c].reward_total) is not None]
@@ -441,6 +468,11 @@ def trajectory_record(
         reasons.add("rewards_missing")
     if not trainable:
         reasons.add("no_trainable_call")
+    if max(Counter(s.call_id for s in rewards).values(), default=0) == SLOTS:
+        reasons.add("too_many_rewards")
+    fitting = order[: room(order, CALLS_BYTES, BYTES_PER_CALL)]
+    if fitting != order:
+        reasons.add("too_many_calls")
     runs = {steps[c].policy_run_id for c in order} - {None}
     progress = sign_of_life(events)
     record = TrajectoryRecord(
@@ -451,7 +483,8 @@ def trajectory_record(
         reason=getattr(end, "reason", ""),
         calls_expected=calls_expected,
         rewards_expected=rewards_expected,
-        calls=tuple(order),
+        calls=tuple(fitting),
+        calls_left_out=len(order) - len(fitting),
         branches=lines,
         failed_calls=tuple(failures),
         rewards=tuple(own),
