@@ -187,8 +187,22 @@ def trajectory_rows(
     calls = winning_calls(facts)
     order = sorted(calls, key=lambda c: (calls[c][0].timings.received_us, c))
     rewards = winning_rewards(events)
+    about = defaultdict(list)  # a call -> the facts that its record shows
+    for fact, position in facts:
+        about[getattr(fact, "call_id", None)].append((fact, position))
+    starts = [(f, p) for f, p in about[None] if isinstance(f, TrajectoryStarted)]
+    places = {call_id: place for place, call_id in enumerate(order)}
+    meant = defaultdict(list)  # a call, or the place of one -> its rewards
+    for slot in rewards:
+        meant[slot.step_index if slot.call_id is None else slot.call_id].append(slot)
     steps = {
-        call_id: step_record((group_id, trajectory_id, call_id), facts, calls, order, rewards)
+        call_id: step_record(
+            (group_id, trajectory_id, call_id),
+            about[call_id] + starts,
+            calls,
+            meant[call_id],
+            meant[places[call_id]] if call_id in places else [],
+        )
         for call_id in sorted(
             {f.call_id for f in events if isinstance(f, CallCaptured | StepCurated)}
             | {s.call_id for s in rewards if s.call_id}
@@ -256,13 +270,10 @@ def step_record(
     ids: tuple[str, str, str],
     facts: list[tuple[Event, FactPosition]],
     calls: dict[str, tuple[CallCaptured, FactPosition]],
-    order: list[str],
-    rewards: list[RewardSlot],
+    own: list[RewardSlot],
+    indexed: list[RewardSlot],
 ) -> StepRecord:
     group_id, trajectory_id, call_id = ids
-    index = order.index(call_id) if call_id in order else None
-    own = [s for s in rewards if s.call_id == call_id]
-    indexed = [s for s in rewards if s.call_id is None and s.step_index is not None and s.step_index == index]
     curation = curation_of([f for f, _ in facts if isinstance(f, StepCurated) and f.call_id == call_id])
     fields = {
         "group_id": group_id,
