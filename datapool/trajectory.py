@@ -6,6 +6,7 @@ A handler returns the fields that its fact changes, so that the state is copied 
 from typing import Any
 
 from datapool import bounds, join, step
+from datapool.growing import grown
 from datapool.state import Ending, Registration, SlotKey, StepState, TrajectoryState
 from schemas.events import (
     CallCaptured,
@@ -29,7 +30,7 @@ Fields = dict[str, Any]  # of a TrajectoryState, each of its own type
 def called(now: TrajectoryState, fact: CallCaptured, position: FactPosition) -> Fields:
     """A call of this trajectory, late ones too."""
     captured = step.captured(now.steps.get(fact.call_id, NEW_STEP), fact, position)
-    return {"steps": {**now.steps, fact.call_id: captured}, **_observed(now, fact)}
+    return {"steps": grown(now.steps, fact.call_id, captured), **_observed(now, fact)}
 
 
 def call_failed(now: TrajectoryState, fact: CallFailed) -> Fields:
@@ -46,13 +47,13 @@ def rewarded(now: TrajectoryState, fact: RewardAssigned) -> Fields:
     if fact.call_id is None:
         return _slots(now, key, slot)
     judged = step.rewarded(now.steps.get(fact.call_id, NEW_STEP), key, slot)
-    return {"steps": {**now.steps, fact.call_id: judged}}
+    return {"steps": grown(now.steps, fact.call_id, judged)}
 
 
 def curated(now: TrajectoryState, fact: StepCurated) -> Fields:
     """A judgement of a call."""
     judged = step.curated(now.steps.get(fact.call_id, NEW_STEP), fact)
-    return {"steps": {**now.steps, fact.call_id: judged}}
+    return {"steps": grown(now.steps, fact.call_id, judged)}
 
 
 def started(now: TrajectoryState, fact: TrajectoryStarted) -> Fields:

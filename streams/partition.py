@@ -262,10 +262,7 @@ class PartitionState:
     def _after(self, before: GroupImage | None, state: GroupState | None, facts: Iterable[Folded]) -> GroupState | None:
         """The state after more facts. Raises whatever keeps its rows from being made."""
         for one in facts:
-            if one.parked:
-                state = _flagged(state, one)
-            else:
-                state = self._fold(state, one.fact, _position_of(one.record))
+            state = _flagged(state, one) if one.parked else self._fold(state, one.fact, _position_of(one.record))
         if state is not None:
             _writable(before, state)
         return state

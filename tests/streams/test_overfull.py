@@ -16,7 +16,7 @@ from streams.reactors import decide, outlived
 from tests import facts
 from tests.streams.test_partition import Log, record
 
-WIDE = "𝔵" * 507
+WIDE = "\U0001d535" * 507
 """With five digits the longest id that the gateway takes, in the widest characters."""
 MIB = 1 << 20
 
