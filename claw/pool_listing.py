@@ -117,7 +117,7 @@ def _trajectory_line(row: Row) -> str:
     assert isinstance(row, TrajectoryRecord)  # by kind
     state = "ready" if row.ready else ", ".join(row.reasons)
     return (
-        f"{row.group_id}/{row.trajectory_id}  {row.status}  {len(row.calls)} calls  versions {_versions(row)}  "
+        f"{row.group_id}/{row.trajectory_id}  {row.status}  {len(row.calls) + row.calls_left_out} calls  versions {_versions(row)}  "
         f"return {_number(row.return_total)}  {state}"
     )
 
