@@ -12,7 +12,7 @@ from tests import facts
 from tests.streams import pool
 from tests.streams.test_overfull import spoilt, wide
 
-pytestmark = pytest.mark.kafka
+pytestmark = [pytest.mark.kafka, pytest.mark.slow]
 
 
 def test_a_group_larger_than_a_record_ends_no_worker_and_no_rebuild(log_settings, start):
@@ -20,11 +20,11 @@ def test_a_group_larger_than_a_record_ends_no_worker_and_no_rebuild(log_settings
     worker = start()
     crowd = [facts.failure("g", wide(number), "c") for number in range(4200)]
     pool.publish(log_settings, map(pool.outgoing, crowd))
-    pool.wait_for_oracle(log_settings)
+    pool.wait_for_oracle(log_settings, 150)
     assert worker.stop() == ExitCode.STOPPED
     worker = start()
     pool.publish(log_settings, map(pool.outgoing, [facts.failure("g", wide(4200), "c"), *pool.episode("h", "t")]))
-    pool.wait_for_oracle(log_settings)
+    pool.wait_for_oracle(log_settings, 150)
     assert worker.stop() == ExitCode.STOPPED
     (group,) = [one for one in pool.decoded(log_settings) if isinstance(one, GroupRecord) and one.group_id == "g"]
     assert (len(group.members), group.members_left_out) == (971, 4201 - 971)
