@@ -30,6 +30,8 @@ JUDGEMENTS_MAX = 1000
 """Judgements of a call, the highest by (revision, event id)."""
 PLAN_BYTES_MAX = 6 << 20
 """Trajectories and calls of one plan."""
+SKIPPED_GROUPS_MAX = 1000
+"""Groups of one BatchSkipped; more of a reason make several."""
 UTF8_BYTES_MAX = 4
 """Of one character."""
 
