@@ -32,6 +32,8 @@ PLAN_BYTES_MAX = 6 << 20
 """Trajectories and calls of one plan."""
 SKIPPED_GROUPS_MAX = 1000
 """Groups of one BatchSkipped; more of a reason make several."""
+ID_CHARACTERS_MAX = 4096
+"""Of a group, trajectory or call: they make the keys of rows, which cannot be cut. The gateway takes 512."""
 UTF8_BYTES_MAX = 4
 """Of one character."""
 

@@ -4,13 +4,14 @@ import math
 from collections.abc import Callable
 from typing import Any, cast, get_args
 
-from datapool.bounds import fit_in_group
+from datapool.bounds import ID_CHARACTERS_MAX, fit_in_group
 from datapool.errors import UnusableFact
 from datapool.state import Fact
 from eventlog.partitioner import partition_of
 from schemas.events import Event, GroupClosed, RewardAssigned, StepCurated, TrajectoryCompleted
 from schemas.keys import group_key
 
+ID_SHOWN = 40
 REWARD_MAX = 1e30
 """Of either sign: sums of rewards and the squares of their deviations stay numbers, and a trainer's float32 holds them."""
 
@@ -20,10 +21,14 @@ def usable(event: Event) -> Fact:
     kind = type(event)
     if kind not in CHECKS:
         raise UnusableFact("wrong_type", f"{kind.__name__} is no fact of the pool")
+    fact = cast("Fact", event)
+    for name in (fact.group_id, getattr(fact, "trajectory_id", ""), getattr(fact, "call_id", None) or ""):
+        if len(name) > ID_CHARACTERS_MAX:
+            raise UnusableFact("id_too_long", f"an id of {len(name)} characters begins {name[:ID_SHOWN]!r}")
     check = CHECKS[kind]
     if check is not None:
         check(event)
-    return cast("Fact", event)
+    return fact
 
 
 def check_place(fact: Fact, key: bytes | None, partition: int, partitions: int) -> None:

@@ -68,6 +68,8 @@ def sound(fact: Event) -> bool:
     """Whether the folds take it; others are dead letters."""
     if not isinstance(fact, FACTS):
         return False
+    if any(len(getattr(fact, name, None) or "") > 4096 for name in ("group_id", "trajectory_id", "call_id")):
+        return False
     if isinstance(fact, RewardAssigned):
         return -1e30 <= fact.value <= 1e30 and (fact.call_id is not None or (fact.step_index or 0) >= 0)
     if isinstance(fact, TrajectoryCompleted):
