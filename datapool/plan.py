@@ -10,6 +10,7 @@ import re
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
+from datapool import bounds
 from datapool.advantages import ADVANTAGES, Advantage, Judged
 from datapool.batch_spec import PRIORITY_TAG, BatchSpec
 from datapool.selection import (
@@ -19,6 +20,7 @@ from datapool.selection import (
     Refusal,
     is_trained,
     judge,
+    plan_bytes,
     response_tokens,
     trained_members,
 )
@@ -46,7 +48,7 @@ def select(pool: Pool, spec: BatchSpec, version: int, run_id: str, already_plann
     left_out: dict[str, str] = {}
     skipped: dict[str, str] = {}
     foreign: set[str] = set()
-    tokens, full = 0, False
+    tokens, size, full = 0, 0, False
     for record in ordered(pool.groups(), spec):
         if record.group_id in already_planned:
             continue
@@ -57,6 +59,8 @@ def select(pool: Pool, spec: BatchSpec, version: int, run_id: str, already_plann
                 foreign.add(record.group_id)
             continue
         tokens += response_tokens(judged, spec)
+        size += plan_bytes(judged, spec)
+        full = full or size > bounds.PLAN_BYTES_MAX
         full = full or (spec.response_tokens_max is not None and tokens > spec.response_tokens_max)
         if full or len(chosen) == spec.groups_per_batch:
             left_out[record.group_id] = "next_batch"

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from datapool.batch_spec import BatchSpec
-from datapool.project import project
+from datapool.project import call_order, project
 from datapool.selection import PooledTrajectory, Refusal, is_trained, judge, trained_members
 from datapool.state import GroupState
 from schemas.events import GroupRecord, StepRecord, TrajectoryRecord
@@ -31,6 +31,7 @@ class FoldedGroup:
     """The records of one group, as selection reads a pool."""
 
     def __init__(self, state: GroupState) -> None:
+        self._state = state
         records = list(project(state).values())
         self.record = next(record for record in records if isinstance(record, GroupRecord))
         self._trajectories = {r.trajectory_id: r for r in records if isinstance(r, TrajectoryRecord)}
@@ -44,8 +45,10 @@ class FoldedGroup:
 
     def steps(self, group_id: str, trajectory_id: str) -> list[StepRecord]:
         """Captured steps in the order of the calls."""
-        record = self.trajectory(group_id, trajectory_id)
-        return [self._steps[trajectory_id, call_id] for call_id in record.calls] if record else []
+        if self.trajectory(group_id, trajectory_id) is None:
+            return []
+        # Not of the record: it may have no room for all of them.
+        return [self._steps[trajectory_id, call_id] for call_id in call_order(self._state.trajectories[trajectory_id])]
 
     def trajectories(self) -> list[TrajectoryRecord]:
         """In order of id."""
