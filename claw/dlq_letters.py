@@ -114,6 +114,9 @@ def ways(settings: LogSettings, found: Iterable[Letter]) -> tuple[list[Way], dic
         if source is None or source.topic not in topics:
             refused[letter.id] = f"its source {letter.told('source_topic') or '(unknown)'} is no fact topic"
             continue
+        if size := letter.told("left_out"):
+            refused[letter.id] = f"its {size} bytes stand at its source alone, no letter has room for them"
+            continue
         partitions = sum(1 for topic, _ in ends if topic == source.topic)
         place = source.topic, source.partition if key is None else partition_of(key, partitions)
         start = source.offset + 1 if place[1] == source.partition else 0

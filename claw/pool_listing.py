@@ -120,7 +120,7 @@ def _trajectory_line(row: Row) -> str:
     assert isinstance(row, TrajectoryRecord)  # by kind
     state = "ready" if row.ready else ", ".join(row.reasons)
     return (
-        f"{row.group_id}/{row.trajectory_id}  {row.status}  {len(row.calls)} calls  versions {_versions(row)}  "
+        f"{row.group_id}/{row.trajectory_id}  {row.status}  {len(row.calls) + row.calls_left_out} calls  versions {_versions(row)}  "
         f"return {_number(row.return_total)}  {state}"
     )
 
@@ -130,7 +130,7 @@ def _group_line(row: Row) -> str:
     state = "ready" if row.ready else ", ".join(row.reasons)
     ready = sum(member.ready for member in row.members)
     return (
-        f"{row.group_id}  {row.channel or '-'}  {ready}/{row.expected_size or len(row.members)} ready  "
+        f"{row.group_id}  {row.channel or '-'}  {ready}/{row.expected_size or len(row.members) + row.members_left_out} ready  "
         f"versions {_versions(row)}  mean {_number(row.reward_mean)}  {state}"
     )
 

@@ -10,6 +10,7 @@ far below. Of equal revisions the later word wins.
 from collections import defaultdict
 from collections.abc import Callable, Iterable
 
+from datapool import bounds
 from datapool.join import Rank, content
 from schemas.events import Curation, Envelope, Judgement, StepCurated
 
@@ -33,7 +34,7 @@ def judged(now: Curation | None, fact: StepCurated) -> Curation:
     )
     known = {one.event_id: one for one in now.judgements} if now is not None else {}
     known[said.event_id] = max(known.get(said.event_id, said), said, key=_content)
-    return _curation(sorted(known.values(), key=_version))
+    return _curation(sorted(known.values(), key=_version)[-bounds.JUDGEMENTS_MAX :])
 
 
 def counting(judgements: Iterable[Judgement]) -> list[Judgement]:

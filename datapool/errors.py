@@ -13,6 +13,10 @@ class UnusableFact(PoolError, ValueError):
         self.reason = reason
 
 
+class RecordOverfull(PoolError):
+    """A row would be larger than the log takes."""
+
+
 class ViewFailed(PoolError):
     """The thread that follows the pool topics died; the view is stale and must not be used."""
 

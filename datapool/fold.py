@@ -5,6 +5,7 @@ from typing import Any
 
 from datapool import join, trajectory
 from datapool.changed import changed, copier
+from datapool.growing import grown
 from datapool.state import NO_PROGRESS, Closing, Declaration, Fact, GroupState, Progress, StepState, TrajectoryState
 from datapool.usable import usable
 from schemas.events import (
@@ -51,7 +52,7 @@ def fold(state: GroupState | None, event: Event, position: FactPosition) -> Grou
         before = group.trajectories.get(fact.trajectory_id, NEW_TRAJECTORY)
         after = _in_trajectory(before, fact, position, progress)
         if after is not before:
-            return _observed(group, fact, progress, {**group.trajectories, fact.trajectory_id: after})
+            return _observed(group, fact, progress, grown(group.trajectories, fact.trajectory_id, after))
     return _observed(group, fact, progress, group.trajectories)
 
 
@@ -119,5 +120,5 @@ def flag(state: GroupState | None, fact: Fact) -> GroupState:
         marked = changed(now, buggy=True)
     else:
         step = changed(now.steps.get(call_id, StepState()), buggy=True)
-        marked = changed(now, steps={**now.steps, call_id: step})
-    return changed(group, trajectories={**group.trajectories, fact.trajectory_id: marked})
+        marked = changed(now, steps=grown(now.steps, call_id, step))
+    return changed(group, trajectories=grown(group.trajectories, fact.trajectory_id, marked))

@@ -6,10 +6,15 @@ computed afresh). So every rank ends with the content itself, and only what is e
 """
 
 import math
+from collections.abc import Mapping
+from typing import TypeVar
 
+from datapool import bounds
 from schemas.events import RewardSlot
 
 Rank = tuple[object, ...]
+Key = TypeVar("Key", bound=tuple[int | None, str, str])
+"""(step index, source, name)"""
 
 
 def channel(left: str, right: str) -> str:
@@ -35,6 +40,19 @@ def first(left: str | None, right: str | None) -> str | None:
 def slot(left: RewardSlot | None, right: RewardSlot) -> RewardSlot:
     """The highest revision, then the later word, then the highest event id and value."""
     return right if left is None else max(left, right, key=slot_rank)
+
+
+def slots(now: Mapping[Key, RewardSlot], key: Key, new: RewardSlot) -> dict[Key, RewardSlot]:
+    """With one more reward; of too many slots the first remain."""
+    merged = {**now, key: slot(now.get(key), new)}
+    if len(merged) > bounds.REWARDS_MAX:
+        del merged[max(merged, key=_slot_order)]
+    return merged
+
+
+def _slot_order(key: tuple[int | None, str, str]) -> tuple[int, str, str]:
+    index, source, name = key
+    return -1 if index is None else index, source, name
 
 
 def slot_rank(slot: RewardSlot) -> tuple[int, int, str, Rank]:

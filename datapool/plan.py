@@ -10,6 +10,7 @@ import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from datapool import bounds
 from datapool.advantages import ADVANTAGES, Advantage, Judged
 from datapool.batch_spec import PRIORITY_TAG, BatchSpec
 from datapool.selection import (
@@ -82,13 +83,14 @@ class Selector:
     def _select(self, records: Sequence[GroupRecord], version: int) -> Selection:
         picked: list[tuple[GroupRecord, PooledGroup | None]] = []
         refusals: dict[str, Refusal] = {}
-        tokens, full = 0, False
+        tokens, size, full = 0, 0, False
         for record in records:
             verdict, group = self._weigh(record)
             refusal = verdict.at(version, self._spec)
             if refusal is None:
-                tokens += verdict.response_tokens
-                full = full or len(picked) == self._spec.groups_per_batch or _too_many(tokens, self._spec)
+                tokens, size = tokens + verdict.response_tokens, size + verdict.plan_bytes
+                too_large = size > bounds.PLAN_BYTES_MAX or _too_many(tokens, self._spec)
+                full = full or len(picked) == self._spec.groups_per_batch or too_large
                 refusal = NEXT_BATCH if full else None
             if refusal is None:
                 picked.append((record, group))

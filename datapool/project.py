@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from datapool import forest, join
+from datapool import bounds, forest, join
 from datapool.changed import changed
 from datapool.digests import members_digest, row_digest, steps_digest
 from datapool.readiness import counted_calls, group_reasons, trajectory_reasons
@@ -229,7 +229,8 @@ def _trajectory_record(
     outcome = _total([slot for slot in slots if slot.step_index is None])
     parts = [part for part in (outcome, *[steps[call_id].total for call_id in calls]) if part is not None]
     trainable = sum([steps[call_id].trainable for call_id in calls])
-    why_not = trajectory_reasons(now, calls, trainable, outcome is not None)
+    listed = bounds.within(calls, bounds.CALL_BYTES, bounds.TRAJECTORY_CALLS_BYTES_MAX)
+    why_not = trajectory_reasons(now, calls, trainable, outcome is not None, left_out=len(calls) - len(listed))
     runs = sorted({capture.policy_run_id for capture in captures.values() if capture.policy_run_id is not None})
     return TrajectoryRecord(
         group_id=group_id,
@@ -240,7 +241,8 @@ def _trajectory_record(
         reason=now.ending.reason,
         calls_expected=now.ending.calls,
         rewards_expected=now.ending.rewards,
-        calls=calls,
+        calls=tuple(listed),
+        calls_left_out=len(calls) - len(listed),
         branches=forest.branches(captures),
         failed_calls=tuple(sorted(now.failed_calls)),
         rewards=slots,
@@ -278,11 +280,20 @@ def _member(record: TrajectoryRecord, digest: str) -> GroupMember:
     )
 
 
-def members(group: GroupState, images: Mapping[str, TrajectoryImage]) -> tuple[GroupMember, ...]:
-    """Who counts: once closed the listed ones, before that everybody who showed itself. Sorted."""
+class Members(NamedTuple):
+    """Who counts in a group, sorted, and how many more the record has no room for."""
+
+    listed: tuple[GroupMember, ...]
+    left_out: int = 0
+
+
+def members(group: GroupState, images: Mapping[str, TrajectoryImage]) -> Members:
+    """Once closed the listed ones, before that everybody who showed itself."""
     if group.closing is not None:
-        return tuple(_listed(name, images.get(name)) for name in group.closing.members)
-    return tuple(images[name].member for name in sorted(images) if images[name].state.known)
+        return Members(tuple(_listed(name, images.get(name)) for name in group.closing.members))
+    known = [name for name, one in images.items() if one.state.known]
+    fitting = bounds.fit_in_group(known)
+    return Members(tuple(images[name].member for name in fitting), len(known) - len(fitting))
 
 
 def _listed(name: str, image: TrajectoryImage | None) -> GroupMember:
@@ -293,8 +304,8 @@ def _listed(name: str, image: TrajectoryImage | None) -> GroupMember:
 
 
 def _group_record(group: GroupState, images: Mapping[str, TrajectoryImage]) -> GroupRecord:
-    counted = members(group, images)
-    why_not = group_reasons(group, counted)
+    counted, left_out = members(group, images)
+    why_not = group_reasons(group, counted, left_out=left_out)
     ready = [member for member in counted if member.ready]
     returns = [member.return_total for member in ready if member.return_total is not None]
     judged = bool(ready) and len(returns) == len(ready)
@@ -312,6 +323,7 @@ def _group_record(group: GroupState, images: Mapping[str, TrajectoryImage]) -> G
         tags=declared.tags if declared else (),
         run_id=group.run_id,
         members=counted,
+        members_left_out=left_out,
         closed=group.closing is not None,
         closed_event_id=group.closing.event_id if group.closing else "",
         closed_us=group.closing.occurred_at_us if group.closing else 0,

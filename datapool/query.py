@@ -166,7 +166,7 @@ def find_groups(
     """Groups that meet the filter, whole or not, behind `after` (group_id,)."""
     tests = _asked(
         (after or None, lambda row: group_id(row) > after),
-        (wanted.trajectory, lambda row: wanted.trajectory in {one.trajectory_id for one in row.members}),
+        (wanted.trajectory, lambda row: _has_member(rows, row, wanted.trajectory or "")),
     )
     tests += _tests(wanted, attrgetter("reward_mean"), _words_of_group)
     tests += _asked((wanted.agent, lambda row: wanted.agent in _agents(rows, row)))
@@ -234,6 +234,13 @@ def _carrying(rows: PoolRows, tags: frozenset[str], carriers: Carriers) -> Itera
     for row in rows.trajectory_rows() if groups else carriers.trajectories:
         if row.group_id in groups or tags.issubset((*row.tags, *carriers.groups.get(row.group_id, ()))):
             yield trajectory_id(row)
+
+
+def _has_member(rows: PoolRows, group: GroupRecord, name: str) -> bool:
+    """A record that has no room for all members is not asked alone."""
+    if any(one.trajectory_id == name for one in group.members):
+        return True
+    return group.members_left_out > 0 and rows.trajectory(group.group_id, name) is not None
 
 
 def _agents(rows: PoolRows, group: GroupRecord) -> Iterator[str | None]:

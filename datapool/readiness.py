@@ -6,6 +6,7 @@ Nothing here waits: a late call, reward or deadline changes the answer when its 
 import re
 from collections.abc import Iterator, Sequence
 
+from datapool import bounds
 from datapool.state import GroupState, TrajectoryState
 from datapool.trainable import FOLD_BUG
 from schemas.events import GroupMember
@@ -30,9 +31,21 @@ def _choice_rank(call: str) -> tuple[int, str]:
     return len(call), call
 
 
-def trajectory_reasons(now: TrajectoryState, calls: Sequence[str], trainable: int, judged: bool) -> tuple[str, ...]:
-    """Why a trajectory is not ready, sorted. calls: ids captured, in order; trainable: how many; judged: its outcome is."""
-    return tuple(sorted(_trajectory_reasons(now, calls, trainable, judged)))
+def trajectory_reasons(
+    now: TrajectoryState, calls: Sequence[str], trainable: int, judged: bool, *, left_out: int
+) -> tuple[str, ...]:
+    """Why a trajectory is not ready, sorted.
+
+    calls: ids captured, in order; trainable: how many; judged: its outcome is; left_out: calls that its record has no room for.
+    """
+    return tuple(sorted([*_trajectory_reasons(now, calls, trainable, judged), *_overfull(now, left_out)]))
+
+
+def _overfull(now: TrajectoryState, calls_left_out: int) -> Iterator[str]:
+    if calls_left_out:
+        yield "too_many_calls"
+    if any(len(slots) >= bounds.REWARDS_MAX for slots in (now.slots, *[step.slots for step in now.steps.values()])):
+        yield "too_many_rewards"
 
 
 def _trajectory_reasons(now: TrajectoryState, calls: Sequence[str], trainable: int, judged: bool) -> Iterator[str]:
@@ -59,9 +72,10 @@ def _counted_rewards(now: TrajectoryState) -> int:
     return len(now.slots) + sum(len(step.slots) for step in now.steps.values())
 
 
-def group_reasons(group: GroupState, members: Sequence[GroupMember]) -> tuple[str, ...]:
-    """Why a group is not ready, sorted. members: those that count, see `project.members`."""
-    return tuple(sorted(_group_reasons(group, members)))
+def group_reasons(group: GroupState, members: Sequence[GroupMember], *, left_out: int) -> tuple[str, ...]:
+    """Why a group is not ready, sorted. members, left_out: those that count, see `project.members`."""
+    overfull = ["too_many_members"] if left_out else []
+    return tuple(sorted([*_group_reasons(group, members), *overfull]))
 
 
 def _group_reasons(group: GroupState, members: Sequence[GroupMember]) -> Iterator[str]:

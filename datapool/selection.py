@@ -8,8 +8,10 @@ from collections.abc import Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, Protocol
 
+from datapool import bounds as room
 from datapool.advantages import Judged
 from datapool.batch_spec import BatchSpec
+from datapool.bounds import name_bytes
 from datapool.returns import judged
 from schemas.events import GroupRecord, StepRecord, TrajectoryRecord
 
@@ -67,6 +69,8 @@ class Verdict:
     """Where it is not too stale."""
     response_tokens: int = 0
     """What a batch would train of it."""
+    plan_bytes: int = 0
+    """What it would take of a plan."""
 
     def at(self, version: int, spec: BatchSpec) -> Refusal | None:
         """Why the group is not chosen at a version; None: it may be."""
@@ -135,13 +139,16 @@ def _judge_members(group: PooledGroup, spec: BatchSpec, run_id: str) -> Verdict:
         or _judge_returns(group, spec)
         or _judge_missing(group, spec)
         or _judge_tokens(group, spec)
+        or _judge_plan(group, spec)
     )
     refusal = policy if own else tags or policy
+    may_be_chosen = not (refusal or unless_stale)
     return Verdict(
         refusal,
         oldest=min((m.record.min_version for m in group.members if m.record.min_version is not None), default=None),
         unless_stale=unless_stale,
-        response_tokens=0 if refusal or unless_stale else response_tokens(group, spec),
+        response_tokens=response_tokens(group, spec) if may_be_chosen else 0,
+        plan_bytes=plan_bytes(group, spec) if may_be_chosen else 0,
     )
 
 
@@ -244,6 +251,22 @@ def _judge_tokens(group: PooledGroup, spec: BatchSpec) -> Refusal | None:
     return None
 
 
+def _judge_plan(group: PooledGroup, spec: BatchSpec) -> Refusal | None:
+    return Refusal("never", "larger_than_a_plan") if plan_bytes(group, spec) > room.PLAN_BYTES_MAX else None
+
+
+def plan_bytes(group: PooledGroup, spec: BatchSpec) -> int:
+    """What the group takes of a plan, at most: members by id, and the calls of those that are trained."""
+    members = sum(name_bytes(member.record.trajectory_id) for member in group.members)
+    steps = sum(
+        PLANNED_STEP_BYTES + name_bytes(step.call_id) + name_bytes(step.position.topic)
+        for member in trained_members(group, spec)
+        for step in member.steps
+        if step.position is not None
+    )
+    return len(group.members) * (PLANNED_MEMBER_BYTES + name_bytes(group.record.group_id)) + members + steps
+
+
 def response_tokens(group: PooledGroup, spec: BatchSpec) -> int:
     """Sampled tokens of the group that would be trained."""
     steps = ((step, member) for member in trained_members(group, spec) for step in member.steps)
@@ -282,6 +305,8 @@ def _good(group: PooledGroup, spec: BatchSpec) -> list[PooledTrajectory]:
 
 
 MISSING = "quality_missing"
+PLANNED_MEMBER_BYTES, PLANNED_STEP_BYTES = 64, 128
+"""Of a plan beside ids and topics: numbers, a digest, lengths."""
 
 
 class ContextOnly(NamedTuple):

@@ -113,7 +113,7 @@ def reward_slot(fact: RewardAssigned) -> tuple[SlotKey, RewardSlot]:
 
 def rewarded(step: StepState, key: SlotKey, slot: RewardSlot) -> StepState:
     """A reward of this call."""
-    return changed(step, slots={**step.slots, key: join.slot(step.slots.get(key), slot)})
+    return changed(step, slots=join.slots(step.slots, key, slot))
 
 
 def curated(step: StepState, fact: StepCurated) -> StepState:

@@ -6,6 +6,7 @@ record and its neighbours (`reasons`). Words of `Integrity.missing` are passed t
 
 from collections.abc import Collection, Iterator
 
+from datapool import bounds
 from datapool.digests import row_digest
 from datapool.state import StepState
 from schemas.arrays import ITEM_BYTES
@@ -21,6 +22,8 @@ FOLD_BUG = "fold_bug"
 NO_CALL = "no_call"
 PARENT_MISSING = "parent_missing"
 CURATED_OUT = "curated_out"
+TOO_MANY_JUDGEMENTS = "too_many_judgements"
+"""Earlier ones are forgotten, among them perhaps the one that kept the step out of training."""
 
 
 def capture_flaws(call: CallCaptured) -> tuple[str, ...]:
@@ -54,6 +57,8 @@ def _reasons(step: StepState, chain_known: bool) -> Iterator[str]:
         yield FOLD_BUG
     if step.curation is not None and step.curation.trainable is False:
         yield CURATED_OUT
+    if step.curation is not None and len(step.curation.judgements) >= bounds.JUDGEMENTS_MAX:
+        yield TOO_MANY_JUDGEMENTS
     if step.capture is None:
         yield NO_CALL
         return

@@ -5,7 +5,8 @@ A handler returns the fields that its fact changes, so that the state is copied 
 
 from typing import Any
 
-from datapool import join, step
+from datapool import bounds, join, step
+from datapool.growing import grown
 from datapool.state import Ending, Registration, StepState, TrajectoryFact, TrajectoryState
 from schemas.events import (
     CallCaptured,
@@ -26,27 +27,30 @@ Fields = dict[str, Any]  # of a TrajectoryState, each of its own type
 def called(now: TrajectoryState, fact: CallCaptured, position: FactPosition) -> Fields:
     """A call of this trajectory, late ones too."""
     captured = step.captured(now.steps.get(fact.call_id, NEW_STEP), fact, position)
-    return {"steps": {**now.steps, fact.call_id: captured}, **_observed(now, fact)}
+    return {"steps": grown(now.steps, fact.call_id, captured), **_observed(now, fact)}
 
 
 def call_failed(now: TrajectoryState, fact: CallFailed) -> Fields:
     """A call without tokens: only counted."""
-    return {"failed_calls": now.failed_calls | {f"{fact.call_id}#{fact.attempt}"}, **_observed(now, fact)}
+    failed = now.failed_calls | {f"{fact.call_id}#{fact.attempt}"}
+    if len(failed) > bounds.FAILED_CALLS_MAX:
+        failed -= {max(failed)}
+    return {"failed_calls": failed, **_observed(now, fact)}
 
 
 def rewarded(now: TrajectoryState, fact: RewardAssigned) -> Fields:
     """A reward: of a call, or kept here."""
     key, slot = step.reward_slot(fact)
     if fact.call_id is None:
-        return {"slots": {**now.slots, key: join.slot(now.slots.get(key), slot)}}
+        return {"slots": join.slots(now.slots, key, slot)}
     judged = step.rewarded(now.steps.get(fact.call_id, NEW_STEP), key, slot)
-    return {"steps": {**now.steps, fact.call_id: judged}}
+    return {"steps": grown(now.steps, fact.call_id, judged)}
 
 
 def curated(now: TrajectoryState, fact: StepCurated) -> Fields:
     """A judgement of a call."""
     judged = step.curated(now.steps.get(fact.call_id, NEW_STEP), fact)
-    return {"steps": {**now.steps, fact.call_id: judged}}
+    return {"steps": grown(now.steps, fact.call_id, judged)}
 
 
 def started(now: TrajectoryState, fact: TrajectoryStarted) -> Fields:

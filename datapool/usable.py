@@ -4,12 +4,14 @@ import math
 from collections.abc import Callable
 from typing import Any, cast, get_args
 
+from datapool.bounds import ID_CHARACTERS_MAX, fit_in_group
 from datapool.errors import UnusableFact
 from datapool.state import COMPLETION, Fact
 from eventlog.partitioner import partition_of
-from schemas.events import Event, RewardAssigned, StepCurated, TrajectoryCompleted
+from schemas.events import Event, GroupClosed, RewardAssigned, StepCurated, TrajectoryCompleted
 from schemas.keys import group_key
 
+ID_SHOWN = 40
 REWARD_MAX = 1e30
 """Of either sign: sums of rewards and the squares of their deviations stay numbers, and a trainer's float32 holds them."""
 
@@ -24,10 +26,14 @@ def usable(event: Event) -> Fact:
     kind = type(event)
     if kind not in CHECKS:
         raise UnusableFact("wrong_type", f"{kind.__name__} is no fact of the pool")
+    fact = cast("Fact", event)
+    for name in (fact.group_id, getattr(fact, "trajectory_id", ""), getattr(fact, "call_id", None) or ""):
+        if len(name) > ID_CHARACTERS_MAX:
+            raise UnusableFact("id_too_long", f"an id of {len(name)} characters begins {name[:ID_SHOWN]!r}")
     check = CHECKS[kind]
     if check is not None:
         check(event)
-    return cast("Fact", event)
+    return fact
 
 
 def check_place(fact: Fact, key: bytes | None, partition: int, partitions: int) -> None:
@@ -73,6 +79,12 @@ def _curation(fact: StepCurated) -> None:
         _finite("score_not_finite", score)
 
 
+def _closing(fact: GroupClosed) -> None:
+    listed = frozenset(fact.members)
+    if len(fit_in_group(listed)) < len(listed):
+        raise UnusableFact("too_many_members", f"{len(listed)} members of {fact.group_id} in one closing")
+
+
 def _finite(reason: str, value: float | None) -> None:
     if value is not None and not math.isfinite(value):
         raise UnusableFact(reason, f"{value} is no finite number")
@@ -83,5 +95,6 @@ CHECKS: dict[type, Check | None] = dict.fromkeys(get_args(Fact)) | {
     RewardAssigned: _reward,
     TrajectoryCompleted: _completion,
     StepCurated: _curation,
+    GroupClosed: _closing,
 }
 """What a fact of each type must not say."""

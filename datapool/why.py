@@ -16,6 +16,9 @@ from datapool.selection import MISSING, PooledGroup, Refusal, baseline_only, con
 from datapool.store import as_bytes
 from schemas.events import GroupRecord, StepRecord, TrajectoryRecord
 
+FULL_GROUP = "  {} members more than its record holds: give each task a group id of its own"
+FULL_TRAJECTORY = "  {} calls more than its record holds: begin a trajectory for each task"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
@@ -63,8 +66,11 @@ def _of_group(rows: PoolRows, runs: RunIndex, asked: Asked | None, group: GroupR
         for member in group.members
         if not member.ready
     ]
+    full = [FULL_GROUP.format(group.members_left_out)] if group.members_left_out else []
     trained = _batches(runs, group.group_id, None, None)
-    return Answer(kind="group", ids=(group.group_id,), state=state, lines=(head, *not_ready, *lines), trained=trained)
+    return Answer(
+        kind="group", ids=(group.group_id,), state=state, lines=(head, *full, *not_ready, *lines), trained=trained
+    )
 
 
 def _member_because(rows: PoolRows, group: GroupRecord, trajectory_id: str) -> str:
@@ -76,6 +82,7 @@ def _of_trajectory(
     rows: PoolRows, runs: RunIndex, asked: Asked | None, row: TrajectoryRecord, group: GroupRecord | None
 ) -> Answer:
     head = f"trajectory {row.trajectory_id} of group {row.group_id}: {row.status}" + _because(row.ready, row.reasons)
+    full = [FULL_TRAJECTORY.format(row.calls_left_out)] if row.calls_left_out else []
     batches = _batches(runs, row.group_id, row.trajectory_id, None)
     state, lines = _inherited(rows, runs, asked, group, batches)
     if not row.ready and state not in ("trained", "planned"):
@@ -85,7 +92,8 @@ def _of_trajectory(
     if state in ("trained", "planned") and not batches:
         state, lines = "left_out", _left_out(runs, row.group_id, row.trajectory_id)
     ids = (row.group_id, row.trajectory_id)
-    return Answer(kind="trajectory", ids=ids, state=state, lines=(head, *_calls(row), *lines), trained=batches)
+    shown = (head, *full, *_calls(row), *lines)
+    return Answer(kind="trajectory", ids=ids, state=state, lines=shown, trained=batches)
 
 
 def _calls(row: TrajectoryRecord) -> Iterator[str]:

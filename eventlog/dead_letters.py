@@ -3,16 +3,22 @@
 from datetime import UTC, datetime
 
 from eventlog.records import Outgoing, Record
-from schemas.topics import DEAD_LETTERS
+from schemas.topics import DEAD_LETTERS, LARGEST_RECORD_BYTES
 
 MARK = "claw_"
+LEFT_OUT = "claw_left_out"
+"""In a letter that has no room for its record: how many bytes of it stand at the source alone."""
+ROOM_BYTES = 64 << 10
+"""Of the largest record, for what frames it."""
+ERROR_CHARACTERS_MAX = 2000
 
 
 def dead_letter(record: Record, reason: str, error: str, *, reader: str) -> Outgoing:
     """The dead letter of `record`: its own key, value and headers, and ours, which all begin with `claw_`.
 
     A record that comes from the dead letters (redriven, and failing again) keeps its first source and failure time and
-    counts one attempt more. It stays in its partition number, so letters of a key keep their order.
+    counts one attempt more. It stays in its partition number, so letters of a key keep their order. A record that our
+    headers would make larger than the log takes stays at its source: its letter says so, and has only them.
     """
     before = {name: value for name, value in record.headers if name.startswith(MARK)}
     here = {
@@ -25,11 +31,15 @@ def dead_letter(record: Record, reason: str, error: str, *, reader: str) -> Outg
         **here,
         **{name: value for name, value in before.items() if name in here},
         "claw_reason": reason.encode(),
-        "claw_error": error.encode(),
+        "claw_error": error[:ERROR_CHARACTERS_MAX].encode("utf-8", "backslashreplace"),
         "claw_reader": reader.encode(),
         "claw_attempt": str(_number(before.get("claw_attempt", b"")) + 1).encode(),
     }
     theirs = [(name, value) for name, value in record.headers if not name.startswith(MARK)]
+    size = len(record.key or b"") + len(record.value or b"") + sum(len(name) + len(value) for name, value in theirs)
+    if size > LARGEST_RECORD_BYTES - ROOM_BYTES:
+        ours = {**ours, LEFT_OUT: str(size).encode()}
+        return Outgoing(topic=DEAD_LETTERS, key=None, value=None, headers=[*ours.items()], partition=record.partition)
     return Outgoing(
         topic=DEAD_LETTERS,
         key=record.key,

@@ -12,6 +12,7 @@ group too many in the moment before they see each other's.
 """
 
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import structlog
@@ -75,6 +76,8 @@ class AdmissionView:
     def __init__(self) -> None:
         self._runs: dict[str, _Run] = {}
         self._lock = threading.Lock()
+        self.on_group: Callable[[GroupRecord], None] = lambda _: None
+        """Told every row of a group, besides: who else counts them reads no topic twice."""
 
     def apply(self, record: Record) -> None:
         """Take in one record of the three topics."""
@@ -85,6 +88,8 @@ class AdmissionView:
         except UndecodableRecord as broken:
             log.warning("admission_record_undecodable", topic=record.topic, offset=record.offset, reason=broken.reason)
             return
+        if isinstance(event, GroupRecord):
+            self.on_group(event)
         with self._lock:
             self._take(event)
 

@@ -24,6 +24,7 @@ from gateway.calls import ModelCalls
 from gateway.capture import Capture
 from gateway.client import Client, no_room, too_large
 from gateway.control import IDENTITY, Control, control_app
+from gateway.crowding import Crowds
 from gateway.dispatch import Dispatcher
 from gateway.errors import (
     CLIENT_CLOSED,
@@ -81,7 +82,9 @@ def create_gateway(given: Collaborators) -> Gateway:
     settings, metrics = given.settings, given.metrics
     upstream = HttpUpstream(settings.connect_timeout_s, settings.upstream_timeout_s, settings.reply_bytes_max)
     dispatcher = Dispatcher(settings, given.workers, upstream, metrics)
-    calls = ModelCalls(settings, dispatcher, Capture(given.log, metrics), metrics)
+    crowds = Crowds(metrics)
+    given.admission.on_group = crowds.take
+    calls = ModelCalls(settings, dispatcher, Capture(given.log, metrics), metrics, crowds)
     budget = Budget(settings.held_bytes_max)
     metrics.observe(lambda: calls.in_flight, lambda: len(given.workers.live()), lambda: budget.held_bytes)
 
@@ -92,7 +95,7 @@ def create_gateway(given: Collaborators) -> Gateway:
             yield
         lag.cancel()
 
-    control = Control(settings, given.log, given.admission, metrics)
+    control = Control(settings, given.log, given.admission, metrics, crowds)
     health = Health(given.workers, given.not_ready)
     app = control_app(control, Models(given.workers, upstream), health, metrics, lifespan)
     keys = KeyRing([parse_key(entry) for entry in settings.api_keys])

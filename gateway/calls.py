@@ -9,6 +9,7 @@ from hashlib import sha256
 
 from gateway.capture import Call, Capture, captured, failed, repeated
 from gateway.client import Client
+from gateway.crowding import Crowds
 from gateway.dispatch import Answer, Dispatch, Dispatcher, Opened, Progress
 from gateway.errors import CLIENT_CLOSED, ClientGone, GatewayError, HeaderList, NotCaptured, Overloaded, UpstreamBroken
 from gateway.headers import authorization, client_headers, credentials, overhead, reply_headers
@@ -30,8 +31,11 @@ JSON = (b"content-type", b"application/json")
 class ModelCalls:
     """The chat completions endpoint. One instance per process; `in_flight` is its load."""
 
-    def __init__(self, settings: GatewaySettings, dispatcher: Dispatcher, capture: Capture, metrics: Metrics) -> None:
+    def __init__(
+        self, settings: GatewaySettings, dispatcher: Dispatcher, capture: Capture, metrics: Metrics, crowds: Crowds
+    ) -> None:
         self._settings, self._dispatcher, self._capture, self._metrics = settings, dispatcher, capture, metrics
+        self._crowds = crowds
         self._recent = RecentCalls(settings.replay_window_s, settings.replay_entries_max, settings.replay_bytes_max)
         self._parents = parents_of(settings)
         self._streams = Streams(settings, capture, self._recent, self._parents, metrics)
@@ -62,6 +66,7 @@ class ModelCalls:
             return
         if self.in_flight > self._settings.calls_max:  # known by now, so that its retry is taken for no other call
             raise Overloaded("too many model calls in flight", retry_after_s=1.0)
+        self._crowds.admit(who)
         call = Call(
             producer=self._producer,
             identity=who,

@@ -15,6 +15,7 @@ from starlette.exceptions import HTTPException
 
 from eventlog.errors import LogError
 from gateway.admission import COUNTED_CHANNEL, AdmissionView, Wait
+from gateway.crowding import Crowds
 from gateway.errors import GatewayError, InvalidRequest, MethodNotAllowed, NotAdmitted, NotCaptured, NotFound, as_http
 from gateway.headers import ClientHeaders, client_headers
 from gateway.health import Health
@@ -48,8 +49,10 @@ log = structlog.get_logger()
 class Control:
     """The handlers. Each turns a body into an event and answers once the event is acknowledged."""
 
-    def __init__(self, settings: GatewaySettings, log: Log, admission: AdmissionView, metrics: Metrics) -> None:
-        self._log, self._admission, self._metrics = log, admission, metrics
+    def __init__(
+        self, settings: GatewaySettings, log: Log, admission: AdmissionView, metrics: Metrics, crowds: Crowds
+    ) -> None:
+        self._log, self._admission, self._metrics, self._crowds = log, admission, metrics, crowds
         self._producer = f"gateway/{settings.instance}"
         self._retry_after_s = settings.admission_retry_after_s
 
@@ -65,15 +68,16 @@ class Control:
             if counted and reserved:
                 self._admission.release(counted, group_id)
             raise
+        self._crowds.declared(group_id)
         return JSONResponse({"group_id": group_id}, status_code=201)
 
     async def register_trajectory(self, request: Request, body: RegisterTrajectory | None = None) -> JSONResponse:
-        who = _identity(request)
+        who = self._member(request)
         event = trajectory_started(body or RegisterTrajectory(), who, _headers(request), self._producer)
         return await self._accept(CALLS, who, event, event.envelope.event_id)
 
     async def complete_trajectory(self, request: Request, body: CompleteTrajectory | None = None) -> JSONResponse:
-        who = _identity(request)
+        who = self._member(request)
         event = trajectory_completed(body or CompleteTrajectory(), who, _headers(request), self._producer)
         return await self._accept(CALLS, who, event, event.envelope.event_id)
 
@@ -81,6 +85,12 @@ class Control:
         who = _identity(request)
         event = reward_assigned(body, who, _headers(request), self._producer)
         return await self._accept(REWARDS, who, event, event.envelope.event_id)
+
+    def _member(self, request: Request) -> Identity:
+        """Who asks, and is a member of its group by it. Raises InvalidRequest."""
+        who = _identity(request)
+        self._crowds.admit(who)
+        return who
 
     def _admit(self, run_id: str, group_id: str) -> bool:
         """Whether this request took the room, so that it gives it back when it fails. Raises NotAdmitted."""

@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal
 import orjson
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, FiniteFloat, model_validator
 
+from datapool.bounds import GROUP_SIZE_MAX
 from datapool.usable import COMPLETE_AGAIN, REWARD_MAX, is_of_completion
 from gateway.headers import ClientHeaders
 from gateway.identity import CONTROL, ID_CHARACTERS_MAX, Identity
@@ -51,7 +52,7 @@ class OpenGroup(Body):
     """POST /groups"""
 
     group_id: Name | None = None
-    size: Annotated[int, Field(ge=1, le=100_000)] = 8
+    size: Annotated[int, Field(ge=1, le=GROUP_SIZE_MAX)] = 8
     channel: Name | None = None
     run_id: Name | None = None
     task: JsonValue = None

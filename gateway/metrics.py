@@ -77,6 +77,9 @@ class Metrics:
             name + "upstream_retries", "Failed tries at an engine, by reason.", ["reason"], registry=registry
         )
         self.admission = Counter(name + "admission", "Groups asked for, by decision.", ["decision"], registry=registry)
+        self.crowding = Counter(
+            name + "crowding", "Undeclared groups near their limit, and members refused.", ["said"], registry=registry
+        )
         self.loop_lag_seconds = Gauge(
             name + "event_loop_lag_seconds", "Longest delay of the event loop in the last 10 s.", registry=registry
         )

@@ -2011,7 +2011,9 @@ class GroupRecord:
     tags: tuple[str, ...] = ()
     run_id: str | None = None
     members: tuple[GroupMember, ...] = ()
-    """Sorted by trajectory_id; exactly the listed ones once closed."""
+    """Sorted by trajectory_id; exactly the listed ones once closed; the first of them where a record holds no more."""
+    members_left_out: int = 0
+    """Members that the record has no room for."""
     closed: bool = False
     closed_event_id: str = ""
     closed_us: int = 0
@@ -2045,6 +2047,7 @@ class GroupRecord:
             "tags": self.tags,
             "run_id": self.run_id,
             "members": [x.to_datum() for x in self.members],
+            "members_left_out": self.members_left_out,
             "closed": self.closed,
             "closed_event_id": self.closed_event_id,
             "closed_us": self.closed_us,
@@ -2081,6 +2084,7 @@ class GroupRecord:
                 (array([text(x) for x in self.tags]) if self.tags else END),
                 NULL if (v := self.run_id) is None else b"\x02" + LENGTH[len(b := v.encode())] + b,
                 (array([x.binary() for x in self.members]) if self.members else END),
+                (POSITIVE[n] if 0 <= (n := self.members_left_out) < SMALL else int32(n)),
                 (b"\x01" if self.closed else NULL),
                 LENGTH[len(b := self.closed_event_id.encode())],
                 b,
@@ -2120,6 +2124,7 @@ class GroupRecord:
             tags=tuple(d["tags"]),
             run_id=d["run_id"],
             members=tuple([GroupMember.from_datum(x) for x in d["members"]]),
+            members_left_out=d["members_left_out"],
             closed=d["closed"],
             closed_event_id=d["closed_event_id"],
             closed_us=d["closed_us"],
@@ -2196,6 +2201,8 @@ class GroupRecord:
         else:
             raise no_branch(n)
         made.members, at = ((), at + 1) if d[at] == 0 else read_array(GroupMember.read, d, at)
+        n, at = (d[at], at + 1) if d[at] < 0x80 else number32(d, at)
+        made.members_left_out = n >> 1 ^ -(n & 1)
         made.closed = d[at] != 0
         at += 1
         n, at = (d[at] >> 1, at + 1) if not d[at] & 0x81 else read_length(d, at)
@@ -3612,11 +3619,13 @@ class TrajectoryRecord:
     calls_expected: int | None = None
     rewards_expected: int | None = None
     calls: tuple[str, ...] = ()
-    """call_ids in order of (first received, call_id)"""
+    """call_ids in order of (first received, call_id); the first of them where a record holds no more"""
+    calls_left_out: int = 0
+    """Calls that the record has no room for."""
     branches: int = 0
     """Lines of calls, as far as prompt edges tell: a call that keeps all of its base goes on with it, others begin a line."""
     failed_calls: tuple[str, ...] = ()
-    """call_id#attempt of failures, sorted"""
+    """call_id#attempt of failures, sorted; the first so many"""
     rewards: tuple[RewardSlot, ...] = ()
     """Slots of the trajectory, and of steps by index, sorted."""
     outcome: float | None = None
@@ -3660,6 +3669,7 @@ class TrajectoryRecord:
             "calls_expected": self.calls_expected,
             "rewards_expected": self.rewards_expected,
             "calls": self.calls,
+            "calls_left_out": self.calls_left_out,
             "branches": self.branches,
             "failed_calls": self.failed_calls,
             "rewards": [x.to_datum() for x in self.rewards],
@@ -3704,6 +3714,7 @@ class TrajectoryRecord:
                 if self.rewards_expected is None
                 else b"\x02" + (POSITIVE[n] if 0 <= (n := self.rewards_expected) < SMALL else int32(n)),
                 (array([text(x) for x in self.calls]) if self.calls else END),
+                (POSITIVE[n] if 0 <= (n := self.calls_left_out) < SMALL else int32(n)),
                 (POSITIVE[n] if 0 <= (n := self.branches) < SMALL else int32(n)),
                 (array([text(x) for x in self.failed_calls]) if self.failed_calls else END),
                 (array([x.binary() for x in self.rewards]) if self.rewards else END),
@@ -3749,6 +3760,7 @@ class TrajectoryRecord:
             calls_expected=d["calls_expected"],
             rewards_expected=d["rewards_expected"],
             calls=tuple(d["calls"]),
+            calls_left_out=d["calls_left_out"],
             branches=d["branches"],
             failed_calls=tuple(d["failed_calls"]),
             rewards=tuple([RewardSlot.from_datum(x) for x in d["rewards"]]),
@@ -3807,6 +3819,8 @@ class TrajectoryRecord:
         else:
             raise no_branch(n)
         made.calls, at = ((), at + 1) if d[at] == 0 else read_array(read_text, d, at)
+        n, at = (d[at], at + 1) if d[at] < 0x80 else number32(d, at)
+        made.calls_left_out = n >> 1 ^ -(n & 1)
         n, at = (d[at], at + 1) if d[at] < 0x80 else number32(d, at)
         made.branches = n >> 1 ^ -(n & 1)
         made.failed_calls, at = ((), at + 1) if d[at] == 0 else read_array(read_text, d, at)

@@ -7,18 +7,21 @@ Memory: groups that a reactor may have to act on, and the last `resting_max` of 
 only on the shelf, a local copy of what is in the pool; a late fact brings its group back.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Literal, NamedTuple
 
 import structlog
 
 from datapool import FOLD_VERSION
-from datapool.errors import UnusableFact
+from datapool.bounds import RECORD_BYTES_MAX
+from datapool.digests import call_digest
+from datapool.errors import RecordOverfull, UnusableFact
 from datapool.fold import flag, fold
 from datapool.project import GroupImage, Row, RowKey, Rows, changes, image
 from datapool.restore import restore
 from datapool.state import Fact, GroupState
 from datapool.step import tokens
+from datapool.trainable import FOLD_BUG
 from datapool.usable import check_place, usable
 from eventlog.dead_letters import dead_letter
 from eventlog.records import Outgoing, Record
@@ -39,6 +42,9 @@ POOL = {topic.name: topic for topic in (STEPS, TRAJECTORIES, GROUPS)}
 READER = "streams"
 RESTING_MAX = 200
 """Groups at rest that stay in memory: late facts come soon or not at all."""
+FLAG_BYTES = 1 << 10
+"""What a row that is full may take more when it is flagged."""
+KEY_SHOWN = 200
 UNTOUCHED_MAX = 50
 """Old groups that one look takes from the shelf: bounds the time in which nothing else of the worker moves."""
 
@@ -140,6 +146,7 @@ class PartitionState:
         group_id, position = one.fact.group_id, _position_of(one.record)
         before = self.groups.get(group_id)
         try:
+            _check_tokens(one)
             self.groups[group_id] = self._fold(before, one.fact, position)
         except Exception as bug:  # noqa: BLE001 - a bug in a fold is not known by type
             self._park(before, one, bug)
@@ -155,6 +162,9 @@ class PartitionState:
         if one.again:
             return before
         flagged = self.groups[one.fact.group_id] = flag(before, one.fact)
+        if isinstance(bug, RecordOverfull):
+            self._bury(one.record, "record_too_large", str(bug))
+            return flagged
         log.error("streams_fold_bug", group_id=one.fact.group_id, fact=type(one.fact).__name__, exc_info=bug)
         self._bury(one.record, "fold_bug", f"{type(bug).__name__}: {bug}")
         return flagged
@@ -209,31 +219,53 @@ class PartitionState:
             del self._resting[oldest], self.groups[oldest], self._images[oldest]
 
     def _project(self, group_id: str) -> Rows:
-        """What changed of a group. A state that cannot be projected is built again without the fact that spoils it."""
+        """What changed of a group. A state that cannot be projected is built again without the facts that spoil it."""
         before = self._images.get(group_id)
         try:
-            self._images[group_id], rows = changes(before, self.groups[group_id])
+            self._images[group_id], rows = _writable(before, self.groups[group_id])
         except Exception:  # noqa: BLE001 - as above
             self._isolate(group_id, before)
+            # What is flagged instead may make a full row some words larger: there is room for them.
             self._images[group_id], rows = changes(before, self.groups[group_id])
         return rows
 
     def _isolate(self, group_id: str, before: GroupImage | None) -> None:
-        """Fold the facts since the last batch once more, each followed by a projection, and park those that raise."""
-        state = before.state if before is not None else None
-        for one in self._dirty[group_id]:
-            after: GroupState | None
-            if one.parked:
-                state = state if one.again else flag(state, one.fact)
-                continue
-            try:
-                after = self._fold(state, one.fact, _position_of(one.record))
-                changes(before, after)
-            except Exception as bug:  # noqa: BLE001 - a bug in a fold is not known by type
-                after = self._park(state, one, bug)
-            state = after
+        """Fold the facts since the last batch once more, and park each after which no rows can be made."""
+        state, rest = before.state if before is not None else None, self._dirty[group_id]
+        while rest:
+            good, state, bug = self._sound(before, state, rest)
+            if bug is not None:
+                state = _flagged(state, rest[good]) if rest[good].parked else self._park(state, rest[good], bug)
+            rest = rest[good + 1 :]
         if state is not None:
             self.groups[group_id] = state
+
+    def _sound(
+        self, before: GroupImage | None, state: GroupState | None, facts: Sequence[Folded]
+    ) -> tuple[int, GroupState | None, Exception | None]:
+        """How many facts may follow `state`, the state after them, and what the next one breaks; None: there is no next.
+
+        Tried are 1, 2, 4, ... facts more and then halves of what is left: one among thousands is found with a few
+        projections, and of thousands in a row each with one.
+        """
+        good, ahead, bad, bug = 0, 1, len(facts) + 1, None
+        while bad - good > 1:
+            upto = (good + bad) // 2 if bug is not None else min(good + ahead, len(facts))
+            try:
+                after = self._after(before, state, facts[good:upto])
+            except Exception as raised:  # noqa: BLE001 - a bug in a fold is not known by type
+                bad, bug = upto, raised
+            else:
+                good, state, ahead = upto, after, 2 * ahead
+        return good, state, bug
+
+    def _after(self, before: GroupImage | None, state: GroupState | None, facts: Iterable[Folded]) -> GroupState | None:
+        """The state after more facts. Raises whatever keeps its rows from being made."""
+        for one in facts:
+            state = _flagged(state, one) if one.parked else self._fold(state, one.fact, _position_of(one.record))
+        if state is not None:
+            _writable(before, state)
+        return state
 
     def _token_rows(self) -> Rows:
         rows: Rows = {}
@@ -294,6 +326,34 @@ class PartitionState:
         """Groups that only time can move on, as of the last snapshot."""
         idle = [group_id for group_id in sorted(self._waiting) if group_id not in self._dirty]
         return [self._image(group_id) for group_id in idle if self._known(group_id)]
+
+
+def _flagged(state: GroupState | None, one: Folded) -> GroupState | None:
+    """After a fact that is parked: once more, where it was delivered again, it says nothing."""
+    return state if one.again else flag(state, one.fact)
+
+
+def _writable(before: GroupImage | None, state: GroupState) -> tuple[GroupImage, Rows]:
+    """`changes`. Raises RecordOverfull for a row that the log may not take."""
+    after, rows = changes(before, state)
+    for key, row in rows.items():
+        if row is not None:
+            _check_size(key.key, row.value, FLAG_BYTES if FOLD_BUG in getattr(row.record, "reasons", ()) else 0)
+    return after, rows
+
+
+def _check_tokens(one: Folded) -> None:
+    """Raises RecordOverfull for a capture that was packed so well that the row of its tokens is too large."""
+    fact = one.fact
+    if isinstance(fact, CallCaptured) and len(one.record.value or b"") > RECORD_BYTES_MAX:
+        key = tokens_key(fact.group_id, fact.trajectory_id, fact.call_id)
+        _check_size(key, encode(tokens(fact, call_digest(fact))))
+
+
+def _check_size(key: bytes, value: bytes, more: int = 0) -> None:
+    size = len(key) + len(value)
+    if size > RECORD_BYTES_MAX + more:
+        raise RecordOverfull(f"the row {key[:KEY_SHOWN].decode('utf-8', 'replace')} would have {size} bytes")
 
 
 def _shelf_rows(group_id: str, rows: Rows) -> list[ShelfRow]:

@@ -67,12 +67,13 @@ def _group(group: GroupImage, now_us: int, idle_timeout_us: int) -> Iterator[Dec
     declared = group.state.declaration
     deadline_us = declared.deadline_us if declared is not None else None
     late = deadline_us is not None and deadline_us <= now_us
-    names = [member.trajectory_id for member in group.record.members if member.status == "open"]
-    alive = {name: group.state.trajectories[name] for name in names}
+    closing, trajectories = group.state.closing, group.state.trajectories
+    counted = trajectories.keys() if closing is None else trajectories.keys() & set(closing.members)
+    alive = {name: one for name in counted if (one := trajectories[name]).known and one.ending.status == "open"}
     for trajectory_id, trajectory in sorted(alive.items()):
         if late or trajectory.progress.occurred_at_us + idle_timeout_us <= now_us:
             yield _abandoned(group.state.group_id, trajectory_id, trajectory, DEADLINE if late else IDLE, now_us)
-    if group.state.closing is not None:
+    if closing is not None:
         return
     idle = group.state.progress.occurred_at_us + idle_timeout_us <= now_us
     ready = group.record.ready

@@ -6,10 +6,11 @@ Invariant: what is committed can be trained, because its rows were put together 
 import hashlib
 import time
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 import structlog
 
+from datapool.bounds import SKIPPED_GROUPS_MAX
 from datapool.plan import Selection, Selector, assemble, groups_of
 from eventlog.errors import NotCaughtUp
 from schemas.envelopes import decision_id, envelope
@@ -110,10 +111,10 @@ class Planner:
             BatchSkipped(
                 envelope=envelope(self._world.producer, run_id=self._settings.run_id),
                 run_id=self._settings.run_id,
-                group_ids=tuple(sorted(group_id for group_id, why in skipped.items() if why == reason)),
+                group_ids=group_ids,
                 reason=reason,
             )
-            for reason in sorted(set(skipped.values()))
+            for reason, group_ids in by_reason(skipped)
         ]
 
     def _plan(self, selection: Selection) -> BatchAssembled:
@@ -143,6 +144,14 @@ class Planner:
             left_out=dict(Counter(reason.split(":")[0] for reason in selection.left_out.values())),
             waited_s=round(waited_s, 1),
         )
+
+
+def by_reason(skipped: Mapping[str, str]) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """Each reason with its groups, sorted; several times where they are too many for one event."""
+    for reason in sorted(set(skipped.values())):
+        group_ids = sorted(group_id for group_id, why in skipped.items() if why == reason)
+        for start in range(0, len(group_ids), SKIPPED_GROUPS_MAX):
+            yield reason, tuple(group_ids[start : start + SKIPPED_GROUPS_MAX])
 
 
 def seed_of(run_seed: int, sequence: int) -> int:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from datapool.advantages import ADVANTAGES, Advantage
 from datapool.batch_spec import BatchSpec
 from datapool.plan import UNJUDGED
-from datapool.project import project
+from datapool.project import call_order, project
 from datapool.selection import Members, PooledGroup, PooledTrajectory, Refusal, is_trained, judge, trained_members
 from datapool.state import GroupState
 from schemas.events import GroupRecord, StepRecord, TrajectoryRecord
@@ -38,6 +38,7 @@ class FoldedGroup:
     """The records of one group, as selection reads a pool."""
 
     def __init__(self, state: GroupState) -> None:
+        self._state = state
         records = list(project(state).values())
         self.record = next(record for record in records if isinstance(record, GroupRecord))
         self._trajectories = {r.trajectory_id: r for r in records if isinstance(r, TrajectoryRecord)}
@@ -53,7 +54,9 @@ class FoldedGroup:
 
     def steps(self, record: TrajectoryRecord) -> list[StepRecord]:
         """Captured steps in the order of the calls."""
-        return [self._steps[record.trajectory_id, call_id] for call_id in record.calls]
+        # Not of the record: it may have no room for all of them.
+        calls = call_order(self._state.trajectories[record.trajectory_id])
+        return [self._steps[record.trajectory_id, call_id] for call_id in calls]
 
     def trajectories(self) -> list[TrajectoryRecord]:
         """In order of id."""

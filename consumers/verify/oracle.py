@@ -10,7 +10,7 @@ import hashlib
 import math
 import re
 import struct
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable
 from dataclasses import replace
 
@@ -40,6 +40,10 @@ from schemas.events import (
 from schemas.keys import group_key, step_key, tokens_key, trajectory_key
 from schemas.topics import GROUPS, STEPS, TRAJECTORIES
 
+MEMBERS_BYTES, BYTES_PER_MEMBER = 2 * 1024 * 1024, 128
+CALLS_BYTES, BYTES_PER_CALL = 2 * 1024 * 1024, 8
+FAILURES, SLOTS, JUDGEMENTS = 1000, 5000, 1000
+"""What one record holds of each; what is beyond is left out and makes nothing ready."""
 Facts = Iterable[tuple[Event, FactPosition]]
 Pool = dict[tuple[str, bytes], bytes]
 """(topic without prefix, key) -> canonical encoding."""
@@ -65,6 +69,8 @@ def sound(fact: Event) -> bool:
     """Whether the folds take it; others are dead letters."""
     if not isinstance(fact, FACTS):
         return False
+    if any(len(getattr(fact, name, None) or "") > 4096 for name in ("group_id", "trajectory_id", "call_id")):
+        return False
     if isinstance(fact, RewardAssigned):
         of_call = fact.call_id is not None or fact.step_index is not None
         if not of_call and f"{fact.source}/{fact.name}" == "agent/completion":
@@ -72,9 +78,21 @@ def sound(fact: Event) -> bool:
         return -1e30 <= fact.value <= 1e30 and (fact.call_id is not None or (fact.step_index or 0) >= 0)
     if isinstance(fact, TrajectoryCompleted):
         return fact.status in ("completed", "failed") and (fact.reward is None or -1e30 <= fact.reward <= 1e30)
+    if isinstance(fact, GroupClosed):
+        return room(sorted(set(fact.members)), MEMBERS_BYTES, BYTES_PER_MEMBER) == len(set(fact.members))
     if isinstance(fact, StepCurated):
         return all(math.isfinite(number) for number in (fact.quality, *fact.scores.values()) if number is not None)
     return True
+
+
+def room(names: list[str], bytes_in_all: int, bytes_each: int) -> int:
+    """How many stand in a record: each one before which there are not yet so many bytes."""
+    before = 0
+    for count, name in enumerate(names):
+        if before >= bytes_in_all:
+            return count
+        before += bytes_each + len(name.encode("utf-8", "surrogatepass"))
+    return len(names)
 
 
 def group_rows(group_id: str, facts: list[tuple[Event, FactPosition]]) -> Pool:
@@ -113,9 +131,10 @@ def group_record(group_id: str, facts: list[Event], members: dict[str, GroupMemb
         strangers = {m: replace(row, status="unknown") for m, row in members.items() if m not in known}
         listed = [{**nobody, **members, **strangers}[m] for m in sorted(set(closed.members))]
     else:
-        listed = [members[m] for m in sorted(known)]
+        listed = [members[m] for m in sorted(known)][: room(sorted(known), MEMBERS_BYTES, BYTES_PER_MEMBER)]
     ready = [m for m in listed if m.ready]
-    reasons = set()
+    left_out = 0 if closed else len(known) - len(listed)
+    reasons = {"too_many_members"} if left_out else set()
     if [m for m in listed if m.status == "open"]:
         reasons.add("members_open")
     if not ready:
@@ -138,6 +157,7 @@ def group_record(group_id: str, facts: list[Event], members: dict[str, GroupMemb
         tags=opened.tags if opened else (),
         run_id=min((f.envelope.run_id for f in facts if f.envelope.run_id is not None), default=None),
         members=tuple(listed),
+        members_left_out=left_out,
         closed=closed is not None,
         closed_event_id=closed.envelope.event_id if closed else "",
         closed_us=closed.envelope.occurred_at_us if closed else 0,
@@ -177,8 +197,22 @@ def trajectory_rows(
     order = sorted(calls, key=lambda c: (first_received(c, facts), c))
     end = ending(events)
     rewards = winning_rewards(events, end)
+    about = defaultdict(list)  # a call -> the facts that its record shows
+    for fact, position in facts:
+        about[getattr(fact, "call_id", None)].append((fact, position))
+    starts = [(f, p) for f, p in about[None] if isinstance(f, TrajectoryStarted)]
+    places = {call_id: place for place, call_id in enumerate(counted(order))}
+    meant = defaultdict(list)  # a call, or the place of one -> its rewards
+    for slot in rewards:
+        meant[slot.step_index if slot.call_id is None else slot.call_id].append(slot)
     steps = {
-        call_id: step_record((group_id, trajectory_id, call_id), facts, calls, order, rewards)
+        call_id: step_record(
+            (group_id, trajectory_id, call_id),
+            about[call_id] + starts,
+            calls,
+            meant[call_id],
+            meant[places[call_id]] if call_id in places else [],
+        )
         for call_id in sorted(
             {f.call_id for f in events if isinstance(f, CallCaptured | StepCurated)}
             | {s.call_id for s in rewards if s.call_id}
@@ -240,7 +274,18 @@ def winning_rewards(events: list[Event], end: Event | None) -> list[RewardSlot]:
         old = slots.get(key)
         if old is None or slot_order(new) > slot_order(old):
             slots[key] = new
-    return sorted(slots.values(), key=lambda s: (-1 if s.step_index is None else s.step_index, s.source, s.name))
+    first = sorted(slots.values(), key=lambda s: (-1 if s.step_index is None else s.step_index, s.source, s.name))
+    of_call: dict[str | None, int] = defaultdict(int)
+    kept = []
+    for slot in first:
+        of_call[slot.call_id] += not of_completion(slot)
+        if of_completion(slot) or of_call[slot.call_id] <= SLOTS:
+            kept.append(slot)
+    return kept
+
+
+def of_completion(slot: RewardSlot) -> bool:
+    return (slot.call_id, slot.step_index, slot.source, slot.name) == (None, None, "agent", "completion")
 
 
 def slot_order(slot: RewardSlot) -> tuple:
@@ -252,14 +297,10 @@ def step_record(
     ids: tuple[str, str, str],
     facts: list[tuple[Event, FactPosition]],
     calls: dict[str, tuple[CallCaptured, FactPosition]],
-    order: list[str],
-    rewards: list[RewardSlot],
+    own: list[RewardSlot],
+    indexed: list[RewardSlot],
 ) -> StepRecord:
     group_id, trajectory_id, call_id = ids
-    first_choices = counted(order)
-    index = first_choices.index(call_id) if call_id in first_choices else None
-    own = [s for s in rewards if s.call_id == call_id]
-    indexed = [s for s in rewards if s.call_id is None and s.step_index is not None and s.step_index == index]
     curation = curation_of([f for f, _ in facts if isinstance(f, StepCurated) and f.call_id == call_id])
     fields = {
         "group_id": group_id,
@@ -271,6 +312,8 @@ def step_record(
         "task": start.task if (start := newest([f for f, _ in facts if isinstance(f, TrajectoryStarted)])) else None,
     }
     reasons = {"curated_out"} if curation and curation.trainable is False else set()
+    if curation and len(curation.judgements) == JUDGEMENTS:
+        reasons.add("too_many_judgements")
     if call_id not in calls:
         return StepRecord(**fields, reasons=tuple(sorted(reasons | {"no_call"})))
     call, at = calls[call_id]
@@ -405,6 +448,7 @@ def curation_of(facts: list[StepCurated]) -> Curation | None:
     for fact in sorted(facts, key=judgement_order):
         one_each[fact.envelope.event_id] = fact
     rising = sorted(one_each.values(), key=lambda f: (f.revision, f.envelope.occurred_at_us, f.envelope.event_id))
+    rising = rising[-JUDGEMENTS:]
     gone: set[str] = set()
     fields: dict[str, object] = {}
     scores: dict[str, float | None] = {}
@@ -460,7 +504,7 @@ def trajectory_record(
 ) -> tuple[TrajectoryRecord, bool]:
     status = "open" if end is None else getattr(end, "status", "abandoned")
     start = newest([f for f in events if isinstance(f, TrajectoryStarted)])
-    failures = sorted({f"{f.call_id}#{f.attempt}" for f in events if isinstance(f, CallFailed)})
+    failures = sorted({f"{f.call_id}#{f.attempt}" for f in events if isinstance(f, CallFailed)})[:FAILURES]
     own = [s for s in rewards if s.call_id is None]
     outcomes = [s.value for s in own if s.step_index is None]
     totals = [t for c in order if (t := steps[c].reward_total) is not None]
@@ -470,7 +514,7 @@ def trajectory_record(
     trainable = sum(steps[c].trainable for c in order)
     calls_expected = getattr(end, "calls", None)
     rewards_expected = getattr(end, "rewards", None)
-    judged = [s for s in rewards if (s.call_id, s.step_index, s.source, s.name) != (None, None, "agent", "completion")]
+    judged = [s for s in rewards if not of_completion(s)]
     reasons = set()
     if status in ("open", "abandoned"):
         reasons.add(status)
@@ -486,6 +530,11 @@ def trajectory_record(
         reasons.add("rewards_missing")
     if not trainable:
         reasons.add("no_trainable_call")
+    if max(Counter(s.call_id for s in judged).values(), default=0) == SLOTS:
+        reasons.add("too_many_rewards")
+    fitting = order[: room(order, CALLS_BYTES, BYTES_PER_CALL)]
+    if fitting != order:
+        reasons.add("too_many_calls")
     runs = {steps[c].policy_run_id for c in order} - {None}
     progress = sign_of_life(events)
     record = TrajectoryRecord(
@@ -497,7 +546,8 @@ def trajectory_record(
         reason=getattr(end, "reason", ""),
         calls_expected=calls_expected,
         rewards_expected=rewards_expected,
-        calls=tuple(order),
+        calls=tuple(fitting),
+        calls_left_out=len(order) - len(fitting),
         branches=lines,
         failed_calls=tuple(failures),
         rewards=tuple(own),

@@ -163,6 +163,9 @@ def test_nothing_new_writes_nothing_but_the_group(log):
         (facts.completed(reward=float("nan")), "reward_not_finite"),
         (facts.completed(status="open"), "completion_status"),
         (facts.curated(quality=float("nan")), "quality_not_finite"),
+        (facts.call(call_id="c" * 4097), "id_too_long"),
+        (facts.completed(trajectory="t" * 4097), "id_too_long"),
+        (facts.opened("g" * 4097), "id_too_long"),
         (facts.curated(scores={"a@1": 1.0, "b@1": float("inf")}), "score_not_finite"),
         (StepRecord(group_id="g", trajectory_id="t", call_id="c"), "wrong_type"),
     ],
@@ -175,6 +178,7 @@ def test_a_contradiction_is_refused_whatever_the_state(fact, reason):
         with pytest.raises(UnusableFact) as refused:
             fold(state, fact, position)
         assert refused.value.reason == reason
+        assert not oracle.sound(fact)
 
 
 def test_a_flag_survives_a_restart_and_keeps_the_step_out_of_training():

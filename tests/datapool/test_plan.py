@@ -2,9 +2,11 @@
 
 import pytest
 
+from datapool import bounds
 from datapool.batch_spec import BatchSpec
 from datapool.digests import call_digest
 from datapool.plan import Selection, assemble, groups_of, select
+from datapool.selection import plan_bytes
 from eventlog.records import Record
 from gateway.admission import AdmissionView, Admitted
 from schemas.codec import encode
@@ -266,3 +268,36 @@ def test_the_order_of_facts_does_not_change_a_plan() -> None:
     plans = [planned(selected(history)) for history in (one + two, mixed)]
     frozen = [[(t.group_id, t.reward, t.advantage, [s.digest for s in t.steps]) for t in p.trajectories] for p in plans]
     assert frozen[0] == frozen[1]
+
+
+SPACIOUS = BatchSpec(algorithm="dr_grpo", groups_per_batch=9, group_size=2)
+
+
+def test_a_plan_stops_where_its_record_would_get_too_large(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A batch of fewer groups is a whole one then; the next begins with the group that found no room."""
+    history = [event for at, name in enumerate("abcd") for event in group(name, [0.0, 1.0], at_us=at)]
+    one = plan_bytes(selected(history, SPACIOUS).chosen[0], SPACIOUS)
+    monkeypatch.setattr(bounds, "PLAN_BYTES_MAX", 3 * one)
+    selection = selected(history, SPACIOUS)
+    assert (chosen(selection), selection.complete) == (["a", "b", "c"], True)
+    assert selection.left_out == {"d": "next_batch"}
+
+
+def test_a_group_that_no_plan_has_room_for_is_skipped_for_good(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would end its trainer at every start; the groups behind it are planned."""
+    history = group("a", [0.0, 1.0, 2.0]) + group("b", [0.0, 1.0], at_us=1)
+    large, small = (plan_bytes(one, SPACIOUS) for one in selected(history, SPACIOUS).chosen)
+    assert large > small
+    monkeypatch.setattr(bounds, "PLAN_BYTES_MAX", small)
+    selection = selected(history, SPACIOUS)
+    assert (selection.skipped, chosen(selection)) == ({"a": "larger_than_a_plan"}, ["b"])
+
+
+@pytest.mark.parametrize("name", ["a", "\U0001d535" * 500])
+def test_a_plan_takes_no_more_than_was_counted(name: str) -> None:
+    """So what is counted keeps every plan below the largest record."""
+    selection = selected(group(name, [0.0, 1.0, 0.25]), SPACIOUS)
+    empty = len(encode(planned(Selection((), {}, {}, False), SPACIOUS)))
+    (one,) = selection.chosen
+    taken = len(encode(planned(selection, SPACIOUS))) - empty
+    assert taken <= plan_bytes(one, SPACIOUS) < 2 * taken + 1000

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from datapool import bounds
 from datapool.batch_spec import BatchSpec
 from datapool.plan import assemble, select
 from datapool.runs import RunIndex
@@ -215,3 +216,18 @@ def test_a_group_that_nobody_declared_waits_for_its_reward_and_says_so():
         (answer,) = why(rows, RunIndex(), Asked(run_id=RUN, version=version, spec=SPEC), "quiet")
         assert answer.state == "left_out"
         assert says in answer.lines[-1]
+
+
+def test_an_overfull_group_or_trajectory_says_how_many_found_no_room(monkeypatch):
+    """The reason, the number, and what to do about it."""
+    monkeypatch.setattr(bounds, "GROUP_MEMBERS_BYTES_MAX", 100)
+    monkeypatch.setattr(bounds, "TRAJECTORY_CALLS_BYTES_MAX", 1)
+    calls = [facts.call("wide", "t0", "second"), facts.call("wide", "t0", "third")]
+    rows = pooled([*group("wide", [0.0, 1.0, 2.0]), *calls]).pool
+    (answer,) = why(rows, RunIndex(), ASKED, "wide")
+    assert answer.state == "not_ready"
+    assert answer.lines[0].endswith("not ready (members_missing, no_ready_member, too_many_members)")
+    assert answer.lines[1] == "  2 members more than its record holds: give each task a group id of its own"
+    (answer,) = why(rows, RunIndex(), ASKED, "t0")
+    assert "too_many_calls" in answer.lines[0]
+    assert answer.lines[1] == "  3 calls more than its record holds: begin a trajectory for each task"

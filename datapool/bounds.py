@@ -1,0 +1,60 @@
+"""How much one record holds: the log takes none above `LARGEST_RECORD_BYTES`, and nothing of a group must ever exceed it.
+
+Invariant: what stands in a record is a function of the set of facts, so which part of too many stands there does not
+depend on how they came. Lists that are made anew from other rows (members, calls) are cut by bytes. What a record alone
+remembers (failed calls, reward slots, judgements) is cut by number: of all ever seen the first so many, of which each
+has seen all its facts, because what once fell out has enough before it for ever. A record that is full says so.
+"""
+
+from collections.abc import Collection, Sequence
+
+from schemas.topics import LARGEST_RECORD_BYTES
+
+RECORD_BYTES_MAX = LARGEST_RECORD_BYTES - (64 << 10)
+"""Key and value of a row; the rest is for its headers, for flags, and for the batch around it."""
+GROUP_MEMBERS_BYTES_MAX = 2 << 20
+"""Members of a group, and once more the list of its closing: 12,700 with ids of 36 bytes, 971 with the longest."""
+MEMBER_BYTES = 128
+"""A member beside its id, at most."""
+GROUP_SIZE_MAX = 10_000
+"""Members that a group may be declared with, and that one which nobody declared stays below."""
+TRAJECTORY_CALLS_BYTES_MAX = 2 << 20
+"""Calls of a trajectory: 47,000 with ids of 36 bytes."""
+CALL_BYTES = 8
+"""A call beside its id, at most."""
+FAILED_CALLS_MAX = 1000
+"""Failed calls that a trajectory names, the first by name: they only tell people."""
+REWARDS_MAX = 5000
+"""Reward slots of a trajectory (by index, too) and of a call, the first by (index, source, name)."""
+JUDGEMENTS_MAX = 1000
+"""Judgements of a call, the highest by (revision, time, event id)."""
+PLAN_BYTES_MAX = 6 << 20
+"""Trajectories and calls of one plan."""
+SKIPPED_GROUPS_MAX = 1000
+"""Groups of one BatchSkipped; more of a reason make several."""
+ID_CHARACTERS_MAX = 4096
+"""Of a group, trajectory or call: they make the keys of rows, which cannot be cut. The gateway takes 512."""
+UTF8_BYTES_MAX = 4
+"""Of one character."""
+
+
+def within(names: Sequence[str], each_bytes: int, bytes_max: int) -> Sequence[str]:
+    """The names, in their order, before which the others take less than so many bytes. each_bytes: beside the name."""
+    if UTF8_BYTES_MAX * sum(map(len, names)) + each_bytes * len(names) < bytes_max:
+        return names
+    taken = 0
+    for number, name in enumerate(names):
+        if taken >= bytes_max:
+            return names[:number]
+        taken += name_bytes(name) + each_bytes
+    return names
+
+
+def fit_in_group(members: Collection[str]) -> Sequence[str]:
+    """Those of the trajectory_ids that a group's record lists, the first in order."""
+    return within(sorted(members), MEMBER_BYTES, GROUP_MEMBERS_BYTES_MAX)
+
+
+def name_bytes(name: str) -> int:
+    """As it stands in a record."""
+    return len(name.encode("utf-8", "surrogatepass"))
