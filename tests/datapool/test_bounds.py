@@ -8,17 +8,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from consumers.export.choose import choose
 from consumers.verify import oracle
 from datapool import bounds
 from datapool.errors import UnusableFact
 from datapool.fold import fold
 from datapool.project import project
+from datapool.query import Filter, find_groups
 from datapool.restore import restore
 from datapool.state import GroupState
 from schemas.codec import decode, encode
 from schemas.events import Event, FactPosition, GroupRecord, StepRecord, TrajectoryRecord
 from schemas.keys import is_tokens_key
 from tests import facts
+from tests.trainer.pooled import pooled
 
 SMALL = {
     (bounds, "GROUP_MEMBERS_BYTES_MAX"): 200,
@@ -136,3 +139,16 @@ def test_a_call_with_too_many_judgements_is_not_trained():
     assert curation is not None
     assert ([one.revision for one in curation.judgements], curation.quality) == ([1, 2], 0.25)
     assert (steps["c"].trainable, steps["c"].reasons) == (False, ("too_many_judgements",))
+
+
+def test_what_a_record_leaves_out_is_exported_and_found_by_name():
+    """Its rows are there: only the list has no room."""
+    members = [event for name in "abc" for event in (facts.call("g", name), facts.completed("g", name))]
+    events = [*members, *[facts.call("g", "a", name, received_us=1) for name in "xyz"]]
+    with small_records():
+        (state,) = folded(facts.placed(events)).values()
+        chosen = choose(state, None)
+        rows = pooled(events).pool
+        found = [find_groups(rows, Filter(trajectory=name)) for name in ("a", "c", "nobody")]
+    assert [[step.call_id for step in one.steps] for one in chosen] == [["c", "x", "y", "z"], ["c"], ["c"]]
+    assert [len(groups) for groups in found] == [1, 1, 0]

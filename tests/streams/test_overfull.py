@@ -61,10 +61,10 @@ def finished(count):
 
 def test_a_group_of_more_members_than_a_record_holds_is_written_taken_over_and_evicted():
     """All trajectories have their rows, the group lists the first and counts the others; verify's oracle agrees."""
-    log, _ = run([*finished(4200), facts.reward("g", wide(4199), 2.0, name="late")])
+    log, _ = run([facts.completed("g", wide(number)) for number in range(4200)])
     (group,) = rows(log, GroupRecord)
     assert (len(group.members), group.members_left_out) == (971, 4200 - 971)
-    assert (group.ready, group.reasons) == (False, ("too_many_members",))
+    assert (group.ready, group.reasons) == (False, ("no_ready_member", "too_many_members"))
     assert (len(rows(log, TrajectoryRecord)), log.letters) == (4200, [])
     assert log.pool() == log.expected()
 
