@@ -64,8 +64,14 @@ class TrainingEngine:
         self._model_dir = model_dir
         self._precision = settings.precision or ("bf16" if self.device.type == "cuda" else "fp32")
         model = models.load(model_dir, self._precision)
+        self._vocabulary: int = model.get_input_embeddings().num_embeddings
         join_alone(self.device)
         self._engine = _initialize(model, settings, self._precision)
+
+    @property
+    def vocabulary(self) -> int:
+        """How many tokens the model has weights for; their ids are those below."""
+        return self._vocabulary
 
     def train(
         self,

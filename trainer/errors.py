@@ -14,7 +14,7 @@ class ModelInvalid(SettingsInvalid):
 
 
 class FactUnreadable(TrainerError):
-    """A planned call is not in the facts, has other bytes, or its prompt cannot be put together.
+    """A planned call is not in the facts, has other bytes or unknown tokens, or its prompt cannot be put together.
 
     `reason`: a stable word, with the call where it is one call's fault.
     """

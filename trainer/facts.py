@@ -1,11 +1,13 @@
 """From a plan to training rows: the planned calls are read from the facts by position, never from the pool.
 
-Invariant: what is trained has the digest that was planned, and prompts that digest to what their calls say. A plan of
-which that does not hold is not trained: before it is committed its groups are skipped, afterwards all of it is.
+Invariant: what is trained has the digest that was planned, prompts that digest to what their calls say, and no token that
+the model has no weights for. A plan of which that does not hold is not trained: before it is committed its groups are
+skipped, afterwards all of it is.
 """
 
 import time
-from collections.abc import Iterable, Mapping
+from array import array
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -37,25 +39,25 @@ class Batch:
     read_s: float
 
 
-def read(plan: BatchAssembled, facts: Facts) -> Batch:
-    """The plan with its rows. Raises FactUnreadable."""
+def read(plan: BatchAssembled, facts: Facts, vocabulary: int) -> Batch:
+    """The plan with its rows. vocabulary: how many tokens the model has. Raises FactUnreadable."""
     began = time.monotonic()
-    return Batch(plan, rows_of(plan, facts), time.monotonic() - began)
+    return Batch(plan, rows_of(plan, facts, vocabulary), time.monotonic() - began)
 
 
-def unreadable_groups(plan: BatchAssembled, facts: Facts) -> dict[str, str]:
+def unreadable_groups(plan: BatchAssembled, facts: Facts, vocabulary: int) -> dict[str, str]:
     """group_id -> reason of each group of a plan that cannot be read; one by one, because a look-up finds all or nothing."""
     found: dict[str, str] = {}
     for group_id in groups_of(plan):
         own = tuple(trajectory for trajectory in plan.trajectories if trajectory.group_id == group_id)
         try:
-            rows_of(replace(plan, trajectories=own), facts)
+            rows_of(replace(plan, trajectories=own), facts, vocabulary)
         except FactUnreadable as unreadable:
             found[group_id] = unreadable.reason
     return found
 
 
-def rows_of(plan: BatchAssembled, facts: Facts) -> list[Row]:
+def rows_of(plan: BatchAssembled, facts: Facts, vocabulary: int) -> list[Row]:
     """Training rows of a plan; `Row.trajectory` is the index into `plan.trajectories`. Raises FactUnreadable."""
     steps = [step for trajectory in plan.trajectories for step in trajectory.steps]
     try:
@@ -65,8 +67,29 @@ def rows_of(plan: BatchAssembled, facts: Facts) -> list[Row]:
     return [
         row
         for index, planned in enumerate(plan.trajectories)
-        for row in rows(_calls(planned, records, plan.run_id), index)
+        for row in _known_rows(_calls(planned, records, plan.run_id), index, vocabulary)
     ]
+
+
+def _known_rows(calls: Sequence[CallTokens], trajectory: int, vocabulary: int) -> list[Row]:
+    """Rows of trained calls. A token beyond the vocabulary would raise in the forward pass, at every restart again."""
+    made = rows(calls, trajectory)
+    for row in made:
+        if not _known(row.ids, vocabulary):
+            call_id = next(
+                call.call_id
+                for call in calls
+                if call.call_id in row.call_ids and not _known(array("i", call.whole), vocabulary)
+            )
+            raise FactUnreadable(
+                f"token_unknown: {call_id}",
+                f"call {call_id}: its prompt or reply has a token that the model, with {vocabulary}, does not know",
+            )
+    return made
+
+
+def _known(ids: "array[int]", vocabulary: int) -> bool:
+    return 0 <= min(ids) and max(ids) < vocabulary
 
 
 def position_of(step: PlannedStep) -> Position:

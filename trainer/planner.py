@@ -90,10 +90,10 @@ class Planner:
         """The plan with its rows; None: groups of it cannot be read, and are skipped by name."""
         plan = self._plan(selection)
         try:
-            return read(plan, self._world.facts)
+            return read(plan, self._world.facts, self._world.engine.vocabulary)
         except FactUnreadable as unreadable:
             log.warning("batch_unreadable", batch=plan.sequence, error=str(unreadable))
-            groups = unreadable_groups(plan, self._world.facts)
+            groups = unreadable_groups(plan, self._world.facts, self._world.engine.vocabulary)
             if not groups:
                 raise  # each of them alone can be read: to ask again would end the same way
             self._skip(groups)

@@ -93,7 +93,7 @@ class Resumption:
         """Train what was planned after the checkpoint, from the facts; publish what was not."""
         published = plan.sequence in self._history.trained
         try:
-            batch = read(plan, self._world.facts)
+            batch = read(plan, self._world.facts, self._world.engine.vocabulary)
         except FactUnreadable as unreadable:
             if published:
                 raise BatchLost(_lost(plan, unreadable, self._history)) from unreadable

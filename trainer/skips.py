@@ -63,4 +63,9 @@ def what_to_do(word: str, group_id: str, settings: TrainerSettings) -> str:
         )
     if word == "prompt_mismatch":
         return "`claw verify` names every call whose prompt was captured wrongly"
+    if word == "token_unknown":
+        return (
+            "the groups hold tokens that the trainer's model_dir does not know: the worker must serve that very model and "
+            "tokenizer"
+        )
     return f"docs/batches.md tells what the reason means, `claw pool why {group_id}` what it was for one of the groups"

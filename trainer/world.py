@@ -40,6 +40,10 @@ class Milestone(StrEnum):
 class Engine(Protocol):
     """`trainer.engine.TrainingEngine`, or a fake."""
 
+    @property
+    def vocabulary(self) -> int:
+        """How many tokens the model has."""
+
     def train(
         self,
         rows: "Sequence[Row]",

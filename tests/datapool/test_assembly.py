@@ -16,7 +16,7 @@ from schemas.events import CallCaptured, Event
 from schemas.keys import tokens_key
 from schemas.topics import STEPS
 from tests import facts
-from tests.trainer.pooled import RUN, Pooled, group, pooled
+from tests.trainer.pooled import RUN, VOCABULARY, Pooled, group, pooled
 from trainer.facts import rows_of
 
 SPEC = BatchSpec(groups_per_batch=1, group_size=2)
@@ -63,7 +63,7 @@ def from_view(pool: PoolRows) -> list[Row]:
 def from_facts(made: Pooled) -> list[Row]:
     chosen = select(made.pool, SPEC, 0, RUN, ()).chosen
     plan = assemble(chosen, SPEC, run_id=RUN, sequence=0, version=0, seed=0, envelope=facts.envelope())
-    return rows_of(plan, made.log.lookup())
+    return rows_of(plan, made.log.lookup(), VOCABULARY)
 
 
 def change_prompt(pool: PoolRows, call_id: str) -> None:

@@ -19,7 +19,7 @@ from schemas.topics import BATCHES, WEIGHTS
 from tests import facts
 from tests.datapool.test_assembly import BASES, written_against_c0
 from tests.trainer.incarnation import RUN, SPEC, FakeOffers, settings
-from tests.trainer.pooled import SETTINGS, group, pooled, write_pool
+from tests.trainer.pooled import SETTINGS, VOCABULARY, group, pooled, write_pool
 from tests.trainer.tiny import make_model
 from trainer.app import engine_settings
 from trainer.engine import TrainingEngine
@@ -129,7 +129,7 @@ def test_advantages_of_steps_reach_their_tokens(tmp_path, model_dir):
     log, collaborators = world_of(chosen, history)
     assert Run(chosen, collaborators).run() == "finished"
     (plan,) = events(log, BatchAssembled)
-    first, second = rows_of(plan, collaborators.facts)
+    first, second = rows_of(plan, collaborators.facts, collaborators.engine.vocabulary)
     pushed = [
         sorted({round(a, 3) for a, m in zip(row.advantages, row.mask, strict=True) if m}) for row in (first, second)
     ]
@@ -309,6 +309,18 @@ def test_a_group_whose_prompts_cannot_be_put_together_is_left_out_by_name(tmp_pa
     ]
     assert [groups_of(plan) for plan in events(log, BatchAssembled)] == [("a", "c"), ("d", "f")]
     assert [(e.sequence, e.version) for e in events(log, BatchTrained)] == [(0, 1), (1, 2)]
+
+
+@pytest.mark.parametrize("odd", [VOCABULARY, -1])
+def test_a_group_with_a_token_that_the_model_does_not_know_is_left_out_by_name(tmp_path, model_dir, odd):
+    """The forward pass would raise at it, and at every restart again, once its plan is committed."""
+    history = [e for n, name in enumerate("abc") for e in group(name, [0.0, 1.0], at_us=n)]
+    history += group("0", [0.0, 1.0], ids=((5, 6), (7, odd, 8), (9,)))
+    chosen = settings(tmp_path, model_dir, spec=PAIRS, batches_max=1)
+    log, collaborators = world_of(chosen, history)
+    assert Run(chosen, collaborators).run() == "finished"
+    assert [(e.group_ids, e.reason) for e in events(log, BatchSkipped)] == [(("0",), "token_unknown: c1")]
+    assert [groups_of(plan) for plan in events(log, BatchAssembled)] == [("a", "b")]
 
 
 def test_groups_whose_facts_are_gone_are_left_out_by_name(tmp_path, model_dir):
