@@ -89,7 +89,7 @@ def _known_rows(calls: Sequence[CallTokens], trajectory: int, vocabulary: int) -
 
 
 def _known(ids: "array[int]", vocabulary: int) -> bool:
-    return 0 <= min(ids) and max(ids) < vocabulary
+    return min(ids) >= 0 and max(ids) < vocabulary
 
 
 def position_of(step: PlannedStep) -> Position:
