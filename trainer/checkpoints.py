@@ -7,7 +7,7 @@ incarnation is in the name, so that a trainer that was fenced off but does not k
 import os
 import re
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -39,9 +39,9 @@ class Checkpoints:
         named = ((NAME.fullmatch(path.name), path) for path in self._folder.iterdir())
         return sorted(Checkpoint(int(match[1]), int(match[2]), path) for match, path in named if match)
 
-    def latest(self) -> Checkpoint | None:
-        """Of the highest batch; of equals the newest incarnation."""
-        return max(self.all(), default=None)
+    def latest(self, without: Collection[int] = ()) -> Checkpoint | None:
+        """Of the highest batch; of equals the newest incarnation. without: batches that were given up meanwhile."""
+        return max((one for one in self.all() if one.sequence not in without), default=None)
 
     def write(self, sequence: int, incarnation: int, save: Callable[[Path], None]) -> Path:
         """Have `save` fill a directory, give it its name, then drop what is too old."""

@@ -50,7 +50,7 @@ class Resumption:
         """Raises CheckpointInvalid, BatchLost, Stopped, Fenced."""
         self._checkpoints.clear_partial()
         self._progress.given_up |= self._history.given_up
-        checkpoint = self._checkpoints.latest()
+        checkpoint = self._checkpoints.latest(without=self._history.given_up)
         if checkpoint is None:
             self._begin_with_initial_weights()
         else:

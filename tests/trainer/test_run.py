@@ -375,6 +375,28 @@ def test_a_plan_that_cannot_be_read_any_more_is_given_up_by_an_event(tmp_path, m
     assert (ended.batches, ended.version) == (2, 2)
 
 
+def test_a_batch_that_was_given_up_stays_so_whatever_a_fenced_trainer_keeps_of_it(tmp_path, model_dir):
+    """It slept over its training with the rows in memory; meanwhile another one could not read them, and said so."""
+    chosen = settings(tmp_path, model_dir, spec=PAIRS, batches_max=1)
+    history = in_pairs("a", "b", "c", "d")
+    stop = threading.Event()
+
+    def overslept(milestone):
+        if milestone == Milestone.TRAINED:
+            _, second = world_of(chosen, history, stopping_at(Milestone.PLANNED, stop), stop, log)
+            cut(second, "a", "b")
+            assert Run(chosen, second).run() == "stopped"
+
+    log, first = world_of(chosen, history, overslept)
+    with pytest.raises(Fenced):
+        Run(chosen, first).run()
+    assert [e.sequence for e in events(log, BatchSkipped)] == [0]
+    assert [path.name for path in (chosen.out_dir / "checkpoints").iterdir()] == ["00000000-1"]
+    _, third = world_of(chosen, history, log=log)
+    assert Run(chosen, third).run() == "finished"
+    assert [(e.sequence, e.version) for e in events(log, BatchTrained)] == [(1, 1)]
+
+
 def test_a_bad_plan_of_an_older_trainer_is_given_up(tmp_path, model_dir):
     """It was committed without a look at its prompts; every restart ended with exit code 2."""
     chosen = settings(tmp_path, model_dir, spec=PAIRS, batches_max=1)
