@@ -80,6 +80,8 @@ class Verdict:
 CHANGING = Refusal("wait", "rows_changing")
 """Not to be remembered: the next look finds other rows."""
 TAGS_MISSING = "tags_missing"
+ROOM_CHANNEL = "train"
+"""Groups of others take no room of a run (`gateway/admission.py`)."""
 
 
 def judge(pool: Pool, record: GroupRecord, spec: BatchSpec, version: int, run_id: str) -> PooledGroup | Refusal:
@@ -103,13 +105,20 @@ def _judge_record(record: GroupRecord, spec: BatchSpec, run_id: str) -> Refusal 
     if record.run_id not in (None, run_id):
         return Refusal("foreign", "other_run")
     if record.channel != spec.channel:
-        return Refusal("foreign", f"channel_{record.channel or 'unknown'}")
+        return _of_other_channel(record, run_id)
     excluded = ", ".join(sorted(set(spec.tags_exclude) & set(record.tags)))
     if excluded and record.run_id == run_id:  # nothing takes a group's own tag back: its room need not wait
         return Refusal("never", f"tags_excluded: {excluded}")
     if not record.ready:
         return Refusal("wait", "not_ready: " + ", ".join(record.reasons))
     return Refusal("foreign", f"tags_excluded: {excluded}") if excluded else None
+
+
+def _of_other_channel(record: GroupRecord, run_id: str) -> Refusal:
+    """A group that was opened for this run holds its room, where its channel is the one that counts. A call may name the
+    spec's channel yet, as long as the group is not ready."""
+    holds_room = record.declared and record.run_id == run_id and record.channel == ROOM_CHANNEL
+    return Refusal("never" if holds_room and record.ready else "foreign", f"channel_{record.channel or 'unknown'}")
 
 
 def with_members(pool: Pool, record: GroupRecord, spec: BatchSpec) -> PooledGroup | None:

@@ -109,14 +109,14 @@ class AdmissionView:
     def release(self, run_id: str, group_id: str) -> None:
         """Take a reservation back: the group could not be written."""
         with self._lock:
-            run = self._run(run_id)
-            run.returned -= run.is_returned(group_id)
-            run.opened.discard(group_id)
+            _uncount(self._run(run_id), group_id)
 
     def _take(self, event: Event) -> None:
         match event:
             case GroupRecord(run_id=str() as run_id, channel="train"):
                 _group(self._run(run_id), event)
+            case GroupRecord(run_id=str() as run_id):
+                _uncount(self._run(run_id), event.group_id)  # a call in it named another channel, which wins for good
             case RunStarted():
                 _started(self._run(event.run_id), event)
             case BatchSkipped():
@@ -135,6 +135,11 @@ def _open(run: _Run, group_id: str) -> None:
     before = run.is_returned(group_id)
     run.opened.add(group_id)
     run.count_returned(group_id, before)
+
+
+def _uncount(run: _Run, group_id: str) -> None:
+    run.returned -= run.is_returned(group_id)
+    run.opened.discard(group_id)
 
 
 def _group(run: _Run, record: GroupRecord) -> None:

@@ -1,5 +1,7 @@
 """Selection and plan, on pools that the real folds made."""
 
+from dataclasses import replace
+
 import pytest
 
 from datapool import bounds
@@ -10,7 +12,7 @@ from datapool.selection import plan_bytes
 from eventlog.records import Record
 from gateway.admission import AdmissionView, Admitted
 from schemas.codec import encode
-from schemas.events import BatchAssembled, BatchSkipped, Event, RunStarted, VersionSpan, WeightsPublished
+from schemas.events import BatchAssembled, BatchSkipped, CallCaptured, Event, RunStarted, VersionSpan, WeightsPublished
 from tests import facts
 from tests.trainer.pooled import RUN, apply_to, group, pooled
 from trainer.history import history_of
@@ -147,6 +149,17 @@ def test_a_group_with_an_excluded_tag_gives_its_room_back_at_once(rewards: list[
     nobodys = [facts.changed_envelope(fact, run_id=None) for fact in own]
     assert not selected(nobodys, spec).skipped
     assert selected(group("g", rewards, tags=("probe",), run="other"), spec).foreign == {"g"}
+
+
+def test_a_group_of_the_run_in_the_channel_that_counts_gives_its_room_back_where_the_spec_names_another() -> None:
+    """Once it is ready: until then a call may name the spec's channel, and so the group's. What takes no room is foreign."""
+    spec = SPEC.model_copy(update={"channel": "hard"})
+    own = group("g", [0.0, 1.0])
+    assert selected(own, spec).skipped == {"g": "channel_train"}
+    for foreign in (own[:-1], own[1:], group("g", [0.0, 1.0], run="other"), group("g", [0.0, 1.0], channel="easy")):
+        assert selected(foreign, spec).foreign == {"g"}
+    named = [replace(fact, channel="hard") if isinstance(fact, CallCaptured) else fact for fact in own]
+    assert chosen(selected(named, spec)) == ["g"]
 
 
 TAGGED = SPEC.model_copy(update={"tags": ("maths",)})

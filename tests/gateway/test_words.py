@@ -423,6 +423,20 @@ def test_capacity_comes_back() -> None:
     assert seen.reserve("r", "g6") == Admitted()
 
 
+def test_a_group_whose_channel_becomes_another_gives_its_room_back() -> None:
+    """One call that names another channel makes the group that channel's, for good: nobody trains it for this run."""
+    seen = view()
+    assert seen.reserve("r", "g1") == Admitted()
+    seen.apply(record(group("g1")))
+    seen.apply(record(group("g2")))
+    seen.apply(record(group("g1", channel="val")))
+    assert seen.reserve("r", "g3") == Admitted()
+    seen.apply(record(skipped("g3")))
+    seen.apply(record(group("g3", channel="probe")))
+    assert seen.reserve("r", "g4") == Admitted()
+    assert seen.reserve("r", "g5") == Wait("capacity")
+
+
 def test_a_group_counts_once_somebody_declares_it() -> None:
     """A call may be folded before its group's declaration; a reservation counts before either."""
     seen = view()
