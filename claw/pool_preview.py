@@ -174,7 +174,7 @@ def as_text(shown: dict[str, Any], *, verbose: bool = False) -> str:  # JSON
     wanted, groups = shown["groups_wanted"], shown["groups"]
     whole = "a whole batch" if shown["complete"] else f"{wanted - groups} more to wait for"
     if shown["complete"] and groups < wanted:
-        whole += ", full by response_tokens_max"
+        whole += ", full by response_tokens_max or by what a plan holds"
     of_run = f"run {shown['run_id'] or '-'} at version {shown['version']}, {shown['algorithm']}"
     lines = [f"{of_run}: {groups} of {wanted} groups, {whole}"]
     if groups:

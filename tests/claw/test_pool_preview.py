@@ -10,6 +10,7 @@ from claw.cli import app
 from claw.errors import CannotRun
 from claw.pool_knobs import knobs
 from claw.pool_preview import as_text, previewed
+from datapool import bounds
 from datapool.batch_spec import PRESETS, BatchSpec
 from datapool.rows import PoolRows
 from datapool.runs import RunIndex
@@ -80,6 +81,16 @@ def test_the_text_says_all_of_it() -> None:
         assert said in text
     assert "1 more to wait for" in as_text(shown(zero_variance="drop", groups_per_batch=3))
     assert "a whole batch, full by response_tokens_max" in as_text(shown(response_tokens_max=12))
+
+
+def test_a_batch_that_a_plan_has_no_more_room_for_is_not_said_to_be_full_by_tokens_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A plan holds 6 MiB, whatever the spec says of tokens."""
+    monkeypatch.setattr(bounds, "PLAN_BYTES_MAX", 1000)
+    now = shown()
+    assert (now["complete"], now["groups"]) == (True, 1)
+    assert "1 of 2 groups, a whole batch, full by response_tokens_max or by what a plan holds" in as_text(now)
 
 
 def test_many_groups_of_one_reason_are_counted_and_named_only_if_asked() -> None:
