@@ -4,6 +4,7 @@ Invariant: the file for `claw status` tells what was said since the last batch; 
 """
 
 import json
+import re
 from collections import Counter
 from collections.abc import Mapping
 
@@ -13,12 +14,13 @@ from trainer.settings import TrainerSettings
 
 log = structlog.get_logger()
 
+NUMBER = re.compile(r"\d+")
 IN_A_ROW = 20
 """Groups skipped for one reason, without a batch in between, before a person has to hear of it."""
 
 
 class Skips:
-    """Those since the last batch, by the first word of their reason."""
+    """Those since the last batch, by the first word of their reason, whatever number stands in it."""
 
     def __init__(self, settings: TrainerSettings) -> None:
         self._settings = settings
@@ -36,7 +38,7 @@ class Skips:
     def count(self, skipped: Mapping[str, str]) -> None:
         """skipped: group_id -> reason."""
         for group_id, reason in sorted(skipped.items()):
-            word = reason.partition(":")[0]
+            word = NUMBER.sub("N", reason.partition(":")[0])
             self._counts[word] += 1
             if self._counts[word] >= IN_A_ROW and word not in self._warnings:
                 self._warn(word, reason, group_id)

@@ -1,7 +1,12 @@
 """What a planner says of groups that are never trained."""
 
+import json
+from pathlib import Path
+
 from datapool.bounds import SKIPPED_GROUPS_MAX
+from tests.trainer.incarnation import settings
 from trainer.planner import by_reason
+from trainer.skips import IN_A_ROW, Skips
 
 
 def test_a_backlog_that_is_skipped_is_told_in_events_of_a_bounded_size() -> None:
@@ -15,3 +20,14 @@ def test_a_backlog_that_is_skipped_is_told_in_events_of_a_bounded_size() -> None
         ("too_stale", 1),
     ]
     assert [name for reason, group_ids in told[1:] for name in group_ids] == stale
+
+
+def test_groups_that_are_skipped_for_one_reason_with_other_numbers_are_counted_together(tmp_path: Path) -> None:
+    """On a restored log each group may be of another version that this run has not made; the reason is one."""
+    warnings = tmp_path / "warnings.json"
+    skips = Skips(settings(tmp_path, tmp_path / "model", warnings_file=warnings))
+    for number in range(IN_A_ROW):
+        assert not warnings.exists()
+        skips.count({f"g{number}": f"sampled_by_unknown_version_{number}"})
+    (told,) = json.loads(warnings.read_text())
+    assert told.startswith("skipped 20 groups in a row, the last because of sampled_by_unknown_version_19: ")
