@@ -22,7 +22,8 @@ from schemas.events import GroupRecord
 CROWDED_MIN = GROUP_SIZE_MAX * 8 // 10
 """Members from which on a group is worth a warning, and what the pool says of it is kept."""
 REMEMBERED_MAX = 100_000
-"""Groups and trajectories that one process remembers; the groups longest without a new one go first."""
+"""Groups, and trajectories of those that nobody declared, that one process remembers; the groups longest without a new one
+go first."""
 POOLED_MAX = 32
 """Large groups whose members the pool told are kept, the latest."""
 WHAT_TO_DO = "give each task a group id of its own, or declare the group with POST /groups"
@@ -81,14 +82,15 @@ class Crowds:
         if who.trajectory_id == who.group_id:
             return
         seen = self._seen.get(who.group_id)
-        if seen is None or who.trajectory_id not in seen.members:
+        if seen is None or not (seen.declared or who.trajectory_id in seen.members):
             self._join(who)
 
     def _join(self, who: Identity) -> None:
         with self._lock:
             seen, pooled = self._group(who.group_id), self._pooled.get(who.group_id)
-            if not seen.declared:
-                self._look(who, seen, pooled)
+            if seen.declared:  # meanwhile
+                return
+            self._look(who, seen, pooled)
             seen.members.add(who.trajectory_id)
             self._remembered += 1
 

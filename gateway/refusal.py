@@ -3,6 +3,7 @@
 Invariant: what an engine was told to authorize a call is in no event, however the engine repeats it.
 """
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,6 +14,8 @@ from gateway.upstream import UpstreamReply
 
 MESSAGE_CHARACTERS_MAX = 1000
 BLANK = "[credential]"
+ESCAPED = re.compile(rb"\\(?:u00([0-9a-fA-F]{2})|\\)")
+"""A character of JSON that is written by its number, or a backslash."""
 
 
 def refusal(reply: UpstreamReply, secrets: Sequence[str] = ()) -> tuple[int, bytes, str]:
@@ -41,13 +44,23 @@ def blanked(text: str, secrets: Sequence[str]) -> str:
 
 def blanked_json(body: bytes, secrets: Sequence[str]) -> bytes:
     """JSON without the secrets, whatever way its strings write them; as it is where it holds none."""
-    if not secrets or not (b"\\" in body or any(secret.encode() in body for secret in secrets)):
+    if not _may_hold(body, secrets):
         return body
     try:
         fields = {"": loads(body)}
         return dumps(fields)[4:-1] if _blank(fields, secrets) else body
     except (ValueError, RecursionError):
         return blanked(body.decode(errors="replace"), secrets).encode()
+
+
+def _may_hold(body: bytes, secrets: Sequence[str]) -> bool:
+    """Reading a long reply and going through it keeps the loop from others, so most are only searched, backslashes aside."""
+    said = ESCAPED.sub(_unescaped, body).replace(b"\\", b"") if secrets and b"\\" in body else body
+    return any(secret.replace("\\", "").encode() in said for secret in secrets)
+
+
+def _unescaped(escape: re.Match[bytes]) -> bytes:
+    return chr(int(escape[1], 16)).encode() if escape[1] else b""
 
 
 def _blank(fields: dict[str, Any], secrets: Sequence[str]) -> bool:

@@ -74,6 +74,7 @@ class _Lines(io.RawIOBase):
     def _begin(self) -> None:
         self._lock = threading.RLock()  # a signal handler may log in the middle of a line
         self._waiting = bytearray()
+        self._putting = False
         self._drainer: threading.Thread | None = None
 
     def writable(self) -> bool:
@@ -104,23 +105,35 @@ class _Lines(io.RawIOBase):
         """Returns when all is written or dropped, or after the timeout."""
         deadline_s = time.monotonic() + timeout_s
         while self._waiting and time.monotonic() < deadline_s:
-            time.sleep(0.005)
+            with self._lock:  # an interpreter that ends may have started no thread
+                self._put()
+            if self._waiting:
+                time.sleep(0.005)
 
     def _put(self) -> None:
         """As much as there is room for now; a thread looks after the rest."""
+        if self._putting:  # a finalizer or a signal handler in the middle of it: what they say comes next
+            return
+        self._putting = True
         try:
             while self._waiting and self._poll.poll(0):
-                del self._waiting[: os.write(self._own, self._waiting[:PIECE_BYTES])]
+                del self._waiting[: os.write(self._own, self._piece())]
         except BlockingIOError:
             pass
         except OSError:  # nobody reads any more, or the disk is full
             self._drop(self._waiting)
             self._waiting.clear()
+        finally:
+            self._putting = False
         if self._waiting and self._drainer is None:
             drainer = threading.Thread(target=self._put_later, name="claw-logs", daemon=True)
             with suppress(RuntimeError):  # a process that ends starts no thread
                 drainer.start()
                 self._drainer = drainer
+
+    def _piece(self) -> bytearray:
+        """Whole lines, where they fit: other processes may write to the same pipe in between."""
+        return self._waiting[: self._waiting.rfind(b"\n", 0, PIECE_BYTES) + 1 or PIECE_BYTES]
 
     def _put_later(self) -> None:
         poll = _poll_of(self._own)

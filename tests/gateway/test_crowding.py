@@ -87,6 +87,16 @@ def test_what_is_remembered_has_a_limit(monkeypatch: pytest.MonkeyPatch) -> None
     assert crowd._remembered == sum(1 + len(one.members) for one in crowd._seen.values())
 
 
+def test_members_of_a_declared_group_are_not_remembered() -> None:
+    """Nobody counts them, and one group alone may have any number."""
+    crowd = crowds()
+    crowd.declared("g")
+    for number in range(100):
+        crowd.admit(Identity("g", f"t{number}"))
+    assert crowd._remembered == 1
+    assert not crowd._seen["g"].members
+
+
 async def test_the_ten_thousandth_member_of_an_undeclared_group_is_told_what_to_do(
     house: House, engine: ScriptedEngine
 ) -> None:

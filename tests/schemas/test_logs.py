@@ -5,11 +5,14 @@ import os
 import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+
+from schemas import logs
 
 CODE = """
 import structlog
@@ -179,3 +182,62 @@ def test_a_forked_process_writes_its_own_lines_only() -> None:
     assert done.stderr.count("child") == 1
     assert done.stderr.count('"event": "log_lines_dropped"') == 1
     assert done.stderr.count("Y") == 500_000
+
+
+SHARED = (
+    BEGIN
+    + """
+for number in range(1_500):
+    log.warning("line", number=number, padding="x" * 200)
+drain_logs(20)
+"""
+)
+
+
+def test_processes_that_share_a_pipe_do_not_tear_each_others_lines() -> None:
+    """As the workers of a fleet do: what waits for room is written line by line, too."""
+    read, write = os.pipe()
+    with os.fdopen(read, "rb") as lines, process(SHARED, write) as one, process(SHARED, write) as other:
+        os.close(write)
+        for running in (one, other):
+            with pytest.raises(subprocess.TimeoutExpired):
+                running.wait(2)  # the pipe is full
+        numbers = [json.loads(line)["number"] for line in lines]
+    assert sorted(numbers) == sorted([*range(1_500), *range(1_500)])
+
+
+def test_what_logs_in_the_middle_of_a_line_comes_after_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A finalizer that the collector runs, or a signal handler: each line is written once."""
+    read, write = os.pipe()
+    lines, really, said = logs._Lines(write), os.write, [b"second\n"]
+
+    def interrupted(descriptor: int, data: bytes) -> int:
+        written = really(descriptor, data)
+        if said:
+            lines.write(said.pop())
+        return written
+
+    monkeypatch.setattr(os, "write", interrupted)
+    lines.write(b"first\n")
+    lines.write(b"third\n")
+    assert os.read(read, 100) == b"first\nsecond\nthird\n"
+    os.close(read)
+    os.close(write)
+
+
+def test_the_last_lines_are_written_where_no_thread_can_be_started(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python 3.12 starts none once the interpreter ends."""
+
+    def refuse(_: threading.Thread) -> None:
+        raise RuntimeError("can't create new thread at interpreter shutdown")
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    read, write = os.pipe()
+    os.set_blocking(read, False)
+    lines, taken = logs._Lines(write), 0
+    lines.write(b"x" * 200_000)
+    while taken < 200_000:
+        taken += len(os.read(read, 200_000))  # raises where nothing more comes
+        lines.drain(0.02)
+    os.close(read)
+    os.close(write)
