@@ -170,8 +170,8 @@ class PartitionState:
         return flagged
 
     def _keep_tokens(self, fact: CallCaptured, position: FactPosition) -> None:
-        trajectory = self.groups[fact.group_id].trajectories[fact.trajectory_id]
-        step = trajectory.steps.get(fact.call_id)
+        trajectory = self.groups[fact.group_id].trajectories.get(fact.trajectory_id)
+        step = trajectory.steps.get(fact.call_id) if trajectory is not None else None
         if step is not None and step.capture is not None and step.capture.position == position:
             ids = (fact.group_id, fact.trajectory_id, fact.call_id)
             self._tokens[tokens_key(*ids)] = PendingTokens(*ids, tokens(fact, step.capture.digest))
@@ -239,6 +239,14 @@ class PartitionState:
             rest = rest[good + 1 :]
         if state is not None:
             self.groups[group_id] = state
+        self._keep_tokens_again(group_id)
+
+    def _keep_tokens_again(self, group_id: str) -> None:
+        """A capture that was parked has no tokens to write, and the one that it had outdone has them again."""
+        self._tokens = {key: one for key, one in self._tokens.items() if one.group_id != group_id}
+        for one in self._dirty[group_id]:
+            if isinstance(one.fact, CallCaptured):
+                self._keep_tokens(one.fact, _position_of(one.record))
 
     def _sound(
         self, before: GroupImage | None, state: GroupState | None, facts: Sequence[Folded]
@@ -271,7 +279,7 @@ class PartitionState:
         rows: Rows = {}
         for key, pending in self._tokens.items():
             trajectory = self.groups[pending.group_id].trajectories.get(pending.trajectory_id)
-            if trajectory is not None and pending.call_id in trajectory.steps:  # not evicted or parked in the meantime
+            if trajectory is not None and pending.call_id in trajectory.steps:  # not evicted in the meantime
                 rows[RowKey(STEPS.name, key)] = Row(pending.record, encode(pending.record))
         return rows
 

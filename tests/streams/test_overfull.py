@@ -9,7 +9,7 @@ from datapool.fold import fold
 from eventlog.memory import MemoryLog
 from eventlog.settings import LogSettings
 from schemas.codec import decode
-from schemas.events import GroupRecord, StepRecord, TrajectoryRecord
+from schemas.events import GroupRecord, StepRecord, StepTokens, TrajectoryRecord
 from schemas.topics import LARGEST_RECORD_BYTES
 from streams.partition import PartitionState
 from streams.reactors import decide, outlived
@@ -117,6 +117,16 @@ def test_a_fact_that_makes_a_row_too_large_is_parked_and_its_partition_goes_on(f
     state.apply(record(spoilt()[1], 0))  # delivered again
     commit(log, MemoryLog(LogSettings(partitions=1)), state)
     assert reasons(log) == [b"record_too_large"]
+
+
+@pytest.mark.parametrize("flush", [1, 100], ids=["one by one", "at once"])
+def test_a_capture_that_is_parked_leaves_the_tokens_of_the_one_that_counts(flush):
+    """Or the step would name other tokens than its row has, and no reader would ever find the group whole."""
+    again = facts.call("g", "t", "c", attempt=1, received_us=1, ids=(4, 5), tags=("x" * (5 * MIB),))
+    log, _ = run([facts.started("g", "t", task="y" * (5 * MIB)), facts.call("g", "t", "c"), again], flush=flush)
+    (step,), (tokens,) = rows(log, StepRecord), rows(log, StepTokens)
+    assert (reasons(log), step.attempt, step.reasons) == ([b"record_too_large"], 0, ("fold_bug",))
+    assert (tokens.attempt, tokens.digest) == (0, step.digest)
 
 
 def test_one_fact_among_thousands_is_found_without_making_all_rows_for_each():
