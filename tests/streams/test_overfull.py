@@ -5,12 +5,14 @@ from dataclasses import replace
 import pytest
 from structlog.testing import capture_logs
 
+from datapool import bounds, project
 from datapool.fold import fold
 from eventlog.memory import MemoryLog
 from eventlog.settings import LogSettings
 from schemas.codec import decode
 from schemas.events import GroupRecord, StepRecord, StepTokens, TrajectoryRecord
 from schemas.topics import LARGEST_RECORD_BYTES
+from streams import partition
 from streams.partition import PartitionState
 from streams.reactors import decide, outlived
 from tests import facts
@@ -148,6 +150,32 @@ def test_one_fact_among_thousands_is_found_without_making_all_rows_for_each():
     assert reasons(log) == [b"record_too_large"]
     assert len(rows(log, TrajectoryRecord)) == 1001
     assert len(folds) < 5 * len(log.facts)
+
+
+def test_thousands_of_facts_without_room_hold_nobody_up(monkeypatch):
+    """Of one trajectory and amid those of others, which all count: each row is made a few times and no more."""
+    made = []
+
+    def counted(*args):
+        made.append(args)
+        return record_of(*args)
+
+    record_of = project._trajectory_record
+    monkeypatch.setattr(project, "_trajectory_record", counted)
+    monkeypatch.setattr(partition, "RECORD_BYTES_MAX", 5000)
+    monkeypatch.setattr(bounds, "GROUP_MEMBERS_BYTES_MAX", 1000)
+    events = []
+    for number in range(1000):
+        events += [facts.reward("g", "t", name=f"{number:099}"), facts.failure("g", f"u{number}")]
+    log, state = run([facts.call("g", "t"), *events])
+    kept = [one for one in rows(log, TrajectoryRecord) if one.failed_calls]
+    assert (len(kept), {*reasons(log)}) == (1000, {b"record_too_large"})
+    assert len(made) < 4 * len(log.facts)
+
+    state.apply(record(facts.evicted("g", "t"), len(log.facts)))
+    commit(log, MemoryLog(LogSettings(partitions=1)), state)
+    (gone,) = [one for one in rows(log, TrajectoryRecord) if not one.failed_calls]
+    assert gone.status == "evicted"
 
 
 def test_a_record_that_no_letter_has_room_for_stays_at_its_source():
