@@ -53,6 +53,8 @@ RESTING_MAX = 200
 """Groups at rest that stay in memory: late facts come soon or not at all."""
 FLAG_BYTES = 1 << 10
 """What a row that is full may take more when it is flagged."""
+SMALL_CAPTURE_BYTES = RECORD_BYTES_MAX - (256 << 10)
+"""Of such a capture the row of its tokens has room for any key, in which a character of an id may take 12 bytes."""
 KEY_SHOWN = 200
 SEARCHES_MAX = 50
 """Facts of a group and flush that are each found alone among those that no row can be made with."""
@@ -391,9 +393,9 @@ def _writable(before: GroupImage | None, state: GroupState) -> tuple[GroupImage,
 
 
 def _check_tokens(one: Folded) -> None:
-    """Raises RecordOverfull for a capture that was packed so well that the row of its tokens is too large."""
+    """Raises RecordOverfull for a capture that was packed so well, or has such ids, that the row of its tokens is too large."""
     fact = one.fact
-    if isinstance(fact, CallCaptured) and len(one.record.value or b"") > RECORD_BYTES_MAX:
+    if isinstance(fact, CallCaptured) and len(one.record.value or b"") > SMALL_CAPTURE_BYTES:
         key = tokens_key(fact.group_id, fact.trajectory_id, fact.call_id)
         _check_size(key, encode(tokens(fact, call_digest(fact))))
 

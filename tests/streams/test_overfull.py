@@ -152,6 +152,15 @@ def test_one_fact_among_thousands_is_found_without_making_all_rows_for_each():
     assert len(folds) < 5 * len(log.facts)
 
 
+def test_tokens_below_the_limit_whose_key_is_above_it_are_parked():
+    """Ids are written out in keys: the longest take 147 kB there, three times what the fact has of them."""
+    long = "\U0001d535" * 4096
+    capture = facts.call(long, long, long, response_ids=b"\1" * (8 * MIB - 128 * 1024), response_logprobs=b"")
+    log, _ = run([capture, facts.call(long, "u")])
+    assert reasons(log) == [b"record_too_large"]
+    assert {one.reasons for one in rows(log, StepRecord) if one.call_id == long} == {("fold_bug", "no_call")}
+
+
 def test_thousands_of_facts_without_room_hold_nobody_up(monkeypatch):
     """Of one trajectory and amid those of others, which all count: each row is made a few times and no more."""
     made = []
