@@ -3,13 +3,16 @@
 from dataclasses import replace
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
 from datapool import bounds, project
 from datapool.fold import fold
+from datapool.restore import restore
 from eventlog.memory import MemoryLog
 from eventlog.settings import LogSettings
-from schemas.codec import decode
+from schemas.codec import decode, encode
 from schemas.events import GroupRecord, StepRecord, StepTokens, TrajectoryRecord
 from schemas.topics import LARGEST_RECORD_BYTES
 from streams import partition
@@ -119,6 +122,33 @@ def test_a_fact_that_makes_a_row_too_large_is_parked_and_its_partition_goes_on(f
     state.apply(record(spoilt()[1], 0))  # delivered again
     commit(log, MemoryLog(LogSettings(partitions=1)), state)
     assert reasons(log) == [b"record_too_large"]
+
+
+@given(st.lists(facts.facts(), min_size=2, max_size=20), st.randoms(use_true_random=False))
+@settings(max_examples=80, deadline=None)
+def test_whatever_finds_no_room_what_is_written_fits_together(events, random):
+    """Among facts of any kind, flushes and restarts: each step has its own tokens, each fact one letter, each row room."""
+    with pytest.MonkeyPatch.context() as patch, capture_logs():
+        patch.setattr(partition, "RECORD_BYTES_MAX", room := random.choice([420, 500, 700]))
+        patch.setattr(partition, "SMALL_CAPTURE_BYTES", 0)
+        patch.setattr(partition, "SEARCHES_MAX", random.choice([0, 1, 50]))
+        log = Log(events)
+        state = log.recovered()
+        for one in log.facts:
+            for _ in range(random.choice([1, 1, 2])):
+                state.apply(one)
+            if random.random() < 0.3:
+                log.commit(state)
+                state = random.choice([state, log.recovered()])
+        log.commit(state)
+    tokens = {(one.group_id, one.trajectory_id, one.call_id): one.digest for one in rows(log, StepTokens)}
+    steps = [one for one in rows(log, StepRecord) if one.position is not None]
+    assert {(one.group_id, one.trajectory_id, one.call_id): one.digest for one in steps} == tokens
+    told = [dict(letter.headers) for letter in log.letters]
+    assert len({(one["claw_source_topic"], one["claw_source_offset"]) for one in told}) == len(told)
+    assert all(len(key) + len(value) < room + 1024 for (_, key), value in log.pool().items())
+    for state in restore(map(decode, log.pool().values())).values():
+        assert all(log.rows[key.topic, key.key] == encode(record) for key, record in project.project(state).items())
 
 
 @pytest.mark.parametrize("flush", [1, 100], ids=["one by one", "at once"])
