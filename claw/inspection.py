@@ -107,7 +107,7 @@ def _heading(t: TrajectoryRecord) -> list[str]:
     returned = "no reward yet" if t.return_total is None else f"return {t.return_total:.3f}"
     return [
         f"trajectory {t.trajectory_id} of group {t.group_id} ({t.channel}{', run ' + t.run_id if t.run_id else ''})",
-        f"  {t.status}, {readiness}, {returned}, {len(t.calls)} calls, versions {t.min_version}..{t.max_version} of {t.policy_run_id}",
+        f"  {t.status}, {readiness}, {returned}, {len(t.calls) + t.calls_left_out} calls, versions {t.min_version}..{t.max_version} of {t.policy_run_id}",
     ]
 
 

@@ -27,6 +27,10 @@ def usable(event: Event) -> Fact:
     if kind not in CHECKS:
         raise UnusableFact("wrong_type", f"{kind.__name__} is no fact of the pool")
     fact = cast("Fact", event)
+    if not fact.envelope.event_id:
+        raise UnusableFact(
+            "event_id_missing", f"a {kind.__name__} of group {fact.group_id[:ID_SHOWN]!r} has no event id"
+        )
     for name in (fact.group_id, getattr(fact, "trajectory_id", ""), getattr(fact, "call_id", None) or ""):
         if len(name) > ID_CHARACTERS_MAX:
             raise UnusableFact("id_too_long", f"an id of {len(name)} characters begins {name[:ID_SHOWN]!r}")

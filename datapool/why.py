@@ -98,7 +98,9 @@ def _of_trajectory(
 
 def _calls(row: TrajectoryRecord) -> Iterator[str]:
     """How many calls there are and how many the completion counted, where this keeps it from being ready."""
-    counted = f"  calls: {len(counted_calls(row.calls))} captured, {row.calls_expected} counted by its completion"
+    captured = len(counted_calls(row.calls)) + row.calls_left_out  # which may be choices of those
+    most = "at most " if row.calls_left_out else ""
+    counted = f"  calls: {most}{captured} captured, {row.calls_expected} counted by its completion"
     if "calls_missing" in row.reasons:
         yield f"{counted}: the others have not come"
     if "calls_uncounted" in row.reasons:

@@ -11,6 +11,8 @@ LEFT_OUT = "claw_left_out"
 ROOM_BYTES = 64 << 10
 """Of the largest record, for what frames it."""
 ERROR_CHARACTERS_MAX = 2000
+KEPT_BYTES_MAX = 1000
+"""Of a header of an earlier letter: no letter has a larger one but its error, which is not kept."""
 
 
 def dead_letter(record: Record, reason: str, error: str, *, reader: str) -> Outgoing:
@@ -20,7 +22,7 @@ def dead_letter(record: Record, reason: str, error: str, *, reader: str) -> Outg
     counts one attempt more. It stays in its partition number, so letters of a key keep their order. A record that our
     headers would make larger than the log takes stays at its source: its letter says so, and has only them.
     """
-    before = {name: value for name, value in record.headers if name.startswith(MARK)}
+    before = {name: value for name, value in record.headers if name.startswith(MARK) and len(value) <= KEPT_BYTES_MAX}
     here = {
         "claw_source_topic": record.topic.encode(),
         "claw_source_partition": str(record.partition).encode(),

@@ -28,7 +28,16 @@ from eventlog.records import Outgoing, Record
 from schemas.cloudevents import headers
 from schemas.codec import decode, encode
 from schemas.errors import UndecodableRecord
-from schemas.events import CallCaptured, Event, FactPosition, GroupRecord, StepTokens, StreamPosition, TrajectoryRecord
+from schemas.events import (
+    CallCaptured,
+    Event,
+    FactPosition,
+    GroupRecord,
+    StepTokens,
+    StreamPosition,
+    TrajectoryEvicted,
+    TrajectoryRecord,
+)
 from schemas.keys import group_key, tokens_key
 from schemas.topics import GROUPS, POSITIONS, STEPS, TRAJECTORIES
 from streams.reactors import Untouched, lacks_rewards
@@ -44,7 +53,11 @@ RESTING_MAX = 200
 """Groups at rest that stay in memory: late facts come soon or not at all."""
 FLAG_BYTES = 1 << 10
 """What a row that is full may take more when it is flagged."""
+SMALL_CAPTURE_BYTES = RECORD_BYTES_MAX - (256 << 10)
+"""Of such a capture the row of its tokens has room for any key, in which a character of an id may take 12 bytes."""
 KEY_SHOWN = 200
+SEARCHES_MAX = 50
+"""Facts of a group and flush that are each found alone among those that no row can be made with."""
 UNTOUCHED_MAX = 50
 """Old groups that one look takes from the shelf: bounds the time in which nothing else of the worker moves."""
 
@@ -67,6 +80,16 @@ class Folded(NamedTuple):
     """Delivered before: whatever it had to say is in the state, or its dead letter exists."""
     parked: bool = False
     """The fold raised on it: what it speaks of is flagged."""
+
+
+class Sound(NamedTuple):
+    """How many facts have a state whose rows can be made, that state with its image, and what the next fact breaks."""
+
+    facts: int
+    image: GroupImage | None
+    state: GroupState | None
+    bug: Exception | None
+    """None: there is no next."""
 
 
 class PartitionState:
@@ -170,8 +193,8 @@ class PartitionState:
         return flagged
 
     def _keep_tokens(self, fact: CallCaptured, position: FactPosition) -> None:
-        trajectory = self.groups[fact.group_id].trajectories[fact.trajectory_id]
-        step = trajectory.steps.get(fact.call_id)
+        trajectory = self.groups[fact.group_id].trajectories.get(fact.trajectory_id)
+        step = trajectory.steps.get(fact.call_id) if trajectory is not None else None
         if step is not None and step.capture is not None and step.capture.position == position:
             ids = (fact.group_id, fact.trajectory_id, fact.call_id)
             self._tokens[tokens_key(*ids)] = PendingTokens(*ids, tokens(fact, step.capture.digest))
@@ -230,48 +253,60 @@ class PartitionState:
         return rows
 
     def _isolate(self, group_id: str, before: GroupImage | None) -> None:
-        """Fold the facts since the last batch once more, and park each after which no rows can be made."""
-        state, rest = before.state if before is not None else None, self._dirty[group_id]
+        """Fold the facts since the last batch once more, and park each after which no rows can be made.
+
+        Each search costs some projections, and meanwhile the worker does nothing else: after `SEARCHES_MAX` of them a fact
+        takes those of its trajectory with it that have not been tried.
+        """
+        state, rest, searches = before.state if before is not None else None, self._dirty[group_id], 0
         while rest:
-            good, state, bug = self._sound(before, state, rest)
-            if bug is not None:
-                state = _flagged(state, rest[good]) if rest[good].parked else self._park(state, rest[good], bug)
-            rest = rest[good + 1 :]
+            found = self._sound(before, state, rest)
+            before, state, rest, searches = found.image, found.state, rest[found.facts :], searches + 1
+            if found.bug is not None:
+                spoilt, rest = _with_its_like(rest) if searches > SEARCHES_MAX else (rest[:1], rest[1:])
+                for one in spoilt:
+                    state = _flagged(state, one) if one.parked else self._park(state, one, found.bug)
         if state is not None:
             self.groups[group_id] = state
+        self._keep_tokens_again(group_id)
 
-    def _sound(
-        self, before: GroupImage | None, state: GroupState | None, facts: Sequence[Folded]
-    ) -> tuple[int, GroupState | None, Exception | None]:
-        """How many facts may follow `state`, the state after them, and what the next one breaks; None: there is no next.
+    def _keep_tokens_again(self, group_id: str) -> None:
+        """A capture that was parked has no tokens to write, and the one that it had outdone has them again."""
+        self._tokens = {key: one for key, one in self._tokens.items() if one.group_id != group_id}
+        for one in self._dirty[group_id]:
+            if isinstance(one.fact, CallCaptured):
+                self._keep_tokens(one.fact, _position_of(one.record))
+
+    def _sound(self, image: GroupImage | None, state: GroupState | None, facts: Sequence[Folded]) -> "Sound":
+        """How many facts may follow `state`. image: of a state before it, whose rows can be made.
 
         Tried are 1, 2, 4, ... facts more and then halves of what is left: one among thousands is found with a few
-        projections, and of thousands in a row each with one.
+        projections, of what changed since the last good one, and of thousands in a row each with one.
         """
         good, ahead, bad, bug = 0, 1, len(facts) + 1, None
         while bad - good > 1:
             upto = (good + bad) // 2 if bug is not None else min(good + ahead, len(facts))
             try:
-                after = self._after(before, state, facts[good:upto])
+                after = self._after(image, state, facts[good:upto])
             except Exception as raised:  # noqa: BLE001 - a bug in a fold is not known by type
                 bad, bug = upto, raised
             else:
-                good, state, ahead = upto, after, 2 * ahead
-        return good, state, bug
+                good, (image, state), ahead = upto, after, 2 * ahead
+        return Sound(good, image, state, bug)
 
-    def _after(self, before: GroupImage | None, state: GroupState | None, facts: Iterable[Folded]) -> GroupState | None:
-        """The state after more facts. Raises whatever keeps its rows from being made."""
+    def _after(
+        self, image: GroupImage | None, state: GroupState | None, facts: Iterable[Folded]
+    ) -> tuple[GroupImage | None, GroupState | None]:
+        """The state after more facts, with its image. Raises whatever keeps its rows from being made."""
         for one in facts:
             state = _flagged(state, one) if one.parked else self._fold(state, one.fact, _position_of(one.record))
-        if state is not None:
-            _writable(before, state)
-        return state
+        return (image if state is None else _writable(image, state)[0]), state
 
     def _token_rows(self) -> Rows:
         rows: Rows = {}
         for key, pending in self._tokens.items():
             trajectory = self.groups[pending.group_id].trajectories.get(pending.trajectory_id)
-            if trajectory is not None and pending.call_id in trajectory.steps:  # not evicted or parked in the meantime
+            if trajectory is not None and pending.call_id in trajectory.steps:  # not evicted in the meantime
                 rows[RowKey(STEPS.name, key)] = Row(pending.record, encode(pending.record))
         return rows
 
@@ -328,6 +363,21 @@ class PartitionState:
         return [self._image(group_id) for group_id in idle if self._known(group_id)]
 
 
+def _with_its_like(facts: Sequence[Folded]) -> tuple[list[Folded], list[Folded]]:
+    """The first fact with all others of its trajectory, and the rest: an eviction, too, which makes room."""
+    first, *others = facts
+    like = [one for one in others if _is_like(first, one)]
+    return [first, *like], [one for one in others if not _is_like(first, one)]
+
+
+def _is_like(first: Folded, one: Folded) -> bool:
+    return _trajectory_of(one) == _trajectory_of(first) and not isinstance(one.fact, TrajectoryEvicted)
+
+
+def _trajectory_of(one: Folded) -> str | None:
+    return getattr(one.fact, "trajectory_id", None)
+
+
 def _flagged(state: GroupState | None, one: Folded) -> GroupState | None:
     """After a fact that is parked: once more, where it was delivered again, it says nothing."""
     return state if one.again else flag(state, one.fact)
@@ -343,9 +393,9 @@ def _writable(before: GroupImage | None, state: GroupState) -> tuple[GroupImage,
 
 
 def _check_tokens(one: Folded) -> None:
-    """Raises RecordOverfull for a capture that was packed so well that the row of its tokens is too large."""
+    """Raises RecordOverfull for a capture that was packed so well, or has such ids, that the row of its tokens is too large."""
     fact = one.fact
-    if isinstance(fact, CallCaptured) and len(one.record.value or b"") > RECORD_BYTES_MAX:
+    if isinstance(fact, CallCaptured) and len(one.record.value or b"") > SMALL_CAPTURE_BYTES:
         key = tokens_key(fact.group_id, fact.trajectory_id, fact.call_id)
         _check_size(key, encode(tokens(fact, call_digest(fact))))
 

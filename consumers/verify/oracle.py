@@ -67,7 +67,7 @@ def pool_of(facts: Facts) -> Pool:
 
 def sound(fact: Event) -> bool:
     """Whether the folds take it; others are dead letters."""
-    if not isinstance(fact, FACTS):
+    if not isinstance(fact, FACTS) or not fact.envelope.event_id:
         return False
     if any(len(getattr(fact, name, None) or "") > 4096 for name in ("group_id", "trajectory_id", "call_id")):
         return False

@@ -166,6 +166,7 @@ def test_nothing_new_writes_nothing_but_the_group(log):
         (facts.call(call_id="c" * 4097), "id_too_long"),
         (facts.completed(trajectory="t" * 4097), "id_too_long"),
         (facts.opened("g" * 4097), "id_too_long"),
+        (facts.changed_envelope(facts.started(), event_id=""), "event_id_missing"),
         (facts.curated(scores={"a@1": 1.0, "b@1": float("inf")}), "score_not_finite"),
         (StepRecord(group_id="g", trajectory_id="t", call_id="c"), "wrong_type"),
     ],

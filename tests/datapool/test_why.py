@@ -231,3 +231,12 @@ def test_an_overfull_group_or_trajectory_says_how_many_found_no_room(monkeypatch
     (answer,) = why(rows, RunIndex(), ASKED, "t0")
     assert "too_many_calls" in answer.lines[0]
     assert answer.lines[1] == "  3 calls more than its record holds: begin a trajectory for each task"
+
+
+def test_calls_that_a_record_leaves_out_are_counted_beside_those_that_it_names(monkeypatch) -> None:
+    """Or an agent would be told that calls have not come which have."""
+    monkeypatch.setattr(bounds, "TRAJECTORY_CALLS_BYTES_MAX", 20)
+    calls = [facts.call("g", "t", f"c{number}", received_us=number) for number in range(5)]
+    pool = pooled([*calls, facts.completed("g", "t", calls=6)]).pool
+    (answer,) = why(pool, RunIndex(), None, "t")
+    assert "  calls: at most 5 captured, 6 counted by its completion: the others have not come" in answer.lines

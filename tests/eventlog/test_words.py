@@ -8,7 +8,7 @@ from eventlog.partitioner import murmur2, partition_of
 from eventlog.ranges import sweeps
 from eventlog.records import Outgoing, Position, Record
 from eventlog.settings import LogSettings
-from schemas.topics import CALLS
+from schemas.topics import CALLS, LARGEST_RECORD_BYTES
 
 # From Apache Kafka's own UtilsTest.testMurmur2: signed 32-bit.
 JAVA_VECTORS = {
@@ -90,6 +90,14 @@ def test_headers_of_strangers_do_not_break_a_dead_letter() -> None:
     """A foreign claw_attempt that is no number counts as none."""
     odd = Record("claw.calls", 0, 0, 0, None, None, (("claw_attempt", b"many"),))
     assert dict(dead_letter(odd, "empty_value", "", reader="r").headers)["claw_attempt"] == b"1"
+
+
+@pytest.mark.parametrize("name", ["claw_attempt", "claw_source_topic"])
+def test_large_headers_of_strangers_do_not_break_a_dead_letter(name: str) -> None:
+    """No letter writer kept so much: a number that Python does not read, or a header that leaves no room for ours."""
+    odd = Record("claw.calls", 0, 0, 0, None, None, ((name, b"9" * (LARGEST_RECORD_BYTES - 1000)),))
+    letter = dict(dead_letter(odd, "empty_value", "", reader="r").headers)
+    assert (letter["claw_attempt"], letter["claw_source_topic"]) == (b"1", b"claw.calls")
 
 
 def test_sweeps_cover_every_position_and_read_neighbours_together() -> None:

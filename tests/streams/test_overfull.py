@@ -3,14 +3,19 @@
 from dataclasses import replace
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
+from datapool import bounds, project
 from datapool.fold import fold
+from datapool.restore import restore
 from eventlog.memory import MemoryLog
 from eventlog.settings import LogSettings
-from schemas.codec import decode
-from schemas.events import GroupRecord, StepRecord, TrajectoryRecord
+from schemas.codec import decode, encode
+from schemas.events import GroupRecord, StepRecord, StepTokens, TrajectoryRecord
 from schemas.topics import LARGEST_RECORD_BYTES
+from streams import partition
 from streams.partition import PartitionState
 from streams.reactors import decide, outlived
 from tests import facts
@@ -119,6 +124,43 @@ def test_a_fact_that_makes_a_row_too_large_is_parked_and_its_partition_goes_on(f
     assert reasons(log) == [b"record_too_large"]
 
 
+@given(st.lists(facts.facts(), min_size=2, max_size=20), st.randoms(use_true_random=False))
+@settings(max_examples=80, deadline=None)
+def test_whatever_finds_no_room_what_is_written_fits_together(events, random):
+    """Among facts of any kind, flushes and restarts: each step has its own tokens, each fact one letter, each row room."""
+    with pytest.MonkeyPatch.context() as patch, capture_logs():
+        patch.setattr(partition, "RECORD_BYTES_MAX", room := random.choice([420, 500, 700]))
+        patch.setattr(partition, "SMALL_CAPTURE_BYTES", 0)
+        patch.setattr(partition, "SEARCHES_MAX", random.choice([0, 1, 50]))
+        log = Log(events)
+        state = log.recovered()
+        for one in log.facts:
+            for _ in range(random.choice([1, 1, 2])):
+                state.apply(one)
+            if random.random() < 0.3:
+                log.commit(state)
+                state = random.choice([state, log.recovered()])
+        log.commit(state)
+    tokens = {(one.group_id, one.trajectory_id, one.call_id): one.digest for one in rows(log, StepTokens)}
+    steps = [one for one in rows(log, StepRecord) if one.position is not None]
+    assert {(one.group_id, one.trajectory_id, one.call_id): one.digest for one in steps} == tokens
+    told = [dict(letter.headers) for letter in log.letters]
+    assert len({(one["claw_source_topic"], one["claw_source_offset"]) for one in told}) == len(told)
+    assert all(len(key) + len(value) < room + 1024 for (_, key), value in log.pool().items())
+    for state in restore(map(decode, log.pool().values())).values():
+        assert all(log.rows[key.topic, key.key] == encode(record) for key, record in project.project(state).items())
+
+
+@pytest.mark.parametrize("flush", [1, 100], ids=["one by one", "at once"])
+def test_a_capture_that_is_parked_leaves_the_tokens_of_the_one_that_counts(flush):
+    """Or the step would name other tokens than its row has, and no reader would ever find the group whole."""
+    again = facts.call("g", "t", "c", attempt=1, received_us=1, ids=(4, 5), tags=("x" * (5 * MIB),))
+    log, _ = run([facts.started("g", "t", task="y" * (5 * MIB)), facts.call("g", "t", "c"), again], flush=flush)
+    (step,), (tokens,) = rows(log, StepRecord), rows(log, StepTokens)
+    assert (reasons(log), step.attempt, step.reasons) == ([b"record_too_large"], 0, ("fold_bug",))
+    assert (tokens.attempt, tokens.digest) == (0, step.digest)
+
+
 def test_one_fact_among_thousands_is_found_without_making_all_rows_for_each():
     """Finding it folds each of the others a few times; one projection for each fact would take minutes in a large group."""
     folds = []
@@ -138,6 +180,41 @@ def test_one_fact_among_thousands_is_found_without_making_all_rows_for_each():
     assert reasons(log) == [b"record_too_large"]
     assert len(rows(log, TrajectoryRecord)) == 1001
     assert len(folds) < 5 * len(log.facts)
+
+
+def test_tokens_below_the_limit_whose_key_is_above_it_are_parked():
+    """Ids are written out in keys: the longest take 147 kB there, three times what the fact has of them."""
+    long = "\U0001d535" * 4096
+    capture = facts.call(long, long, long, response_ids=b"\1" * (8 * MIB - 128 * 1024), response_logprobs=b"")
+    log, _ = run([capture, facts.call(long, "u")])
+    assert reasons(log) == [b"record_too_large"]
+    assert {one.reasons for one in rows(log, StepRecord) if one.call_id == long} == {("fold_bug", "no_call")}
+
+
+def test_thousands_of_facts_without_room_hold_nobody_up(monkeypatch):
+    """Of one trajectory and amid those of others, which all count: each row is made a few times and no more."""
+    made = []
+
+    def counted(*args):
+        made.append(args)
+        return record_of(*args)
+
+    record_of = project._trajectory_record
+    monkeypatch.setattr(project, "_trajectory_record", counted)
+    monkeypatch.setattr(partition, "RECORD_BYTES_MAX", 5000)
+    monkeypatch.setattr(bounds, "GROUP_MEMBERS_BYTES_MAX", 1000)
+    events = []
+    for number in range(1000):
+        events += [facts.reward("g", "t", name=f"{number:099}"), facts.failure("g", f"u{number}")]
+    log, state = run([facts.call("g", "t"), *events])
+    kept = [one for one in rows(log, TrajectoryRecord) if one.failed_calls]
+    assert (len(kept), {*reasons(log)}) == (1000, {b"record_too_large"})
+    assert len(made) < 4 * len(log.facts)
+
+    state.apply(record(facts.evicted("g", "t"), len(log.facts)))
+    commit(log, MemoryLog(LogSettings(partitions=1)), state)
+    (gone,) = [one for one in rows(log, TrajectoryRecord) if not one.failed_calls]
+    assert gone.status == "evicted"
 
 
 def test_a_record_that_no_letter_has_room_for_stays_at_its_source():
