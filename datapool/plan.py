@@ -105,7 +105,7 @@ class Selector:
     def _weigh(self, record: GroupRecord) -> tuple[Verdict, PooledGroup | None]:
         """The verdict on a row, and the group where its members are at hand."""
         known = self._verdicts.get(record.group_id)
-        if known is not None and known[0] == record:
+        if known is not None and (known[0] is record or known[0] == record):
             return known[1], self._chosen.get(record.group_id)
         verdict, group = weigh(self._pool, record, self._spec, self._run_id)
         self._verdicts[record.group_id] = record, verdict
