@@ -1,6 +1,5 @@
 """What a runner has done so far, and the file that tells others. The file is always one whole JSON object."""
 
-import contextlib
 import os
 import time
 from collections import deque
@@ -137,7 +136,8 @@ def _outlook(summary: Summary, groups_max: int | None) -> str:
 
 
 class ProgressLines:
-    """Writes a line every `interval_s`, and the last one when the run has ended. Nobody need read them."""
+    """Writes a line every `interval_s`, and the last one when the run has ended. `out` is stderr as `schemas.logs` makes it:
+    nobody need read it."""
 
     def __init__(self, out: TextIO, groups_max: int | None, interval_s: float) -> None:
         self._out, self._groups_max, self._interval_s = out, groups_max, interval_s
@@ -148,8 +148,7 @@ class ProgressLines:
         if summary.state == "running" and summary.seconds < self._next_s:
             return
         self._next_s = summary.seconds + self._interval_s
-        with contextlib.suppress(OSError):  # whoever watched has gone: no reason to stop
-            print(progress_line(summary, self._groups_max), file=self._out, flush=True)
+        print(progress_line(summary, self._groups_max), file=self._out, flush=True)
 
 
 def _two_digits(value: float | None) -> str:

@@ -15,6 +15,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResp
 
 from gateway.access_log import REFUSED
 from gateway.client import Client, Handler
+from gateway.connection import CHUNK_BYTES
 from gateway.errors import GatewayError, HeadersTooLarge, InvalidRequest, Overloaded, RequestTimeout, as_http
 from gateway.settings import GatewaySettings
 
@@ -24,8 +25,6 @@ NO_UPGRADE = "send requests without an Upgrade header (Java: HttpClient.Version.
 """The parser takes the body of such a request for what follows the upgrade: for the next request, if we let it."""
 SLICE_BYTES = 16 << 10
 """What the parser gets at once: its limits are looked at in between."""
-CHUNK_BYTES = 20
-"""Of the framing of a chunk: a length and two line ends. What is more are extensions."""
 WAITING_MAX = 8
 """Requests of a connection that wait for the one before them."""
 CLOCK_S = 0.002
