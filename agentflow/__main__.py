@@ -20,7 +20,7 @@ def main(argv: list[str] | None = None) -> int:
     from pydantic import ValidationError
 
     from agentflow.errors import AgentFlowError
-    from schemas.logs import log_to_stderr
+    from schemas.runtime.logs import log_to_stderr
 
     log_to_stderr()
     try:

@@ -10,8 +10,8 @@ from types import TracebackType
 from typing import Any, Self
 from urllib.parse import quote
 
+from agentflow.bodies import ChatReply, GroupSpec, JsonObject, Opened, RetryAfter, Trajectory, TrajectoryOutcome
 from agentflow.errors import MalformedReply
-from agentflow.protocol import ChatReply, GroupSpec, JsonObject, Opened, RetryAfter, Trajectory, TrajectoryOutcome
 from agentflow.settings import AgentFlowSettings
 from agentflow.transport import BUSY, Answer, Transport
 

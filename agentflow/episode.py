@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from agentflow.bodies import ChatReply, JsonObject, Trajectory, TrajectoryOutcome
 from agentflow.client import GatewayClient
-from agentflow.protocol import ChatReply, JsonObject, Trajectory, TrajectoryOutcome
 
 
 class Episode:

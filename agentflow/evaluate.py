@@ -4,10 +4,10 @@ import asyncio
 from dataclasses import dataclass
 from statistics import fmean
 
+from agentflow.bodies import GroupSpec, Trajectory
 from agentflow.client import GatewayClient, open_when_admitted
 from agentflow.episode import Episode, EpisodeResult
 from agentflow.flow import AgentFlow, play
-from agentflow.protocol import GroupSpec, Trajectory
 from agentflow.seeds import derived_seed
 
 CHANNEL = "val"

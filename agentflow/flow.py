@@ -11,9 +11,9 @@ from pathlib import Path
 
 import structlog
 
+from agentflow.bodies import JsonObject, TrajectoryOutcome
 from agentflow.episode import Episode, EpisodeResult
 from agentflow.errors import AgentFlowError, FlowNotFound
-from agentflow.protocol import JsonObject, TrajectoryOutcome
 from agentflow.settings import AgentFlowSettings
 
 log = structlog.get_logger()

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from agentflow.bodies import GroupSpec, JsonObject, Trajectory
 from agentflow.client import GatewayClient, open_when_admitted
 from agentflow.episode import Episode
 from agentflow.errors import InvalidPlan
 from agentflow.flow import AgentFlow, play
-from agentflow.protocol import GroupSpec, JsonObject, Trajectory
 from agentflow.seeds import derived_seed
 from agentflow.stats import Stats, Summary, write_summary
 

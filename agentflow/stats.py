@@ -136,7 +136,7 @@ def _outlook(summary: Summary, groups_max: int | None) -> str:
 
 
 class ProgressLines:
-    """Writes a line every `interval_s`, and the last one when the run has ended. `out` is stderr as `schemas.logs` makes it:
+    """Writes a line every `interval_s`, and the last one when the run has ended. `out` is stderr as `schemas.runtime.logs` makes it:
     nobody need read it."""
 
     def __init__(self, out: TextIO, groups_max: int | None, interval_s: float) -> None:

@@ -16,8 +16,8 @@ import aiohttp
 import orjson
 import structlog
 
+from agentflow.bodies import JsonObject
 from agentflow.errors import GatewayUnavailable, InvalidPlan, MalformedReply, RequestRefused
-from agentflow.protocol import JsonObject
 from agentflow.settings import AgentFlowSettings
 
 log = structlog.get_logger()

@@ -13,9 +13,9 @@ from schemas.codec import encode
 from schemas.events import CallFailed, Envelope, Timings, TrajectoryCompleted
 from schemas.keys import group_key, is_tokens_key
 from schemas.topics import GROUPS, POSITIONS, STEPS, TRAJECTORIES
+from streams.cold_store import Shelf, ShelfRow
 from streams.partition import PartitionState
 from streams.recovery import state_of
-from streams.shelf import Shelf, ShelfRow
 
 GROUP = "one-for-all"
 FLUSH_FACTS = 4000

@@ -16,12 +16,12 @@ from pathlib import Path
 
 from bench.episodes import load, records
 from bench.measured_process import Measured, running
-from claw.broker import resolve_broker
-from datapool.fold import fold
-from datapool.state import GroupState
-from eventlog.admin import create_topics, end_offsets
-from eventlog.producer import EventProducer
-from eventlog.reader import LogReader
+from claw.local.broker import resolve_broker
+from datapool.fold.fold import fold
+from datapool.fold.state import GroupState
+from eventlog.kafka.admin import create_topics, end_offsets
+from eventlog.kafka.producer import EventProducer
+from eventlog.kafka.reader import LogReader
 from eventlog.records import Outgoing, Place, Record
 from eventlog.settings import LogSettings
 from schemas.codec import decode

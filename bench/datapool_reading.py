@@ -15,10 +15,10 @@ import uuid
 from itertools import islice
 
 from bench.datapool_view import MEMBERS, Written, group_rows
-from claw.broker import resolve_broker
-from eventlog.admin import create_topics
+from claw.local.broker import resolve_broker
+from eventlog.kafka.admin import create_topics
+from eventlog.kafka.producer import EventProducer
 from eventlog.partitioner import partition_of
-from eventlog.producer import EventProducer
 from eventlog.records import Outgoing
 from eventlog.settings import LogSettings
 from schemas.keys import parts

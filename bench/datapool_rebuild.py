@@ -14,10 +14,10 @@ from collections.abc import Iterator
 from itertools import islice
 
 from bench.episodes import CALLS, MEMBERS, group
-from claw.broker import resolve_broker
-from eventlog.admin import create_topics, end_offsets
-from eventlog.producer import EventProducer
-from eventlog.reader import stream_ranges
+from claw.local.broker import resolve_broker
+from eventlog.kafka.admin import create_topics, end_offsets
+from eventlog.kafka.producer import EventProducer
+from eventlog.kafka.reader import stream_ranges
 from eventlog.records import Outgoing, Record
 from eventlog.settings import LogSettings
 from schemas import topics

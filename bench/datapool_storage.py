@@ -14,13 +14,13 @@ import uuid
 from bench.datapool_folds import Figures
 from bench.deltas import Conversation, capture, engine_reply
 from bench.episodes import START_US
-from claw.broker import Broker, resolve_broker, tool_command
-from datapool.project import RowKey
-from eventlog.admin import create_topics
-from eventlog.producer import EventProducer
+from claw.local.broker import Broker, resolve_broker, tool_command
+from datapool.fold.project import RowKey
+from eventlog.kafka.admin import create_topics
+from eventlog.kafka.producer import EventProducer
 from eventlog.records import Outgoing, Record
 from eventlog.settings import LogSettings
-from gateway.parents import Parents
+from gateway.capture.delta_encoding import Parents
 from schemas.codec import encode
 from schemas.events import CallCaptured, TrajectoryCompleted
 from schemas.keys import group_key

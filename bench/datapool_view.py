@@ -21,16 +21,16 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from datapool.assembly import assemble_rows
-from datapool.batch_spec import BatchSpec, Bounds
-from datapool.fold import fold
-from datapool.plan import Selector, select
-from datapool.project import changes
-from datapool.query import Filter, find_groups, find_steps, find_trajectories
-from datapool.rows import PoolRows
-from datapool.runs import RunIndex
-from datapool.step import tokens
-from datapool.why import Asked, why
+from datapool.batch.plan import Selector, select
+from datapool.batch.spec import BatchSpec, Bounds
+from datapool.fold.fold import fold
+from datapool.fold.project import changes
+from datapool.fold.step import tokens
+from datapool.view.query import Filter, find_groups, find_steps, find_trajectories
+from datapool.view.rows import PoolRows
+from datapool.view.runs import RunIndex
+from datapool.view.training_rows import assemble_rows
+from datapool.view.why import Asked, why
 from schemas.arrays import pack_floats
 from schemas.codec import encode
 from schemas.events import (

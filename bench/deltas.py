@@ -14,13 +14,13 @@ import time
 from dataclasses import dataclass
 from functools import partial
 
-from gateway.capture import Call, captured
+from gateway.capture.delta_encoding import Parents
+from gateway.capture.events import Call, captured
 from gateway.headers import ClientHeaders
 from gateway.identity import Identity
-from gateway.parents import Parents
-from gateway.reply import parse_reply
-from gateway.request import parse_chat
-from gateway.workers import Server
+from gateway.openai.reply import parse_reply
+from gateway.openai.request import parse_chat
+from gateway.upstream.engines import Server
 from schemas.codec import encode
 from schemas.events import CallCaptured, Timings
 

@@ -28,12 +28,12 @@ from typing import Any
 import uvloop
 
 from bench.measured_process import Measured, running
-from claw.broker import LocalBroker
-from claw.ports import free_ports
-from eventlog.admin import create_topics
-from eventlog.kafka import KafkaLog
+from claw.local.broker import LocalBroker
+from claw.local.ports import free_ports
+from eventlog.kafka.admin import create_topics
+from eventlog.kafka.log import KafkaLog
 from eventlog.settings import LogSettings
-from gateway.keys import new_key
+from gateway.api_keys import new_key
 from schemas.envelopes import envelope
 from schemas.events import WorkerReported
 from schemas.topics import WORKERS

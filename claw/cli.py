@@ -11,11 +11,11 @@ from typing import Annotated, NoReturn
 import typer
 
 from claw.errors import CannotRun
-from claw.pool import pool
+from claw.pool.commands import pool
 from datapool.errors import PoolError
 from eventlog.errors import LogError
 from schemas.errors import UndecodableRecord
-from schemas.logs import drain_logs, log_to_stderr
+from schemas.runtime.logs import drain_logs, log_to_stderr
 
 app = typer.Typer(
     name="claw",
@@ -56,7 +56,7 @@ def demo(
     as_json: AsJson = False,
 ) -> None:
     """Run everything on this machine: a tiny agent learns a tool-use task through the log."""
-    from claw.demo import DemoSettings, run_demo
+    from claw.demo.run import DemoSettings, run_demo
 
     settings = DemoSettings(
         seed=seed,
@@ -79,7 +79,7 @@ def up(
     foreground: Annotated[bool, typer.Option(help="Stay; Ctrl-C stops everything.")] = False,
 ) -> None:
     """Start broker, gateway and streams (and a worker, and a trainer) and keep them running."""
-    from claw.up import UpSettings, run_up
+    from claw.local.up import UpSettings, run_up
 
     settings = UpSettings(model=model, config=config, port=port, prefix=prefix, device=device)
     raise typer.Exit(run_up(settings, foreground=foreground))
@@ -88,7 +88,7 @@ def up(
 @app.command(rich_help_panel=STACK)
 def down() -> None:
     """Stop what `claw up` started."""
-    from claw.up import run_down
+    from claw.local.up import run_down
 
     raise typer.Exit(run_down())
 
@@ -96,7 +96,7 @@ def down() -> None:
 @app.command(rich_help_panel=STACK)
 def status(as_json: AsJson = False) -> None:
     """List the components of the running stack: name, pid, state. Exit 1 when nothing runs."""
-    from claw.status import show_status
+    from claw.local.status import show_status
 
     raise typer.Exit(show_status(as_json=as_json))
 
@@ -104,7 +104,7 @@ def status(as_json: AsJson = False) -> None:
 @app.command(rich_help_panel=STACK, context_settings=PASS_ON)
 def broker(context: typer.Context) -> None:
     """Open the kept broker: `claw broker` runs it until Ctrl-C; `claw broker tool NAME ARGS…` runs a tool of Kafka's."""
-    from claw.broker_command import run_broker
+    from claw.local.broker_command import run_broker
 
     raise typer.Exit(run_broker(context.args))
 
@@ -168,7 +168,7 @@ def replay(
     as_json: AsJson = False,
 ) -> None:
     """Print a range of some topics in order of time, or write it into a file or another topic."""
-    from claw.replay import FACTS, ReplaySettings, run_replay
+    from claw.data.replay import FACTS, ReplaySettings, run_replay
 
     asked = ReplaySettings(
         topics=topics or FACTS,
@@ -199,7 +199,7 @@ def export(
     as_json: AsJson = False,
 ) -> None:
     """Write a dataset as Parquet, folded from the facts; exit 1 when a manifest gave other bytes."""
-    from claw.export import ExportSettings, run_export
+    from claw.data.export import ExportSettings, run_export
 
     asked = ExportSettings(out=out, spec=spec, start=start, end=end, manifest=manifest, prefix=prefix)
     raise typer.Exit(run_export(asked, as_json=as_json))
@@ -213,7 +213,7 @@ def dataset(
     as_json: AsJson = False,
 ) -> None:
     """List exported datasets, or compare two; exit 1 when they differ."""
-    from claw.datasets import run_dataset
+    from claw.data.datasets import run_dataset
 
     raise typer.Exit(run_dataset(action, names or [], directory, as_json=as_json))
 
@@ -228,7 +228,7 @@ def rebuild(
     as_json: AsJson = False,
 ) -> None:
     """Fold all facts into the next generation of the pool; killed and started again it goes on."""
-    from claw.rebuild import RebuildSettings, run_rebuild
+    from claw.data.rebuild import RebuildSettings, run_rebuild
 
     asked = RebuildSettings(to=to, generation=generation, manifest=manifest, flush_facts=flush_facts, prefix=prefix)
     raise typer.Exit(run_rebuild(asked, as_json=as_json))
@@ -245,7 +245,7 @@ def lineage(
     as_json: AsJson = False,
 ) -> None:
     """Trace weights to the requests behind them, or a call to the versions trained on it; exit 1 when none was."""
-    from claw.lineage import run_lineage
+    from claw.data.lineage import run_lineage
 
     raise typer.Exit(run_lineage(name, every=every, limit=limit, prefix=prefix, as_json=as_json))
 
@@ -258,7 +258,7 @@ def verify(
     as_json: AsJson = False,
 ) -> None:
     """Check the pool against the facts, and that no call is lost and no step trained twice; exit 1 names who."""
-    from claw.verify import run_verify
+    from claw.data.verify import run_verify
 
     raise typer.Exit(run_verify(replied, run, prefix=prefix, as_json=as_json))
 
@@ -271,7 +271,7 @@ def inspect_trajectory(
     as_json: AsJson = False,
 ) -> None:
     """Show one trajectory: its state, its calls with versions and rewards, and the conversation."""
-    from claw.inspection import inspect
+    from claw.show.inspect import inspect
 
     raise typer.Exit(inspect(trajectory_id, group, prefix=prefix, as_json=as_json))
 
@@ -295,7 +295,7 @@ def dlq(
     as_json: AsJson = False,
 ) -> None:
     """List dead letters, show one whole, or append them to their fact topic again, each once."""
-    from claw.dlq import Asked, run_dlq
+    from claw.data.dlq import Asked, run_dlq
 
     asked = Asked(ids=ids or (), every=every, reason=reason, source=source, pending=pending, dry_run=dry_run)
     raise typer.Exit(run_dlq(action, asked, prefix=prefix, as_json=as_json))
@@ -313,7 +313,7 @@ def topics(
     as_json: AsJson = False,
 ) -> None:
     """Create, describe or compare the topics of the catalogue."""
-    from claw.topics import run_topics
+    from claw.show.topics import run_topics
 
     wanted = {"partitions": partitions, "replication": replication, "generation": generation}
     raise typer.Exit(run_topics(action, prefix=prefix, wanted=wanted, as_json=as_json))
@@ -322,7 +322,7 @@ def topics(
 @app.command(rich_help_panel=OPERATORS)
 def doctor(prefix: Prefix = "claw", as_json: AsJson = False) -> None:
     """Check this machine and the broker; exit 1 when something would not hold."""
-    from claw.doctor import run_doctor
+    from claw.show.doctor import run_doctor
 
     raise typer.Exit(run_doctor(prefix=prefix, as_json=as_json))
 

@@ -22,7 +22,7 @@ from typing import NoReturn
 
 from claw.errors import CannotRun
 from claw.home import PROJECT, claw_home
-from claw.java import find_java
+from claw.local.java import find_java
 
 VENV = PROJECT / ".venv"
 TOOLS = PROJECT / ".tools"
@@ -247,7 +247,7 @@ def fetch_kafka() -> None:
     """Kafka's jars, verified, into `.claw/cache`; the lock of `.venv` says from where."""
     if not (claw_home() / "cache" / "jars").exists():
         say("  Apache Kafka (44 MB)")
-    _run([str(VENV / "bin" / "python"), "-m", "claw.jars"], quiet=True)
+    _run([str(VENV / "bin" / "python"), "-m", "claw.local.jars"], quiet=True)
 
 
 def _run(command: Sequence[str], quiet: bool = False) -> None:

@@ -16,7 +16,7 @@ Start = Literal["beginning", "end"] | Mapping[Place, int]
 
 
 class Producer(Protocol):
-    """`eventlog.producer.EventProducer`, as an interface."""
+    """`eventlog.kafka.producer.EventProducer`, as an interface."""
 
     async def publish(self, topic: Topic, key: bytes, event: Event) -> Position: ...
 
@@ -30,7 +30,7 @@ class Producer(Protocol):
 
 
 class Transactions(Protocol):
-    """`eventlog.transactions.TransactionalProducer`, as an interface."""
+    """`eventlog.kafka.transactions.TransactionalProducer`, as an interface."""
 
     def open(self) -> None: ...
 
@@ -40,7 +40,7 @@ class Transactions(Protocol):
 
 
 class Reader(Protocol):
-    """`eventlog.reader.LogReader`, as an interface. One thread uses it."""
+    """`eventlog.kafka.reader.LogReader`, as an interface. One thread uses it."""
 
     def poll(self, timeout_s: float, records_max: int = 500) -> list[Record]: ...
 
@@ -56,7 +56,7 @@ class Reader(Protocol):
 
 
 class Lookup(Protocol):
-    """`eventlog.reader.FactLookup`, as an interface."""
+    """`eventlog.kafka.reader.FactLookup`, as an interface."""
 
     def get(self, positions: Iterable[Position]) -> dict[Position, Record]: ...
 

@@ -8,8 +8,8 @@ import threading
 from collections.abc import Callable, Sequence
 
 from eventlog.follower import Follower
+from eventlog.kafka.reader import LogReader
 from eventlog.protocols import Reader
-from eventlog.reader import LogReader
 from eventlog.records import Record
 from eventlog.settings import LogSettings
 from schemas.topics import Topic

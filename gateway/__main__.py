@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from gateway.keys import Role
+    from gateway.api_keys import Role
 
 EPILOG = "All settings: CLAW_GATEWAY_<FIELD> in the environment (gateway/settings.py); a flag wins."
 
@@ -50,7 +50,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     from gateway.fleet import Fleet, inherit
     from gateway.serve import PortInUse, SpoolUnusable, serve
     from gateway.settings import GatewaySettings
-    from schemas.logs import log_to_stderr
+    from schemas.runtime.logs import log_to_stderr
 
     log_to_stderr()
     log_flags = {name: flags.pop(name) for name in ("bootstrap_servers", "prefix", "partitions") if name in flags}
@@ -69,7 +69,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _print_key(role: "Role") -> int:
-    from gateway.keys import new_key
+    from gateway.api_keys import new_key
 
     key, entry = new_key(role)
     print(f"for the client, shown once: {key}\nfor CLAW_GATEWAY_API_KEYS:    {entry}")

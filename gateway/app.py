@@ -15,17 +15,15 @@ import structlog
 from fastapi import FastAPI
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from gateway.access_log import CALL_ID, REFUSED, AccessLog, log_request
-from gateway.admission import AdmissionView
-from gateway.asgi import read_body, send_error
-from gateway.auth import Guard, KeyRing
-from gateway.budget import Budget
-from gateway.calls import ModelCalls
-from gateway.capture import Capture
-from gateway.client import Client, no_room, too_large
-from gateway.control import IDENTITY, Control, control_app
-from gateway.crowding import Crowds
-from gateway.dispatch import Dispatcher
+from gateway.api_keys import parse_key
+from gateway.capture.calls import ModelCalls
+from gateway.capture.durable_log import Log
+from gateway.capture.events import Capture
+from gateway.control.admission import AdmissionView
+from gateway.control.crowding import Crowds
+from gateway.control.health import Health, NotReady, watch_loop_lag
+from gateway.control.models import Models
+from gateway.control.routes import IDENTITY, Control, control_app
 from gateway.errors import (
     CLIENT_CLOSED,
     ClientGone,
@@ -39,15 +37,17 @@ from gateway.errors import (
     as_http,
 )
 from gateway.headers import overhead
-from gateway.health import Health, NotReady, watch_loop_lag
+from gateway.http.access_log import CALL_ID, REFUSED, AccessLog, log_request
+from gateway.http.asgi import read_body, send_error
+from gateway.http.auth import Guard, KeyRing
+from gateway.http.exchange import Client, no_room, too_large
+from gateway.http.memory_budget import Budget
 from gateway.identity import CHAT, MODELS, SERVED, Route, not_served, resolve
-from gateway.keys import parse_key
 from gateway.metrics import Metrics
-from gateway.models import Models
 from gateway.settings import GatewaySettings
-from gateway.store import Log
-from gateway.upstream import HttpUpstream
-from gateway.workers import WorkerTable
+from gateway.upstream.dispatch import Dispatcher
+from gateway.upstream.engines import WorkerTable
+from gateway.upstream.pool import HttpUpstream
 
 log = structlog.get_logger()
 

@@ -16,21 +16,21 @@ import structlog
 import uvicorn
 from prometheus_client import start_http_server
 
-from eventlog.admin import check_broker, check_catalogue
 from eventlog.errors import LogError
 from eventlog.follower import Follower
-from eventlog.kafka import KafkaLog
+from eventlog.kafka.admin import check_broker, check_catalogue
+from eventlog.kafka.log import KafkaLog
 from eventlog.records import Record
 from eventlog.settings import LogSettings
-from eventlog.spool import Spool
-from gateway.admission import AdmissionView
+from eventlog.spool.spool import Spool
 from gateway.app import Collaborators, create_gateway
-from gateway.limits import limited, limits_of
+from gateway.capture.durable_log import Store
+from gateway.control.admission import AdmissionView
+from gateway.http.connection import limited, limits_of
+from gateway.http.server import GracefulServer
 from gateway.metrics import Metrics
-from gateway.server import GracefulServer
 from gateway.settings import GatewaySettings
-from gateway.store import Store
-from gateway.workers import Server, WorkerTable
+from gateway.upstream.engines import Server, WorkerTable
 from schemas.topics import BATCHES, GROUPS, WEIGHTS, WORKERS, Topic
 
 BACKLOG = 4096

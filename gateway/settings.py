@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 from pydantic import Field, field_validator, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
-from gateway.keys import is_loopback, parse_key
+from gateway.api_keys import is_loopback, parse_key
 
 MIB = 1 << 20
 

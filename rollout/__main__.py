@@ -48,11 +48,11 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _run(settings: "RolloutSettings", log_settings: "LogSettings") -> int:
     from eventlog.errors import LogError
-    from eventlog.kafka import KafkaLog
+    from eventlog.kafka.log import KafkaLog
     from rollout.app import serve_on_log
     from rollout.command import check_model
     from rollout.errors import CannotStart, RolloutError
-    from schemas.logs import log_to_stderr
+    from schemas.runtime.logs import log_to_stderr
 
     try:
         check_model(settings.model)  # before the log is asked: it is the likelier mistake, and answers at once

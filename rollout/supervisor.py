@@ -17,13 +17,13 @@ import structlog
 from rollout.engine_client import EngineClient
 from rollout.errors import EngineLost, RolloutError, ServerDied, SourceFailed
 from rollout.label import BASE
-from rollout.offers import from_trainer
 from rollout.reporter import Reporter, ReportSink
 from rollout.restarts import RestartBudget
 from rollout.server import VllmServer
 from rollout.settings import RolloutSettings
 from rollout.sync import from_checkpoint, sync
 from rollout.targets import Targets, is_same_weights
+from rollout.transfer_client import from_trainer
 from schemas.events import WeightsPublished, WorkerState
 
 log = structlog.get_logger()

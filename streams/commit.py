@@ -7,9 +7,9 @@ state is ahead of the log, so the only way on is a new process.
 from collections.abc import Callable
 from typing import Any
 
+from eventlog.kafka.transactions import TransactionalProducer
 from eventlog.records import Outgoing
 from eventlog.settings import LogSettings
-from eventlog.transactions import TransactionalProducer
 from schemas.envelopes import now_us
 from schemas.topics import Catalogue
 from streams.partition import PartitionState

@@ -3,7 +3,7 @@
 import logging
 import sys
 
-from schemas.logs import log_to_stderr
+from schemas.runtime.logs import log_to_stderr
 
 
 def configure_logs() -> None:

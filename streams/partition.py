@@ -13,16 +13,16 @@ from typing import Literal, NamedTuple
 import structlog
 
 from datapool import FOLD_VERSION
-from datapool.bounds import RECORD_BYTES_MAX
-from datapool.digests import call_digest
 from datapool.errors import RecordOverfull, UnusableFact
-from datapool.fold import flag, fold
-from datapool.project import GroupImage, Row, RowKey, Rows, changes, image
-from datapool.restore import restore
-from datapool.state import Fact, GroupState
-from datapool.step import tokens
-from datapool.trainable import FOLD_BUG
-from datapool.usable import check_place, usable
+from datapool.fold.bounds import RECORD_BYTES_MAX
+from datapool.fold.digests import call_digest
+from datapool.fold.fold import flag, fold
+from datapool.fold.project import GroupImage, Row, RowKey, Rows, changes, image
+from datapool.fold.restore import restore
+from datapool.fold.state import Fact, GroupState
+from datapool.fold.step import tokens
+from datapool.fold.trainable import FOLD_BUG
+from datapool.fold.validation import check_place, usable
 from eventlog.dead_letters import dead_letter
 from eventlog.records import Outgoing, Record
 from schemas.cloudevents import headers
@@ -40,8 +40,8 @@ from schemas.events import (
 )
 from schemas.keys import group_key, tokens_key
 from schemas.topics import GROUPS, POSITIONS, STEPS, TRAJECTORIES
+from streams.cold_store import Shelf, ShelfRow
 from streams.reactors import Untouched, lacks_rewards
-from streams.shelf import Shelf, ShelfRow
 
 log = structlog.get_logger()
 

@@ -7,8 +7,8 @@ two reactors, or one before and one after a crash, write the same event. Reactor
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from datapool.project import GroupImage
-from datapool.state import TrajectoryState
+from datapool.fold.project import GroupImage
+from datapool.fold.state import TrajectoryState
 from schemas.envelopes import decision_id
 from schemas.events import (
     Envelope,

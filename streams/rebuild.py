@@ -17,12 +17,12 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 
 from datapool import FOLD_VERSION
-from eventlog.admin import begin_offsets, create_topics, end_offsets
 from eventlog.errors import HistoryCut, LogError
-from eventlog.reader import LogReader, commit_offsets, stream_ranges
+from eventlog.kafka.admin import begin_offsets, create_topics, end_offsets
+from eventlog.kafka.reader import LogReader, commit_offsets, stream_ranges
+from eventlog.kafka.transactions import TransactionalProducer
 from eventlog.records import Outgoing, Place, Record
 from eventlog.settings import LogSettings
-from eventlog.transactions import TransactionalProducer
 from schemas.envelopes import now_us
 from schemas.events import StreamPosition
 from schemas.topics import DEAD_LETTERS, POSITIONS

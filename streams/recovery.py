@@ -10,16 +10,16 @@ from collections.abc import Mapping, Sequence
 import structlog
 
 from datapool import FOLD_VERSION
-from eventlog.reader import LogReader, committed_offsets, read_range
+from eventlog.kafka.reader import LogReader, committed_offsets, read_range
 from eventlog.records import Record
 from eventlog.settings import LogSettings
 from schemas.codec import decode
 from schemas.events import GroupRecord, StreamPosition
 from schemas.keys import group_key, is_tokens_key, parts
 from schemas.topics import CALLS, GROUPS, POSITIONS, REWARDS, STEPS, TRAJECTORIES
+from streams.cold_store import Shelf, ShelfRow
 from streams.errors import FoldVersionMismatch
 from streams.partition import RESTING_MAX, PartitionState, waits
-from streams.shelf import Shelf, ShelfRow
 
 log = structlog.get_logger()
 

@@ -7,7 +7,7 @@ import signal
 import structlog
 import uvloop
 
-from eventlog.admin import check_catalogue, end_offsets
+from eventlog.kafka.admin import check_catalogue, end_offsets
 from eventlog.settings import LogSettings
 from streams.errors import ExitCode
 from streams.recovery import FACTS, POOL

@@ -20,20 +20,20 @@ from typing import Any
 import faust
 import structlog
 
-from eventlog.admin import end_offsets
 from eventlog.errors import BrokerUnreachable
-from eventlog.producer import EventProducer
-from eventlog.reader import committed_offsets
+from eventlog.kafka.admin import end_offsets
+from eventlog.kafka.producer import EventProducer
+from eventlog.kafka.reader import committed_offsets
 from eventlog.records import Place, Record
 from eventlog.settings import LogSettings
 from schemas.envelopes import now_us
-from schemas.logs import drain_logs
+from schemas.runtime.logs import drain_logs
 from schemas.topics import LARGEST_RECORD_BYTES
-from streams import transport
-from streams.assignor import CopartitionedAssignor
-from streams.clock import Clock, by_age, by_idleness
 from streams.commit import Batch, FaustEvent, OwnedPartition, acknowledge, group_name, open_producer
+from streams.decisions import Clock, by_age, by_idleness
 from streams.errors import ExitCode, NotCopartitioned, exit_code_of
+from streams.faust_ import transport
+from streams.faust_.assignor import CopartitionedAssignor
 from streams.metrics import StreamsMetrics
 from streams.recovery import FACTS, heal, heal_behind_group, recover
 from streams.settings import StreamsSettings

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from claw.broker import LocalBroker, check_answers
-from claw.ports import any_answers, free_ports
+from claw.local.broker import LocalBroker, check_answers
+from claw.local.ports import any_answers, free_ports
 from eventlog.settings import LogSettings
 from schemas.topics import Catalogue
 
@@ -42,7 +42,7 @@ def local_broker(tmp_path: Path) -> Iterator[LocalBroker]:
 @pytest.fixture
 def log_settings(broker: str) -> LogSettings:
     """A log of the test's own on the shared broker: a fresh prefix, few partitions, every topic created."""
-    from eventlog.admin import create_topics  # imports the Kafka client, which tests without a broker do not need
+    from eventlog.kafka.admin import create_topics  # imports the Kafka client, which tests without a broker do not need
 
     settings = LogSettings(bootstrap_servers=broker, prefix=f"t{uuid.uuid4().hex[:10]}", partitions=TEST_PARTITIONS)
     create_topics(settings)

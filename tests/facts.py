@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from hypothesis import strategies as st
 
-from datapool.digests import base_digest
+from datapool.fold.digests import base_digest
 from schemas.arrays import pack_floats, pack_ids
 from schemas.events import (
     CallCaptured,

@@ -29,13 +29,14 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _run(config: Path, flags: dict[str, Any]) -> int:  # Any: values of any field
     from eventlog.errors import Fenced, LogError
-    from trainer import model, settings, signals
+    from trainer import settings, signals
+    from trainer.learn import model
 
     chosen = settings.load(config, flags)
     model.check(chosen.model_dir)
     _configure_logs()
     from datapool.errors import PoolError
-    from eventlog.admin import check_catalogue
+    from eventlog.kafka.admin import check_catalogue
 
     try:
         check_catalogue(
@@ -58,7 +59,7 @@ def _refused(error: object) -> int:
 
 
 def _configure_logs() -> None:
-    from schemas.logs import log_to_stderr
+    from schemas.runtime.logs import log_to_stderr
 
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
     log_to_stderr()

@@ -8,21 +8,21 @@ from contextlib import ExitStack
 import structlog
 from transformers.utils.logging import disable_progress_bar
 
-from datapool.view import PoolView
+from datapool.view.view import PoolView
 from eventlog.errors import LogError
-from eventlog.reader import FactLookup
+from eventlog.kafka.reader import FactLookup
 from eventlog.view import CompactedView
 from schemas.envelopes import now_us
 from schemas.events import GroupRecord
 from schemas.topics import WORKERS
 from trainer import audience
-from trainer.engine import EngineSettings, TrainingEngine, leave
-from trainer.journal import kafka_journal
+from trainer.dependencies import Collaborators
+from trainer.learn.engine import EngineSettings, TrainingEngine, leave
+from trainer.plan.journal import kafka_journal
 from trainer.run import Ending, Run
 from trainer.settings import TrainerSettings
-from trainer.world import Collaborators
-from weights.offer import WeightOffers
 from weights.sender import Sent
+from weights.transfer_server import WeightOffers
 
 log = structlog.get_logger()
 
@@ -36,7 +36,7 @@ def train(settings: TrainerSettings, stop: threading.Event) -> Ending:
         open_things.callback(leave)
         offers = _offers(settings, engine)
         open_things.callback(offers.close)
-        # Without tokens: a trainer reads them from the facts (trainer/facts.py).
+        # Without tokens: a trainer reads them from the facts (trainer/plan/facts.py).
         pool = PoolView(log_settings, wanted=lambda group: may_concern(group, settings.run_id), tokens=False)
         open_things.callback(pool.stop)
         pool.start()

@@ -21,7 +21,7 @@ NamedTensors = Iterable[tuple[str, "Tensor"]]
 
 
 class Offers(Protocol):
-    """`weights.offer.WeightOffers`, or a fake."""
+    """`weights.transfer_server.WeightOffers`, or a fake."""
 
     @property
     def url(self) -> str:
@@ -32,7 +32,7 @@ class Offers(Protocol):
 
 
 class Weights(Protocol):
-    """`trainer.engine.TrainingEngine` as far as publication needs it."""
+    """`trainer.learn.engine.TrainingEngine` as far as publication needs it."""
 
     def named_tensors(self) -> Iterator[tuple[str, "Tensor"]]:
         """Every parameter, always in the same order."""

@@ -7,18 +7,18 @@ from typing import Any
 
 import structlog
 
-from datapool.plan import groups_of
+from datapool.batch.plan import groups_of
 from schemas.envelopes import envelope
 from schemas.events import BatchAssembled, BatchSkipped, RunStarted
-from trainer.checkpoints import Checkpoint, Checkpoints
+from trainer.dependencies import Collaborators
 from trainer.errors import BatchLost, CheckpointInvalid, FactUnreadable
-from trainer.facts import read
-from trainer.history import History
+from trainer.learn.checkpoints import Checkpoint, Checkpoints
+from trainer.plan.facts import read
+from trainer.plan.history import History
 from trainer.progress import NO_BATCH, Progress
 from trainer.publication import Publisher
 from trainer.settings import TrainerSettings
 from trainer.update import Updater
-from trainer.world import Collaborators
 from weights.manifest import Manifest
 
 log = structlog.get_logger()

@@ -18,17 +18,17 @@ import structlog
 
 from schemas.envelopes import envelope, new_id
 from schemas.events import RunEnded
-from trainer.checkpoints import Checkpoints
+from trainer.dependencies import Collaborators, Milestone
 from trainer.errors import Stopped
-from trainer.history import History
-from trainer.planner import Planner
+from trainer.learn.checkpoints import Checkpoints
+from trainer.plan.history import History
+from trainer.plan.planner import Planner
 from trainer.progress import Progress, reason_to_end
 from trainer.publication import Publisher
 from trainer.reports import Reports
 from trainer.resume import Resumption
 from trainer.settings import TrainerSettings
 from trainer.update import Updater
-from trainer.world import Collaborators, Milestone
 
 log = structlog.get_logger()
 

@@ -7,7 +7,7 @@ import yaml
 from pydantic import Field, ValidationError, model_validator
 from pydantic_settings import BaseSettings, EnvSettingsSource, SettingsConfigDict
 
-from datapool.batch_spec import BatchSpec, first_problem
+from datapool.batch.spec import BatchSpec, first_problem
 from eventlog.settings import LogSettings
 from trainer.errors import SettingsInvalid
 from weights.device import Wish

@@ -6,15 +6,15 @@ from pathlib import Path
 
 from schemas.envelopes import envelope
 from schemas.events import BatchTrained
-from trainer import metrics as measured
-from trainer.checkpoints import Checkpoints
-from trainer.facts import Batch
-from trainer.losses import bound
+from trainer.dependencies import Collaborators, Milestone
+from trainer.learn import metrics as measured
+from trainer.learn.checkpoints import Checkpoints
+from trainer.learn.losses import bound
+from trainer.plan.facts import Batch
 from trainer.progress import Progress
 from trainer.publication import Publisher
 from trainer.reports import Reports
 from trainer.settings import TrainerSettings
-from trainer.world import Collaborators, Milestone
 from weights.manifest import Manifest
 
 

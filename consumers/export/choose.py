@@ -8,12 +8,12 @@ youngest token: `staleness_max` bounds the versions within a group, and what is 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from datapool.advantages import ADVANTAGES, Advantage
-from datapool.batch_spec import BatchSpec
-from datapool.plan import UNJUDGED
-from datapool.project import call_order, project
-from datapool.selection import Members, PooledGroup, PooledTrajectory, Refusal, is_trained, judge, trained_members
-from datapool.state import GroupState
+from datapool.batch.advantages import ADVANTAGES, Advantage
+from datapool.batch.plan import UNJUDGED
+from datapool.batch.selection import Members, PooledGroup, PooledTrajectory, Refusal, is_trained, judge, trained_members
+from datapool.batch.spec import BatchSpec
+from datapool.fold.project import call_order, project
+from datapool.fold.state import GroupState
 from schemas.events import GroupRecord, StepRecord, TrajectoryRecord
 
 OVER_A_BATCH = frozenset({"reinforce_pp"})

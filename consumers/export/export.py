@@ -19,9 +19,9 @@ from consumers.export.manifest import FileEntry, Manifest
 from consumers.export.offsets import OffsetVector, check_there
 from consumers.export.rows import sequence_rows, step_rows
 from consumers.export.tables import SEQUENCES, STEPS, TableWriter
-from datapool.batch_spec import BatchSpec
-from datapool.state import GroupState
-from eventlog.reader import FactLookup
+from datapool.batch.spec import BatchSpec
+from datapool.fold.state import GroupState
+from eventlog.kafka.reader import FactLookup
 from eventlog.records import Position, Record
 from eventlog.settings import LogSettings
 from schemas.events import CallCaptured

@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 import structlog
 
 from datapool.errors import UnusableFact
-from datapool.fold import flag, fold
-from datapool.state import GroupState
-from datapool.usable import check_place, usable
-from eventlog.reader import stream_ranges
+from datapool.fold.fold import flag, fold
+from datapool.fold.state import GroupState
+from datapool.fold.validation import check_place, usable
+from eventlog.kafka.reader import stream_ranges
 from eventlog.records import Place, Record
 from eventlog.settings import LogSettings
 from schemas.errors import UndecodableRecord

@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from consumers.export.errors import CannotExport, ManifestInvalid
 from consumers.export.offsets import FACTS, OffsetVector
 from datapool import FOLD_VERSION
-from datapool.batch_spec import BatchSpec
+from datapool.batch.spec import BatchSpec
 from schemas.avro_files import fingerprint
 
 NAME = "manifest.json"

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from consumers.export.errors import CannotExport
-from eventlog.admin import begin_offsets, end_offsets
+from eventlog.kafka.admin import begin_offsets, end_offsets
 from eventlog.records import Place
 from eventlog.settings import LogSettings
 from schemas.topics import CALLS, REWARDS

@@ -6,9 +6,9 @@ from typing import Any
 
 from consumers.export import messages as chat
 from consumers.export.choose import Chosen
-from datapool.assembly import call_tokens
-from datapool.edges import bodies, prompts
-from datapool.sequences import rows
+from datapool.batch.deltas import bodies, prompts
+from datapool.batch.sequences import rows
+from datapool.view.training_rows import call_tokens
 from schemas.arrays import ITEM_BYTES
 from schemas.events import CallCaptured, RewardSlot, StepRecord
 

@@ -6,7 +6,7 @@ Memory: one small entry per batch and version, and the plans that `wanted` names
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-from eventlog.reader import LogReader
+from eventlog.kafka.reader import LogReader
 from eventlog.records import readable
 from eventlog.settings import LogSettings
 from schemas.events import BatchAssembled, BatchSkipped, BatchTrained, Event, WeightsPublished

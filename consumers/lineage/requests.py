@@ -3,9 +3,9 @@
 from collections.abc import Iterable, Mapping
 
 from consumers.export.messages import messages
-from datapool.edges import bodies
+from datapool.batch.deltas import bodies
 from eventlog.errors import HistoryCut
-from eventlog.reader import FactLookup
+from eventlog.kafka.reader import FactLookup
 from eventlog.records import Position, Record
 from schemas.events import CallCaptured, PlannedStep, VersionSpan
 

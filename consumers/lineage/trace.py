@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from consumers.lineage.history import Run, Runs, Version, published, read
-from eventlog.reader import LogReader
+from eventlog.kafka.reader import LogReader
 from eventlog.settings import LogSettings
 from schemas.events import BatchAssembled, PlannedStep, PlannedTrajectory
 from schemas.keys import is_tokens_key, parts

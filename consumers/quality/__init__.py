@@ -7,5 +7,5 @@ a score lies in the partition of its call. Ordering: a request goes on from call
 later is as if lost; the fold takes scores in any order. Delivery: at
 least once; offsets are committed after the scores are acknowledged, and a score made again has the same id and the same
 bytes. A replay (another group, or offsets set back) therefore changes nothing; a new version of a scorer, or a higher
-`generation`, does. A person's judgement outranks every score (`datapool.curation`).
+`generation`, does. A person's judgement outranks every score (`datapool.fold.curation`).
 """

@@ -11,12 +11,12 @@ from consumers.quality.requests import backwards
 from consumers.quality.scorers import named
 from consumers.quality.scoring import Scoring
 from consumers.quality.settings import QualitySettings
-from eventlog.admin import begin_offsets, end_offsets
-from eventlog.producer import EventProducer
-from eventlog.reader import LogReader, commit_offsets, committed_offsets, read_range
+from eventlog.kafka.admin import begin_offsets, end_offsets
+from eventlog.kafka.producer import EventProducer
+from eventlog.kafka.reader import LogReader, commit_offsets, committed_offsets, read_range
 from eventlog.records import Place, Position, Record
 from eventlog.settings import LogSettings
-from schemas.logs import log_to_stderr
+from schemas.runtime.logs import log_to_stderr
 from schemas.topics import CALLS
 
 

@@ -9,7 +9,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from datapool.edges import BODY_UNIT, resolve_all
+from datapool.batch.deltas import BODY_UNIT, resolve_all
 from eventlog.records import Position, Record, readable
 from schemas.events import CallCaptured, Edge
 from schemas.keys import group_key

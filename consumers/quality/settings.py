@@ -3,7 +3,7 @@
 from pydantic import Field
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
-from datapool.curation import SCORER_REVISION_MAX
+from datapool.fold.curation import SCORER_REVISION_MAX
 
 REVISIONS = 2
 """Of a generation: of captures that broke off, and of completed ones, whose score counts before."""

@@ -12,10 +12,10 @@ from consumers.verify import oracle
 from consumers.verify.pool import Rows, digest
 from consumers.verify.report import Report
 from consumers.verify.runs import PlannedCall
-from datapool.edges import resolve
+from datapool.batch.deltas import resolve
 from datapool.errors import PromptBroken
+from eventlog.kafka.reader import stream_ranges
 from eventlog.partitioner import partition_of
-from eventlog.reader import stream_ranges
 from eventlog.records import Place, Record
 from eventlog.settings import LogSettings
 from schemas.arrays import ITEM_BYTES

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 from consumers.verify.errors import OtherFolds, PoolMoves
 from datapool import FOLD_VERSION
-from eventlog.admin import begin_offsets, end_offsets
-from eventlog.reader import stream_ranges
+from eventlog.kafka.admin import begin_offsets, end_offsets
+from eventlog.kafka.reader import stream_ranges
 from eventlog.records import Place
 from eventlog.settings import LogSettings
 from schemas.codec import decode

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from consumers.verify.report import Report
-from eventlog.reader import LogReader
+from eventlog.kafka.reader import LogReader
 from eventlog.settings import LogSettings
 from schemas.errors import UndecodableRecord
 from schemas.events import BatchAssembled, BatchSkipped, BatchTrained, Event, PlannedStep, WeightsPublished

@@ -7,7 +7,7 @@ from consumers.verify.facts import Facts
 from consumers.verify.pool import Rows, look
 from consumers.verify.report import Report
 from consumers.verify.runs import Runs, read_runs
-from eventlog.admin import end_offsets
+from eventlog.kafka.admin import end_offsets
 from eventlog.settings import LogSettings
 from schemas.topics import CALLS, REWARDS
 

@@ -2,9 +2,9 @@
 
 from typing import Any
 
+from agentflow.bodies import JsonObject
 from agentflow.episode import Episode
 from agentflow.flow import AgentFlow
-from agentflow.protocol import JsonObject
 from examples.verbs.environment import Task, judge
 
 SAMPLING: dict[str, Any] = {

@@ -35,7 +35,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as cache:
         jars = resolve(Path(cache))
         print(
-            f"# Apache Kafka {KAFKA}: {len(jars)} jars. Made by infra/kafka/lock_jars.py; fetched and verified by claw/jars.py."
+            f"# Apache Kafka {KAFKA}: {len(jars)} jars. Made by infra/kafka/lock_jars.py; fetched and verified by claw/local/jars.py."
         )
         for coordinate, path in sorted(jars.items()):
             print(coordinate, hashlib.sha256(path.read_bytes()).hexdigest())

@@ -2,12 +2,12 @@
 
 import random
 
+from agentflow.bodies import Trajectory
 from agentflow.client import GatewayClient
 from agentflow.episode import Episode
-from agentflow.protocol import Trajectory
-from datapool.fold import fold
-from datapool.project import project
-from gateway import lifecycle
+from datapool.fold.fold import fold
+from datapool.fold.project import project
+from gateway.control import bodies
 from gateway.headers import client_headers
 from gateway.identity import Identity
 from schemas.events import Event, TrajectoryRecord
@@ -17,8 +17,8 @@ from tests.agentflow.fake_gateway import FakeGateway
 EPISODES = 200
 HELLO = [{"role": "user", "content": "hi"}]
 MADE_BY = {
-    "rewards": (lifecycle.AssignReward, lifecycle.reward_assigned),
-    "complete_trajectory": (lifecycle.CompleteTrajectory, lifecycle.trajectory_completed),
+    "rewards": (bodies.AssignReward, bodies.reward_assigned),
+    "complete_trajectory": (bodies.CompleteTrajectory, bodies.trajectory_completed),
 }
 
 

@@ -3,11 +3,11 @@ from collections.abc import Callable, Coroutine
 
 import pytest
 
+from agentflow.bodies import Trajectory
 from agentflow.client import GatewayClient
 from agentflow.episode import Episode, EpisodeResult
 from agentflow.errors import FlowNotFound
 from agentflow.flow import AgentFlow, load_flow, play
-from agentflow.protocol import Trajectory
 from agentflow.settings import AgentFlowSettings
 from tests.agentflow.fake_gateway import FakeGateway
 

@@ -2,9 +2,9 @@ import asyncio
 
 import pytest
 
+from agentflow.bodies import GroupSpec, Opened, RetryAfter, Trajectory
 from agentflow.client import GatewayClient
 from agentflow.errors import GatewayUnavailable, RequestRefused
-from agentflow.protocol import GroupSpec, Opened, RetryAfter, Trajectory
 from agentflow.settings import AgentFlowSettings
 from tests.agentflow.fake_gateway import FakeGateway
 

@@ -9,8 +9,8 @@ import pytest
 import yaml
 
 from claw.errors import CannotRun
-from claw.stack import Stack, one_device
-from claw.up import UpSettings, device_of
+from claw.local.stack import Stack, one_device
+from claw.local.up import UpSettings, device_of
 from tests.trainer.tiny import make_model
 from weights.device import vllm_is_for_cpu
 
@@ -22,7 +22,7 @@ torch.cuda.is_available = lambda: True
 from pathlib import Path
 from rollout.settings import RolloutSettings
 from trainer.app import engine_settings
-from trainer.engine import TrainingEngine
+from trainer.learn.engine import TrainingEngine
 from trainer.settings import load
 chosen = load(Path(sys.argv[1]), {})
 worker = RolloutSettings(model=chosen.model_dir, model_id=chosen.model_id, worker_id="w")

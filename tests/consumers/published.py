@@ -5,7 +5,7 @@ from collections.abc import Iterable
 
 import orjson
 
-from eventlog.producer import EventProducer
+from eventlog.kafka.producer import EventProducer
 from eventlog.records import Outgoing, Position
 from eventlog.settings import LogSettings
 from schemas.arrays import pack_floats, pack_ids

@@ -9,8 +9,8 @@ from consumers.export.errors import CannotExport
 from consumers.export.export import export, reproduce
 from consumers.export.manifest import NAME, Manifest, load
 from consumers.export.offsets import resolve
-from datapool.batch_spec import BatchSpec
-from eventlog.admin import delete_records
+from datapool.batch.spec import BatchSpec
+from eventlog.kafka.admin import delete_records
 from eventlog.records import Outgoing
 from eventlog.settings import LogSettings
 from schemas.keys import group_key

@@ -18,14 +18,14 @@ from consumers.export.messages import messages, tools
 from consumers.export.rows import sequence_rows, step_rows
 from consumers.export.tables import SEQUENCES, STEPS, TableWriter
 from consumers.lineage.requests import asked
-from datapool.advantages import ADVANTAGES
-from datapool.batch_spec import BatchSpec
-from datapool.edges import prompts
+from datapool.batch.advantages import ADVANTAGES
+from datapool.batch.deltas import prompts
+from datapool.batch.plan import assemble
+from datapool.batch.selection import with_members
+from datapool.batch.spec import BatchSpec
 from datapool.errors import UnusableFact
-from datapool.fold import fold
-from datapool.plan import assemble
-from datapool.selection import with_members
-from datapool.state import GroupState
+from datapool.fold.fold import fold
+from datapool.fold.state import GroupState
 from schemas.arrays import pack_ids
 from schemas.events import CallCaptured, Edge, Event, FactPosition
 from tests import facts

@@ -2,8 +2,8 @@
 
 import pytest
 
-from claw.lineage import answer_of, as_text
-from eventlog.admin import delete_records
+from claw.data.lineage import answer_of, as_text
+from eventlog.kafka.admin import delete_records
 from eventlog.records import Outgoing, Position
 from eventlog.settings import LogSettings
 from schemas.events import (

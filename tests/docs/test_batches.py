@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from datapool.advantages import EPSILON
-from datapool.batch_spec import BatchSpec
-from trainer.losses import LOG_RATIO_MAX, LOSSES
+from datapool.batch.advantages import EPSILON
+from datapool.batch.spec import BatchSpec
+from trainer.learn.losses import LOG_RATIO_MAX, LOSSES
 from trainer.settings import TrainerSettings
 
 PAGE = Path(__file__).parents[2] / "docs" / "batches.md"

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from claw.dlq import Asked, run_dlq
+from claw.data.dlq import Asked, run_dlq
 from consumers.export.history import fold_partition
 from consumers.export.offsets import resolve
-from datapool.project import project
-from datapool.usable import check_place, usable
+from datapool.fold.project import project
+from datapool.fold.validation import check_place, usable
+from eventlog.kafka.reader import LogReader
 from eventlog.partitioner import partition_of
-from eventlog.reader import LogReader
 from eventlog.records import Record
 from eventlog.settings import LogSettings
 from schemas.events import RewardAssigned, TrajectoryRecord

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from eventlog.kafka import KafkaLog
+from eventlog.kafka.log import KafkaLog
 from eventlog.memory import MemoryLog
 from eventlog.protocols import Log, Producer
 from eventlog.settings import LogSettings

@@ -322,7 +322,7 @@ def test_a_group_that_never_committed_has_no_offsets(log: Log) -> None:
 
 
 def _without_topics(log: Log) -> Log:
-    from eventlog.kafka import KafkaLog
+    from eventlog.kafka.log import KafkaLog
     from eventlog.memory import MemoryLog
 
     settings = log.settings.model_copy(update={"prefix": "bare"})

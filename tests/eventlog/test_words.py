@@ -4,8 +4,8 @@ import pytest
 from pydantic import ValidationError
 
 from eventlog.dead_letters import dead_letter
+from eventlog.kafka.ranges import sweeps
 from eventlog.partitioner import murmur2, partition_of
-from eventlog.ranges import sweeps
 from eventlog.records import Outgoing, Position, Record
 from eventlog.settings import LogSettings
 from schemas.topics import CALLS, LARGEST_RECORD_BYTES

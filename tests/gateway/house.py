@@ -11,12 +11,12 @@ import uvicorn
 
 from eventlog.memory import MemoryLog
 from eventlog.records import Record
-from gateway.admission import AdmissionView
 from gateway.app import Collaborators, create_gateway
-from gateway.limits import limited, limits_of
+from gateway.control.admission import AdmissionView
+from gateway.http.connection import limited, limits_of
 from gateway.metrics import Metrics
 from gateway.settings import GatewaySettings
-from gateway.workers import Server, WorkerTable
+from gateway.upstream.engines import Server, WorkerTable
 from schemas import codec
 from schemas.envelopes import envelope
 from schemas.events import CallCaptured, CallFailed, Event, WorkerReported, WorkerState

@@ -13,7 +13,7 @@ from pathlib import Path
 import aiohttp
 import psutil
 
-from eventlog.kafka import KafkaLog
+from eventlog.kafka.log import KafkaLog
 from eventlog.records import Record
 from eventlog.settings import LogSettings
 from schemas.events import CallCaptured, TrajectoryCompleted

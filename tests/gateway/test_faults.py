@@ -15,10 +15,10 @@ from gateway.serve import raise_files_max
 from gateway.settings import GatewaySettings
 from schemas.events import CallCaptured, Event
 from schemas.topics import Topic
+from tests.gateway.capture.test_calls import ASK, ask
+from tests.gateway.capture.test_streams import DONE, read, read_broken
 from tests.gateway.engine import Reply, ScriptedEngine, completion, stream
 from tests.gateway.house import House
-from tests.gateway.test_calls import ASK, ask
-from tests.gateway.test_streams import DONE, read, read_broken
 
 
 class _Producer(MemoryProducer):

@@ -17,11 +17,11 @@ from eventlog.records import Position
 from schemas.events import Event
 from schemas.topics import Topic
 from tests.facts import call
+from tests.gateway.capture.test_calls import ASK, ask
+from tests.gateway.capture.test_durable_log import Place
 from tests.gateway.engine import Reply, ScriptedEngine, completion, stream
 from tests.gateway.house import House
 from tests.gateway.processes import poll
-from tests.gateway.test_calls import ASK, ask
-from tests.gateway.test_durability_store import Place
 
 FAMILIES = {
     "claw_gateway_requests": "counter",

@@ -11,19 +11,19 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from claw.ports import free_ports
-from eventlog.admin import create_topics
-from eventlog.kafka import KafkaLog
-from eventlog.producer import EventProducer
+from claw.local.ports import free_ports
+from eventlog.kafka.admin import create_topics
+from eventlog.kafka.log import KafkaLog
+from eventlog.kafka.producer import EventProducer
 from eventlog.records import Outgoing
 from eventlog.settings import LogSettings
-from gateway.keys import new_key
+from gateway.api_keys import new_key
 from schemas.events import CallCaptured, Event, TrajectoryCompleted
 from schemas.topics import BATCHES, CALLS, GROUPS, WEIGHTS, WORKERS
+from tests.gateway.capture.test_calls import ASK
 from tests.gateway.engine import Reply, ScriptedEngine, completion
 from tests.gateway.house import report, until
 from tests.gateway.processes import GatewayProcess
-from tests.gateway.test_calls import ASK
 from tests.gateway.test_words import group, published, started
 
 

@@ -6,15 +6,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.admission import AdmissionView, Admitted, Wait, admit
+from gateway.control.admission import AdmissionView, Admitted, Wait, admit
 from gateway.errors import InvalidRequest
 from gateway.headers import client_headers, reply_headers, version_range
 from gateway.identity import Identity, Route, resolve
-from gateway.request import parse_chat
-from gateway.routing import AFFINITY_SLACK, choose
-from gateway.sampling import effective
-from gateway.spans import Spans, parse_label, spans_of
-from gateway.workers import Server, WorkerTable
+from gateway.openai.request import parse_chat
+from gateway.openai.sampling import effective
+from gateway.openai.version_spans import Spans, parse_label, spans_of
+from gateway.upstream.engines import Server, WorkerTable
+from gateway.upstream.routing import AFFINITY_SLACK, choose
 from schemas.envelopes import envelope
 from schemas.events import (
     BatchSkipped,

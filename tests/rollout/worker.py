@@ -20,7 +20,7 @@ from schemas.envelopes import envelope
 from schemas.events import TensorSpec, WeightsPublished
 from tests import children
 from weights.manifest import Manifest
-from weights.offer import WeightOffers
+from weights.transfer_server import WeightOffers
 
 ROOT = Path(__file__).parents[2]
 RUN = "run-1"

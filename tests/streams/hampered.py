@@ -6,9 +6,9 @@ fold, one called `unwritable` the rows that are made of it; a judgement of `a st
 
 from dataclasses import replace
 
-from datapool import fold as folds
-from datapool import usable as usables
 from datapool.errors import UnusableFact
+from datapool.fold import fold as folds
+from datapool.fold import validation as usables
 from schemas.events import RewardAssigned, StepCurated
 
 LOST = b"lost"

@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from eventlog.admin import end_offsets
-from eventlog.producer import EventProducer
-from eventlog.reader import LogReader
+from eventlog.kafka.admin import end_offsets
+from eventlog.kafka.producer import EventProducer
+from eventlog.kafka.reader import LogReader
 from eventlog.records import Outgoing, Position, Record
 from eventlog.settings import LogSettings
 from schemas.codec import decode, encode

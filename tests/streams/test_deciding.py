@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from eventlog.admin import end_offsets
+from eventlog.kafka.admin import end_offsets
 from eventlog.partitioner import partition_of
 from schemas.envelopes import now_us
 from schemas.events import CallCaptured, GroupClosed, Timings, TrajectoryAbandoned, TrajectoryRecord

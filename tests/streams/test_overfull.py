@@ -7,9 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
-from datapool import bounds, project
-from datapool.fold import fold
-from datapool.restore import restore
+from datapool.fold import bounds, project
+from datapool.fold.fold import fold
+from datapool.fold.restore import restore
 from eventlog.memory import MemoryLog
 from eventlog.settings import LogSettings
 from schemas.codec import decode, encode

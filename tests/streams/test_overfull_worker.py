@@ -3,7 +3,7 @@
 import pytest
 
 from consumers.verify.verify import verify
-from eventlog.admin import end_offsets
+from eventlog.kafka.admin import end_offsets
 from schemas.events import GroupRecord
 from schemas.topics import CALLS, DEAD_LETTERS, REWARDS
 from streams.errors import ExitCode

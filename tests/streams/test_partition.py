@@ -9,16 +9,16 @@ from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
 from datapool import FOLD_VERSION
-from datapool.fold import fold
+from datapool.fold.fold import fold
 from eventlog.records import Record
 from schemas.codec import decode, encode
 from schemas.events import RewardAssigned, StepRecord, StreamPosition, TrajectoryRecord
 from schemas.keys import group_key, parts
 from schemas.topics import DEAD_LETTERS, GROUPS, POSITIONS
+from streams.cold_store import Shelf, ShelfRow
 from streams.errors import FoldVersionMismatch
 from streams.partition import UNTOUCHED_MAX, PartitionState
 from streams.recovery import state_of
-from streams.shelf import Shelf, ShelfRow
 from tests import facts, oracle
 
 

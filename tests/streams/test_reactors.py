@@ -1,9 +1,9 @@
 """Decisions of the clock: what is due, what is not, and that deciding twice is deciding once."""
 
-from datapool.fold import fold
-from datapool.project import image, project
+from datapool.fold.fold import fold
+from datapool.fold.project import image, project
 from schemas.events import TrajectoryRecord
-from streams.clock import Patience
+from streams.decisions import Patience
 from streams.partition import PartitionState, waits
 from streams.reactors import Untouched, decide, outlived
 from streams.watchdog import Watchdog

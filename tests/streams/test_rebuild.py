@@ -7,10 +7,10 @@ import sys
 
 import pytest
 
-from datapool.view import PoolView
-from eventlog.admin import delete_records, end_offsets
+from datapool.view.view import PoolView
 from eventlog.errors import Fenced, HistoryCut
-from eventlog.reader import committed_offsets
+from eventlog.kafka.admin import delete_records, end_offsets
+from eventlog.kafka.reader import committed_offsets
 from eventlog.records import Outgoing
 from eventlog.settings import LogSettings
 from schemas.codec import encode
@@ -146,7 +146,7 @@ def test_killed_in_the_middle_it_goes_on_where_it_was(log_settings, second):
 
 
 def exists(settings):
-    from eventlog.admin import describe_topics
+    from eventlog.kafka.admin import describe_topics
 
     names = {state.name for state in describe_topics(settings)}
     return all(settings.catalogue().name(topic) in names for topic in settings.catalogue())

@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from claw.dlq import Asked, run_dlq
-from eventlog.admin import end_offsets
+from claw.data.dlq import Asked, run_dlq
+from eventlog.kafka.admin import end_offsets
 from schemas.events import TrajectoryRecord
 from schemas.topics import CALLS, REWARDS
 from streams.errors import ExitCode

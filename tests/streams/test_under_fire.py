@@ -13,7 +13,7 @@ from functools import partial
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
-from eventlog.admin import create_topics, end_offsets
+from eventlog.kafka.admin import create_topics, end_offsets
 from eventlog.settings import LogSettings
 from schemas.events import TrajectoryRecord
 from schemas.keys import group_key

@@ -5,9 +5,9 @@ import urllib.request
 
 import pytest
 
-from claw.ports import free_ports
+from claw.local.ports import free_ports
 from datapool import FOLD_VERSION
-from datapool.view import PoolView
+from datapool.view.view import PoolView
 from eventlog.records import Outgoing
 from schemas.envelopes import now_us
 from schemas.events import (

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from eventlog.errors import Fenced
 from eventlog.records import Outgoing, Position, Record
-from trainer.journal import Journal
+from trainer.plan.journal import Journal
 
 
 class FileTransactions:

@@ -7,14 +7,14 @@ from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from datapool.batch_spec import BatchSpec
+from datapool.batch.spec import BatchSpec
 from tests.trainer.file_log import file_journal
 from tests.trainer.pooled import RUN, pooled, random_groups
 from trainer.app import engine_settings
-from trainer.engine import TrainingEngine
+from trainer.dependencies import Collaborators, Milestone
+from trainer.learn.engine import TrainingEngine
 from trainer.run import Run
 from trainer.settings import TrainerSettings
-from trainer.world import Collaborators, Milestone
 from weights.manifest import Manifest
 
 BATCHES = 6

@@ -4,11 +4,11 @@ import random
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from datapool.fold import fold
-from datapool.project import GroupImage, changes
-from datapool.rows import PoolRows
-from datapool.state import Fact, GroupState
-from datapool.step import tokens
+from datapool.fold.fold import fold
+from datapool.fold.project import GroupImage, changes
+from datapool.fold.state import Fact, GroupState
+from datapool.fold.step import tokens
+from datapool.view.rows import PoolRows
 from eventlog.memory import MemoryLog
 from eventlog.records import Outgoing, Position
 from eventlog.settings import LogSettings

@@ -10,12 +10,12 @@ import urllib.request
 
 import pytest
 
-from eventlog.admin import create_topics
+from eventlog.kafka.admin import create_topics
+from eventlog.kafka.producer import EventProducer
+from eventlog.kafka.reader import LogReader
+from eventlog.kafka.transactions import TransactionalProducer
 from eventlog.partitioner import partition_of
-from eventlog.producer import EventProducer
-from eventlog.reader import LogReader
 from eventlog.records import Outgoing
-from eventlog.transactions import TransactionalProducer
 from schemas.events import BatchAssembled, BatchTrained, RunEnded, RunStarted, WeightsPublished
 from schemas.keys import group_key
 from schemas.topics import BATCHES, GROUPS, STEPS, TRAJECTORIES, WEIGHTS
@@ -23,7 +23,7 @@ from tests import children
 from tests.children import HEAVY_START_S
 from tests.trainer.pooled import RUN, group, rows_of
 from tests.trainer.tiny import make_model
-from trainer.journal import transactional_id
+from trainer.plan.journal import transactional_id
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow]
 STOP_TIMEOUT_S = 8

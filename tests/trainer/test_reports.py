@@ -2,7 +2,7 @@
 
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from tests.trainer.test_history import trained
+from tests.trainer.plan.test_history import trained
 from trainer.reports import Reports
 
 

@@ -8,14 +8,14 @@ from dataclasses import dataclass
 
 import pytest
 
-from datapool.plan import groups_of
+from datapool.batch.plan import groups_of
 from schemas.events import BatchAssembled, BatchTrained, RunEnded, RunStarted, WeightsPublished
 from tests.children import HEAVY_START_S
 from tests.trainer import incarnation
 from tests.trainer.file_log import transactions
 from tests.trainer.incarnation import BATCHES
 from tests.trainer.tiny import make_model
-from trainer.world import Milestone
+from trainer.dependencies import Milestone
 
 pytestmark = pytest.mark.slow
 PROCESSES = multiprocessing.get_context("forkserver")

@@ -9,26 +9,26 @@ import pytest
 import torch
 from structlog.testing import capture_logs
 
-from datapool.batch_spec import PRESETS
-from datapool.plan import assemble, groups_of, select
-from datapool.view import TOPICS, PoolView
+from datapool.batch.plan import assemble, groups_of, select
+from datapool.batch.spec import PRESETS
+from datapool.view.view import TOPICS, PoolView
 from eventlog.errors import Fenced, LogError
 from eventlog.memory import MemoryLog
 from schemas.events import BatchAssembled, BatchSkipped, BatchTrained, RunEnded, RunStarted, WeightsPublished
 from schemas.topics import BATCHES, WEIGHTS
 from tests import facts
-from tests.datapool.test_assembly import BASES, written_against_c0
+from tests.datapool.view.test_training_rows import BASES, written_against_c0
 from tests.trainer.incarnation import RUN, SPEC, FakeOffers, settings
 from tests.trainer.pooled import SETTINGS, VOCABULARY, group, pooled, write_pool
 from tests.trainer.tiny import make_model
 from trainer.app import engine_settings
-from trainer.engine import TrainingEngine
+from trainer.dependencies import Collaborators, Milestone
 from trainer.errors import BatchLost, CheckpointInvalid
-from trainer.facts import rows_of
-from trainer.journal import Journal
-from trainer.microbatches import as_tensors
+from trainer.learn.engine import TrainingEngine
+from trainer.learn.microbatches import as_tensors
+from trainer.plan.facts import rows_of
+from trainer.plan.journal import Journal
 from trainer.run import Run
-from trainer.world import Collaborators, Milestone
 
 DEADLINE_S = 30
 

@@ -21,10 +21,10 @@ from consumers.quality.sample import Sample
 from consumers.quality.scorers import SCORERS, Scorer, named
 from consumers.quality.scoring import Scoring
 from consumers.quality.settings import QualitySettings
-from datapool.fold import fold
-from datapool.project import project
+from datapool.fold.fold import fold
+from datapool.fold.project import project
+from eventlog.kafka.reader import LogReader
 from eventlog.memory import MemoryLog
-from eventlog.reader import LogReader
 from eventlog.settings import LogSettings
 from schemas.arrays import pack_floats
 from schemas.codec import encode

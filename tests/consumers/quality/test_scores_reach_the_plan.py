@@ -5,8 +5,8 @@ from dataclasses import replace
 from consumers.quality.panel import judged
 from consumers.quality.sample import Sample
 from consumers.quality.scorers import SCORERS, Scorer
-from datapool.batch_spec import BatchSpec
-from datapool.plan import assemble, select
+from datapool.batch.plan import assemble, select
+from datapool.batch.spec import BatchSpec
 from schemas.events import CallCaptured
 from tests import facts
 from tests.trainer.pooled import RUN, group, pooled

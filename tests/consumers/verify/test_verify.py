@@ -8,15 +8,15 @@ from dataclasses import replace
 import orjson
 import pytest
 
+from claw.data.verify import run_verify, verify_run
 from claw.errors import CannotRun
-from claw.verify import run_verify, verify_run
 from consumers.verify import oracle
 from consumers.verify.errors import OtherFolds, PoolMoves, RunUnknown
 from consumers.verify.facts import wrong_prompts
 from consumers.verify.pool import digest, look, position, snapshot
 from consumers.verify.verify import verify
 from datapool import FOLD_VERSION
-from eventlog.admin import create_topics, delete_records, end_offsets
+from eventlog.kafka.admin import create_topics, delete_records, end_offsets
 from eventlog.records import Outgoing
 from eventlog.settings import LogSettings
 from schemas.arrays import ITEM_BYTES

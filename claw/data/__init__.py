@@ -1,0 +1,1 @@
+"""Facts as data: export and datasets, lineage, replay, dead letters, rebuild and verify."""

@@ -1,0 +1,125 @@
+"""`claw dataset list|diff`: datasets that were exported, by their manifests; those of this machine are kept in its claw home."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from claw.errors import CannotRun
+from claw.home import claw_home
+from claw.local.procfs import write_atomically
+from consumers.export import manifest as manifests
+from consumers.export.errors import ManifestInvalid
+from consumers.export.manifest import Manifest
+
+COMPARED = tuple(Manifest.model_fields)
+"""Everything that the id is made of."""
+
+
+@dataclass(frozen=True, slots=True)
+class Dataset:
+    """A manifest and where its files were written."""
+
+    manifest: Manifest
+    path: Path
+
+
+def kept() -> Path:
+    """Where this machine remembers its exports."""
+    return claw_home() / "datasets"
+
+
+def remember(manifest: Manifest, out: Path) -> None:
+    """Keep a copy of the manifest, so that `list` finds it and a lost dataset can be made again."""
+    kept().mkdir(parents=True, exist_ok=True)
+    entry = {"path": str(out.resolve()), "manifest": manifest.model_dump(mode="json")}
+    write_atomically(kept() / f"{manifest.id}.json", orjson.dumps(entry, option=orjson.OPT_INDENT_2).decode())
+
+
+def run_dataset(action: str, names: list[str], directory: Path | None, *, as_json: bool) -> int:
+    """Carries out one action; exit code 1 when `diff` finds a difference. Raises CannotRun."""
+    if action == "list":
+        return _list(sorted(datasets(directory), key=lambda one: str(one.path)), as_json)
+    if action == "diff" and len(names) == 2:
+        left, right = (find(name, directory) for name in names)
+        return _diff(left, right, as_json)
+    raise CannotRun("claw dataset: the actions are `list` and `diff A B`, where A and B are ids or paths")
+
+
+def datasets(directory: Path | None) -> Iterator[Dataset]:
+    """Those in a directory and one level below it, or those that this machine remembers."""
+    if directory is None:
+        for file in sorted(kept().glob("*.json")):
+            entry = orjson.loads(file.read_bytes())
+            yield Dataset(Manifest.model_validate(entry["manifest"]), Path(entry["path"]))
+        return
+    for pattern in (manifests.NAME, f"*/{manifests.NAME}"):
+        for file in sorted(directory.glob(pattern)):
+            yield Dataset(load(file), file.parent)
+
+
+def find(name: str, directory: Path | None) -> Dataset:
+    """A dataset by its path or the beginning of its id. Raises CannotRun."""
+    if Path(name).exists():
+        path = Path(name)
+        return Dataset(load(path), path if path.is_dir() else path.parent)
+    found = {one.manifest.id: one for one in datasets(directory) if one.manifest.id.startswith(name)}
+    if len(found) != 1:
+        raise CannotRun(f"{len(found)} datasets have an id that begins with {name!r}; `claw dataset list` shows all")
+    return next(iter(found.values()))
+
+
+def load(path: Path) -> Manifest:
+    """A manifest. Raises CannotRun."""
+    try:
+        return manifests.load(path)
+    except ManifestInvalid as invalid:
+        raise CannotRun(str(invalid)) from invalid
+
+
+def differences(left: Manifest, right: Manifest) -> dict[str, list[Any]]:  # of JSON
+    """Path of a field -> its values left and right, of every field that differs."""
+    left_json, right_json = left.model_dump(mode="json"), right.model_dump(mode="json")
+    return {path: values for field in COMPARED for path, values in _differ(field, left_json[field], right_json[field])}
+
+
+def _differ(path: str, left: Any, right: Any) -> Iterator[tuple[str, list[Any]]]:  # of JSON
+    if left == right:
+        return
+    if isinstance(left, dict) and isinstance(right, dict):
+        for key in sorted(left.keys() | right.keys()):
+            yield from _differ(f"{path}.{key}", left.get(key), right.get(key))
+    else:
+        yield path, [left, right]
+
+
+def _list(found: list[Dataset], as_json: bool) -> int:
+    if as_json:
+        lines = [{"id": d.manifest.id, "path": str(d.path), "counts": d.manifest.counts} for d in found]
+        print("\n".join(orjson.dumps(line).decode() for line in lines))
+        return 0
+    print(f"{'id':<12} {'groups':>8} {'steps':>9} {'sequences':>9}  path")
+    for one in found:
+        counts = one.manifest.counts
+        gone = "" if one.path.is_dir() else "  (gone; `claw export --manifest` makes it again)"
+        print(
+            f"{one.manifest.id:<12} {counts['groups']:>8} {counts['steps']:>9} {counts['sequences']:>9}  {one.path}{gone}"
+        )
+    return 0
+
+
+def _diff(left: Dataset, right: Dataset, as_json: bool) -> int:
+    found = differences(left.manifest, right.manifest)
+    if as_json:
+        print(orjson.dumps({"same": not found, "differences": found}).decode())
+    else:
+        lines = [f"{path}: {_short(a)} -> {_short(b)}" for path, (a, b) in found.items()]
+        print("\n".join(lines) or f"{left.manifest.id} and {right.manifest.id} are the same dataset")
+    return 1 if found else 0
+
+
+def _short(value: Any) -> str:  # of JSON
+    text = orjson.dumps(value).decode()
+    return text if len(text) <= 100 else f"{text[:97]}..."

@@ -1,0 +1,137 @@
+"""`claw dlq list|show|redrive`: records that nobody could read or fold, and their way back once the cause is mended."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+import orjson
+
+from claw.data.dead_letters import Letter, letters, named, redrive, redriven, ways
+from claw.errors import CannotRun
+from claw.show.log import log_for_reading
+from claw.show.rendering import as_plain
+from eventlog.errors import LogError
+from eventlog.settings import LogSettings
+from schemas.errors import UndecodableRecord
+
+HEX_PER_LINE = 32
+Json = dict[str, Any]  # what JSON can hold
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """What a person wants. `ids`: PARTITION@OFFSET; `every` stands for all that `reason` and `source` leave."""
+
+    ids: Sequence[str] = ()
+    every: bool = False
+    reason: str | None = None
+    source: str | None = None
+    pending: bool = False
+    dry_run: bool = False
+
+
+def run_dlq(action: str, asked: Asked, *, prefix: str, as_json: bool) -> int:
+    """Carries out one action; exit code 1 when a letter could not be redriven. Raises CannotRun."""
+    actions = {"list": _list, "show": _show, "redrive": _redrive}
+    if action not in actions:
+        raise CannotRun(f"claw dlq {action}: the actions are {', '.join(actions)}")
+    with log_for_reading(prefix) as settings:
+        try:
+            return actions[action](settings, asked, as_json)
+        except LogError as broken:
+            raise CannotRun(str(broken)) from broken
+
+
+def _list(settings: LogSettings, asked: Asked, as_json: bool) -> int:
+    found = letters(settings, asked.reason, asked.source)
+    if asked.pending:
+        going, _ = ways(settings, found)
+        done = redriven(settings, going)
+        found = [letter for letter in found if letter.id not in done]
+    for letter in found:
+        print(orjson.dumps(summary(letter)).decode() if as_json else _line(letter))
+    return 0
+
+
+def summary(letter: Letter) -> Json:
+    """A letter without its bytes."""
+    source = letter.source
+    return {
+        "id": letter.id,
+        "reason": letter.told("reason"),
+        "error": letter.told("error"),
+        "reader": letter.told("reader"),
+        "source": None
+        if source is None
+        else {"topic": source.topic, "partition": source.partition, "offset": source.offset},
+        "key": None if letter.record.key is None else letter.record.key.decode("utf-8", "replace"),
+        "failed_at": letter.told("failed_at"),
+        "attempt": letter.told("attempt"),
+        "bytes": len(letter.record.value or b""),
+    }
+
+
+def _line(letter: Letter) -> str:
+    source = letter.source
+    where = "(unknown)" if source is None else f"{source.topic}[{source.partition}]@{source.offset}"
+    time = letter.told("failed_at") or datetime.fromtimestamp(letter.record.timestamp_ms / 1e3, UTC).isoformat()
+    return f"{letter.id:<10} {letter.told('reason'):<18} {where:<32} {time}  {letter.told('error')[:80]}"
+
+
+def _show(settings: LogSettings, asked: Asked, as_json: bool) -> int:
+    for letter in named(letters(settings), asked.ids):
+        whole = {
+            **summary(letter),
+            "headers": dict(letter.headers),
+            "value": attempt(letter),
+            "hex": None if letter.record.value is None else letter.record.value.hex(),
+        }
+        print(orjson.dumps(whole).decode() if as_json else _whole_text(letter, whole))
+    return 0
+
+
+def attempt(letter: Letter) -> Json:
+    """The value decoded as an event, or why that cannot be done."""
+    try:
+        return as_plain(letter.record.event())
+    except UndecodableRecord as broken:
+        return {"undecodable": broken.reason, "error": str(broken)}
+
+
+def _whole_text(letter: Letter, whole: Json) -> str:
+    value = letter.record.value
+    lines = [_line(letter), f"  key {whole['key']!r}"]
+    lines += [f"  header {name}: {text}" for name, text in whole["headers"].items()]
+    lines += [f"  value {orjson.dumps(whole['value']).decode()}"]
+    lines += ["  no bytes: the value is null"] if value is None else []
+    for at in range(0, len(value or b""), HEX_PER_LINE):
+        lines.append(f"  {at:08x}  {(value or b'')[at : at + HEX_PER_LINE].hex(' ', 4)}")
+    return "\n".join(lines)
+
+
+def _redrive(settings: LogSettings, asked: Asked, as_json: bool) -> int:
+    found = letters(settings, asked.reason, asked.source)
+    if not asked.ids and not asked.every:
+        raise CannotRun("claw dlq redrive: name letters by PARTITION@OFFSET, or all of them by --all")
+    going, refused = ways(settings, named(found, asked.ids) if asked.ids else found)
+    done = redriven(settings, going) if going else set()
+    fresh = [way for way in going if way.letter.id not in done]
+    if not asked.dry_run:
+        redrive(settings, fresh)
+    answer = {
+        "redriven": [] if asked.dry_run else [way.letter.id for way in fresh],
+        "would_redrive": [way.letter.id for way in fresh] if asked.dry_run else [],
+        "already": sorted(done),
+        "refused": refused,
+    }
+    print(orjson.dumps(answer).decode() if as_json else _answer_text(answer, dry_run=asked.dry_run))
+    return 1 if refused else 0
+
+
+def _answer_text(answer: Json, *, dry_run: bool) -> str:
+    fresh = answer["would_redrive"] if dry_run else answer["redriven"]
+    lines = [f"{'would redrive' if dry_run else 'redriven'}: {', '.join(fresh) or 'none'}"]
+    lines += [f"redriven before: {', '.join(answer['already'])}"] if answer["already"] else []
+    lines += [f"refused {name}: {why}" for name, why in answer["refused"].items()]
+    return "\n".join(lines)

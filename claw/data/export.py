@@ -1,0 +1,102 @@
+"""`claw export`: a dataset out of the facts, from a spec or again from a manifest. It writes files and nothing to the log."""
+
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import orjson
+
+from claw.data.datasets import remember
+from claw.errors import CannotRun
+from claw.show.log import log_for_reading
+from consumers.export.errors import ExportError
+from consumers.export.export import export, reproduce
+from consumers.export.manifest import Manifest, load
+from consumers.export.offsets import Bound, resolve
+from datapool.batch.spec import load as load_spec
+from datapool.errors import BatchSpecInvalid
+from eventlog.errors import LogError
+from eventlog.records import Place
+
+SAY_EVERY_S = 2.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExportSettings:
+    """What a person asked for. `manifest` makes a dataset again; the others make a new one."""
+
+    out: Path
+    spec: Path | None = None
+    start: str = "beginning"
+    end: str = "end"
+    manifest: Path | None = None
+    prefix: str = "claw"
+
+
+@dataclass(slots=True)
+class Said:
+    """Progress on stderr, a line every two seconds."""
+
+    last: float = field(default_factory=time.monotonic)
+
+    def __call__(self, read: int, of: int) -> None:
+        if time.monotonic() - self.last >= SAY_EVERY_S:
+            self.last = time.monotonic()
+            print(f"claw export: {read} facts read of at most {of}", file=sys.stderr, flush=True)
+
+
+def run_export(asked: ExportSettings, *, as_json: bool) -> int:
+    """Exports; exit code 1 when a manifest gave other bytes. Raises CannotRun."""
+    if asked.manifest is not None and asked.spec is not None:
+        raise CannotRun("a manifest names its spec: give --manifest or --spec, not both")
+    try:
+        differ = _export(asked)
+        made = load(asked.out)
+    except (ExportError, BatchSpecInvalid, LogError) as refused:
+        raise CannotRun(str(refused)) from refused
+    if not differ:
+        remember(made, asked.out)
+    answer = {"id": made.id, "out": str(asked.out), "differ": differ, "manifest": made.model_dump(mode="json")}
+    print(orjson.dumps(answer).decode() if as_json else as_text(made, asked.out, differ))
+    return 1 if differ else 0
+
+
+def _export(asked: ExportSettings) -> list[str]:
+    """The files that differ from the manifest's, if there is one."""
+    manifest = None if asked.manifest is None else load(asked.manifest)
+    spec = None if asked.spec is None else load_spec(asked.spec)
+    with log_for_reading(asked.prefix if manifest is None else manifest.prefix) as settings:
+        if manifest is not None:
+            return reproduce(settings, manifest, asked.out, Said())
+        vector = resolve(settings, bound(asked.start), bound(asked.end))
+        export(settings, vector, spec, asked.out, Said())
+    return []
+
+
+def bound(text: str) -> Bound:
+    """A word, an offset, or the ends of the manifest in a file. Raises CannotRun, ManifestInvalid."""
+    if text.isdecimal():
+        return int(text)
+    return ends_of(load(Path(text))) if Path(text).exists() else text
+
+
+def ends_of(manifest: Manifest) -> Mapping[Place, int]:
+    """Where a dataset ends: a later one may begin there."""
+    return {place: end for place, (_, end) in manifest.vector.ranges.items()}
+
+
+def as_text(made: Manifest, out: Path, differ: list[str]) -> str:
+    """The dataset in a few lines."""
+    counts = made.counts
+    lines = [
+        f"dataset {made.id} in {out}",
+        f"  {counts['groups']} of {counts['groups_seen']} groups, {counts['trajectories']} trajectories",
+        f"  {counts['steps']} steps, {counts['sequences']} sequences",
+    ]
+    lines += [f"  left out {count:>6}  {reason}" for reason, count in sorted(made.left_out.items())]
+    lines += [f"  no fact  {count:>6}  {reason}" for reason, count in sorted(made.unreadable.items())]
+    lines += [f"  {name:<18} {entry.bytes:>12} bytes  sha256 {entry.sha256}" for name, entry in made.files.items()]
+    lines += [f"  DIFFERS from the manifest: {name}" for name in differ]
+    return "\n".join(lines)

@@ -1,0 +1,187 @@
+"""`claw lineage`: from a weights version to the requests behind it, and from a call to the versions trained on it."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from dataclasses import replace
+from typing import Any
+
+import orjson
+
+from claw.errors import CannotRun
+from claw.show.log import log_for_reading
+from consumers.lineage import requests
+from consumers.lineage.history import Version
+from consumers.lineage.trace import Batch, DataTrace, Pooled, trace_data, trace_version
+from eventlog.errors import LogError
+from eventlog.kafka.reader import FactLookup
+from eventlog.settings import LogSettings
+from schemas.events import CallCaptured, PlannedStep, PlannedTrajectory
+
+ASKED_SHOWN = 60
+TRAJECTORIES_SHOWN = 20
+"""To a person who names no number; JSON has all of them then."""
+Json = dict[str, Any]  # what JSON can hold
+
+
+def run_lineage(name: str, *, every: bool, limit: int | None, prefix: str, as_json: bool) -> int:
+    """Prints the lineage; exit code 1 when no version was trained on the id, or there is no such version.
+
+    limit: trajectories at most; None: `TRAJECTORIES_SHOWN` as text, all of them as JSON.
+    """
+    shown = limit if limit is not None or as_json else TRAJECTORIES_SHOWN
+    with log_for_reading(prefix) as settings:
+        try:
+            answer, code = answer_of(settings, name, every=every, limit=shown)
+        except LogError as broken:
+            raise CannotRun(str(broken)) from broken
+    print(orjson.dumps(answer).decode() if as_json else "\n".join(as_text(answer)))
+    return code
+
+
+def answer_of(settings: LogSettings, name: str, *, every: bool, limit: int | None = None) -> tuple[Json, int]:
+    """The answer as JSON, and the exit code. `RUN/NUMBER` is a version where one of that name was published.
+
+    limit: trajectories at most, in order; what is left out is counted. None: all of them.
+    """
+    run_id, _, number = name.rpartition("/")
+    if run_id and number.isdecimal():
+        found = trace_version(settings, run_id, int(number), every=every)
+        if found is not None:
+            weights = _version(found.version)
+            return {"id": name, "kind": "version", "weights": weights, **_batches(settings, found.batches, limit)}, 0
+    traced = trace_data(settings, name)
+    answer: Json = {"id": name, "kind": kind_of(name, traced), **_batches(settings, traced.batches, limit)}
+    if not traced.batches:
+        answer["skipped"] = [
+            dict(zip(("run_id", "group_id", "reason"), skipped, strict=True)) for skipped in traced.skipped
+        ]
+    return answer, 0 if any(batch.made is not None for batch in traced.batches) else 1
+
+
+def kind_of(name: str, traced: DataTrace) -> str:
+    """group, trajectory or call, the first of them that has this id; unknown when nothing has."""
+    planned = [one for batch in traced.batches for one in batch.trajectories]
+    known = [Pooled(one.group_id, one.trajectory_id, step.call_id) for one in planned for step in one.steps]
+    for kind in ("group", "trajectory", "call"):
+        if any(getattr(one, f"{kind}_id") == name for one in (*known, *traced.pooled)):
+            return kind
+    return "unknown" if not traced.skipped else "group"
+
+
+def _version(version: Version) -> Json:
+    return {name: getattr(version, name) for name in Version.__slots__}
+
+
+def _batches(settings: LogSettings, batches: Sequence[Batch], limit: int | None) -> Json:
+    shown = first(batches, limit)
+    with closing(FactLookup(settings)) as lookup:
+        told = [_batch(lookup, batch) for batch in shown]
+    left = sum(len(batch.trajectories) for batch in batches) - sum(len(batch.trajectories) for batch in shown)
+    return {"batches": told, "left_out": {"batches": len(batches) - len(shown), "trajectories": left}}
+
+
+def first(batches: Sequence[Batch], limit: int | None) -> list[Batch]:
+    """As many of the first batches, and of the last of them as many trajectories, as hold `limit` trajectories."""
+    shown: list[Batch] = []
+    room = limit
+    for batch in batches:
+        if room == 0:
+            break
+        shown.append(replace(batch, trajectories=batch.trajectories[:room]))
+        room = None if room is None else room - len(shown[-1].trajectories)
+    return shown
+
+
+def _batch(lookup: FactLookup, batch: Batch) -> Json:
+    return {
+        "run_id": batch.run_id,
+        "sequence": batch.sequence,
+        "from_version": batch.from_version,
+        "made_version": batch.made,
+        "first_version": batch.versions[0] if batch.versions else None,
+        "last_version": batch.versions[-1] if batch.versions else None,
+        "trajectories": [_trajectory(lookup, batch, planned) for planned in batch.trajectories],
+    }
+
+
+def _trajectory(lookup: FactLookup, batch: Batch, planned: PlannedTrajectory) -> Json:
+    facts = requests.calls(lookup, planned.steps)
+    asked = requests.asked(facts)
+    return {
+        "group_id": planned.group_id,
+        "trajectory_id": planned.trajectory_id,
+        "reward": planned.reward,
+        "advantage": planned.advantage,
+        "steps": [
+            _step(planned, step, facts.get(step.call_id), asked.get(step.call_id)) for step in batch.steps(planned)
+        ],
+    }
+
+
+def _step(planned: PlannedTrajectory, step: PlannedStep, call: CallCaptured | None, asked: str | None) -> Json:
+    return {
+        "call_id": step.call_id,
+        "trained": step.trained,
+        "advantage": planned.advantage if step.advantage is None else step.advantage,
+        "position": step.position.to_datum(),
+        "sampled_by": None if call is None else requests.sampled_by(call.spans),
+        "request": None if call is None else _request(call, asked),
+    }
+
+
+def _request(call: CallCaptured, asked: str | None) -> Json:
+    return {
+        "event_id": call.envelope.event_id,
+        "received_us": call.timings.received_us,
+        "agent": call.agent,
+        "model_id": call.model_id,
+        "worker_id": call.worker_id,
+        "idempotency_key": call.idempotency_key,
+        "traceparent": call.envelope.traceparent,
+        "asked": asked,
+    }
+
+
+def as_text(answer: Json) -> Iterator[str]:
+    """A tree: what was asked about, batches, groups and trajectories, calls."""
+    if answer["kind"] == "version":
+        weights = answer["weights"]
+        where = weights["checkpoint_uri"] or "no checkpoint"
+        yield f"version {answer['id']} of {weights['model_id']}, digest {weights['digest'][:12]}, {where}"
+    elif not answer["batches"]:
+        yield f"{answer['kind']} {answer['id']}: no batch names it"
+        yield from (f"  run {s['run_id']} skipped group {s['group_id']}: {s['reason']}" for s in answer["skipped"])
+    else:
+        yield f"{answer['kind']} {answer['id']}"
+    if answer["kind"] == "version" and not answer["batches"]:
+        yield "  the initial weights: nothing was trained"
+    for batch in answer["batches"]:
+        yield from _batch_text(batch)
+    if left := answer["left_out"]["trajectories"]:
+        more = answer["left_out"]["batches"]
+        yield f"  and {left} more trajectories" + (f", {more} more batches" if more else "") + ": --limit shows more"
+
+
+def _batch_text(batch: Json) -> Iterator[str]:
+    made = (
+        "not trained yet"
+        if batch["made_version"] is None
+        else f"made version {batch['run_id']}/{batch['made_version']}"
+    )
+    versions = (
+        "" if batch["first_version"] is None else f"; in versions {batch['first_version']}..{batch['last_version']}"
+    )
+    yield f"  batch {batch['sequence']} of run {batch['run_id']}: {made}{versions}"
+    for one in batch["trajectories"]:
+        yield f"    group {one['group_id']}  trajectory {one['trajectory_id']}  reward {one['reward']:g}  advantage {one['advantage']:+.3f}"
+        yield from (f"      {_step_text(step)}" for step in one["steps"])
+
+
+def _step_text(step: Json) -> str:
+    place = step["position"]
+    where = f"{place['topic']}[{place['partition']}]@{place['offset']}"
+    role = "trained" if step["trained"] else "context"
+    if step["request"] is None:
+        return f"{role} call {step['call_id']}  {where}  (retention removed the call)"
+    said = " ".join((step["request"]["asked"] or "").split())[:ASKED_SHOWN]
+    return f"{role} call {step['call_id']}  {where}  sampled by {', '.join(step['sampled_by']) or '-'}  {said!r}"

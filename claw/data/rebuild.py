@@ -1,0 +1,114 @@
+"""`claw rebuild`: the facts into the next generation of the pool, up to offsets. Killed and started again it goes on."""
+
+import sys
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+import orjson
+
+from claw.errors import CannotRun
+from claw.show.log import as_on_broker, log_for_reading
+from eventlog.errors import LogError
+from eventlog.kafka.admin import end_offsets, offsets_at
+from eventlog.records import Place
+from eventlog.settings import LogSettings
+from streams.errors import StreamsError
+from streams.rebuild import FLUSH_FACTS, Rebuilt, rebuild
+from streams.recovery import FACTS
+
+SAY_EVERY_S = 2.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RebuildSettings:
+    """What a person asked for. `generation` None: the one after that in use."""
+
+    to: str = "end"
+    generation: int | None = None
+    manifest: Path | None = None
+    flush_facts: int = FLUSH_FACTS
+    prefix: str = "claw"
+
+
+def run_rebuild(asked: RebuildSettings, *, as_json: bool) -> int:
+    """Rebuilds; returns 0. Raises CannotRun: retention cut the facts, or the generation cannot be taken there."""
+    with log_for_reading(asked.prefix) as settings:
+        try:
+            done, seconds = _rebuild(as_on_broker(settings), asked)
+        except (LogError, StreamsError) as refused:
+            raise CannotRun(str(refused)) from refused
+    manifest = orjson.dumps(done.manifest()).decode()
+    if asked.manifest is not None:
+        asked.manifest.write_text(manifest + "\n")
+    facts = dict(done.outcomes)
+    answer = {"manifest": done.manifest(), "facts": facts, "rows": done.rows, "seconds": round(seconds, 3)}
+    print(orjson.dumps(answer).decode() if as_json else as_text(done, seconds))
+    return 0
+
+
+def _rebuild(settings: LogSettings, asked: RebuildSettings) -> tuple[Rebuilt, float]:
+    generation = asked.generation or settings.generation + 1
+    if generation == settings.generation:
+        raise CannotRun(f"generation {generation} is in use here (CLAW_LOG_GENERATION): a rebuild makes another one")
+    target = settings.model_copy(update={"generation": generation})
+    begun = time.monotonic()
+    done = rebuild(target, vector(settings, asked.to), said(generation), asked.flush_facts)
+    return done, time.monotonic() - begun
+
+
+def said(generation: int) -> Callable[[int, int], None]:
+    """Progress on stderr, a line every two seconds."""
+    last_s = time.monotonic()
+
+    def say(done: int, total: int) -> None:
+        nonlocal last_s
+        if time.monotonic() - last_s >= SAY_EVERY_S:
+            last_s = time.monotonic()
+            print(f"claw rebuild: generation {generation}: {done} of {total} facts", file=sys.stderr, flush=True)
+
+    return say
+
+
+def vector(settings: LogSettings, to: str) -> dict[Place, int]:
+    """`end`, a time or a file of offsets as offsets, now. Raises CannotRun."""
+    if to == "end":
+        return end_offsets(settings, FACTS)
+    if Path(to).is_file():
+        return _from_file(Path(to))
+    try:
+        at = datetime.fromisoformat(to)
+    except ValueError:
+        raise CannotRun(f"--to takes `end`, a time (ISO 8601, UTC) or a file of offsets, not {to!r}") from None
+    at = at if at.tzinfo else at.replace(tzinfo=UTC)
+    return offsets_at(settings, FACTS, int(at.timestamp() * 1000))
+
+
+def _from_file(path: Path) -> dict[Place, int]:
+    """A manifest of a rebuild or of an export, or just its offsets: topic -> one offset, or [start, end], by partition."""
+    try:
+        written = orjson.loads(path.read_bytes())
+        offsets: Mapping[str, list[int | list[int]]] = written.get("offsets", written)
+        return {
+            (topic, number): int(offset[-1] if isinstance(offset, list) else offset)
+            for topic, mine in offsets.items()
+            for number, offset in enumerate(mine)
+        }
+    except (ValueError, TypeError, AttributeError, IndexError) as error:
+        raise CannotRun(f"{path}: no offsets that a rebuild understands: {error}") from error
+
+
+def as_text(done: Rebuilt, seconds: float) -> str:
+    """What a person reads, and what comes next."""
+    read = sum(done.outcomes.values())
+    others = ", ".join(f"{count} {name}" for name, count in sorted(done.outcomes.items()) if name != "folded")
+    number = done.generation
+    return "\n".join(
+        [
+            f"generation {number} is the pool at the offsets asked for, by fold version {done.fold_version}",
+            f"{read} facts read{f' ({others})' if others else ''}, {done.rows} rows written in {seconds:.1f} s",
+            f"cut over: stop the streams, then start streams and readers with CLAW_LOG_GENERATION={number}",
+        ]
+    )

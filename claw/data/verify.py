@@ -1,0 +1,65 @@
+"""`claw verify`: whether the log keeps its promises. It writes nothing."""
+
+import sys
+import time
+from collections.abc import Iterable
+from pathlib import Path
+
+import orjson
+
+from claw.errors import CannotRun
+from claw.show.log import as_on_broker, log_for_reading
+from consumers.verify.errors import VerifyError
+from consumers.verify.report import Report
+from consumers.verify.verify import verify
+from eventlog.errors import HistoryCut
+from eventlog.settings import LogSettings
+
+SAY_EVERY_S = 2.0
+SHOWN_MAX = 20
+"""Ids of a finding that are shown to a person; `--json` has them all."""
+
+
+def run_verify(replied: Path | None, run_id: str | None, *, prefix: str, as_json: bool) -> int:
+    """Verifies; 0 when every promise holds, 1 when not. `replied`: a file with one x-claw-call-id per line.
+
+    Raises CannotRun when there is no answer: no file, retention cut the facts, the pool moves.
+    """
+    try:
+        calls = () if replied is None else replied.read_text().splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise CannotRun(f"{replied}: cannot be read: {error}") from error
+    with log_for_reading(prefix) as settings:
+        report = verify_run(as_on_broker(settings), run_id, calls)
+    print(orjson.dumps(report.to_json()).decode() if as_json else as_text(report))
+    return 0 if report.ok else 1
+
+
+def verify_run(settings: LogSettings, run_id: str | None, replied: Iterable[str] | None = None) -> Report:
+    """The pool of `settings.generation`, all captured calls, and one run's plans (None: every run's).
+
+    Call it when the streams are quiet. Raises CannotRun, BrokerUnreachable, TopicMissing.
+    """
+    last_s = time.monotonic()
+
+    def say(done: int, total: int) -> None:
+        nonlocal last_s
+        if time.monotonic() - last_s >= SAY_EVERY_S:
+            last_s = time.monotonic()
+            print(f"claw verify: {done} of {total} partitions", file=sys.stderr, flush=True)
+
+    try:
+        return verify(settings, run_id=run_id, replied=replied or (), progress=say)
+    except (VerifyError, HistoryCut) as refused:
+        raise CannotRun(str(refused)) from refused
+
+
+def as_text(report: Report) -> str:
+    """What was looked at, then every finding with its count and its first ids."""
+    lines = [", ".join(f"{count} {name}" for name, count in sorted(report.counts.items()))]
+    for kind, ids in sorted(report.findings.items()):
+        lines.append(f"{kind}: {len(ids)}")
+        lines += [f"  {offender}" for offender in ids[:SHOWN_MAX]]
+        if len(ids) > SHOWN_MAX:
+            lines.append(f"  and {len(ids) - SHOWN_MAX} more: --json names them all")
+    return "\n".join([*lines, "every promise holds" if report.ok else "promises are broken"])

@@ -1,0 +1,1 @@
+"""`claw demo`: everything on this machine, from an untrained model to a measured result."""

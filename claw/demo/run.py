@@ -1,0 +1,308 @@
+"""`claw demo`: one run of everything on this machine, from an untrained model to a measured result.
+
+The main thread starts every process and looks after them while it waits: nothing is waited for without a deadline, and a
+component that dies beyond its budget ends the demo with its name.
+"""
+
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import orjson
+import structlog
+import yaml
+
+from claw.demo.display import Display
+from claw.demo.measurement import calls_captured, since, trajectories
+from claw.demo.observer import WATCHED, Observer, Progress
+from claw.demo.report import STALENESS_MAX, Result, of_batches, plot, reward_first, targets
+from claw.demo.summary import print_summary
+from claw.errors import CannotRun
+from claw.home import claw_home
+from claw.local.broker import resolve_broker
+from claw.local.ports import free_ports
+from claw.local.processes import Processes, State
+from claw.local.stack import DEMO_PARTITIONS, Stack, one_device, remember
+from eventlog.errors import LogError
+from eventlog.follower import Follower
+from eventlog.kafka.admin import check_catalogue, create_topics, end_offsets
+from eventlog.kafka.reader import LogReader
+from eventlog.settings import LogSettings
+from examples.verbs.tiny_model import ensure
+from schemas.envelopes import new_id
+from schemas.topics import TOPICS
+
+log = structlog.get_logger()
+
+MODEL_ID = "verbs-tiny"
+FLOW = "examples.verbs.flow:VerbsFlow"
+GROUP_SIZE = 8
+GROUPS_PER_BATCH = 8
+CONCURRENCY = 64
+GREEDY_EPISODES = 64
+STOP_REWARD = 0.95
+POLL_S = 0.1
+MODEL_TIMEOUT_S = 300
+READY_TIMEOUT_S = 360  # vLLM alone may take 300 (rollout's start_timeout_s)
+EVALUATION_TIMEOUT_S = 120
+TRAINING_TIMEOUT_S = 1200
+SETTLE_TIMEOUT_S = 60
+LAST_WORDS_S = 10  # how long the log may be behind the trainer's exit
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DemoSettings:
+    """What a person may change about the demo."""
+
+    seed: int = 0
+    learning_rate: float = 5e-4
+    batches_max: int = 60
+    batches_min: int = 25
+    prefix: str = "claw"
+    device: str = "auto"
+
+    def __post_init__(self) -> None:
+        if self.batches_min > self.batches_max:
+            raise CannotRun(f"--batches-min {self.batches_min} is above --batches-max {self.batches_max}")
+
+    @property
+    def control(self) -> bool:
+        """Whether this run must not learn."""
+        return self.learning_rate == 0
+
+
+def run_demo(settings: DemoSettings, *, as_json: bool) -> int:
+    """Runs the demo; exit code 0 when every target is met, 1 when one is missed, 130 after Ctrl-C."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        with ExitStack() as resources:
+            demo = Demo.open(settings, resources, Display(as_json=as_json))
+            result = demo.run()
+    except KeyboardInterrupt:
+        print("claw demo: interrupted, everything is stopped", file=sys.stderr)
+        return 130
+    except LogError as error:
+        raise CannotRun(str(error)) from error
+    reached = targets(result, control=settings.control)
+    if as_json:
+        print(orjson.dumps(result.as_dict()).decode(), flush=True)
+    print_summary(result, reached, demo.episodes(), demo.stack.run_dir, prefix=settings.prefix, to_stderr=as_json)
+    return 0 if all(target.met for target in reached) else 1
+
+
+class Demo:
+    """The run: its processes, what it observes, and the order of its acts."""
+
+    def __init__(
+        self,
+        settings: DemoSettings,
+        stack: Stack,
+        log_settings: LogSettings,
+        processes: Processes,
+        display: Display,
+        started: float,
+    ) -> None:
+        self.settings = settings
+        self.stack = stack
+        self.run_id = stack.run_dir.name
+        self.started = started
+        self._trainer_gone: float | None = None
+        self._blind: BaseException | None = None
+        self._log = log_settings
+        self._processes = processes
+        self._display = display
+        self._start_offsets = end_offsets(log_settings, TOPICS)
+        self._observer = Observer(self.run_id, log_settings.catalogue())
+        self._port = free_ports(1)[0]
+
+    @classmethod
+    def open(cls, settings: DemoSettings, resources: ExitStack, display: Display) -> "Demo":
+        """Broker, topics and an empty run directory; `resources` stops everything in reverse order."""
+        started = time.monotonic()
+        places = ("CLAW_TRAINER_DEVICE", "CLAW_ROLLOUT_DEVICE")
+        device = one_device({"--device": settings.device, **{name: os.environ.get(name) for name in places}})
+        run_id = f"demo-{time.strftime('%Y%m%d-%H%M%S')}-{new_id()[-4:]}"
+        display.say("starting Kafka (data is kept in the claw home; `claw broker` opens it again)")
+        broker = resources.enter_context(resolve_broker())
+        log_settings = LogSettings(
+            bootstrap_servers=broker.bootstrap, prefix=settings.prefix, partitions=DEMO_PARTITIONS
+        )
+        create_topics(log_settings)
+        check_catalogue(log_settings)
+        stack = Stack(
+            run_dir=claw_home() / "runs" / run_id,
+            bootstrap=broker.bootstrap,
+            prefix=settings.prefix,
+            partitions=log_settings.partitions,
+            device=device,
+        )
+        stack.run_dir.mkdir(parents=True)
+        remember(stack.run_dir)
+        processes = resources.enter_context(Processes(stack.run_dir))
+        resources.enter_context(display)
+        return cls(settings, stack, log_settings, processes, display, started)
+
+    def run(self) -> Result:
+        """All acts in order. Raises CannotRun or ComponentDied that names what did not come."""
+        with self._observed():
+            model = self._make_model()
+            self._start_stack(model)
+            greedy_before = self._evaluate("before")
+            self._train()
+            greedy_after = self._evaluate("after")
+        return self._result(greedy_before, greedy_after)
+
+    @contextmanager
+    def _observed(self) -> Iterator[None]:
+        reader = LogReader(self._log, WATCHED, start=since(self._log, self._start_offsets, WATCHED))
+        follower = Follower(reader, self._observer.on_record, on_error=self._lost_sight)
+        follower.start()
+        try:
+            yield
+        finally:
+            follower.stop()
+
+    def _lost_sight(self, error: BaseException) -> None:
+        self._blind = error
+
+    def _make_model(self) -> Path:
+        """The gateway and the streams start while the model is made."""
+        self._processes.start(self.stack.gateway(self._port))
+        self._processes.start(self.stack.streams())
+        cache = claw_home() / "cache" / "models"
+        self._display.say("making the tiny model (random weights, a short supervised warm-up; kept for the next run)")
+        arguments = ("--out", str(cache), "--seed", str(self.settings.seed))
+        self._processes.start(
+            self.stack.room("model", "examples.verbs.tiny_model", *arguments, may_finish=True, restarts_max=0)
+        )
+        self._processes.wait_finished("model", MODEL_TIMEOUT_S)
+        return ensure(cache, self.settings.seed)
+
+    def _start_stack(self, model: Path) -> None:
+        self._display.say(f"starting vLLM and the trainer on {self.stack.device} (about half a minute)")
+        self._processes.start(self.stack.rollout(model, MODEL_ID, "--run-id", self.run_id))
+        self._processes.start(self.stack.trainer(self._trainer_config(model)))
+        self._wait("the worker with version 0", lambda p: p.worker_ready and p.worker_version == 0, READY_TIMEOUT_S)
+        self._processes.wait_ready("gateway", READY_TIMEOUT_S)
+
+    def _trainer_config(self, model: Path) -> Path:
+        config = {
+            "model_dir": str(model),
+            "model_id": MODEL_ID,
+            "run_id": self.run_id,
+            "out_dir": str(self.stack.run_dir / "trainer"),
+            "learning_rate": self.settings.learning_rate,
+            "batches_max": self.settings.batches_max,
+            "batches_min": self.settings.batches_min,
+            "stop_reward": STOP_REWARD,
+            "linger_s": SETTLE_TIMEOUT_S / 2,
+            "seed": self.settings.seed,
+            "spec": {"groups_per_batch": GROUPS_PER_BATCH, "group_size": GROUP_SIZE, "staleness_max": STALENESS_MAX},
+        }
+        path = self.stack.run_dir / "trainer.yaml"
+        path.write_text(yaml.safe_dump(config))
+        return path
+
+    def _evaluate(self, when: str) -> float:
+        """Greedy episodes through the gateway on the val channel. Returns their mean reward."""
+        self._display.say(f"greedy evaluation {when} training ({GREEDY_EPISODES} episodes)")
+        name, out = f"greedy-{when}", self._evaluation_file(when)
+        arguments = ("--episodes", str(GREEDY_EPISODES), "--out", str(out), *self._agent_arguments())
+        self._processes.start(self.stack.room(name, "agentflow", "eval", *arguments, may_finish=True, restarts_max=0))
+        self._processes.wait_finished(name, EVALUATION_TIMEOUT_S)
+        return float(orjson.loads(out.read_bytes())["reward_mean"])
+
+    def _evaluation_file(self, when: str) -> Path:
+        return self.stack.run_dir / f"greedy_{when}.json"
+
+    def _agent_arguments(self) -> tuple[str, ...]:
+        gateway = f"http://127.0.0.1:{self._port}"
+        return (
+            "--flow",
+            FLOW,
+            "--gateway",
+            gateway,
+            "--run-id",
+            self.run_id,
+            "--model",
+            MODEL_ID,
+            "--concurrency",
+            str(CONCURRENCY),
+            "--seed",
+            str(self.settings.seed),
+        )
+
+    def _train(self) -> None:
+        """Agents play until the trainer has ended the run and the worker serves its last version."""
+        self._display.say(f"training: {GROUPS_PER_BATCH} groups of {GROUP_SIZE} episodes per batch")
+        stats = (
+            "--stats",
+            str(self.stack.run_dir / "agents.json"),
+            "--replied",
+            str(self.stack.run_dir / "replied.txt"),
+            "--group-size",
+            str(GROUP_SIZE),
+            "--channel",
+            "train",
+        )
+        self._processes.start(self.stack.room("agents", "agentflow", "run", *self._agent_arguments(), *stats))
+        self._wait("the end of the run", lambda p: p.ended is not None, TRAINING_TIMEOUT_S)
+        self._processes.stop_one("agents")
+        self._wait(
+            "the worker with the last version",
+            lambda p: p.worker_ready and p.worker_version == p.version,
+            SETTLE_TIMEOUT_S,
+        )
+        self._processes.wait_finished("trainer", SETTLE_TIMEOUT_S)
+
+    def _wait(self, what: str, condition: Callable[[Progress], bool], timeout_s: float) -> None:
+        """Looks after the processes and shows progress until the condition holds. Raises CannotRun after the deadline."""
+        deadline = time.monotonic() + timeout_s
+        while not self._observer.wait_for(condition, POLL_S):
+            self._look_after(what)
+            self._display.show(self._observer.progress, time.monotonic() - self.started)
+            if time.monotonic() > deadline:
+                raise CannotRun(
+                    f"waited {timeout_s:.0f} s for {what} in vain; the logs are in {self.stack.run_dir / 'logs'}"
+                )
+        self._display.show(self._observer.progress, time.monotonic() - self.started)
+
+    def _look_after(self, what: str) -> None:
+        """Raises CannotRun when what is waited for can no longer come, ComponentDied when a budget is spent."""
+        states = {state.component: state.state for state in self._processes.poll()}
+        if self._blind is not None:
+            raise CannotRun(f"the log can no longer be followed: {self._blind}")
+        if states.get("trainer") is not State.FINISHED or self._observer.progress.ended is not None:
+            return
+        self._trainer_gone = self._trainer_gone or time.monotonic()
+        if time.monotonic() - self._trainer_gone > LAST_WORDS_S:
+            raise CannotRun(
+                f"the trainer stopped before the end of the run (waiting for {what}); its log is in {self.stack.run_dir / 'logs'}"
+            )
+
+    def _result(self, greedy_before: float, greedy_after: float) -> Result:
+        """Reads the log once more: what is reported is what stands there, not what was seen in passing."""
+        progress = self._observer.progress
+        title = f"verbs, seed {self.settings.seed}, learning rate {self.settings.learning_rate:g}"
+        picture = plot(progress.batches, self.stack.run_dir / "reward.png", title=title)
+        stats = (self.stack.run_dir / "agents.json", *self.episodes())
+        return Result(
+            reward_first=reward_first(trajectories(self._log, self._start_offsets), self.run_id),
+            greedy_before=greedy_before,
+            greedy_after=greedy_after,
+            calls_captured=calls_captured(self._log, self._start_offsets),
+            calls_replied=sum(int(orjson.loads(file.read_bytes())["calls_replied"]) for file in stats),
+            dead_letters=progress.dead_letters,
+            seconds=round(time.monotonic() - self.started, 1),
+            plot=str(picture),
+            **of_batches(progress.batches),
+        )
+
+    def episodes(self) -> tuple[Path, Path]:
+        """Files with the transcripts of the greedy episodes before and after."""
+        return self._evaluation_file("before"), self._evaluation_file("after")

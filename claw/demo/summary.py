@@ -1,0 +1,73 @@
+"""What a demo says at its end: the table of targets, where the plot is, two episodes, and what to look at next."""
+
+import shutil
+import sys
+from pathlib import Path
+from typing import Any
+
+import orjson
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from claw.demo.report import Result, Target
+from schemas.topics import Catalogue
+
+Episode = dict[str, Any]  # JSON of an agentflow EpisodeResult: trajectory, reward, transcript
+SOLVED = 0.999
+DEFAULT_PREFIX = Catalogue().prefix
+
+
+def print_summary(
+    result: Result, targets: list[Target], files: tuple[Path, Path], run_dir: Path, *, prefix: str, to_stderr: bool
+) -> None:
+    """Prints it on stdout, or on stderr where stdout is for JSON."""
+    console = Console(stderr=to_stderr, highlight=False)
+    console.print(_table(result, targets))
+    console.print(f"plot: {result.plot}\nlogs, metrics, checkpoints: {run_dir}", soft_wrap=True)
+    before, after = (_episodes(file) for file in files)
+    failing = next((episode for episode in before if episode["reward"] < SOLVED), None)
+    solved = next((episode for episode in after if episode["reward"] >= SOLVED), None)
+    for title, episode in (
+        ("before training, a failing episode", failing),
+        ("after training, a solved episode", solved),
+    ):
+        if episode:
+            console.print(f"\n[bold]{title}[/bold] (reward {episode['reward']:.2f})\n{_conversation(episode)}")
+    shown = solved or failing
+    some = shown["trajectory"]["trajectory_id"] if shown else "<trajectory>"
+    console.print("\nlook further:", *further(some, prefix), sep="\n", soft_wrap=True)
+
+
+def further(trajectory_id: str, prefix: str) -> list[str]:
+    """Three commands that can be typed as they stand."""
+    option = "" if prefix == DEFAULT_PREFIX else f" --prefix {prefix}"
+    typed = ("topics describe", "replay --topic calls --limit 3", f"inspect {trajectory_id}")
+    return [f"  {command()} {arguments}{option}" for arguments in typed]
+
+
+def command() -> str:
+    """How this installation's `claw` is typed from the working directory."""
+    installed = Path(sys.executable).with_name("claw")
+    if shutil.which("claw") == str(installed):
+        return "claw"
+    return str(installed.relative_to(Path.cwd())) if installed.is_relative_to(Path.cwd()) else str(installed)
+
+
+def _table(result: Result, targets: list[Target]) -> Table:
+    title = f"{result.batches} batches, {result.versions} versions, {result.groups_trained} groups trained in {result.seconds:.0f} s"
+    table = Table("", "measured", "target", "", title=title, title_justify="left")
+    for target in targets:
+        table.add_row(
+            target.name, target.shown, target.wanted, "[green]met[/green]" if target.met else "[red]missed[/red]"
+        )
+    return table
+
+
+def _episodes(file: Path) -> list[Episode]:
+    episodes: list[Episode] = orjson.loads(file.read_bytes())["episodes"]
+    return episodes
+
+
+def _conversation(episode: Episode) -> str:
+    return "\n".join(f"  {message['role']:>9}  {escape(str(message['content']))}" for message in episode["transcript"])

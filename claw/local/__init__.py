@@ -1,0 +1,1 @@
+"""The stack of this machine: its broker, its processes, its ports."""

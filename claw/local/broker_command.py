@@ -1,0 +1,36 @@
+"""`claw broker`: the kept broker in the foreground, and Kafka's own console tools against it."""
+
+import signal
+import threading
+
+from claw.local.broker import TOOLS, kafka_tool, resolve_broker
+
+USAGE = f"""usage: claw broker                     run the kept broker until Ctrl-C
+       claw broker tool NAME ARGS…    one of Kafka's own tools: {", ".join(sorted(TOOLS))}"""
+
+
+def run_broker(arguments: list[str]) -> int:
+    """Runs the broker or a tool; returns the exit code. Raises CannotRun when there is no broker to be had."""
+    match arguments:
+        case []:
+            return serve()
+        case ["tool", name, *rest]:
+            with resolve_broker() as broker:
+                return kafka_tool(name, rest, broker.bootstrap)
+        case ["--help" | "-h"]:
+            print(USAGE)
+            return 0
+        case _:
+            print(USAGE)
+            return 2
+
+
+def serve() -> int:
+    """Until SIGINT or SIGTERM; a broker that somebody else started is left alone."""
+    stop = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: stop.set())
+    with resolve_broker() as broker:
+        print(broker.bootstrap, flush=True)
+        stop.wait()
+    return 0

@@ -1,0 +1,71 @@
+"""`claw status`: the components of the stack that was started last, read from the file that its manager keeps, and what
+its trainer warns of."""
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+
+import orjson
+
+from claw.local.processes import ComponentState, State, read_status
+from claw.local.procfs import ProcessId
+from claw.local.stack import TRAINER_WARNINGS, remembered
+
+ALIVE = {State.STARTING, State.RUNNING, State.RESTARTING}
+
+
+def show_status(*, as_json: bool) -> int:
+    """Prints the states; exit code 1 when nothing runs."""
+    run_dir = remembered()
+    states = with_engine(read_status(run_dir)) if run_dir else []
+    warnings = trainer_warnings(run_dir, states) if run_dir else []
+    if as_json:
+        shown = {
+            "run_dir": str(run_dir) if run_dir else None,
+            "components": [asdict(s) for s in states],
+            "warnings": warnings,
+        }
+        print(orjson.dumps(shown).decode())
+    else:
+        print("\n".join([as_text(states), *(f"warning: trainer: {line}" for line in warnings)]))
+    return 0 if any(state.state in ALIVE for state in states) else 1
+
+
+def trainer_warnings(run_dir: Path, states: list[ComponentState]) -> list[str]:
+    """What a living trainer of the stack has to say to a person; a dead one says nothing of today."""
+    if not any(state.component == "trainer" and state.state in ALIVE for state in states):
+        return []
+    try:
+        return [str(line) for line in json.loads((run_dir / TRAINER_WARNINGS).read_text())]
+    except (OSError, ValueError):
+        return []
+
+
+def as_text(states: list[ComponentState]) -> str:
+    if not states:
+        return "nothing was started yet: `claw demo`, or `claw up`"
+    lines = [f"{s.component:<12} {s.pid or '-':>8}  {s.state:<11} restarts {s.restarts}" for s in states]
+    return "\n".join(lines)
+
+
+def with_engine(states: list[ComponentState]) -> list[ComponentState]:
+    """Adds the vLLM server below its supervisor: it is a grandchild of ours, by way of its keeper."""
+    listed: list[ComponentState] = []
+    for state in states:
+        listed.append(state)
+        if state.component.startswith("rollout") and state.pid:
+            keepers = children(state.pid)[:1]  # the keeper ends vLLM's whole process group, whoever dies first
+            servers = [pid for keeper in keepers for pid in children(keeper)[:1]]
+            listed += [ComponentState("vllm", pid, State.RUNNING, 0, None) for pid in servers]
+    return listed
+
+
+def children(pid: int) -> list[int]:
+    """Living children of a process, oldest first."""
+    found: list[int] = []
+    for task in Path(f"/proc/{pid}/task").glob("*/children"):
+        try:
+            found += [int(child) for child in task.read_text().split()]
+        except OSError:
+            continue  # the thread ended between the look and the read
+    return sorted(child for child in found if ProcessId.of(child))

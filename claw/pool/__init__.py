@@ -1,0 +1,1 @@
+"""`claw pool`: questions to the pool, and curation."""

@@ -1,0 +1,91 @@
+"""`claw pool evict`: trajectories erased from the pool by an operator, as TrajectoryEvicted on claw.calls.
+
+Absorbing: it cannot be undone, so an id that is not known, or that is meant in several groups, evicts nothing at all.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+
+import orjson
+
+from claw.errors import CannotRun
+from claw.pool.acts import act_envelope, append
+from claw.pool.reading import open_pool
+from claw.show.rendering import as_plain
+from schemas.envelopes import new_id
+from schemas.events import TrajectoryEvicted, TrajectoryRecord
+from schemas.topics import CALLS, TRAJECTORIES
+
+PRODUCER = "claw pool evict"
+
+
+def run_evict(
+    ids: Sequence[str],
+    group: str | None,
+    *,
+    why: str,
+    who: str | None,
+    dry_run: bool,
+    prefix: str,
+    as_json: bool,
+) -> int:
+    """Evicts the trajectories of the ids; exit code 1 when an id is unknown, or nothing is left. Raises CannotRun."""
+    if not why.strip():
+        raise CannotRun("why? --why TEXT: nobody else will know")
+    if not who:
+        raise CannotRun("who evicts? --who NAME")
+    with open_pool(prefix, topics=[TRAJECTORIES]) as pool:
+        found = pool.view.ask(lambda rows: meant(rows.trajectory_rows(), ids, group))
+        unknown = [name for name, rows in found.items() if not rows]
+        eviction_id = new_id()
+        made = [] if unknown else [_event(row, why, who, eviction_id) for row in left(found)]
+        if not dry_run:
+            append(pool.settings, CALLS, made)
+    _say(made, unknown, eviction_id, dry_run=dry_run, as_json=as_json)
+    return 0 if made else 1
+
+
+def meant(rows: Iterable[TrajectoryRecord], ids: Sequence[str], group: str | None) -> dict[str, list[TrajectoryRecord]]:
+    """By id the trajectories of that group, or the trajectory, evicted or not. group: of no other one.
+
+    Raises CannotRun for a trajectory id that several groups have.
+    """
+    found: dict[str, list[TrajectoryRecord]] = {name: [] for name in ids}
+    for row in rows:
+        if group not in (None, row.group_id):
+            continue
+        for name in {row.group_id, row.trajectory_id} & found.keys():
+            found[name].append(row)
+    for name, each in found.items():
+        if len(groups := {row.group_id for row in each}) > 1:
+            raise CannotRun(f"{name} is in {len(groups)} groups, one of them {min(groups)}: say which, --group ID")
+    return found
+
+
+def left(found: Mapping[str, Sequence[TrajectoryRecord]]) -> list[TrajectoryRecord]:
+    """What is not evicted yet, each once, in order: an eviction that broke off is simply repeated."""
+    rows = {(row.group_id, row.trajectory_id): row for each in found.values() for row in each}
+    return [row for _, row in sorted(rows.items()) if row.status != "evicted"]
+
+
+def _event(row: TrajectoryRecord, why: str, who: str, eviction_id: str) -> TrajectoryEvicted:
+    return TrajectoryEvicted(
+        envelope=act_envelope(PRODUCER, eviction_id),
+        group_id=row.group_id,
+        trajectory_id=row.trajectory_id,
+        reason=why,
+        requested_by=who,
+    )
+
+
+def _say(
+    made: Sequence[TrajectoryEvicted], unknown: Sequence[str], eviction_id: str, *, dry_run: bool, as_json: bool
+) -> None:
+    if as_json:
+        summary = {"eviction_id": eviction_id, "trajectories": len(made), "dry_run": dry_run, "unknown": unknown}
+        print(orjson.dumps({**summary, "events": [as_plain(event) for event in made]}).decode())
+        return
+    for event in made:
+        print(f"{event.group_id}/{event.trajectory_id}")
+    for name in unknown:
+        print(f"{name}: the pool has no such group or trajectory")
+    print(f"{len(made)} trajectories {'would be' if dry_run else 'are'} evicted" if made else "nothing is evicted")

@@ -1,0 +1,212 @@
+"""`claw pool batch`: what the next batch of a spec would be, and why each other group is not in it. It writes nothing."""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from claw.errors import CannotRun
+from claw.pool.reading import asked_of, named_spec, open_pool
+from datapool.batch.plan import Selection, select
+from datapool.batch.selection import (
+    PooledGroup,
+    all_equal,
+    baseline_only,
+    context_only,
+    is_trained,
+    returns,
+    trained_members,
+)
+from datapool.batch.sequences import Row
+from datapool.errors import PromptBroken
+from datapool.view.rows import PoolRows
+from datapool.view.runs import RunIndex
+from datapool.view.training_rows import assemble_rows
+from datapool.view.why import Asked
+
+CHANGING = "rows_changing"
+KINDS = {
+    "waits": "may still come",
+    "never": "never, for this run",
+    "foreign": "of another run or for another spec",
+    "settled": "settled by this run",
+}
+
+
+def preview(
+    *,
+    spec_file: Path | None,
+    preset: str | None,
+    run_id: str | None,
+    version: int | None,
+    prefix: str,
+    verbose: bool,
+    as_json: bool,
+) -> int:
+    """Prints the preview; exit code 1 when the batch is not complete. Raises CannotRun without a spec.
+
+    verbose: with the ids of the groups; JSON has them always.
+    """
+    spec = named_spec(spec_file, preset)
+    with open_pool(prefix, tokens=True) as pool:
+        runs = pool.runs()
+        asked = asked_of(pool, runs, spec, run_id=run_id, version=version)
+        if asked is None:
+            raise CannotRun("no run has a spec yet: name one by --spec FILE or --preset NAME")
+        shown = pool.view.ask(lambda rows: previewed(rows, runs, asked))
+    print(orjson.dumps(shown).decode() if as_json else as_text(shown, verbose=verbose))
+    return 0 if shown["complete"] else 1
+
+
+def previewed(rows: PoolRows, runs: RunIndex, asked: Asked) -> dict[str, Any]:  # JSON
+    """Counts of the batch that would be chosen now, and a reason for each group that is not in it."""
+    run = runs.runs.get(asked.run_id)
+    settled = run.settled if run else set()
+    selection, broken = _selected(rows, asked, settled)
+    others = {name: why for name, why in _others(rows, runs, asked, selection).items() if name not in broken}
+    left_out = {**selection.left_out, **{name: CHANGING for name, why in others.items() if why is None}}
+    reasons = {
+        "waits": {name: why for name, why in left_out.items() if name not in selection.foreign},
+        "never": {**selection.skipped, **broken},
+        "foreign": {name: left_out[name] for name in selection.foreign},
+        "settled": {name: why for name, why in others.items() if why is not None},
+    }
+    return {
+        "run_id": asked.run_id,
+        "version": asked.version,
+        "algorithm": asked.spec.algorithm,
+        "complete": selection.complete,
+        "groups_wanted": asked.spec.groups_per_batch,
+        **counts(rows, selection.chosen, asked),
+        "chosen": [group.record.group_id for group in selection.chosen],
+        "left_out": dict(sorted({name: why for named in reasons.values() for name, why in named.items()}.items())),
+        "reasons": {kind: _counted(named.values()) for kind, named in reasons.items() if named},
+    }
+
+
+def _selected(rows: PoolRows, asked: Asked, settled: set[str]) -> tuple[Selection, dict[str, str]]:
+    """As a trainer does it: groups whose prompts cannot be put together have that reason, others take their places."""
+    broken: dict[str, str] = {}
+    while True:
+        selection = select(rows, asked.spec, asked.version, asked.run_id, settled | broken.keys())
+        found = {group.record.group_id: why for group in selection.chosen if (why := _broken(rows, group, asked))}
+        if not found:
+            return selection, broken
+        broken |= found
+
+
+def _broken(rows: PoolRows, group: PooledGroup, asked: Asked) -> str | None:
+    try:
+        assemble_rows(rows, group, asked.spec, asked.run_id)
+    except PromptBroken as why:
+        return f"prompt_mismatch: {why.call_id}"
+    return None
+
+
+def _others(rows: PoolRows, runs: RunIndex, asked: Asked, selection: Selection) -> dict[str, str | None]:
+    """Groups that selection does not speak of: how the run settled them, or None: their rows are of different moments."""
+    spoken = (
+        {group.record.group_id for group in selection.chosen} | selection.left_out.keys() | selection.skipped.keys()
+    )
+    others = (record.group_id for record in rows.group_rows() if record.group_id not in spoken)
+    return {group_id: _settled(runs, asked.run_id, group_id) for group_id in others}
+
+
+def _settled(runs: RunIndex, run_id: str, group_id: str) -> str | None:
+    for batch in runs.planned(group_id):
+        if batch.run_id == run_id:
+            return f"planned_in_batch_{batch.sequence}"
+    skipped = runs.skipped(group_id).get(run_id)
+    return skipped and f"skipped: {skipped}"
+
+
+def counts(rows: PoolRows, chosen: tuple[PooledGroup, ...], asked: Asked) -> dict[str, Any]:  # JSON
+    """Sizes of a batch and what its rewards and versions are; why parts of chosen groups are not trained.
+
+    `tokens_saved` is what its calls would take one by one less what its rows take.
+    """
+    spec = asked.spec
+    made: list[Row] = []
+    for group in chosen:
+        made += assemble_rows(rows, group, spec, asked.run_id)
+    members = [member for group in chosen for member in trained_members(group, spec)]
+    trained = [step for member in members for step in member.steps if is_trained(step, member, spec)]
+    unfit = [found for member in members for step in member.steps if (found := context_only(step, member, spec))]
+    one_by_one = sum(step.prompt_length + step.response_length for step in trained)
+    in_rows = sum(map(len, made))
+    return {
+        "groups": len(chosen),
+        "trajectories": sum(len(group.members) for group in chosen),
+        "trajectories_trained": len(members),
+        "baseline_only": _counted(why for group in chosen for why in baseline_only(group, spec).values()),
+        "responses_trained": len(trained),
+        "response_tokens": sum(row.trained_tokens for row in made),
+        "context_only": _counted(found.word for found in unfit),
+        "rows": len(made),
+        "row_tokens": in_rows,
+        "row_tokens_max": max(map(len, made), default=0),
+        "tokens_saved": one_by_one - in_rows,
+        **_rewards(chosen, asked.version),
+    }
+
+
+def _rewards(chosen: Sequence[PooledGroup], version: int) -> dict[str, Any]:  # JSON
+    """Over all members, as baselines are; `zero_variance_groups` teach nothing, except where no group baseline is."""
+    by_group = [returns(group) for group in chosen]
+    everyone = [value for known in by_group for value in known]
+    oldest = [member.record.min_version for group in chosen for member in group.members]
+    return {
+        "return_mean": sum(everyone) / len(everyone) if everyone else None,
+        "zero_variance_groups": sum(map(all_equal, by_group)),
+        "staleness_max": max((version - one for one in oldest if one is not None), default=0),
+    }
+
+
+def _counted(words: Iterable[str]) -> dict[str, int]:
+    """The most frequent first."""
+    return dict(sorted(Counter(words).items(), key=lambda item: (-item[1], item[0])))
+
+
+def as_text(shown: dict[str, Any], *, verbose: bool = False) -> str:  # JSON
+    """The preview for a person: sums by reason, and which groups they are where `verbose` asks for it."""
+    wanted, groups = shown["groups_wanted"], shown["groups"]
+    whole = "a whole batch" if shown["complete"] else f"{wanted - groups} more to wait for"
+    if shown["complete"] and groups < wanted:
+        whole += ", full by response_tokens_max or by what a plan holds"
+    of_run = f"run {shown['run_id'] or '-'} at version {shown['version']}, {shown['algorithm']}"
+    lines = [f"{of_run}: {groups} of {wanted} groups, {whole}"]
+    if groups:
+        lines += _sizes(shown)
+    if groups and verbose:
+        lines.append(f"chosen: {', '.join(shown['chosen'])}")
+    by_reason: dict[str, list[str]] = defaultdict(list)
+    for group_id, reason in shown["left_out"].items():
+        by_reason[reason].append(group_id)
+    for kind, reasons in shown["reasons"].items():
+        lines.append(f"left out, {KINDS[kind]}:")
+        for reason, count in reasons.items():
+            lines.append(f"  {count:>5}  {reason}" + (f"  {', '.join(by_reason[reason])}" if verbose else ""))
+    return "\n".join(lines)
+
+
+def _sizes(shown: dict[str, Any]) -> list[str]:  # JSON
+    saved, alone = shown["tokens_saved"], shown["tokens_saved"] + shown["row_tokens"]
+    mean = "-" if shown["return_mean"] is None else f"{shown['return_mean']:g}"
+    share = f" ({saved / alone:.0%})" if alone else ""
+    rows = f"  rows          {shown['rows']}, {shown['row_tokens']} tokens, the longest {shown['row_tokens_max']}; "
+    return [
+        f"  trajectories  {shown['trajectories_trained']} of {shown['trajectories']} trained"
+        + _listed(shown["baseline_only"], "in the baseline only"),
+        f"  responses     {shown['responses_trained']} trained, {shown['response_tokens']} tokens"
+        + _listed(shown["context_only"], "context only"),
+        rows + f"shared prefixes save {saved} of {alone}{share}",
+        f"  returns       mean {mean}, groups of equal returns: {shown['zero_variance_groups']}",
+        f"  staleness     up to {shown['staleness_max']}",
+    ]
+
+
+def _listed(words: Mapping[str, int], head: str) -> str:
+    said = ", ".join(f"{count} {word}" for word, count in words.items())
+    return f"; {head}: {said}" if said else ""

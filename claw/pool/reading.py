@@ -1,0 +1,97 @@
+"""The pool and the runs as they are now, for one command."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from claw.data.replay import records
+from claw.errors import CannotRun
+from claw.show.log import log_for_reading
+from datapool.batch.spec import BatchSpec, first_problem, load, of_preset
+from datapool.errors import BatchSpecInvalid
+from datapool.view.runs import RunIndex
+from datapool.view.view import TOPICS, PoolView
+from datapool.view.why import Asked
+from eventlog.records import readable
+from eventlog.settings import LogSettings
+from schemas.topics import BATCHES, Topic
+
+CAUGHT_UP_TIMEOUT_S = 600.0
+
+
+@dataclass(frozen=True, slots=True)
+class OpenPool:
+    """Where the log is, and a view that has seen all of it."""
+
+    settings: LogSettings
+    view: PoolView
+
+    def runs(self) -> RunIndex:
+        """What runs did so far."""
+        index = RunIndex()
+        for event in readable(records(self.settings, BATCHES)):
+            index.apply(event)
+        return index
+
+
+@contextmanager
+def open_pool(
+    prefix: str, *, tokens: bool = False, group: str | None = None, topics: Sequence[Topic] = TOPICS
+) -> Iterator[OpenPool]:
+    """A view of the pool, or of what a question needs of it: as `PoolView`. Raises CannotRun."""
+    with log_for_reading(prefix) as settings:
+        view = PoolView(settings, tokens=tokens, group=group, topics=topics)
+        view.start()
+        try:
+            view.wait_caught_up(CAUGHT_UP_TIMEOUT_S)
+            yield OpenPool(settings, view)
+        finally:
+            view.stop()
+
+
+def asked_of(
+    pool: OpenPool, runs: RunIndex, spec: BatchSpec | None, *, run_id: str | None, version: int | None
+) -> Asked | None:
+    """Run, version and spec that a question is about; None when nobody named a spec and no run has one.
+
+    spec: None for the run's own. Without a run, the samples say whose they are: the policy run of most groups' members.
+    Raises CannotRun when the run's own spec is of another version.
+    """
+    run_id = run_id or runs.latest
+    run = runs.runs.get(run_id) if run_id is not None else None
+    if spec is None and run is not None and run.spec:
+        spec = _spec_of(run.spec)
+    if spec is None:
+        return None
+    trajectories = pool.view.ask(lambda rows: list(rows.trajectory_rows()))
+    if run_id is None:
+        policies = sorted(t.policy_run_id for t in trajectories if t.policy_run_id not in (None, "mixed"))
+        run_id = max(policies, key=policies.count, default="")
+    if version is None:
+        made = [t.max_version for t in trajectories if t.policy_run_id == run_id and t.max_version is not None]
+        version = run.version if run else max(made, default=0)
+    return Asked(run_id=run_id, version=version, spec=spec)
+
+
+def named_spec(spec_file: Path | None, preset: str | None) -> BatchSpec | None:
+    """The spec that a person named, if any. Raises CannotRun, before anything is read."""
+    try:
+        if spec_file is not None and preset is not None:
+            raise CannotRun(
+                "--spec and --preset: name one of them (a file may say `preset: NAME` and change fields of it)"
+            )
+        if spec_file is not None:
+            return load(spec_file)
+        return None if preset is None else of_preset(preset)
+    except BatchSpecInvalid as error:
+        raise CannotRun(str(error)) from error
+
+
+def _spec_of(run: str) -> BatchSpec:
+    try:
+        return BatchSpec.model_validate_json(run)
+    except ValidationError as error:
+        raise CannotRun(f"the run's own spec is of another version ({first_problem(error)}): --spec FILE") from error

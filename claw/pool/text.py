@@ -1,0 +1,58 @@
+"""Text sought in conversations: whole ones, put together from the deltas that calls are written as (docs/deltas.md)."""
+
+import orjson
+
+from datapool.batch.deltas import bodies
+from datapool.view.query import Filter, find_steps, step_says
+from datapool.view.rows import PoolRows
+from eventlog.protocols import Lookup
+from eventlog.records import Position
+from schemas.events import CallCaptured, StepRecord
+
+
+class Conversations:
+    """What calls were asked and what they replied, of one trajectory at a time: steps are gone through in order of ids,
+    so its facts are fetched once and in one go."""
+
+    def __init__(self, rows: PoolRows, facts: Lookup) -> None:
+        self._rows = rows
+        self._facts = facts
+        self._place = ("", "")
+        self._bodies: dict[str, tuple[bytes, bytes]] = {}
+
+    def say(self, step: StepRecord, text: str) -> bool:
+        """Whether a step's ids, tags or note, its whole request or its reply hold the text, in any case.
+
+        Of a request whose base is lost only what its call added is known. Raises HistoryCut.
+        """
+        if step_says(step, text):
+            return True
+        place = (step.group_id, step.trajectory_id)
+        if place != self._place:
+            self._bodies = self._read(*place)
+            self._place = place
+        return any(text.lower() in _readable(body).lower() for body in self._bodies.get(step.call_id, ()))
+
+    def _read(self, group_id: str, trajectory_id: str) -> dict[str, tuple[bytes, bytes]]:
+        """(request, reply) by call_id."""
+        steps = find_steps(self._rows, Filter(group=group_id, trajectory=trajectory_id))
+        at = {
+            step.call_id: Position(step.position.topic, step.position.partition, step.position.offset)
+            for step in steps
+            if step.position is not None
+        }
+        records = self._facts.get(at.values())
+        facts = {call_id: records[position].event() for call_id, position in at.items()}
+        calls = {call_id: fact for call_id, fact in facts.items() if isinstance(fact, CallCaptured)}
+        asked = bodies(calls)
+        return {
+            call_id: (asked.get(call_id, call.request.suffix), call.response_body) for call_id, call in calls.items()
+        }
+
+
+def _readable(body: bytes) -> str:
+    """JSON without its escapes, or whatever else it is."""
+    try:
+        return orjson.dumps(orjson.loads(body)).decode()
+    except orjson.JSONDecodeError:
+        return body.decode("utf-8", "replace")

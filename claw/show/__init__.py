@@ -1,0 +1,1 @@
+"""What is there, for a person to read."""

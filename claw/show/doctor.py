@@ -1,0 +1,91 @@
+"""`claw doctor`: what would not hold on this machine or this broker, each finding with what to do about it."""
+
+import importlib.util
+import shutil
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from typing import Literal
+
+import orjson
+
+from claw.errors import CannotRun
+from claw.home import claw_home
+from claw.local.java import find_java
+from claw.show.log import log_for_reading
+from eventlog.errors import LogError
+from eventlog.kafka.admin import check_broker, describe_topics, diff_topics
+from eventlog.settings import LogSettings
+
+DISK_FREE_MIN_GIB = 5
+EXTRAS = {
+    "gateway": ("fastapi", "uvicorn", "uvloop", "httptools", "aiohttp"),
+    "streams": ("faust",),
+    "trainer": ("torch", "transformers", "deepspeed", "tensorboard"),
+    "rollout": ("vllm", "aiohttp"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One check: `ok`, `note` (true only for a local stack, say) or `bad` (something will not hold)."""
+
+    check: str
+    state: Literal["ok", "note", "bad"]
+    says: str
+
+
+def run_doctor(*, prefix: str, as_json: bool) -> int:
+    """Prints every finding; exit code 1 when one is bad."""
+    found = [*machine(), *broker(prefix)]
+    if as_json:
+        print(orjson.dumps({"ok": not _bad(found), "findings": [asdict(f) for f in found]}).decode())
+    else:
+        print("\n".join(f"{f.state:<5} {f.check:<12} {f.says}" for f in found))
+    return 1 if _bad(found) else 0
+
+
+def _bad(found: list[Finding]) -> bool:
+    return any(finding.state == "bad" for finding in found)
+
+
+def machine() -> Iterator[Finding]:
+    """Disk, Java, and which rooms' libraries are installed."""
+    free_gib = shutil.disk_usage(claw_home().parent).free / 2**30
+    yield Finding("disk", "ok" if free_gib > DISK_FREE_MIN_GIB else "bad", f"{free_gib:.0f} GiB free")
+    try:
+        yield Finding("java", "ok", str(find_java()))
+    except CannotRun as missing:
+        yield Finding("java", "note", str(missing))
+    for room, modules in EXTRAS.items():
+        absent = [module for module in modules if importlib.util.find_spec(module) is None]
+        yield Finding(
+            room,
+            "note" if absent else "ok",
+            f"not installed: {', '.join(absent)} (extra `{room}`)" if absent else "libraries installed",
+        )
+
+
+def broker(prefix: str) -> Iterator[Finding]:
+    """Whether a broker answers, has the catalogue's topics, and replicates them."""
+    try:
+        with log_for_reading(prefix) as settings:
+            info = check_broker(settings)
+            yield Finding("broker", "ok", f"{settings.bootstrap_servers} answers ({info})")
+            yield from topics(settings)
+    except (CannotRun, LogError) as unreachable:
+        yield Finding("broker", "bad", str(unreachable))
+
+
+def topics(settings: LogSettings) -> Iterator[Finding]:
+    states = describe_topics(settings)
+    if not states:
+        yield Finding("topics", "bad", f"none with prefix {settings.prefix}: run `claw topics create`")
+        return
+    wanted = settings.model_copy(update={"partitions": states[0].partitions, "replication": states[0].replication})
+    for difference in diff_topics(wanted):
+        yield Finding("topics", "bad", difference)
+    replication = min(state.replication for state in states)
+    single = "one replica: a lost disk is lost data; 3 replicas with min.insync.replicas 2 outside the local stack"
+    yield Finding(
+        "replication", "ok" if replication >= 3 else "note", f"{replication} replicas" if replication >= 3 else single
+    )

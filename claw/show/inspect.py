@@ -1,0 +1,126 @@
+"""`claw inspect`: one trajectory as the pool sees it, and its conversation as the facts have it. It writes nothing."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+
+from claw.data.replay import records
+from claw.errors import CannotRun
+from claw.show.conversation import Call, conversation
+from claw.show.log import log_for_reading
+from claw.show.rendering import as_plain
+from datapool.batch.deltas import bodies
+from eventlog.kafka.reader import FactLookup
+from eventlog.records import Position
+from eventlog.settings import LogSettings
+from schemas.events import CallCaptured, StepRecord, TrajectoryRecord
+from schemas.keys import is_tokens_key, parts
+from schemas.topics import STEPS, TRAJECTORIES
+
+
+@dataclass(frozen=True, slots=True)
+class Inspected:
+    """A trajectory, its steps in the trajectory's order, and the facts of those that have one."""
+
+    trajectory: TrajectoryRecord
+    steps: list[StepRecord]
+    facts: list[CallCaptured]
+
+
+def inspect(trajectory_id: str, group_id: str | None, *, prefix: str, as_json: bool) -> int:
+    """Prints the trajectory; exit code 1 when the pool has none of that name."""
+    with log_for_reading(prefix) as settings:
+        found = find(settings, trajectory_id, group_id)
+        if found is None:
+            print(orjson.dumps({"found": False}).decode() if as_json else f"the pool has no trajectory {trajectory_id}")
+            return 1
+        print(orjson.dumps(as_json_object(found)).decode() if as_json else as_text(found))
+    return 0
+
+
+def find(settings: LogSettings, trajectory_id: str, group_id: str | None) -> Inspected | None:
+    """Looks the trajectory up. Raises CannotRun when several groups have one of that name."""
+    trajectory = _trajectory(settings, trajectory_id, group_id)
+    if trajectory is None:
+        return None
+    steps = _steps(settings, trajectory)
+    lookup = FactLookup(settings)
+    try:
+        positions = [Position(s.position.topic, s.position.partition, s.position.offset) for s in steps if s.position]
+        facts = lookup.get(positions)
+    finally:
+        lookup.close()
+    events = [facts[position].event() for position in positions]
+    return Inspected(trajectory, steps, [event for event in events if isinstance(event, CallCaptured)])
+
+
+def _trajectory(settings: LogSettings, trajectory_id: str, group_id: str | None) -> TrajectoryRecord | None:
+    latest: dict[bytes, TrajectoryRecord | None] = {}
+    for record in records(settings, TRAJECTORIES):
+        group, trajectory = parts(record.key or b"")
+        if trajectory == trajectory_id and group_id in (None, group):
+            event = record.event() if record.value is not None else None
+            latest[record.key or b""] = event if isinstance(event, TrajectoryRecord) else None
+    found = [trajectory for trajectory in latest.values() if trajectory is not None]
+    if len(found) > 1:
+        groups = ", ".join(trajectory.group_id for trajectory in found)
+        raise CannotRun(f"several groups have a trajectory {trajectory_id}: name one by --group ({groups})")
+    return found[0] if found else None
+
+
+def _steps(settings: LogSettings, trajectory: TrajectoryRecord) -> list[StepRecord]:
+    wanted = (trajectory.group_id, trajectory.trajectory_id)
+    latest: dict[str, StepRecord] = {}
+    for record in records(settings, STEPS):
+        key = record.key or b""
+        if is_tokens_key(key) or parts(key)[:2] != wanted:
+            continue
+        event = record.event() if record.value is not None else None
+        if isinstance(event, StepRecord):
+            latest[event.call_id] = event
+        else:
+            latest.pop(parts(key)[2], None)
+    order = {call_id: place for place, call_id in enumerate(trajectory.calls)}
+    return sorted(latest.values(), key=lambda step: order.get(step.call_id, len(order)))
+
+
+def as_json_object(found: Inspected) -> dict[str, Any]:  # JSON
+    return {
+        "found": True,
+        "trajectory": as_plain(found.trajectory),
+        "steps": [as_plain(step) for step in found.steps],
+        "conversation": conversation(_calls(found)),
+        "calls": [as_plain(fact) for fact in found.facts],
+    }
+
+
+def as_text(found: Inspected) -> str:
+    """The trajectory on a few lines: state, steps, conversation."""
+    lines = [*_heading(found.trajectory), "", *map(_step_line, found.steps), ""]
+    lines += [f"  {message['role']:>9}  {message['content']}" for message in conversation(_calls(found))]
+    return "\n".join(lines)
+
+
+def _heading(t: TrajectoryRecord) -> list[str]:
+    readiness = "ready" if t.ready else f"not ready: {', '.join(t.reasons)}"
+    returned = "no reward yet" if t.return_total is None else f"return {t.return_total:.3f}"
+    return [
+        f"trajectory {t.trajectory_id} of group {t.group_id} ({t.channel}{', run ' + t.run_id if t.run_id else ''})",
+        f"  {t.status}, {readiness}, {returned}, {len(t.calls) + t.calls_left_out} calls, versions {t.min_version}..{t.max_version} of {t.policy_run_id}",
+    ]
+
+
+def _step_line(step: StepRecord) -> str:
+    versions = ",".join(f"{s.version}[{s.start}:{s.end}]" for s in step.spans) or "-"
+    rewards = ", ".join(f"{slot.source}/{slot.name} {slot.value:g}" for slot in step.rewards) or "-"
+    training = "trainable" if step.trainable else f"not trainable: {', '.join(step.reasons)}"
+    where = (
+        f"{step.position.topic}[{step.position.partition}]@{step.position.offset}" if step.position else "no call yet"
+    )
+    return f"  {step.call_id}  {step.prompt_length}+{step.response_length} tokens  versions {versions}  rewards {rewards}  {training}  {where}"
+
+
+def _calls(found: Inspected) -> list[Call]:
+    asked = bodies({fact.call_id: fact for fact in found.facts})
+    return [Call(request=asked.get(fact.call_id, b""), reply=fact.response_body) for fact in found.facts]

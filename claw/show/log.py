@@ -1,0 +1,30 @@
+"""A log to read from: the broker that is named or runs, else the kept one, started for the duration of the command."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from claw.errors import CannotRun
+from claw.local.broker import resolve_broker
+from eventlog.errors import BrokerUnreachable, TopicMissing
+from eventlog.kafka.admin import describe_topics
+from eventlog.settings import LogSettings
+from schemas.topics import CALLS
+
+
+@contextmanager
+def log_for_reading(prefix: str) -> Iterator[LogSettings]:
+    """Settings of a broker that answers. Raises CannotRun with the ways out when there is none, or no topic."""
+    with resolve_broker() as broker:
+        try:
+            yield LogSettings(bootstrap_servers=broker.bootstrap, prefix=prefix)
+        except (BrokerUnreachable, TopicMissing) as error:
+            raise CannotRun(str(error)) from error
+
+
+def as_on_broker(settings: LogSettings) -> LogSettings:
+    """With the partitions and replicas that the facts have there. Raises TopicMissing, BrokerUnreachable."""
+    name = settings.catalogue().name(CALLS)
+    for state in describe_topics(settings):
+        if state.name == name:
+            return settings.model_copy(update={"partitions": state.partitions, "replication": state.replication})
+    raise TopicMissing(name)

@@ -1,0 +1,153 @@
+"""The token forest of a trajectory as training rows.
+
+Invariant: each trained response is trained exactly once, under exactly the ids that it was sampled after. A call whose
+prompt begins with all ids of another call (its prompt and its response) continues it and shares its row; where two
+calls continue the same one, the forest forks and the second row repeats the shared part as masked context. Calls that
+were rewritten by the agent (a summary, a dropped turn) are roots of their own. Ids are compared, text never.
+"""
+
+from array import array
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from datapool.batch.deltas import resolve
+from schemas.arrays import ITEM_BYTES
+from schemas.events import Edge
+
+UNKNOWN_VERSION = -1
+
+
+@dataclass(frozen=True, slots=True)
+class CallTokens:
+    """One call: packed prompt ids, packed response ids, and per response token its log-probability and version."""
+
+    call_id: str
+    prompt: bytes
+    response: bytes
+    logprobs: Sequence[float]
+    versions: Sequence[int]
+    temperature: float
+    advantage: float | None = None
+    """Of this response alone, where calls of a trajectory differ."""
+
+    @property
+    def whole(self) -> bytes:
+        """Packed ids of prompt and response."""
+        return self.prompt + self.response
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One sequence of n tokens; all arrays have length n.
+
+    `mask` is 1 where the token is trained; elsewhere logprobs are 0, temperatures 1 and versions UNKNOWN_VERSION.
+    `trajectory` is the index that the caller gave: of the advantage, for example. `call_ids`: whose responses it trains.
+    """
+
+    trajectory: int
+    call_ids: tuple[str, ...]
+    ids: array  # type: ignore[type-arg]  # array of int32; array[int] is no run-time type
+    mask: bytearray
+    logprobs: array  # type: ignore[type-arg]  # of float32
+    temperatures: array  # type: ignore[type-arg]  # of float32
+    versions: array  # type: ignore[type-arg]  # of int64
+    advantages: array | None = None  # type: ignore[type-arg]  # of float32, 0 where nothing is trained; None: the trajectory's
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    @property
+    def trained_tokens(self) -> int:
+        return sum(self.mask)
+
+
+def rows(calls: Sequence[CallTokens], trajectory: int) -> list[Row]:
+    """Training rows of the trained calls of one trajectory, given in order.
+
+    Calls that are context only need not be given: their ids stand in the prompts of the calls after them, and "begins
+    with" is transitive, so leaving them out changes no row. An empty response trains nothing and makes no row.
+    """
+    if len(calls) == 1:  # the most frequent forest
+        return [_row(calls, trajectory)] if calls[0].response else []
+    parents = _parents(calls)
+    inner = {parent for parent in parents if parent is not None}
+    taken: set[int] = set()
+    made: list[Row] = []
+    for leaf in range(len(calls)):
+        if leaf in inner:
+            continue
+        fresh = [node for node in _path(parents, leaf) if node not in taken and calls[node].response]
+        taken.update(fresh)
+        if fresh:
+            made.append(_row([calls[node] for node in fresh], trajectory))
+    return made
+
+
+def _parents(calls: Sequence[CallTokens]) -> list[int | None]:
+    """Per call the one that it continues: of those that its prompt begins with, the longest; of equals, the first.
+
+    Found by length, not by the order of the calls: clocks made that, and a call is never shorter than what it continues.
+    """
+    wholes = [call.whole for call in calls]
+    rising = sorted(range(len(calls)), key=lambda node: (len(wholes[node]), -node))
+    found: list[int | None] = [None] * len(calls)
+    for place, node in enumerate(rising):
+        shorter = reversed(rising[:place])
+        found[node] = next((one for one in shorter if calls[node].prompt.startswith(wholes[one])), None)
+    return found
+
+
+def _path(parents: Sequence[int | None], leaf: int) -> list[int]:
+    """Nodes from the root to the leaf."""
+    path: list[int] = []
+    node: int | None = leaf
+    while node is not None:
+        path.append(node)
+        node = parents[node]
+    return path[::-1]
+
+
+def _row(trained: Sequence[CallTokens], trajectory: int) -> Row:
+    """Calls of one path, in order; the last one's ids contain all others, and what follows it would train nothing."""
+    ids = array("i")
+    ids.frombytes(trained[-1].prompt)
+    ids.frombytes(trained[-1].response)
+    n = len(ids)
+    row = Row(
+        trajectory=trajectory,
+        call_ids=tuple(call.call_id for call in trained),
+        ids=ids,
+        mask=bytearray(n),
+        logprobs=array("f", bytes(4 * n)),
+        temperatures=array("f", [1.0]) * n,
+        versions=array("q", [UNKNOWN_VERSION]) * n,
+        advantages=array("f", bytes(4 * n)) if trained[-1].advantage is not None else None,
+    )
+    for call in trained:
+        _write(row, call)
+    return row
+
+
+def _write(row: Row, call: CallTokens) -> None:
+    start = len(call.prompt) // 4
+    length = len(call.response) // 4
+    if not len(call.logprobs) == len(call.versions) == length:
+        raise ValueError(
+            f"call {call.call_id}: {length} tokens, {len(call.logprobs)} logprobs, {len(call.versions)} versions"
+        )
+    end = start + length
+    row.mask[start:end] = b"\x01" * length
+    row.logprobs[start:end] = array("f", call.logprobs)
+    if call.temperature != 1.0:  # or it stands there already
+        row.temperatures[start:end] = array("f", [call.temperature]) * length
+    row.versions[start:end] = array("q", call.versions)
+    if row.advantages is not None:
+        row.advantages[start:end] = array("f", [call.advantage or 0.0]) * length
+
+
+def whole_prompt(edge: Edge, base: bytes | None) -> bytes:
+    """Packed ids of a prompt: the first `keep` ids of its base's prompt + response, then the suffix.
+
+    `base` is None where the edge has none or it is not known. Raises PromptBroken when the chain or the digest breaks.
+    """
+    return resolve(edge, base, ITEM_BYTES)

@@ -1,0 +1,133 @@
+"""`fold`: one fact into the state of its group. A function of (state, fact, position), commutative and idempotent."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from datapool.changed import changed, copier
+from datapool.fold import merge, trajectory
+from datapool.fold.growing import grown
+from datapool.fold.state import (
+    NO_PROGRESS,
+    Closing,
+    Declaration,
+    Fact,
+    GroupState,
+    Progress,
+    StepState,
+    TrajectoryState,
+)
+from datapool.fold.validation import usable
+from schemas.events import (
+    CallCaptured,
+    CallFailed,
+    Event,
+    FactPosition,
+    GroupClosed,
+    GroupOpened,
+    RewardAssigned,
+    StepCurated,
+    TrajectoryAbandoned,
+    TrajectoryCompleted,
+    TrajectoryEvicted,
+    TrajectoryStarted,
+)
+
+Handler = Callable[[TrajectoryState, Any], trajectory.Fields]  # each takes the fact type it stands for
+
+ON_TRAJECTORY: dict[type[Event], Handler] = {
+    CallFailed: trajectory.call_failed,
+    RewardAssigned: trajectory.rewarded,
+    StepCurated: trajectory.curated,
+    TrajectoryStarted: trajectory.started,
+    TrajectoryCompleted: trajectory.completed,
+    TrajectoryAbandoned: trajectory.abandoned,
+}
+DECISIONS = frozenset({TrajectoryAbandoned, GroupClosed, TrajectoryEvicted})
+"""What a reactor may have decided is no sign of life: it must not change the id of its own next decision."""
+NEW_TRAJECTORY = TrajectoryState()
+WITH_FACT = copier(GroupState, "trajectories", "channel", "run_id", "progress")
+
+
+def fold(state: GroupState | None, event: Event, position: FactPosition) -> GroupState:
+    """The group after one more fact. Raises UnusableFact for an event that is no fact or contradicts its contract."""
+    fact = usable(event)
+    group = state or GroupState(fact.group_id)
+    progress = _progress(fact)
+    if isinstance(fact, GroupOpened):
+        group = _opened(group, fact)
+    elif isinstance(fact, GroupClosed):
+        group = _closed(group, fact)
+    else:
+        before = group.trajectories.get(fact.trajectory_id, NEW_TRAJECTORY)
+        after = _in_trajectory(before, fact, position, progress)
+        if after is not before:
+            return _observed(group, fact, progress, grown(group.trajectories, fact.trajectory_id, after))
+    return _observed(group, fact, progress, group.trajectories)
+
+
+def _in_trajectory(
+    now: TrajectoryState,
+    fact: Any,  # a TrajectoryFact
+    position: FactPosition,
+    progress: Progress,
+) -> TrajectoryState:
+    if isinstance(fact, TrajectoryEvicted):
+        return trajectory.evicted(now, fact)
+    if now.evicted:
+        return now
+    if isinstance(fact, CallCaptured):
+        fields = trajectory.called(now, fact, position)
+    else:
+        fields = ON_TRAJECTORY[type(fact)](now, fact)
+    run_id = merge.first(now.run_id, fact.envelope.run_id)
+    return changed(now, **fields, run_id=run_id, progress=max(now.progress, progress))
+
+
+def _observed(
+    group: GroupState, fact: Fact, progress: Progress, trajectories: Mapping[str, TrajectoryState]
+) -> GroupState:
+    return WITH_FACT(
+        group,
+        trajectories,
+        merge.channel(group.channel, getattr(fact, "channel", "")),
+        merge.first(group.run_id, fact.envelope.run_id),
+        max(group.progress, progress),
+    )
+
+
+def _progress(fact: Fact) -> Progress:
+    if type(fact) in DECISIONS:
+        return NO_PROGRESS
+    return Progress(fact.envelope.occurred_at_us, fact.envelope.event_id)
+
+
+def _opened(group: GroupState, fact: GroupOpened) -> GroupState:
+    at_us, event_id = fact.envelope.occurred_at_us, fact.envelope.event_id
+    declaration = Declaration(at_us, event_id, fact.expected_size, fact.task, fact.deadline_us, fact.agent, fact.tags)
+    if group.declaration is not None and declaration.rank <= group.declaration.rank:
+        return group
+    return changed(group, declaration=declaration)
+
+
+def _closed(group: GroupState, fact: GroupClosed) -> GroupState:
+    closing = Closing(fact.envelope.occurred_at_us, fact.envelope.event_id, tuple(sorted(set(fact.members))))
+    if group.closing is not None and closing.rank <= group.closing.rank:
+        return group
+    return changed(group, closing=closing)
+
+
+def flag(state: GroupState | None, fact: Fact) -> GroupState:
+    """The group after a fact that the fold raised on: what it speaks of is marked, so that nobody trains on it."""
+    group = state or GroupState(fact.group_id)
+    if isinstance(fact, GroupOpened | GroupClosed):
+        return changed(group, buggy=True)
+    now = group.trajectories.get(fact.trajectory_id, NEW_TRAJECTORY)
+    if now.evicted:
+        return group
+    call_id = getattr(fact, "call_id", None)
+    if call_id is None:
+        marked = changed(now, buggy=True)
+    else:
+        step = changed(now.steps.get(call_id, StepState()), buggy=True)
+        marked = changed(now, steps=grown(now.steps, call_id, step))
+    return changed(group, trajectories=grown(group.trajectories, fact.trajectory_id, marked))

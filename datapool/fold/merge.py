@@ -1,0 +1,71 @@
+"""Joins: how two observations of one thing become one. Each is commutative, associative and idempotent.
+
+The later word wins (`occurred_at_us`, on its producer's clock): under idempotency keys event ids are hashes, and the
+highest would be a coin. Of words of one moment the highest event id wins. Neither settles everything: a request that is sent again keeps its id and may say something else (a deadline is
+computed afresh). So every rank ends with the content itself, and only what is equal to the last byte has an equal rank.
+"""
+
+import math
+from collections.abc import Mapping
+from typing import TypeVar
+
+from datapool.fold import bounds
+from schemas.events import RewardSlot
+
+Rank = tuple[object, ...]
+Key = TypeVar("Key", bound=tuple[int | None, str, str])
+"""(step index, source, name)"""
+
+
+def channel(left: str, right: str) -> str:
+    """`val` wins, then a channel of the operator's (the first by name), then `train`; empty is unknown."""
+    if left == right or not right:
+        return left
+    return min(left, right, key=_channel_rank) if left else right
+
+
+def _channel_rank(name: str) -> tuple[int, str]:
+    return {"val": 0, "train": 2, "": 3}.get(name, 1), name
+
+
+def first(left: str | None, right: str | None) -> str | None:
+    """The first by name that is not null."""
+    if left == right:
+        return left
+    if left is None or right is None:
+        return right if left is None else left
+    return min(left, right)
+
+
+def slot(left: RewardSlot | None, right: RewardSlot) -> RewardSlot:
+    """The highest revision, then the later word, then the highest event id and value."""
+    return right if left is None else max(left, right, key=slot_rank)
+
+
+def slots(now: Mapping[Key, RewardSlot], key: Key, new: RewardSlot) -> dict[Key, RewardSlot]:
+    """With one more reward; of too many slots the first remain."""
+    merged = {**now, key: slot(now.get(key), new)}
+    if len(merged) > bounds.REWARDS_MAX:
+        del merged[max(merged, key=_slot_order)]
+    return merged
+
+
+def _slot_order(key: tuple[int | None, str, str]) -> tuple[int, str, str]:
+    index, source, name = key
+    return -1 if index is None else index, source, name
+
+
+def slot_rank(slot: RewardSlot) -> tuple[int, int, str, Rank]:
+    """Total among the slots of one subject, source and name."""
+    return slot.revision, slot.occurred_at_us, slot.event_id, content(slot.value)
+
+
+def content(*values: object) -> Rank:
+    """What is said as a rank, field by field: null is lowest, -0.0 is below 0.0. The values must be of equal types."""
+    return tuple(_content(value) for value in values)
+
+
+def _content(value: object) -> Rank:
+    if value is None:
+        return (False,)
+    return (True, value, math.copysign(1.0, value)) if isinstance(value, float) else (True, value)

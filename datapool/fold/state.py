@@ -1,0 +1,203 @@
+"""The state of one group: exactly what its records say, without what follows from it.
+
+Invariant: nothing here is mutated. A fold returns a new value that shares what did not change, so a reference is a
+snapshot. Everything here can be read back from the group's records (`restore.py`). Of two values of which one wins, the
+higher `rank` does; equal ranks are equal values.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from datapool.fold.merge import Rank, content
+from schemas.events import (
+    CallCaptured,
+    CallFailed,
+    Curation,
+    GroupClosed,
+    GroupOpened,
+    RewardAssigned,
+    RewardSlot,
+    StepCurated,
+    StepRecord,
+    TrajectoryAbandoned,
+    TrajectoryCompleted,
+    TrajectoryEvicted,
+    TrajectoryStarted,
+    TrajectoryStatus,
+)
+from schemas.quick import quick
+
+TrajectoryFact = (
+    CallCaptured
+    | CallFailed
+    | RewardAssigned
+    | StepCurated
+    | TrajectoryStarted
+    | TrajectoryCompleted
+    | TrajectoryAbandoned
+    | TrajectoryEvicted
+)
+Fact = TrajectoryFact | GroupOpened | GroupClosed
+"""Everything that stands on claw.calls and claw.rewards."""
+
+
+class SlotKey(NamedTuple):
+    """Names a reward slot within its subject; step_index is None but for rewards by index."""
+
+    step_index: int | None
+    source: str
+    name: str
+
+
+class Progress(NamedTuple):
+    """The latest sign of life, on the clock of its producer."""
+
+    occurred_at_us: int = 0
+    event_id: str = ""
+
+
+NO_PROGRESS = Progress()
+COMPLETION = SlotKey(None, "agent", "completion")
+"""The slot of a completion's own reward. Nobody else fills it: who completes again replaces the completion as a whole."""
+Slots = Mapping[SlotKey, RewardSlot]
+STATUS_RANK: dict[TrajectoryStatus, int] = {"open": 0, "abandoned": 1, "failed": 2, "completed": 3, "evicted": 4}
+
+
+@quick
+@dataclass(frozen=True, slots=True)
+class StepState:
+    """One call."""
+
+    capture: StepRecord | None = None
+    """The record as the winning CallCaptured alone decides it; `reasons` holds flaws that only the capture shows."""
+    attempts: tuple[int, ...] = ()
+    first_received_us: int = 0
+    """Of all captures, whichever counts: the place among the calls."""
+    slots: Slots = field(default_factory=dict)
+    curation: Curation | None = None
+    buggy: bool = False
+    """A fold raised on one of its facts."""
+
+
+@quick
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """The winning word on how a trajectory stands, as a whole: status, counts and reward of one event."""
+
+    status: TrajectoryStatus = "open"
+    occurred_at_us: int = 0
+    event_id: str = ""
+    reason: str = ""
+    calls: int | None = None
+    rewards: int | None = None
+    reward: float | None = None
+
+    @property
+    def rank(self) -> Rank:
+        said = content(self.reason, self.calls, self.rewards, self.reward)
+        return STATUS_RANK[self.status], self.occurred_at_us, self.event_id, said
+
+    @property
+    def slots(self) -> tuple[RewardSlot, ...]:
+        """The completion's own reward, if it carries one."""
+        if self.reward is None:
+            return ()
+        slot = RewardSlot(
+            source=COMPLETION.source,
+            name=COMPLETION.name,
+            value=self.reward,
+            revision=0,
+            event_id=self.event_id,
+            occurred_at_us=self.occurred_at_us,
+        )
+        return (slot,)
+
+
+@quick
+@dataclass(frozen=True, slots=True)
+class Registration:
+    """The winning TrajectoryStarted; without an event id there was none."""
+
+    occurred_at_us: int = 0
+    event_id: str = ""
+    task: str | None = None
+    tags: tuple[str, ...] = ()
+    metadata: str | None = None
+
+    @property
+    def rank(self) -> Rank:
+        return bool(self.event_id), self.occurred_at_us, self.event_id, content(self.task, self.tags, self.metadata)
+
+
+@quick
+@dataclass(frozen=True, slots=True)
+class TrajectoryState:
+    """One trajectory. Once evicted, only `ending` has content."""
+
+    ending: Ending = Ending()
+    registration: Registration = Registration()
+    steps: Mapping[str, StepState] = field(default_factory=dict)
+    failed_calls: frozenset[str] = frozenset()
+    slots: Slots = field(default_factory=dict)
+    channel: str = ""
+    agent: str | None = None
+    run_id: str | None = None
+    progress: Progress = NO_PROGRESS
+    buggy: bool = False
+
+    @property
+    def evicted(self) -> bool:
+        return self.ending.status == "evicted"
+
+    @property
+    def known(self) -> bool:
+        """Whether an agent ever showed itself; a reward alone makes no member of the group."""
+        started = bool(self.registration.event_id or self.failed_calls or self.ending.status != "open")
+        return started or any(step.capture is not None for step in self.steps.values())
+
+
+@dataclass(frozen=True, slots=True)
+class Declaration:
+    """The winning GroupOpened."""
+
+    occurred_at_us: int
+    event_id: str
+    expected_size: int | None = None
+    task: str | None = None
+    deadline_us: int | None = None
+    agent: str | None = None
+    tags: tuple[str, ...] = ()
+
+    @property
+    def rank(self) -> Rank:
+        said = content(self.expected_size, self.task, self.deadline_us, self.agent, self.tags)
+        return self.occurred_at_us, self.event_id, said
+
+
+@dataclass(frozen=True, slots=True)
+class Closing:
+    """The winning GroupClosed."""
+
+    occurred_at_us: int
+    event_id: str
+    members: tuple[str, ...] = ()
+
+    @property
+    def rank(self) -> Rank:
+        return self.occurred_at_us, self.event_id, self.members
+
+
+@quick
+@dataclass(frozen=True, slots=True)
+class GroupState:
+    """One group. Channel, run and progress are over all of its facts, of evicted trajectories too."""
+
+    group_id: str
+    declaration: Declaration | None = None
+    closing: Closing | None = None
+    trajectories: Mapping[str, TrajectoryState] = field(default_factory=dict)
+    channel: str = ""
+    run_id: str | None = None
+    progress: Progress = NO_PROGRESS
+    buggy: bool = False

@@ -1,0 +1,121 @@
+"""Facts about one call: its capture, its rewards, its curation."""
+
+from datapool.changed import changed
+from datapool.fold import curation, merge
+from datapool.fold.digests import call_digest, row_digest
+from datapool.fold.state import SlotKey, StepState
+from datapool.fold.trainable import capture_flaws
+from schemas.arrays import ITEM_BYTES
+from schemas.events import (
+    CallCaptured,
+    FactPosition,
+    RewardAssigned,
+    RewardSlot,
+    StepCurated,
+    StepRecord,
+    StepTokens,
+)
+
+
+def captured(step: StepState, call: CallCaptured, position: FactPosition) -> StepState:
+    """The completed capture that was received last is the call, at its lowest offset; of others only the number is kept.
+
+    The agent goes on with the last reply that it was given, whoever gave it. Attempts do not tell which that was: where a
+    user repeats a call under its key, SDKs count from 0 again. One that broke off is no reply to go on with, so it counts
+    only where none was completed.
+    """
+    received_us = call.timings.received_us
+    if step.capture is None:
+        return changed(step, capture=_record(call, position), attempts=(call.attempt,), first_received_us=received_us)
+    attempts = step.attempts if call.attempt in step.attempts else tuple(sorted((*step.attempts, call.attempt)))
+    first_us = min(step.first_received_us, received_us)
+    if _rank(call, position) > _rank(step.capture, step.capture.position):
+        return changed(step, capture=_record(call, position), attempts=attempts, first_received_us=first_us)
+    if attempts is step.attempts and first_us == step.first_received_us:
+        return step
+    return changed(step, attempts=attempts, first_received_us=first_us)
+
+
+def _rank(capture: CallCaptured | StepRecord, position: FactPosition | None) -> tuple[bool, int, int, int]:
+    """Total among the captures of one call: no two facts have one offset."""
+    assert capture.timings is not None  # a capture has them
+    assert position is not None
+    return capture.status == "completed", capture.timings.received_us, capture.attempt, -position.offset
+
+
+def _record(call: CallCaptured, position: FactPosition) -> StepRecord:
+    versions = [span.version for span in call.spans]
+    runs = {span.run_id for span in call.spans}
+    return StepRecord(
+        group_id=call.group_id,
+        trajectory_id=call.trajectory_id,
+        call_id=call.call_id,
+        attempt=call.attempt,
+        position=position,
+        digest=call_digest(call),
+        prompt_id=call.prompt.full_digest,
+        response_id=row_digest(call.response_ids),
+        prompt_length=call.prompt.full_length,
+        response_length=len(call.response_ids) // ITEM_BYTES,
+        base_call_id=call.prompt.base_call_id,
+        base_keep=call.prompt.keep,
+        base_digest=call.base_digest,
+        spans=call.spans,
+        min_version=min(versions, default=None),
+        max_version=max(versions, default=None),
+        policy_run_id=None if not runs else runs.pop() if len(runs) == 1 else "mixed",
+        sampling=call.sampling,
+        finish_reason=call.finish_reason,
+        status=call.status,
+        reasons=capture_flaws(call),
+        model_id=call.model_id,
+        worker_id=call.worker_id,
+        agent=call.agent,
+        channel=call.channel,
+        tags=call.tags,
+        usage=call.usage,
+        timings=call.timings,
+        integrity=call.integrity,
+        run_id=call.envelope.run_id,
+    )
+
+
+def tokens(call: CallCaptured, digest: str) -> StepTokens:
+    """The tokens row of a call. digest: `StepRecord.digest` of the same call."""
+    return StepTokens(
+        group_id=call.group_id,
+        trajectory_id=call.trajectory_id,
+        call_id=call.call_id,
+        attempt=call.attempt,
+        prompt=call.prompt,
+        response_ids=call.response_ids,
+        response_logprobs=call.response_logprobs,
+        spans=call.spans,
+        digest=digest,
+    )
+
+
+def reward_slot(fact: RewardAssigned) -> tuple[SlotKey, RewardSlot]:
+    """The slot that a reward claims; a call id outranks an index."""
+    index = fact.step_index if fact.call_id is None else None
+    slot = RewardSlot(
+        call_id=fact.call_id,
+        step_index=index,
+        source=fact.source,
+        name=fact.name,
+        value=fact.value,
+        revision=fact.revision,
+        event_id=fact.envelope.event_id,
+        occurred_at_us=fact.envelope.occurred_at_us,
+    )
+    return SlotKey(index, fact.source, fact.name), slot
+
+
+def rewarded(step: StepState, key: SlotKey, slot: RewardSlot) -> StepState:
+    """A reward of this call."""
+    return changed(step, slots=merge.slots(step.slots, key, slot))
+
+
+def curated(step: StepState, fact: StepCurated) -> StepState:
+    """One more judgement, or judgements taken back."""
+    return changed(step, curation=curation.judged(step.curation, fact))

@@ -1,0 +1,88 @@
+"""Facts about one trajectory: its life, and the way of step facts to their step.
+
+A handler returns the fields that its fact changes, so that the state is copied once per fact.
+"""
+
+from typing import Any
+
+from datapool.fold import bounds, merge, step
+from datapool.fold.growing import grown
+from datapool.fold.state import Ending, Registration, StepState, TrajectoryFact, TrajectoryState
+from schemas.events import (
+    CallCaptured,
+    CallFailed,
+    FactPosition,
+    RewardAssigned,
+    StepCurated,
+    TrajectoryAbandoned,
+    TrajectoryCompleted,
+    TrajectoryEvicted,
+    TrajectoryStarted,
+)
+
+NEW_STEP = StepState()
+Fields = dict[str, Any]  # of a TrajectoryState, each of its own type
+
+
+def called(now: TrajectoryState, fact: CallCaptured, position: FactPosition) -> Fields:
+    """A call of this trajectory, late ones too."""
+    captured = step.captured(now.steps.get(fact.call_id, NEW_STEP), fact, position)
+    return {"steps": grown(now.steps, fact.call_id, captured), **_observed(now, fact)}
+
+
+def call_failed(now: TrajectoryState, fact: CallFailed) -> Fields:
+    """A call without tokens: only counted."""
+    failed = now.failed_calls | {f"{fact.call_id}#{fact.attempt}"}
+    if len(failed) > bounds.FAILED_CALLS_MAX:
+        failed -= {max(failed)}
+    return {"failed_calls": failed, **_observed(now, fact)}
+
+
+def rewarded(now: TrajectoryState, fact: RewardAssigned) -> Fields:
+    """A reward: of a call, or kept here."""
+    key, slot = step.reward_slot(fact)
+    if fact.call_id is None:
+        return {"slots": merge.slots(now.slots, key, slot)}
+    judged = step.rewarded(now.steps.get(fact.call_id, NEW_STEP), key, slot)
+    return {"steps": grown(now.steps, fact.call_id, judged)}
+
+
+def curated(now: TrajectoryState, fact: StepCurated) -> Fields:
+    """A judgement of a call."""
+    judged = step.curated(now.steps.get(fact.call_id, NEW_STEP), fact)
+    return {"steps": grown(now.steps, fact.call_id, judged)}
+
+
+def started(now: TrajectoryState, fact: TrajectoryStarted) -> Fields:
+    """Registered; the later word wins."""
+    registration = Registration(*_word(fact), fact.task, fact.tags, fact.metadata)
+    won = registration if registration.rank > now.registration.rank else now.registration
+    return {"registration": won, **_observed(now, fact)}
+
+
+def completed(now: TrajectoryState, fact: TrajectoryCompleted) -> Fields:
+    """The agent is done. Of two completions one counts as a whole, with its counts and its reward."""
+    ending = Ending(fact.status, *_word(fact), "", fact.calls, fact.rewards, fact.reward)
+    return {"ending": _later(now.ending, ending)}
+
+
+def abandoned(now: TrajectoryState, fact: TrajectoryAbandoned) -> Fields:
+    """A reactor gave it up; a completion outranks that."""
+    return {"ending": _later(now.ending, Ending("abandoned", *_word(fact), fact.reason))}
+
+
+def evicted(now: TrajectoryState, fact: TrajectoryEvicted) -> TrajectoryState:
+    """Erased: everything but the word of it goes."""
+    return TrajectoryState(ending=_later(now.ending, Ending("evicted", *_word(fact), fact.reason)))
+
+
+def _word(fact: TrajectoryFact) -> tuple[int, str]:
+    return fact.envelope.occurred_at_us, fact.envelope.event_id
+
+
+def _observed(now: TrajectoryState, fact: CallCaptured | CallFailed | TrajectoryStarted) -> Fields:
+    return {"channel": merge.channel(now.channel, fact.channel), "agent": merge.first(now.agent, fact.agent)}
+
+
+def _later(left: Ending, right: Ending) -> Ending:
+    return max(left, right, key=lambda ending: ending.rank)

@@ -1,0 +1,240 @@
+"""Rows of the pool, by group, and whether a group's rows are of one moment: bytes in, records out. Steps and tokens
+stand in a store on disk, groups and trajectories in memory.
+
+Invariant: a group is whole only when every member's row has the digest that the group names, that row names the digests
+of all its steps, and, for a group that is ready, each call has tokens with its step's digest (rows without tokens do not
+ask for them).
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+from datapool.batch.sequences import whole_prompt
+from datapool.errors import PromptBroken
+from datapool.fold.digests import record_digest, row_digest, steps_digest
+from datapool.view.store import Digests, StepStore, TokenRow
+from schemas.codec import decode
+from schemas.events import Edge, GroupMember, GroupRecord, StepRecord, StepTokens, TrajectoryRecord
+from schemas.keys import TOKENS, is_tokens_key, parts
+from schemas.topics import GROUPS, STEPS, TRAJECTORIES
+
+Wanted = Callable[[GroupRecord], bool]
+
+
+@dataclass(slots=True)
+class TrajectoryRows:
+    """The record, and the digest of its bytes as they stand in the log."""
+
+    record: TrajectoryRecord | None = None
+    digest: str = ""
+
+
+@dataclass(slots=True)
+class GroupRows:
+    record: GroupRecord | None = None
+    trajectories: dict[str, TrajectoryRows] = field(default_factory=dict)
+    whole: bool | None = None
+    """None: not looked at since the last change."""
+
+
+class PoolRows:
+    """The latest row per key, without those of groups that nobody wants any more. Not thread-safe."""
+
+    def __init__(self, wanted: Wanted | None = None, *, tokens: bool = True) -> None:
+        """tokens: whether token rows are taken in; they are most of the bytes, and few questions need them."""
+        self.store = StepStore()
+        self._wanted = wanted
+        self._tokens = tokens
+        self._groups: dict[str, GroupRows] = {}
+        self._offered: list[GroupRecord] | None = None
+        """Whole groups in order of id; None: not looked for since the last change."""
+
+    def apply(self, topic: str, key: bytes, value: bytes | None) -> None:
+        """Take one row in. topic: `Topic.name`; a None value removes. Raises UndecodableRecord."""
+        if not self._tokens and topic == STEPS.name and is_tokens_key(key):
+            return
+        ids = (key.decode("utf-8", "surrogatepass"),) if topic == GROUPS.name else parts(key)
+        group = self._group_of(ids[0])
+        if group is None:
+            return
+        group.whole = self._offered = None
+        if topic == GROUPS.name:
+            self._apply_group(group, ids[0], value)
+            return
+        if topic == TRAJECTORIES.name:
+            _apply_trajectory(group.trajectories.setdefault(ids[1], TrajectoryRows()), value)
+        elif topic == STEPS.name:
+            _apply_step(self.store, ids, value)
+
+    def _group_of(self, group_id: str) -> GroupRows | None:
+        """Where a row of the group goes; None: it was forgotten."""
+        group = self._groups.get(group_id)
+        if group is None and not self.store.is_forgotten(group_id):
+            group = self._groups[group_id] = GroupRows()
+        return group
+
+    def _apply_group(self, group: GroupRows, group_id: str, value: bytes | None) -> None:
+        record = None if value is None else decode(value)
+        assert record is None or isinstance(record, GroupRecord)  # the catalogue allows nothing else on this topic
+        group.record = record
+        if record is not None and self._wanted is not None and not self._wanted(record):
+            self.forget(group_id)
+
+    def forget(self, group_id: str) -> None:
+        """Drop the group's rows, and whatever else comes for it."""
+        self._groups.pop(group_id, None)
+        self._offered = None
+        self.store.forget(group_id)
+
+    def groups(self) -> list[GroupRecord]:
+        """Whole groups in order of id."""
+        if self._offered is None:
+            found = (self.group(group_id) for group_id in sorted(self._groups))
+            self._offered = [record for record in found if record is not None]
+        return list(self._offered)
+
+    def group(self, group_id: str) -> GroupRecord | None:
+        """The group if it is whole."""
+        group = self._groups.get(group_id)
+        if group is None or group.record is None:
+            return None
+        if group.whole is None:
+            group.whole = _whole(group.record, group.trajectories, self.store, tokens=self._tokens)
+        return group.record if group.whole else None
+
+    def trajectory(self, group_id: str, trajectory_id: str) -> TrajectoryRecord | None:
+        rows = self._rows(group_id, trajectory_id)
+        return rows.record if rows else None
+
+    def steps(self, group_id: str, trajectory_id: str) -> list[StepRecord]:
+        """Captured steps in the order of `TrajectoryRecord.calls`."""
+        rows = self._rows(group_id, trajectory_id)
+        if rows is None or rows.record is None:
+            return []
+        found = self.store.steps(group_id, trajectory_id)
+        return [as_step(found[call_id]) for call_id in rows.record.calls if call_id in found]
+
+    def members(self, record: GroupRecord) -> list[tuple[TrajectoryRecord, list[StepRecord]]] | None:
+        """Ready members with their captured steps, of the moment of `record`; None: that row is not the group's, or the
+        group is not whole, any more."""
+        if self.group(record.group_id) != record:
+            return None
+        names = [member.trajectory_id for member in record.members if member.ready]
+        rows = [(self.trajectory(record.group_id, name), self.steps(record.group_id, name)) for name in names]
+        return [(row, steps) for row, steps in rows if row is not None]  # a whole group has all rows that it names
+
+    def tokens(self, group_id: str, trajectory_id: str, call_id: str) -> StepTokens | None:
+        row = self.store.tokens((group_id, trajectory_id, call_id))
+        return None if row is None else row.tokens
+
+    def tokens_of_group(self, group_id: str) -> dict[tuple[str, str], TokenRow]:
+        """Token rows of a group by (trajectory_id, call_id)."""
+        return self.store.tokens_of_group(group_id)
+
+    def group_rows(self) -> Iterator[GroupRecord]:
+        """The latest row of every group, whole or not, in order of id."""
+        for group_id in sorted(self._groups):
+            record = self._groups[group_id].record
+            if record is not None:
+                yield record
+
+    def trajectory_rows(self) -> Iterator[TrajectoryRecord]:
+        """The latest row of every trajectory, in order of (group_id, trajectory_id)."""
+        for _, group in sorted(self._groups.items()):
+            for _, rows in sorted(group.trajectories.items()):
+                if rows.record is not None:
+                    yield rows.record
+
+    def group_row(self, group_id: str) -> GroupRecord | None:
+        """The latest row, whole or not."""
+        group = self._groups.get(group_id)
+        return group.record if group else None
+
+    def trajectories_named(self, trajectory_id: str) -> list[TrajectoryRecord]:
+        """The latest rows of that id, one for each group that has it, in order of group_id."""
+        found = (group.trajectories.get(trajectory_id) for group in self._groups.values())
+        records = [rows.record for rows in found if rows is not None and rows.record is not None]
+        return sorted(records, key=lambda record: record.group_id)
+
+    def _rows(self, group_id: str, trajectory_id: str) -> TrajectoryRows | None:
+        group = self._groups.get(group_id)
+        return group.trajectories.get(trajectory_id) if group else None
+
+
+def _apply_trajectory(rows: TrajectoryRows, value: bytes | None) -> None:
+    record = None if value is None else decode(value)
+    assert record is None or isinstance(record, TrajectoryRecord)  # as above
+    rows.record = record
+    rows.digest = "" if value is None else row_digest(value)
+
+
+def _apply_step(store: StepStore, ids: tuple[str, ...], value: bytes | None) -> None:
+    place, is_tokens = (ids[0], ids[1], ids[2]), ids[3:] == (TOKENS,)
+    if value is None:
+        (store.drop_tokens if is_tokens else store.drop_step)(place)
+    elif is_tokens:
+        record = as_tokens(value)
+        store.put_tokens(place, record, whole=_is_whole(record.prompt))
+    else:
+        store.put_step(place, as_step(value), value, row_digest(value))
+
+
+def as_step(value: bytes) -> StepRecord:
+    """A step row decoded."""
+    record = decode(value)
+    assert isinstance(record, StepRecord)  # by its key
+    return record
+
+
+def as_tokens(value: bytes) -> StepTokens:
+    """A token row decoded."""
+    record = decode(value)
+    assert isinstance(record, StepTokens)  # by its key
+    return record
+
+
+def _is_whole(prompt: Edge) -> bool:
+    """Looked at once, when the row comes in, so that no batch hashes it again."""
+    if prompt.base_call_id is not None:
+        return False
+    try:
+        whole_prompt(prompt, None)
+    except PromptBroken:
+        return False
+    return True
+
+
+def _whole(group: GroupRecord, trajectories: dict[str, TrajectoryRows], store: StepStore, *, tokens: bool) -> bool:
+    return all(
+        _member_whole(
+            group.group_id,
+            member,
+            trajectories.get(member.trajectory_id),
+            store,
+            tokens_needed=tokens and group.ready and member.ready,
+        )
+        for member in group.members
+        if member.digest
+    )
+
+
+def _member_whole(
+    group_id: str, member: GroupMember, rows: TrajectoryRows | None, store: StepStore, *, tokens_needed: bool
+) -> bool:
+    if rows is None or rows.record is None:
+        return False
+    if member.digest not in (rows.digest, record_digest(rows.record)):
+        return False
+    digests = store.digests(group_id, member.trajectory_id)
+    if not _steps_match(rows.record, digests, store):
+        return False
+    matching = {one.call_id for one in digests if one.tokens == one.step}
+    return not tokens_needed or matching.issuperset(rows.record.calls)
+
+
+def _steps_match(record: TrajectoryRecord, digests: list[Digests], store: StepStore) -> bool:
+    """The second try is for rows that an earlier schema wrote: digests are of the current one."""
+    if record.digest == steps_digest((one.call_id, one.row.hex()) for one in digests):
+        return True
+    rows = store.steps(record.group_id, record.trajectory_id)
+    return record.digest == steps_digest((call_id, record_digest(as_step(value))) for call_id, value in rows.items())

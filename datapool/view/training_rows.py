@@ -1,0 +1,88 @@
+"""From a view's rows to training rows: the preview's, the exporter's and the dashboard's way to what a batch is made of.
+
+A trainer goes another way, by position into the facts (`trainer/plan/facts.py`); both end in `sequences.rows`.
+"""
+
+from array import array
+from collections.abc import Mapping
+from typing import Protocol
+
+from datapool.batch.deltas import resolve_all
+from datapool.batch.selection import PooledGroup, PooledTrajectory, is_trained, trained_members
+from datapool.batch.sequences import UNKNOWN_VERSION, CallTokens, Row, rows
+from datapool.batch.spec import BatchSpec
+from datapool.errors import PromptBroken
+from datapool.view.store import TokenRow
+from schemas.arrays import ITEM_BYTES
+from schemas.events import CallCaptured, StepTokens
+
+TokenRows = Mapping[tuple[str, str], TokenRow]
+
+
+class Tokens(Protocol):
+    """`datapool.view.view.PoolView`, or its rows."""
+
+    def tokens_of_group(self, group_id: str) -> TokenRows:
+        """Token rows by (trajectory_id, call_id)."""
+
+
+def assemble_rows(pool: Tokens, group: PooledGroup, spec: BatchSpec, run_id: str) -> list[Row]:
+    """Training rows of a group; `Row.trajectory` is the index into `group.members`.
+
+    Raises PromptBroken when the tokens of a trained call are not there any more (its group is being rewritten).
+    """
+    found = pool.tokens_of_group(group.record.group_id)
+    chosen = {member.record.trajectory_id for member in trained_members(group, spec)}
+    return [
+        row
+        for index, member in enumerate(group.members)
+        if member.record.trajectory_id in chosen
+        for row in rows(_calls(found, member, spec, run_id), index)
+    ]
+
+
+def _calls(found: TokenRows, member: PooledTrajectory, spec: BatchSpec, run_id: str) -> list[CallTokens]:
+    """Trained calls in order; the others are read, too, because a prompt may be an edge on one of them."""
+    tokens = {step.call_id: row for step in member.steps if (row := found.get((step.trajectory_id, step.call_id)))}
+    prompts = _prompts(tokens)
+    trained: list[CallTokens] = []
+    for step in member.steps:
+        if not is_trained(step, member, spec):
+            continue
+        if step.call_id not in prompts:
+            raise PromptBroken(
+                f"tokens of call {step.call_id}, or of a base of its prompt, are not there or not the same",
+                step.call_id,
+            )
+        temperature = step.sampling.temperature if step.sampling else 1.0
+        trained.append(call_tokens(tokens[step.call_id].tokens, prompts[step.call_id], run_id, temperature))
+    return trained
+
+
+def _prompts(rows: Mapping[str, TokenRow]) -> dict[str, bytes]:
+    """By call id. A prompt that is whole in itself was digested when its row came; any other is, each time."""
+    whole = {call_id: row.tokens.prompt.suffix for call_id, row in rows.items() if row.whole}
+    if len(whole) == len(rows):
+        return whole
+    edges = {call_id: row.tokens.prompt for call_id, row in rows.items()}
+    responses = {call_id: row.tokens.response_ids for call_id, row in rows.items()}
+    return resolve_all(edges, ITEM_BYTES, responses, whole)
+
+
+def call_tokens(
+    source: CallCaptured | StepTokens, prompt: bytes, run_id: str, temperature: float, advantage: float | None = None
+) -> CallTokens:
+    """A call as `sequences.rows` takes it. Versions of another run are no versions here."""
+    versions = array("q")
+    for span in source.spans:
+        version = span.version if span.run_id == run_id else UNKNOWN_VERSION
+        versions += array("q", [version]) * (span.end - span.start)
+    return CallTokens(
+        call_id=source.call_id,
+        prompt=prompt,
+        response=source.response_ids,
+        logprobs=array("f", source.response_logprobs),
+        versions=versions,
+        temperature=temperature,
+        advantage=advantage,
+    )

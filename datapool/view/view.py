@@ -1,0 +1,133 @@
+"""The pool as a reader sees it: rows of three compacted topics, offered only when they fit together.
+
+Input: claw.datapool.{steps,trajectories,groups}, read_committed, from the beginning. The topics are read independently,
+so a group is offered only when its rows match the chain of digests; until then it is simply not there yet. Delivery: the
+latest row per key; a replay is a restart. Steps and tokens lie in a temporary file (`store.py`), groups and trajectories
+in memory: `wanted` and `forget` bound them.
+"""
+
+import threading
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TypeVar
+
+from datapool.errors import ViewFailed
+from datapool.view.rows import PoolRows, Wanted
+from datapool.view.store import TokenRow
+from eventlog.follower import Follower
+from eventlog.kafka.reader import LogReader
+from eventlog.protocols import Reader
+from eventlog.records import Record
+from eventlog.settings import LogSettings
+from schemas.events import GroupRecord, StepRecord, StepTokens, TrajectoryRecord
+from schemas.keys import group_key, is_tokens_key, trajectory_key
+from schemas.topics import GROUPS, STEPS, TRAJECTORIES, Topic
+
+Answer = TypeVar("Answer")
+TOPICS = (STEPS, TRAJECTORIES, GROUPS)
+
+
+class PoolView:
+    """Follows the pool in a thread. All reads are snapshots and safe from any thread."""
+
+    def __init__(
+        self,
+        settings: LogSettings,
+        *,
+        wanted: Wanted | None = None,
+        tokens: bool = True,
+        group: str | None = None,
+        topics: Sequence[Topic] = TOPICS,
+        open_reader: Callable[[], Reader] | None = None,
+    ) -> None:
+        """`wanted` is asked for each version of a group (default: all); a group that is once not wanted is forgotten.
+
+        What nobody will ask for need not be taken in. tokens: whether tokens are. group: its rows alone. topics: without
+        `STEPS` no group is whole, but `group_rows` and `trajectory_rows` of `ask` are there.
+        """
+        wants = partial(_wants, settings.catalogue().name(STEPS), tokens, group)
+        self._open_reader: Callable[[], Reader] = open_reader or (lambda: LogReader(settings, topics, wants=wants))
+        self._names = {settings.catalogue().name(topic): topic.name for topic in TOPICS}
+        self._rows = PoolRows(wanted, tokens=tokens)
+        self._lock = threading.Lock()
+        self._follower: Follower | None = None
+
+    def start(self) -> None:
+        """Start following. Raises BrokerUnreachable, TopicMissing."""
+        self._follower = Follower(self._open_reader(), self._apply)
+        self._follower.start()
+
+    def wait_caught_up(self, timeout_s: float) -> None:
+        """Block until everything that stood in the topics at the call is applied. Raises BrokerUnreachable, LogError."""
+        assert self._follower is not None, "start() comes first"
+        self._follower.wait_caught_up(timeout_s)
+
+    def groups(self) -> list[GroupRecord]:
+        """Every whole group, ready or not, in order of group_id. Raises ViewFailed."""
+        with self._lock:
+            return self._live().groups()
+
+    def group(self, group_id: str) -> GroupRecord | None:
+        """The group if its rows fit together, else None. Raises ViewFailed."""
+        with self._lock:
+            return self._live().group(group_id)
+
+    def trajectory(self, group_id: str, trajectory_id: str) -> TrajectoryRecord | None:
+        """The latest row. Raises ViewFailed."""
+        with self._lock:
+            return self._live().trajectory(group_id, trajectory_id)
+
+    def steps(self, group_id: str, trajectory_id: str) -> list[StepRecord]:
+        """Captured steps of a trajectory in the order of `TrajectoryRecord.calls`. Raises ViewFailed."""
+        with self._lock:
+            return self._live().steps(group_id, trajectory_id)
+
+    def members(self, record: GroupRecord) -> list[tuple[TrajectoryRecord, list[StepRecord]]] | None:
+        """Ready members with their captured steps, all of the moment of `record`, or None. Raises ViewFailed."""
+        with self._lock:
+            return self._live().members(record)
+
+    def tokens(self, group_id: str, trajectory_id: str, call_id: str) -> StepTokens | None:
+        """Tokens of a step, or None. Raises ViewFailed."""
+        with self._lock:
+            return self._live().tokens(group_id, trajectory_id, call_id)
+
+    def tokens_of_group(self, group_id: str) -> dict[tuple[str, str], TokenRow]:
+        """Token rows of a group by (trajectory_id, call_id). Raises ViewFailed."""
+        with self._lock:
+            return self._live().tokens_of_group(group_id)
+
+    def ask(self, question: Callable[[PoolRows], Answer]) -> Answer:
+        """The answer to a question about all rows at one moment (`query.py`, `why.py`); nothing is applied meanwhile.
+
+        Raises ViewFailed, and whatever the question raises.
+        """
+        with self._lock:
+            return question(self._live())
+
+    def forget(self, group_id: str) -> None:
+        """Drop the rows of a group and ignore whatever else comes for it: bounds memory once it is trained."""
+        with self._lock:
+            self._rows.forget(group_id)
+
+    def stop(self) -> None:
+        """Stop following. Idempotent."""
+        if self._follower is not None:
+            self._follower.stop()
+
+    def _live(self) -> PoolRows:
+        if self._follower is not None and self._follower.error is not None:
+            raise ViewFailed(f"the view of the pool ended: {self._follower.error}") from self._follower.error
+        return self._rows
+
+    def _apply(self, record: Record) -> None:
+        with self._lock:
+            self._rows.apply(self._names[record.topic], record.key or b"", record.value)
+
+
+def _wants(steps: str, tokens: bool, group: str | None, topic: str, key: bytes | None) -> bool:
+    """Whether a row is taken in, by its key. steps: full name of the topic that holds tokens, too."""
+    own = key or b""
+    if group is not None and own != group_key(group) and not own.startswith(trajectory_key(group, "")):
+        return False
+    return tokens or topic != steps or not is_tokens_key(own)

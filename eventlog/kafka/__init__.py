@@ -1,0 +1,1 @@
+"""The log on Kafka: the one place that knows the client library."""

@@ -1,0 +1,252 @@
+"""The topics of the catalogue on a broker: created, described, compared. Nothing here changes or deletes a topic."""
+
+import time
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+
+from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its stubs forget to re-export them
+    AdminClient,
+    ClusterMetadata,
+    ConfigResource,
+    NewTopic,
+    ResourceType,
+    TopicMetadata,
+)
+
+from eventlog.errors import BrokerUnreachable, LogError, TopicMissing
+from eventlog.kafka.librdkafka import admin_config, consumer_config, error_of, request_failure, unreachable
+from eventlog.kafka.offsets import offsets_of, places_of
+from eventlog.records import Place
+from eventlog.settings import LogSettings
+from schemas.topics import Topic
+
+METADATA_TIMEOUT_S = 30.0
+METADATA_POLL_S = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerInfo:
+    """A cluster that answered."""
+
+    bootstrap_servers: str
+    cluster_id: str
+    brokers: tuple[str, ...]
+    """host:port as advertised."""
+
+
+@dataclass(frozen=True, slots=True)
+class TopicState:
+    """A topic of the catalogue as it is on the broker."""
+
+    name: str
+    partitions: int
+    replication: int
+    config: Mapping[str, str]
+    """The settings that the catalogue speaks about, with the broker's values."""
+    begin_offsets: Mapping[int, int]
+    end_offsets: Mapping[int, int]
+
+    @property
+    def records(self) -> int:
+        """Offsets in use; transaction markers and compacted records count, so this is an upper bound."""
+        return sum(end - self.begin_offsets[number] for number, end in self.end_offsets.items())
+
+
+def check_broker(settings: LogSettings, timeout_s: float = 8) -> BrokerInfo:
+    """Who answers at `bootstrap_servers`. Raises BrokerUnreachable with one line that says what to do."""
+    admin = AdminClient(admin_config(settings))
+    try:
+        metadata = admin.list_topics(timeout=timeout_s)
+    except KafkaException as raised:
+        raise unreachable(settings) from raised
+    brokers = tuple(f"{broker.host}:{broker.port}" for broker in metadata.brokers.values())
+    return BrokerInfo(settings.bootstrap_servers, metadata.cluster_id or "", brokers)
+
+
+def create_topics(settings: LogSettings) -> list[str]:
+    """Creates what the broker lacks of the catalogue and returns the names, once every partition has a leader.
+
+    A topic that exists is left as it is (`diff_topics` compares). Raises BrokerUnreachable; LogError when refused.
+    """
+    catalogue = settings.catalogue()
+    admin = AdminClient(admin_config(settings))
+    existing = _metadata(admin, settings).topics
+    missing = {catalogue.name(topic): topic for topic in catalogue if catalogue.name(topic) not in existing}
+    new = [
+        NewTopic(name, catalogue.partitions, catalogue.replication, config=topic.settings())
+        for name, topic in missing.items()
+    ]
+    created = [
+        name for name, future in (admin.create_topics(new) if new else {}).items() if _created(future, name, settings)
+    ]
+    _wait_for_leaders(admin, settings, [catalogue.name(topic) for topic in catalogue])
+    return created
+
+
+def describe_topics(settings: LogSettings) -> list[TopicState]:
+    """The catalogue's topics that are on the broker, in the catalogue's order."""
+    catalogue = settings.catalogue()
+    admin = AdminClient(admin_config(settings))
+    known = _metadata(admin, settings).topics
+    topics = {catalogue.name(topic): topic for topic in catalogue if catalogue.name(topic) in known}
+    if not topics:
+        return []
+    begins, ends = _begins_and_ends(settings, list(topics.values()))
+    configs = _configs(admin, settings, list(topics))
+    return [_state(known[name], topic, configs[name], begins, ends) for name, topic in topics.items()]
+
+
+def diff_topics(settings: LogSettings) -> list[str]:
+    """One line for each difference between catalogue and broker; [] when there is none."""
+    catalogue = settings.catalogue()
+    states = {state.name: state for state in describe_topics(settings)}
+    lines: list[str] = []
+    for topic in catalogue:
+        name = catalogue.name(topic)
+        if name not in states:
+            lines.append(f"{name}: missing; create it with `claw topics create`")
+            continue
+        state = states[name]
+        wanted = {"partitions": catalogue.partitions, "replication": catalogue.replication, **topic.settings()}
+        found = {"partitions": state.partitions, "replication": state.replication, **state.config}
+        lines += [
+            f"{name}: {field} is {found.get(field)}, the catalogue says {value}"
+            for field, value in wanted.items()
+            if found.get(field) != value
+        ]
+    return lines
+
+
+def check_catalogue(settings: LogSettings) -> None:
+    """Whether the broker's topics are those of the settings; a process asks before it reads or writes any.
+
+    Another partition count would send a group's facts to one partition and look for them in another. Raises
+    TopicMissing, LogError (which names both counts), BrokerUnreachable.
+    """
+    catalogue = settings.catalogue()
+    known = _metadata(AdminClient(admin_config(settings)), settings).topics
+    for name in map(catalogue.name, catalogue):
+        if name not in known:
+            raise TopicMissing(name)
+        if (found := len(known[name].partitions)) != settings.partitions:
+            raise LogError(
+                f"{name} has {found} partitions, the settings say {settings.partitions}: "
+                f"set CLAW_LOG_PARTITIONS={found} (or --partitions) or take another prefix; the count of one is never changed"
+            )
+
+
+def end_offsets(settings: LogSettings, topics: Sequence[Topic]) -> dict[Place, int]:
+    """For each partition the first offset that is not yet readable. Raises BrokerUnreachable, TopicMissing."""
+    return _begins_and_ends(settings, topics)[1]
+
+
+def begin_offsets(settings: LogSettings, topics: Sequence[Topic]) -> dict[Place, int]:
+    """For each partition the first offset that retention left. Raises BrokerUnreachable, TopicMissing."""
+    return _begins_and_ends(settings, topics)[0]
+
+
+def offsets_at(settings: LogSettings, topics: Sequence[Topic], timestamp_ms: int) -> dict[Place, int]:
+    """For each partition the first offset whose record is not older than `timestamp_ms`, else its end.
+
+    Record times are those of the producers' clocks: a time is a way to find an offset and never a position itself.
+    Raises BrokerUnreachable, TopicMissing.
+    """
+    consumer = Consumer(consumer_config(settings))
+    try:
+        names = [settings.catalogue().name(topic) for topic in topics]
+        places = places_of(consumer, settings, names, None)
+        ends = offsets_of(consumer, settings, places, OFFSET_END)
+        found = offsets_of(consumer, settings, places, max(0, timestamp_ms))
+        return {place: ends[place] if at < 0 else min(at, ends[place]) for place, at in found.items()}
+    finally:
+        consumer.close()
+
+
+def delete_records(settings: LogSettings, before: Mapping[Place, int]) -> None:
+    """Removes the records below the given offset of each partition, for good. An operator's act.
+
+    Raises LogError for a compacted topic: Kafka refuses it.
+    """
+    admin = AdminClient(admin_config(settings))
+    try:
+        for future in admin.delete_records(
+            [TopicPartition(*place, offset) for place, offset in before.items()]
+        ).values():
+            future.result()
+    except KafkaException as raised:
+        raise request_failure(error_of(raised), settings) from raised
+
+
+def _metadata(admin: AdminClient, settings: LogSettings) -> ClusterMetadata:
+    try:
+        return admin.list_topics(timeout=settings.connect_timeout_s)
+    except KafkaException as raised:
+        raise request_failure(error_of(raised), settings) from raised
+
+
+def _created(future: Future[None], name: str, settings: LogSettings) -> bool:
+    """False when somebody else created it meanwhile."""
+    try:
+        future.result()
+    except KafkaException as raised:
+        if error_of(raised).code() == KafkaError.TOPIC_ALREADY_EXISTS:
+            return False
+        raise request_failure(error_of(raised), settings, name) from raised
+    return True
+
+
+def _wait_for_leaders(admin: AdminClient, settings: LogSettings, names: Sequence[str]) -> None:
+    """A stream worker that starts before the metadata is there gets an empty assignment and idles for a minute."""
+    deadline = time.monotonic() + METADATA_TIMEOUT_S
+    while not all(_has_leaders(_metadata(admin, settings).topics.get(name)) for name in names):
+        if time.monotonic() > deadline:
+            raise BrokerUnreachable(f"topics were created, but have no leaders after {METADATA_TIMEOUT_S:.0f} s")
+        time.sleep(METADATA_POLL_S)
+    _begins_and_ends(settings, list(settings.catalogue()))  # waits until the leaders know it, too
+
+
+def _has_leaders(topic: TopicMetadata | None) -> bool:
+    return topic is not None and bool(topic.partitions) and all(at.leader >= 0 for at in topic.partitions.values())
+
+
+def _begins_and_ends(settings: LogSettings, topics: Sequence[Topic]) -> tuple[dict[Place, int], dict[Place, int]]:
+    consumer = Consumer(consumer_config(settings))
+    try:
+        names = [settings.catalogue().name(topic) for topic in topics]
+        places = places_of(consumer, settings, names, None)
+        return offsets_of(consumer, settings, places, OFFSET_BEGINNING), offsets_of(
+            consumer, settings, places, OFFSET_END
+        )
+    finally:
+        consumer.close()
+
+
+def _configs(admin: AdminClient, settings: LogSettings, names: Sequence[str]) -> dict[str, dict[str, str]]:
+    futures = admin.describe_configs([ConfigResource(ResourceType.TOPIC, name) for name in names])
+    try:
+        return {
+            resource.name: {key: str(entry.value) for key, entry in future.result().items()}
+            for resource, future in futures.items()
+        }
+    except KafkaException as raised:
+        raise request_failure(error_of(raised), settings) from raised
+
+
+def _state(
+    metadata: TopicMetadata,
+    topic: Topic,
+    config: Mapping[str, str],
+    begins: Mapping[Place, int],
+    ends: Mapping[Place, int],
+) -> TopicState:
+    name = str(metadata.topic)
+    return TopicState(
+        name=name,
+        partitions=len(metadata.partitions),
+        replication=min(len(at.replicas) for at in metadata.partitions.values()),
+        config={key: config[key] for key in topic.settings() if key in config},
+        begin_offsets={number: begins[name, number] for number in sorted(metadata.partitions)},
+        end_offsets={number: ends[name, number] for number in sorted(metadata.partitions)},
+    )

@@ -1,0 +1,60 @@
+"""The Kafka log as one object: the composition of this room, with the same shape as `eventlog.memory.MemoryLog`."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from eventlog.kafka import admin
+from eventlog.kafka.producer import EventProducer
+from eventlog.kafka.reader import FactLookup, LogReader, committed_offsets, read_range
+from eventlog.kafka.transactions import TransactionalProducer
+from eventlog.protocols import Start
+from eventlog.records import Place, Record
+from eventlog.settings import LogSettings
+from eventlog.view import CompactedView, every_record
+from schemas.topics import Topic
+
+
+class KafkaLog:
+    """Holds settings only; each call opens what it returns. Errors are those of the classes it makes."""
+
+    def __init__(self, settings: LogSettings) -> None:
+        self.settings = settings
+
+    def producer(self) -> EventProducer:
+        return EventProducer(self.settings)
+
+    def transactions(self, transactional_id: str) -> TransactionalProducer:
+        return TransactionalProducer(self.settings, transactional_id)
+
+    def reader(
+        self, topics: Sequence[Topic], *, partitions: Sequence[int] | None = None, start: Start = "beginning"
+    ) -> LogReader:
+        return LogReader(self.settings, topics, partitions=partitions, start=start)
+
+    def lookup(self) -> FactLookup:
+        return FactLookup(self.settings)
+
+    def view(
+        self,
+        topics: Sequence[Topic],
+        *,
+        keep: Callable[[Record], bool] = every_record,
+        on_change: Callable[[bytes, Record | None], None] | None = None,
+    ) -> CompactedView:
+        return CompactedView(self.settings, topics, keep=keep, on_change=on_change)
+
+    def read_range(self, topic: str | Topic, partition: int, start: int, end: int) -> list[Record]:
+        return read_range(self.settings, topic, partition, start, end)
+
+    def committed_offsets(
+        self, group_id: str, topics: Sequence[Topic], partitions: Iterable[int]
+    ) -> dict[Place, int | None]:
+        return committed_offsets(self.settings, group_id, topics, partitions)
+
+    def end_offsets(self, topics: Sequence[Topic]) -> dict[Place, int]:
+        return admin.end_offsets(self.settings, topics)
+
+    def create_topics(self) -> list[str]:
+        return admin.create_topics(self.settings)
+
+    def delete_records(self, before: Mapping[Place, int]) -> None:
+        admin.delete_records(self.settings, before)

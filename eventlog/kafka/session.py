@@ -1,0 +1,106 @@
+"""One librdkafka producer and everything it still owes an answer for.
+
+Invariant: each record that was offered is settled exactly once, also when the client dies of a fatal error, in which
+case librdkafka may lose the delivery reports.
+"""
+
+import contextlib
+import threading
+from collections.abc import Callable
+from functools import partial
+
+import structlog
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
+
+from eventlog.errors import LogError, NotAcknowledged
+from eventlog.kafka.librdkafka import delivery_failure, error_of, producer_config
+from eventlog.records import OFFSET_UNKNOWN, Outgoing, Position
+from eventlog.settings import LogSettings
+
+log = structlog.get_logger()
+
+Outcome = Position | LogError
+Settle = Callable[[Outcome], None]
+PURGE_TIMEOUT_S = 5.0
+
+
+class Session:
+    """`offer` and `poll` from any thread; `end` once."""
+
+    def __init__(self, settings: LogSettings) -> None:
+        self._catalogue = settings.catalogue()
+        self._client = Producer(producer_config(settings))
+        self._owed: set[Settle] = set()
+        self._lock = threading.Lock()
+        self._ended = False
+
+    def offer(self, item: Outgoing, settle: Settle) -> bool:
+        """Hands a record to librdkafka; False when its queue is full. Any other failure goes to `settle`, at once."""
+        topic = self._catalogue.name(item.topic)
+        with self._lock:
+            self._owed.add(settle)  # before producing: the acknowledgement may be faster than the next line
+            try:
+                self._produce(topic, item, settle)
+                return True
+            except BufferError:
+                self._owed.discard(settle)
+                return False
+            except KafkaException as raised:
+                failure = delivery_failure(error_of(raised), topic)
+        self._settle(settle, failure)
+        return True
+
+    @property
+    def owes(self) -> bool:
+        """Whether a record waits for its answer."""
+        return bool(self._owed)
+
+    def poll(self, timeout_s: float) -> bool:
+        """Settles what was acknowledged. False when the client is dead: it refuses everything for ever."""
+        try:
+            self._client.poll(timeout_s)
+        except (KafkaException, SystemError) as fatal:  # SystemError: a report was served with the error pending
+            log.error("log_producer_dead", error=str(fatal))
+            return False
+        return True
+
+    def flush(self, timeout_s: float) -> int:
+        """Waits for what is outstanding; how many records are left without an answer."""
+        with contextlib.suppress(KafkaException, SystemError):  # dead: `poll` tells
+            self._client.flush(timeout_s)
+        return len(self._owed)
+
+    def end(self) -> None:
+        """Fails what is outstanding and takes nothing more. librdkafka's threads end with the last reference."""
+        with self._lock:
+            self._ended = True
+        self._client.purge()
+        self.flush(PURGE_TIMEOUT_S)
+        for settle in list(self._owed):
+            self._settle(settle, NotAcknowledged("the producer ended before the acknowledgement came"))
+
+    def _produce(self, topic: str, item: Outgoing, settle: Settle) -> None:
+        if self._ended:
+            raise KafkaException(KafkaError(KafkaError._DESTROY, "the producer is closed"))
+        self._client.produce(
+            topic,
+            value=item.value,
+            key=item.key,
+            partition=-1 if item.partition is None else item.partition,
+            headers=list(item.headers),
+            on_delivery=partial(self._on_delivery, settle, topic),
+        )
+
+    def _on_delivery(self, settle: Settle, topic: str, error: KafkaError | None, message: Message) -> None:
+        self._settle(settle, position_of(message) if error is None else delivery_failure(error, topic))
+
+    def _settle(self, settle: Settle, outcome: Outcome) -> None:
+        self._owed.discard(settle)
+        settle(outcome)
+
+
+def position_of(message: Message) -> Position:
+    """Where an acknowledged message stands."""
+    offset = message.offset()
+    known = offset if offset is not None and offset >= 0 else OFFSET_UNKNOWN
+    return Position(str(message.topic()), int(message.partition() or 0), known)

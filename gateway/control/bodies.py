@@ -1,0 +1,194 @@
+"""What agents say beside their calls: bodies of the requests, and the events they become.
+
+Output: `calls` (GroupOpened, TrajectoryStarted, TrajectoryCompleted) and `rewards` (RewardAssigned), key group_id.
+"""
+
+import re
+from typing import Annotated, Any, Literal
+
+import orjson
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, FiniteFloat, model_validator
+
+from datapool.fold.bounds import GROUP_SIZE_MAX
+from datapool.fold.validation import COMPLETE_AGAIN, REWARD_MAX, is_of_completion
+from gateway.headers import ClientHeaders
+from gateway.identity import CONTROL, ID_CHARACTERS_MAX, Identity
+from schemas.envelopes import decision_id, envelope, new_id, now_us
+from schemas.events import Envelope, GroupOpened, RewardAssigned, TrajectoryCompleted, TrajectoryStarted
+
+DEFAULT_CHANNEL = "train"
+INT32_MAX = (1 << 31) - 1
+SURROGATE = re.compile("[\ud800-\udfff]")
+
+
+def _clean(text: str) -> str:
+    if CONTROL.search(text) or SURROGATE.search(text):
+        raise ValueError("must hold no control characters and no lone surrogates")
+    return text
+
+
+def _json_value(value: Any) -> Any:  # any JSON value
+    try:
+        orjson.dumps(value)
+    except TypeError as broken:
+        raise ValueError(f"cannot be stored as JSON: {broken}") from broken
+    return value
+
+
+Name = Annotated[str, Field(min_length=1, max_length=ID_CHARACTERS_MAX), AfterValidator(_clean)]
+Tags = Annotated[tuple[Name, ...], Field(max_length=32)]
+JsonValue = Annotated[Any, AfterValidator(_json_value)]
+Count = Annotated[int, Field(ge=0, le=INT32_MAX)]
+RewardValue = Annotated[FiniteFloat, Field(ge=-REWARD_MAX, le=REWARD_MAX)]
+
+
+class Body(BaseModel):
+    """A request body. Unknown fields are refused: a misspelt one must not be lost in silence."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class OpenGroup(Body):
+    """POST /groups"""
+
+    group_id: Name | None = None
+    size: Annotated[int, Field(ge=1, le=GROUP_SIZE_MAX)] = 8
+    channel: Name | None = None
+    run_id: Name | None = None
+    task: JsonValue = None
+    deadline_s: Annotated[FiniteFloat, Field(gt=0, le=1e9)] | None = None
+    agent: Name | None = None
+    tags: Tags = ()
+    admission: bool = True
+
+
+class RegisterTrajectory(Body):
+    """POST …/register_trajectory"""
+
+    channel: Name | None = None
+    agent: Name | None = None
+    task: JsonValue = None
+    tags: Tags = ()
+    run_id: Name | None = None
+    metadata: JsonValue = None
+
+
+class CompleteTrajectory(Body):
+    """POST …/complete_trajectory"""
+
+    reward: RewardValue | None = None
+    status: Literal["completed", "failed"] = "completed"
+    calls: Count | None = None
+    rewards: Count | None = None
+    channel: Name | None = None
+    """Taken for symmetry with the other bodies; a completion has no channel of its own."""
+    run_id: Name | None = None
+
+
+class AssignReward(Body):
+    """POST …/rewards"""
+
+    value: RewardValue
+    name: Name = "outcome"
+    source: Name = "agent"
+    call_id: Name | None = None
+    step_index: Count | None = None
+    revision: Annotated[int, Field(ge=0, lt=1 << 63)] = 0
+    metadata: JsonValue = None
+    run_id: Name | None = None
+
+    @model_validator(mode="after")
+    def _one_subject(self) -> "AssignReward":
+        if self.call_id is not None and self.step_index is not None:
+            raise ValueError("give call_id or step_index, not both")
+        if is_of_completion(self.source, self.name, self.call_id, self.step_index):
+            raise ValueError(COMPLETE_AGAIN)
+        return self
+
+
+def group_opened(body: OpenGroup, group_id: str, headers: ClientHeaders, producer: str) -> GroupOpened:
+    """A group as declared; its deadline counts from now."""
+    return GroupOpened(
+        envelope=_envelope(producer, body.run_id, headers, "GroupOpened", group_id),
+        group_id=group_id,
+        expected_size=body.size,
+        channel=channel_of(body, headers),
+        task=_json(body.task),
+        deadline_us=None if body.deadline_s is None else now_us() + int(body.deadline_s * 1e6),
+        agent=body.agent or headers.agent,
+        tags=body.tags or headers.tags,
+    )
+
+
+def trajectory_started(
+    body: RegisterTrajectory, who: Identity, headers: ClientHeaders, producer: str
+) -> TrajectoryStarted:
+    """A trajectory as registered."""
+    return TrajectoryStarted(
+        envelope=_envelope(producer, body.run_id, headers, "TrajectoryStarted", who.group_id, who.trajectory_id),
+        group_id=who.group_id,
+        trajectory_id=who.trajectory_id,
+        channel=channel_of(body, headers),
+        agent=body.agent or headers.agent,
+        task=_json(body.task),
+        tags=body.tags or headers.tags,
+        metadata=_json(body.metadata),
+    )
+
+
+def trajectory_completed(
+    body: CompleteTrajectory, who: Identity, headers: ClientHeaders, producer: str
+) -> TrajectoryCompleted:
+    """A trajectory as its agent left it."""
+    return TrajectoryCompleted(
+        envelope=_envelope(producer, body.run_id, headers, "TrajectoryCompleted", who.group_id, who.trajectory_id),
+        group_id=who.group_id,
+        trajectory_id=who.trajectory_id,
+        status=body.status,
+        calls=body.calls,
+        rewards=body.rewards,
+        reward=body.reward,
+    )
+
+
+def reward_assigned(body: AssignReward, who: Identity, headers: ClientHeaders, producer: str) -> RewardAssigned:
+    """A reward as given."""
+    return RewardAssigned(
+        envelope=_envelope(producer, body.run_id, headers, "RewardAssigned", who.group_id, who.trajectory_id),
+        group_id=who.group_id,
+        trajectory_id=who.trajectory_id,
+        call_id=body.call_id,
+        step_index=body.step_index,
+        source=body.source,
+        name=body.name,
+        value=body.value,
+        revision=body.revision,
+        metadata=_json(body.metadata),
+    )
+
+
+def channel_of(body: OpenGroup | RegisterTrajectory, headers: ClientHeaders) -> str:
+    """The body's channel, else the header's, else train."""
+    return body.channel or headers.channel or DEFAULT_CHANNEL
+
+
+def run_of(body: OpenGroup, headers: ClientHeaders) -> str | None:
+    """The body's run, else the header's."""
+    return body.run_id or headers.run_id
+
+
+def group_id_of(body: OpenGroup, headers: ClientHeaders) -> str:
+    """The id asked for, else a new one: the same again when the same idempotency key asks the same again."""
+    key = headers.idempotency_key
+    return body.group_id or (decision_id("group", key, body.model_dump_json()) if key else new_id())
+
+
+def _envelope(producer: str, run_id: str | None, headers: ClientHeaders, *subject: str) -> Envelope:
+    # A request repeated under its idempotency key is the same fact, so it has the same event id.
+    key = headers.idempotency_key
+    event_id = decision_id(*subject, key) if key else None
+    return envelope(producer, event_id=event_id, run_id=run_id or headers.run_id, traceparent=headers.traceparent)
+
+
+def _json(value: Any) -> str | None:  # any JSON value
+    return None if value is None else orjson.dumps(value).decode()

@@ -1,0 +1,127 @@
+"""How many members each group has that nobody declared: an agent with one group id for all its tasks is told in time.
+
+Invariant: a member that is known here goes on, whatever its group; a group that is declared, and one that is a
+trajectory of its own, is never refused. What counts is what this process saw and what the pool says, and never more than
+the group has; so several gateways, and one that was just started, may let some more in before the pool says so.
+
+Input: rows of `datapool.groups` (on a follower's thread) and the identity of each request (on the event loop).
+"""
+
+import threading
+from collections import OrderedDict
+from dataclasses import dataclass, field
+
+import structlog
+
+from datapool.fold.bounds import GROUP_SIZE_MAX
+from gateway.errors import InvalidRequest
+from gateway.identity import Identity
+from gateway.metrics import Metrics
+from schemas.events import GroupRecord
+
+CROWDED_MIN = GROUP_SIZE_MAX * 8 // 10
+"""Members from which on a group is worth a warning, and what the pool says of it is kept."""
+REMEMBERED_MAX = 100_000
+"""Groups, and trajectories of those that nobody declared, that one process remembers; the groups longest without a new one
+go first."""
+POOLED_MAX = 32
+"""Large groups whose members the pool told are kept, the latest."""
+WHAT_TO_DO = "give each task a group id of its own, or declare the group with POST /groups"
+log = structlog.get_logger()
+
+
+@dataclass(slots=True)
+class _Pooled:
+    """A large group as the pool has it."""
+
+    members: frozenset[str]
+    count: int
+
+
+@dataclass(slots=True)
+class _Seen:
+    """A group as this process saw it."""
+
+    members: set[str] = field(default_factory=set)
+    declared: bool = False
+    warned: bool = False
+
+
+class Crowds:
+    """The members of groups. Looked up without a lock; what changes it holds one."""
+
+    def __init__(self, metrics: Metrics, size_max: int = GROUP_SIZE_MAX, crowded_min: int = CROWDED_MIN) -> None:
+        """size_max: the member of an undeclared group that is refused, counted from 1."""
+        self._metrics, self._size_max, self._crowded_min = metrics, size_max, crowded_min
+        self._seen: OrderedDict[str, _Seen] = OrderedDict()
+        self._remembered = 0
+        self._pooled: OrderedDict[str, _Pooled] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def take(self, record: GroupRecord) -> None:
+        """What the pool says of a group."""
+        group_id, count = record.group_id, len(record.members) + record.members_left_out
+        with self._lock:
+            if record.declared:
+                self._pooled.pop(group_id, None)
+                if group_id in self._seen or count >= self._crowded_min:
+                    self._group(group_id).declared = True
+            elif count >= self._crowded_min:
+                self._pooled[group_id] = _Pooled(frozenset(one.trajectory_id for one in record.members), count)
+                self._pooled.move_to_end(group_id)
+                if len(self._pooled) > POOLED_MAX:
+                    self._pooled.popitem(last=False)
+
+    def declared(self, group_id: str) -> None:
+        """Somebody has just declared it here."""
+        with self._lock:
+            self._group(group_id).declared = True
+
+    def admit(self, who: Identity) -> None:
+        """Let a trajectory into its group, or let it go on there. Raises InvalidRequest."""
+        if who.trajectory_id == who.group_id:
+            return
+        seen = self._seen.get(who.group_id)
+        if seen is None or not (seen.declared or who.trajectory_id in seen.members):
+            self._join(who)
+
+    def _join(self, who: Identity) -> None:
+        with self._lock:
+            seen, pooled = self._group(who.group_id), self._pooled.get(who.group_id)
+            if seen.declared:  # meanwhile
+                return
+            self._look(who, seen, pooled)
+            seen.members.add(who.trajectory_id)
+            self._remembered += 1
+
+    def _look(self, who: Identity, seen: _Seen, pooled: _Pooled | None) -> None:
+        """Warn once, and refuse at the end."""
+        if len(seen.members) + 1 < self._crowded_min and pooled is None:
+            return
+        pool = pooled or _Pooled(frozenset(), 0)
+        if who.trajectory_id in pool.members:
+            return
+        count = 1 + max(pool.count, len(pool.members) + len(seen.members - pool.members))
+        if not seen.warned:
+            seen.warned = True
+            self._metrics.crowding.labels("warned").inc()
+            log.warning(
+                "group_crowded", group_id=who.group_id, members=count, limit=self._size_max - 1, hint=WHAT_TO_DO
+            )
+        if count >= self._size_max:
+            self._metrics.crowding.labels("refused").inc()
+            raise InvalidRequest(
+                f"group {who.group_id} has {count - 1} members and nobody declared it: {WHAT_TO_DO}",
+                param="group_id",
+                code="group_crowded",
+            )
+
+    def _group(self, group_id: str) -> _Seen:
+        seen = self._seen.get(group_id)
+        if seen is None:
+            while self._remembered >= REMEMBERED_MAX and self._seen:
+                self._remembered -= 1 + len(self._seen.popitem(last=False)[1].members)
+            seen = self._seen[group_id] = _Seen()
+            self._remembered += 1
+        self._seen.move_to_end(group_id)
+        return seen

@@ -1,0 +1,183 @@
+"""Everything that is no model call, on FastAPI: groups, lifecycle, rewards, models, health, metrics.
+
+The front (`app.py`) has read the body, taken the identity out of the path and put it into the scope.
+"""
+
+import importlib.metadata
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+
+import structlog
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse, Response
+from starlette.exceptions import HTTPException
+
+from eventlog.errors import LogError
+from gateway.capture.durable_log import Log
+from gateway.control.admission import COUNTED_CHANNEL, AdmissionView, Wait
+from gateway.control.bodies import (
+    AssignReward,
+    CompleteTrajectory,
+    OpenGroup,
+    RegisterTrajectory,
+    channel_of,
+    group_id_of,
+    group_opened,
+    reward_assigned,
+    run_of,
+    trajectory_completed,
+    trajectory_started,
+)
+from gateway.control.crowding import Crowds
+from gateway.control.health import Health
+from gateway.control.models import Models
+from gateway.errors import GatewayError, InvalidRequest, MethodNotAllowed, NotAdmitted, NotCaptured, NotFound, as_http
+from gateway.headers import ClientHeaders, client_headers
+from gateway.identity import SERVED, Identity
+from gateway.metrics import Metrics
+from gateway.settings import GatewaySettings
+from schemas.events import Event
+from schemas.keys import group_key
+from schemas.topics import CALLS, REWARDS, Topic
+
+IDENTITY = "claw.identity"
+Lifespan = Callable[[FastAPI], AbstractAsyncContextManager[None]]
+log = structlog.get_logger()
+
+
+class Control:
+    """The handlers. Each turns a body into an event and answers once the event is acknowledged."""
+
+    def __init__(
+        self, settings: GatewaySettings, log: Log, admission: AdmissionView, metrics: Metrics, crowds: Crowds
+    ) -> None:
+        self._log, self._admission, self._metrics, self._crowds = log, admission, metrics, crowds
+        self._producer = f"gateway/{settings.instance}"
+        self._retry_after_s = settings.admission_retry_after_s
+
+    async def open_group(self, request: Request, body: OpenGroup | None = None) -> JSONResponse:
+        body, headers = body or OpenGroup(), _headers(request)
+        group_id = group_id_of(body, headers)
+        run_id = run_of(body, headers)
+        counted = run_id if body.admission and channel_of(body, headers) == COUNTED_CHANNEL else None
+        reserved = counted is not None and self._admit(counted, group_id)
+        try:
+            await self._publish(CALLS, group_id, group_opened(body, group_id, headers, self._producer))
+        except NotCaptured:
+            if counted and reserved:
+                self._admission.release(counted, group_id)
+            raise
+        self._crowds.declared(group_id)
+        return JSONResponse({"group_id": group_id}, status_code=201)
+
+    async def register_trajectory(self, request: Request, body: RegisterTrajectory | None = None) -> JSONResponse:
+        who = self._member(request)
+        event = trajectory_started(body or RegisterTrajectory(), who, _headers(request), self._producer)
+        return await self._accept(CALLS, who, event, event.envelope.event_id)
+
+    async def complete_trajectory(self, request: Request, body: CompleteTrajectory | None = None) -> JSONResponse:
+        who = self._member(request)
+        event = trajectory_completed(body or CompleteTrajectory(), who, _headers(request), self._producer)
+        return await self._accept(CALLS, who, event, event.envelope.event_id)
+
+    async def assign_reward(self, request: Request, body: AssignReward) -> JSONResponse:
+        who = _identity(request)
+        event = reward_assigned(body, who, _headers(request), self._producer)
+        return await self._accept(REWARDS, who, event, event.envelope.event_id)
+
+    def _member(self, request: Request) -> Identity:
+        """Who asks, and is a member of its group by it. Raises InvalidRequest."""
+        who = _identity(request)
+        self._crowds.admit(who)
+        return who
+
+    def _admit(self, run_id: str, group_id: str) -> bool:
+        """Whether this request took the room, so that it gives it back when it fails. Raises NotAdmitted."""
+        decision = self._admission.reserve(run_id, group_id)
+        self._metrics.admission.labels(decision.reason if isinstance(decision, Wait) else "admitted").inc()
+        if isinstance(decision, Wait):
+            raise NotAdmitted(
+                "the run has no room for another group yet", retry_after_s=self._retry_after_s, code=decision.reason
+            )
+        return decision.counted
+
+    async def _accept(self, topic: Topic, who: Identity, event: Event, event_id: str) -> JSONResponse:
+        await self._publish(topic, who.group_id, event)
+        return JSONResponse({"event_id": event_id})
+
+    async def _publish(self, topic: Topic, group_id: str, event: Event) -> None:
+        try:
+            await self._log.publish(topic, group_key(group_id), event)
+        except LogError as silent:
+            log.error("event_not_captured", kind=type(event).__name__, error=str(silent))
+            raise NotCaptured("the event could not be stored; send it again", retry_after_s=1.0) from silent
+
+
+def control_app(control: Control, models: Models, health: Health, metrics: Metrics, lifespan: Lifespan) -> FastAPI:
+    """All control routes, with errors in OpenAI's shape."""
+    app = FastAPI(
+        title="Claw-R1 gateway",
+        version=importlib.metadata.version("claw-r1"),
+        docs_url=None,
+        redoc_url=None,
+        lifespan=lifespan,
+    )
+    app.add_api_route("/groups", control.open_group, methods=["POST"], status_code=201)
+    app.add_api_route("/v1/groups", control.open_group, methods=["POST"], status_code=201, include_in_schema=False)
+    app.add_api_route("/v1/register_trajectory", control.register_trajectory, methods=["POST"])
+    app.add_api_route("/v1/complete_trajectory", control.complete_trajectory, methods=["POST"])
+    app.add_api_route("/v1/rewards", control.assign_reward, methods=["POST"])
+    app.add_api_route("/v1/models", models.list, methods=["GET"])
+    app.add_api_route("/livez", health.live, methods=["GET"])
+    app.add_api_route("/readyz", health.ready, methods=["GET"])
+    app.add_api_route("/version", health.version, methods=["GET"])
+
+    async def exposition() -> Response:
+        return Response(metrics.exposition(), media_type="text/plain; version=0.0.4; charset=utf-8")
+
+    app.add_api_route("/metrics", exposition, methods=["GET"])
+    _handle_errors(app)
+    return app
+
+
+def _handle_errors(app: FastAPI) -> None:
+    async def ours(_: Request, error: Exception) -> Response:
+        return _response(error if isinstance(error, GatewayError) else GatewayError("internal error"))
+
+    async def invalid(_: Request, error: Exception) -> Response:
+        first = error.errors()[0] if isinstance(error, RequestValidationError) else {"msg": str(error), "loc": ()}
+        where = ".".join(str(part) for part in first["loc"][1:])
+        return _response(
+            InvalidRequest(f"{where}: {first['msg']}" if where else str(first["msg"]), param=where or None)
+        )
+
+    async def http(_: Request, error: Exception) -> Response:
+        status = error.status_code if isinstance(error, HTTPException) else 500
+        kinds: dict[int, type[GatewayError]] = {404: NotFound, 405: MethodNotAllowed}
+        said = f"no such route: {SERVED}" if status == 404 else str(getattr(error, "detail", error))
+        response = _response(kinds.get(status, InvalidRequest)(said))
+        for name, value in (getattr(error, "headers", None) or {}).items():
+            response.headers[name] = value
+        return response
+
+    app.add_exception_handler(GatewayError, ours)
+    app.add_exception_handler(RequestValidationError, invalid)
+    app.add_exception_handler(HTTPException, http)
+    app.add_exception_handler(Exception, ours)
+
+
+def _response(error: GatewayError) -> Response:
+    reply = as_http(error)
+    return Response(reply.body, reply.status, {name.decode(): value.decode() for name, value in reply.headers})
+
+
+def _identity(request: Request) -> Identity:
+    who = request.scope.get(IDENTITY)
+    if not isinstance(who, Identity):
+        raise NotFound("the path must name a trajectory")  # the front refuses such a path earlier, and says more
+    return who
+
+
+def _headers(request: Request) -> ClientHeaders:
+    return client_headers(request.scope["headers"])

@@ -1,0 +1,197 @@
+"""The client for engines: HTTP/1.1 exchanges over pooled connections, with deadlines, and errors of three kinds.
+
+Invariant: giving up an exchange closes its connection, and the engine then aborts the generation. Nothing of the
+client's request but the body and the named headers is sent. Why not a library: docs/adr/0006-the-upstream-client.md.
+"""
+
+import asyncio
+import errno
+import ssl
+import time
+from collections.abc import Coroutine, Mapping
+from dataclasses import dataclass
+from functools import lru_cache, partial
+from types import TracebackType
+from typing import Any, NamedTuple
+from urllib.parse import urlsplit
+
+from gateway.errors import InvalidRequest, Overloaded, UpstreamBroken, UpstreamUnreachable
+from gateway.openai.version_spans import HEADER as SPANS_HEADER
+from gateway.upstream.connection import Connection, Reply
+
+KEEPALIVE_S = 3.0  # below uvicorn's 5 s: a connection that the engine is just closing would look like a broken engine
+SWEEP_S = 0.5
+EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+"""What is our own want, and no engine's."""
+Origin = tuple[str, int, bool]
+
+
+class UpstreamReply(NamedTuple):
+    """What an engine answered."""
+
+    status: int
+    body: bytes
+    spans: str | None
+    retry_after: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A URL, ready to be asked."""
+
+    origin: Origin
+    path: str
+    host: str
+
+
+class HttpUpstream:
+    """HTTP connections to engines, pooled (an `Upstream`). An async context manager."""
+
+    def __init__(self, connect_timeout_s: float, timeout_s: float, reply_bytes_max: int) -> None:
+        self._connect_timeout_s, self._timeout_s, self._reply_bytes_max = connect_timeout_s, timeout_s, reply_bytes_max
+        self._idle: dict[Origin, list[Connection]] = {}
+        self._closed = False
+        self._sweeper: asyncio.TimerHandle | None = None
+        self._tls: ssl.SSLContext | None = None
+
+    async def __aenter__(self) -> "HttpUpstream":
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._closed = True
+        if self._sweeper is not None:
+            self._sweeper.cancel()
+        for origin in list(self._idle):
+            self._close_idle(origin)
+
+    @property
+    def idle_connections(self) -> dict[Origin, int]:
+        """How many connections wait for their next call."""
+        return {origin: len(idle) for origin, idle in self._idle.items()}
+
+    def post(self, url: str, body: bytes, headers: Mapping[str, str]) -> Coroutine[Any, Any, UpstreamReply]:
+        """Send a body and read the whole reply.
+
+        Raises UpstreamUnreachable (the engine never had it), UpstreamBroken (it may have had it) or UpstreamTimeout.
+        """
+        return self._whole("POST", url, body, headers)
+
+    def get(self, url: str, headers: Mapping[str, str]) -> Coroutine[Any, Any, UpstreamReply]:
+        """As `post`, without a body."""
+        return self._whole("GET", url, None, headers)
+
+    async def _whole(self, method: str, url: str, body: bytes | None, headers: Mapping[str, str]) -> UpstreamReply:
+        reply = await self.send(method, url, body, headers)
+        try:
+            content = await reply.read()
+        finally:
+            reply.abort()
+        return UpstreamReply(reply.status, content, reply.headers.get(SPANS_HEADER), reply.headers.get("retry-after"))
+
+    async def send(self, method: str, url: str, body: bytes | None, headers: Mapping[str, str]) -> Reply:
+        """One request; returns when the reply's headers are here. Raises as `post`; cancelling closes the connection."""
+        target = target_of(url)
+        head = request_head(method, target, body, headers)
+        connection = self._pooled(target.origin)
+        if connection is None:
+            fresh = await self._connect(target.origin)
+            return await fresh.exchange(head, body or b"", self._timeout_s).started()
+        try:
+            return await connection.exchange(head, body or b"", self._timeout_s).started()
+        except UpstreamBroken:
+            if connection.heard:
+                raise
+        # The engine closed an idle connection while our request was on its way; a fresh one tells that from a crash.
+        self._close_idle(target.origin)
+        try:
+            fresh = await self._connect(target.origin)
+        except UpstreamUnreachable as gone:
+            raise UpstreamBroken("the engine closed the connection and accepts no new one") from gone
+        return await fresh.exchange(head, body or b"", self._timeout_s).started()
+
+    async def _connect(self, origin: Origin) -> Connection:
+        host, port, secure = origin
+        try:
+            async with asyncio.timeout(self._connect_timeout_s):
+                _, connection = await asyncio.get_running_loop().create_connection(
+                    lambda: Connection(self._reply_bytes_max, partial(self._give_back, origin)),
+                    host,
+                    port,
+                    ssl=self._context() if secure else None,
+                )
+        except TimeoutError as silent:
+            raise UpstreamUnreachable("the engine does not accept connections in time") from silent
+        except UnicodeError as nameless:  # a host with an empty or an overlong label
+            raise UpstreamUnreachable("the engine's address names no host") from nameless
+        except OSError as refused:
+            if refused.errno in EXHAUSTED:
+                raise Overloaded(f"the gateway is out of resources: {refused.strerror}", retry_after_s=1.0) from refused
+            raise UpstreamUnreachable(f"the engine does not accept connections: {refused.strerror}") from refused
+        return connection
+
+    def _context(self) -> ssl.SSLContext:
+        self._tls = self._tls or ssl.create_default_context()
+        return self._tls
+
+    def _pooled(self, origin: Origin) -> Connection | None:
+        """The connection used last, whose engine is the least likely to have closed it."""
+        idle = self._idle.get(origin)
+        while idle:
+            connection = idle.pop()
+            if connection.reusable:
+                return connection
+        return None
+
+    def _give_back(self, origin: Origin, connection: Connection) -> None:
+        if self._closed:
+            connection.close()
+            return
+        connection.idle_since_s = time.monotonic()
+        self._idle.setdefault(origin, []).append(connection)
+        if self._sweeper is None:
+            self._sweeper = asyncio.get_running_loop().call_later(SWEEP_S, self._sweep)
+
+    def _sweep(self) -> None:
+        """Close what was idle for long; oldest come first in each list."""
+        oldest_s = time.monotonic() - KEEPALIVE_S + SWEEP_S
+        for origin, idle in list(self._idle.items()):
+            fresh = [connection for connection in idle if connection.idle_since_s >= oldest_s and connection.reusable]
+            for connection in set(idle).difference(fresh):
+                connection.close()
+            self._idle[origin] = fresh
+            if not fresh:
+                del self._idle[origin]
+        self._sweeper = asyncio.get_running_loop().call_later(SWEEP_S, self._sweep) if self._idle else None
+
+    def _close_idle(self, origin: Origin) -> None:
+        for connection in self._idle.pop(origin, []):
+            connection.close()
+
+
+@lru_cache(maxsize=4096)
+def target_of(url: str) -> Target:
+    """A URL, taken apart. Raises UpstreamUnreachable for one that nobody can be reached at."""
+    try:
+        parts = urlsplit(url)
+        secure, port = parts.scheme == "https", parts.port
+    except ValueError as broken:
+        raise UpstreamUnreachable("the engine's address is no URL") from broken
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise UpstreamUnreachable("the engine's address is no http:// URL")
+    path = f"{parts.path or '/'}?{parts.query}" if parts.query else parts.path or "/"
+    host = parts.netloc.rpartition("@")[2]
+    return Target((parts.hostname, port or (443 if secure else 80), secure), path, host)
+
+
+def request_head(method: str, target: Target, body: bytes | None, headers: Mapping[str, str]) -> bytes:
+    """Request line and headers. Raises InvalidRequest for a value that would end its line."""
+    lines = [f"{method} {target.path} HTTP/1.1", f"host: {target.host}"]
+    lines += [f"{name}: {value}" for name, value in headers.items()]
+    if body is not None:
+        lines.append(f"content-length: {len(body)}")
+    head = "\r\n".join(lines)
+    if head.count("\n") != len(lines) - 1 or head.count("\r") != len(lines) - 1 or "\0" in head:
+        raise InvalidRequest("a header must not hold line breaks or NUL")
+    return f"{head}\r\n\r\n".encode("latin-1", "replace")

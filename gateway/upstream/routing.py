@@ -1,0 +1,42 @@
+"""Which server takes a call: a pure choice.
+
+Least outstanding calls, with affinity: the calls of a trajectory go to the same worker (its prefix cache is warm) as
+long as that one is not `AFFINITY_SLACK` calls busier than the idlest. Affinity is rendezvous hashing, so gateways agree
+without talking and a worker that comes or goes moves few trajectories.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from hashlib import blake2b
+
+from gateway.upstream.engines import Server
+
+AFFINITY_SLACK = 4
+
+
+def choose(
+    servers: Sequence[Server],
+    outstanding: Mapping[str, int],
+    *,
+    model: str | None,
+    trajectory: str,
+    run_id: str | None = None,
+    avoid: Collection[str] = (),
+) -> Server | None:
+    """The server for a call, or None when none serves its model.
+
+    outstanding: calls in flight by server URL. run_id: prefer workers that hold weights of this run. avoid: URLs of
+    servers that failed this call; taken again only when there is no other.
+    """
+    able = [server for server in servers if server.serves(model)]
+    able = [server for server in able if server.url not in avoid] or able if avoid else able
+    able = [server for server in able if server.run_id == run_id] or able if run_id else able
+    if len(able) < 2:
+        return able[0] if able else None
+    idlest = min(able, key=lambda server: outstanding.get(server.url, 0))
+    favourite = max(able, key=lambda server: _rank(trajectory, server.url))
+    surplus = outstanding.get(favourite.url, 0) - outstanding.get(idlest.url, 0)
+    return favourite if surplus <= AFFINITY_SLACK else idlest
+
+
+def _rank(trajectory: str, url: str) -> bytes:
+    return blake2b(f"{trajectory}\x00{url}".encode(), digest_size=8).digest()

@@ -1,0 +1,132 @@
+"""The skin of the reactors: takes their decisions to the log.
+
+Output: claw.calls, key group_id, plain facts (not transactional: Faust reads uncommitted), at least once.
+
+Invariant: a decision is written only when everything that stood in the facts at the moment it was first due has been
+folded and the decision is still due. Otherwise a worker that comes back after an hour would abandon what was completed
+in the meantime. Until a decision has come back through the log it would be taken again; that is harmless, and avoided
+for `RESEND_S`.
+"""
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+
+import structlog
+
+from eventlog.errors import LogError
+from eventlog.kafka.producer import EventProducer
+from eventlog.records import Outgoing, Place
+from schemas.keys import group_key
+from schemas.topics import CALLS
+from streams.metrics import StreamsMetrics
+from streams.partition import PartitionState
+from streams.reactors import Decision, decide, outlived
+
+log = structlog.get_logger()
+
+RESEND_S = 30.0
+GROUPS_SHOWN = 5
+Ends = Mapping[Place, int]
+States = Mapping[int, PartitionState]
+
+
+Decide = Callable[[PartitionState, int], list[Decision]]
+"""(state, now in microseconds) -> what is due."""
+
+
+def by_idleness(idle_timeout_s: float) -> Decide:
+    """What ends trajectories and groups that nobody ends."""
+    idle_us = int(idle_timeout_s * 1e6)
+    return lambda state, now_us: decide(state.waiting(), now_us, idle_us)
+
+
+def by_age(retention_s: float) -> Decide:
+    """What takes old trajectories out of the pool."""
+    retention_us = int(retention_s * 1e6)
+    return lambda state, now_us: [*outlived(state.untouched(now_us - retention_us), now_us, retention_us)]
+
+
+class Patience:
+    """Which decisions may be written: what was in the log when they fell due is folded. Pure."""
+
+    def __init__(self) -> None:
+        self._ends: dict[str, Ends] = {}
+
+    def unknown(self, due: Mapping[int, list[Decision]]) -> bool:
+        """Whether a decision is due that was not due before: the end of the log has to be asked for."""
+        return any(one.envelope.event_id not in self._ends for decisions in due.values() for one in decisions)
+
+    def note(self, due: Mapping[int, list[Decision]], ends: Ends) -> None:
+        """Remember the ends for decisions that are new, and forget decisions that are due no more."""
+        ids = [one.envelope.event_id for decisions in due.values() for one in decisions]
+        self._ends = {event_id: self._ends.get(event_id, ends) for event_id in ids}
+
+    def ripe(self, due: Mapping[int, list[Decision]], states: States) -> list[Decision]:
+        """Those whose evidence is complete."""
+        return [
+            one
+            for number, decisions in due.items()
+            for one in decisions
+            if _folded(states[number], self._ends.get(one.envelope.event_id))
+        ]
+
+
+def _folded(state: PartitionState, ends: Ends | None) -> bool:
+    if ends is None:
+        return False
+    return all(state.expected(topic) >= end for (topic, number), end in ends.items() if number == state.partition)
+
+
+class Clock:
+    """Acts for the partitions it is shown; one instance per worker, so per partition exactly one is active."""
+
+    def __init__(
+        self,
+        producer: EventProducer,
+        decide: Decide,
+        metrics: StreamsMetrics,
+        ask_ends: Callable[[], Awaitable[Ends]],
+    ) -> None:
+        """ask_ends: end offsets of the fact topics, now."""
+        self._producer = producer
+        self._decide = decide
+        self._metrics = metrics
+        self._ask_ends = ask_ends
+        self._patience = Patience()
+        self._sent_at_s: dict[str, float] = {}
+
+    async def due(self, states: States, now_us: int) -> dict[int, list[Decision]]:
+        """Per partition what is due and was not written just now. Others have their turn between two partitions."""
+        found: dict[int, list[Decision]] = {}
+        for number, state in states.items():
+            found[number] = [one for one in self._decide(state, now_us) if self._is_new(one)]
+            await asyncio.sleep(0)
+        return found
+
+    async def act(self, due: Mapping[int, list[Decision]], states: States) -> None:
+        """Write what is ripe; `due` is of this moment. A log that does not answer is asked again in the next round.
+
+        What is ripe goes first: where something new falls due in every round, the old would wait for ever.
+        """
+        try:
+            if ripe := self._patience.ripe(due, states):
+                await self._producer.publish_all([Outgoing.of(CALLS, group_key(one.group_id), one) for one in ripe])
+                self._note(ripe)
+            if self._patience.unknown(due):
+                self._patience.note(due, await self._ask_ends())
+        except LogError as error:
+            log.warning("streams_decisions_postponed", error=str(error))
+
+    def _is_new(self, decision: Decision) -> bool:
+        return time.monotonic() - self._sent_at_s.get(decision.envelope.event_id, -RESEND_S) >= RESEND_S
+
+    def _note(self, written: Sequence[Decision]) -> None:
+        now_s = time.monotonic()
+        self._sent_at_s = {key: at for key, at in self._sent_at_s.items() if now_s - at < RESEND_S}
+        self._sent_at_s |= dict.fromkeys((one.envelope.event_id for one in written), now_s)
+        kinds = Counter(type(one).__name__ for one in written)
+        for kind, count in kinds.items():
+            self._metrics.decisions.labels(kind).inc(count)
+        log.info("streams_decided", **kinds, groups=sorted({one.group_id for one in written})[:GROUPS_SHOWN])

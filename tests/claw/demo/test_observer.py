@@ -1,0 +1,83 @@
+"""The demo's own counts, from records only."""
+
+from claw.demo.observer import Observer
+from eventlog.records import Record
+from schemas.codec import encode
+from schemas.events import Event, GroupRecord, WeightsPublished, WorkerReported
+from schemas.topics import BATCHES, CALLS, DEAD_LETTERS, GROUPS, WEIGHTS, WORKERS, Catalogue, Topic
+from tests.claw.events import ENVELOPE, trained
+
+CATALOGUE = Catalogue()
+
+
+def record(topic: Topic, value: bytes | None, headers: tuple[tuple[str, bytes], ...] = ()) -> Record:
+    return Record(
+        topic=CATALOGUE.name(topic), partition=0, offset=0, timestamp_ms=0, key=b"k", value=value, headers=headers
+    )
+
+
+def group(group_id: str, *, ready: bool, run_id: str = "r") -> GroupRecord:
+    return GroupRecord(group_id=group_id, declared=True, ready=ready, run_id=run_id, channel="train")
+
+
+def worker(version: int, run_id: str) -> WorkerReported:
+    return WorkerReported(
+        envelope=ENVELOPE,
+        worker_id="w",
+        url="u",
+        model_id="m",
+        model="m",
+        state="ready",
+        run_id=run_id,
+        version=version,
+        report_interval_s=1,
+    )
+
+
+def observed(*events: tuple[Topic, Event]) -> Observer:
+    observer = Observer("r", CATALOGUE)
+    for topic, event in events:
+        observer.on_record(record(topic, encode(event)))
+    return observer
+
+
+def test_counts_are_of_this_run() -> None:
+    """Groups, batches, versions and workers of another run change nothing."""
+    published = WeightsPublished(
+        envelope=ENVELOPE, model_id="m", run_id="other", version=9, digest="d", bytes_total=1, manifest=()
+    )
+    progress = observed(
+        (GROUPS, group("a", ready=True)),
+        (GROUPS, group("b", ready=True, run_id="other")),
+        (BATCHES, trained(0, 0.5)),
+        (WEIGHTS, published),
+        (WORKERS, worker(4, "other")),
+    ).progress
+    assert progress.ready == {"a"}
+    assert len(progress.batches) == 1
+    assert progress.version is None
+    assert not progress.worker_ready
+
+
+def test_calls_are_counted_by_their_header() -> None:
+    """A call needs no decoding to be counted; other facts of the topic are no calls."""
+    observer = observed()
+    observer.on_record(record(CALLS, b"", (("ce_type", b"claw.CallCaptured"),)))
+    observer.on_record(record(CALLS, b"", (("ce_type", b"claw.GroupOpened"),)))
+    assert observer.progress.calls == 1
+
+
+def test_an_unreadable_record_does_not_stop_the_counting() -> None:
+    """Garbage on a topic and a dead letter are seen, and the next record is counted."""
+    observer = observed()
+    observer.on_record(record(GROUPS, b"garbage"))
+    observer.on_record(record(DEAD_LETTERS, b"garbage"))
+    observer.on_record(record(GROUPS, encode(group("a", ready=True))))
+    assert (observer.progress.dead_letters, observer.progress.ready) == (1, {"a"})
+
+
+def test_waiting_ends_with_the_condition_or_the_deadline() -> None:
+    """A condition that holds is told at once, one that does not by the deadline."""
+    observer = observed((BATCHES, trained(0, 0.5)))
+    assert observer.wait_for(lambda progress: len(progress.batches) == 1, timeout_s=0)
+    assert not observer.wait_for(lambda progress: len(progress.batches) == 2, timeout_s=0.01)

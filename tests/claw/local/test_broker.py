@@ -1,0 +1,150 @@
+"""The local broker and how a broker is found."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from claw.errors import CannotRun
+from claw.local.broker import ANSWER_TIMEOUT_S, LocalBroker, check_answers, new_cluster_id, resolve_broker, tool_command
+from claw.local.ports import TRY_S, is_free, kafka_answers, split_servers
+from claw.local.procfs import ProcessId
+
+
+@pytest.fixture
+def silent_port() -> Iterator[int]:
+    """A port where something listens and never answers."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        yield server.getsockname()[1]
+
+
+def test_a_list_of_servers_is_host_and_port_pairs() -> None:
+    """Anything that is no host:port is refused, with what was written."""
+    assert split_servers("a:1, [::1]:9092") == [("a", 1), ("::1", 9092)]
+    for wrong in ("", "kafka", "kafka:port", ":9092"):
+        with pytest.raises(ValueError, match="host:port"):
+            split_servers(wrong)
+
+
+@pytest.mark.parametrize("servers", ["127.0.0.1:1", "{silent}", "127.0.0.1:1,{silent}"])
+def test_a_broker_that_refuses_is_one_line_that_names_the_ways(servers: str, silent_port: int) -> None:
+    """Nothing there, or something that is no broker: an error with the address and the ways, in the time given."""
+    started = time.monotonic()
+    with pytest.raises(CannotRun, match=r"^no Kafka broker answers at 127\.0\.0\.1.*unset the variable"):
+        check_answers(servers.format(silent=f"127.0.0.1:{silent_port}"), timeout_s=0.3)
+    assert time.monotonic() - started < 1
+
+
+def test_nobody_waits_longer_than_ten_seconds_for_a_broker_that_refuses() -> None:
+    """The default limit is the one that is promised."""
+    assert ANSWER_TIMEOUT_S + TRY_S <= 10
+
+
+def test_a_wrong_address_is_refused_before_anything_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A value that is no address is named as such."""
+    monkeypatch.setenv("KAFKA_BOOTSTRAP_SERVERS", "not an address")
+    with pytest.raises(CannotRun, match=r"not an address.*write host:port"):
+        resolve_broker()
+
+
+def test_an_unknown_tool_names_the_known_ones() -> None:
+    """The error lists Kafka's tools."""
+    with pytest.raises(CannotRun, match="consumer-groups"):
+        tool_command("nonsense", [], "127.0.0.1:1")
+
+
+def test_asked_for_a_port_in_use_the_broker_refuses(tmp_path: Path, silent_port: int) -> None:
+    """A port that a person chose is never exchanged for another."""
+    with pytest.raises(CannotRun, match=f"port {silent_port} is in use"):
+        LocalBroker(tmp_path, ports=(silent_port, 1)).start()
+
+
+@pytest.mark.kafka
+@pytest.mark.slow
+def test_the_node_of_a_data_directory_is_found_again_killed_and_restarted(tmp_path: Path) -> None:
+    """One node per directory: a second start finds it; after kill -9 it comes back on its ports with its topics."""
+    with LocalBroker(tmp_path / "data") as first:
+        process, bootstrap = first.process, first.bootstrap
+        subprocess.run(
+            tool_command("topics", ["--create", "--topic", "kept"], bootstrap), check=True, capture_output=True
+        )
+        with LocalBroker(tmp_path / "data") as second:
+            assert (second.process, second.started_here) == (process, False)
+        assert process is not None
+        assert process.alive, "who found the node does not stop it"
+
+        first.kill()
+        assert process.wait(5)
+        first.start()
+        assert first.bootstrap == bootstrap
+        listed = subprocess.run(
+            tool_command("topics", ["--list"], bootstrap), check=True, capture_output=True, text=True
+        )
+        assert "kept" in listed.stdout.split()
+        last = first.process
+    assert last is not None
+    assert not last.alive
+
+
+@pytest.mark.kafka
+@pytest.mark.slow
+def test_kept_ports_that_another_program_took_are_given_up(tmp_path: Path) -> None:
+    """A foreign listener on a kept port is neither used nor collided with."""
+    broker = LocalBroker(tmp_path).start()
+    old = int(broker.bootstrap.rpartition(":")[2])
+    broker.stop()
+    assert is_free(old)
+    with socket.create_server(("127.0.0.1", old)), broker.start():
+        new = int(broker.bootstrap.rpartition(":")[2])
+        assert new != old
+        assert kafka_answers("127.0.0.1", new)
+
+
+STARTER = """
+import sys
+from pathlib import Path
+from claw.local.broker import LocalBroker
+broker = LocalBroker(Path(sys.argv[1]), leash=sys.argv[2] == "leash").start()
+print(broker.process.pid, file=sys.stdout, flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.mark.kafka
+@pytest.mark.slow
+@pytest.mark.parametrize("leash", ["leash", "free"])
+def test_a_leashed_node_dies_with_its_starter_and_a_free_one_outlives_it(tmp_path: Path, leash: str) -> None:
+    """kill -9 of the starter ends a leashed node; a free one is found by the next command."""
+    command = [sys.executable, "-c", STARTER, str(tmp_path), leash]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as starter:
+        assert starter.stdout is not None
+        pid = next(int(line) for line in starter.stdout if line.strip().isdigit())
+        starter.send_signal(signal.SIGKILL)
+    node = ProcessId.of(pid)
+    if leash == "leash":
+        assert node is None or node.wait(15)
+        return
+    broker = LocalBroker(tmp_path).start()
+    assert (broker.process, broker.started_here) == (node, False)
+    broker.stop()
+    assert node is not None
+    assert not node.alive
+
+
+@pytest.mark.kafka
+def test_the_shared_broker_answers(broker: str) -> None:
+    """The session's broker is a Kafka broker, whichever way it was found."""
+    host, port = split_servers(broker)[0]
+    assert kafka_answers(host, port)
+    assert os.environ.get("KAFKA_BOOTSTRAP_SERVERS", broker) == broker
+
+
+def test_a_cluster_id_never_looks_like_an_option() -> None:
+    """One random id in 64 would begin with a dash, and Kafka's format tool would take it for an option."""
+    assert not [made for made in (new_cluster_id() for _ in range(2000)) if made.startswith("-") or len(made) != 22]

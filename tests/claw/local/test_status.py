@@ -1,0 +1,62 @@
+"""`claw status`: what the stack's manager and its trainer left for it to read."""
+
+import json
+import os
+from dataclasses import asdict
+from pathlib import Path
+
+import orjson
+import pytest
+
+from claw.local.processes import ComponentState, State
+from claw.local.procfs import ProcessId
+from claw.local.stack import TRAINER_WARNINGS, Stack, remember
+from claw.local.status import show_status
+
+SAID = "skipped 20 groups in a row, the last because of too_stale: raise it"
+
+
+@pytest.fixture
+def stack(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A stack whose manager is this process; its trainer left a warning."""
+    monkeypatch.setenv("CLAW_HOME", str(tmp_path / "home"))
+    run_dir = tmp_path / "up"
+    run_dir.mkdir()
+    remember(run_dir)
+    (run_dir / TRAINER_WARNINGS).write_text(json.dumps([SAID]))
+    return run_dir
+
+
+def write_status(run_dir: Path, trainer: State) -> None:
+    states = [ComponentState("gateway", os.getpid(), State.RUNNING, 0, None)]
+    states.append(ComponentState("trainer", None, trainer, 0, None))
+    manager = ProcessId.of(os.getpid())
+    assert manager is not None
+    components = [asdict(state) for state in states]
+    (run_dir / "status.json").write_text(json.dumps({"manager": asdict(manager), "components": components}))
+
+
+def test_what_the_trainer_warns_of_is_shown(stack: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Below the components, and in the JSON."""
+    write_status(stack, State.RUNNING)
+    assert show_status(as_json=False) == 0
+    assert capsys.readouterr().out.splitlines()[-1] == f"warning: trainer: {SAID}"
+    show_status(as_json=True)
+    assert orjson.loads(capsys.readouterr().out)["warnings"] == [SAID]
+
+
+def test_a_trainer_that_is_gone_or_content_warns_of_nothing(stack: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """An old file says nothing of today."""
+    write_status(stack, State.FINISHED)
+    show_status(as_json=True)
+    assert orjson.loads(capsys.readouterr().out)["warnings"] == []
+    write_status(stack, State.RUNNING)
+    (stack / TRAINER_WARNINGS).unlink()
+    show_status(as_json=True)
+    assert orjson.loads(capsys.readouterr().out)["warnings"] == []
+
+
+def test_a_stack_tells_its_trainer_where_to_warn(stack: Path) -> None:
+    """What `claw status` reads is what the trainer's setting names."""
+    component = Stack(run_dir=stack, bootstrap="127.0.0.1:1").trainer(stack / "trainer.yaml")
+    assert component.env["CLAW_TRAINER_WARNINGS_FILE"] == str(stack / TRAINER_WARNINGS)

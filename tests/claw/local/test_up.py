@@ -1,0 +1,92 @@
+"""`claw up`: worker and trainer of one stack have one model, one run, one log."""
+
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from claw.errors import CannotRun
+from claw.local.stack import Stack
+from claw.local.up import UpSettings, components, run_up
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    """A directory called `model` that looks like a model."""
+    directory = tmp_path / "model"
+    directory.mkdir()
+    (directory / "config.json").write_text('{"model_type": "qwen3"}')
+    (directory / "model.safetensors").touch()
+    return directory
+
+
+def asked(tmp_path: Path, model: Path, **trainer: Any) -> UpSettings:
+    """`--model model --config trainer.yaml`, as docs/own-environment.md has it."""
+    given = {"model_dir": str(model), "model_id": "mine", "run_id": "my-run", "out_dir": str(tmp_path / "out")}
+    config = tmp_path / "trainer.yaml"
+    config.write_text(yaml.safe_dump({**given, **trainer}))
+    return UpSettings(model=model, config=config, port=0)
+
+
+def stack(tmp_path: Path) -> Stack:
+    return Stack(run_dir=tmp_path, bootstrap="127.0.0.1:9092", partitions=8)
+
+
+def test_the_worker_follows_the_model_and_the_run_that_are_trained(tmp_path: Path, model: Path) -> None:
+    """The id is the trainer's, whatever the directory is called: a worker of another id would never be trained."""
+    worker, trainer = components(asked(tmp_path, model), stack(tmp_path))
+    flags = dict(pairwise(worker.argv))
+    assert (worker.name, trainer.name) == ("rollout", "trainer")
+    assert (flags["--model-id"], flags["--served-name"], flags["--run-id"]) == ("mine", "mine", "my-run")
+
+
+def test_a_worker_without_a_trainer_is_called_like_its_directory(tmp_path: Path, model: Path) -> None:
+    """It follows whoever publishes that model."""
+    (worker,) = components(UpSettings(model=model, port=0), stack(tmp_path))
+    flags = dict(pairwise(worker.argv))
+    assert flags["--model-id"] == "model"
+    assert "--run-id" not in flags
+
+
+@pytest.mark.parametrize(
+    ("trainer", "says"),
+    [
+        ({"topic_prefix": "other"}, "topic_prefix other of --config is not that of this stack, claw"),
+        ({"bootstrap_servers": "kafka:9092"}, "bootstrap_servers kafka:9092"),
+        ({"topic_partitions": 3}, "topic_partitions 3"),
+    ],
+)
+def test_a_trainer_on_another_log_is_refused(tmp_path: Path, model: Path, trainer: dict[str, Any], says: str) -> None:
+    """It would wait for groups that are written elsewhere."""
+    with pytest.raises(CannotRun, match=says):
+        components(asked(tmp_path, model, **trainer), stack(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("trainer", "says"),
+    [
+        ({"model_dir": "another"}, "model_dir another is no directory"),
+        ({"learning_rate": -1}, "learning_rate"),
+        ({"typo": 1}, "typo"),
+    ],
+)
+def test_settings_that_no_trainer_starts_with_start_nothing(
+    tmp_path: Path, model: Path, trainer: dict[str, Any], says: str
+) -> None:
+    """What the trainer would refuse is said before a broker is started, in one line."""
+    with pytest.raises(CannotRun, match=says) as refused:
+        run_up(asked(tmp_path, model, **trainer), foreground=True)
+    assert "\n" not in str(refused.value)
+
+
+def test_two_directories_are_a_contradiction(tmp_path: Path, model: Path) -> None:
+    """The same directory by another path is none."""
+    (tmp_path / "copy").mkdir()
+    for name in ("config.json", "model.safetensors"):
+        (tmp_path / "copy" / name).write_bytes((model / name).read_bytes())
+    (tmp_path / "link").symlink_to(model)
+    with pytest.raises(CannotRun, match=r"--model .*/model is not model_dir .*/copy"):
+        components(asked(tmp_path, model, model_dir=str(tmp_path / "copy")), stack(tmp_path))
+    assert len(components(asked(tmp_path, model, model_dir=str(tmp_path / "link")), stack(tmp_path))) == 2

@@ -1,0 +1,163 @@
+"""What `claw pool batch` says, without a broker."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from claw.cli import app
+from claw.errors import CannotRun
+from claw.pool.preview import as_text, previewed
+from claw.pool.spec_help import knobs
+from datapool.batch.spec import PRESETS, BatchSpec
+from datapool.fold import bounds
+from datapool.view.rows import PoolRows
+from datapool.view.runs import RunIndex
+from datapool.view.why import Asked
+from schemas.events import BatchSkipped
+from schemas.keys import step_key
+from schemas.topics import STEPS
+from tests import facts
+from tests.datapool.view.test_training_rows import change_prompt
+from tests.trainer.pooled import RUN, group, pooled
+
+ROWS = pooled(
+    [
+        *group("mixed", [0.0, 1.0, 1.0], at_us=1),
+        *group("equal", [1.0, 1.0], at_us=2),
+        *group("fresh", [0.0, 1.0], at_us=3),
+        *group("short", [1.0], at_us=4, expected_size=2),
+        *group("stale", [0.0, 1.0], at_us=5),
+        *group("probe", [0.0, 1.0], at_us=6, channel="probe"),
+        facts.curated("mixed", "t0", "c0", quality=0.2, who="scorer/a"),
+        facts.curated("mixed", "t1", "c0", tags=("leak",)),
+        facts.curated("mixed", "t1", "c1", tags=("leak",)),
+        facts.curated("equal", "t0", "c0", trainable=False),
+    ]
+).pool
+SPEC = {"group_size": 2, "groups_per_batch": 2, "quality_min": 0.5, "tags_exclude": ["leak"]}
+
+
+def shown(rows: PoolRows = ROWS, **spec: object) -> dict[str, Any]:  # JSON
+    runs = RunIndex()
+    runs.apply(BatchSkipped(envelope=facts.envelope(), run_id=RUN, group_ids=("stale",), reason="too_stale"))
+    asked = Asked(run_id=RUN, version=1, spec=BatchSpec.model_validate({**SPEC, **spec}))
+    return previewed(rows, runs, asked)
+
+
+def test_every_group_and_every_part_that_is_not_trained_has_its_reason() -> None:
+    """Groups by kind, trajectories in the baseline, calls as context; what is counted adds up."""
+    now = shown()
+    assert now["chosen"] == ["mixed", "equal"]
+    assert now["baseline_only"] == {"nothing_trainable": 1}
+    assert now["context_only"] == {"not_trainable": 1, "quality_low": 1}
+    assert (now["trajectories"], now["trajectories_trained"], now["responses_trained"]) == (5, 4, 6)
+    assert (now["return_mean"], now["zero_variance_groups"], now["staleness_max"]) == (0.8, 1, 1)
+    assert now["reasons"] == {
+        "waits": {"next_batch": 1, "not_ready: members_missing": 1},
+        "foreign": {"channel_probe": 1},
+        "settled": {"skipped: too_stale": 1},
+    }
+    assert set(now["left_out"]) == {"fresh", "short", "probe", "stale"}
+    assert shown(zero_variance="drop")["reasons"]["never"] == {"zero_variance": 1}
+
+
+def test_the_text_says_all_of_it() -> None:
+    """For a person: sizes, savings, and reasons, if asked with the groups that they are about."""
+    now = shown()
+    text = as_text(now, verbose=True)
+    alone = now["row_tokens"] + now["tokens_saved"]
+    for said in (
+        "2 of 2 groups, a whole batch",
+        "4 of 5 trained; in the baseline only: 1 nothing_trainable",
+        "context only: 1 not_trainable, 1 quality_low",
+        f"shared prefixes save {now['tokens_saved']} of {alone}",
+        "1  not_ready: members_missing  short",
+        "1  channel_probe  probe",
+        "1  skipped: too_stale  stale",
+        "chosen: mixed, equal",
+    ):
+        assert said in text
+    assert "1 more to wait for" in as_text(shown(zero_variance="drop", groups_per_batch=3))
+    assert "a whole batch, full by response_tokens_max" in as_text(shown(response_tokens_max=12))
+
+
+def test_a_batch_that_a_plan_has_no_more_room_for_is_not_said_to_be_full_by_tokens_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A plan holds 6 MiB, whatever the spec says of tokens."""
+    monkeypatch.setattr(bounds, "PLAN_BYTES_MAX", 1000)
+    now = shown()
+    assert (now["complete"], now["groups"]) == (True, 1)
+    assert "1 of 2 groups, a whole batch, full by response_tokens_max or by what a plan holds" in as_text(now)
+
+
+def test_many_groups_of_one_reason_are_counted_and_named_only_if_asked() -> None:
+    """Forty groups that wait are one line: a sum, and their ids with --verbose."""
+    rows = pooled([fact for n in range(40) for fact in group(f"g{n:02}", [1.0], expected_size=2)]).pool
+    now = shown(rows)
+    assert as_text(now).splitlines()[-1].split() == ["40", "not_ready:", "members_missing"]
+    assert as_text(now, verbose=True).endswith(", ".join(f"g{n:02}" for n in range(40)))
+
+
+def test_a_group_that_is_being_written_may_still_come() -> None:
+    """Its rows are of different moments: nobody settled it."""
+    rows = pooled(group("new", [0.0, 1.0])).pool
+    rows.apply(STEPS.name, step_key("new", "t0", "c0"), None)
+    assert shown(rows)["reasons"] == {"waits": {"rows_changing": 1}}
+
+
+def test_an_empty_pool_is_no_error() -> None:
+    """Nothing is chosen, and nothing is divided by it."""
+    assert as_text(shown(PoolRows())).endswith("0 of 2 groups, 2 more to wait for")
+
+
+def typed(*arguments: str) -> Result:
+    return CliRunner().invoke(app, ["pool", *arguments])
+
+
+def test_every_knob_and_preset_is_explained() -> None:
+    """--explain needs no broker, and a field without words would be seen here."""
+    assert {knob["name"] for knob in knobs()} == set(BatchSpec.model_fields)
+    assert all(knob["does"] and knob["takes"] for knob in knobs())
+    text = typed("batch", "--explain").stdout
+    assert all(name in text for name in (*BatchSpec.model_fields, *PRESETS))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["batch", "--preset", "gropo"], "preset: 'gropo'; there are: grpo"),
+        (["batch", "--preset", "grpo", "--spec", "x.yaml"], "--spec and --preset: name one"),
+        (["batch", "--spec", "SPEC"], "spec.yaml: scores: 'entropy' is no name@version"),
+        (["why", "x", "--preset", "gropo"], "preset: 'gropo'"),
+        (["steps", "--score", "entropy>=0.3"], "--score takes 'SCORER@VERSION>=NUMBER'"),
+        (["steps", "--score", "entropy@1"], "in quotes, not 'entropy@1'"),
+        (["curate", "c", "--set-score", "entropy@1"], "--set-score takes SCORER@VERSION=NUMBER"),
+        (["curate", "c", "--set-score", "entropy=0.1", "--who", "ann"], "not 'entropy=0.1'"),
+        (["groups", "--score", "entropy@1>=x"], "--score: min: 'x'"),
+        (["stats", "--score", "a@1>=0.4", "--score", "a@1<=0.3"], "--score: min 0.4 is above max 0.3"),
+    ],
+)
+def test_a_mistake_is_told_before_the_broker_is_asked(
+    arguments: list[str], says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One line that names the option or the field; `main` makes it exit code 2 (test_cli.py)."""
+    monkeypatch.setenv("KAFKA_BOOTSTRAP_SERVERS", "127.0.0.1:1")
+    spec = tmp_path / "spec.yaml"
+    spec.write_text("scores: {entropy: {min: 0.3}}")
+    done = typed(*[str(spec) if word == "SPEC" else word for word in arguments])
+    assert isinstance(done.exception, CannotRun)
+    assert says in str(done.exception)
+    assert "\n" not in str(done.exception)
+
+
+def test_a_group_whose_prompts_cannot_be_put_together_is_never_trained() -> None:
+    """As the trainer skips it: by the call's name, and another group takes its place."""
+    rows = pooled([*group("g", [0.0, 1.0], at_us=1), *group("h", [0.0, 1.0], at_us=2)]).pool
+    change_prompt(rows, "c1")
+    now = shown(rows, groups_per_batch=1, quality_min=None)
+    assert (now["chosen"], now["complete"]) == (["h"], True)
+    assert now["reasons"] == {"never": {"prompt_mismatch: c1": 1}}
+    assert now["left_out"] == {"g": "prompt_mismatch: c1"}

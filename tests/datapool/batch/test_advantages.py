@@ -1,0 +1,73 @@
+"""Advantages against reference values that were computed with the formulas of their papers and of verl."""
+
+from typing import get_args
+
+import pytest
+
+from datapool.batch.advantages import ADVANTAGES, Judged, dr_grpo, grpo, rloo
+from datapool.batch.spec import PRESETS, BatchSpec
+
+
+@pytest.mark.parametrize(
+    ("function", "returns", "expected"),
+    [
+        (grpo, [1, 0, 0, 1], [0.865875, -0.865875, -0.865875, 0.865875]),
+        (grpo, [0.2, 0.5, 1, 0], [-0.517202, 0.172401, 1.321739, -0.976938]),
+        (grpo, [1, 1, 1, 1], [0, 0, 0, 0]),
+        (grpo, [0.1, 0.1, 0.1], [0, 0, 0]),
+        (dr_grpo, [1, 0, 0, 1], [0.5, -0.5, -0.5, 0.5]),
+        (dr_grpo, [0.2, 0.5, 1, 0], [-0.225, 0.075, 0.575, -0.425]),
+        (rloo, [1, 0, 0, 1], [0.666667, -0.666667, -0.666667, 0.666667]),
+        (rloo, [0.2, 0.5, 1, 0], [-0.3, 0.1, 0.766667, -0.566667]),
+    ],
+)
+def test_reference_values(function, returns, expected):
+    """Sample deviation (ddof 1) and epsilon 1e-4: the population deviation would give +-0.9998 in the first case."""
+    assert function(returns) == pytest.approx(expected, abs=1e-6)
+
+
+def wholes(algorithm, groups):
+    made = ADVANTAGES[algorithm]([[Judged(value) for value in group] for group in groups])
+    return [[one.whole for one in group] for group in made]
+
+
+def test_reinforce_pp_normalises_over_the_batch_and_not_over_groups():
+    """Groups are only a way to write the batch down: the reference row of GRPO comes back however it is cut."""
+    cut = wholes("reinforce_pp", [[0.2, 0.5], [1], [0]])
+    assert [value for group in cut for value in group] == pytest.approx(
+        [-0.517202, 0.172401, 1.321739, -0.976938], abs=1e-6
+    )
+    assert wholes("grpo", [[0.2, 0.5], [1], [0]])[1:] == [[0.0], [0.0]]
+
+
+def test_step_grpo_compares_returns_to_go_of_equal_steps():
+    """The k-th calls of a group against each other; who alone has a k-th call has advantage 0."""
+    group = [Judged(2.0, (0.0, 1.0), 1.0), Judged(0.5, (0.5, 0.0), 0.0), Judged(0.0, (0.0, 0.0, 0.0), 0.0)]
+    (made,) = ADVANTAGES["step_grpo"]([group])
+    first, second = grpo([2.0, 0.5, 0.0]), grpo([2.0, 0.0, 0.0])
+    assert [one.steps for one in made] == [
+        pytest.approx((first[0], second[0])),
+        pytest.approx((first[1], second[1])),
+        pytest.approx((first[2], second[2], 0.0)),
+    ]
+
+
+def test_step_grpo_is_grpo_where_only_outcomes_are_rewarded():
+    """Equally many calls and no reward of a step: every call has the advantage of its trajectory."""
+    group = [Judged(value, (0.0, 0.0), value) for value in (0.2, 0.5, 1.0, 0.0)]
+    (made,) = ADVANTAGES["step_grpo"]([group])
+    for one, expected in zip(made, grpo([0.2, 0.5, 1.0, 0.0]), strict=True):
+        assert one.steps == pytest.approx((expected, expected))
+        assert one.whole == pytest.approx(expected)
+
+
+def test_sft_weighs_every_response_1():
+    """Maximum likelihood: nothing is compared."""
+    assert wholes("sft", [[0.0, 5.0], [1.0]]) == [[1.0, 1.0], [1.0]]
+
+
+def test_every_algorithm_of_the_spec_has_a_function_and_a_preset():
+    """What a batch spec may ask for is in the table, and every preset is a valid spec of its own."""
+    algorithms = set(get_args(BatchSpec.model_fields["algorithm"].annotation))
+    assert algorithms == set(ADVANTAGES)
+    assert {BatchSpec.model_validate({"preset": name}).algorithm for name in PRESETS} == algorithms

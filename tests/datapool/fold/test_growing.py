@@ -1,0 +1,34 @@
+"""A mapping that grows without being copied."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from datapool.fold import growing
+from datapool.fold.growing import grown
+
+KEYS = st.integers(0, 2000).map(str)
+
+
+@given(st.lists(st.tuples(KEYS, st.integers()), max_size=60), st.integers(growing.COPIED_MAX - 20, 900))
+def test_it_is_the_copy_that_it_stands_for_and_the_earlier_ones_stay(items, size):
+    """However items come: new ones, and the same again; around the size where plain copies end."""
+    plain: dict[str, int] = {str(number): number for number in range(size)}
+    large, before = plain, (plain, plain)
+    for key, value in items:
+        before = large, {**plain}
+        large, plain = grown(large, key, value), {**plain, key: value}
+        assert dict(large.items()) == {key: large[key] for key in large} == plain
+        assert (len(large), list(large.values()), large.keys()) == (len(plain), list(plain.values()), plain.keys())
+        assert before[0] == before[1]
+        assert large == plain
+    assert "nobody" not in large
+
+
+def test_a_large_one_shares_nearly_all_of_it():
+    """Of ten thousand items a hundred are copied for one more, and now and then all."""
+    large = grown({str(number): number for number in range(10_000)}, "x", 1)
+    copied = 0
+    for number in range(1000):
+        before, large = large, grown(large, f"y{number}", number)
+        copied += len(large._recent) if large._shared is before._shared else len(large)
+    assert copied / 1000 < 200

@@ -1,0 +1,130 @@
+"""What a reader of three topics is offered, and when."""
+
+import itertools
+import random
+import tracemalloc
+
+import pytest
+
+from datapool.fold.fold import fold
+from datapool.fold.project import changes
+from datapool.fold.step import tokens
+from datapool.view.rows import PoolRows
+from schemas.codec import encode
+from schemas.events import CallCaptured
+from schemas.keys import is_tokens_key, tokens_key
+from tests import facts
+
+CALL = facts.call("a/b", "t", "c")
+HISTORY = [facts.opened("a/b", expected_size=1), CALL, facts.completed("a/b", "t", calls=1, reward=0.5)]
+
+
+def writes(history):
+    """Rows in the order in which the streams write them, one flush per fact."""
+    state, image, written = None, None, []
+    for fact, position in facts.placed(history):
+        state = fold(state, fact, position)
+        image, rows = changes(image, state)
+        written += [(key.topic, key.key, row and row.value) for key, row in rows.items()]
+        if isinstance(fact, CallCaptured):
+            digest = state.trajectories["t"].steps["c"].capture.digest
+            written.append(("datapool.steps", tokens_key("a/b", "t", "c"), encode(tokens(fact, digest))))
+    return written
+
+
+def view_of(rows, wanted=None):
+    view = PoolRows(wanted)
+    for topic, key, value in rows:
+        view.apply(topic, key, value)
+    return view
+
+
+def test_a_whole_group_is_offered_with_all_its_rows():
+    """Everything there: the group is ready and its parts can be read."""
+    view = view_of(writes(HISTORY))
+    (group,) = view.groups()
+    assert group.ready
+    assert view.trajectory("a/b", "t").return_total == 0.5
+    assert [step.call_id for step in view.steps("a/b", "t")] == ["c"]
+    assert view.tokens("a/b", "t", "c").response_ids == CALL.response_ids
+
+
+@pytest.mark.parametrize("late", ["datapool.steps", "datapool.trajectories", "datapool.groups"])
+def test_a_topic_that_lags_behind_hides_the_group(late):
+    """Rows of different moments are never offered as one ready group."""
+    history = [*HISTORY[:2], facts.reward("a/b", "t", call_id="c"), *HISTORY[2:]]
+    before, after = writes(history[:2]), writes(history)
+    view = view_of([row for row in after if row[0] != late] + [row for row in before if row[0] == late])
+    assert view.group("a/b") is None
+    assert view_of(after).group("a/b").ready
+
+
+@pytest.mark.parametrize("lost", range(2))
+def test_a_ready_group_without_its_step_or_tokens_is_not_offered(lost):
+    """Tokens and step are part of a ready group."""
+    rows = writes(HISTORY)
+    keys = sorted({key for topic, key, _ in rows if topic == "datapool.steps"})
+    assert view_of([row for row in rows if row[1] != keys[lost]]).group("a/b") is None
+
+
+def test_any_interleaving_of_the_topics_ends_with_the_same_group():
+    """Order holds within a topic only."""
+    rows = writes(HISTORY)
+    topics = {topic: [row for row in rows if row[0] == topic] for topic in {row[0] for row in rows}}
+    picks = [topic for topic, mine in topics.items() for _ in mine]
+    for seed in range(50):
+        random.Random(seed).shuffle(picks)
+        queues = {topic: iter(mine) for topic, mine in topics.items()}
+        view = view_of(next(queues[topic]) for topic in picks)
+        assert view.group("a/b") == view_of(rows).group("a/b")
+
+
+def test_a_forgotten_group_stays_away():
+    """Memory of a trained group is given back, and its late rows are not taken in again."""
+    rows = writes(HISTORY)
+    view = view_of(rows)
+    view.forget("a/b")
+    for row in rows:
+        view.apply(*row)
+    assert (view.groups(), view.steps("a/b", "t")) == ([], [])
+
+
+def test_forgotten_groups_take_no_memory():
+    """A run that trains for months forgets millions of groups: not even their ids stay."""
+    view, names = PoolRows(), [f"group-{number}" for number in range(5000)]
+    tracemalloc.start()
+    try:
+        for name in names:
+            view.forget(name)
+        used, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert used < 10 * len(names)
+
+
+def test_groups_that_nobody_wants_leave_no_rows():
+    """A filter by run drops the group's rows whatever came first."""
+    rows = writes(HISTORY)
+    for order in itertools.islice(itertools.permutations(rows), 200):
+        assert view_of(order, lambda record: record.run_id == "other").tokens("a/b", "t", "c") is None
+
+
+def test_an_evicted_trajectory_leaves_no_tokens():
+    """Tombstones of a step and its tokens remove both."""
+    view = view_of(writes([*HISTORY, facts.evicted("a/b", "t")]))
+    assert view.tokens("a/b", "t", "c") is None
+    assert view.group("a/b").members[0].status == "evicted"
+
+
+def test_rows_without_tokens_offer_the_same_groups():
+    """Tokens are passed over by key, and never decoded; what is whole is decided by the other rows."""
+    rows = [
+        (topic, key, b"not looked at" if is_tokens_key(key) and value else value)
+        for topic, key, value in writes(HISTORY)
+    ]
+    view = PoolRows(tokens=False)
+    for row in rows:
+        view.apply(*row)
+    assert view.groups() == view_of(writes(HISTORY)).groups() != []
+    assert view.tokens("a/b", "t", "c") is None
+    assert [step.call_id for step in view.steps("a/b", "t")] == ["c"]

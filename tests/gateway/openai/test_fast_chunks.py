@@ -1,0 +1,156 @@
+"""What is recognised without parsing is what a parser finds: chunks of streams, and whole replies."""
+
+import json
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.openai.accumulator import assembled
+from gateway.openai.fast_chunks import Run, shape_of
+from gateway.openai.fast_reply import taken_apart
+from gateway.openai.request import ChatRequest, parse_chat
+from gateway.openai.sse import without_fields
+from gateway.openai.stream_filter import Tee
+
+TEXT = st.text(max_size=6) | st.sampled_from(
+    ['"},"logprobs":{"content":[', ']},"finish_reason":null,"token_ids":[7', "\\", '"', "\n", "\r", "]}]}", "😀"]
+)
+TOKEN = st.fixed_dictionaries({"token": TEXT, "logprob": st.floats(-9, 0)}, optional={"top_logprobs": st.just([])})
+NAMES = st.sampled_from(["content", "content", "content", "reasoning", "role"])
+
+
+@st.composite
+def chunks(draw: st.DrawFn) -> list[bytes]:
+    """A stream of one or two choices, mostly of usual chunks."""
+    ascii_only = draw(st.booleans())
+    events = []
+    for number in range(draw(st.integers(1, 8))):
+        tokens = draw(st.lists(TOKEN, min_size=1, max_size=draw(st.sampled_from([1, 1, 1, 3]))))
+        ids = draw(st.sampled_from([[5], [5], [5], [5, 6], [], None]))
+        choice = {
+            "index": draw(st.sampled_from([0, 0, 0, 1])),
+            "delta": {draw(NAMES): draw(TEXT)},
+            "logprobs": draw(st.sampled_from([{"content": tokens}, {"content": tokens}, None])),
+            "finish_reason": None if number else draw(st.sampled_from([None, "stop"])),
+            "token_ids": ids,
+        }
+        fields = {"id": "c", "object": "chat.completion.chunk", "choices": [choice]}
+        event = json.dumps(fields, separators=(",", ":"), ensure_ascii=ascii_only)
+        events.append(b"data: " + event.encode() + b"\n\n")
+    return events
+
+
+def asked(*, token_ids: bool, logprobs: bool) -> ChatRequest:
+    """A request for a stream."""
+    return parse_chat(json.dumps({"messages": [], "return_token_ids": token_ids, "logprobs": logprobs}).encode())
+
+
+@given(chunks(), st.booleans(), st.booleans(), st.lists(st.integers(0, 2000)))
+async def test_usual_chunks_come_out_as_any_others(
+    events: list[bytes], token_ids: bool, logprobs: bool, cuts: list[int]
+) -> None:
+    """The client gets what the cutter makes of each chunk, and the assembly of runs is that of the chunks alone."""
+    request = asked(token_ids=token_ids, logprobs=logprobs)
+    tee = Tee(request, 1 << 20)
+    for event in events:
+        assert tee.feed(event) == without_fields(event, token_ids=not token_ids, logprobs=not logprobs)
+    in_pieces, whole, marks = Tee(request, 1 << 20), b"".join(events), [0, *sorted(cuts), 1 << 20]
+    for begin, end in pairwise(marks):  # wherever the network cut it
+        in_pieces.feed(whole[begin:end])
+    assert in_pieces.whole == tee.whole
+    assert (await assembled(in_pieces.events, request)).reply(whole=True) == (
+        await assembled(tee.events, request)
+    ).reply(whole=True)
+    by_runs = (await assembled(tee.events, request)).reply(whole=True)
+    one_by_one = (await assembled(events, request)).reply(whole=True)
+    assert by_runs == one_by_one
+
+
+async def test_usual_chunks_are_recognised() -> None:
+    """From the second one on, the chunks of an ordinary stream are runs; the last one, which says why, is not."""
+    tee = Tee(asked(token_ids=False, logprobs=False), 1 << 20)
+    for number in range(300):
+        reason = '"stop"' if number == 299 else "null"
+        tee.feed(
+            b'data: {"id":"c","choices":[{"index":0,"delta":{"content":"a\\u00e9\\n"},"logprobs":{"content":[{"token":"t",'
+            b'"logprob":-0.5}]},"finish_reason":%b,"token_ids":[%d]}]}\n\n' % (reason.encode(), number)
+        )
+    runs = [event for event in tee.events if isinstance(event, Run)]
+    assert sum(len(run.events) for run in runs) == 298
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [(b'"content":"b"', b'"content":"\\x"'), (b'"logprob":-1', b'"logprob":-'), (b'"b"', b'"b\n"'), (b"[8]", b"[08]")],
+)
+async def test_a_damaged_chunk_in_a_run_harms_no_other(damage: tuple[bytes, bytes]) -> None:
+    """What is no JSON among usual chunks is told as such, and the others are taken as they are."""
+    tee, request = Tee(asked(token_ids=False, logprobs=False), 1 << 20), asked(token_ids=False, logprobs=False)
+    usual = (
+        b'data: {"id":"c","choices":[{"index":0,"delta":{"content":"%b"},"logprobs":{"content":[{"token":"t",'
+        b'"logprob":-1}]},"finish_reason":null,"token_ids":[%d]}]}\n\n'
+    )
+    events = [usual % (text, number) for number, text in enumerate((b"a", b"a", b"b", b"c"), 6)]
+    events[2] = events[2].replace(*damage)
+    for event in events:
+        tee.feed(event)
+    assembly = await assembled(tee.events, request)
+    reply, alone = assembly.reply(whole=True), (await assembled(events, request)).reply(whole=True)
+    assert reply == alone
+    assert reply is not None
+    assert "chunk_invalid" in reply.choices[0].missing
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        b'data: {"choices":[{"index":0,"delta":{"content":"a","x":1},"logprobs":{"content":[{}]},"token_ids":[1]}]}\n\n',
+        b'data: {"choices":[{"index":0,"delta":{"content":"a"},"logprobs":null,"token_ids":[1]}]}\n\n',
+        b'data: {"choices":[{"index":0,"delta":{"content":"a"},"logprobs":{"content":[{}]},"token_ids":null}]}\n\n',
+        b"data: [DONE]\n\n",
+    ],
+)
+def test_what_has_no_shape(event: bytes) -> None:
+    """Chunks with more in their delta, or without tokens, are for the parser."""
+    assert shape_of(event) is None
+
+
+VALUE = st.recursive(
+    st.none() | st.integers(-9, 9) | TEXT,
+    lambda inner: (
+        st.lists(inner, max_size=2)
+        | st.dictionaries(
+            st.sampled_from(["token_ids", "logprobs", "prompt_token_ids", "finish_reason", "x"]), inner, max_size=2
+        )
+    ),
+    max_leaves=6,
+)
+
+
+@given(VALUE, VALUE, st.lists(TOKEN, max_size=3), st.lists(st.integers(0, 9), max_size=3), st.booleans(), st.data())
+def test_a_reply_in_parts_is_the_reply(
+    message: Any, usage: Any, tokens: list[Any], ids: list[int], present: bool, data: st.DataObject
+) -> None:
+    """Whatever stands in a reply: taken apart it means what it meant, and what is shown lacks nothing but what was cut."""
+    choice = {"index": 0, "message": message, "logprobs": {"content": tokens}, "finish_reason": "stop"}
+    choice |= {"token_ids": ids} if present else {"stop_reason": None}
+    whole = {"id": "c", "choices": [choice], "usage": usage, "prompt_token_ids": ids}
+    for name in data.draw(st.sets(st.sampled_from(["prompt_token_ids", "usage"]))):
+        del whole[name]
+    raw = json.dumps(whole, separators=(",", ":")).encode()
+    parts = taken_apart(raw)
+    if parts is None:
+        assert not (present and message is None and usage is None and "prompt_token_ids" in whole and "usage" in whole)
+        return
+    assert parts.shown(token_ids=True, logprobs=True) == raw
+    assert (parts.response_ids, json.loads(b"[%b]" % parts.prompt_text)) == (ids, ids)
+    assert parts.response_text == parts.prompt_text
+    assert parts.logprobs == [token["logprob"] for token in tokens]
+    del whole["prompt_token_ids"], choice["token_ids"]
+    assert json.loads(parts.shown(token_ids=False, logprobs=False)) == {
+        **whole,
+        "choices": [{**choice, "logprobs": None}],
+    }

@@ -1,0 +1,212 @@
+"""The real DeepSpeed on a tiny Qwen3."""
+
+import random
+from dataclasses import replace
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM
+
+from datapool.batch.sequences import CallTokens, rows
+from schemas.arrays import pack_ids
+from tests.trainer.tiny import VOCABULARY, make_model
+from trainer.errors import CheckpointInvalid, ModelInvalid, Stopped
+from trainer.learn.engine import EngineSettings, TrainingEngine
+from trainer.learn.losses import bound
+from weights.checkpoint import read
+from weights.manifest import Manifest
+
+LOSS = bound("ppo_clip", clip_low=0.2, clip_high=0.28)
+SETTINGS = EngineSettings(learning_rate=1e-2, micro_batch_tokens_max=10_000)
+HOW = {"version": 0, "loss": LOSS, "seed": 1}
+
+
+@pytest.fixture(scope="module")
+def model_dir(tmp_path_factory):
+    return make_model(tmp_path_factory.mktemp("model") / "tiny")
+
+
+def engine(model_dir, settings=SETTINGS):
+    return TrainingEngine(model_dir, settings)
+
+
+def batch(seed, temperature=1.0, logprob=-3.4):
+    """Training rows of eight random trajectories of unequal length, and their advantages."""
+    dice = random.Random(seed)
+    made, advantages = [], []
+    for index in range(8):
+        prompt = [dice.randrange(VOCABULARY) for _ in range(dice.randint(2, 6))]
+        said = [dice.randrange(VOCABULARY) for _ in range(dice.randint(1, 9))]
+        n = len(said)
+        made += rows([CallTokens("c", pack_ids(prompt), pack_ids(said), [logprob] * n, [0] * n, temperature)], index)
+        advantages.append(dice.choice([-1.0, 0.0, 1.0]))
+    return made, advantages
+
+
+def train(model_dir, settings, steps=5):
+    made = engine(model_dir, settings)
+    seen = [made.train(*batch(step), **HOW) for step in range(steps)]
+    weights = {name: tensor.clone() for name, tensor in made.named_tensors()}
+    return [(step.totals.loss, step.grad_norm) for step in seen], weights
+
+
+def test_every_zero_stage_and_plain_torch_learn_the_same(model_dir):
+    """Losses, gradient norms and weights of five steps agree, in one pass or in many micro-batches."""
+    reference, expected = plain_torch(model_dir, steps=5)
+    for changes in (
+        {},
+        {"zero_stage": 2},
+        {"micro_batch_tokens_max": 20},
+        {"zero_stage": 2, "micro_batch_tokens_max": 20},
+        {"zero_stage": 3, "micro_batch_tokens_max": 40},
+    ):
+        curve, weights = train(model_dir, replace(SETTINGS, **changes))
+        assert curve == [pytest.approx(step, rel=1e-4, abs=1e-5) for step in reference], changes
+        for name, tensor in weights.items():
+            torch.testing.assert_close(tensor, expected[name], rtol=1e-4, atol=2e-5)
+
+
+def plain_torch(model_dir, steps):
+    """The same five steps without DeepSpeed and without our batching: one sequence at a time."""
+    model = AutoModelForCausalLM.from_pretrained(model_dir, dtype=torch.float32, attention_dropout=0.0)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2, weight_decay=0.0)
+    curve = []
+    for step in range(steps):
+        made, advantages = batch(step)
+        total, tokens = torch.zeros(()), sum(row.trained_tokens for row in made)
+        for row in made:
+            ids = torch.tensor([list(row.ids)])
+            logprobs = model(ids).logits[0, :-1].log_softmax(-1).gather(-1, ids[0, 1:, None])[:, 0]
+            mask = torch.tensor(list(row.mask[1:]), dtype=torch.bool)
+            total = (
+                total + LOSS(logprobs, torch.tensor(-3.4), torch.tensor(advantages[row.trajectory])).values[mask].sum()
+            )
+        optimizer.zero_grad()
+        (total / tokens).backward()
+        norm = torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        curve.append((total.item(), norm.item()))
+    return curve, {name: parameter.detach() for name, parameter in model.named_parameters()}
+
+
+@pytest.mark.parametrize("stage", [0, 2])
+def test_bf16_weights_are_published_as_they_are(model_dir, tmp_path, stage):
+    """In bf16 the step works, the manifest says bfloat16, and the export holds the same bytes."""
+    made = engine(model_dir, replace(SETTINGS, precision="bf16", zero_stage=stage))
+    step = made.train(*batch(0), **HOW)
+    assert step.totals.loss == pytest.approx(plain_torch(model_dir, steps=1)[0][0][0], rel=0.02)
+    manifest = Manifest.of(made.named_tensors())
+    assert {spec.dtype for spec in manifest.tensors} == {"bfloat16"}
+    made.export(tmp_path / "hf")
+    assert len(dict(read(str(tmp_path / "hf"), manifest))) == len(manifest.tensors)
+
+
+def test_the_losses_are_divided_by_what_was_asked_for(model_dir):
+    """Half the divisor, twice the gradient; without one, the number of trained tokens."""
+    tokens = sum(row.trained_tokens for row in batch(0)[0])
+    norms = [engine(model_dir).train(*batch(0), **HOW, divisor=each).grad_norm for each in (None, tokens, 2 * tokens)]
+    assert norms == pytest.approx([norms[0], norms[0], norms[0] / 2], rel=1e-5)
+
+
+@pytest.mark.parametrize("stage", [0, 2])
+def test_a_loaded_checkpoint_goes_on_bit_for_bit(model_dir, tmp_path, stage):
+    """Save, fresh engine, load: the next steps give the very bytes of the uninterrupted run."""
+    settings = replace(SETTINGS, zero_stage=stage)
+    made = engine(model_dir, settings)
+    for step in range(2):
+        made.train(*batch(step), **HOW)
+    made.save(tmp_path, {"note": 7})
+    at_save = Manifest.of(made.named_tensors())
+    for step in range(2, 4):
+        made.train(*batch(step), **HOW)
+    expected = Manifest.of(made.named_tensors())
+    fresh = engine(model_dir, settings)
+    assert fresh.load(tmp_path) == {"note": 7}
+    assert Manifest.of(fresh.named_tensors()) == at_save
+    for step in range(2, 4):
+        fresh.train(*batch(step), **HOW)
+    assert Manifest.of(fresh.named_tensors()) == expected
+
+
+@pytest.mark.parametrize("temperature", [1.0, 0.6, 1.7])
+def test_trainer_and_engine_agree_on_logprobs(model_dir, temperature):
+    """Behaviour logprobs of the same weights, one sequence at a time at its temperature: a gap of rounding only."""
+    made, advantages = batch(0, temperature)
+    model = AutoModelForCausalLM.from_pretrained(model_dir, dtype=torch.float32, attention_dropout=0.0).eval()
+    for row in made:
+        ids = torch.tensor([list(row.ids)])
+        with torch.no_grad():
+            scored = (model(ids).logits[0, :-1] / temperature).log_softmax(-1).gather(-1, ids[0, 1:, None])[:, 0]
+        for at in range(1, len(row)):
+            if row.mask[at]:
+                row.logprobs[at] = float(scored[at - 1])
+    trained = engine(model_dir)
+    totals = trained.train(made, advantages, **HOW).totals
+    assert totals.gap_tokens == totals.tokens
+    assert totals.gap_max < 1e-5
+    assert abs(totals.means()["kl_k1"]) < 1e-5
+
+
+def test_a_wrong_temperature_shows_as_a_gap(model_dir):
+    """The gap is no decoration: rows that claim another temperature do not agree."""
+    made, advantages = batch(0)
+    trained = engine(model_dir)
+    assert trained.train(made, advantages, **HOW).totals.gap_max > 0.1
+
+
+def test_learning_rate_0_changes_no_byte(model_dir):
+    """The control trains everything and learns nothing."""
+    made = engine(model_dir, replace(SETTINGS, learning_rate=0.0))
+    before = Manifest.of(made.named_tensors())
+    assert made.train(*batch(0), **HOW).grad_norm > 0
+    assert Manifest.of(made.named_tensors()) == before
+
+
+@pytest.mark.parametrize("tied", [True, False])
+def test_an_export_is_the_model_with_these_weights(tmp_path, tied):
+    """It loads in transformers, has the published digest, and carries the tokenizer files along."""
+    source = make_model(tmp_path / "source", tied=tied)
+    made = engine(source)
+    made.train(*batch(0), **HOW)
+    made.export(tmp_path / "hf" / "1")
+    manifest = Manifest.of(made.named_tensors())
+    expected = {name: tensor.clone() for name, tensor in made.named_tensors()}
+    assert ("lm_head.weight" in expected) is not tied
+    assert dict(read(str(tmp_path / "hf" / "1"), manifest)).keys() == expected.keys()
+    loaded = dict(AutoModelForCausalLM.from_pretrained(tmp_path / "hf" / "1", dtype=torch.float32).named_parameters())
+    assert all(torch.equal(loaded[name], tensor) for name, tensor in expected.items())
+    assert (tmp_path / "hf" / "1" / "tokenizer.json").read_text() == '{"stand-in": true}'
+    assert [path.name for path in (tmp_path / "hf").iterdir()] == ["1"]
+
+
+def test_an_abandoned_step_raises_before_the_next_micro_batch(model_dir):
+    """Somebody who wants to stop does not wait for the whole batch."""
+    passed = []
+
+    def stop_at_third():
+        passed.append(1)
+        if len(passed) == 3:
+            raise Stopped("asked to stop")
+
+    made = engine(model_dir, replace(SETTINGS, micro_batch_tokens_max=10))
+    with pytest.raises(Stopped):
+        made.train(*batch(0), **HOW, before_micro_batch=stop_at_third)
+    assert len(passed) == 3
+
+
+def test_what_is_no_model_is_refused_in_one_line(tmp_path):
+    """No directory, no config, no weights, broken weights: one line each, no traceback of a library."""
+    (tmp_path / "empty").mkdir()
+    broken = make_model(tmp_path / "broken")
+    (broken / "model.safetensors").write_bytes(b"nothing")
+    for directory in (tmp_path / "none", tmp_path / "empty", broken):
+        with pytest.raises(ModelInvalid, match=str(directory)) as refused:
+            TrainingEngine(directory, SETTINGS)
+        assert "\n" not in str(refused.value)
+
+
+def test_a_directory_without_checkpoint_is_refused(model_dir, tmp_path):
+    """A damaged checkpoint is an error, not a silent fresh start."""
+    made = engine(model_dir)
+    with pytest.raises(CheckpointInvalid):
+        made.load(tmp_path)

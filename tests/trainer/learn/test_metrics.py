@@ -1,0 +1,75 @@
+"""Metrics against values computed by hand."""
+
+import math
+
+import pytest
+import torch
+
+from datapool.batch.plan import assemble, select
+from datapool.batch.spec import BatchSpec
+from tests import facts
+from tests.trainer.pooled import RUN, group, pooled
+from trainer.learn.metrics import TokenTotals, finite, plan_metrics
+
+
+def totals(logprobs, behaviour, mask, current, parts=1):
+    made = TokenTotals()
+    columns = [torch.tensor(x) for x in (logprobs, behaviour, mask, current)]
+    for piece in zip(*(c.chunk(parts) for c in columns), strict=True):
+        zeros = torch.zeros_like(piece[0])
+        made.add(
+            logprobs=piece[0], behaviour=piece[1], mask=piece[2], current=piece[3],
+            losses=zeros, clipped=zeros.bool(), entropy=zeros,
+        )  # fmt: skip
+    return made.means()
+
+
+ENGINE, TRAINER = [-1.0, -2.0, -0.5, 9.0], [-1.2, -1.5, -0.5, 0.0]
+MASK, ALL = [1.0, 1.0, 1.0, 0.0], [True] * 4
+
+
+def test_kl_estimators():
+    """k1 and k3 of Schulman's note for logp -1, -2, -.5 and ref -1.2, -1.5, -.5; masked tokens do not count."""
+    means = totals(TRAINER, ENGINE, MASK, ALL)
+    assert means["kl_k1"] == pytest.approx((0.2 - 0.5 + 0) / 3, abs=1e-6)
+    assert means["kl_k3"] == pytest.approx((0.018731 + 0.148721 + 0) / 3, abs=1e-6)
+    assert means["trained_tokens"] == 3
+
+
+def test_effective_sample_size():
+    """Equal ratios: 1; unequal: (sum w)^2 / (n sum w^2)."""
+    assert totals(ENGINE, ENGINE, MASK, ALL)["ess"] == pytest.approx(1.0)
+    w = [math.exp(-0.2), math.exp(0.5), 1.0]
+    expected = sum(w) ** 2 / (3 * sum(x * x for x in w))
+    assert totals(TRAINER, ENGINE, MASK, ALL)["ess"] == pytest.approx(expected, abs=1e-6)
+
+
+def test_gap_counts_only_tokens_of_the_version_that_is_trained():
+    """max |engine - trainer| over current tokens; without one there is no gap to report, not a gap of 0."""
+    assert totals(TRAINER, ENGINE, MASK, [True, False, True, True])["max_logprob_gap"] == pytest.approx(0.2, abs=1e-6)
+    nothing = totals(TRAINER, ENGINE, MASK, [False] * 4)
+    assert "max_logprob_gap" not in nothing
+    assert nothing["gap_tokens"] == 0
+
+
+def test_micro_batches_do_not_change_metrics():
+    """Parts give the metrics of the whole."""
+    assert totals(TRAINER, ENGINE, MASK, ALL, parts=2) == pytest.approx(totals(TRAINER, ENGINE, MASK, ALL))
+
+
+def test_metrics_of_a_plan():
+    """Reward over trajectories, staleness against the version trained, share of groups without variance."""
+    history = [*group("a", [1.0, 0.0], version=2, at_us=1), *group("b", [0.5, 0.5], version=3, at_us=2)]
+    spec = BatchSpec(groups_per_batch=2, group_size=2, staleness_max=1)
+    selection = select(pooled(history).pool, spec, 3, RUN, set())
+    plan = assemble(selection.chosen, spec, run_id=RUN, sequence=0, version=3, seed=0, envelope=facts.envelope())
+    values = plan_metrics(plan)
+    assert values["reward"] == 0.5
+    assert (values["staleness_mean"], values["staleness_max"]) == (0.5, 1.0)
+    assert values["zero_variance_share"] == 0.5
+    assert (values["groups"], values["trajectories"], values["steps"]) == (2, 4, 8)
+
+
+def test_what_is_not_finite_is_left_out():
+    """Events and JSON carry finite numbers only."""
+    assert finite({"a": math.nan, "b": math.inf, "c": 1}) == {"c": 1.0}

@@ -1,0 +1,218 @@
+"""Transfers between real processes over gloo on the loopback interface."""
+
+import json
+import signal
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from tests import children
+from weights.errors import ManifestMismatch, TransferFailed
+from weights.manifest import Manifest, memory_of
+from weights.receive import receive
+from weights.rendezvous import Offer
+from weights.sender import Sent
+from weights.transfer_server import WeightOffers
+
+PEER = Path(__file__).with_name("peer.py")
+ROOT = PEER.parents[2]
+Tensors = list[tuple[str, torch.Tensor]]
+
+
+def tensors_of(seed: int) -> Tensors:
+    """Several dtypes, an empty and a scalar tensor, a strided one, and one of many buckets (4 KiB each here)."""
+    g = torch.Generator().manual_seed(seed)
+    return [
+        ("embed", torch.randn(300, 17, generator=g)),
+        ("half", torch.randn(33, generator=g).to(torch.bfloat16)),
+        ("strided", torch.randn(8, 6, generator=g).t()),
+        ("scalar", torch.tensor(seed)),
+        ("empty", torch.empty(0, 4)),
+        ("mask", torch.rand(9, generator=g) > 0.5),
+    ]
+
+
+def stage(offers: WeightOffers, version: int, tensors: Tensors | None = None) -> Tensors:
+    tensors = tensors_of(version) if tensors is None else tensors
+    offers.stage("run", version, tensors, Manifest.of(tensors))
+    return tensors
+
+
+def peer(offers: WeightOffers, *args: str, query: str = "worker=w") -> subprocess.Popen[str]:
+    command = [sys.executable, str(PEER), f"{offers.url}?{query}", *args]
+    return children.start(command, stdout=subprocess.PIPE, text=True, cwd=ROOT, env={"PYTHONPATH": str(ROOT)})
+
+
+def told(process: subprocess.Popen[str]) -> dict[str, object]:
+    try:
+        out, _ = process.communicate(timeout=children.HEAVY_START_S)
+    finally:
+        children.end(process)
+    answer: dict[str, object] = json.loads(out)
+    return answer
+
+
+def until(condition: Callable[[], bool], seconds: float) -> None:
+    ends_at = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < ends_at, "condition not met in time"
+        time.sleep(0.01)
+
+
+@pytest.fixture
+def offers() -> Iterator[WeightOffers]:
+    offers = WeightOffers(timeout_s=20, bucket_bytes_max=4096)
+    yield offers
+    offers.close()
+
+
+def described(tensors: Tensors) -> list[object]:
+    return [[n, str(t.dtype), list(t.shape), bytes(memory_of(t)).hex()[:64]] for n, t in tensors]
+
+
+def test_another_process_receives_the_same_bytes(offers: WeightOffers) -> None:
+    """Names, dtypes, shapes and bytes are equal on the other side, tensors larger than a bucket included."""
+    tensors = stage(offers, 3)
+    got = told(peer(offers))
+    assert got["version"] == 3
+    assert got["tensors"] == described(tensors)
+    until(lambda: offers.totals.sends_ok == 1, 5)
+    assert offers.totals.bytes_sent == Manifest.of(tensors).bytes_total
+
+
+def test_several_workers_receive_at_the_same_time(offers: WeightOffers) -> None:
+    """Concurrent offers do not mix: each has a rendezvous of its own."""
+    tensors = stage(offers, 1)
+    peers = [peer(offers, query=f"worker=w{i}") for i in range(3)]
+    assert all(told(p)["tensors"] == described(tensors) for p in peers)
+
+
+def test_a_receiver_killed_in_the_middle_costs_only_its_sender() -> None:
+    """The sender of a dead worker ends with an error, and the next offer is served."""
+    sent: list[Sent] = []
+    offers = WeightOffers(timeout_s=20, bucket_bytes_max=1 << 20, on_sent=sent.append)
+    # Far more than the sockets buffer, so that the sender cannot have finished when the worker dies.
+    big = [(f"t{i}", torch.full((1 << 20,), float(i))) for i in range(24)]
+    stage(offers, 1, big)
+    victim = peer(offers, "2")
+    assert victim.wait(timeout=30) == -signal.SIGKILL
+    until(lambda: offers.totals.sends_failed == 1, 5)
+    assert sent[0].error
+    assert told(peer(offers))["version"] == 1
+    offers.close()
+
+
+def test_a_receiver_that_never_comes_costs_only_its_deadline() -> None:
+    """An offer that nobody takes up ends by its deadline and frees its sender."""
+    offers = WeightOffers(timeout_s=0.5, bucket_bytes_max=4096, senders_max=1)
+    stage(offers, 1)
+    offers.offer("nobody")
+    with pytest.raises(urllib.error.HTTPError) as busy:
+        urllib.request.urlopen(f"{offers.url}?worker=w", timeout=5)
+    assert busy.value.code == 503
+    until(lambda: offers.totals.sends_failed == 1, 5)
+    offers.offer("next")
+    offers.close()
+
+
+def test_a_sender_killed_in_the_middle_fails_the_receiver_at_once() -> None:
+    """A worker whose trainer is killed gets an error, not a hang."""
+    code = (
+        "import sys, time, torch; from weights.manifest import Manifest; from weights.transfer_server import WeightOffers\n"
+        "t = [(f't{i}', torch.zeros(1 << 20)) for i in range(24)]; o = WeightOffers(timeout_s=20, bucket_bytes_max=1 << 20)\n"
+        "o.stage('run', 1, t, Manifest.of(t)); print(o.url, flush=True); time.sleep(60)"
+    )
+    command = [sys.executable, "-c", code]
+    trainer = children.start(command, stdout=subprocess.PIPE, text=True, cwd=ROOT, env={"PYTHONPATH": str(ROOT)})
+    assert trainer.stdout is not None
+    url = trainer.stdout.readline().strip()
+    with urllib.request.urlopen(f"{url}?worker=w", timeout=5) as reply:
+        offer = Offer.from_json(json.load(reply))
+    stream = receive(offer.rendezvous, offer.manifest)
+    next(stream)
+    trainer.kill()
+    trainer.wait()
+    began = time.monotonic()
+    with pytest.raises(TransferFailed):
+        list(stream)
+    assert time.monotonic() - began < 5
+
+
+def test_a_sender_that_is_gone_before_the_start_fails_by_the_deadline(offers: WeightOffers) -> None:
+    """A rendezvous at which nobody waits is an error when its time is over."""
+    stage(offers, 1)
+    offer = offers.offer("w")
+    lonely = replace(offer.rendezvous, prefix="claw/nobody", timeout_s=0.5)
+    began = time.monotonic()
+    with pytest.raises(TransferFailed):
+        list(receive(lonely, offer.manifest))
+    assert time.monotonic() - began < 3
+
+
+def test_versions_staged_during_a_send_do_not_touch_it(offers: WeightOffers) -> None:
+    """A worker that was offered version 1 receives version 1, however many are staged before it reads."""
+    first = stage(offers, 1)
+    offer = offers.offer("slow")
+    for version in (2, 3, 4):
+        stage(offers, version)
+    got = list(receive(offer.rendezvous, offer.manifest))
+    assert all(torch.equal(a, b) for (_, a), (_, b) in zip(got, first, strict=True))
+    assert offers.offer("w").version == 4
+
+
+def test_the_version_asked_for_is_the_version_given(offers: WeightOffers) -> None:
+    """The two newest versions can be asked for by number; others are not there, and nothing else is given instead."""
+    for version in (1, 2, 3):
+        stage(offers, version)
+    assert told(peer(offers, query="worker=w&run_id=run&version=2"))["version"] == 2
+    for query in ("worker=w&version=1", "worker=w&run_id=other"):
+        with pytest.raises(urllib.error.HTTPError) as absent:
+            urllib.request.urlopen(f"{offers.url}?{query}", timeout=5)
+        assert absent.value.code == 404
+
+
+@pytest.mark.parametrize(("target", "status"), [("?worker=w&version=x", 400), ("", 400), ("/else", 404)])
+def test_a_bad_request_is_answered(offers: WeightOffers, target: str, status: int) -> None:
+    """Malformed questions get a 4xx, and the next good one is answered."""
+    with pytest.raises(urllib.error.HTTPError) as bad:
+        urllib.request.urlopen(offers.url + target, timeout=5)
+    assert bad.value.code == status
+    assert urllib.request.urlopen(offers.url.replace("/offer", "/healthz"), timeout=5).status == 200
+
+
+def test_a_version_number_is_never_staged_with_other_bytes(offers: WeightOffers) -> None:
+    """Staging the same version again is harmless with the same bytes and refused with others."""
+    stage(offers, 1)
+    stage(offers, 1)
+    with pytest.raises(ManifestMismatch):
+        stage(offers, 1, tensors_of(2))
+
+
+def test_closing_does_not_wait_for_a_hanging_send() -> None:
+    """close() returns within two seconds while a sender still waits for its worker."""
+    offers = WeightOffers(timeout_s=30)
+    stage(offers, 1)
+    offers.offer("nobody")
+    began = time.monotonic()
+    offers.close()
+    assert time.monotonic() - began < 2
+
+
+def test_a_trainer_may_end_while_a_send_waits() -> None:
+    """The send's thread comes back out of torch before the interpreter shuts down: later, it would abort the process."""
+    code = (
+        "import time, torch; from weights.manifest import Manifest; from weights.transfer_server import WeightOffers\n"
+        "class Slow:\n    def __del__(self, sleep=time.sleep): sleep(3)\n"
+        "slow = Slow(); t = [('t', torch.zeros(4))]; o = WeightOffers(timeout_s=2)\n"  # its time ends in slow's
+        "o.stage('run', 1, t, Manifest.of(t)); o.offer('nobody'); time.sleep(0.5); o.close()"
+    )
+    ended = subprocess.run([sys.executable, "-c", code], cwd=ROOT, env={"PYTHONPATH": str(ROOT)}, timeout=120)
+    assert ended.returncode == 0

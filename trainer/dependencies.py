@@ -1,0 +1,99 @@
+"""What a training run touches, as seams: the engine, the pool, the facts, the log, the offers.
+
+The composition root (`app.py`) fills them with the real things, tests with fakes or with a process that kills itself.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from threading import Event as Flag
+from typing import TYPE_CHECKING, Any, Protocol
+
+from datapool.batch.selection import Pool
+from trainer.errors import Stopped
+from trainer.plan.facts import Facts
+from trainer.plan.journal import Journal
+from trainer.publication import Offers
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from datapool.batch.sequences import Row
+    from trainer.learn.engine import Step
+    from trainer.learn.losses import Loss
+
+
+class Milestone(StrEnum):
+    """Points between the steps of the order; a collaborator is told each time one is passed."""
+
+    STARTED = "started"
+    PLANNED = "planned"
+    TRAINED = "trained"
+    KEPT = "kept"
+    STAGED = "staged"
+    PUBLISHED = "published"
+    EXPORTED = "exported"
+    ENDED = "ended"
+
+
+class Engine(Protocol):
+    """`trainer.learn.engine.TrainingEngine`, or a fake."""
+
+    @property
+    def vocabulary(self) -> int:
+        """How many tokens the model has."""
+
+    def train(
+        self,
+        rows: "Sequence[Row]",
+        advantages: Sequence[float],
+        *,
+        version: int,
+        loss: "Loss",
+        seed: int,
+        divisor: int | None,
+        before_micro_batch: Callable[[], None],
+    ) -> "Step":
+        """One optimizer step."""
+
+    def named_tensors(self) -> "Iterator[tuple[str, Tensor]]":
+        """Every parameter."""
+
+    def export(self, target: Path) -> None:
+        """A HF-format directory."""
+
+    def save(self, directory: Path, state: dict[str, Any]) -> None:  # Any: JSON values
+        """A checkpoint."""
+
+    def load(self, directory: Path) -> dict[str, Any]:  # Any: as saved
+        """The inverse."""
+
+
+class LivePool(Pool, Protocol):
+    """`datapool.view.view.PoolView`, or a fake."""
+
+    def forget(self, group_id: str) -> None:
+        """This run needs the group no more."""
+
+    def wait_caught_up(self, timeout_s: float) -> None:
+        """Until all that stood in the pool at the call was read. Raises NotCaughtUp, LogError when it never will be."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Collaborators:
+    """Everything that touches the world. `reached` is told of milestones; in production it does nothing."""
+
+    engine: Engine
+    pool: LivePool
+    facts: Facts
+    journal: Journal
+    offers: Offers
+    stop: Flag
+    producer: str
+    reached: Callable[[Milestone], None] = lambda _: None
+
+    def raise_if_stopped(self) -> None:
+        """Raises Stopped once somebody asked for it."""
+        if self.stop.is_set():
+            raise Stopped("asked to stop")

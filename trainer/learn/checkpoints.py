@@ -1,0 +1,62 @@
+"""Checkpoints of a run on disk: one directory per batch and incarnation, complete or not there.
+
+Invariant: a checkpoint is of a batch whose plan is committed, because a plan is committed before it is trained. The
+incarnation is in the name, so that a trainer that was fenced off but does not know it yet overwrites nothing.
+"""
+
+import os
+import re
+import shutil
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from pathlib import Path
+
+from trainer.learn.model import publish_directory
+
+NAME = re.compile(r"(\d{8,})-(\d+)")
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Checkpoint:
+    """`sequence`: the last batch that is in it."""
+
+    sequence: int
+    incarnation: int
+    path: Path
+
+
+class Checkpoints:
+    """Those of one run, in one folder; the `kept` newest stay."""
+
+    def __init__(self, folder: Path, kept: int) -> None:
+        self._folder = folder
+        self._kept = kept
+
+    def all(self) -> list[Checkpoint]:
+        """Oldest first."""
+        if not self._folder.is_dir():
+            return []
+        named = ((NAME.fullmatch(path.name), path) for path in self._folder.iterdir())
+        return sorted(Checkpoint(int(match[1]), int(match[2]), path) for match, path in named if match)
+
+    def latest(self, without: Collection[int] = ()) -> Checkpoint | None:
+        """Of the highest batch; of equals the newest incarnation. without: batches that were given up meanwhile."""
+        return max((one for one in self.all() if one.sequence not in without), default=None)
+
+    def write(self, sequence: int, incarnation: int, save: Callable[[Path], None]) -> Path:
+        """Have `save` fill a directory, give it its name, then drop what is too old."""
+        target = self._folder / f"{sequence:08d}-{incarnation}"
+        if not target.exists():
+            partial = self._folder / f".{target.name}.{os.getpid()}"
+            shutil.rmtree(partial, ignore_errors=True)
+            partial.mkdir(parents=True)
+            save(partial)
+            publish_directory(partial, target)
+        for old in self.all()[: -self._kept]:
+            shutil.rmtree(old.path)
+        return target
+
+    def clear_partial(self) -> None:
+        """Remove what a killed process left unfinished. Only where no other trainer of this run writes any more."""
+        for path in self._folder.glob(".*") if self._folder.is_dir() else ():
+            shutil.rmtree(path, ignore_errors=True)

@@ -1,0 +1,129 @@
+"""From a plan to training rows: the planned calls are read from the facts by position, never from the pool.
+
+Invariant: what is trained has the digest that was planned, prompts that digest to what their calls say, and no token that
+the model has no weights for. A plan of which that does not hold is not trained: before it is committed its groups are
+skipped, afterwards all of it is.
+"""
+
+import time
+from array import array
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from datapool.batch.deltas import prompts
+from datapool.batch.plan import groups_of
+from datapool.batch.sequences import CallTokens, Row, rows
+from datapool.fold.digests import call_digest
+from datapool.view.training_rows import call_tokens
+from eventlog.errors import HistoryCut
+from eventlog.records import Position, Record
+from schemas.errors import UndecodableRecord
+from schemas.events import BatchAssembled, CallCaptured, PlannedStep, PlannedTrajectory
+from trainer.errors import FactUnreadable
+
+
+class Facts(Protocol):
+    """`eventlog.kafka.reader.FactLookup`, or a fake."""
+
+    def get(self, positions: Iterable[Position]) -> dict[Position, Record]:
+        """Every record asked for. Raises HistoryCut."""
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """A plan and its training rows. `read_s`: what it took to get them."""
+
+    plan: BatchAssembled
+    rows: list[Row]
+    read_s: float
+
+
+def read(plan: BatchAssembled, facts: Facts, vocabulary: int) -> Batch:
+    """The plan with its rows. vocabulary: how many tokens the model has. Raises FactUnreadable."""
+    began = time.monotonic()
+    return Batch(plan, rows_of(plan, facts, vocabulary), time.monotonic() - began)
+
+
+def unreadable_groups(plan: BatchAssembled, facts: Facts, vocabulary: int) -> dict[str, str]:
+    """group_id -> reason of each group of a plan that cannot be read; one by one, because a look-up finds all or nothing."""
+    found: dict[str, str] = {}
+    for group_id in groups_of(plan):
+        own = tuple(trajectory for trajectory in plan.trajectories if trajectory.group_id == group_id)
+        try:
+            rows_of(replace(plan, trajectories=own), facts, vocabulary)
+        except FactUnreadable as unreadable:
+            found[group_id] = unreadable.reason
+    return found
+
+
+def rows_of(plan: BatchAssembled, facts: Facts, vocabulary: int) -> list[Row]:
+    """Training rows of a plan; `Row.trajectory` is the index into `plan.trajectories`. Raises FactUnreadable."""
+    steps = [step for trajectory in plan.trajectories for step in trajectory.steps]
+    try:
+        records = facts.get({position_of(step) for step in steps})
+    except HistoryCut as cut:
+        raise FactUnreadable("facts_cut", str(cut)) from cut
+    return [
+        row
+        for index, planned in enumerate(plan.trajectories)
+        for row in _known_rows(_calls(planned, records, plan.run_id), index, vocabulary)
+    ]
+
+
+def _known_rows(calls: Sequence[CallTokens], trajectory: int, vocabulary: int) -> list[Row]:
+    """Rows of trained calls. A token beyond the vocabulary would raise in the forward pass, at every restart again."""
+    made = rows(calls, trajectory)
+    for row in made:
+        if not _known(row.ids, vocabulary):
+            call_id = next(
+                call.call_id
+                for call in calls
+                if call.call_id in row.call_ids and not _known(array("i", call.whole), vocabulary)
+            )
+            raise FactUnreadable(
+                f"token_unknown: {call_id}",
+                f"call {call_id}: its prompt or reply has a token that the model, with {vocabulary}, does not know",
+            )
+    return made
+
+
+def _known(ids: "array[int]", vocabulary: int) -> bool:
+    return min(ids) >= 0 and max(ids) < vocabulary
+
+
+def position_of(step: PlannedStep) -> Position:
+    """Where the fact of a step lies."""
+    return Position(step.position.topic, step.position.partition, step.position.offset)
+
+
+def _calls(planned: PlannedTrajectory, records: Mapping[Position, Record], run_id: str) -> list[CallTokens]:
+    """Trained calls in order. The others are read too, because a prompt may be an edge on one of them."""
+    calls = {step.call_id: _call(step, records[position_of(step)]) for step in planned.steps}
+    whole = prompts(calls)
+    trained: list[CallTokens] = []
+    for step in planned.steps:
+        if not step.trained:
+            continue
+        call = calls[step.call_id]
+        if step.call_id not in whole:
+            raise FactUnreadable(
+                f"prompt_mismatch: {step.call_id}",
+                f"call {step.call_id}: its prompt has another digest than it says, or a base of it is not planned with it",
+            )
+        temperature = call.sampling.temperature
+        trained.append(call_tokens(call, whole[step.call_id], run_id, temperature, step.advantage))
+    return trained
+
+
+def _call(step: PlannedStep, record: Record) -> CallCaptured:
+    try:
+        event = record.event()
+    except UndecodableRecord:
+        event = None
+    if not isinstance(event, CallCaptured) or call_digest(event) != step.digest:
+        raise FactUnreadable(
+            f"fact_changed: {step.call_id}",
+            f"call {step.call_id}: the fact at {record.position} is not the planned one",
+        )
+    return event

@@ -1,0 +1,108 @@
+"""The run's own topics: training.batches and weights, written in transactions, read back to resume.
+
+Input: claw.training.batches (key run_id), claw.weights (key model_id), read_committed, from the beginning.
+Output: the same topics. Delivery: each call of `commit` is one transaction: all of its events or none, once.
+A replay reads the same events; nothing is acknowledged, because nothing is consumed.
+Fencing: transactional.id = run_id, opened before history is read. So whoever else believed to be this run's trainer can
+commit nothing after that, and the history is complete.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Protocol
+
+import structlog
+
+from eventlog.kafka.reader import LogReader
+from eventlog.kafka.transactions import TransactionalProducer
+from eventlog.partitioner import partition_of
+from eventlog.records import Outgoing, Position, Record
+from eventlog.settings import LogSettings
+from schemas.errors import UndecodableRecord
+from schemas.events import (
+    BatchAssembled,
+    BatchSkipped,
+    BatchTrained,
+    Event,
+    RunEnded,
+    RunStarted,
+    WeightsPublished,
+)
+from schemas.topics import BATCHES, WEIGHTS
+from trainer.plan.history import History, history_of
+
+log = structlog.get_logger()
+
+RunEvent = RunStarted | BatchAssembled | BatchTrained | BatchSkipped | RunEnded | WeightsPublished
+
+
+class Transactions(Protocol):
+    """`eventlog.kafka.transactions.TransactionalProducer`, or a fake."""
+
+    def open(self) -> None:
+        """Fence the former owner."""
+
+    def commit(self, items: Sequence[Outgoing]) -> list[Position]:
+        """One transaction. Raises Fenced."""
+
+    def close(self) -> None:
+        """Let go."""
+
+
+class Journal:
+    """`read` gives every committed record of both topics that may concern the run, up to now."""
+
+    def __init__(self, transactions: Transactions, read: Callable[[], Iterable[Record]], run_id: str) -> None:
+        self._transactions = transactions
+        self._read = read
+        self._run_id = run_id
+
+    def open(self) -> History:
+        """Take the run over, then read what it did. Raises LogError when the log cannot be read."""
+        self._transactions.open()
+        return history_of((event for record in self._read() if (event := _decoded(record))), self._run_id)
+
+    def commit(self, *events: RunEvent) -> None:
+        """All of them in one transaction. Raises Fenced when another trainer took the run over."""
+        self._transactions.commit([_outgoing(event) for event in events])
+
+    def close(self) -> None:
+        """Let go of the run."""
+        self._transactions.close()
+
+
+def _outgoing(event: RunEvent) -> Outgoing:
+    if isinstance(event, WeightsPublished):
+        return Outgoing.of(WEIGHTS, event.model_id.encode(), event)
+    return Outgoing.of(BATCHES, event.run_id.encode(), event)
+
+
+def _decoded(record: Record) -> Event | None:
+    """A record that cannot be read is none of ours: the run's own events were written by this code."""
+    try:
+        return record.event()
+    except UndecodableRecord as error:
+        log.warning(
+            "journal_record_undecodable",
+            topic=record.topic,
+            partition=record.partition,
+            offset=record.offset,
+            error=str(error),
+        )
+        return None
+
+
+def kafka_journal(settings: LogSettings, run_id: str, model_id: str) -> Journal:
+    """The journal on a broker. Reads only the two partitions that hold the run's keys."""
+
+    def read() -> Iterable[Record]:
+        for topic, key in ((BATCHES, run_id), (WEIGHTS, model_id)):
+            partition = partition_of(key.encode(), settings.partitions)
+            with LogReader(settings, [topic], partitions=[partition]) as reader:
+                yield from reader.read_settled()  # another run's dead transaction may stand before our records
+
+    return Journal(TransactionalProducer(settings, transactional_id(settings, run_id)), read, run_id)
+
+
+def transactional_id(settings: LogSettings, run_id: str) -> str:
+    """What fences a second trainer of the run off; the prefix keeps installations on one broker apart."""
+    return f"{settings.prefix}.trainer.{run_id}"

@@ -1,0 +1,159 @@
+"""Waiting for a whole batch, and the commitment to it: after `next_batch` returned, its plan is in the log.
+
+Invariant: what is committed can be trained, because its rows were put together before, and are what is trained.
+"""
+
+import hashlib
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+
+import structlog
+
+from datapool.batch.plan import Selection, Selector, assemble, groups_of
+from datapool.fold.bounds import SKIPPED_GROUPS_MAX
+from eventlog.errors import NotCaughtUp
+from schemas.envelopes import decision_id, envelope
+from schemas.events import BatchAssembled, BatchSkipped
+from trainer.dependencies import Collaborators, Milestone
+from trainer.errors import FactUnreadable
+from trainer.plan.facts import Batch, read, unreadable_groups
+from trainer.plan.skips import Skips
+from trainer.progress import Progress
+from trainer.settings import TrainerSettings
+
+log = structlog.get_logger()
+
+LOOK_S = 3.0
+"""How long it waits for the pool before it looks whether it shall stop; far longer than a broker needs to say where the end is."""
+
+
+class Planner:
+    """Plans batches of one run. It moves `progress.settled` and nothing else."""
+
+    def __init__(self, settings: TrainerSettings, world: Collaborators, progress: Progress) -> None:
+        self._settings = settings
+        self._world = world
+        self._progress = progress
+        self._skipped = Skips(settings)
+        self._selector = Selector(world.pool, settings.spec, settings.run_id)
+
+    def wait_for_pool(self) -> None:
+        """Until the pool was read to its end: the spec's order means nothing among the groups that happen to be read.
+
+        Raises Stopped, LogError when the view of the pool ended (no broker answers it any more, for example).
+        """
+        began = said = time.monotonic()
+        while True:
+            self._world.raise_if_stopped()
+            try:
+                self._world.pool.wait_caught_up(LOOK_S)
+            except NotCaughtUp as behind:
+                if time.monotonic() - said >= self._settings.wait_log_interval_s:
+                    said = time.monotonic()
+                    log.info("reading_pool", records_left=behind.records_left, waited_s=round(said - began, 1))
+            else:
+                return
+
+    def next_batch(self) -> tuple[Batch, float]:
+        """The next batch, its plan committed, and the seconds waited for it. Raises Stopped, Fenced, LogError."""
+        began = said = time.monotonic()
+        while True:
+            self._world.raise_if_stopped()
+            selection = self._select()
+            if selection.complete:
+                waited_s = time.monotonic() - began
+                batch = self._put_together(selection)
+                if batch is None:
+                    continue  # other groups take the places of those that cannot be read
+                self._commit(batch.plan)
+                return batch, waited_s
+            if time.monotonic() - said >= self._settings.wait_log_interval_s:
+                said = time.monotonic()
+                self._say_what_is_missing(selection, said - began)
+            self._world.stop.wait(self._settings.poll_interval_s)
+
+    def settle(self, group_ids: Iterable[str]) -> None:
+        """This run plans these groups no more."""
+        for group_id in group_ids:
+            self._progress.settled.add(group_id)
+            self._world.pool.forget(group_id)
+
+    def _select(self) -> Selection:
+        """Groups that will never be trained are said so at once: others wait for their admission capacity."""
+        selection = self._selector.select(self._progress.named_version, self._progress.settled)
+        if selection.skipped:
+            self._skip(selection.skipped)
+        return selection
+
+    def _put_together(self, selection: Selection) -> Batch | None:
+        """The plan with its rows; None: groups of it cannot be read, and are skipped by name."""
+        plan = self._plan(selection)
+        try:
+            return read(plan, self._world.facts, self._world.engine.vocabulary)
+        except FactUnreadable as unreadable:
+            log.warning("batch_unreadable", batch=plan.sequence, error=str(unreadable))
+            groups = unreadable_groups(plan, self._world.facts, self._world.engine.vocabulary)
+            if not groups:
+                raise  # each of them alone can be read: to ask again would end the same way
+            self._skip(groups)
+            return None
+
+    def _skip(self, skipped: Mapping[str, str]) -> None:
+        """skipped: group_id -> why this run will never train it."""
+        self._world.journal.commit(*self._skips(skipped))
+        self.settle(skipped)
+        self._skipped.count(skipped)
+
+    def _skips(self, skipped: Mapping[str, str]) -> list[BatchSkipped]:
+        log.info("groups_skipped", reasons=dict(Counter(skipped.values())))
+        return [
+            BatchSkipped(
+                envelope=envelope(self._world.producer, run_id=self._settings.run_id),
+                run_id=self._settings.run_id,
+                group_ids=group_ids,
+                reason=reason,
+            )
+            for reason, group_ids in by_reason(skipped)
+        ]
+
+    def _plan(self, selection: Selection) -> BatchAssembled:
+        settings, sequence = self._settings, self._progress.sequence_free
+        event_id = decision_id("BatchAssembled", settings.run_id, str(sequence))
+        return assemble(
+            selection.chosen,
+            settings.spec,
+            run_id=settings.run_id,
+            sequence=sequence,
+            version=self._progress.named_version,
+            seed=seed_of(settings.seed, sequence),
+            envelope=envelope(self._world.producer, run_id=settings.run_id, event_id=event_id),
+        )
+
+    def _commit(self, plan: BatchAssembled) -> None:
+        self._world.journal.commit(plan)
+        self.settle(groups_of(plan))
+        self._skipped.begin_anew()
+        self._world.reached(Milestone.PLANNED)
+
+    def _say_what_is_missing(self, selection: Selection, waited_s: float) -> None:
+        log.info(
+            "waiting_for_groups",
+            ready=len(selection.chosen),
+            wanted=self._settings.spec.groups_per_batch,
+            left_out=dict(Counter(reason.split(":")[0] for reason in selection.left_out.values())),
+            waited_s=round(waited_s, 1),
+        )
+
+
+def by_reason(skipped: Mapping[str, str]) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """Each reason with its groups, sorted; several times where they are too many for one event."""
+    for reason in sorted(set(skipped.values())):
+        group_ids = sorted(group_id for group_id, why in skipped.items() if why == reason)
+        for start in range(0, len(group_ids), SKIPPED_GROUPS_MAX):
+            yield reason, tuple(group_ids[start : start + SKIPPED_GROUPS_MAX])
+
+
+def seed_of(run_seed: int, sequence: int) -> int:
+    """Seed of everything random in a batch: a function of the run's seed, so that a plan says it all."""
+    return int.from_bytes(hashlib.sha256(f"{run_seed}/{sequence}".encode()).digest()[:4])
