@@ -12,14 +12,14 @@ TrajectoryOutcome = Literal["completed", "failed"]
 
 
 @dataclass(frozen=True, slots=True)
-class Trajectory:
+class TrajectoryId:
     """Identity of one episode: the trajectory's id is unique within its group only."""
 
     trajectory_id: str
     group_id: str
 
     @classmethod
-    def new(cls, group_id: str) -> "Trajectory":
+    def new(cls, group_id: str) -> "TrajectoryId":
         """A fresh member of the group."""
         return cls(trajectory_id=uuid4().hex, group_id=group_id)
 
@@ -40,7 +40,7 @@ class GroupSpec:
 
 
 @dataclass(frozen=True, slots=True)
-class Opened:
+class GroupOpen:
     """The group exists."""
 
     group_id: str

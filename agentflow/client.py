@@ -10,10 +10,10 @@ from types import TracebackType
 from typing import Any, Self
 from urllib.parse import quote
 
-from agentflow.bodies import ChatReply, GroupSpec, JsonObject, Opened, RetryAfter, Trajectory, TrajectoryOutcome
+from agentflow.bodies import ChatReply, GroupOpen, GroupSpec, JsonObject, RetryAfter, TrajectoryId, TrajectoryOutcome
 from agentflow.errors import MalformedReply
 from agentflow.settings import AgentFlowSettings
-from agentflow.transport import BUSY, Answer, Transport
+from agentflow.transport import BUSY, GatewayAnswer, GatewayTransport
 
 CALL_ID = "x-claw-call-id"
 POLICY_VERSION = "x-claw-policy-version"
@@ -36,7 +36,7 @@ class GatewayClient:
         self.settings = settings or AgentFlowSettings()
         self._model = model
         labels = {"x-claw-run-id": run_id, "x-claw-channel": channel, "x-claw-agent": agent}
-        self._transport = Transport(base_url, _given(labels), self.settings)
+        self._transport = GatewayTransport(base_url, _given(labels), self.settings)
 
     async def __aenter__(self) -> Self:
         await self._transport.__aenter__()
@@ -47,7 +47,7 @@ class GatewayClient:
     ) -> None:
         await self._transport.__aexit__(kind, error, trace)
 
-    async def open_group(self, spec: GroupSpec) -> Opened | RetryAfter:
+    async def open_group(self, spec: GroupSpec) -> GroupOpen | RetryAfter:
         """Declare a group; RetryAfter while the trainer has enough under way (bounded staleness)."""
         body = _given(
             {
@@ -65,20 +65,20 @@ class GatewayClient:
             asked = answer.retry_after_s()
             pause_s = self.settings.retry_pause_s if asked is None else asked
             return RetryAfter(min(pause_s, self.settings.retry_pause_max_s), answer.code())
-        return Opened(str(answer.body.get("group_id", spec.group_id)))
+        return GroupOpen(str(answer.body.get("group_id", spec.group_id)))
 
-    async def chat(self, trajectory: Trajectory, messages: Sequence[JsonObject], **sampling: Any) -> ChatReply:
+    async def chat(self, trajectory: TrajectoryId, messages: Sequence[JsonObject], **sampling: Any) -> ChatReply:
         """One model call. `sampling`: any field of OpenAI's chat body (JSON values of the caller's, hence Any)."""
         body = _given({"model": self._model, "messages": list(messages), **sampling})
         return _chat_reply(await self._transport.post(_path(trajectory, "chat/completions"), body))
 
-    async def register(self, trajectory: Trajectory, **about: Any) -> None:
+    async def register(self, trajectory: TrajectoryId, **about: Any) -> None:
         """Announce a trajectory before its first call (optional): channel, agent, task, tags, metadata."""
         await self._transport.post(_path(trajectory, "register_trajectory"), about)
 
     async def reward(
         self,
-        trajectory: Trajectory,
+        trajectory: TrajectoryId,
         value: float,
         *,
         name: str | None = None,
@@ -94,7 +94,7 @@ class GatewayClient:
 
     async def complete(
         self,
-        trajectory: Trajectory,
+        trajectory: TrajectoryId,
         reward: float | None = None,
         *,
         calls: int,
@@ -109,7 +109,7 @@ class GatewayClient:
         await self._transport.post(_path(trajectory, "complete_trajectory"), body)
 
 
-async def open_when_admitted(client: GatewayClient, spec: GroupSpec, on_refusal: Callable[[str], None]) -> Opened:
+async def open_when_admitted(client: GatewayClient, spec: GroupSpec, on_refusal: Callable[[str], None]) -> GroupOpen:
     """Ask until the group is admitted; `on_refusal` is told the reason of each "not now"."""
     while isinstance(answer := await client.open_group(spec), RetryAfter):
         on_refusal(answer.reason)
@@ -117,7 +117,7 @@ async def open_when_admitted(client: GatewayClient, spec: GroupSpec, on_refusal:
     return answer
 
 
-def _path(trajectory: Trajectory, action: str) -> str:
+def _path(trajectory: TrajectoryId, action: str) -> str:
     return f"/{quote(trajectory.trajectory_id, safe='')}/{quote(trajectory.group_id, safe='')}/v1/{action}"
 
 
@@ -126,7 +126,7 @@ def _given(fields: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in fields.items() if value is not None}
 
 
-def _chat_reply(answer: Answer) -> ChatReply:
+def _chat_reply(answer: GatewayAnswer) -> ChatReply:
     try:
         choice = answer.body["choices"][0]
         message = _given(choice["message"])

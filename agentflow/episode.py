@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from agentflow.bodies import ChatReply, JsonObject, Trajectory, TrajectoryOutcome
+from agentflow.bodies import ChatReply, JsonObject, TrajectoryId, TrajectoryOutcome
 from agentflow.client import GatewayClient
 
 
@@ -19,7 +19,7 @@ class Episode:
     def __init__(
         self,
         client: GatewayClient,
-        trajectory: Trajectory,
+        trajectory: TrajectoryId,
         *,
         task: JsonObject,
         seed: int,
@@ -110,7 +110,7 @@ def _finite(value: float) -> float:
 class EpisodeResult:
     """An episode that is over."""
 
-    trajectory: Trajectory
+    trajectory: TrajectoryId
     status: TrajectoryOutcome
     reported: bool
     """False when the gateway could not be told; the group's deadline ends such a trajectory."""

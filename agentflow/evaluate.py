@@ -4,7 +4,7 @@ import asyncio
 from dataclasses import dataclass
 from statistics import fmean
 
-from agentflow.bodies import GroupSpec, Trajectory
+from agentflow.bodies import GroupSpec, TrajectoryId
 from agentflow.client import GatewayClient, open_when_admitted
 from agentflow.episode import Episode, EpisodeResult
 from agentflow.flow import AgentFlow, play
@@ -51,7 +51,7 @@ async def evaluate(flow: AgentFlow, client: GatewayClient, plan: EvaluationPlan)
 async def _play_greedily(flow: AgentFlow, client: GatewayClient, run_id: str | None, seed: int) -> EpisodeResult:
     spec = GroupSpec(size=1, channel=CHANNEL, run_id=run_id, task=flow.task(seed), admission=False)
     await open_when_admitted(client, spec, on_refusal=lambda _: None)
-    episode = Episode(client, Trajectory.new(spec.group_id), task=spec.task or {}, seed=seed, sampling=GREEDY)
+    episode = Episode(client, TrajectoryId.new(spec.group_id), task=spec.task or {}, seed=seed, sampling=GREEDY)
     return await play(flow, episode, client.settings)
 
 

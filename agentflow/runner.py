@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from agentflow.bodies import GroupSpec, JsonObject, Trajectory
+from agentflow.bodies import GroupSpec, JsonObject, TrajectoryId
 from agentflow.client import GatewayClient, open_when_admitted
 from agentflow.episode import Episode
 from agentflow.errors import InvalidPlan
@@ -103,7 +103,7 @@ class Runner:
             self._start_episode(spec.group_id, task, derived_seed(seed, member))
 
     def _start_episode(self, group_id: str, task: JsonObject, seed: int) -> None:
-        episode = Episode(self._client, Trajectory.new(group_id), task=task, seed=seed)
+        episode = Episode(self._client, TrajectoryId.new(group_id), task=task, seed=seed)
         playing = asyncio.create_task(self._play(episode))
         self._playing.add(playing)
         playing.add_done_callback(self._forget)

@@ -29,7 +29,7 @@ UNAVAILABLE = frozenset({502, 503, 504})
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class GatewayAnswer:
     """Status, headers (case-insensitive) and JSON body of an answer."""
 
     status: int
@@ -55,7 +55,7 @@ class _Failure:
     retry_after_s: float | None = None
 
 
-class Transport:
+class GatewayTransport:
     """One HTTP session to one gateway; use as an async context manager."""
 
     def __init__(self, base_url: str, headers: Mapping[str, str], settings: AgentFlowSettings) -> None:
@@ -81,7 +81,7 @@ class Transport:
         if self._session is not None:
             await self._session.close()
 
-    async def post(self, path: str, body: JsonObject, *, busy_is_an_answer: bool = False) -> Answer:
+    async def post(self, path: str, body: JsonObject, *, busy_is_an_answer: bool = False) -> GatewayAnswer:
         """The answer, when it is a success (or 429 where `busy_is_an_answer`).
 
         Raises GatewayUnavailable, RequestRefused, MalformedReply.
@@ -92,7 +92,7 @@ class Transport:
         for attempt in count():
             headers = {IDEMPOTENCY_KEY: key, RETRY_COUNT: str(attempt)}
             outcome = await self._attempt(url, headers, payload, busy_is_an_answer)
-            if isinstance(outcome, Answer):
+            if isinstance(outcome, GatewayAnswer):
                 return outcome
             now = asyncio.get_running_loop().time()
             gives_up_at = gives_up_at or now + budget_s
@@ -105,7 +105,7 @@ class Transport:
 
     async def _attempt(
         self, url: str, headers: Mapping[str, str], payload: bytes, busy_is_an_answer: bool
-    ) -> Answer | _Failure:
+    ) -> GatewayAnswer | _Failure:
         try:
             answer = await self._once(url, headers, payload)
         except (aiohttp.ClientConnectionError, aiohttp.ClientPayloadError, TimeoutError) as error:
@@ -117,11 +117,13 @@ class Transport:
         refusal = _error_of(answer.body)
         raise RequestRefused(answer.status, str(refusal.get("message", "no message")), refusal.get("code"))
 
-    async def _once(self, url: str, headers: Mapping[str, str], payload: bytes) -> Answer:
+    async def _once(self, url: str, headers: Mapping[str, str], payload: bytes) -> GatewayAnswer:
         if self._session is None:
             raise RuntimeError("use the client as an async context manager")
         async with self._session.post(url, data=payload, headers=headers) as response:
-            return Answer(response.status, response.headers, _json_of(await response.read(), response.status, url))
+            return GatewayAnswer(
+                response.status, response.headers, _json_of(await response.read(), response.status, url)
+            )
 
     def _pause_s(self, attempt: int, failure: _Failure) -> float:
         doubled = self._settings.retry_pause_s * 2 ** min(attempt, 16)

@@ -26,11 +26,11 @@ from datapool.batch.spec import BatchSpec, Bounds
 from datapool.fold.fold import fold
 from datapool.fold.project import changes
 from datapool.fold.step import tokens
-from datapool.view.query import Filter, find_groups, find_steps, find_trajectories
+from datapool.view.query import PoolFilter, find_groups, find_steps, find_trajectories
 from datapool.view.rows import PoolRows
 from datapool.view.runs import RunIndex
 from datapool.view.training_rows import assemble_rows
-from datapool.view.why import Asked, why
+from datapool.view.why import Perspective, why
 from schemas.arrays import pack_floats
 from schemas.codec import encode
 from schemas.events import (
@@ -101,18 +101,18 @@ def _look_ms(rows: PoolRows, groups: int) -> dict[str, float]:
 
 
 def _questions(rows: PoolRows, groups: int) -> dict[str, Callable[[], object]]:
-    asked = Asked(run_id=RUN, version=3, spec=BatchSpec(group_size=MEMBERS))
+    asked = Perspective(run_id=RUN, version=3, spec=BatchSpec(group_size=MEMBERS))
     last, runs = f"g{groups - 1:06d}", RunIndex()
     return {
-        "steps_rare": lambda: find_steps(rows, Filter(quality_max=0.5), limit=20),
-        "steps_none": lambda: find_steps(rows, Filter(agent="nobody", reward_min=9.0), limit=20),
-        "steps_tag": lambda: find_steps(rows, Filter(tags=("nothing",), version_min=1), limit=20),
-        "steps_score": lambda: find_steps(rows, Filter(scores={"entropy@1": Bounds(max=0.0)}), limit=20),
-        "steps_page": lambda: find_steps(rows, Filter(trainable=True, channel="train"), (last, "", ""), 20),
-        "trajectories_none": lambda: find_trajectories(rows, Filter(reward_min=99.0), limit=20),
-        "trajectories_text": lambda: find_trajectories(rows, Filter(text="no such thing"), limit=20),
-        "groups_quality": lambda: find_groups(rows, Filter(quality_max=0.0), limit=20),
-        "groups_none": lambda: find_groups(rows, Filter(tags=("nothing",)), limit=20),
+        "steps_rare": lambda: find_steps(rows, PoolFilter(quality_max=0.5), limit=20),
+        "steps_none": lambda: find_steps(rows, PoolFilter(agent="nobody", reward_min=9.0), limit=20),
+        "steps_tag": lambda: find_steps(rows, PoolFilter(tags=("nothing",), version_min=1), limit=20),
+        "steps_score": lambda: find_steps(rows, PoolFilter(scores={"entropy@1": Bounds(max=0.0)}), limit=20),
+        "steps_page": lambda: find_steps(rows, PoolFilter(trainable=True, channel="train"), (last, "", ""), 20),
+        "trajectories_none": lambda: find_trajectories(rows, PoolFilter(reward_min=99.0), limit=20),
+        "trajectories_text": lambda: find_trajectories(rows, PoolFilter(text="no such thing"), limit=20),
+        "groups_quality": lambda: find_groups(rows, PoolFilter(quality_max=0.0), limit=20),
+        "groups_none": lambda: find_groups(rows, PoolFilter(tags=("nothing",)), limit=20),
         "why_group": lambda: why(rows, runs, asked, last),
         "why_trajectory": lambda: why(rows, runs, asked, f"{last}-t3"),
         "why_call": lambda: why(rows, runs, asked, f"{last}-t3-c1"),

@@ -15,12 +15,12 @@ from dataclasses import dataclass
 from functools import partial
 
 from gateway.capture.delta_encoding import Parents
-from gateway.capture.events import Call, captured
+from gateway.capture.events import CallAttempt, captured
 from gateway.headers import ClientHeaders
 from gateway.identity import Identity
 from gateway.openai.reply import parse_reply
 from gateway.openai.request import parse_chat
-from gateway.upstream.engines import Server
+from gateway.upstream.engines import Engine
 from schemas.codec import encode
 from schemas.events import CallCaptured, Timings
 
@@ -85,7 +85,7 @@ def engine_reply(prompt: list[int], said: Message, ids: list[int], rng: random.R
 def capture(number: int, request: bytes, raw: bytes, spans: str, parents: Parents) -> tuple[CallCaptured, bytes]:
     """The gateway's work for one call, without its network."""
     parsed = parse_chat(request)
-    call = Call(
+    call = CallAttempt(
         producer="gateway/bench",
         identity=Identity("group", "trajectory"),
         call_id=f"01a1fbff-ff9c-711f-8e35-{number:012x}",
@@ -98,7 +98,7 @@ def capture(number: int, request: bytes, raw: bytes, spans: str, parents: Parent
     reply = parse_reply(raw, spans, parsed, partial(parents.packed, call.identity))
     lineage = parents.lineage(call, reply)
     timings = Timings(received_us=number, dispatched_us=number, done_us=number)
-    events = captured(call, Server(url="http://127.0.0.1:8000", model_id="model"), reply, timings, lineage)
+    events = captured(call, Engine(url="http://127.0.0.1:8000", model_id="model"), reply, timings, lineage)
     value = encode(events[0])
     parents.add(call, reply, lineage, events)
     return events[0], value

@@ -295,9 +295,9 @@ def dlq(
     as_json: AsJson = False,
 ) -> None:
     """List dead letters, show one whole, or append them to their fact topic again, each once."""
-    from claw.data.dlq import Asked, run_dlq
+    from claw.data.dlq import LetterQuery, run_dlq
 
-    asked = Asked(ids=ids or (), every=every, reason=reason, source=source, pending=pending, dry_run=dry_run)
+    asked = LetterQuery(ids=ids or (), every=every, reason=reason, source=source, pending=pending, dry_run=dry_run)
     raise typer.Exit(run_dlq(action, asked, prefix=prefix, as_json=as_json))
 
 

@@ -14,7 +14,7 @@ CONFIGURED = re.compile(r"(agent|operator):([0-9a-f]{64})")
 
 
 @dataclass(frozen=True, slots=True)
-class Key:
+class ApiKey:
     """One key, by its hash."""
 
     role: Role
@@ -27,12 +27,12 @@ def new_key(role: Role) -> tuple[str, str]:
     return key, f"{role}:{sha256(key.encode()).hexdigest()}"
 
 
-def parse_key(entry: str) -> Key:
+def parse_key(entry: str) -> ApiKey:
     """`<role>:<sha256 of the key in hex>`. Raises ValueError, which does not repeat the entry."""
     found = CONFIGURED.fullmatch(entry)
     if not found:
         raise ValueError("a key is agent:<sha256 in hex> or operator:<sha256 in hex>; make one with --new-key")
-    return Key(cast("Role", found[1]), bytes.fromhex(found[2]))
+    return ApiKey(cast("Role", found[1]), bytes.fromhex(found[2]))
 
 
 @lru_cache(maxsize=1024)

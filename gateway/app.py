@@ -17,7 +17,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from gateway.api_keys import parse_key
 from gateway.capture.calls import ModelCalls
-from gateway.capture.durable_log import Log
+from gateway.capture.durable_log import EventSink
 from gateway.capture.events import Capture
 from gateway.control.admission import AdmissionView
 from gateway.control.crowding import Crowds
@@ -57,11 +57,11 @@ def _always() -> str | None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Collaborators:
+class GatewayDependencies:
     """What the gateway works with. Tests give a log of their own and fill the tables by hand."""
 
     settings: GatewaySettings
-    log: Log
+    log: EventSink
     workers: WorkerTable
     admission: AdmissionView = field(default_factory=AdmissionView)
     metrics: Metrics = field(default_factory=Metrics)
@@ -74,10 +74,10 @@ class Gateway:
 
     app: ASGIApp
     """Its lifespan opens and closes the connections to engines."""
-    calls: "Calls"
+    calls: "CallHandler"
 
 
-def create_gateway(given: Collaborators) -> Gateway:
+def create_gateway(given: GatewayDependencies) -> Gateway:
     """The gateway, composed."""
     settings, metrics = given.settings, given.metrics
     upstream = HttpUpstream(settings.connect_timeout_s, settings.upstream_timeout_s, settings.reply_bytes_max)
@@ -101,11 +101,11 @@ def create_gateway(given: Collaborators) -> Gateway:
     keys = KeyRing([parse_key(entry) for entry in settings.api_keys])
     guarded = Guard(Front(app, metrics, settings.control_bytes_max), keys, metrics)
     return Gateway(
-        AccessLog(guarded) if settings.access_log else guarded, Calls(calls, keys, budget, metrics, settings)
+        AccessLog(guarded) if settings.access_log else guarded, CallHandler(calls, keys, budget, metrics, settings)
     )
 
 
-class Calls:
+class CallHandler:
     """Model calls as they come from a connection (a `client.Handler`): who may ask, and what goes wrong as a reply."""
 
     def __init__(

@@ -31,7 +31,7 @@ log = structlog.get_logger()
 
 
 @dataclass
-class Worker:
+class ServerProcess:
     """One process of the fleet and the socket that outlives it."""
 
     number: int
@@ -52,7 +52,7 @@ class Fleet:
         first = bind(settings.host, settings.port, shared=True)
         self._port = int(first.getsockname()[1])
         others = [bind(settings.host, self._port, shared=True) for _ in range(settings.workers - 1)]
-        self._workers = [Worker(number, listener) for number, listener in enumerate([first, *others])]
+        self._workers = [ServerProcess(number, listener) for number, listener in enumerate([first, *others])]
         self._stopping = False
 
     def run(self) -> int:
@@ -72,7 +72,7 @@ class Fleet:
     def _on_signal(self, number: int, frame: object) -> None:  # noqa: ARG002  # the signature of a handler
         self._stopping = True
 
-    def _start(self, worker: Worker) -> None:
+    def _start(self, worker: ServerProcess) -> None:
         handle = worker.listener.fileno()
         own = ["--workers", "1", "--port", str(self._port), "--instance", f"{self._settings.instance}-{worker.number}"]
         own += ["--listen-fd", str(handle), "--parent-pid", str(os.getpid())]

@@ -23,14 +23,14 @@ from eventlog.kafka.log import KafkaLog
 from eventlog.records import Record
 from eventlog.settings import LogSettings
 from eventlog.spool.spool import Spool
-from gateway.app import Collaborators, create_gateway
+from gateway.app import GatewayDependencies, create_gateway
 from gateway.capture.durable_log import Store
 from gateway.control.admission import AdmissionView
 from gateway.http.connection import limited, limits_of
 from gateway.http.server import GracefulServer
 from gateway.metrics import Metrics
 from gateway.settings import GatewaySettings
-from gateway.upstream.engines import Server, WorkerTable
+from gateway.upstream.engines import Engine, WorkerTable
 from schemas.topics import BATCHES, GROUPS, WEIGHTS, WORKERS, Topic
 
 BACKLOG = 4096
@@ -105,11 +105,11 @@ def serve(settings: GatewaySettings, log_settings: LogSettings, inherited: socke
     store = Store(
         kafka.producer(), spool, settings, metrics, log_answers=partial(_answers, log_settings), on_error=stop
     )
-    fixed = [Server(url=url) for url in settings.upstreams]
+    fixed = [Engine(url=url) for url in settings.upstreams]
     workers = WorkerTable(settings.worker_ttl_s, fixed, log_away=lambda: store.away)
     admission = AdmissionView()
     followers = Followers(kafka, workers, admission)
-    given = Collaborators(
+    given = GatewayDependencies(
         settings=settings,
         log=store,
         workers=workers,
@@ -208,7 +208,7 @@ def _family(host: str) -> socket.AddressFamily:
     return socket.AF_INET6 if ":" in host else socket.AF_INET
 
 
-def _server(given: Collaborators) -> GracefulServer:
+def _server(given: GatewayDependencies) -> GracefulServer:
     gateway = create_gateway(given)
     config = uvicorn.Config(
         gateway.app,

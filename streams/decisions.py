@@ -48,7 +48,7 @@ def by_age(retention_s: float) -> Decide:
     return lambda state, now_us: [*outlived(state.untouched(now_us - retention_us), now_us, retention_us)]
 
 
-class Patience:
+class DecisionGate:
     """Which decisions may be written: what was in the log when they fell due is folded. Pure."""
 
     def __init__(self) -> None:
@@ -94,7 +94,7 @@ class Clock:
         self._decide = decide
         self._metrics = metrics
         self._ask_ends = ask_ends
-        self._patience = Patience()
+        self._patience = DecisionGate()
         self._sent_at_s: dict[str, float] = {}
 
     async def due(self, states: States, now_us: int) -> dict[int, list[Decision]]:

@@ -17,7 +17,7 @@ from datapool.errors import RecordOverfull, UnusableFact
 from datapool.fold.bounds import RECORD_BYTES_MAX
 from datapool.fold.digests import call_digest
 from datapool.fold.fold import flag, fold
-from datapool.fold.project import GroupImage, Row, RowKey, Rows, changes, image
+from datapool.fold.project import GroupImage, PoolRow, RowKey, Rows, changes, image
 from datapool.fold.restore import restore
 from datapool.fold.state import Fact, GroupState
 from datapool.fold.step import tokens
@@ -71,7 +71,7 @@ class PendingTokens(NamedTuple):
     record: StepTokens
 
 
-class Folded(NamedTuple):
+class FoldedFact(NamedTuple):
     """A fact that is in the state and in no batch yet."""
 
     record: Record
@@ -122,7 +122,7 @@ class PartitionState:
         self._offsets: dict[str, int] = dict(offsets or {})
         self._images: dict[str, GroupImage] = {}
         self._waiting = set(waiting)
-        self._dirty: dict[str, list[Folded]] = {}
+        self._dirty: dict[str, list[FoldedFact]] = {}
         self._tokens: dict[bytes, PendingTokens] = {}
         self._letters: list[Outgoing] = []
         self._moved = False
@@ -162,9 +162,9 @@ class PartitionState:
         if fact.group_id not in self._dirty and self._known(fact.group_id):
             self._image(fact.group_id)  # of what is written, before it changes
         self._dirty.setdefault(fact.group_id, [])
-        return self._fold_or_flag(Folded(record, fact, again))
+        return self._fold_or_flag(FoldedFact(record, fact, again))
 
-    def _fold_or_flag(self, one: Folded) -> Outcome:
+    def _fold_or_flag(self, one: FoldedFact) -> Outcome:
         """Whatever a fold does wrong parks that one fact (architecture, promise 4)."""
         group_id, position = one.fact.group_id, _position_of(one.record)
         before = self.groups.get(group_id)
@@ -180,7 +180,7 @@ class PartitionState:
             self._keep_tokens(one.fact, position)
         return "folded"
 
-    def _park(self, before: GroupState | None, one: Folded, bug: Exception) -> GroupState | None:
+    def _park(self, before: GroupState | None, one: FoldedFact, bug: Exception) -> GroupState | None:
         """The group with what the fact speaks of flagged. A fact that comes again changes nothing: it was settled."""
         if one.again:
             return before
@@ -277,7 +277,7 @@ class PartitionState:
             if isinstance(one.fact, CallCaptured):
                 self._keep_tokens(one.fact, _position_of(one.record))
 
-    def _sound(self, image: GroupImage | None, state: GroupState | None, facts: Sequence[Folded]) -> "Sound":
+    def _sound(self, image: GroupImage | None, state: GroupState | None, facts: Sequence[FoldedFact]) -> "Sound":
         """How many facts may follow `state`. image: of a state before it, whose rows can be made.
 
         Tried are 1, 2, 4, ... facts more and then halves of what is left: one among thousands is found with a few
@@ -295,7 +295,7 @@ class PartitionState:
         return Sound(good, image, state, bug)
 
     def _after(
-        self, image: GroupImage | None, state: GroupState | None, facts: Iterable[Folded]
+        self, image: GroupImage | None, state: GroupState | None, facts: Iterable[FoldedFact]
     ) -> tuple[GroupImage | None, GroupState | None]:
         """The state after more facts, with its image. Raises whatever keeps its rows from being made."""
         for one in facts:
@@ -307,10 +307,10 @@ class PartitionState:
         for key, pending in self._tokens.items():
             trajectory = self.groups[pending.group_id].trajectories.get(pending.trajectory_id)
             if trajectory is not None and pending.call_id in trajectory.steps:  # not evicted in the meantime
-                rows[RowKey(STEPS.name, key)] = Row(pending.record, encode(pending.record))
+                rows[RowKey(STEPS.name, key)] = PoolRow(pending.record, encode(pending.record))
         return rows
 
-    def _outgoing(self, key: RowKey, row: Row | None) -> Outgoing:
+    def _outgoing(self, key: RowKey, row: PoolRow | None) -> Outgoing:
         topic = POOL[key.topic]
         if row is None:
             return Outgoing.tombstone(topic, key.key, self.partition)
@@ -363,22 +363,22 @@ class PartitionState:
         return [self._image(group_id) for group_id in idle if self._known(group_id)]
 
 
-def _with_its_like(facts: Sequence[Folded]) -> tuple[list[Folded], list[Folded]]:
+def _with_its_like(facts: Sequence[FoldedFact]) -> tuple[list[FoldedFact], list[FoldedFact]]:
     """The first fact with all others of its trajectory, and the rest: an eviction, too, which makes room."""
     first, *others = facts
     like = [one for one in others if _is_like(first, one)]
     return [first, *like], [one for one in others if not _is_like(first, one)]
 
 
-def _is_like(first: Folded, one: Folded) -> bool:
+def _is_like(first: FoldedFact, one: FoldedFact) -> bool:
     return _trajectory_of(one) == _trajectory_of(first) and not isinstance(one.fact, TrajectoryEvicted)
 
 
-def _trajectory_of(one: Folded) -> str | None:
+def _trajectory_of(one: FoldedFact) -> str | None:
     return getattr(one.fact, "trajectory_id", None)
 
 
-def _flagged(state: GroupState | None, one: Folded) -> GroupState | None:
+def _flagged(state: GroupState | None, one: FoldedFact) -> GroupState | None:
     """After a fact that is parked: once more, where it was delivered again, it says nothing."""
     return state if one.again else flag(state, one.fact)
 
@@ -392,7 +392,7 @@ def _writable(before: GroupImage | None, state: GroupState) -> tuple[GroupImage,
     return after, rows
 
 
-def _check_tokens(one: Folded) -> None:
+def _check_tokens(one: FoldedFact) -> None:
     """Raises RecordOverfull for a capture that was packed so well, or has such ids, that the row of its tokens is too large."""
     fact = one.fact
     if isinstance(fact, CallCaptured) and len(one.record.value or b"") > SMALL_CAPTURE_BYTES:
@@ -411,7 +411,7 @@ def _shelf_rows(group_id: str, rows: Rows) -> list[ShelfRow]:
     return [ShelfRow(key.topic, key.key, group, row and row.value, _touched_us(row)) for key, row in rows.items()]
 
 
-def _touched_us(row: Row | None) -> int | None:
+def _touched_us(row: PoolRow | None) -> int | None:
     return row.record.last_progress_us if row is not None and isinstance(row.record, GroupRecord) else None
 
 

@@ -12,7 +12,7 @@ from eventlog.settings import LogSettings
 from streams.errors import ExitCode
 from streams.recovery import FACTS, POOL
 from streams.settings import StreamsSettings
-from streams.worker import Worker
+from streams.worker import StreamsWorker
 
 log = structlog.get_logger()
 
@@ -35,7 +35,7 @@ async def _serve(settings: StreamsSettings, log_settings: LogSettings) -> None:
     stopping = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stopping.set)
-    worker = Worker(settings, log_settings)
+    worker = StreamsWorker(settings, log_settings)
     if settings.metrics_port is not None:
         worker.metrics.serve(settings.metrics_port)
     log.info("streams_starting", prefix=log_settings.prefix, partitions=log_settings.partitions)

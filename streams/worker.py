@@ -77,7 +77,7 @@ def flush_due(fetched: int, since_s: float, behind_s: float) -> bool:
     return fetched == 0 or since_s >= behind_s
 
 
-class Worker:
+class StreamsWorker:
     """One member of the group. One per process: a broken one ends its process."""
 
     def __init__(self, settings: StreamsSettings, log_settings: LogSettings, *, leave: Exit = os._exit) -> None:

@@ -1,4 +1,4 @@
-"""The composition root of the trainer: the real engine, log, pool and offers around `Run`."""
+"""The composition root of the trainer: the real engine, log, pool and offers around `TrainingRun`."""
 
 import os
 import socket
@@ -16,10 +16,10 @@ from schemas.envelopes import now_us
 from schemas.events import GroupRecord
 from schemas.topics import WORKERS
 from trainer import audience
-from trainer.dependencies import Collaborators
+from trainer.dependencies import TrainerDependencies
 from trainer.learn.engine import EngineSettings, TrainingEngine, leave
 from trainer.plan.journal import kafka_journal
-from trainer.run import Ending, Run
+from trainer.run import Ending, TrainingRun
 from trainer.settings import TrainerSettings
 from weights.sender import Sent
 from weights.transfer_server import WeightOffers
@@ -44,7 +44,7 @@ def train(settings: TrainerSettings, stop: threading.Event) -> Ending:
         open_things.callback(journal.close)
         facts = FactLookup(log_settings)
         open_things.callback(facts.close)
-        world = Collaborators(
+        world = TrainerDependencies(
             engine=engine,
             pool=pool,
             facts=facts,
@@ -53,7 +53,7 @@ def train(settings: TrainerSettings, stop: threading.Event) -> Ending:
             stop=stop,
             producer=f"trainer/{socket.gethostname()}-{os.getpid()}",
         )
-        run = Run(settings, world)
+        run = TrainingRun(settings, world)
         ending = run.run()
         if ending == "finished" and settings.linger_s:
             _linger(settings, run.version, stop)

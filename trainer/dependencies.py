@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from datapool.batch.selection import Pool
 from trainer.errors import Stopped
-from trainer.plan.facts import Facts
+from trainer.plan.facts import FactSource
 from trainer.plan.journal import Journal
 from trainer.publication import Offers
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from datapool.batch.sequences import Row
+    from datapool.batch.sequences import TrainingRow
     from trainer.learn.engine import Step
     from trainer.learn.losses import Loss
 
@@ -37,7 +37,7 @@ class Milestone(StrEnum):
     ENDED = "ended"
 
 
-class Engine(Protocol):
+class PolicyEngine(Protocol):
     """`trainer.learn.engine.TrainingEngine`, or a fake."""
 
     @property
@@ -46,7 +46,7 @@ class Engine(Protocol):
 
     def train(
         self,
-        rows: "Sequence[Row]",
+        rows: "Sequence[TrainingRow]",
         advantages: Sequence[float],
         *,
         version: int,
@@ -81,12 +81,12 @@ class LivePool(Pool, Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Collaborators:
+class TrainerDependencies:
     """Everything that touches the world. `reached` is told of milestones; in production it does nothing."""
 
-    engine: Engine
+    engine: PolicyEngine
     pool: LivePool
-    facts: Facts
+    facts: FactSource
     journal: Journal
     offers: Offers
     stop: Flag

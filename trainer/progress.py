@@ -10,7 +10,7 @@ REWARDS_FOR_STOP = 5
 
 
 @dataclass(slots=True)
-class Progress:
+class TrainingProgress:
     """`sequence`: the last batch in the weights. `version`: of these weights, None while their bytes have no number.
 
     `version_free`: the next number. `settled`: groups that were planned or skipped. `rewards`: mean reward per batch.
@@ -42,7 +42,7 @@ class Progress:
         return self.version
 
 
-def reason_to_end(progress: Progress, settings: TrainerSettings) -> str | None:
+def reason_to_end(progress: TrainingProgress, settings: TrainerSettings) -> str | None:
     """Why the run is over, or None."""
     if progress.batches >= settings.batches_max:
         return "batches_max"

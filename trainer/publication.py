@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from schemas.envelopes import envelope
 from schemas.events import TensorSpec, WeightsPublished
-from weights.manifest import Manifest
+from weights.manifest import WeightsManifest
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -27,7 +27,7 @@ class Offers(Protocol):
     def url(self) -> str:
         """Where workers ask."""
 
-    def stage(self, run_id: str, version: int, named_tensors: NamedTensors, manifest: Manifest) -> None:
+    def stage(self, run_id: str, version: int, named_tensors: NamedTensors, manifest: WeightsManifest) -> None:
         """Copy a version and offer it from now on."""
 
 
@@ -54,15 +54,15 @@ class Publisher:
     producer: str
     exports_kept: int
 
-    def manifest(self) -> Manifest:
+    def manifest(self) -> WeightsManifest:
         """Of the weights as they are now. Reads every byte."""
-        return Manifest.of(self.weights.named_tensors())
+        return WeightsManifest.of(self.weights.named_tensors())
 
-    def stage(self, version: int, manifest: Manifest) -> None:
+    def stage(self, version: int, manifest: WeightsManifest) -> None:
         """Offer the weights as they are now under this number."""
         self.offers.stage(self.run_id, version, self.weights.named_tensors(), manifest)
 
-    def export(self, version: int, manifest: Manifest) -> Path:
+    def export(self, version: int, manifest: WeightsManifest) -> Path:
         """Write the weights as they are now; where they lie. The digest in the name keeps other bytes apart."""
         target = self.exports / f"{version:08d}-{manifest.digest[:12]}"
         self.weights.export(target)
@@ -71,12 +71,14 @@ class Publisher:
             shutil.rmtree(old)
         return target
 
-    def exported(self, version: int, manifest: Manifest) -> Path | None:
+    def exported(self, version: int, manifest: WeightsManifest) -> Path | None:
         """Where these weights were exported before, if they were."""
         target = self.exports / f"{version:08d}-{manifest.digest[:12]}"
         return target if target.is_dir() else None
 
-    def event(self, version: int, manifest: Manifest, export: Path | None, sequence: int | None) -> WeightsPublished:
+    def event(
+        self, version: int, manifest: WeightsManifest, export: Path | None, sequence: int | None
+    ) -> WeightsPublished:
         """The announcement. Stage first."""
         return WeightsPublished(
             envelope=envelope(self.producer, run_id=self.run_id),

@@ -10,16 +10,16 @@ import structlog
 from datapool.batch.plan import groups_of
 from schemas.envelopes import envelope
 from schemas.events import BatchAssembled, BatchSkipped, RunStarted
-from trainer.dependencies import Collaborators
+from trainer.dependencies import TrainerDependencies
 from trainer.errors import BatchLost, CheckpointInvalid, FactUnreadable
 from trainer.learn.checkpoints import Checkpoint, Checkpoints
 from trainer.plan.facts import read
 from trainer.plan.history import History
-from trainer.progress import NO_BATCH, Progress
+from trainer.progress import NO_BATCH, TrainingProgress
 from trainer.publication import Publisher
 from trainer.settings import TrainerSettings
 from trainer.update import Updater
-from weights.manifest import Manifest
+from weights.manifest import WeightsManifest
 
 log = structlog.get_logger()
 
@@ -30,8 +30,8 @@ class Resumption:
     def __init__(
         self,
         settings: TrainerSettings,
-        world: Collaborators,
-        progress: Progress,
+        world: TrainerDependencies,
+        progress: TrainingProgress,
         history: History,
         *,
         publisher: Publisher,
@@ -120,7 +120,7 @@ class Resumption:
         )
         self._progress.given_up.add(plan.sequence)
 
-    def _recognise(self, sequence: int, manifest: Manifest) -> None:
+    def _recognise(self, sequence: int, manifest: WeightsManifest) -> None:
         """The version that a trained batch made, if the weights in memory have its bytes; else they have none yet."""
         trained = self._history.trained[sequence]
         same = self._history.published[trained.version].digest == manifest.digest
@@ -168,7 +168,7 @@ def _lost(plan: BatchAssembled, unreadable: FactUnreadable, history: History) ->
 def _check(
     checkpoint: Checkpoint,
     state: dict[str, Any],  # Any: JSON values
-    manifest: Manifest,
+    manifest: WeightsManifest,
     history: History,
     run_id: str,
 ) -> None:

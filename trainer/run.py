@@ -18,12 +18,12 @@ import structlog
 
 from schemas.envelopes import envelope, new_id
 from schemas.events import RunEnded
-from trainer.dependencies import Collaborators, Milestone
+from trainer.dependencies import Milestone, TrainerDependencies
 from trainer.errors import Stopped
 from trainer.learn.checkpoints import Checkpoints
 from trainer.plan.history import History
 from trainer.plan.planner import Planner
-from trainer.progress import Progress, reason_to_end
+from trainer.progress import TrainingProgress, reason_to_end
 from trainer.publication import Publisher
 from trainer.reports import Reports
 from trainer.resume import Resumption
@@ -35,13 +35,13 @@ log = structlog.get_logger()
 Ending = Literal["finished", "stopped"]
 
 
-class Run:
+class TrainingRun:
     """One incarnation of one run."""
 
-    def __init__(self, settings: TrainerSettings, world: Collaborators) -> None:
+    def __init__(self, settings: TrainerSettings, world: TrainerDependencies) -> None:
         self._settings = settings
         self._world = world
-        self._progress = Progress()
+        self._progress = TrainingProgress()
         self._publisher = Publisher(
             weights=world.engine,
             offers=world.offers,

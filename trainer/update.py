@@ -6,16 +6,16 @@ from pathlib import Path
 
 from schemas.envelopes import envelope
 from schemas.events import BatchTrained
-from trainer.dependencies import Collaborators, Milestone
+from trainer.dependencies import Milestone, TrainerDependencies
 from trainer.learn import metrics as measured
 from trainer.learn.checkpoints import Checkpoints
 from trainer.learn.losses import bound
-from trainer.plan.facts import Batch
-from trainer.progress import Progress
+from trainer.plan.facts import TrainingBatch
+from trainer.progress import TrainingProgress
 from trainer.publication import Publisher
 from trainer.reports import Reports
 from trainer.settings import TrainerSettings
-from weights.manifest import Manifest
+from weights.manifest import WeightsManifest
 
 
 class Updater:
@@ -24,8 +24,8 @@ class Updater:
     def __init__(
         self,
         settings: TrainerSettings,
-        world: Collaborators,
-        progress: Progress,
+        world: TrainerDependencies,
+        progress: TrainingProgress,
         *,
         publisher: Publisher,
         checkpoints: Checkpoints,
@@ -41,7 +41,7 @@ class Updater:
         self._incarnation = incarnation
         self._loss = bound(settings.loss_name, clip_low=settings.clip_low, clip_high=settings.clip_high)
 
-    def carry_out(self, batch: Batch, waited_s: float) -> None:
+    def carry_out(self, batch: TrainingBatch, waited_s: float) -> None:
         """Steps 2 to 5 of a batch."""
         values = measured.finite({**self.train(batch), "wait_s": waited_s})
         self._world.reached(Milestone.TRAINED)
@@ -50,7 +50,7 @@ class Updater:
         kept = self._keep(manifest, values) if due else None
         self.publish(values, manifest, kept)
 
-    def train(self, batch: Batch) -> dict[str, float]:
+    def train(self, batch: TrainingBatch) -> dict[str, float]:
         """Step 2 alone: the weights change and have no version until they are published. Metrics of the batch."""
         began = time.monotonic()
         plan, rows = batch.plan, batch.rows
@@ -76,7 +76,7 @@ class Updater:
             "train_s": time.monotonic() - began,
         }
 
-    def _keep(self, manifest: Manifest, values: Mapping[str, float]) -> Path:
+    def _keep(self, manifest: WeightsManifest, values: Mapping[str, float]) -> Path:
         sequence = self._progress.sequence
         state = {
             "run_id": self._settings.run_id,
@@ -91,7 +91,7 @@ class Updater:
         self._world.reached(Milestone.KEPT)
         return path
 
-    def publish(self, values: Mapping[str, float], manifest: Manifest, checkpoint: Path | None) -> None:
+    def publish(self, values: Mapping[str, float], manifest: WeightsManifest, checkpoint: Path | None) -> None:
         """Steps 4 and 5: the weights in memory become the next version, made by batch `progress.sequence`."""
         progress, version = self._progress, self._progress.version_free
         export = self._publisher.export(version, manifest) if version % self._settings.hf_every == 0 else None

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from weights.errors import ManifestMismatch
-from weights.manifest import TensorSpec, bytes_of, spec_of
+from weights.manifest import TensorShape, bytes_of, spec_of
 
 if TYPE_CHECKING:
     import torch
@@ -41,7 +41,7 @@ def aligned(count: int) -> int:
     return -(-count // ALIGNMENT_BYTES) * ALIGNMENT_BYTES
 
 
-def plan(specs: Sequence[TensorSpec], bucket_bytes_max: int = BUCKET_BYTES_MAX) -> tuple[Bucket, ...]:
+def plan(specs: Sequence[TensorShape], bucket_bytes_max: int = BUCKET_BYTES_MAX) -> tuple[Bucket, ...]:
     """Buckets in sending order. Pure; raises ValueError when a bucket could not hold one aligned piece."""
     if bucket_bytes_max < ALIGNMENT_BYTES or bucket_bytes_max % ALIGNMENT_BYTES:
         raise ValueError(f"bucket_bytes_max must be a positive multiple of {ALIGNMENT_BYTES}, is {bucket_bytes_max}")
@@ -59,7 +59,7 @@ def plan(specs: Sequence[TensorSpec], bucket_bytes_max: int = BUCKET_BYTES_MAX) 
     return tuple(buckets)
 
 
-def _cut(specs: Sequence[TensorSpec], bucket_bytes_max: int) -> Iterator[Piece]:
+def _cut(specs: Sequence[TensorShape], bucket_bytes_max: int) -> Iterator[Piece]:
     """Each tensor as pieces of at most one bucket. An empty tensor is one empty piece: the receiver must yield it."""
     for index, spec in enumerate(specs):
         for start in range(0, max(spec.nbytes, 1), bucket_bytes_max):
@@ -68,7 +68,7 @@ def _cut(specs: Sequence[TensorSpec], bucket_bytes_max: int) -> Iterator[Piece]:
 
 def pack(
     named_tensors: Iterable[tuple[str, "torch.Tensor"]],
-    specs: Sequence[TensorSpec],
+    specs: Sequence[TensorShape],
     buckets: Sequence[Bucket],
     out: Sequence["torch.Tensor"],
 ) -> None:
@@ -97,7 +97,7 @@ def _pieces_by_tensor(buckets: Sequence[Bucket]) -> dict[int, list[tuple[int, Pi
 
 def unpack(
     received: Iterable["torch.Tensor"],
-    specs: Sequence[TensorSpec],
+    specs: Sequence[TensorShape],
     buckets: Sequence[Bucket],
 ) -> Iterator[tuple[str, "torch.Tensor"]]:
     """Tensors in manifest order, each as soon as its last piece is there.
@@ -119,7 +119,7 @@ def unpack(
                 partial = None
 
 
-def _shaped(flat: "torch.Tensor", spec: TensorSpec) -> "torch.Tensor":
+def _shaped(flat: "torch.Tensor", spec: TensorShape) -> "torch.Tensor":
     import torch
 
     dtype: torch.dtype = getattr(torch, spec.dtype)

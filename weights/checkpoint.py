@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
 from weights.errors import ManifestMismatch
-from weights.manifest import Manifest, verified
+from weights.manifest import WeightsManifest, verified
 
 if TYPE_CHECKING:
     import torch
@@ -21,12 +21,12 @@ def directory_of(uri: str) -> Path:
     return Path(unquote(parts.path) if parts.scheme else uri)
 
 
-def read(uri: str, manifest: Manifest) -> Iterator[tuple[str, "torch.Tensor"]]:
+def read(uri: str, manifest: WeightsManifest) -> Iterator[tuple[str, "torch.Tensor"]]:
     """(name, tensor) in manifest order, verified like a transfer: a checkpoint of other bytes is refused."""
     return verified(_tensors(directory_of(uri), manifest), manifest)
 
 
-def _tensors(directory: Path, manifest: Manifest) -> Iterator[tuple[str, "torch.Tensor"]]:
+def _tensors(directory: Path, manifest: WeightsManifest) -> Iterator[tuple[str, "torch.Tensor"]]:
     from safetensors import SafetensorError, safe_open
 
     try:

@@ -33,7 +33,7 @@ ITEM_BYTES = {
 
 
 @dataclass(frozen=True, slots=True)
-class TensorSpec:
+class TensorShape:
     """One tensor: its name in the HF checkpoint, torch's name of the dtype, its shape."""
 
     name: str
@@ -52,10 +52,10 @@ class TensorSpec:
 
 
 @dataclass(frozen=True, slots=True)
-class Manifest:
+class WeightsManifest:
     """The tensors of a version in order, and the sha256 (hex) over their contiguous bytes in that order."""
 
-    tensors: tuple[TensorSpec, ...]
+    tensors: tuple[TensorShape, ...]
     digest: str
 
     @property
@@ -66,7 +66,7 @@ class Manifest:
     @classmethod
     def of(cls, named_tensors: NamedTensors) -> Self:
         """The manifest of these tensors, in the order in which they come. Reads every byte."""
-        specs: list[TensorSpec] = []
+        specs: list[TensorShape] = []
         sha = hashlib.sha256()
         for name, tensor in named_tensors:
             specs.append(spec_of(name, tensor))
@@ -88,14 +88,14 @@ class Manifest:
             raise ManifestMismatch(f"not a manifest: {error!r}") from error
 
 
-def _spec_from_json(row: dict[str, object]) -> TensorSpec:
+def _spec_from_json(row: dict[str, object]) -> TensorShape:
     shape: Sequence[int] = row["shape"]  # type: ignore[assignment]  # int() below refuses anything else
-    return TensorSpec(str(row["name"]), str(row["dtype"]), tuple(int(n) for n in shape))
+    return TensorShape(str(row["name"]), str(row["dtype"]), tuple(int(n) for n in shape))
 
 
-def spec_of(name: str, tensor: "torch.Tensor") -> TensorSpec:
+def spec_of(name: str, tensor: "torch.Tensor") -> TensorShape:
     """The spec of a tensor that will travel under `name`."""
-    return TensorSpec(name, str(tensor.dtype).removeprefix("torch."), tuple(tensor.shape))
+    return TensorShape(name, str(tensor.dtype).removeprefix("torch."), tuple(tensor.shape))
 
 
 def memory_of(tensor: "torch.Tensor") -> memoryview:
@@ -111,7 +111,7 @@ def bytes_of(tensor: "torch.Tensor") -> "torch.Tensor":
     return tensor.detach().contiguous().reshape(-1).view(torch.uint8)
 
 
-def verified(tensors: NamedTensors, manifest: Manifest) -> Iterator[tuple[str, "torch.Tensor"]]:
+def verified(tensors: NamedTensors, manifest: WeightsManifest) -> Iterator[tuple[str, "torch.Tensor"]]:
     """Pass tensors through and raise DigestMismatch after the last one unless all bytes are the promised ones.
 
     Raises ManifestMismatch at the first tensor of another name, dtype or shape.

@@ -7,12 +7,12 @@ import torch
 from weights import buckets
 from weights.deadline import Deadline
 from weights.group import PairGroup
-from weights.manifest import Manifest, verified
+from weights.manifest import WeightsManifest, verified
 from weights.rendezvous import Rendezvous
 
 
 def receive(
-    rendezvous: Rendezvous, manifest: Manifest, device: torch.device | str = "cpu"
+    rendezvous: Rendezvous, manifest: WeightsManifest, device: torch.device | str = "cpu"
 ) -> Iterator[tuple[str, torch.Tensor]]:
     """(name, tensor) in manifest order in host memory; raises a WeightsError, at the latest after `timeout_s`.
 
@@ -22,7 +22,9 @@ def receive(
     return verified(_received(rendezvous, manifest, torch.device(device)), manifest)
 
 
-def _received(rendezvous: Rendezvous, manifest: Manifest, device: torch.device) -> Iterator[tuple[str, torch.Tensor]]:
+def _received(
+    rendezvous: Rendezvous, manifest: WeightsManifest, device: torch.device
+) -> Iterator[tuple[str, torch.Tensor]]:
     layout = buckets.plan(manifest.tensors, rendezvous.bucket_bytes_max)
     group = PairGroup(rendezvous, 1, device, Deadline(rendezvous.timeout_s))
     try:

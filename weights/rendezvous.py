@@ -4,7 +4,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Self
 
 from weights.errors import WeightsError
-from weights.manifest import Manifest
+from weights.manifest import WeightsManifest
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +24,7 @@ class Offer:
 
     run_id: str
     version: int
-    manifest: Manifest
+    manifest: WeightsManifest
     rendezvous: Rendezvous
 
     def to_json(self) -> dict[str, Any]:  # Any: a JSON object
@@ -42,7 +42,7 @@ class Offer:
     def from_json(cls, value: dict[str, Any]) -> Self:  # Any: a JSON object of another process
         """Raises WeightsError when `value` is no offer."""
         try:
-            manifest = Manifest.from_json({"digest": value["digest"], "tensors": value["manifest"]})
+            manifest = WeightsManifest.from_json({"digest": value["digest"], "tensors": value["manifest"]})
             return cls(
                 str(value["run_id"]),
                 int(value["version"]),

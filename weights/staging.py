@@ -13,7 +13,7 @@ import torch
 from weights import buckets
 from weights.buckets import Bucket
 from weights.errors import ManifestMismatch, OfferRefused
-from weights.manifest import Manifest, NamedTensors
+from weights.manifest import NamedTensors, WeightsManifest
 
 VERSIONS_KEPT = 2
 
@@ -24,7 +24,7 @@ class Staging:
 
     run_id: str
     version: int
-    manifest: Manifest
+    manifest: WeightsManifest
     layout: tuple[Bucket, ...]
     memory: list[torch.Tensor]
     readers: int = field(default=0)
@@ -39,7 +39,7 @@ class Stagings:
         self._spare: list[torch.Tensor] = []
         self._lock = threading.Lock()
 
-    def add(self, run_id: str, version: int, named_tensors: NamedTensors, manifest: Manifest) -> None:
+    def add(self, run_id: str, version: int, named_tensors: NamedTensors, manifest: WeightsManifest) -> None:
         """Copy the tensors. Raises ManifestMismatch, also for other bytes under a version that is staged already."""
         if self._is_repeated(run_id, version, manifest):
             return
@@ -52,7 +52,7 @@ class Stagings:
                 self._spare = dropped.memory if dropped.readers == 0 else self._spare
             del self._kept[:-VERSIONS_KEPT]
 
-    def _is_repeated(self, run_id: str, version: int, manifest: Manifest) -> bool:
+    def _is_repeated(self, run_id: str, version: int, manifest: WeightsManifest) -> bool:
         with self._lock:
             same = [s for s in self._kept if (s.run_id, s.version) == (run_id, version)]
         if same and same[0].manifest != manifest:

@@ -18,7 +18,7 @@ import torch
 
 from weights.buckets import BUCKET_BYTES_MAX
 from weights.errors import OfferRefused, SendersBusy
-from weights.manifest import Manifest, NamedTensors
+from weights.manifest import NamedTensors, WeightsManifest
 from weights.rendezvous import Offer
 from weights.sender import Senders, Sent
 from weights.staging import Stagings
@@ -76,7 +76,7 @@ class WeightOffers:
         """What `WeightsPublished.offer_url` carries."""
         return f"http://{self._advertise_host}:{self._server.server_address[1]}/offer"
 
-    def stage(self, run_id: str, version: int, named_tensors: NamedTensors, manifest: Manifest) -> None:
+    def stage(self, run_id: str, version: int, named_tensors: NamedTensors, manifest: WeightsManifest) -> None:
         """Copy this version to host memory and offer it from now on; call it before the version is published.
 
         Raises ManifestMismatch when the tensors are not the manifest's, or the version is staged with other bytes.

@@ -12,9 +12,9 @@ from claw.home import claw_home
 from claw.local.procfs import write_atomically
 from consumers.export import manifest as manifests
 from consumers.export.errors import ManifestInvalid
-from consumers.export.manifest import Manifest
+from consumers.export.manifest import DatasetManifest
 
-COMPARED = tuple(Manifest.model_fields)
+COMPARED = tuple(DatasetManifest.model_fields)
 """Everything that the id is made of."""
 
 
@@ -22,7 +22,7 @@ COMPARED = tuple(Manifest.model_fields)
 class Dataset:
     """A manifest and where its files were written."""
 
-    manifest: Manifest
+    manifest: DatasetManifest
     path: Path
 
 
@@ -31,7 +31,7 @@ def kept() -> Path:
     return claw_home() / "datasets"
 
 
-def remember(manifest: Manifest, out: Path) -> None:
+def remember(manifest: DatasetManifest, out: Path) -> None:
     """Keep a copy of the manifest, so that `list` finds it and a lost dataset can be made again."""
     kept().mkdir(parents=True, exist_ok=True)
     entry = {"path": str(out.resolve()), "manifest": manifest.model_dump(mode="json")}
@@ -53,7 +53,7 @@ def datasets(directory: Path | None) -> Iterator[Dataset]:
     if directory is None:
         for file in sorted(kept().glob("*.json")):
             entry = orjson.loads(file.read_bytes())
-            yield Dataset(Manifest.model_validate(entry["manifest"]), Path(entry["path"]))
+            yield Dataset(DatasetManifest.model_validate(entry["manifest"]), Path(entry["path"]))
         return
     for pattern in (manifests.NAME, f"*/{manifests.NAME}"):
         for file in sorted(directory.glob(pattern)):
@@ -71,7 +71,7 @@ def find(name: str, directory: Path | None) -> Dataset:
     return next(iter(found.values()))
 
 
-def load(path: Path) -> Manifest:
+def load(path: Path) -> DatasetManifest:
     """A manifest. Raises CannotRun."""
     try:
         return manifests.load(path)
@@ -79,7 +79,7 @@ def load(path: Path) -> Manifest:
         raise CannotRun(str(invalid)) from invalid
 
 
-def differences(left: Manifest, right: Manifest) -> dict[str, list[Any]]:  # of JSON
+def differences(left: DatasetManifest, right: DatasetManifest) -> dict[str, list[Any]]:  # of JSON
     """Path of a field -> its values left and right, of every field that differs."""
     left_json, right_json = left.model_dump(mode="json"), right.model_dump(mode="json")
     return {path: values for field in COMPARED for path, values in _differ(field, left_json[field], right_json[field])}

@@ -20,7 +20,7 @@ Json = dict[str, Any]  # what JSON can hold
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class LetterQuery:
     """What a person wants. `ids`: PARTITION@OFFSET; `every` stands for all that `reason` and `source` leave."""
 
     ids: Sequence[str] = ()
@@ -31,7 +31,7 @@ class Asked:
     dry_run: bool = False
 
 
-def run_dlq(action: str, asked: Asked, *, prefix: str, as_json: bool) -> int:
+def run_dlq(action: str, asked: LetterQuery, *, prefix: str, as_json: bool) -> int:
     """Carries out one action; exit code 1 when a letter could not be redriven. Raises CannotRun."""
     actions = {"list": _list, "show": _show, "redrive": _redrive}
     if action not in actions:
@@ -43,7 +43,7 @@ def run_dlq(action: str, asked: Asked, *, prefix: str, as_json: bool) -> int:
             raise CannotRun(str(broken)) from broken
 
 
-def _list(settings: LogSettings, asked: Asked, as_json: bool) -> int:
+def _list(settings: LogSettings, asked: LetterQuery, as_json: bool) -> int:
     found = letters(settings, asked.reason, asked.source)
     if asked.pending:
         going, _ = ways(settings, found)
@@ -79,7 +79,7 @@ def _line(letter: Letter) -> str:
     return f"{letter.id:<10} {letter.told('reason'):<18} {where:<32} {time}  {letter.told('error')[:80]}"
 
 
-def _show(settings: LogSettings, asked: Asked, as_json: bool) -> int:
+def _show(settings: LogSettings, asked: LetterQuery, as_json: bool) -> int:
     for letter in named(letters(settings), asked.ids):
         whole = {
             **summary(letter),
@@ -110,7 +110,7 @@ def _whole_text(letter: Letter, whole: Json) -> str:
     return "\n".join(lines)
 
 
-def _redrive(settings: LogSettings, asked: Asked, as_json: bool) -> int:
+def _redrive(settings: LogSettings, asked: LetterQuery, as_json: bool) -> int:
     found = letters(settings, asked.reason, asked.source)
     if not asked.ids and not asked.every:
         raise CannotRun("claw dlq redrive: name letters by PARTITION@OFFSET, or all of them by --all")

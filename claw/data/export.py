@@ -13,7 +13,7 @@ from claw.errors import CannotRun
 from claw.show.log import log_for_reading
 from consumers.export.errors import ExportError
 from consumers.export.export import export, reproduce
-from consumers.export.manifest import Manifest, load
+from consumers.export.manifest import DatasetManifest, load
 from consumers.export.offsets import Bound, resolve
 from datapool.batch.spec import load as load_spec
 from datapool.errors import BatchSpecInvalid
@@ -36,7 +36,7 @@ class ExportSettings:
 
 
 @dataclass(slots=True)
-class Said:
+class ExportProgress:
     """Progress on stderr, a line every two seconds."""
 
     last: float = field(default_factory=time.monotonic)
@@ -69,9 +69,9 @@ def _export(asked: ExportSettings) -> list[str]:
     spec = None if asked.spec is None else load_spec(asked.spec)
     with log_for_reading(asked.prefix if manifest is None else manifest.prefix) as settings:
         if manifest is not None:
-            return reproduce(settings, manifest, asked.out, Said())
+            return reproduce(settings, manifest, asked.out, ExportProgress())
         vector = resolve(settings, bound(asked.start), bound(asked.end))
-        export(settings, vector, spec, asked.out, Said())
+        export(settings, vector, spec, asked.out, ExportProgress())
     return []
 
 
@@ -82,12 +82,12 @@ def bound(text: str) -> Bound:
     return ends_of(load(Path(text))) if Path(text).exists() else text
 
 
-def ends_of(manifest: Manifest) -> Mapping[Place, int]:
+def ends_of(manifest: DatasetManifest) -> Mapping[Place, int]:
     """Where a dataset ends: a later one may begin there."""
     return {place: end for place, (_, end) in manifest.vector.ranges.items()}
 
 
-def as_text(made: Manifest, out: Path, differ: list[str]) -> str:
+def as_text(made: DatasetManifest, out: Path, differ: list[str]) -> str:
     """The dataset in a few lines."""
     counts = made.counts
     lines = [

@@ -10,8 +10,8 @@ import orjson
 from claw.errors import CannotRun
 from claw.show.log import log_for_reading
 from consumers.lineage import requests
-from consumers.lineage.history import Version
-from consumers.lineage.trace import Batch, DataTrace, Pooled, trace_data, trace_version
+from consumers.lineage.history import TracedVersion
+from consumers.lineage.trace import DataTrace, Pooled, TracedBatch, trace_data, trace_version
 from eventlog.errors import LogError
 from eventlog.kafka.reader import FactLookup
 from eventlog.settings import LogSettings
@@ -68,11 +68,11 @@ def kind_of(name: str, traced: DataTrace) -> str:
     return "unknown" if not traced.skipped else "group"
 
 
-def _version(version: Version) -> Json:
-    return {name: getattr(version, name) for name in Version.__slots__}
+def _version(version: TracedVersion) -> Json:
+    return {name: getattr(version, name) for name in TracedVersion.__slots__}
 
 
-def _batches(settings: LogSettings, batches: Sequence[Batch], limit: int | None) -> Json:
+def _batches(settings: LogSettings, batches: Sequence[TracedBatch], limit: int | None) -> Json:
     shown = first(batches, limit)
     with closing(FactLookup(settings)) as lookup:
         told = [_batch(lookup, batch) for batch in shown]
@@ -80,9 +80,9 @@ def _batches(settings: LogSettings, batches: Sequence[Batch], limit: int | None)
     return {"batches": told, "left_out": {"batches": len(batches) - len(shown), "trajectories": left}}
 
 
-def first(batches: Sequence[Batch], limit: int | None) -> list[Batch]:
+def first(batches: Sequence[TracedBatch], limit: int | None) -> list[TracedBatch]:
     """As many of the first batches, and of the last of them as many trajectories, as hold `limit` trajectories."""
-    shown: list[Batch] = []
+    shown: list[TracedBatch] = []
     room = limit
     for batch in batches:
         if room == 0:
@@ -92,7 +92,7 @@ def first(batches: Sequence[Batch], limit: int | None) -> list[Batch]:
     return shown
 
 
-def _batch(lookup: FactLookup, batch: Batch) -> Json:
+def _batch(lookup: FactLookup, batch: TracedBatch) -> Json:
     return {
         "run_id": batch.run_id,
         "sequence": batch.sequence,
@@ -104,7 +104,7 @@ def _batch(lookup: FactLookup, batch: Batch) -> Json:
     }
 
 
-def _trajectory(lookup: FactLookup, batch: Batch, planned: PlannedTrajectory) -> Json:
+def _trajectory(lookup: FactLookup, batch: TracedBatch, planned: PlannedTrajectory) -> Json:
     facts = requests.calls(lookup, planned.steps)
     asked = requests.asked(facts)
     return {

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 
 from claw.errors import CannotRun
 from eventlog.kafka.admin import begin_offsets, end_offsets, offsets_at
-from eventlog.kafka.offsets import Patience
+from eventlog.kafka.offsets import ReadTimeout
 from eventlog.kafka.reader import LogReader
 from eventlog.records import Place, Record
 from eventlog.settings import LogSettings
@@ -54,7 +54,7 @@ def merged(
         return
     waiting: dict[Place, deque[Record]] = {place: deque() for place in unread}
     heads: list[tuple[int, Place]] = []
-    patience = Patience(settings)
+    patience = ReadTimeout(settings)
     numbers = sorted({number for _, number in unread})
     with LogReader(settings, topics, partitions=numbers, start=starts) as reader:
         while unread or heads:

@@ -7,7 +7,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
-from claw.demo.observer import Progress
+from claw.demo.observer import DemoProgress
 
 
 class Display:
@@ -36,7 +36,7 @@ class Display:
         self._console.print(text, soft_wrap=True)
         sys.stderr.flush()
 
-    def show(self, progress: Progress, seconds: float) -> None:
+    def show(self, progress: DemoProgress, seconds: float) -> None:
         """The present counts: replaced in place on a terminal, printed once per new batch elsewhere."""
         if self._live:
             self._live.update(Text(line(progress, seconds)))
@@ -45,7 +45,7 @@ class Display:
             self.say(line(progress, seconds))
 
 
-def line(progress: Progress, seconds: float) -> str:
+def line(progress: DemoProgress, seconds: float) -> str:
     """Counts of the run on one line."""
     last = progress.batches[-1].metrics if progress.batches else {}
     reward = f"{last['reward']:.2f}" if last else "-"

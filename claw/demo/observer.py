@@ -18,7 +18,7 @@ CALL_TYPE = ("ce_type", b"claw.CallCaptured")
 
 
 @dataclass(slots=True)
-class Progress:
+class DemoProgress:
     """Counts of one run, updated record by record."""
 
     run_id: str
@@ -63,7 +63,7 @@ class Observer:
     """Progress that other threads may wait on."""
 
     def __init__(self, run_id: str, catalogue: Catalogue) -> None:
-        self.progress = Progress(run_id)
+        self.progress = DemoProgress(run_id)
         self._catalogue = catalogue
         self._changed = threading.Condition()
 
@@ -76,7 +76,7 @@ class Observer:
                 return
             self._changed.notify_all()
 
-    def wait_for(self, condition: Callable[[Progress], bool], timeout_s: float) -> bool:
+    def wait_for(self, condition: Callable[[DemoProgress], bool], timeout_s: float) -> bool:
         """Whether the condition came true within the timeout."""
         with self._changed:
             return self._changed.wait_for(lambda: condition(self.progress), timeout_s)

@@ -42,7 +42,7 @@ class Result:
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class DemoTarget:
     """One line of the summary table: a measured value beside what it should be."""
 
     name: str
@@ -89,14 +89,14 @@ def of_batches(batches: list[BatchTrained]) -> OfBatches:
     )
 
 
-def targets(r: Result, *, control: bool) -> list[Target]:
+def targets(r: Result, *, control: bool) -> list[DemoTarget]:
     """What a run must have reached; a control run (learning rate 0) must not have learnt."""
     last = f"reward, last {LAST_BATCHES} batches"
     captured = f"{r.calls_captured} / {r.calls_replied}"
     shared = [
         at_most("reward, version 0 only", r.reward_first, REWARD_FIRST_MAX),
         at_most("greedy before", r.greedy_before, GREEDY_BEFORE_MAX),
-        Target("calls captured / replied", captured, "equal", r.calls_captured == r.calls_replied),
+        DemoTarget("calls captured / replied", captured, "equal", r.calls_captured == r.calls_replied),
         at_most("engine against trainer, |Δ logprob|", r.max_logprob_gap, GAP_MAX, form=".1e"),
         at_most("staleness, highest", r.stale_max, STALENESS_MAX, form="d"),
         at_most("dead letters", r.dead_letters, 0, form="d"),
@@ -108,14 +108,14 @@ def targets(r: Result, *, control: bool) -> list[Target]:
     return [*shared, learnt, at_least("greedy after", r.greedy_after, GREEDY_AFTER_MIN)]
 
 
-def at_most(name: str, value: float | None, limit: float, *, form: str = ".3f") -> Target:
+def at_most(name: str, value: float | None, limit: float, *, form: str = ".3f") -> DemoTarget:
     """Met when there is a value and it is not above the limit."""
-    return Target(name, shown(value, form), f"≤ {limit:g}", value is not None and value <= limit)
+    return DemoTarget(name, shown(value, form), f"≤ {limit:g}", value is not None and value <= limit)
 
 
-def at_least(name: str, value: float | None, limit: float, *, form: str = ".3f") -> Target:
+def at_least(name: str, value: float | None, limit: float, *, form: str = ".3f") -> DemoTarget:
     """Met when there is a value and it is not below the limit."""
-    return Target(name, shown(value, form), f"≥ {limit:g}", value is not None and value >= limit)
+    return DemoTarget(name, shown(value, form), f"≥ {limit:g}", value is not None and value >= limit)
 
 
 def shown(value: float | None, form: str) -> str:

@@ -19,7 +19,7 @@ import yaml
 
 from claw.demo.display import Display
 from claw.demo.measurement import calls_captured, since, trajectories
-from claw.demo.observer import WATCHED, Observer, Progress
+from claw.demo.observer import WATCHED, DemoProgress, Observer
 from claw.demo.report import STALENESS_MAX, Result, of_batches, plot, reward_first, targets
 from claw.demo.summary import print_summary
 from claw.errors import CannotRun
@@ -260,7 +260,7 @@ class Demo:
         )
         self._processes.wait_finished("trainer", SETTLE_TIMEOUT_S)
 
-    def _wait(self, what: str, condition: Callable[[Progress], bool], timeout_s: float) -> None:
+    def _wait(self, what: str, condition: Callable[[DemoProgress], bool], timeout_s: float) -> None:
         """Looks after the processes and shows progress until the condition holds. Raises CannotRun after the deadline."""
         deadline = time.monotonic() + timeout_s
         while not self._observer.wait_for(condition, POLL_S):

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from claw.demo.report import Result, Target
+from claw.demo.report import DemoTarget, Result
 from schemas.topics import Catalogue
 
 Episode = dict[str, Any]  # JSON of an agentflow EpisodeResult: trajectory, reward, transcript
@@ -19,7 +19,7 @@ DEFAULT_PREFIX = Catalogue().prefix
 
 
 def print_summary(
-    result: Result, targets: list[Target], files: tuple[Path, Path], run_dir: Path, *, prefix: str, to_stderr: bool
+    result: Result, targets: list[DemoTarget], files: tuple[Path, Path], run_dir: Path, *, prefix: str, to_stderr: bool
 ) -> None:
     """Prints it on stdout, or on stderr where stdout is for JSON."""
     console = Console(stderr=to_stderr, highlight=False)
@@ -54,7 +54,7 @@ def command() -> str:
     return str(installed.relative_to(Path.cwd())) if installed.is_relative_to(Path.cwd()) else str(installed)
 
 
-def _table(result: Result, targets: list[Target]) -> Table:
+def _table(result: Result, targets: list[DemoTarget]) -> Table:
     title = f"{result.batches} batches, {result.versions} versions, {result.groups_trained} groups trained in {result.seconds:.0f} s"
     table = Table("", "measured", "target", "", title=title, title_justify="left")
     for target in targets:

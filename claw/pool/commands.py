@@ -180,10 +180,10 @@ def curate(
 ) -> None:
     """Judge steps by id or by filter (resolved to ids first). Exit 1 when it concerns no step."""
     given = locals()
-    from claw.pool.curation import Judgement, check_alone, run_curation, run_undo
+    from claw.pool.curation import CurationRequest, check_alone, run_curation, run_undo
     from claw.pool.filter import given_scores
 
-    judgement = Judgement(
+    judgement = CurationRequest(
         trainable=set_trainable,
         quality=quality,
         scores=given_scores(set_score or ()),
@@ -251,7 +251,7 @@ def _list(kind: str, given: dict[str, Any]) -> None:  # a command's own argument
     raise typer.Exit(show_page(kind, _filter(given), **page))
 
 
-def _filter(given: dict[str, Any]) -> Any:  # datapool.view.query.Filter, which is imported late
+def _filter(given: dict[str, Any]) -> Any:  # datapool.view.query.PoolFilter, which is imported late
     from claw.pool.filter import filter_of
 
     return filter_of(given)

@@ -21,7 +21,7 @@ from claw.show.rendering import as_plain
 from datapool.errors import UnusableFact
 from datapool.fold.curation import undoing
 from datapool.fold.validation import usable
-from datapool.view.query import Filter
+from datapool.view.query import PoolFilter
 from datapool.view.rows import PoolRows, as_step
 from datapool.view.store import as_bytes
 from eventlog.kafka.reader import FactLookup
@@ -35,7 +35,7 @@ PRODUCER = "claw pool curate"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Judgement:
+class CurationRequest:
     """What a person says; None leaves the earlier word."""
 
     trainable: bool | None = None
@@ -47,8 +47,8 @@ class Judgement:
 
 def run_curation(
     ids: Sequence[str],
-    wanted: Filter,
-    judgement: Judgement,
+    wanted: PoolFilter,
+    judgement: CurationRequest,
     *,
     who: str | None,
     dry_run: bool,
@@ -65,9 +65,9 @@ def run_curation(
         return _publish(pool.settings, made, curation_id, dry_run=dry_run, as_json=as_json)
 
 
-def check_alone(ids: Sequence[str], wanted: Filter, judgement: Judgement) -> None:
+def check_alone(ids: Sequence[str], wanted: PoolFilter, judgement: CurationRequest) -> None:
     """An undo concerns the steps of what is undone, and no others: what would narrow or change it is refused. Raises CannotRun."""
-    beside = {"ids": bool(ids), "filters": wanted != Filter(), "a judgement": judgement != Judgement()}
+    beside = {"ids": bool(ids), "filters": wanted != PoolFilter(), "a judgement": judgement != CurationRequest()}
     if given := [name for name, stands in beside.items() if stands]:
         raise CannotRun(
             f"--undo takes back a whole curation, or one event of it: {' and '.join(given)} cannot stand beside it"
@@ -91,7 +91,7 @@ def run_undo(undone: str, *, who: str | None, dry_run: bool, prefix: str, as_jso
         return _publish(settings, made, curation_id, dry_run=dry_run, as_json=as_json)
 
 
-def resolve(rows: PoolRows, ids: Sequence[str], wanted: Filter, facts: FactLookup) -> list[StepRecord]:
+def resolve(rows: PoolRows, ids: Sequence[str], wanted: PoolFilter, facts: FactLookup) -> list[StepRecord]:
     """Steps that are, or belong to, one of the ids (no ids: all) and meet the filter, in order."""
     if not ids:
         return find_steps(rows, wanted, (), None, facts)
@@ -99,17 +99,17 @@ def resolve(rows: PoolRows, ids: Sequence[str], wanted: Filter, facts: FactLooku
     for name in ids:
         for place, value in rows.store.select("? IN (g, t, c)", [as_bytes(name)], None, None):
             named[place] = as_step(value)
-    met = find_steps(rows, wanted, (), None, facts) if wanted != Filter() else list(named.values())
+    met = find_steps(rows, wanted, (), None, facts) if wanted != PoolFilter() else list(named.values())
     kept = {(step.group_id, step.trajectory_id, step.call_id) for step in met}
     return [named[place] for place in sorted(named) if place in kept]
 
 
-def _checked(ids: Sequence[str], wanted: Filter, judgement: Judgement, who: str | None) -> str:
-    if judgement == Judgement():
+def _checked(ids: Sequence[str], wanted: PoolFilter, judgement: CurationRequest, who: str | None) -> str:
+    if judgement == CurationRequest():
         raise CannotRun(
             "nothing is judged: say --train or --no-train, --quality, --set-score, --set-tag or --why (or --undo ID)"
         )
-    if not ids and wanted == Filter():
+    if not ids and wanted == PoolFilter():
         raise CannotRun("which steps? name ids, or a filter such as --channel")
     if not who:
         raise CannotRun("who judges? --who NAME")
@@ -118,7 +118,7 @@ def _checked(ids: Sequence[str], wanted: Filter, judgement: Judgement, who: str 
     return who
 
 
-def _event(step: StepRecord, judgement: Judgement, who: str, revision: int, curation_id: str) -> StepCurated:
+def _event(step: StepRecord, judgement: CurationRequest, who: str, revision: int, curation_id: str) -> StepCurated:
     return StepCurated(
         envelope=act_envelope(PRODUCER, curation_id),
         group_id=step.group_id,

@@ -8,17 +8,17 @@ from pydantic import ValidationError
 
 from claw.errors import CannotRun
 from datapool.batch.spec import Bounds, first_problem
-from datapool.view.query import Filter
+from datapool.view.query import PoolFilter
 
 BOUND = re.compile(r"(?P<scorer>.+@\d+)(?P<sign>>=|<=)(?P<value>.+)")
 SIGNS = {">=": "min", "<=": "max"}
 
 
-def filter_of(given: Mapping[str, Any]) -> Filter:  # a command's own arguments
+def filter_of(given: Mapping[str, Any]) -> PoolFilter:  # a command's own arguments
     """The filter that a command's options make. Raises CannotRun."""
-    names = Filter.__dataclass_fields__.keys() & given.keys() - {"tags", "scores"}
+    names = PoolFilter.__dataclass_fields__.keys() & given.keys() - {"tags", "scores"}
     tags, scores = tuple(given["tag"] or ()), scores_of(given["score"] or ())
-    return Filter(**{name: given[name] for name in names}, tags=tags, scores=scores)
+    return PoolFilter(**{name: given[name] for name in names}, tags=tags, scores=scores)
 
 
 def given_scores(texts: Iterable[str]) -> dict[str, float | None]:

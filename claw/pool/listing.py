@@ -11,7 +11,7 @@ from claw.pool.reading import open_pool
 from claw.pool.text import Conversations
 from claw.show.rendering import as_plain
 from datapool.view import query
-from datapool.view.query import Filter
+from datapool.view.query import PoolFilter
 from datapool.view.rows import PoolRows
 from datapool.view.view import TOPICS
 from eventlog.kafka.reader import FactLookup
@@ -23,7 +23,7 @@ from schemas.topics import GROUPS, TRAJECTORIES
 Row = StepRecord | TrajectoryRecord | GroupRecord
 
 
-def show_stats(wanted: Filter, *, prefix: str, as_json: bool) -> int:
+def show_stats(wanted: PoolFilter, *, prefix: str, as_json: bool) -> int:
     """Prints counts over what the lists of this filter show."""
     with open_pool(prefix, group=wanted.group) as pool, closing(FactLookup(pool.settings)) as facts:
         counted = pool.view.ask(lambda rows: stats_of(rows, wanted, facts))
@@ -38,13 +38,13 @@ def show_stats(wanted: Filter, *, prefix: str, as_json: bool) -> int:
     return 0
 
 
-def stats_of(rows: PoolRows, wanted: Filter, facts: Lookup) -> dict[str, Any]:  # JSON
+def stats_of(rows: PoolRows, wanted: PoolFilter, facts: Lookup) -> dict[str, Any]:  # JSON
     """Counts; a text is sought in the conversations of steps, too."""
     steps = None if wanted.text is None else find_steps(rows, wanted, (), None, facts)
     return query.stats(rows, wanted, steps)
 
 
-def show_page(kind: str, wanted: Filter, *, limit: int, after: str | None, prefix: str, as_json: bool) -> int:
+def show_page(kind: str, wanted: PoolFilter, *, limit: int, after: str | None, prefix: str, as_json: bool) -> int:
     """Prints one page and, on its last line, what the next one starts behind. Raises CannotRun for a bad key."""
     place = _place(kind, after)
     topics = TOPICS if kind == "steps" or query.asks_steps(wanted) else (TRAJECTORIES, GROUPS)
@@ -59,7 +59,7 @@ def show_page(kind: str, wanted: Filter, *, limit: int, after: str | None, prefi
 
 
 def find(
-    kind: str, rows: PoolRows, wanted: Filter, after: tuple[str, ...], limit: int | None, facts: Lookup
+    kind: str, rows: PoolRows, wanted: PoolFilter, after: tuple[str, ...], limit: int | None, facts: Lookup
 ) -> list[Row]:
     """Rows of one kind that meet the filter. Text is sought in the conversations of steps, too."""
     if kind == "trajectories":
@@ -70,7 +70,7 @@ def find(
 
 
 def find_steps(
-    rows: PoolRows, wanted: Filter, after: tuple[str, ...], limit: int | None, facts: Lookup
+    rows: PoolRows, wanted: PoolFilter, after: tuple[str, ...], limit: int | None, facts: Lookup
 ) -> list[StepRecord]:
     """Steps that meet the filter; a text is sought in their conversations, too."""
     if wanted.text is None:

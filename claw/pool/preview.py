@@ -19,12 +19,12 @@ from datapool.batch.selection import (
     returns,
     trained_members,
 )
-from datapool.batch.sequences import Row
+from datapool.batch.sequences import TrainingRow
 from datapool.errors import PromptBroken
 from datapool.view.rows import PoolRows
 from datapool.view.runs import RunIndex
 from datapool.view.training_rows import assemble_rows
-from datapool.view.why import Asked
+from datapool.view.why import Perspective
 
 CHANGING = "rows_changing"
 KINDS = {
@@ -60,7 +60,7 @@ def preview(
     return 0 if shown["complete"] else 1
 
 
-def previewed(rows: PoolRows, runs: RunIndex, asked: Asked) -> dict[str, Any]:  # JSON
+def previewed(rows: PoolRows, runs: RunIndex, asked: Perspective) -> dict[str, Any]:  # JSON
     """Counts of the batch that would be chosen now, and a reason for each group that is not in it."""
     run = runs.runs.get(asked.run_id)
     settled = run.settled if run else set()
@@ -86,7 +86,7 @@ def previewed(rows: PoolRows, runs: RunIndex, asked: Asked) -> dict[str, Any]:  
     }
 
 
-def _selected(rows: PoolRows, asked: Asked, settled: set[str]) -> tuple[Selection, dict[str, str]]:
+def _selected(rows: PoolRows, asked: Perspective, settled: set[str]) -> tuple[Selection, dict[str, str]]:
     """As a trainer does it: groups whose prompts cannot be put together have that reason, others take their places."""
     broken: dict[str, str] = {}
     while True:
@@ -97,7 +97,7 @@ def _selected(rows: PoolRows, asked: Asked, settled: set[str]) -> tuple[Selectio
         broken |= found
 
 
-def _broken(rows: PoolRows, group: PooledGroup, asked: Asked) -> str | None:
+def _broken(rows: PoolRows, group: PooledGroup, asked: Perspective) -> str | None:
     try:
         assemble_rows(rows, group, asked.spec, asked.run_id)
     except PromptBroken as why:
@@ -105,7 +105,7 @@ def _broken(rows: PoolRows, group: PooledGroup, asked: Asked) -> str | None:
     return None
 
 
-def _others(rows: PoolRows, runs: RunIndex, asked: Asked, selection: Selection) -> dict[str, str | None]:
+def _others(rows: PoolRows, runs: RunIndex, asked: Perspective, selection: Selection) -> dict[str, str | None]:
     """Groups that selection does not speak of: how the run settled them, or None: their rows are of different moments."""
     spoken = (
         {group.record.group_id for group in selection.chosen} | selection.left_out.keys() | selection.skipped.keys()
@@ -122,13 +122,13 @@ def _settled(runs: RunIndex, run_id: str, group_id: str) -> str | None:
     return skipped and f"skipped: {skipped}"
 
 
-def counts(rows: PoolRows, chosen: tuple[PooledGroup, ...], asked: Asked) -> dict[str, Any]:  # JSON
+def counts(rows: PoolRows, chosen: tuple[PooledGroup, ...], asked: Perspective) -> dict[str, Any]:  # JSON
     """Sizes of a batch and what its rewards and versions are; why parts of chosen groups are not trained.
 
     `tokens_saved` is what its calls would take one by one less what its rows take.
     """
     spec = asked.spec
-    made: list[Row] = []
+    made: list[TrainingRow] = []
     for group in chosen:
         made += assemble_rows(rows, group, spec, asked.run_id)
     members = [member for group in chosen for member in trained_members(group, spec)]

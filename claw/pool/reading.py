@@ -14,7 +14,7 @@ from datapool.batch.spec import BatchSpec, first_problem, load, of_preset
 from datapool.errors import BatchSpecInvalid
 from datapool.view.runs import RunIndex
 from datapool.view.view import TOPICS, PoolView
-from datapool.view.why import Asked
+from datapool.view.why import Perspective
 from eventlog.records import readable
 from eventlog.settings import LogSettings
 from schemas.topics import BATCHES, Topic
@@ -54,7 +54,7 @@ def open_pool(
 
 def asked_of(
     pool: OpenPool, runs: RunIndex, spec: BatchSpec | None, *, run_id: str | None, version: int | None
-) -> Asked | None:
+) -> Perspective | None:
     """Run, version and spec that a question is about; None when nobody named a spec and no run has one.
 
     spec: None for the run's own. Without a run, the samples say whose they are: the policy run of most groups' members.
@@ -73,7 +73,7 @@ def asked_of(
     if version is None:
         made = [t.max_version for t in trajectories if t.policy_run_id == run_id and t.max_version is not None]
         version = run.version if run else max(made, default=0)
-    return Asked(run_id=run_id, version=version, spec=spec)
+    return Perspective(run_id=run_id, version=version, spec=spec)
 
 
 def named_spec(spec_file: Path | None, preset: str | None) -> BatchSpec | None:

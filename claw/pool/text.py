@@ -3,7 +3,7 @@
 import orjson
 
 from datapool.batch.deltas import bodies
-from datapool.view.query import Filter, find_steps, step_says
+from datapool.view.query import PoolFilter, find_steps, step_says
 from datapool.view.rows import PoolRows
 from eventlog.protocols import Lookup
 from eventlog.records import Position
@@ -35,7 +35,7 @@ class Conversations:
 
     def _read(self, group_id: str, trajectory_id: str) -> dict[str, tuple[bytes, bytes]]:
         """(request, reply) by call_id."""
-        steps = find_steps(self._rows, Filter(group=group_id, trajectory=trajectory_id))
+        steps = find_steps(self._rows, PoolFilter(group=group_id, trajectory=trajectory_id))
         at = {
             step.call_id: Position(step.position.topic, step.position.partition, step.position.offset)
             for step in steps

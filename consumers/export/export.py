@@ -15,7 +15,7 @@ from consumers.export import manifest as manifests
 from consumers.export.choose import Chosen, choose
 from consumers.export.errors import CannotExport
 from consumers.export.history import fold_partition
-from consumers.export.manifest import FileEntry, Manifest
+from consumers.export.manifest import DatasetManifest, FileEntry
 from consumers.export.offsets import OffsetVector, check_there
 from consumers.export.rows import sequence_rows, step_rows
 from consumers.export.tables import SEQUENCES, STEPS, TableWriter
@@ -50,7 +50,7 @@ def export(
     spec: BatchSpec | None,
     out: Path,
     progress: Progress = lambda _read, _of: None,
-) -> Manifest:
+) -> DatasetManifest:
     """Writes a dataset into `out`, which is new or empty; it is whole when its manifest is there.
 
     Raises CannotExport (history cut, directory in use), HistoryCut (cut meanwhile), BrokerUnreachable, TopicMissing.
@@ -75,7 +75,7 @@ def export(
 
 
 def reproduce(
-    settings: LogSettings, manifest: Manifest, out: Path, progress: Progress = lambda _read, _of: None
+    settings: LogSettings, manifest: DatasetManifest, out: Path, progress: Progress = lambda _read, _of: None
 ) -> list[str]:
     """Makes a dataset again from its manifest; the files whose bytes differ, [] when it is the same.
 
@@ -156,8 +156,8 @@ def _calls(chosen: Chosen, records: dict[Position, Record]) -> dict[str, CallCap
 
 def _manifest(
     settings: LogSettings, vector: OffsetVector, spec: BatchSpec | None, tally: Tally, files: dict[str, FileEntry]
-) -> Manifest:
-    return Manifest(
+) -> DatasetManifest:
+    return DatasetManifest(
         prefix=settings.prefix,
         offsets=vector.to_json(),
         spec=None if spec is None else spec.model_dump(mode="json"),

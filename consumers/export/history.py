@@ -26,7 +26,7 @@ Progress = Callable[[int], None]
 
 
 @dataclass(slots=True)
-class Folded:
+class FoldedHistory:
     """Groups by id, and how many records were no facts, by reason (they are dead letters of the streams, too)."""
 
     groups: dict[str, GroupState] = field(default_factory=dict)
@@ -35,16 +35,16 @@ class Folded:
 
 def fold_partition(
     settings: LogSettings, ranges: Mapping[Place, tuple[int, int]], partitions: int, progress: Progress
-) -> Folded:
+) -> FoldedHistory:
     """The groups of one partition. Raises HistoryCut, BrokerUnreachable."""
-    folded = Folded()
+    folded = FoldedHistory()
     for record in stream_ranges(settings, ranges):
         _take(folded, record, partitions)
         progress(1)
     return folded
 
 
-def _take(folded: Folded, record: Record, partitions: int) -> None:
+def _take(folded: FoldedHistory, record: Record, partitions: int) -> None:
     """One record, as the streams take it: poison changes nothing, a bug in the fold marks what it speaks of."""
     try:
         fact = usable(record.event())

@@ -29,7 +29,7 @@ class FileEntry(BaseModel):
     rows: int
 
 
-class Manifest(BaseModel):
+class DatasetManifest(BaseModel):
     """One dataset. `spec` None: everything that was captured."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -71,11 +71,11 @@ class Manifest(BaseModel):
         return orjson.dumps(self.model_dump(mode="json"), option=options)
 
 
-def load(path: Path) -> Manifest:
+def load(path: Path) -> DatasetManifest:
     """A manifest from its file, or from the directory that it stands in. Raises ManifestInvalid with one line."""
     file = path / NAME if path.is_dir() else path
     try:
-        manifest = Manifest.model_validate_json(file.read_bytes())
+        manifest = DatasetManifest.model_validate_json(file.read_bytes())
         _ = manifest.vector
     except OSError as error:
         raise ManifestInvalid(f"{file} cannot be read: {error.strerror}") from error
@@ -84,7 +84,7 @@ def load(path: Path) -> Manifest:
     return manifest
 
 
-def check_reproducible(manifest: Manifest) -> None:
+def check_reproducible(manifest: DatasetManifest) -> None:
     """Raises CannotExport when this code would make other rows of the same facts."""
     if manifest.format != FORMAT:
         raise CannotExport(f"the manifest is of format {manifest.format}, this is format {FORMAT}")

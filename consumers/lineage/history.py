@@ -16,7 +16,7 @@ Wanted = Callable[[BatchAssembled], bool]
 
 
 @dataclass(frozen=True, slots=True)
-class Version:
+class TracedVersion:
     """A published version without its tensors. `sequence`: the last batch in these weights; None: initial weights."""
 
     run_id: str
@@ -29,13 +29,13 @@ class Version:
 
 
 @dataclass(slots=True)
-class Run:
+class TracedRun:
     """One run: the plans that were wanted, the version that each batch made, what was published, what was skipped."""
 
     plans: dict[int, BatchAssembled] = field(default_factory=dict)
     trained: dict[int, int] = field(default_factory=dict)
     """Batch sequence -> the version that its step made."""
-    published: dict[int, Version] = field(default_factory=dict)
+    published: dict[int, TracedVersion] = field(default_factory=dict)
     skipped: dict[str, str] = field(default_factory=dict)
     """Group -> why this run will never train it."""
 
@@ -45,7 +45,7 @@ class Run:
         return sorted(version.version for version in through)
 
 
-Runs = dict[str, Run]
+Runs = dict[str, TracedRun]
 
 
 def published(settings: LogSettings) -> Runs:
@@ -82,12 +82,12 @@ def _take(runs: Runs, events: Iterable[Event], wanted: Wanted) -> None:
                 pass  # runs that start and end, plans that nobody asked about
 
 
-def _run(runs: Runs, run_id: str) -> Run:
-    return runs.setdefault(run_id, Run())
+def _run(runs: Runs, run_id: str) -> TracedRun:
+    return runs.setdefault(run_id, TracedRun())
 
 
-def _version(event: WeightsPublished) -> Version:
-    return Version(
+def _version(event: WeightsPublished) -> TracedVersion:
+    return TracedVersion(
         run_id=event.run_id,
         version=event.version,
         model_id=event.model_id,

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from consumers.lineage.history import Run, Runs, Version, published, read
+from consumers.lineage.history import Runs, TracedRun, TracedVersion, published, read
 from eventlog.kafka.reader import LogReader
 from eventlog.settings import LogSettings
 from schemas.events import BatchAssembled, PlannedStep, PlannedTrajectory
@@ -12,7 +12,7 @@ from schemas.topics import STEPS
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
+class TracedBatch:
     """A batch, or the part of it that was asked about. `made`: its version; `versions`: published ones that hold it."""
 
     run_id: str
@@ -35,8 +35,8 @@ class Batch:
 class VersionTrace:
     """A version and the batches in its weights, the latest first."""
 
-    version: Version
-    batches: tuple[Batch, ...]
+    version: TracedVersion
+    batches: tuple[TracedBatch, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ class Pooled:
 class DataTrace:
     """Where a group, trajectory or call went. Without batches: what the pool knows of it, and which runs skipped it."""
 
-    batches: tuple[Batch, ...]
+    batches: tuple[TracedBatch, ...]
     pooled: tuple[Pooled, ...] = ()
     skipped: tuple[tuple[str, str, str], ...] = ()
     """(run_id, group_id, reason)"""
@@ -60,7 +60,7 @@ class DataTrace:
 
 def trace_version(settings: LogSettings, run_id: str, version: int, *, every: bool) -> VersionTrace | None:
     """The batch that made a version, or every batch in it; None when nobody published it."""
-    known = published(settings).get(run_id, Run()).published.get(version)
+    known = published(settings).get(run_id, TracedRun()).published.get(version)
     if known is None:
         return None
     last = known.sequence
@@ -92,7 +92,7 @@ def trace_data(settings: LogSettings, name: str) -> DataTrace:
     return DataTrace((), pooled, tuple(skipped))
 
 
-def _batches(runs: Runs, name: str) -> Iterator[Batch]:
+def _batches(runs: Runs, name: str) -> Iterator[TracedBatch]:
     for _, run in sorted(runs.items()):
         for _, plan in sorted(run.plans.items()):
             wholes = tuple(one for one in plan.trajectories if name in (one.group_id, one.trajectory_id))
@@ -109,9 +109,9 @@ def _names_call(planned: PlannedTrajectory, name: str) -> bool:
 
 
 def _batch(
-    run: Run, plan: BatchAssembled, trajectories: tuple[PlannedTrajectory, ...], meant: str | None = None
-) -> Batch:
-    return Batch(
+    run: TracedRun, plan: BatchAssembled, trajectories: tuple[PlannedTrajectory, ...], meant: str | None = None
+) -> TracedBatch:
+    return TracedBatch(
         run_id=plan.run_id,
         sequence=plan.sequence,
         from_version=plan.version,

@@ -32,7 +32,7 @@ def backwards(read: Callable[[int, int, int], Sequence[Record]], begin: int, at:
 
 
 @dataclass(slots=True)
-class Trajectory:
+class TrajectoryBodies:
     """Edges of request bodies by call id."""
 
     edges: dict[str, Edge] = field(default_factory=dict)
@@ -57,12 +57,12 @@ class Requests:
         self._earlier = earlier
         self._bytes_max = bytes_max
         self._bytes = 0
-        self._trajectories: OrderedDict[tuple[str, str], Trajectory] = OrderedDict()
+        self._trajectories: OrderedDict[tuple[str, str], TrajectoryBodies] = OrderedDict()
 
     def heard(self, call: CallCaptured) -> None:
         """One more call; the trajectory that was silent longest may go for it."""
         place = (call.group_id, call.trajectory_id)
-        self._bytes += self._trajectories.setdefault(place, Trajectory()).put(call)
+        self._bytes += self._trajectories.setdefault(place, TrajectoryBodies()).put(call)
         self._trajectories.move_to_end(place)
         self._make_room()
 
@@ -77,7 +77,7 @@ class Requests:
         chain = _chain(trajectory.edges, call.call_id)
         return None if chain is None else resolve_all(chain, BODY_UNIT).get(call.call_id)
 
-    def _search(self, trajectory: Trajectory, call: CallCaptured, at: Position) -> None:
+    def _search(self, trajectory: TrajectoryBodies, call: CallCaptured, at: Position) -> None:
         """Back to the call whose request is written in full."""
         key = group_key(call.group_id)
         for earlier in readable(record for record in self._earlier(at) if record.key == key):

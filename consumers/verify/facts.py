@@ -29,7 +29,7 @@ CallId = tuple[str, str, str]
 
 
 @dataclass(slots=True)
-class Facts:
+class PartitionFacts:
     """Everything read of a partition so far."""
 
     settings: LogSettings

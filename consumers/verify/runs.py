@@ -24,7 +24,7 @@ class PlannedCall(NamedTuple):
 
 
 @dataclass(slots=True)
-class Run:
+class VerifiedRun:
     """What one run wrote."""
 
     steps: set[tuple[str, str, str]] = field(default_factory=set)
@@ -41,7 +41,7 @@ class Run:
 class Runs:
     """All runs, and the facts that their plans point to: partition -> offset in claw.calls -> the plan's word."""
 
-    runs: dict[str, Run] = field(default_factory=lambda: defaultdict(Run))
+    runs: dict[str, VerifiedRun] = field(default_factory=lambda: defaultdict(VerifiedRun))
     calls: dict[int, dict[int, PlannedCall]] = field(default_factory=lambda: defaultdict(dict))
 
     def of_partition(self, partition: int) -> dict[int, PlannedCall]:
@@ -100,7 +100,7 @@ def _point(found: Runs, step: PlannedStep, name: str, calls: str) -> None:
         found.calls[at.partition].setdefault(at.offset, PlannedCall(step.digest, name))
 
 
-def _judge(name: str, run: Run, report: Report) -> None:
+def _judge(name: str, run: VerifiedRun, report: Report) -> None:
     report.counts["runs"] += 1
     report.counts["batches_planned"] += len(run.planned)
     report.counts["batches_trained"] += len(run.trained)
@@ -121,7 +121,7 @@ def _judge(name: str, run: Run, report: Report) -> None:
             report.found("version_reused", f"{name} version {version}: {', '.join(sorted(digests))}")
 
 
-def _judge_trained(name: str, run: Run, planned: set[int], report: Report) -> None:
+def _judge_trained(name: str, run: VerifiedRun, planned: set[int], report: Report) -> None:
     for sequence, version in sorted(run.trained.items()):
         if sequence not in planned:
             report.found("trained_without_plan", f"{name} batch {sequence}")

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping
 
 from consumers.verify.errors import RunUnknown
-from consumers.verify.facts import Facts
+from consumers.verify.facts import PartitionFacts
 from consumers.verify.pool import Rows, look
 from consumers.verify.report import Report
 from consumers.verify.runs import Runs, read_runs
@@ -52,7 +52,7 @@ def _verify_partition(
 ) -> None:
     """`missing` loses the calls that are here."""
     planned = runs.of_partition(partition)
-    facts = Facts(settings, partition)
+    facts = PartitionFacts(settings, partition)
     facts.read(end_offsets(settings, FACTS), report, planned)
 
     def expected_at(offsets: Mapping[str, int]) -> Rows:

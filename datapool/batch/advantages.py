@@ -12,7 +12,7 @@ EPSILON = 1e-4
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
+class Return:
     """What a trajectory earned, weights applied: one reward per captured call in order (0 where none), and the rest."""
 
     total: float
@@ -28,7 +28,7 @@ class Advantage:
     steps: tuple[float, ...] | None = None
 
 
-Batch = Sequence[Sequence[Judged]]
+Batch = Sequence[Sequence[Return]]
 """Groups of trajectories."""
 Advantages = Callable[[Batch], list[list[Advantage]]]
 """Same shape out as in."""
@@ -78,7 +78,7 @@ def step_grpo(batch: Batch) -> list[list[Advantage]]:
     return [_stepwise(group) for group in batch]
 
 
-def _stepwise(group: Sequence[Judged]) -> list[Advantage]:
+def _stepwise(group: Sequence[Return]) -> list[Advantage]:
     to_go = [_returns_to_go(one) for one in group]
     columns = [
         dict(zip(members, grpo([to_go[i][k] for i in members]), strict=True))
@@ -89,7 +89,7 @@ def _stepwise(group: Sequence[Judged]) -> list[Advantage]:
     return [Advantage(whole, tuple(columns[k][i] for k in range(len(to_go[i])))) for i, whole in enumerate(wholes)]
 
 
-def _returns_to_go(one: Judged) -> list[float]:
+def _returns_to_go(one: Return) -> list[float]:
     """From the last call back; the outcome belongs to every call."""
     return list(accumulate(reversed(one.steps), initial=one.outcome))[1:][::-1]
 

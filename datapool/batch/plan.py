@@ -10,7 +10,7 @@ import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from datapool.batch.advantages import ADVANTAGES, Advantage, Judged
+from datapool.batch.advantages import ADVANTAGES, Advantage, Return
 from datapool.batch.selection import (
     CHANGING,
     Pool,
@@ -29,7 +29,7 @@ from datapool.fold import bounds
 from schemas.events import BatchAssembled, Envelope, GroupRecord, PlannedStep, PlannedTrajectory
 
 NUMBER = re.compile(r"-?\d+(\.\d+)?")
-UNJUDGED = Judged(0.0)
+UNJUDGED = Return(0.0)
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,13 +3,13 @@
 import math
 from collections.abc import Iterable, Sequence
 
-from datapool.batch.advantages import Judged
+from datapool.batch.advantages import Return
 from datapool.batch.spec import BatchSpec
 from datapool.fold.project import winners
 from schemas.events import RewardSlot, StepRecord, TrajectoryRecord
 
 
-def judged(record: TrajectoryRecord, steps: Sequence[StepRecord], spec: BatchSpec) -> Judged | None:
+def judged(record: TrajectoryRecord, steps: Sequence[StepRecord], spec: BatchSpec) -> Return | None:
     """Return, rewards per step and outcome; None where nobody gave a reward that counts. steps: captured, in order."""
     if not spec.reward_weights:
         outcome: float | None = record.outcome
@@ -22,7 +22,7 @@ def judged(record: TrajectoryRecord, steps: Sequence[StepRecord], spec: BatchSpe
         total = math.fsum(given) if given else None
     if total is None:
         return None
-    return Judged(float(total), tuple(value or 0.0 for value in of_steps), outcome or 0.0)
+    return Return(float(total), tuple(value or 0.0 for value in of_steps), outcome or 0.0)
 
 
 def weighted(slots: Iterable[RewardSlot], spec: BatchSpec) -> float | None:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, Protocol
 
-from datapool.batch.advantages import Judged
+from datapool.batch.advantages import Return
 from datapool.batch.returns import judged
 from datapool.batch.spec import BatchSpec
 from datapool.fold import bounds as room
@@ -35,7 +35,7 @@ class PooledTrajectory:
 
     record: TrajectoryRecord
     steps: tuple[StepRecord, ...]
-    judged: Judged | None
+    judged: Return | None
     """What it earned under the spec; None: nobody said."""
     tags: frozenset[str] = frozenset()
     """Its own and its group's; each step carries them."""

@@ -37,7 +37,7 @@ class CallTokens:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class TrainingRow:
     """One sequence of n tokens; all arrays have length n.
 
     `mask` is 1 where the token is trained; elsewhere logprobs are 0, temperatures 1 and versions UNKNOWN_VERSION.
@@ -61,7 +61,7 @@ class Row:
         return sum(self.mask)
 
 
-def rows(calls: Sequence[CallTokens], trajectory: int) -> list[Row]:
+def rows(calls: Sequence[CallTokens], trajectory: int) -> list[TrainingRow]:
     """Training rows of the trained calls of one trajectory, given in order.
 
     Calls that are context only need not be given: their ids stand in the prompts of the calls after them, and "begins
@@ -72,7 +72,7 @@ def rows(calls: Sequence[CallTokens], trajectory: int) -> list[Row]:
     parents = _parents(calls)
     inner = {parent for parent in parents if parent is not None}
     taken: set[int] = set()
-    made: list[Row] = []
+    made: list[TrainingRow] = []
     for leaf in range(len(calls)):
         if leaf in inner:
             continue
@@ -107,13 +107,13 @@ def _path(parents: Sequence[int | None], leaf: int) -> list[int]:
     return path[::-1]
 
 
-def _row(trained: Sequence[CallTokens], trajectory: int) -> Row:
+def _row(trained: Sequence[CallTokens], trajectory: int) -> TrainingRow:
     """Calls of one path, in order; the last one's ids contain all others, and what follows it would train nothing."""
     ids = array("i")
     ids.frombytes(trained[-1].prompt)
     ids.frombytes(trained[-1].response)
     n = len(ids)
-    row = Row(
+    row = TrainingRow(
         trajectory=trajectory,
         call_ids=tuple(call.call_id for call in trained),
         ids=ids,
@@ -128,7 +128,7 @@ def _row(trained: Sequence[CallTokens], trajectory: int) -> Row:
     return row
 
 
-def _write(row: Row, call: CallTokens) -> None:
+def _write(row: TrainingRow, call: CallTokens) -> None:
     start = len(call.prompt) // 4
     length = len(call.response) // 4
     if not len(call.logprobs) == len(call.versions) == length:

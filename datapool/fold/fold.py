@@ -12,7 +12,7 @@ from datapool.fold.state import (
     Declaration,
     Fact,
     GroupState,
-    Progress,
+    SignOfLife,
     StepState,
     TrajectoryState,
 )
@@ -69,7 +69,7 @@ def _in_trajectory(
     now: TrajectoryState,
     fact: Any,  # a TrajectoryFact
     position: FactPosition,
-    progress: Progress,
+    progress: SignOfLife,
 ) -> TrajectoryState:
     if isinstance(fact, TrajectoryEvicted):
         return trajectory.evicted(now, fact)
@@ -84,7 +84,7 @@ def _in_trajectory(
 
 
 def _observed(
-    group: GroupState, fact: Fact, progress: Progress, trajectories: Mapping[str, TrajectoryState]
+    group: GroupState, fact: Fact, progress: SignOfLife, trajectories: Mapping[str, TrajectoryState]
 ) -> GroupState:
     return WITH_FACT(
         group,
@@ -95,10 +95,10 @@ def _observed(
     )
 
 
-def _progress(fact: Fact) -> Progress:
+def _progress(fact: Fact) -> SignOfLife:
     if type(fact) in DECISIONS:
         return NO_PROGRESS
-    return Progress(fact.envelope.occurred_at_us, fact.envelope.event_id)
+    return SignOfLife(fact.envelope.occurred_at_us, fact.envelope.event_id)
 
 
 def _opened(group: GroupState, fact: GroupOpened) -> GroupState:

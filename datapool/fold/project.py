@@ -32,14 +32,14 @@ class RowKey(NamedTuple):
     key: bytes
 
 
-class Row(NamedTuple):
+class PoolRow(NamedTuple):
     """A record and its wire bytes, which are needed for the digest anyway."""
 
     record: PoolRecord
     value: bytes
 
 
-Rows = dict[RowKey, Row | None]
+Rows = dict[RowKey, PoolRow | None]
 """None is a tombstone."""
 
 
@@ -113,7 +113,7 @@ def changes(before: GroupImage | None, state: GroupState) -> tuple[GroupImage, R
 
 def _write(rows: Rows, topic: Topic, key: bytes, record: PoolRecord) -> str:
     value = encode(record)
-    rows[RowKey(topic.name, key)] = Row(record, value)
+    rows[RowKey(topic.name, key)] = PoolRow(record, value)
     return row_digest(value)
 
 

@@ -10,8 +10,8 @@ from datapool.fold.state import (
     Declaration,
     Ending,
     GroupState,
-    Progress,
     Registration,
+    SignOfLife,
     SlotKey,
     StepState,
     TrajectoryState,
@@ -96,7 +96,7 @@ def _trajectory(record: TrajectoryRecord, steps: dict[str, StepState]) -> Trajec
         channel=record.channel,
         agent=record.agent,
         run_id=record.run_id,
-        progress=Progress(record.last_progress_us, record.last_progress_event_id),
+        progress=SignOfLife(record.last_progress_us, record.last_progress_event_id),
         buggy=FOLD_BUG in record.reasons,
     )
 
@@ -109,7 +109,7 @@ def _group(record: GroupRecord, trajectories: dict[str, TrajectoryState]) -> Gro
         trajectories=trajectories,
         channel=record.channel,
         run_id=record.run_id,
-        progress=Progress(record.last_progress_us, record.last_progress_event_id),
+        progress=SignOfLife(record.last_progress_us, record.last_progress_event_id),
         buggy=FOLD_BUG in record.reasons,
     )
 

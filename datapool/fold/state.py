@@ -50,14 +50,14 @@ class SlotKey(NamedTuple):
     name: str
 
 
-class Progress(NamedTuple):
+class SignOfLife(NamedTuple):
     """The latest sign of life, on the clock of its producer."""
 
     occurred_at_us: int = 0
     event_id: str = ""
 
 
-NO_PROGRESS = Progress()
+NO_PROGRESS = SignOfLife()
 COMPLETION = SlotKey(None, "agent", "completion")
 """The slot of a completion's own reward. Nobody else fills it: who completes again replaces the completion as a whole."""
 Slots = Mapping[SlotKey, RewardSlot]
@@ -143,7 +143,7 @@ class TrajectoryState:
     channel: str = ""
     agent: str | None = None
     run_id: str | None = None
-    progress: Progress = NO_PROGRESS
+    progress: SignOfLife = NO_PROGRESS
     buggy: bool = False
 
     @property
@@ -199,5 +199,5 @@ class GroupState:
     trajectories: Mapping[str, TrajectoryState] = field(default_factory=dict)
     channel: str = ""
     run_id: str | None = None
-    progress: Progress = NO_PROGRESS
+    progress: SignOfLife = NO_PROGRESS
     buggy: bool = False

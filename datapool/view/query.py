@@ -21,7 +21,7 @@ from schemas.events import GroupRecord, StepRecord, TrajectoryRecord
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Filter:
+class PoolFilter:
     """Bounds are inclusive. Rewards: of a step its total, of a trajectory its return, of a group its mean."""
 
     channel: str | None = None
@@ -47,7 +47,7 @@ class Filter:
     """Part of an id, of a tag, of a task or of a note, in any case."""
 
 
-EVERYTHING = Filter()
+EVERYTHING = PoolFilter()
 
 
 def trajectory_id(record: TrajectoryRecord) -> tuple[str, ...]:
@@ -60,7 +60,7 @@ def group_id(record: GroupRecord) -> tuple[str, ...]:
 
 def find_steps(
     rows: PoolRows,
-    wanted: Filter,
+    wanted: PoolFilter,
     after: tuple[str, ...] = (),
     limit: int | None = None,
     also: Callable[[StepRecord], bool] = lambda _: True,
@@ -79,7 +79,7 @@ def find_steps(
         place, chunk = page[-1][0], 1000  # few of a page passed: ask for more at once
 
 
-def without_text(wanted: Filter) -> Filter:
+def without_text(wanted: PoolFilter) -> PoolFilter:
     """The same filter, for who looks for the text elsewhere."""
     return replace(wanted, text=None)
 
@@ -101,12 +101,12 @@ def _carriers(rows: PoolRows) -> Carriers:
 NOBODY = Carriers({}, ())
 
 
-def conditions(rows: PoolRows, wanted: Filter) -> tuple[str, list[Value]]:
+def conditions(rows: PoolRows, wanted: PoolFilter) -> tuple[str, list[Value]]:
     """SQL over the columns of `datapool.view.store`, and its values. The text is not in it: it reads the record."""
     return _conditions(wanted, _carriers(rows) if wanted.tags else NOBODY)
 
 
-def _conditions(wanted: Filter, carriers: Carriers) -> tuple[str, list[Value]]:
+def _conditions(wanted: PoolFilter, carriers: Carriers) -> tuple[str, list[Value]]:
     asked: list[tuple[str, Value | None]] = [
         ("g = ?", _bytes(wanted.group)),
         ("t = ?", _bytes(wanted.trajectory)),
@@ -146,7 +146,7 @@ def _tagged(carriers: Carriers, tag: str) -> tuple[str, list[Value]]:
 
 
 def find_trajectories(
-    rows: PoolRows, wanted: Filter, after: tuple[str, ...] = (), limit: int | None = None
+    rows: PoolRows, wanted: PoolFilter, after: tuple[str, ...] = (), limit: int | None = None
 ) -> list[TrajectoryRecord]:
     """Trajectories that meet the filter, behind `after` (group_id, trajectory_id)."""
     tests = _asked(
@@ -161,7 +161,7 @@ def find_trajectories(
 
 
 def find_groups(
-    rows: PoolRows, wanted: Filter, after: tuple[str, ...] = (), limit: int | None = None
+    rows: PoolRows, wanted: PoolFilter, after: tuple[str, ...] = (), limit: int | None = None
 ) -> list[GroupRecord]:
     """Groups that meet the filter, whole or not, behind `after` (group_id,)."""
     tests = _asked(
@@ -181,7 +181,7 @@ Test = Callable[[Any], bool]  # Any: a TrajectoryRecord or a GroupRecord; mypy k
 
 
 def _tests(
-    wanted: Filter, reward: Callable[[Any], float | None], words: Callable[[Any], Iterable[str | None]]
+    wanted: PoolFilter, reward: Callable[[Any], float | None], words: Callable[[Any], Iterable[str | None]]
 ) -> list[Test]:
     """What a filter asks of trajectories and groups alike, the cheap ones first: most rows fail one of them."""
     sought = (wanted.text or "").lower()
@@ -197,7 +197,7 @@ def _tests(
     )
 
 
-def _holding(rows: PoolRows, wanted: Filter) -> set[tuple[str, ...]] | None:
+def _holding(rows: PoolRows, wanted: PoolFilter) -> set[tuple[str, ...]] | None:
     """(group_id, trajectory_id) of what meets that part of a filter that steps decide; None where it asks nothing.
 
     Of tags alone those suffice that it has itself, without a step. A group without trajectories has one without a name.
@@ -207,18 +207,18 @@ def _holding(rows: PoolRows, wanted: Filter) -> set[tuple[str, ...]] | None:
         return None
     carriers = _carriers(rows) if wanted.tags else NOBODY
     found: set[tuple[str, ...]] = {*rows.store.trajectories(*_conditions(of_steps, carriers))}
-    if of_steps == Filter(tags=wanted.tags):
+    if of_steps == PoolFilter(tags=wanted.tags):
         found.update(_carrying(rows, frozenset(wanted.tags), carriers))
     return found
 
 
-def asks_steps(wanted: Filter) -> bool:
+def asks_steps(wanted: PoolFilter) -> bool:
     """Whether steps decide which trajectories and groups meet a filter."""
     return _of_steps(wanted) != EVERYTHING
 
 
-def _of_steps(wanted: Filter) -> Filter:
-    return Filter(
+def _of_steps(wanted: PoolFilter) -> PoolFilter:
+    return PoolFilter(
         tags=wanted.tags,
         trainable=wanted.trainable,
         quality_min=wanted.quality_min,
@@ -290,7 +290,7 @@ def _bytes(text: str | None) -> bytes | None:
     return None if text is None else as_bytes(text)
 
 
-def stats(rows: PoolRows, wanted: Filter = EVERYTHING, steps: Iterable[StepRecord] | None = None) -> dict[str, Any]:
+def stats(rows: PoolRows, wanted: PoolFilter = EVERYTHING, steps: Iterable[StepRecord] | None = None) -> dict[str, Any]:
     """Counts over what the filter finds of each kind: steps and tokens by channel, states and reasons. JSON.
 
     steps: those that it finds, for who looks for a text elsewhere, too.
@@ -327,7 +327,7 @@ def _step_stats(tallies: Iterable[Tally]) -> dict[str, Any]:  # JSON
     return {**total, "channels": dict(sorted(channels.items())), "not_trainable": dict(sorted(reasons.items()))}
 
 
-def _tallies(rows: PoolRows, wanted: Filter) -> Iterator[Tally]:
+def _tallies(rows: PoolRows, wanted: PoolFilter) -> Iterator[Tally]:
     if wanted.text is not None:
         yield from map(_tally, find_steps(rows, wanted))
         return

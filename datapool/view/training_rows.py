@@ -9,7 +9,7 @@ from typing import Protocol
 
 from datapool.batch.deltas import resolve_all
 from datapool.batch.selection import PooledGroup, PooledTrajectory, is_trained, trained_members
-from datapool.batch.sequences import UNKNOWN_VERSION, CallTokens, Row, rows
+from datapool.batch.sequences import UNKNOWN_VERSION, CallTokens, TrainingRow, rows
 from datapool.batch.spec import BatchSpec
 from datapool.errors import PromptBroken
 from datapool.view.store import TokenRow
@@ -26,8 +26,8 @@ class Tokens(Protocol):
         """Token rows by (trajectory_id, call_id)."""
 
 
-def assemble_rows(pool: Tokens, group: PooledGroup, spec: BatchSpec, run_id: str) -> list[Row]:
-    """Training rows of a group; `Row.trajectory` is the index into `group.members`.
+def assemble_rows(pool: Tokens, group: PooledGroup, spec: BatchSpec, run_id: str) -> list[TrainingRow]:
+    """Training rows of a group; `TrainingRow.trajectory` is the index into `group.members`.
 
     Raises PromptBroken when the tokens of a trained call are not there any more (its group is being rewritten).
     """

@@ -21,7 +21,7 @@ FULL_TRAJECTORY = "  {} calls more than its record holds: begin a trajectory for
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class Perspective:
     """For whom: a run at a version with a spec."""
 
     run_id: str
@@ -30,7 +30,7 @@ class Asked:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
+class Explanation:
     """`state` in one word, `lines` for a person, `trained`: (run, batch, version or None) each time it was trained."""
 
     kind: Literal["group", "trajectory", "step"]
@@ -40,12 +40,12 @@ class Answer:
     trained: tuple[tuple[str, int, int | None], ...] = ()
 
 
-def why(rows: PoolRows, runs: RunIndex, asked: Asked | None, name: str) -> list[Answer]:
+def why(rows: PoolRows, runs: RunIndex, asked: Perspective | None, name: str) -> list[Explanation]:
     """Answers about every group, trajectory and call of that id; none when the pool knows no such id.
 
     `asked` None: nobody trains; only readiness is told. A trajectory that is its own group is told as a trajectory.
     """
-    answers: list[Answer] = []
+    answers: list[Explanation] = []
     group, trajectories = rows.group_row(name), rows.trajectories_named(name)
     if group is not None and not any(record.group_id == name for record in trajectories):
         answers.append(_of_group(rows, runs, asked, group))
@@ -55,7 +55,7 @@ def why(rows: PoolRows, runs: RunIndex, asked: Asked | None, name: str) -> list[
     return answers
 
 
-def _of_group(rows: PoolRows, runs: RunIndex, asked: Asked | None, group: GroupRecord) -> Answer:
+def _of_group(rows: PoolRows, runs: RunIndex, asked: Perspective | None, group: GroupRecord) -> Explanation:
     state, lines = _fate(rows, runs, asked, group)
     ready = sum(member.ready for member in group.members)
     size = f" of {group.expected_size}" if group.expected_size is not None else ""
@@ -68,7 +68,7 @@ def _of_group(rows: PoolRows, runs: RunIndex, asked: Asked | None, group: GroupR
     ]
     full = [FULL_GROUP.format(group.members_left_out)] if group.members_left_out else []
     trained = _batches(runs, group.group_id, None, None)
-    return Answer(
+    return Explanation(
         kind="group", ids=(group.group_id,), state=state, lines=(head, *full, *not_ready, *lines), trained=trained
     )
 
@@ -79,8 +79,8 @@ def _member_because(rows: PoolRows, group: GroupRecord, trajectory_id: str) -> s
 
 
 def _of_trajectory(
-    rows: PoolRows, runs: RunIndex, asked: Asked | None, row: TrajectoryRecord, group: GroupRecord | None
-) -> Answer:
+    rows: PoolRows, runs: RunIndex, asked: Perspective | None, row: TrajectoryRecord, group: GroupRecord | None
+) -> Explanation:
     head = f"trajectory {row.trajectory_id} of group {row.group_id}: {row.status}" + _because(row.ready, row.reasons)
     full = [FULL_TRAJECTORY.format(row.calls_left_out)] if row.calls_left_out else []
     batches = _batches(runs, row.group_id, row.trajectory_id, None)
@@ -93,7 +93,7 @@ def _of_trajectory(
         state, lines = "left_out", _left_out(runs, row.group_id, row.trajectory_id)
     ids = (row.group_id, row.trajectory_id)
     shown = (head, *full, *_calls(row), *lines)
-    return Answer(kind="trajectory", ids=ids, state=state, lines=shown, trained=batches)
+    return Explanation(kind="trajectory", ids=ids, state=state, lines=shown, trained=batches)
 
 
 def _calls(row: TrajectoryRecord) -> Iterator[str]:
@@ -108,20 +108,20 @@ def _calls(row: TrajectoryRecord) -> Iterator[str]:
 
 
 def _of_step(
-    rows: PoolRows, runs: RunIndex, asked: Asked | None, step: StepRecord, group: GroupRecord | None
-) -> Answer:
+    rows: PoolRows, runs: RunIndex, asked: Perspective | None, step: StepRecord, group: GroupRecord | None
+) -> Explanation:
     ids = (step.group_id, step.trajectory_id, step.call_id)
     head = f"call {step.call_id} of {step.trajectory_id} in group {step.group_id}: "
     head += "trainable" if step.trainable else f"not trainable ({', '.join(step.reasons)})"
     batches = _batches(runs, step.group_id, step.trajectory_id, step.call_id)
     state, lines = _inherited(rows, runs, asked, group, batches)
     if batches:
-        return Answer(kind="step", ids=ids, state=state, lines=(head, *lines), trained=batches)
+        return Explanation(kind="step", ids=ids, state=state, lines=(head, *lines), trained=batches)
     if state in ("trained", "planned"):
         lines = _left_out(runs, step.group_id, step.trajectory_id, step.call_id)
-        return Answer(kind="step", ids=ids, state="left_out", lines=(head, *lines))
+        return Explanation(kind="step", ids=ids, state="left_out", lines=(head, *lines))
     if not step.trainable:
-        return Answer(kind="step", ids=ids, state="not_ready", lines=(head, *lines))
+        return Explanation(kind="step", ids=ids, state="not_ready", lines=(head, *lines))
     unfit = _context_only(rows, asked, step, group) if state in ("next", "left_out", "not_ready") else None
     if unfit is not None:
         lines = [*lines, unfit]
@@ -129,10 +129,10 @@ def _of_step(
     elif state == "next" and asked is not None and group is not None:
         row = rows.trajectory(step.group_id, step.trajectory_id)
         state, lines = (state, lines) if row is None else _within_batch(rows, asked, group, row, lines)
-    return Answer(kind="step", ids=ids, state=state, lines=(head, *lines))
+    return Explanation(kind="step", ids=ids, state=state, lines=(head, *lines))
 
 
-def _context_only(rows: PoolRows, asked: Asked | None, step: StepRecord, group: GroupRecord | None) -> str | None:
+def _context_only(rows: PoolRows, asked: Perspective | None, step: StepRecord, group: GroupRecord | None) -> str | None:
     row = rows.trajectory(step.group_id, step.trajectory_id)
     if asked is None or group is None or row is None:
         return None
@@ -149,7 +149,7 @@ State = Literal["trained", "planned", "skipped", "next", "left_out", "ready", "n
 def _inherited(
     rows: PoolRows,
     runs: RunIndex,
-    asked: Asked | None,
+    asked: Perspective | None,
     group: GroupRecord | None,
     batches: tuple[tuple[str, int, int | None], ...],
 ) -> tuple[State, list[str]]:
@@ -162,7 +162,7 @@ def _inherited(
     return _fate(rows, runs, asked, group)
 
 
-def _fate(rows: PoolRows, runs: RunIndex, asked: Asked | None, group: GroupRecord) -> tuple[State, list[str]]:
+def _fate(rows: PoolRows, runs: RunIndex, asked: Perspective | None, group: GroupRecord) -> tuple[State, list[str]]:
     """What runs did with the group, or what the run in question would do now."""
     batches = runs.planned(group.group_id)
     lines = [_trained_line(batch.run_id, batch.sequence, runs.version_made(batch)) for batch in batches]
@@ -177,7 +177,7 @@ def _fate(rows: PoolRows, runs: RunIndex, asked: Asked | None, group: GroupRecor
     return _judged(rows, asked, group, lines)
 
 
-def _judged(rows: PoolRows, asked: Asked, group: GroupRecord, lines: list[str]) -> tuple[State, list[str]]:
+def _judged(rows: PoolRows, asked: Perspective, group: GroupRecord, lines: list[str]) -> tuple[State, list[str]]:
     who = f"run {asked.run_id} at version {asked.version}"
     if rows.group(group.group_id) is None:
         return "not_ready", [*lines, "  its rows are of different moments; the streams are still writing"]
@@ -189,7 +189,7 @@ def _judged(rows: PoolRows, asked: Asked, group: GroupRecord, lines: list[str]) 
 
 
 def _within_batch(
-    rows: PoolRows, asked: Asked, group: GroupRecord, row: TrajectoryRecord, lines: list[str]
+    rows: PoolRows, asked: Perspective, group: GroupRecord, row: TrajectoryRecord, lines: list[str]
 ) -> tuple[State, list[str]]:
     """Its group would be trained; it may count in the baseline only."""
     judged = judge(rows, group, asked.spec, asked.version, asked.run_id)

@@ -27,7 +27,7 @@ def reached(positions: Mapping[Place, int], ends: Mapping[Place, int]) -> bool:
     return all(positions.get(place, 0) >= end for place, end in ends.items())
 
 
-class Patience:
+class ReadTimeout:
     """Raises BrokerUnreachable when a bounded read makes no progress for `read_timeout_s`."""
 
     def __init__(self, settings: LogSettings) -> None:

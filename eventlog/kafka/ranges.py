@@ -10,7 +10,7 @@ from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, Consumer, KafkaError, 
 
 from eventlog.errors import HistoryCut, LogError
 from eventlog.kafka.librdkafka import Config, consumer_config, lookup_config, record_of
-from eventlog.kafka.offsets import OUT_OF_RANGE, Patience, cut, offsets_of, out_of_range
+from eventlog.kafka.offsets import OUT_OF_RANGE, ReadTimeout, cut, offsets_of, out_of_range
 from eventlog.records import Place, Position, Record
 from eventlog.settings import LogSettings
 from schemas.topics import Topic
@@ -102,7 +102,7 @@ class _RangeReader:
         """`check` first: a fetch beyond the end would only wait."""
         self._consumer.assign([TopicPartition(*place, start) for place, (start, _) in ranges.items()])
         left = dict(ranges)
-        patience = Patience(self._settings)
+        patience = ReadTimeout(self._settings)
         while left:
             messages = self._next()
             for message in messages:

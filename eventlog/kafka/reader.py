@@ -22,7 +22,7 @@ from confluent_kafka import (
 
 from eventlog.errors import BrokerUnreachable
 from eventlog.kafka.librdkafka import UNREACHABLE, consumer_config, error_of, record_of, request_failure
-from eventlog.kafka.offsets import OUT_OF_RANGE, Patience, offsets_of, out_of_range, places_of, reached
+from eventlog.kafka.offsets import OUT_OF_RANGE, ReadTimeout, offsets_of, out_of_range, places_of, reached
 from eventlog.kafka.ranges import FactLookup, read_range, stream_ranges
 from eventlog.protocols import Start
 from eventlog.records import Place, Record
@@ -92,7 +92,7 @@ class LogReader:
         `read_timeout_s`.
         """
         ends = self.end_offsets()
-        patience = Patience(self._settings)
+        patience = ReadTimeout(self._settings)
         while not reached(self._positions, ends):
             before = dict(self._positions)
             yield from self.poll(POLL_S, RECORDS_PER_POLL)

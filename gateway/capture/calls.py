@@ -8,7 +8,7 @@ from functools import partial
 from hashlib import sha256
 
 from gateway.capture.delta_encoding import parents_of
-from gateway.capture.events import Call, Capture, captured, failed, repeated
+from gateway.capture.events import CallAttempt, Capture, captured, failed, repeated
 from gateway.capture.idempotency import Attempt, Finished, RecentCalls
 from gateway.capture.stream import Streams
 from gateway.control.crowding import Crowds
@@ -21,7 +21,7 @@ from gateway.openai.refusal import refusal
 from gateway.openai.reply import parse_reply
 from gateway.openai.request import nothing_added, parse_chat
 from gateway.settings import GatewaySettings
-from gateway.upstream.dispatch import Answer, Dispatch, Dispatcher, Opened, Progress
+from gateway.upstream.dispatch import CallProgress, Dispatch, Dispatcher, EngineAnswer, OpenStream
 from schemas.envelopes import now_us
 from schemas.events import Timings
 
@@ -67,7 +67,7 @@ class ModelCalls:
         if self.in_flight > self._settings.calls_max:  # known by now, so that its retry is taken for no other call
             raise Overloaded("too many model calls in flight", retry_after_s=1.0)
         self._crowds.admit(who)
-        call = Call(
+        call = CallAttempt(
             producer=self._producer,
             identity=who,
             call_id=attempt.call_id,
@@ -78,10 +78,10 @@ class ModelCalls:
             received_us=received_us,
             secrets=credentials(client.headers) if self._passes_authorization else (),
         )
-        progress = Progress()
+        progress = CallProgress()
         try:
             answer = await self._dispatch(call, client, progress)
-            if isinstance(answer, Answer):
+            if isinstance(answer, EngineAnswer):
                 client.hold(len(answer.reply.body))
             if not self._dispatcher.adds(answer.server):
                 call = call._replace(request=nothing_added(call.request))
@@ -91,20 +91,22 @@ class ModelCalls:
         except Exception:
             await self._fail(call, progress, GatewayError.code, "the gateway broke over this call", GatewayError.status)
             raise
-        if isinstance(answer, Opened):
+        if isinstance(answer, OpenStream):
             await self._streams.relay(call, attempt, answer, client, started)
         elif finished is None:
             await self._refused(client, call, answer, started)
         else:
             await self._reply(client, finished, started, answer.upstream_s)
 
-    async def _finished(self, call: Call, attempt: Attempt, answer: Answer | Opened) -> Finished | None:
+    async def _finished(
+        self, call: CallAttempt, attempt: Attempt, answer: EngineAnswer | OpenStream
+    ) -> Finished | None:
         """A completion, captured; None for what is none, or not yet."""
-        if isinstance(answer, Opened) or answer.reply.status != 200:
+        if isinstance(answer, OpenStream) or answer.reply.status != 200:
             return None
         return await self._finish(call, attempt, answer)
 
-    async def _dispatch(self, call: Call, client: Client, progress: Progress) -> Answer | Opened:
+    async def _dispatch(self, call: CallAttempt, client: Client, progress: CallProgress) -> EngineAnswer | OpenStream:
         dispatch = Dispatch(
             body=call.request.forwarded,
             plain_body=call.request.body,
@@ -126,12 +128,12 @@ class ModelCalls:
             await self._fail(call, progress, error.code, error.message, error.status)
             raise
 
-    async def _finish(self, call: Call, attempt: Attempt, answer: Answer) -> Finished:
+    async def _finish(self, call: CallAttempt, attempt: Attempt, answer: EngineAnswer) -> Finished:
         try:
             packed_prompt = partial(self._parents.packed, call.identity)
             reply = parse_reply(answer.reply.body, answer.reply.spans, call.request, packed_prompt)
         except UpstreamBroken as nonsense:
-            progress = Progress(answer.server, answer.dispatched_us)
+            progress = CallProgress(answer.server, answer.dispatched_us)
             await self._fail(call, progress, nonsense.reason, nonsense.message, nonsense.status)
             raise
         spans = reply.choices[0].spans
@@ -180,15 +182,15 @@ class ModelCalls:
         await client.reply(200, [*finished.headers, overhead(overhead_s)], finished.body)
         self._metrics.overhead_seconds.observe(overhead_s)
 
-    async def _refused(self, client: Client, call: Call, answer: Answer, started: float) -> None:
+    async def _refused(self, client: Client, call: CallAttempt, answer: EngineAnswer, started: float) -> None:
         """Pass on a refusal of the engine (4xx): the client has to change its request."""
         status, body, message = refusal(answer.reply, credentials(client.headers))
-        await self._fail(call, Progress(answer.server, answer.dispatched_us), "refused", message, status)
+        await self._fail(call, CallProgress(answer.server, answer.dispatched_us), "refused", message, status)
         headers: HeaderList = [JSON, *reply_headers(call.identity, call.call_id, ())]
         if answer.reply.retry_after:
             headers.append((b"retry-after", answer.reply.retry_after.encode("latin-1", "replace")))
         headers.append(overhead(time.perf_counter() - started - answer.upstream_s))
         await client.reply(status, headers, body)
 
-    async def _fail(self, call: Call, progress: Progress, reason: str, message: str, status: int) -> None:
+    async def _fail(self, call: CallAttempt, progress: CallProgress, reason: str, message: str, status: int) -> None:
         await self._capture.store_failure(failed(call, progress, reason=reason, message=message, http_status=status))

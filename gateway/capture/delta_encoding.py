@@ -23,7 +23,7 @@ from hashlib import sha256
 from typing import Any, NamedTuple
 
 from datapool.fold.digests import base_digest
-from gateway.capture.events import Call, Lineage
+from gateway.capture.events import CallAttempt, Lineage
 from gateway.identity import Identity
 from gateway.openai.reply import EngineReply, packed_text
 from gateway.settings import GatewaySettings
@@ -80,7 +80,7 @@ class Parents:
             return packed_text(text) if end else rest
         return known[: text.count(b",", 0, end) * ITEM_BYTES] + rest
 
-    def lineage(self, call: Call, reply: EngineReply) -> Lineage:
+    def lineage(self, call: CallAttempt, reply: EngineReply) -> Lineage:
         """Edges of a call's prompt and body, against the tip that shares the most tokens (bytes where there are none)."""
         prompt, body = reply.prompt_ids, call.request.body
         best, keep, body_keep = None, -1, -1
@@ -103,7 +103,7 @@ class Parents:
         base_digest = _base_digest(best, prompt_keep) if prompt_edge.base_call_id else ""
         return Lineage(prompt_edge, request_edge, best.depth + 1 if based else 0, base_digest, hashed)
 
-    def add(self, call: Call, reply: EngineReply, lineage: Lineage, events: Sequence[CallCaptured]) -> None:
+    def add(self, call: CallAttempt, reply: EngineReply, lineage: Lineage, events: Sequence[CallCaptured]) -> None:
         """Remember acknowledged events as bases of what comes."""
         if not call.identity.named:  # a lane that we made up has one call
             return
@@ -141,7 +141,7 @@ def _stands_in(tip: Base, base: Base) -> bool:
     return bool(tip.whole) and base.whole.startswith(tip.whole) and base.received_us > tip.received_us
 
 
-def _may_be_base(tip: Base, call: Call, prompt_bytes: int) -> bool:
+def _may_be_base(tip: Base, call: CallAttempt, prompt_bytes: int) -> bool:
     itself = tip.call_id.startswith(call.call_id)  # or another choice of it
     if itself or tip.received_us >= call.received_us or tip.depth + 1 >= CHAIN_MAX:
         return False

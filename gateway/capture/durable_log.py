@@ -31,7 +31,7 @@ FLUSH_TIMEOUT_S = 10.0
 log = structlog.get_logger()
 
 
-class Log(Protocol):
+class EventSink(Protocol):
     """Where this room stores events: a Store, or a producer alone."""
 
     async def publish(self, topic: Topic, key: bytes, event: Event) -> object:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import structlog
 
 from eventlog.errors import LogError, RecordTooLarge
-from gateway.capture.durable_log import Log
+from gateway.capture.durable_log import EventSink
 from gateway.errors import NotCaptured
 from gateway.headers import ClientHeaders
 from gateway.identity import Identity
@@ -19,8 +19,8 @@ from gateway.metrics import Metrics
 from gateway.openai.refusal import blanked, blanked_json
 from gateway.openai.reply import Choice, EngineReply
 from gateway.openai.request import ChatRequest
-from gateway.upstream.dispatch import Progress
-from gateway.upstream.engines import Server
+from gateway.upstream.dispatch import CallProgress
+from gateway.upstream.engines import Engine
 from schemas.envelopes import envelope, now_us
 from schemas.events import CallCaptured, CallFailed, Edge, Envelope, Integrity, Timings, Usage
 from schemas.keys import group_key
@@ -34,7 +34,7 @@ COMPLETE = Integrity(complete=True)
 log = structlog.get_logger()
 
 
-class Call(NamedTuple):
+class CallAttempt(NamedTuple):
     """One attempt of a model call, as it came in."""
 
     producer: str
@@ -63,7 +63,7 @@ class Lineage(NamedTuple):
 
 
 def captured(
-    call: Call, server: Server, reply: EngineReply, timings: Timings, lineage: Lineage
+    call: CallAttempt, server: Engine, reply: EngineReply, timings: Timings, lineage: Lineage
 ) -> tuple[CallCaptured, ...]:
     """One event per choice; choice k > 0 is the call `<call_id>.<k>`."""
     alone = len(reply.choices) == 1
@@ -104,7 +104,7 @@ def captured(
     )
 
 
-def failed(call: Call, progress: Progress, *, reason: str, message: str, http_status: int) -> CallFailed:
+def failed(call: CallAttempt, progress: CallProgress, *, reason: str, message: str, http_status: int) -> CallFailed:
     """The event of a call without tokens."""
     server, done_us = progress.server, now_us()
     return CallFailed(
@@ -151,7 +151,7 @@ def without_bodies(event: CallCaptured) -> CallCaptured:
 class Capture:
     """Publishes events of calls, and counts them."""
 
-    def __init__(self, log: Log, metrics: Metrics) -> None:
+    def __init__(self, log: EventSink, metrics: Metrics) -> None:
         self._log, self._metrics = log, metrics
 
     async def store(self, events: tuple[CallCaptured, ...], *, lane: str) -> None:
@@ -189,7 +189,7 @@ class Capture:
             await self._log.publish(CALLS, key, without_bodies(event))
 
 
-def _envelope(call: Call) -> Envelope:
+def _envelope(call: CallAttempt) -> Envelope:
     return envelope(call.producer, run_id=call.headers.run_id, traceparent=call.headers.traceparent)
 
 

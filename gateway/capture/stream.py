@@ -12,7 +12,7 @@ from contextlib import suppress
 import structlog
 
 from gateway.capture.delta_encoding import Parents
-from gateway.capture.events import Call, Capture, captured, failed
+from gateway.capture.events import CallAttempt, Capture, captured, failed
 from gateway.capture.idempotency import Attempt, Finished, RecentCalls
 from gateway.errors import (
     CLIENT_CLOSED,
@@ -30,7 +30,7 @@ from gateway.metrics import Metrics
 from gateway.openai.accumulator import assembled
 from gateway.openai.stream_filter import Tee
 from gateway.settings import GatewaySettings
-from gateway.upstream.dispatch import Opened, Progress
+from gateway.upstream.dispatch import CallProgress, OpenStream
 from schemas.envelopes import now_us
 from schemas.events import Timings
 
@@ -48,7 +48,9 @@ class Streams:
         self._settings, self._capture, self._metrics = settings, capture, metrics
         self._recent, self._parents = recent, parents
 
-    async def relay(self, call: Call, attempt: Attempt, opened: Opened, client: Client, started: float) -> None:
+    async def relay(
+        self, call: CallAttempt, attempt: Attempt, opened: OpenStream, client: Client, started: float
+    ) -> None:
         """Raises ClientGone, after storing what had come."""
         tee = Tee(call.request, self._settings.reply_bytes_max)
         headers: HeaderList = [
@@ -72,7 +74,7 @@ class Streams:
             client.abort()
 
     async def _forward(
-        self, opened: Opened, tee: Tee, headers: HeaderList, client: Client, started: float
+        self, opened: OpenStream, tee: Tee, headers: HeaderList, client: Client, started: float
     ) -> GatewayError | ClientGone | None:
         try:
             overhead_s = time.perf_counter() - started - opened.upstream_s
@@ -88,9 +90,9 @@ class Streams:
 
     async def _store(
         self,
-        call: Call,
+        call: CallAttempt,
         attempt: Attempt,
-        opened: Opened,
+        opened: OpenStream,
         tee: Tee,
         headers: HeaderList,
         failure: GatewayError | ClientGone | None,
@@ -129,18 +131,20 @@ class Streams:
             self._parents.add(call, reply, lineage, events)
         return failure
 
-    async def _store_failure(self, call: Call, opened: Opened, failure: GatewayError | ClientGone | None) -> None:
+    async def _store_failure(
+        self, call: CallAttempt, opened: OpenStream, failure: GatewayError | ClientGone | None
+    ) -> None:
         if isinstance(failure, GatewayError):
             reason, message, status = failure.code, failure.message, failure.status
         elif failure is not None:
             reason, message, status = "client_disconnected", "the client closed its connection", CLIENT_CLOSED
         else:
             reason, message, status = "upstream_bad_reply", "the engine's stream has no choices", 502
-        progress = Progress(opened.server, opened.dispatched_us)
+        progress = CallProgress(opened.server, opened.dispatched_us)
         await self._capture.store_failure(failed(call, progress, reason=reason, message=message, http_status=status))
 
 
-async def _pump(opened: Opened, tee: Tee, client: Client) -> None:
+async def _pump(opened: OpenStream, tee: Tee, client: Client) -> None:
     """Everything that arrives goes to the client in the same turn of the loop, with no task in between."""
     exchange = opened.exchange
 

@@ -3,7 +3,7 @@
 from fastapi.responses import JSONResponse, Response
 
 from gateway.errors import NoWorker, UpstreamBroken
-from gateway.upstream.engines import Server, WorkerTable
+from gateway.upstream.engines import Engine, WorkerTable
 from gateway.upstream.pool import HttpUpstream
 
 
@@ -25,7 +25,7 @@ class Models:
         data = [{"id": name, "object": "model", "created": 0, "owned_by": "claw"} for name in names]
         return JSONResponse({"object": "list", "data": data})
 
-    async def _passed_on(self, server: Server) -> Response:
+    async def _passed_on(self, server: Engine) -> Response:
         reply = await self._upstream.get(server.url.removesuffix("/v1") + "/v1/models", {})
         if reply.status >= 500:
             raise UpstreamBroken(f"the engine answers {reply.status}")

@@ -14,7 +14,7 @@ from fastapi.responses import JSONResponse, Response
 from starlette.exceptions import HTTPException
 
 from eventlog.errors import LogError
-from gateway.capture.durable_log import Log
+from gateway.capture.durable_log import EventSink
 from gateway.control.admission import COUNTED_CHANNEL, AdmissionView, Wait
 from gateway.control.bodies import (
     AssignReward,
@@ -50,7 +50,7 @@ class Control:
     """The handlers. Each turns a body into an event and answers once the event is acknowledged."""
 
     def __init__(
-        self, settings: GatewaySettings, log: Log, admission: AdmissionView, metrics: Metrics, crowds: Crowds
+        self, settings: GatewaySettings, log: EventSink, admission: AdmissionView, metrics: Metrics, crowds: Crowds
     ) -> None:
         self._log, self._admission, self._metrics, self._crowds = log, admission, metrics, crowds
         self._producer = f"gateway/{settings.instance}"

@@ -10,7 +10,7 @@ from hashlib import sha256
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from gateway.api_keys import Key, Role, names_loopback
+from gateway.api_keys import ApiKey, Role, names_loopback
 from gateway.errors import Forbidden, HeaderList, Unauthorized, as_http
 from gateway.http.asgi import send_error
 from gateway.metrics import Metrics
@@ -43,7 +43,7 @@ class Guard:
 class KeyRing:
     """The keys that open. Without any, everything is open to this machine, and to no web page from elsewhere."""
 
-    def __init__(self, keys: Sequence[Key]) -> None:
+    def __init__(self, keys: Sequence[ApiKey]) -> None:
         self._keys = tuple(keys)
 
     def checked(self, path: str, headers: HeaderList) -> HeaderList:

@@ -47,7 +47,7 @@ class Handler(Protocol):
         ...
 
 
-class Connection(Protocol):
+class ClientConnection(Protocol):
     """What a client's connection does for its calls."""
 
     transport: asyncio.Transport
@@ -95,7 +95,7 @@ class Client:
 
     def __init__(
         self,
-        connection: Connection,
+        connection: ClientConnection,
         handler: Handler,
         *,
         path: bytes,

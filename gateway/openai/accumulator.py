@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import Iterable
 from typing import TypeVar
 
-from gateway.openai.fast_chunks import Run
+from gateway.openai.fast_chunks import ChunkRun
 from gateway.openai.reply import (
     CHOICE_INDEX,
     PROMPT,
@@ -34,12 +34,12 @@ LAST_WINS = frozenset({"role", "id", "type", "index"})
 CHUNK_INVALID, STREAM_ERROR, STREAM_END = "chunk_invalid", "stream_error", "stream_end"
 
 
-async def assembled(events: Iterable[bytes | Run], request: ChatRequest) -> "Assembly":
+async def assembled(events: Iterable[bytes | ChunkRun], request: ChatRequest) -> "Assembly":
     """All events of a stream, taken in without keeping the loop from others."""
     assembly = Assembly(request)
     taken = 0
     for event in events:
-        if isinstance(event, Run):
+        if isinstance(event, ChunkRun):
             assembly.add_run(event)
             taken += len(event.events) // 4
         else:
@@ -78,7 +78,7 @@ class Assembly:
         else:
             self._faults[CHUNK_INVALID] = None
 
-    def add_run(self, run: Run) -> None:
+    def add_run(self, run: ChunkRun) -> None:
         """Take in usual chunks, all at once: what `add` would make of each of them, its shape being known from one."""
         said = _said(run)
         part = self._parts.get(run.shape.choice)
@@ -192,7 +192,7 @@ class _Part:
         return Sampled(packed_ids(self._ids), packed_logprobs(self._logprobs), own, ended=whole and self.ended)
 
 
-def _said(run: Run) -> tuple[str, list[Json], list[Json]] | None:
+def _said(run: ChunkRun) -> tuple[str, list[Json], list[Json]] | None:
     """Text, ids and tokens of a run; None when they are no JSON, or not one token for each chunk."""
     texts, tokens, token_ids = zip(*run.said, strict=True)
     try:

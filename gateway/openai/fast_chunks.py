@@ -27,7 +27,7 @@ Said = tuple[bytes, bytes, bytes]
 """What one usual chunk says, as JSON: the inside of a string, of a list of tokens and of a list of one id."""
 
 
-class Run:
+class ChunkRun:
     """Usual chunks of one shape that came one after the other. `events` are they, as they came; `said` what each says."""
 
     __slots__ = ("events", "said", "shape")

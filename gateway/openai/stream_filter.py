@@ -7,7 +7,7 @@ is there.
 import re
 
 from gateway.errors import UpstreamBroken
-from gateway.openai.fast_chunks import RUN_MAX, Run, Said, Shape, shape_of
+from gateway.openai.fast_chunks import RUN_MAX, ChunkRun, Said, Shape, shape_of
 from gateway.openai.reply import Json, dumps, loads_shallow
 from gateway.openai.request import ChatRequest
 from gateway.openai.sse import DONE, Splitter, data_of, without_comment, without_fields
@@ -25,7 +25,7 @@ class Tee:
     """Fed with the pieces of one stream, in order."""
 
     def __init__(self, request: ChatRequest, bytes_max: int) -> None:
-        self.events: list[bytes | Run] = []
+        self.events: list[bytes | ChunkRun] = []
         """As the engine sent them."""
         self.shown: list[bytes] = []
         """What the client was given."""
@@ -35,7 +35,7 @@ class Tee:
         self._take_ids, self._take_logprobs = not request.wants_token_ids, not request.wants_logprobs
         self._splitter = Splitter()
         self._shape: Shape | None = None
-        self._run: Run | None = None
+        self._run: ChunkRun | None = None
         """What came last, if it was usual."""
         self._lessons_left = LESSONS_MAX
         self._held: list[bytes] = []
@@ -84,11 +84,11 @@ class Tee:
             return run.shape.shown(said, token_ids=self._take_ids, logprobs=self._take_logprobs)
         return event
 
-    def _begin_run(self) -> Run:
+    def _begin_run(self) -> ChunkRun:
         assert self._shape is not None, "it recognised an event"
         if self.first_token_us is None:
             self.first_token_us = now_us()
-        run = self._run = Run(self._shape)
+        run = self._run = ChunkRun(self._shape)
         self.events.append(run)
         return run
 

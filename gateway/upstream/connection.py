@@ -46,13 +46,13 @@ class Reply:
         "status",
     )
 
-    def __init__(self, connection: "Connection") -> None:
+    def __init__(self, connection: "UpstreamConnection") -> None:
         self.status = 0
         self.headers: dict[str, str] = {}
         """Names in lower case."""
         self.over = False
         self.error: GatewayError | None = None
-        self._connection: Connection | None = connection
+        self._connection: UpstreamConnection | None = connection
         """None once the reply is over: another one may be arriving on it."""
         self._arrived: list[bytes] = []
         self._buffered = 0
@@ -186,10 +186,10 @@ class Reply:
         return arrived[0] if len(arrived) == 1 else b"".join(arrived)
 
 
-class Connection(asyncio.Protocol):
+class UpstreamConnection(asyncio.Protocol):
     """A socket to an engine; one exchange at a time."""
 
-    def __init__(self, reply_bytes_max: int, on_idle: Callable[["Connection"], None]) -> None:
+    def __init__(self, reply_bytes_max: int, on_idle: Callable[["UpstreamConnection"], None]) -> None:
         self._reply_bytes_max, self._on_idle = reply_bytes_max, on_idle
         self._transport: asyncio.Transport | None = None
         self._paused = False

@@ -18,7 +18,7 @@ from gateway.metrics import Metrics
 from gateway.openai.version_spans import HEADER as SPANS_HEADER
 from gateway.settings import GatewaySettings
 from gateway.upstream.connection import Reply, Sink
-from gateway.upstream.engines import Server, WorkerTable
+from gateway.upstream.engines import Engine, WorkerTable
 from gateway.upstream.pool import HttpUpstream, UpstreamReply
 from gateway.upstream.routing import choose
 from schemas.envelopes import now_us
@@ -53,29 +53,29 @@ class Dispatch(NamedTuple):
 
 
 @dataclass(slots=True)
-class Progress:
+class CallProgress:
     """Where a call is right now; read when it fails or is cancelled."""
 
-    server: Server | None = None
+    server: Engine | None = None
     dispatched_us: int | None = None
     upstream_s: float = 0.0
     """In engines, in all tries that are over."""
 
 
-class Answer(NamedTuple):
+class EngineAnswer(NamedTuple):
     """A reply that goes back to the client: 200, or a refusal that no retry can change."""
 
-    server: Server
+    server: Engine
     reply: UpstreamReply
     dispatched_us: int
     upstream_s: float
     """In engines, in all tries."""
 
 
-class Opened:
+class OpenStream:
     """A stream under way. Counts as outstanding until it is closed, which ends the generation unless it is over."""
 
-    def __init__(self, server: Server, dispatched_us: int, outstanding: Counter[str]) -> None:
+    def __init__(self, server: Engine, dispatched_us: int, outstanding: Counter[str]) -> None:
         self.server, self.dispatched_us = server, dispatched_us
         self.upstream_s = 0.0
         """In engines, to the first bytes of this one."""
@@ -124,11 +124,11 @@ class Dispatcher:
         self._outstanding: Counter[str] = Counter()
         self._news = News(workers)
 
-    async def send(self, call: Dispatch, progress: Progress) -> Answer:
+    async def send(self, call: Dispatch, progress: CallProgress) -> EngineAnswer:
         """The answer of an engine. Raises NoWorker, NotFound (model) or a subclass of UpstreamFailed."""
         return await self._persist(call, progress, self._once)
 
-    async def open(self, call: Dispatch, progress: Progress) -> Answer | Opened:
+    async def open(self, call: Dispatch, progress: CallProgress) -> EngineAnswer | OpenStream:
         """A stream whose first bytes are here, for the caller to close; an answer where the engine did not stream.
 
         Raises as `send`.
@@ -136,9 +136,9 @@ class Dispatcher:
         return await self._persist(call, progress, self._opened)
 
     async def _persist(
-        self, call: Dispatch, progress: Progress, attempt: Callable[[Server, Dispatch, Progress], Awaitable[T]]
+        self, call: Dispatch, progress: CallProgress, attempt: Callable[[Engine, Dispatch, CallProgress], Awaitable[T]]
     ) -> T:
-        patience = Patience(self._settings)
+        patience = RetryBudget(self._settings)
         avoid: set[str] = set()
         while True:
             server = progress.server = await self._server(call, patience, avoid)
@@ -151,7 +151,7 @@ class Dispatcher:
                 avoid.add(server.url)
                 await patience.after(failure)
 
-    async def _once(self, server: Server, call: Dispatch, progress: Progress) -> Answer:
+    async def _once(self, server: Engine, call: Dispatch, progress: CallProgress) -> EngineAnswer:
         progress.dispatched_us = dispatched_us = now_us()
         started = time.perf_counter()
         self._outstanding[server.url] += 1
@@ -160,12 +160,12 @@ class Dispatcher:
         finally:
             self._outstanding[server.url] -= 1
             progress.upstream_s += time.perf_counter() - started
-        return Answer(server, _usable(reply), dispatched_us, progress.upstream_s)
+        return EngineAnswer(server, _usable(reply), dispatched_us, progress.upstream_s)
 
-    async def _opened(self, server: Server, call: Dispatch, progress: Progress) -> Answer | Opened:
+    async def _opened(self, server: Engine, call: Dispatch, progress: CallProgress) -> EngineAnswer | OpenStream:
         progress.dispatched_us = dispatched_us = now_us()
         started, reply = time.perf_counter(), None
-        opened = Opened(server, dispatched_us, self._outstanding)
+        opened = OpenStream(server, dispatched_us, self._outstanding)
         try:
             exchange = await self._upstream.send(
                 "POST", chat_url(server), self._body(server, call), _headers(server, call)
@@ -185,16 +185,16 @@ class Dispatcher:
             opened.upstream_s = progress.upstream_s
             return opened
         opened.close()
-        return Answer(server, _usable(reply), dispatched_us, progress.upstream_s)
+        return EngineAnswer(server, _usable(reply), dispatched_us, progress.upstream_s)
 
-    def adds(self, server: Server) -> bool:
+    def adds(self, server: Engine) -> bool:
         """Whether this server is asked for what capture needs besides what the client asked for."""
         return not server.fixed or self._settings.upstream_token_ids
 
-    def _body(self, server: Server, call: Dispatch) -> bytes:
+    def _body(self, server: Engine, call: Dispatch) -> bytes:
         return call.body if self.adds(server) else call.plain_body
 
-    async def _server(self, call: Dispatch, patience: "Patience", avoid: set[str]) -> Server:
+    async def _server(self, call: Dispatch, patience: "RetryBudget", avoid: set[str]) -> Engine:
         server = self._chosen(call, avoid)
         while server is None:
             news = self._news.next()  # before looking again: what comes after that look sets it
@@ -205,7 +205,7 @@ class Dispatcher:
                     await asyncio.wait_for(news.wait(), min(POLL_S, left_s))
         return server
 
-    def _chosen(self, call: Dispatch, avoid: set[str]) -> Server | None:
+    def _chosen(self, call: Dispatch, avoid: set[str]) -> Engine | None:
         live = self._workers.live()
         server = choose(
             live, self._outstanding, model=call.model, trajectory=call.trajectory, run_id=call.run_id, avoid=avoid
@@ -242,7 +242,7 @@ class News:
             event.set()
 
 
-class Patience:
+class RetryBudget:
     """How much longer one call may wait and be sent again."""
 
     def __init__(self, settings: GatewaySettings) -> None:
@@ -295,12 +295,12 @@ def _usable(reply: UpstreamReply) -> UpstreamReply:
     return reply
 
 
-def chat_url(server: Server) -> str:
+def chat_url(server: Engine) -> str:
     """Address of chat completions on a server, whose URL may or may not end in /v1."""
     return server.url.removesuffix("/v1") + CHAT_PATH
 
 
-def _headers(server: Server, call: Dispatch) -> dict[str, str]:
+def _headers(server: Engine, call: Dispatch) -> dict[str, str]:
     # The engine names its reply after x-request-id, so an engine's log can be joined with the events.
     headers = {"content-type": "application/json", "x-request-id": call.call_id}
     if call.traceparent:

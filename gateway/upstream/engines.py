@@ -19,7 +19,7 @@ log = structlog.get_logger()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Server:
+class Engine:
     """Where a call can be sent. A fixed upstream has no worker_id and serves whatever model is asked for."""
 
     url: str
@@ -53,7 +53,7 @@ class WorkerTable:
     def __init__(
         self,
         ttl_s: float,
-        fixed: Sequence[Server] = (),
+        fixed: Sequence[Engine] = (),
         clock_ms: Callable[[], float] = now_ms,
         log_away: Callable[[], bool] = lambda: False,
     ) -> None:
@@ -62,7 +62,7 @@ class WorkerTable:
         self._ttl_ms = ttl_s * 1000
         self._fixed = list(fixed)
         self._clock_ms = clock_ms
-        self._workers: dict[bytes, Server] = {}
+        self._workers: dict[bytes, Engine] = {}
         self.on_report: Callable[[], None] = _nobody
         """Called on the follower's thread after each report."""
 
@@ -81,7 +81,7 @@ class WorkerTable:
             self._workers[key] = _server(event, record.timestamp_ms)
             self.on_report()
 
-    def live(self) -> list[Server]:
+    def live(self) -> list[Engine]:
         """Servers that can take a call now.
 
         While the log is away, time stands still at the last report of any worker: an outage takes no engine away.
@@ -100,8 +100,8 @@ def _nobody() -> None:
     pass
 
 
-def _server(event: WorkerReported, timestamp_ms: int) -> Server:
-    return Server(
+def _server(event: WorkerReported, timestamp_ms: int) -> Engine:
+    return Engine(
         url=event.url.rstrip("/"),
         worker_id=event.worker_id,
         model=event.model,

@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 
 from gateway.errors import InvalidRequest, Overloaded, UpstreamBroken, UpstreamUnreachable
 from gateway.openai.version_spans import HEADER as SPANS_HEADER
-from gateway.upstream.connection import Connection, Reply
+from gateway.upstream.connection import Reply, UpstreamConnection
 
 KEEPALIVE_S = 3.0  # below uvicorn's 5 s: a connection that the engine is just closing would look like a broken engine
 SWEEP_S = 0.5
@@ -36,7 +36,7 @@ class UpstreamReply(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class UpstreamTarget:
     """A URL, ready to be asked."""
 
     origin: Origin
@@ -49,7 +49,7 @@ class HttpUpstream:
 
     def __init__(self, connect_timeout_s: float, timeout_s: float, reply_bytes_max: int) -> None:
         self._connect_timeout_s, self._timeout_s, self._reply_bytes_max = connect_timeout_s, timeout_s, reply_bytes_max
-        self._idle: dict[Origin, list[Connection]] = {}
+        self._idle: dict[Origin, list[UpstreamConnection]] = {}
         self._closed = False
         self._sweeper: asyncio.TimerHandle | None = None
         self._tls: ssl.SSLContext | None = None
@@ -111,12 +111,12 @@ class HttpUpstream:
             raise UpstreamBroken("the engine closed the connection and accepts no new one") from gone
         return await fresh.exchange(head, body or b"", self._timeout_s).started()
 
-    async def _connect(self, origin: Origin) -> Connection:
+    async def _connect(self, origin: Origin) -> UpstreamConnection:
         host, port, secure = origin
         try:
             async with asyncio.timeout(self._connect_timeout_s):
                 _, connection = await asyncio.get_running_loop().create_connection(
-                    lambda: Connection(self._reply_bytes_max, partial(self._give_back, origin)),
+                    lambda: UpstreamConnection(self._reply_bytes_max, partial(self._give_back, origin)),
                     host,
                     port,
                     ssl=self._context() if secure else None,
@@ -135,7 +135,7 @@ class HttpUpstream:
         self._tls = self._tls or ssl.create_default_context()
         return self._tls
 
-    def _pooled(self, origin: Origin) -> Connection | None:
+    def _pooled(self, origin: Origin) -> UpstreamConnection | None:
         """The connection used last, whose engine is the least likely to have closed it."""
         idle = self._idle.get(origin)
         while idle:
@@ -144,7 +144,7 @@ class HttpUpstream:
                 return connection
         return None
 
-    def _give_back(self, origin: Origin, connection: Connection) -> None:
+    def _give_back(self, origin: Origin, connection: UpstreamConnection) -> None:
         if self._closed:
             connection.close()
             return
@@ -171,7 +171,7 @@ class HttpUpstream:
 
 
 @lru_cache(maxsize=4096)
-def target_of(url: str) -> Target:
+def target_of(url: str) -> UpstreamTarget:
     """A URL, taken apart. Raises UpstreamUnreachable for one that nobody can be reached at."""
     try:
         parts = urlsplit(url)
@@ -182,10 +182,10 @@ def target_of(url: str) -> Target:
         raise UpstreamUnreachable("the engine's address is no http:// URL")
     path = f"{parts.path or '/'}?{parts.query}" if parts.query else parts.path or "/"
     host = parts.netloc.rpartition("@")[2]
-    return Target((parts.hostname, port or (443 if secure else 80), secure), path, host)
+    return UpstreamTarget((parts.hostname, port or (443 if secure else 80), secure), path, host)
 
 
-def request_head(method: str, target: Target, body: bytes | None, headers: Mapping[str, str]) -> bytes:
+def request_head(method: str, target: UpstreamTarget, body: bytes | None, headers: Mapping[str, str]) -> bytes:
     """Request line and headers. Raises InvalidRequest for a value that would end its line."""
     lines = [f"{method} {target.path} HTTP/1.1", f"host: {target.host}"]
     lines += [f"{name}: {value}" for name, value in headers.items()]

@@ -8,20 +8,20 @@ without talking and a worker that comes or goes moves few trajectories.
 from collections.abc import Collection, Mapping, Sequence
 from hashlib import blake2b
 
-from gateway.upstream.engines import Server
+from gateway.upstream.engines import Engine
 
 AFFINITY_SLACK = 4
 
 
 def choose(
-    servers: Sequence[Server],
+    servers: Sequence[Engine],
     outstanding: Mapping[str, int],
     *,
     model: str | None,
     trajectory: str,
     run_id: str | None = None,
     avoid: Collection[str] = (),
-) -> Server | None:
+) -> Engine | None:
     """The server for a call, or None when none serves its model.
 
     outstanding: calls in flight by server URL. run_id: prefer workers that hold weights of this run. avoid: URLs of

@@ -17,7 +17,7 @@ from vllm.distributed.weight_transfer.base import (
 )
 
 from weights import checkpoint
-from weights.manifest import Manifest
+from weights.manifest import WeightsManifest
 from weights.receive import receive
 from weights.rendezvous import Rendezvous
 
@@ -88,7 +88,7 @@ class ClawWeightTransfer(WeightTransferEngine[ClawInitInfo, ClawUpdateInfo]):
 
 
 def _tensors(update: ClawUpdateInfo, device: torch.device) -> Iterator[tuple[str, torch.Tensor]]:
-    manifest = Manifest.from_json(update.manifest)
+    manifest = WeightsManifest.from_json(update.manifest)
     if update.rendezvous is not None:
         return receive(Rendezvous(**update.rendezvous), manifest, device)
     if update.checkpoint_uri is not None:

@@ -11,7 +11,7 @@ from typing import Any
 Spans = list[tuple[str, int, int]]
 
 
-class Record:
+class SpanRecord:
     """Choice index -> [(label, start, end)]. `live` counts running generate calls, `base` is the next choice index."""
 
     __slots__ = ("base", "live", "sent", "spans")
@@ -32,7 +32,7 @@ class Record:
         return json.dumps(self.spans, separators=(",", ":"), sort_keys=True).encode()
 
 
-current: ContextVar[Record | None] = ContextVar("claw_record", default=None)
+current: ContextVar[SpanRecord | None] = ContextVar("claw_record", default=None)
 
 
 def tap_engine(engine: Any) -> None:  # Any: vLLM's EngineClient; importing it here would load the engine
@@ -53,7 +53,7 @@ def tap_engine(engine: Any) -> None:  # Any: vLLM's EngineClient; importing it h
     engine.generate = generate
 
 
-async def _tap(outputs: AsyncGenerator[Any, None], record: Record, base: int) -> AsyncGenerator[Any, None]:
+async def _tap(outputs: AsyncGenerator[Any, None], record: SpanRecord, base: int) -> AsyncGenerator[Any, None]:
     try:
         async for output in outputs:
             for choice in output.outputs:

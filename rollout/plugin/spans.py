@@ -49,7 +49,7 @@ class TrackedReply:
     """Passes one reply on and adds its spans as soon as they are complete."""
 
     def __init__(self, send: "Send") -> None:
-        self.record = record.Record()
+        self.record = record.SpanRecord()
         self._send = send
         self._is_stream = False
 

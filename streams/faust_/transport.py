@@ -46,7 +46,7 @@ class Unmeasured(Monitor):
         """An event is left."""
 
 
-class Transport(aiokafka.Transport):
+class FaustTransport(aiokafka.Transport):
     """The transport that makes this consumer."""
 
     Consumer = Consumer
@@ -54,4 +54,4 @@ class Transport(aiokafka.Transport):
 
 def use(app: App) -> None:
     """Have an app read by it. Call before the app is started."""
-    app.transport = Transport(app.conf.broker_consumer, app)
+    app.transport = FaustTransport(app.conf.broker_consumer, app)

@@ -2,7 +2,7 @@
 
 import random
 
-from agentflow.bodies import Trajectory
+from agentflow.bodies import TrajectoryId
 from agentflow.client import GatewayClient
 from agentflow.episode import Episode
 from datapool.fold.fold import fold
@@ -24,7 +24,7 @@ MADE_BY = {
 
 async def played(client: GatewayClient, trajectory_id: str, chance: random.Random) -> Episode:
     """An episode with rewards of calls, of the whole under several names, some of them corrected, and an outcome."""
-    episode = Episode(client, Trajectory(trajectory_id, "g"), task={}, seed=0)
+    episode = Episode(client, TrajectoryId(trajectory_id, "g"), task={}, seed=0)
     for _ in range(chance.randint(1, 2)):
         reply = await episode.chat(HELLO)
         if chance.random() < 0.5:

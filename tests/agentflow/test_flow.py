@@ -3,7 +3,7 @@ from collections.abc import Callable, Coroutine
 
 import pytest
 
-from agentflow.bodies import Trajectory
+from agentflow.bodies import TrajectoryId
 from agentflow.client import GatewayClient
 from agentflow.episode import Episode, EpisodeResult
 from agentflow.errors import FlowNotFound
@@ -27,7 +27,7 @@ class Scripted(AgentFlow):
 
 async def played(fake: FakeGateway, script: Callable[[Episode], Coroutine[None, None, None]]) -> EpisodeResult:
     async with GatewayClient(fake.url, settings=QUICK) as client:
-        episode = Episode(client, Trajectory("t", "g"), task={}, seed=0)
+        episode = Episode(client, TrajectoryId("t", "g"), task={}, seed=0)
         return await play(Scripted(script), episode, QUICK)
 
 

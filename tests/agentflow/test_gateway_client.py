@@ -2,7 +2,7 @@ import asyncio
 
 import pytest
 
-from agentflow.bodies import GroupSpec, Opened, RetryAfter, Trajectory
+from agentflow.bodies import GroupOpen, GroupSpec, RetryAfter, TrajectoryId
 from agentflow.client import GatewayClient
 from agentflow.errors import GatewayUnavailable, RequestRefused
 from agentflow.settings import AgentFlowSettings
@@ -10,7 +10,7 @@ from tests.agentflow.fake_gateway import FakeGateway
 
 QUICK = AgentFlowSettings(retry_budget_s=2.0, retry_pause_s=0.01)
 HELLO = [{"role": "user", "content": "hi"}]
-ONE = Trajectory("t", "g")
+ONE = TrajectoryId("t", "g")
 
 
 async def test_chat_tells_the_text_its_call_and_its_version() -> None:
@@ -35,7 +35,7 @@ async def test_labels_travel_as_headers() -> None:
 
 async def test_ids_survive_the_path() -> None:
     """Any id reaches the gateway unchanged, slashes and spaces too."""
-    odd = Trajectory("a/b c?", "grü/ppe#1%2F")
+    odd = TrajectoryId("a/b c?", "grü/ppe#1%2F")
     async with FakeGateway() as fake, GatewayClient(fake.url) as client:
         await client.complete(odd, 1.0, calls=0)
     assert fake.requests[0][1]["ids"] == (odd.trajectory_id, odd.group_id)
@@ -88,7 +88,7 @@ async def test_open_group_tells_opened_or_retry_after() -> None:
     spec = GroupSpec(size=4, run_id="r", task={"n": 1})
     async with FakeGateway(refusals=1) as fake, GatewayClient(fake.url) as client:
         assert await client.open_group(spec) == RetryAfter(0.01, "staleness")
-        assert await client.open_group(spec) == Opened(spec.group_id)
+        assert await client.open_group(spec) == GroupOpen(spec.group_id)
     assert fake.bodies("groups") == [
         {"group_id": spec.group_id, "size": 4, "channel": "train", "run_id": "r", "task": {"n": 1}, "admission": True}
     ]

@@ -7,7 +7,7 @@ import pytest
 
 from consumers.export.errors import CannotExport
 from consumers.export.export import export, reproduce
-from consumers.export.manifest import NAME, Manifest, load
+from consumers.export.manifest import NAME, DatasetManifest, load
 from consumers.export.offsets import resolve
 from datapool.batch.spec import BatchSpec
 from eventlog.kafka.admin import delete_records
@@ -23,7 +23,7 @@ SPEC = BatchSpec(group_size=2)
 SCORES = {"entropy@1": 0.75, "tool_calls@2": None}
 
 
-def exported(settings: LogSettings, out: Path, spec: BatchSpec | None = SPEC) -> Manifest:
+def exported(settings: LogSettings, out: Path, spec: BatchSpec | None = SPEC) -> DatasetManifest:
     return export(settings, resolve(settings, "beginning", "end"), spec, out)
 
 

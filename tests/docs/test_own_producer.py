@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from claw.data.dlq import Asked, run_dlq
+from claw.data.dlq import LetterQuery, run_dlq
 from consumers.export.history import fold_partition
 from consumers.export.offsets import resolve
 from datapool.fold.project import project
@@ -113,6 +113,6 @@ def test_librdkafkas_own_partitioner_makes_a_dead_letter_that_redrive_mends(
 
     published.publish(log_settings, [letter])
     monkeypatch.setenv("KAFKA_BOOTSTRAP_SERVERS", log_settings.bootstrap_servers)
-    asked = Asked(every=True, reason="wrong_partition")
+    asked = LetterQuery(every=True, reason="wrong_partition")
     assert run_dlq("redrive", asked, prefix=log_settings.prefix, as_json=True) == 0
     assert return_of(log_settings, group) == 1.5

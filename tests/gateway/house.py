@@ -11,12 +11,12 @@ import uvicorn
 
 from eventlog.memory import MemoryLog
 from eventlog.records import Record
-from gateway.app import Collaborators, create_gateway
+from gateway.app import GatewayDependencies, create_gateway
 from gateway.control.admission import AdmissionView
 from gateway.http.connection import limited, limits_of
 from gateway.metrics import Metrics
 from gateway.settings import GatewaySettings
-from gateway.upstream.engines import Server, WorkerTable
+from gateway.upstream.engines import Engine, WorkerTable
 from schemas import codec
 from schemas.envelopes import envelope
 from schemas.events import CallCaptured, CallFailed, Event, WorkerReported, WorkerState
@@ -62,13 +62,13 @@ class House:
     def __init__(self, log: MemoryLog | None = None, **settings: object) -> None:
         self.settings = GatewaySettings(**{**QUICK, **settings})  # type: ignore[arg-type]
         self.log = log or MemoryLog()
-        fixed = [Server(url=url) for url in self.settings.upstreams]
+        fixed = [Engine(url=url) for url in self.settings.upstreams]
         self.workers = WorkerTable(self.settings.worker_ttl_s, fixed)
         self.admission = AdmissionView()
         self.metrics = Metrics()
         self._socket = socket.create_server(("127.0.0.1", 0))
         self.url = f"http://127.0.0.1:{self._socket.getsockname()[1]}"
-        given = Collaborators(
+        given = GatewayDependencies(
             settings=self.settings,
             log=self.log.producer(),
             workers=self.workers,

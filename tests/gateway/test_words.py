@@ -13,7 +13,7 @@ from gateway.identity import Identity, Route, resolve
 from gateway.openai.request import parse_chat
 from gateway.openai.sampling import effective
 from gateway.openai.version_spans import Spans, parse_label, spans_of
-from gateway.upstream.engines import Server, WorkerTable
+from gateway.upstream.engines import Engine, WorkerTable
 from gateway.upstream.routing import AFFINITY_SLACK, choose
 from schemas.envelopes import envelope
 from schemas.events import (
@@ -246,10 +246,10 @@ def test_labels() -> None:
     assert parse_label("r/٣") is None
 
 
-A, B = Server(url="http://a", worker_id="a", model="m"), Server(url="http://b", worker_id="b", model="m")
+A, B = Engine(url="http://a", worker_id="a", model="m"), Engine(url="http://b", worker_id="b", model="m")
 
 
-def pick(outstanding: dict[str, int], trajectory: str = "t", **asked: str | None) -> Server | None:
+def pick(outstanding: dict[str, int], trajectory: str = "t", **asked: str | None) -> Engine | None:
     return choose([A, B], outstanding, **{"model": "m", "trajectory": trajectory, **asked})  # type: ignore[arg-type]
 
 
@@ -270,7 +270,7 @@ def test_failed_worker_is_avoided() -> None:
 def test_choice_respects_model_and_run() -> None:
     """No worker with the model: none. A worker with weights of the call's run is preferred, not required."""
     assert pick({}, model="other") is None
-    trained = Server(url="http://c", worker_id="c", model="m", run_id="r")
+    trained = Engine(url="http://c", worker_id="c", model="m", run_id="r")
     chosen = {choose([A, trained, B], {}, model="m", trajectory=str(n), run_id="r") for n in range(20)}
     assert chosen == {trained}
     assert pick({}, run_id="r") is not None

@@ -27,7 +27,7 @@ from tests.rollout.worker import RUN, Worker, gap, until
 from weights import buckets
 from weights.deadline import Deadline
 from weights.group import PairGroup
-from weights.manifest import Manifest
+from weights.manifest import WeightsManifest
 from weights.rendezvous import Offer, Rendezvous
 
 pytestmark = pytest.mark.vllm
@@ -164,7 +164,7 @@ class BadTrainer:
 
     def __init__(self, version: int, how: str) -> None:
         self.version, self.how = version, how
-        self.manifest: Manifest | None = None
+        self.manifest: WeightsManifest | None = None
         self.asked = 0
         listener = socket.create_server(("127.0.0.1", 0))
         self._port = int(listener.getsockname()[1])
@@ -195,7 +195,7 @@ class BadTrainer:
         threading.Thread(target=self._send, args=(rendezvous, self.manifest), daemon=True).start()
         return Offer(RUN, self.version, self.manifest, rendezvous)
 
-    def _send(self, rendezvous: Rendezvous, manifest: Manifest) -> None:
+    def _send(self, rendezvous: Rendezvous, manifest: WeightsManifest) -> None:
         group = PairGroup(rendezvous, 0, torch.device("cpu"), Deadline(rendezvous.timeout_s))
         layout = buckets.plan(manifest.tensors, rendezvous.bucket_bytes_max)
         for bucket in layout[: 1 if self.how == "dies" else None]:
@@ -215,7 +215,7 @@ def test_a_transfer_that_fails_leaves_the_old_weights(worker: Worker, how: str, 
     trainer = BadTrainer(version, how)
     # The first question may come as soon as the event is out, so the manifest must be there before.
     tensors = [(name, p.detach()) for name, p in worker.changed_model(version).named_parameters()]
-    trainer.manifest = Manifest.of(tensors)
+    trainer.manifest = WeightsManifest.of(tensors)
     before = worker.wait_ready(worker.last_report()["version"])["version"]  # type: ignore[index]
     worker.publish(version, offer_url=trainer.url)
     until(lambda: trainer.asked >= 2 or None, 20, "a second attempt")

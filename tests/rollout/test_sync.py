@@ -8,7 +8,7 @@ from rollout.errors import EngineLost, SourceFailed
 from rollout.sync import OpenSource, Source, from_checkpoint, from_offer, sync
 from schemas.envelopes import envelope
 from schemas.events import TensorSpec, WeightsPublished
-from weights.manifest import Manifest
+from weights.manifest import WeightsManifest
 from weights.rendezvous import Offer, Rendezvous
 
 TARGET = WeightsPublished(
@@ -116,6 +116,6 @@ async def test_a_recovery_that_fails_gives_the_engine_up() -> None:
 @pytest.mark.parametrize(("run_id", "version", "digest"), [("other", 7, "d"), ("run", 8, "d"), ("run", 7, "e")])
 def test_an_offer_of_something_else_is_refused(run_id: str, version: int, digest: str) -> None:
     """Only the version that was published, with the bytes that were published, is loaded under its label."""
-    offer = Offer(run_id, version, Manifest((), digest), Rendezvous("h", 1, "p", 1.0, 16))
+    offer = Offer(run_id, version, WeightsManifest((), digest), Rendezvous("h", 1, "p", 1.0, 16))
     with pytest.raises(SourceFailed, match="offers"):
         from_offer(offer, TARGET, 1.0)

@@ -19,7 +19,7 @@ from schemas.codec import encode
 from schemas.envelopes import envelope
 from schemas.events import TensorSpec, WeightsPublished
 from tests import children
-from weights.manifest import Manifest
+from weights.manifest import WeightsManifest
 from weights.transfer_server import WeightOffers
 
 ROOT = Path(__file__).parents[2]
@@ -104,10 +104,10 @@ class Worker:
         self.versions[version] = model
         return model
 
-    def publish(self, version: int, *, checkpoint: Path | None = None, offer_url: str | None = None) -> Manifest:
+    def publish(self, version: int, *, checkpoint: Path | None = None, offer_url: str | None = None) -> WeightsManifest:
         """Stage and publish a new version; from `checkpoint` or somebody else's offer instead where one is given."""
         tensors = [(name, p.detach()) for name, p in self.changed_model(version).named_parameters()]
-        manifest = Manifest.of(tensors)
+        manifest = WeightsManifest.of(tensors)
         if checkpoint is None and offer_url is None:
             self.offers.stage(RUN, version, tensors, manifest)
             offer_url = self.offers.url

@@ -36,13 +36,13 @@ def main():
 
     import streams.serve
     from streams.__main__ import main as serve
-    from streams.worker import Worker
+    from streams.worker import StreamsWorker
 
     class Forgetful(DefaultSchedulingStrategy):
         def iterate(self, records):
             return ((place, one) for place, one in super().iterate(records) if not (one.key or b"").startswith(LOST))
 
-    class Hampered(Worker):
+    class Hampered(StreamsWorker):
         def __init__(self, *arguments, **keywords):
             super().__init__(*arguments, **keywords)
             self.app.conf.ConsumerScheduler = Forgetful

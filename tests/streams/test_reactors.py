@@ -3,7 +3,7 @@
 from datapool.fold.fold import fold
 from datapool.fold.project import image, project
 from schemas.events import TrajectoryRecord
-from streams.decisions import Patience
+from streams.decisions import DecisionGate
 from streams.partition import PartitionState, waits
 from streams.reactors import Untouched, decide, outlived
 from streams.watchdog import Watchdog
@@ -198,7 +198,7 @@ def test_a_decision_waits_until_everything_before_it_is_folded():
     """A worker that was away must not abandon what was completed in its absence."""
     due = {0: decide([group(declared(), facts.call())], 50, IDLE_US)}
     behind, there = PartitionState(0, 1, offsets={"c": 7}), PartitionState(0, 1, offsets={"c": 9})
-    patience = Patience()
+    patience = DecisionGate()
     assert patience.unknown(due)
     assert patience.ripe(due, {0: there}) == []
     patience.note(due, {("c", 0): 9, ("c", 1): 99})

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from claw.data.dlq import Asked, run_dlq
+from claw.data.dlq import LetterQuery, run_dlq
 from eventlog.kafka.admin import end_offsets
 from schemas.events import TrajectoryRecord
 from schemas.topics import CALLS, REWARDS
@@ -22,7 +22,7 @@ def redriven(log_settings, monkeypatch, capsys):
     monkeypatch.setenv("KAFKA_BOOTSTRAP_SERVERS", log_settings.bootstrap_servers)
 
     def redrive():
-        assert run_dlq("redrive", Asked(every=True), prefix=log_settings.prefix, as_json=True) == 0
+        assert run_dlq("redrive", LetterQuery(every=True), prefix=log_settings.prefix, as_json=True) == 0
         return len(json.loads(capsys.readouterr().out)["redriven"])
 
     return redrive

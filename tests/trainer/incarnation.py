@@ -11,11 +11,11 @@ from datapool.batch.spec import BatchSpec
 from tests.trainer.file_log import file_journal
 from tests.trainer.pooled import RUN, pooled, random_groups
 from trainer.app import engine_settings
-from trainer.dependencies import Collaborators, Milestone
+from trainer.dependencies import Milestone, TrainerDependencies
 from trainer.learn.engine import TrainingEngine
-from trainer.run import Run
+from trainer.run import TrainingRun
 from trainer.settings import TrainerSettings
-from weights.manifest import Manifest
+from weights.manifest import WeightsManifest
 
 BATCHES = 6
 SPEC = BatchSpec(groups_per_batch=2, group_size=4, staleness_max=100)
@@ -29,7 +29,7 @@ class FakeOffers:
     url: str = "http://127.0.0.1:1/offer"
 
     def stage(self, run_id, version, named_tensors, manifest) -> None:
-        assert Manifest.of(named_tensors) == manifest
+        assert WeightsManifest.of(named_tensors) == manifest
         self.staged.append((version, manifest.digest))
 
 
@@ -51,9 +51,9 @@ def settings(out_dir: Path, model_dir: Path, **changes) -> TrainerSettings:
 
 def world(
     chosen: TrainerSettings, journal, reached=lambda _: None, groups: int = 2 * BATCHES, stop=None
-) -> Collaborators:
+) -> TrainerDependencies:
     made = pooled(random_groups(groups, 4))
-    return Collaborators(
+    return TrainerDependencies(
         engine=TrainingEngine(chosen.model_dir, engine_settings(chosen)),
         pool=made.pool,
         facts=made.log.lookup(),
@@ -74,4 +74,4 @@ def live(chosen: TrainerSettings, log_file: Path, dies_at: tuple[Milestone, int]
         if dies_at is not None and (milestone, seen[milestone]) == dies_at:
             os.kill(os.getpid(), signal.SIGKILL)
 
-    Run(chosen, world(chosen, file_journal(log_file, chosen.run_id), reached)).run()
+    TrainingRun(chosen, world(chosen, file_journal(log_file, chosen.run_id), reached)).run()

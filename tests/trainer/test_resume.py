@@ -128,12 +128,12 @@ def test_a_plan_is_committed_before_and_the_result_with_its_weights(undisturbed)
 def test_exports_are_named_in_the_events(undisturbed, model_dir):
     """Version 0, every fourth and the last one can be read from disk, with the published digest."""
     from weights.checkpoint import read
-    from weights.manifest import Manifest
+    from weights.manifest import WeightsManifest
 
     named = {e.version: e for e in undisturbed.of(WeightsPublished) if e.checkpoint_uri}
     assert sorted(named) == [0, 4, BATCHES]
     for event in named.values():
-        specs = Manifest.from_json(
+        specs = WeightsManifest.from_json(
             {
                 "digest": event.digest,
                 "tensors": [{"name": t.name, "dtype": t.dtype, "shape": t.shape} for t in event.manifest],

@@ -22,13 +22,13 @@ from tests.trainer.incarnation import RUN, SPEC, FakeOffers, settings
 from tests.trainer.pooled import SETTINGS, VOCABULARY, group, pooled, write_pool
 from tests.trainer.tiny import make_model
 from trainer.app import engine_settings
-from trainer.dependencies import Collaborators, Milestone
+from trainer.dependencies import Milestone, TrainerDependencies
 from trainer.errors import BatchLost, CheckpointInvalid
 from trainer.learn.engine import TrainingEngine
 from trainer.learn.microbatches import as_tensors
 from trainer.plan.facts import rows_of
 from trainer.plan.journal import Journal
-from trainer.run import Run
+from trainer.run import TrainingRun
 
 DEADLINE_S = 30
 
@@ -51,7 +51,7 @@ def world_of(chosen, history, reached=lambda _: None, stop=None, log=None):
     """Facts, pool and the run's topics on one memory log."""
     made = pooled(history)
     engine = TrainingEngine(chosen.model_dir, engine_settings(chosen))
-    return (log or made.log), Collaborators(
+    return (log or made.log), TrainerDependencies(
         engine=engine,
         pool=made.pool,
         facts=made.log.lookup(),
@@ -78,7 +78,7 @@ def test_a_run_trains_until_batches_max(tmp_path, model_dir):
     """Two batches, three versions, an end; every version was staged before its event."""
     chosen = settings(tmp_path, model_dir, batches_max=2)
     log, collaborators = world_of(chosen, two_batches())
-    run = Run(chosen, collaborators)
+    run = TrainingRun(chosen, collaborators)
     assert run.run() == "finished"
     assert run.version == 2
     assert [e.version for e in events(log, BatchTrained)] == [1, 2]
@@ -96,7 +96,7 @@ def test_every_preset_is_trained_to_a_version(tmp_path, model_dir, preset):
     log, collaborators = world_of(
         chosen, [*two_batches(), facts.reward("g0", "t1", -2.0, call_id="c1", source="judge")]
     )
-    assert Run(chosen, collaborators).run() == "finished"
+    assert TrainingRun(chosen, collaborators).run() == "finished"
     (trained,) = events(log, BatchTrained)
     responses = 2 if preset == "sft_best" else 8
     assert trained.metrics["trained_tokens"] == responses * 5
@@ -114,7 +114,7 @@ def test_dr_grpo_divides_by_a_constant_and_nobody_else(tmp_path, model_dir):
         out = tmp_path / f"{algorithm}-{loss_length}"
         chosen = settings(out, model_dir, batches_max=1, spec=spec, loss_length=loss_length, grad_clip=1e9)
         log, collaborators = world_of(chosen, two_batches())
-        assert Run(chosen, collaborators).run() == "finished"
+        assert TrainingRun(chosen, collaborators).run() == "finished"
         return events(log, BatchTrained)[0].metrics["grad_norm"]
 
     assert norm("dr_grpo", 20) == pytest.approx(norm("dr_grpo", 10) / 2, rel=1e-4)
@@ -127,7 +127,7 @@ def test_advantages_of_steps_reach_their_tokens(tmp_path, model_dir):
     chosen = settings(tmp_path, model_dir, batches_max=1, spec=spec)
     history = [*group("g", [0.0, 0.0]), facts.reward("g", "t0", 1.0, call_id="c0", source="judge")]
     log, collaborators = world_of(chosen, history)
-    assert Run(chosen, collaborators).run() == "finished"
+    assert TrainingRun(chosen, collaborators).run() == "finished"
     (plan,) = events(log, BatchAssembled)
     first, second = rows_of(plan, collaborators.facts, collaborators.engine.vocabulary)
     pushed = [
@@ -142,7 +142,7 @@ def test_learning_rate_0_publishes_versions_of_equal_bytes(tmp_path, model_dir):
     """The control: versions count up, weights do not change."""
     chosen = settings(tmp_path, model_dir, batches_max=2, learning_rate=0.0)
     log, collaborators = world_of(chosen, two_batches())
-    Run(chosen, collaborators).run()
+    TrainingRun(chosen, collaborators).run()
     assert [e.version for e in events(log, BatchTrained)] == [1, 2]
     assert len({e.digest for e in events(log, WeightsPublished)}) == 1
 
@@ -161,11 +161,11 @@ def test_a_second_trainer_of_the_run_stops_the_first(tmp_path, model_dir):
         taken_over.set()
         second = settings(tmp_path / "b", model_dir, batches_max=2)
         _, new = world_of(second, two_batches(), log=log)
-        ended.append(Run(second, new).run())
+        ended.append(TrainingRun(second, new).run())
 
-    old = Collaborators(**{name: getattr(old, name) for name in old.__slots__} | {"reached": wait_to_be_replaced})
+    old = TrainerDependencies(**{name: getattr(old, name) for name in old.__slots__} | {"reached": wait_to_be_replaced})
     with pytest.raises(Fenced):
-        Run(first, old).run()
+        TrainingRun(first, old).run()
     assert ended == ["finished"]
     assert [e.sequence for e in events(log, BatchTrained)] == [0, 1]
     assert [e.sequence for e in events(log, BatchAssembled)] == [0, 1]
@@ -179,7 +179,7 @@ def test_stopping_while_it_waits_leaves_a_run_that_can_go_on(tmp_path, model_dir
     log, collaborators = world_of(chosen, group("a", [0.0, 1.0, None, 1.0]), stop=stop)
     endings = []
     with capture_logs() as said:
-        thread = threading.Thread(target=lambda: endings.append(Run(chosen, collaborators).run()))
+        thread = threading.Thread(target=lambda: endings.append(TrainingRun(chosen, collaborators).run()))
         thread.start()
         eventually(lambda: any(line["event"] == "waiting_for_groups" for line in said))
         stop.set()
@@ -196,10 +196,10 @@ def test_stopping_in_the_middle_of_a_batch_abandons_it_safely(tmp_path, model_di
     stop = threading.Event()
     chosen = settings(tmp_path, model_dir, batches_max=2)
     log, collaborators = world_of(chosen, two_batches(), lambda m: stop.set() if m == Milestone.PLANNED else None, stop)
-    assert Run(chosen, collaborators).run() == "stopped"
+    assert TrainingRun(chosen, collaborators).run() == "stopped"
     assert (len(events(log, BatchAssembled)), len(events(log, BatchTrained))) == (1, 0)
     _, again = world_of(chosen, two_batches(), log=log)
-    assert Run(chosen, again).run() == "finished"
+    assert TrainingRun(chosen, again).run() == "finished"
     assert [e.sequence for e in events(log, BatchTrained)] == [0, 1]
 
 
@@ -210,12 +210,12 @@ def test_groups_that_will_never_be_trained_are_said_so_once(tmp_path, model_dir)
     # v0 groups: two for the first batch, one solved.
     history = [*group("solved", [1.0] * 4, at_us=0), *two_batches()[: len(two_batches()) // 2]]
     log, collaborators = world_of(chosen, history)
-    Run(chosen, collaborators).run()
+    TrainingRun(chosen, collaborators).run()
     assert [(e.reason, e.group_ids) for e in events(log, BatchSkipped)] == [("reward_mean_high", ("solved",))]
     later = settings(tmp_path / "later", model_dir, run_id=RUN, spec=spec, batches_max=2)
     stop = threading.Event()
     log, collaborators = world_of(later, two_batches(), stop=stop)
-    thread = threading.Thread(target=Run(later, collaborators).run)
+    thread = threading.Thread(target=TrainingRun(later, collaborators).run)
     thread.start()
     eventually(lambda: events(log, BatchSkipped))
     stop.set()
@@ -228,7 +228,7 @@ def test_training_stops_at_the_reward_that_was_asked_for(tmp_path, model_dir):
     chosen = settings(tmp_path, model_dir, batches_min=6, stop_reward=0.5, batches_max=20)
     history = [e for n in range(20) for e in group(f"g{n:02d}", [0.0, 1.0, 1.0, 0.0], at_us=n)]
     log, collaborators = world_of(chosen, history)
-    Run(chosen, collaborators).run()
+    TrainingRun(chosen, collaborators).run()
     (ended,) = events(log, RunEnded)
     assert (ended.reason, ended.batches) == ("stop_reward", 6)
 
@@ -237,10 +237,10 @@ def test_a_run_that_is_over_stays_over(tmp_path, model_dir):
     """Started again after its end, it trains nothing and writes nothing."""
     chosen = settings(tmp_path, model_dir, batches_max=1)
     log, collaborators = world_of(chosen, two_batches())
-    Run(chosen, collaborators).run()
+    TrainingRun(chosen, collaborators).run()
     ends = log.end_offsets([BATCHES, WEIGHTS])
     _, again = world_of(chosen, two_batches(), log=log)
-    assert Run(chosen, again).run() == "finished"
+    assert TrainingRun(chosen, again).run() == "finished"
     assert log.end_offsets([BATCHES, WEIGHTS]) == ends
 
 
@@ -248,11 +248,11 @@ def test_a_second_run_mixes_nothing(tmp_path, model_dir):
     """Another run on the same log begins with version 0 and trains no call of the first."""
     first = settings(tmp_path / "a", model_dir, batches_max=1)
     log, collaborators = world_of(first, two_batches())
-    Run(first, collaborators).run()
+    TrainingRun(first, collaborators).run()
     second = settings(tmp_path / "b", model_dir, batches_max=1, run_id="second")
     history = two_batches() + [e for n in range(2) for e in group(f"s{n}", [0.0, 1.0], run="second", at_us=n)]
     _, other = world_of(second, history, log=log)
-    assert Run(second, other).run() == "finished"
+    assert TrainingRun(second, other).run() == "finished"
     plan = [e for e in events(log, BatchAssembled) if e.run_id == "second"]
     assert {t.group_id for t in plan[0].trajectories} == {"s0", "s1"}
     assert [e.version for e in events(log, WeightsPublished) if e.run_id == "second"] == [0, 1, 1]
@@ -263,21 +263,21 @@ def test_another_model_under_the_same_run_is_refused(tmp_path, model_dir):
     stop = threading.Event()
     chosen = settings(tmp_path / "a", model_dir)
     log, collaborators = world_of(chosen, [], lambda _: stop.set(), stop)
-    Run(chosen, collaborators).run()
+    TrainingRun(chosen, collaborators).run()
     other = settings(tmp_path / "b", make_model(tmp_path / "other", seed=5))
     _, again = world_of(other, [], log=log)
     with pytest.raises(CheckpointInvalid, match="began with"):
-        Run(other, again).run()
+        TrainingRun(other, again).run()
 
 
 def test_a_checkpoint_of_another_log_is_refused(tmp_path, model_dir):
     """A checkpoint whose batch the log never planned means that the log was replaced."""
     chosen = settings(tmp_path, model_dir, batches_max=1)
     _, collaborators = world_of(chosen, two_batches())
-    Run(chosen, collaborators).run()
+    TrainingRun(chosen, collaborators).run()
     _, fresh = world_of(chosen, two_batches())
     with pytest.raises(CheckpointInvalid, match="never planned"):
-        Run(chosen, fresh).run()
+        TrainingRun(chosen, fresh).run()
 
 
 def in_pairs(*names, broken=()):
@@ -302,7 +302,7 @@ def test_a_group_whose_prompts_cannot_be_put_together_is_left_out_by_name(tmp_pa
     """Before the plan is committed: its capacity returns, other groups fill the batch, the run goes on."""
     chosen = settings(tmp_path, model_dir, spec=PAIRS, batches_max=2)
     log, collaborators = world_of(chosen, in_pairs("a", "b", "c", "d", "e", "f", broken={"b", "e"}))
-    assert Run(chosen, collaborators).run() == "finished"
+    assert TrainingRun(chosen, collaborators).run() == "finished"
     assert [(e.group_ids, e.reason, e.sequence) for e in events(log, BatchSkipped)] == [
         (("b",), "prompt_mismatch: c1", None),
         (("e",), "prompt_mismatch: c1", None),
@@ -318,7 +318,7 @@ def test_a_group_with_a_token_that_the_model_does_not_know_is_left_out_by_name(t
     history += group("0", [0.0, 1.0], ids=((5, 6), (7, odd, 8), (9,)))
     chosen = settings(tmp_path, model_dir, spec=PAIRS, batches_max=1)
     log, collaborators = world_of(chosen, history)
-    assert Run(chosen, collaborators).run() == "finished"
+    assert TrainingRun(chosen, collaborators).run() == "finished"
     assert [(e.group_ids, e.reason) for e in events(log, BatchSkipped)] == [(("0",), "token_unknown: c1")]
     assert [groups_of(plan) for plan in events(log, BatchAssembled)] == [("a", "b")]
 
@@ -328,7 +328,7 @@ def test_groups_whose_facts_are_gone_are_left_out_by_name(tmp_path, model_dir):
     chosen = settings(tmp_path, model_dir, batches_max=1)
     log, collaborators = world_of(chosen, two_batches())
     cut(collaborators, "g0")
-    assert Run(chosen, collaborators).run() == "finished"
+    assert TrainingRun(chosen, collaborators).run() == "finished"
     assert [(e.group_ids, e.reason) for e in events(log, BatchSkipped)] == [(("g0",), "facts_cut")]
     assert [groups_of(plan) for plan in events(log, BatchAssembled)] == [("g1", "g2")]
 
@@ -354,16 +354,16 @@ def test_a_plan_that_cannot_be_read_any_more_is_given_up_by_an_event(tmp_path, m
     history = in_pairs("a", "b", "c", "d", "e", "f")
     stop = threading.Event()
     log, first = world_of(chosen, history, stopping_at(Milestone.PLANNED, stop), stop)
-    assert Run(chosen, first).run() == "stopped"
+    assert TrainingRun(chosen, first).run() == "stopped"
     stop = threading.Event()
     _, second = world_of(chosen, history, stopping_at(Milestone.PLANNED, stop), stop, log)
     cut(second, "a", "b")
-    assert Run(chosen, second).run() == "stopped"
+    assert TrainingRun(chosen, second).run() == "stopped"
     (given_up,) = events(log, BatchSkipped)
     assert (given_up.sequence, given_up.group_ids, given_up.reason) == (0, ("a", "b"), "plan_unreadable: facts_cut")
     _, third = world_of(chosen, history, log=log)
     cut(third, "a", "b")
-    assert Run(chosen, third).run() == "finished"
+    assert TrainingRun(chosen, third).run() == "finished"
     assert events(log, BatchSkipped) == [given_up]
     assert [(p.sequence, groups_of(p)) for p in events(log, BatchAssembled)] == [
         (0, ("a", "b")),
@@ -385,15 +385,15 @@ def test_a_batch_that_was_given_up_stays_so_whatever_a_fenced_trainer_keeps_of_i
         if milestone == Milestone.TRAINED:
             _, second = world_of(chosen, history, stopping_at(Milestone.PLANNED, stop), stop, log)
             cut(second, "a", "b")
-            assert Run(chosen, second).run() == "stopped"
+            assert TrainingRun(chosen, second).run() == "stopped"
 
     log, first = world_of(chosen, history, overslept)
     with pytest.raises(Fenced):
-        Run(chosen, first).run()
+        TrainingRun(chosen, first).run()
     assert [e.sequence for e in events(log, BatchSkipped)] == [0]
     assert [path.name for path in (chosen.out_dir / "checkpoints").iterdir()] == ["00000000-1"]
     _, third = world_of(chosen, history, log=log)
-    assert Run(chosen, third).run() == "finished"
+    assert TrainingRun(chosen, third).run() == "finished"
     assert [(e.sequence, e.version) for e in events(log, BatchTrained)] == [(1, 1)]
 
 
@@ -405,7 +405,7 @@ def test_a_bad_plan_of_an_older_trainer_is_given_up(tmp_path, model_dir):
     old = memory_journal(log)
     old.open()
     old.commit(assemble(found, PAIRS, run_id=RUN, sequence=0, version=0, seed=0, envelope=facts.envelope("plan")))
-    assert Run(chosen, collaborators).run() == "finished"
+    assert TrainingRun(chosen, collaborators).run() == "finished"
     (given_up,) = events(log, BatchSkipped)
     assert (given_up.sequence, given_up.reason) == (0, "plan_unreadable: prompt_mismatch: c1")
     assert [(e.sequence, e.version) for e in events(log, BatchTrained)] == [(1, 1)]
@@ -417,11 +417,11 @@ def test_a_published_batch_that_nobody_can_train_again_is_no_batch_to_give_up(tm
     chosen = settings(tmp_path, model_dir, spec=PAIRS, batches_max=2, checkpoint_every=100)
     history = in_pairs("a", "b", "c", "d")
     log, first = world_of(chosen, history, stopping_at(Milestone.PUBLISHED, stop), stop)
-    assert Run(chosen, first).run() == "stopped"
+    assert TrainingRun(chosen, first).run() == "stopped"
     _, second = world_of(chosen, history, log=log)
     cut(second, "a", "b")
     with pytest.raises(BatchLost, match=r"batch 0 is in published weights but in no checkpoint.*model_dir: file://"):
-        Run(chosen, second).run()
+        TrainingRun(chosen, second).run()
     assert events(log, BatchSkipped) == []
 
 
@@ -464,7 +464,7 @@ def test_the_first_plan_knows_the_whole_backlog(tmp_path, model_dir, start):
     write_pool(log, newest_first())
     view = slow_view(log)
     chosen = settings(tmp_path, model_dir, batches_max=1)
-    assert Run(chosen, world_with(log, view, chosen)).run() == "finished"
+    assert TrainingRun(chosen, world_with(log, view, chosen)).run() == "finished"
     view.stop()
     assert [groups_of(plan) for plan in events(log, BatchAssembled)] == [("g0", "g1")]
 
@@ -479,7 +479,9 @@ def test_a_trainer_that_reads_the_backlog_can_be_stopped(tmp_path, model_dir):
     chosen = settings(tmp_path, model_dir, wait_log_interval_s=0.01)
     endings = []
     with capture_logs() as said:
-        thread = threading.Thread(target=lambda: endings.append(Run(chosen, world_with(log, view, chosen, stop)).run()))
+        thread = threading.Thread(
+            target=lambda: endings.append(TrainingRun(chosen, world_with(log, view, chosen, stop)).run())
+        )
         thread.start()
         eventually(lambda: any(line["event"] == "reading_pool" for line in said))
         stop.set()
@@ -497,7 +499,7 @@ def test_a_pool_that_cannot_be_read_ends_the_trainer_with_a_reason(tmp_path, mod
     view = slow_view(log, fails_at=30)
     chosen = settings(tmp_path, model_dir)
     with pytest.raises(LogError, match="the broker went away"):
-        Run(chosen, world_with(log, view, chosen)).run()
+        TrainingRun(chosen, world_with(log, view, chosen)).run()
     assert events(log, BatchAssembled) == []
 
 
@@ -519,7 +521,7 @@ def test_a_run_that_trains_nothing_says_so_loudly_and_once(tmp_path, model_dir):
     chosen = settings(tmp_path, model_dir, warnings_file=warnings)
     _, collaborators = world_of(chosen, sampled_by("default", *MANY), stop=stop)
     with capture_logs() as said:
-        thread = threading.Thread(target=Run(chosen, collaborators).run)
+        thread = threading.Thread(target=TrainingRun(chosen, collaborators).run)
         thread.start()
         eventually(warnings.exists)
         stop.set()
@@ -540,6 +542,6 @@ def test_with_a_batch_the_count_of_skipped_groups_begins_anew(tmp_path, model_di
     chosen = settings(tmp_path, model_dir, warnings_file=warnings, batches_max=1)
     _, collaborators = world_of(chosen, [*sampled_by("default", *skipped), *two_batches()])
     with capture_logs() as said:
-        assert Run(chosen, collaborators).run() == "finished"
+        assert TrainingRun(chosen, collaborators).run() == "finished"
     assert sum(line["event"] == "groups_skipped_in_a_row" for line in said) == said_so
     assert not warnings.exists()

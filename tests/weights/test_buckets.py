@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from weights import buckets
 from weights.errors import DigestMismatch, ManifestMismatch
-from weights.manifest import Manifest, TensorSpec, verified
+from weights.manifest import TensorShape, WeightsManifest, verified
 
 DTYPES = [torch.float32, torch.bfloat16, torch.int64, torch.uint8, torch.bool]
 shapes = st.lists(st.integers(0, 7), max_size=3).map(tuple)
@@ -23,7 +23,7 @@ def make(rows: list[tuple[tuple[int, ...], torch.dtype]]) -> list[tuple[str, tor
 def test_what_is_packed_is_unpacked(rows: list[tuple[tuple[int, ...], torch.dtype]], limit: int) -> None:
     """Any tensors of any dtype pass through buckets of any size unchanged, and no bucket exceeds its limit."""
     tensors = make(rows)
-    manifest = Manifest.of(tensors)
+    manifest = WeightsManifest.of(tensors)
     layout = buckets.plan(manifest.tensors, limit)
     memory = [torch.empty(bucket.size, dtype=torch.uint8) for bucket in layout]
     buckets.pack(tensors, manifest.tensors, layout, memory)
@@ -36,9 +36,9 @@ def test_what_is_packed_is_unpacked(rows: list[tuple[tuple[int, ...], torch.dtyp
 
 def test_only_a_tensor_larger_than_a_bucket_is_split() -> None:
     """A tensor that fits one bucket lies in one bucket, so that it can be used without a copy."""
-    layout = buckets.plan([TensorSpec("a", "uint8", (40,)), TensorSpec("b", "uint8", (40,))], 64)
+    layout = buckets.plan([TensorShape("a", "uint8", (40,)), TensorShape("b", "uint8", (40,))], 64)
     assert [[(p.tensor, p.length) for p in bucket.pieces] for bucket in layout] == [[(0, 40)], [(1, 40)]]
-    split = buckets.plan([TensorSpec("a", "uint8", (100,))], 64)
+    split = buckets.plan([TensorShape("a", "uint8", (100,))], 64)
     assert [[(p.source, p.length) for p in bucket.pieces] for bucket in split] == [[(0, 64)], [(64, 36)]]
 
 
@@ -52,7 +52,7 @@ def test_a_bucket_that_breaks_alignment_is_refused(limit: int) -> None:
 def test_a_changed_byte_is_noticed() -> None:
     """Tensors of the right shape with other bytes fail the digest after the last one."""
     tensors = make([((3,), torch.float32), ((2,), torch.float32)])
-    manifest = Manifest.of(tensors)
+    manifest = WeightsManifest.of(tensors)
     tensors[1][1][0] += 1
     with pytest.raises(DigestMismatch):
         list(verified(tensors, manifest))
@@ -62,7 +62,7 @@ def test_a_changed_byte_is_noticed() -> None:
 def test_tensors_that_are_not_the_manifests_are_refused(change: str) -> None:
     """A difference in name, shape, dtype or number stops packing and receiving alike."""
     tensors = make([((3,), torch.float32), ((2,), torch.float32)])
-    manifest = Manifest.of(tensors)
+    manifest = WeightsManifest.of(tensors)
     name, tensor = tensors.pop()
     replacement = {
         "name": [("other", tensor)],
@@ -82,7 +82,7 @@ def test_tensors_that_are_not_the_manifests_are_refused(change: str) -> None:
 
 def test_a_manifest_survives_json() -> None:
     """The JSON form is lossless, and something else is refused as no manifest."""
-    manifest = Manifest.of(make([((2, 3), torch.bfloat16), ((), torch.int64)]))
-    assert Manifest.from_json(manifest.to_json()) == manifest
+    manifest = WeightsManifest.of(make([((2, 3), torch.bfloat16), ((), torch.int64)]))
+    assert WeightsManifest.from_json(manifest.to_json()) == manifest
     with pytest.raises(ManifestMismatch):
-        Manifest.from_json({"digest": "x", "tensors": [{"name": "a"}]})
+        WeightsManifest.from_json({"digest": "x", "tensors": [{"name": "a"}]})

@@ -16,7 +16,7 @@ import torch
 
 from tests import children
 from weights.errors import ManifestMismatch, TransferFailed
-from weights.manifest import Manifest, memory_of
+from weights.manifest import WeightsManifest, memory_of
 from weights.receive import receive
 from weights.rendezvous import Offer
 from weights.sender import Sent
@@ -42,7 +42,7 @@ def tensors_of(seed: int) -> Tensors:
 
 def stage(offers: WeightOffers, version: int, tensors: Tensors | None = None) -> Tensors:
     tensors = tensors_of(version) if tensors is None else tensors
-    offers.stage("run", version, tensors, Manifest.of(tensors))
+    offers.stage("run", version, tensors, WeightsManifest.of(tensors))
     return tensors
 
 
@@ -85,7 +85,7 @@ def test_another_process_receives_the_same_bytes(offers: WeightOffers) -> None:
     assert got["version"] == 3
     assert got["tensors"] == described(tensors)
     until(lambda: offers.totals.sends_ok == 1, 5)
-    assert offers.totals.bytes_sent == Manifest.of(tensors).bytes_total
+    assert offers.totals.bytes_sent == WeightsManifest.of(tensors).bytes_total
 
 
 def test_several_workers_receive_at_the_same_time(offers: WeightOffers) -> None:
@@ -126,9 +126,9 @@ def test_a_receiver_that_never_comes_costs_only_its_deadline() -> None:
 def test_a_sender_killed_in_the_middle_fails_the_receiver_at_once() -> None:
     """A worker whose trainer is killed gets an error, not a hang."""
     code = (
-        "import sys, time, torch; from weights.manifest import Manifest; from weights.transfer_server import WeightOffers\n"
+        "import sys, time, torch; from weights.manifest import WeightsManifest; from weights.transfer_server import WeightOffers\n"
         "t = [(f't{i}', torch.zeros(1 << 20)) for i in range(24)]; o = WeightOffers(timeout_s=20, bucket_bytes_max=1 << 20)\n"
-        "o.stage('run', 1, t, Manifest.of(t)); print(o.url, flush=True); time.sleep(60)"
+        "o.stage('run', 1, t, WeightsManifest.of(t)); print(o.url, flush=True); time.sleep(60)"
     )
     command = [sys.executable, "-c", code]
     trainer = children.start(command, stdout=subprocess.PIPE, text=True, cwd=ROOT, env={"PYTHONPATH": str(ROOT)})
@@ -209,10 +209,10 @@ def test_closing_does_not_wait_for_a_hanging_send() -> None:
 def test_a_trainer_may_end_while_a_send_waits() -> None:
     """The send's thread comes back out of torch before the interpreter shuts down: later, it would abort the process."""
     code = (
-        "import time, torch; from weights.manifest import Manifest; from weights.transfer_server import WeightOffers\n"
+        "import time, torch; from weights.manifest import WeightsManifest; from weights.transfer_server import WeightOffers\n"
         "class Slow:\n    def __del__(self, sleep=time.sleep): sleep(3)\n"
         "slow = Slow(); t = [('t', torch.zeros(4))]; o = WeightOffers(timeout_s=2)\n"  # its time ends in slow's
-        "o.stage('run', 1, t, Manifest.of(t)); o.offer('nobody'); time.sleep(0.5); o.close()"
+        "o.stage('run', 1, t, WeightsManifest.of(t)); o.offer('nobody'); time.sleep(0.5); o.close()"
     )
     ended = subprocess.run([sys.executable, "-c", code], cwd=ROOT, env={"PYTHONPATH": str(ROOT)}, timeout=120)
     assert ended.returncode == 0

@@ -17,7 +17,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from datapool.batch.sequences import Row
+from datapool.batch.sequences import TrainingRow
 from trainer.errors import CheckpointInvalid, SettingsInvalid
 from trainer.learn import model as models
 from trainer.learn.logprobs import score
@@ -75,7 +75,7 @@ class TrainingEngine:
 
     def train(
         self,
-        rows: Sequence[Row],
+        rows: Sequence[TrainingRow],
         advantages: Sequence[float],
         *,
         version: int,
@@ -86,7 +86,7 @@ class TrainingEngine:
     ) -> Step:
         """One optimizer step over all `rows`, in micro-batches; the loss is the sum over all trained tokens / divisor.
 
-        divisor: None is their number, so that the loss is their mean. advantages: by `Row.trajectory`. version: the one being trained; its own tokens give the log-probability gap.
+        divisor: None is their number, so that the loss is their mean. advantages: by `TrainingRow.trajectory`. version: the one being trained; its own tokens give the log-probability gap.
         before_micro_batch may raise to abandon the step; then load a checkpoint before training again.
         """
         torch.manual_seed(seed)

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from datapool.batch.sequences import Row
+from datapool.batch.sequences import TrainingRow
 
 PAD_ID = 0  # never attended to, never trained
 
@@ -32,9 +32,9 @@ class MicroBatch:
     advantages: Tensor
 
 
-def pack(rows: Sequence[Row], tokens_max: int) -> list[list[Row]]:
+def pack(rows: Sequence[TrainingRow], tokens_max: int) -> list[list[TrainingRow]]:
     """Rows by length, cut so that longest x count <= tokens_max; a longer row stands alone."""
-    packed: list[list[Row]] = []
+    packed: list[list[TrainingRow]] = []
     for row in sorted(rows, key=len):
         if packed and len(row) * (len(packed[-1]) + 1) <= tokens_max:
             packed[-1].append(row)
@@ -43,8 +43,8 @@ def pack(rows: Sequence[Row], tokens_max: int) -> list[list[Row]]:
     return packed
 
 
-def as_tensors(rows: Sequence[Row], advantages: Sequence[float], device: torch.device) -> MicroBatch:
-    """`advantages` by `Row.trajectory`, for rows that have none of their own."""
+def as_tensors(rows: Sequence[TrainingRow], advantages: Sequence[float], device: torch.device) -> MicroBatch:
+    """`advantages` by `TrainingRow.trajectory`, for rows that have none of their own."""
     n = max(map(len, rows))
     lengths = torch.tensor([len(row) for row in rows])
     return MicroBatch(
@@ -58,7 +58,7 @@ def as_tensors(rows: Sequence[Row], advantages: Sequence[float], device: torch.d
     )
 
 
-def _advantages(row: Row, of_trajectories: Sequence[float]) -> "array[Any]":  # Any: of floats
+def _advantages(row: TrainingRow, of_trajectories: Sequence[float]) -> "array[Any]":  # Any: of floats
     if row.advantages is not None:
         return row.advantages
     return array("f", [of_trajectories[row.trajectory]]) * len(row)

@@ -13,7 +13,7 @@ from typing import Protocol
 
 from datapool.batch.deltas import prompts
 from datapool.batch.plan import groups_of
-from datapool.batch.sequences import CallTokens, Row, rows
+from datapool.batch.sequences import CallTokens, TrainingRow, rows
 from datapool.fold.digests import call_digest
 from datapool.view.training_rows import call_tokens
 from eventlog.errors import HistoryCut
@@ -23,7 +23,7 @@ from schemas.events import BatchAssembled, CallCaptured, PlannedStep, PlannedTra
 from trainer.errors import FactUnreadable
 
 
-class Facts(Protocol):
+class FactSource(Protocol):
     """`eventlog.kafka.reader.FactLookup`, or a fake."""
 
     def get(self, positions: Iterable[Position]) -> dict[Position, Record]:
@@ -31,21 +31,21 @@ class Facts(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
+class TrainingBatch:
     """A plan and its training rows. `read_s`: what it took to get them."""
 
     plan: BatchAssembled
-    rows: list[Row]
+    rows: list[TrainingRow]
     read_s: float
 
 
-def read(plan: BatchAssembled, facts: Facts, vocabulary: int) -> Batch:
+def read(plan: BatchAssembled, facts: FactSource, vocabulary: int) -> TrainingBatch:
     """The plan with its rows. vocabulary: how many tokens the model has. Raises FactUnreadable."""
     began = time.monotonic()
-    return Batch(plan, rows_of(plan, facts, vocabulary), time.monotonic() - began)
+    return TrainingBatch(plan, rows_of(plan, facts, vocabulary), time.monotonic() - began)
 
 
-def unreadable_groups(plan: BatchAssembled, facts: Facts, vocabulary: int) -> dict[str, str]:
+def unreadable_groups(plan: BatchAssembled, facts: FactSource, vocabulary: int) -> dict[str, str]:
     """group_id -> reason of each group of a plan that cannot be read; one by one, because a look-up finds all or nothing."""
     found: dict[str, str] = {}
     for group_id in groups_of(plan):
@@ -57,8 +57,8 @@ def unreadable_groups(plan: BatchAssembled, facts: Facts, vocabulary: int) -> di
     return found
 
 
-def rows_of(plan: BatchAssembled, facts: Facts, vocabulary: int) -> list[Row]:
-    """Training rows of a plan; `Row.trajectory` is the index into `plan.trajectories`. Raises FactUnreadable."""
+def rows_of(plan: BatchAssembled, facts: FactSource, vocabulary: int) -> list[TrainingRow]:
+    """Training rows of a plan; `TrainingRow.trajectory` is the index into `plan.trajectories`. Raises FactUnreadable."""
     steps = [step for trajectory in plan.trajectories for step in trajectory.steps]
     try:
         records = facts.get({position_of(step) for step in steps})
@@ -71,7 +71,7 @@ def rows_of(plan: BatchAssembled, facts: Facts, vocabulary: int) -> list[Row]:
     ]
 
 
-def _known_rows(calls: Sequence[CallTokens], trajectory: int, vocabulary: int) -> list[Row]:
+def _known_rows(calls: Sequence[CallTokens], trajectory: int, vocabulary: int) -> list[TrainingRow]:
     """Rows of trained calls. A token beyond the vocabulary would raise in the forward pass, at every restart again."""
     made = rows(calls, trajectory)
     for row in made:

@@ -15,11 +15,11 @@ from datapool.fold.bounds import SKIPPED_GROUPS_MAX
 from eventlog.errors import NotCaughtUp
 from schemas.envelopes import decision_id, envelope
 from schemas.events import BatchAssembled, BatchSkipped
-from trainer.dependencies import Collaborators, Milestone
+from trainer.dependencies import Milestone, TrainerDependencies
 from trainer.errors import FactUnreadable
-from trainer.plan.facts import Batch, read, unreadable_groups
+from trainer.plan.facts import TrainingBatch, read, unreadable_groups
 from trainer.plan.skips import Skips
-from trainer.progress import Progress
+from trainer.progress import TrainingProgress
 from trainer.settings import TrainerSettings
 
 log = structlog.get_logger()
@@ -31,7 +31,7 @@ LOOK_S = 3.0
 class Planner:
     """Plans batches of one run. It moves `progress.settled` and nothing else."""
 
-    def __init__(self, settings: TrainerSettings, world: Collaborators, progress: Progress) -> None:
+    def __init__(self, settings: TrainerSettings, world: TrainerDependencies, progress: TrainingProgress) -> None:
         self._settings = settings
         self._world = world
         self._progress = progress
@@ -55,7 +55,7 @@ class Planner:
             else:
                 return
 
-    def next_batch(self) -> tuple[Batch, float]:
+    def next_batch(self) -> tuple[TrainingBatch, float]:
         """The next batch, its plan committed, and the seconds waited for it. Raises Stopped, Fenced, LogError."""
         began = said = time.monotonic()
         while True:
@@ -86,7 +86,7 @@ class Planner:
             self._skip(selection.skipped)
         return selection
 
-    def _put_together(self, selection: Selection) -> Batch | None:
+    def _put_together(self, selection: Selection) -> TrainingBatch | None:
         """The plan with its rows; None: groups of it cannot be read, and are skipped by name."""
         plan = self._plan(selection)
         try:

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from claw.data.dead_letters import LETTER, Letter, letters, redrive, redriven, ways
-from claw.data.dlq import Asked, attempt, run_dlq, summary
+from claw.data.dlq import LetterQuery, attempt, run_dlq, summary
 from claw.errors import CannotRun
 from eventlog.dead_letters import dead_letter
 from eventlog.kafka.reader import LogReader
@@ -129,22 +129,22 @@ def test_the_command_says_what_it_did(
 ) -> None:
     """--dry-run appends nothing; then once; then never again; an unknown id is refused."""
 
-    def answer(asked: Asked) -> dict[str, list[str]]:
+    def answer(asked: LetterQuery) -> dict[str, list[str]]:
         assert run_dlq("redrive", asked, prefix=log_settings.prefix, as_json=True) == 0
         told: dict[str, list[str]] = json.loads(capsys.readouterr().out)
         return told
 
     ids = sorted(letter.id for letter in dead)
-    assert sorted(answer(Asked(every=True, dry_run=True))["would_redrive"]) == ids
+    assert sorted(answer(LetterQuery(every=True, dry_run=True))["would_redrive"]) == ids
     assert len(read(log_settings, CALLS)) == 1
-    assert answer(Asked(ids=ids[:1]))["redriven"] == ids[:1]
-    assert answer(Asked(every=True))["already"] == ids[:1]
-    assert answer(Asked(every=True))["redriven"] == []
+    assert answer(LetterQuery(ids=ids[:1]))["redriven"] == ids[:1]
+    assert answer(LetterQuery(every=True))["already"] == ids[:1]
+    assert answer(LetterQuery(every=True))["redriven"] == []
     with pytest.raises(CannotRun, match="no dead letter 9@9"):
-        run_dlq("show", Asked(ids=["9@9"]), prefix=log_settings.prefix, as_json=True)
-    assert run_dlq("list", Asked(pending=True), prefix=log_settings.prefix, as_json=True) == 0
+        run_dlq("show", LetterQuery(ids=["9@9"]), prefix=log_settings.prefix, as_json=True)
+    assert run_dlq("list", LetterQuery(pending=True), prefix=log_settings.prefix, as_json=True) == 0
     assert capsys.readouterr().out == ""
-    assert run_dlq("show", Asked(ids=ids), prefix=log_settings.prefix, as_json=False) == 0
+    assert run_dlq("show", LetterQuery(ids=ids), prefix=log_settings.prefix, as_json=False) == 0
     assert "header claw_reason: fold_bug" in capsys.readouterr().out
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from claw.data.datasets import COMPARED, differences
-from consumers.export.manifest import Manifest
+from consumers.export.manifest import DatasetManifest
 from eventlog.kafka.admin import delete_records
 from eventlog.settings import LogSettings
 from tests.consumers import published
@@ -63,11 +63,11 @@ def test_what_retention_cut_is_said_in_one_line(log_settings: LogSettings, tmp_p
 
 def test_a_diff_compares_every_field_of_two_manifests() -> None:
     """Two datasets that differ in what was no fact are not called the same."""
-    made = Manifest(
+    made = DatasetManifest(
         prefix="claw", offsets={}, spec=None, schemas={}, writer={}, counts={}, left_out={}, unreadable={}, files={}
     )
     other = made.model_copy(update={"unreadable": {"bad_magic": 3}})
     assert made.id != other.id
     assert differences(made, made) == {}
     assert differences(made, other) == {"unreadable.bad_magic": [None, 3]}
-    assert set(COMPARED) == set(Manifest.model_fields)
+    assert set(COMPARED) == set(DatasetManifest.model_fields)

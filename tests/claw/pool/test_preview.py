@@ -14,7 +14,7 @@ from datapool.batch.spec import PRESETS, BatchSpec
 from datapool.fold import bounds
 from datapool.view.rows import PoolRows
 from datapool.view.runs import RunIndex
-from datapool.view.why import Asked
+from datapool.view.why import Perspective
 from schemas.events import BatchSkipped
 from schemas.keys import step_key
 from schemas.topics import STEPS
@@ -42,7 +42,7 @@ SPEC = {"group_size": 2, "groups_per_batch": 2, "quality_min": 0.5, "tags_exclud
 def shown(rows: PoolRows = ROWS, **spec: object) -> dict[str, Any]:  # JSON
     runs = RunIndex()
     runs.apply(BatchSkipped(envelope=facts.envelope(), run_id=RUN, group_ids=("stale",), reason="too_stale"))
-    asked = Asked(run_id=RUN, version=1, spec=BatchSpec.model_validate({**SPEC, **spec}))
+    asked = Perspective(run_id=RUN, version=1, spec=BatchSpec.model_validate({**SPEC, **spec}))
     return previewed(rows, runs, asked)
 
 

@@ -6,7 +6,7 @@ import json
 import pytest
 
 from claw.pool.listing import find_steps
-from datapool.view.query import Filter
+from datapool.view.query import PoolFilter
 from schemas.events import Edge
 from tests import facts
 from tests.trainer.pooled import Pooled, pooled
@@ -55,5 +55,5 @@ def made() -> Pooled:
 def test_text_is_sought_in_the_whole_conversation(made: Pooled, text: str, found: list[str]) -> None:
     """What a call repeats of the calls before it is found, too, though its fact does not hold it; of a request whose base
     is lost, what was added."""
-    steps = find_steps(made.pool, Filter(text=text), (), None, made.log.lookup())
+    steps = find_steps(made.pool, PoolFilter(text=text), (), None, made.log.lookup())
     assert [step.call_id for step in steps] == found

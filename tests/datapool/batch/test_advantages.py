@@ -4,7 +4,7 @@ from typing import get_args
 
 import pytest
 
-from datapool.batch.advantages import ADVANTAGES, Judged, dr_grpo, grpo, rloo
+from datapool.batch.advantages import ADVANTAGES, Return, dr_grpo, grpo, rloo
 from datapool.batch.spec import PRESETS, BatchSpec
 
 
@@ -27,7 +27,7 @@ def test_reference_values(function, returns, expected):
 
 
 def wholes(algorithm, groups):
-    made = ADVANTAGES[algorithm]([[Judged(value) for value in group] for group in groups])
+    made = ADVANTAGES[algorithm]([[Return(value) for value in group] for group in groups])
     return [[one.whole for one in group] for group in made]
 
 
@@ -42,7 +42,7 @@ def test_reinforce_pp_normalises_over_the_batch_and_not_over_groups():
 
 def test_step_grpo_compares_returns_to_go_of_equal_steps():
     """The k-th calls of a group against each other; who alone has a k-th call has advantage 0."""
-    group = [Judged(2.0, (0.0, 1.0), 1.0), Judged(0.5, (0.5, 0.0), 0.0), Judged(0.0, (0.0, 0.0, 0.0), 0.0)]
+    group = [Return(2.0, (0.0, 1.0), 1.0), Return(0.5, (0.5, 0.0), 0.0), Return(0.0, (0.0, 0.0, 0.0), 0.0)]
     (made,) = ADVANTAGES["step_grpo"]([group])
     first, second = grpo([2.0, 0.5, 0.0]), grpo([2.0, 0.0, 0.0])
     assert [one.steps for one in made] == [
@@ -54,7 +54,7 @@ def test_step_grpo_compares_returns_to_go_of_equal_steps():
 
 def test_step_grpo_is_grpo_where_only_outcomes_are_rewarded():
     """Equally many calls and no reward of a step: every call has the advantage of its trajectory."""
-    group = [Judged(value, (0.0, 0.0), value) for value in (0.2, 0.5, 1.0, 0.0)]
+    group = [Return(value, (0.0, 0.0), value) for value in (0.2, 0.5, 1.0, 0.0)]
     (made,) = ADVANTAGES["step_grpo"]([group])
     for one, expected in zip(made, grpo([0.2, 0.5, 1.0, 0.0]), strict=True):
         assert one.steps == pytest.approx((expected, expected))

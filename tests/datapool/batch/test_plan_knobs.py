@@ -5,7 +5,7 @@ import pytest
 from datapool.batch.plan import assemble, select
 from datapool.batch.spec import BatchSpec, Bounds
 from datapool.view.runs import RunIndex
-from datapool.view.why import Asked, why
+from datapool.view.why import Perspective, why
 from tests import facts
 from tests.trainer.pooled import RUN, group, pooled
 
@@ -228,7 +228,7 @@ def test_why_names_the_knob(spec, name, says):
     low = facts.curated("p", "t0", "c0", quality=0.2, scores={"length@1": 0.2})
     leak = facts.curated("p", "t0", "c1", tags=("leak",))
     rows = pooled([*group("p", [0.0, 1.0]), low, leak]).pool
-    asked = Asked(run_id=RUN, version=0, spec=BatchSpec(group_size=2, **spec))
+    asked = Perspective(run_id=RUN, version=0, spec=BatchSpec(group_size=2, **spec))
     first = why(rows, RunIndex(), asked, name)[0]
     assert first.state == "left_out"
     assert says in first.lines[-1]

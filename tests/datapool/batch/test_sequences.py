@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from datapool.batch.sequences import UNKNOWN_VERSION, CallTokens, Row, rows, whole_prompt
+from datapool.batch.sequences import UNKNOWN_VERSION, CallTokens, TrainingRow, rows, whole_prompt
 from datapool.errors import PromptBroken
 from schemas.arrays import pack_ids
 from schemas.events import Edge
@@ -27,7 +27,7 @@ def call(
     )
 
 
-def trained_ids(row: Row) -> list[int]:
+def trained_ids(row: TrainingRow) -> list[int]:
     return [token for token, kept in zip(row.ids, row.mask, strict=True) if kept]
 
 

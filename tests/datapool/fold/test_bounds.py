@@ -16,7 +16,7 @@ from datapool.fold.fold import fold
 from datapool.fold.project import project
 from datapool.fold.restore import restore
 from datapool.fold.state import GroupState
-from datapool.view.query import Filter, find_groups
+from datapool.view.query import PoolFilter, find_groups
 from schemas.codec import decode, encode
 from schemas.events import Event, FactPosition, GroupRecord, StepRecord, TrajectoryRecord
 from schemas.keys import is_tokens_key
@@ -149,6 +149,6 @@ def test_what_a_record_leaves_out_is_exported_and_found_by_name():
         (state,) = folded(facts.placed(events)).values()
         chosen = choose(state, None)
         rows = pooled(events).pool
-        found = [find_groups(rows, Filter(trajectory=name)) for name in ("a", "c", "nobody")]
+        found = [find_groups(rows, PoolFilter(trajectory=name)) for name in ("a", "c", "nobody")]
     assert [[step.call_id for step in one.steps] for one in chosen] == [["c", "x", "y", "z"], ["c"], ["c"]]
     assert [len(groups) for groups in found] == [1, 1, 0]

@@ -3,7 +3,7 @@
 import pytest
 
 from datapool.batch.spec import Bounds
-from datapool.view.query import Filter, find_groups, find_steps, find_trajectories, stats
+from datapool.view.query import PoolFilter, find_groups, find_steps, find_trajectories, stats
 from tests import facts
 from tests.trainer.pooled import group, pooled
 
@@ -21,7 +21,7 @@ ROWS = pooled(
 
 
 def steps(**wanted):
-    return [f"{s.group_id}/{s.trajectory_id[:2]}/{s.call_id}" for s in find_steps(ROWS, Filter(**wanted))]
+    return [f"{s.group_id}/{s.trajectory_id[:2]}/{s.call_id}" for s in find_steps(ROWS, PoolFilter(**wanted))]
 
 
 @pytest.mark.parametrize(
@@ -59,7 +59,7 @@ def test_a_filter_finds_what_it_says(wanted, found):
 @pytest.mark.parametrize("limit", [1, 2, 3, 100])
 def test_pages_hold_every_step_once_and_in_order(limit):
     """Going on behind the last key neither repeats nor misses a row, with a filter that the store cannot answer, too."""
-    for wanted in (Filter(), Filter(text="t0")):
+    for wanted in (PoolFilter(), PoolFilter(text="t0")):
         everything = find_steps(ROWS, wanted)
         seen, after = [], ()
         while page := find_steps(ROWS, wanted, after, limit):
@@ -99,15 +99,15 @@ def test_pages_hold_every_step_once_and_in_order(limit):
 )
 def test_trajectories_and_groups_are_filtered_by_their_fields_and_their_steps(wanted, trajectories, groups):
     """Return and mean, readiness, channel, members; what steps decide, one step must meet together."""
-    found = find_trajectories(ROWS, Filter(**wanted))
+    found = find_trajectories(ROWS, PoolFilter(**wanted))
     assert [f"{row.group_id}/{row.trajectory_id}" for row in found] == trajectories
-    assert [row.group_id for row in find_groups(ROWS, Filter(**wanted))] == groups
+    assert [row.group_id for row in find_groups(ROWS, PoolFilter(**wanted))] == groups
 
 
 def test_pages_of_trajectories_and_groups_go_on_behind_a_key():
     """Neither the row of the key nor one before it comes again."""
-    assert [row.trajectory_id for row in find_trajectories(ROWS, Filter(group="b"), ("b", "t0"), 5)] == ["t1"]
-    assert [row.group_id for row in find_groups(ROWS, Filter(), ("a",), 1)] == ["b"]
+    assert [row.trajectory_id for row in find_trajectories(ROWS, PoolFilter(group="b"), ("b", "t0"), 5)] == ["t1"]
+    assert [row.group_id for row in find_groups(ROWS, PoolFilter(), ("a",), 1)] == ["b"]
 
 
 def test_counts_are_those_of_the_rows():
@@ -117,8 +117,8 @@ def test_counts_are_those_of_the_rows():
         "total": 9,
         "trainable": 8,
         "curated": 2,
-        "prompt_tokens": sum(step.prompt_length for step in find_steps(ROWS, Filter())),
-        "response_tokens": sum(step.response_length for step in find_steps(ROWS, Filter())),
+        "prompt_tokens": sum(step.prompt_length for step in find_steps(ROWS, PoolFilter())),
+        "response_tokens": sum(step.response_length for step in find_steps(ROWS, PoolFilter())),
         "channels": {"train": 9},
         "not_trainable": {"curated_out": 1},
     }
@@ -146,12 +146,12 @@ def test_counts_are_those_of_the_rows():
 )
 def test_counts_are_of_what_the_lists_show(wanted):
     """Every filter narrows all three kinds as it narrows their lists, also where the store cannot answer it alone."""
-    counted, found = stats(ROWS, Filter(**wanted)), find_steps(ROWS, Filter(**wanted))
+    counted, found = stats(ROWS, PoolFilter(**wanted)), find_steps(ROWS, PoolFilter(**wanted))
     assert counted["steps"]["total"] == len(found)
     assert counted["steps"]["response_tokens"] == sum(step.response_length for step in found)
-    assert counted["trajectories"]["total"] == len(find_trajectories(ROWS, Filter(**wanted)))
-    assert counted["groups"]["total"] == len(find_groups(ROWS, Filter(**wanted)))
-    assert stats(ROWS, Filter(**wanted), found) == counted
+    assert counted["trajectories"]["total"] == len(find_trajectories(ROWS, PoolFilter(**wanted)))
+    assert counted["groups"]["total"] == len(find_groups(ROWS, PoolFilter(**wanted)))
+    assert stats(ROWS, PoolFilter(**wanted), found) == counted
 
 
 def test_what_has_no_steps_has_its_own_tags():
@@ -163,16 +163,16 @@ def test_what_has_no_steps_has_its_own_tags():
             facts.started("both", "t", tags=("hard",)),
         ]
     ).pool
-    assert [row.group_id for row in find_groups(rows, Filter(tags=("maths",)))] == ["both", "early"]
-    assert [row.group_id for row in find_groups(rows, Filter(tags=("maths", "hard")))] == ["both"]
-    assert [row.trajectory_id for row in find_trajectories(rows, Filter(tags=("maths", "hard")))] == ["t"]
+    assert [row.group_id for row in find_groups(rows, PoolFilter(tags=("maths",)))] == ["both", "early"]
+    assert [row.group_id for row in find_groups(rows, PoolFilter(tags=("maths", "hard")))] == ["both"]
+    assert [row.trajectory_id for row in find_trajectories(rows, PoolFilter(tags=("maths", "hard")))] == ["t"]
 
 
 def test_a_view_keeps_no_tokens_in_memory():
     """Tombstones remove rows, and what is forgotten leaves nothing in the store."""
     made = pooled([*group("a", [0.0, 1.0]), *group("b", [0.0, 1.0]), facts.evicted("b", "t0")]).pool
-    assert [s.trajectory_id for s in find_steps(made, Filter(group="b"))] == ["t1", "t1"]
+    assert [s.trajectory_id for s in find_steps(made, PoolFilter(group="b"))] == ["t1", "t1"]
     assert made.tokens("b", "t0", "c0") is None
     made.forget("a")
-    assert find_steps(made, Filter(group="a")) == []
+    assert find_steps(made, PoolFilter(group="a")) == []
     assert made.store.select("1", [], None, None) != []

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from datapool.batch.plan import assemble, select
-from datapool.batch.sequences import Row
+from datapool.batch.sequences import TrainingRow
 from datapool.batch.spec import BatchSpec
 from datapool.errors import PromptBroken
 from datapool.view.rows import PoolRows
@@ -55,12 +55,12 @@ HISTORIES = {
 }
 
 
-def from_view(pool: PoolRows) -> list[Row]:
+def from_view(pool: PoolRows) -> list[TrainingRow]:
     (chosen,) = select(pool, SPEC, 0, RUN, ()).chosen
     return assemble_rows(pool, chosen, SPEC, RUN)
 
 
-def from_facts(made: Pooled) -> list[Row]:
+def from_facts(made: Pooled) -> list[TrainingRow]:
     chosen = select(made.pool, SPEC, 0, RUN, ()).chosen
     plan = assemble(chosen, SPEC, run_id=RUN, sequence=0, version=0, seed=0, envelope=facts.envelope())
     return rows_of(plan, made.log.lookup(), VOCABULARY)

@@ -8,7 +8,7 @@ from datapool.batch.plan import assemble, select
 from datapool.batch.spec import BatchSpec
 from datapool.fold import bounds
 from datapool.view.runs import RunIndex
-from datapool.view.why import Asked, why
+from datapool.view.why import Perspective, why
 from schemas.events import BatchSkipped, BatchTrained
 from tests import facts
 from tests.trainer.pooled import RUN, group, pooled
@@ -32,7 +32,7 @@ ROWS = pooled(
         facts.curated("old", "t1", "c0", quality=0.1),
     ]
 ).pool
-ASKED = Asked(run_id=RUN, version=5, spec=SPEC)
+ASKED = Perspective(run_id=RUN, version=5, spec=SPEC)
 
 
 def planned_batch(rows, spec):
@@ -213,7 +213,7 @@ def test_a_group_that_nobody_declared_waits_for_its_reward_and_says_so():
     """Nothing ends its wait but a judge, staleness or retention; the answer names what is missing."""
     rows = pooled(group("quiet", [1.0, None], version=5)[1:]).pool  # without its declaration
     for version, says in ((5, "waits: reward_missing_for_1"), (7, "will never train it: too_stale")):
-        (answer,) = why(rows, RunIndex(), Asked(run_id=RUN, version=version, spec=SPEC), "quiet")
+        (answer,) = why(rows, RunIndex(), Perspective(run_id=RUN, version=version, spec=SPEC), "quiet")
         assert answer.state == "left_out"
         assert says in answer.lines[-1]
 

@@ -12,13 +12,13 @@ from datapool.batch.deltas import bodies, prompts, resolve, resolve_all
 from datapool.errors import PromptBroken
 from datapool.fold.digests import base_digest
 from gateway.capture.delta_encoding import CHAIN_MAX, EVENT_BYTES_MAX, Parents
-from gateway.capture.events import Call, captured, without_bodies
+from gateway.capture.events import CallAttempt, captured, without_bodies
 from gateway.headers import ClientHeaders
 from gateway.identity import Identity
 from gateway.openai.reply import EngineReply, Sampled, packed_text, understood
 from gateway.openai.request import ChatRequest
 from gateway.openai.sampling import effective
-from gateway.upstream.engines import Server
+from gateway.upstream.engines import Engine
 from schemas.arrays import ITEM_BYTES, pack_floats, pack_ids
 from schemas.codec import decode, encode
 from schemas.events import CallCaptured, Edge, Timings
@@ -50,7 +50,7 @@ class Writer:
     ) -> list[CallCaptured]:
         self.clock_us += 1
         self.made += 1
-        call = Call(
+        call = CallAttempt(
             producer="gateway/test",
             identity=who,
             call_id=call_id or f"c{self.made}",
@@ -63,14 +63,14 @@ class Writer:
         reply = reply_of(call, prompt, responses, ended)
         lineage = self.parents.lineage(call, reply)
         timings = Timings(received_us=call.received_us, dispatched_us=0, done_us=0)
-        events = captured(call, Server(url="http://e"), reply, timings, lineage)
+        events = captured(call, Engine(url="http://e"), reply, timings, lineage)
         if acknowledged:
             self.parents.add(call, reply, lineage, events)
         read = [decode(encode(event)) for event in events]
         return [event for event in read if isinstance(event, CallCaptured)]
 
 
-def reply_of(call: Call, prompt: list[int], responses: list[list[int]], ended: bool) -> EngineReply:
+def reply_of(call: CallAttempt, prompt: list[int], responses: list[list[int]], ended: bool) -> EngineReply:
     fields = {"choices": [{"index": index} for index in range(len(responses))]}
     sampled = [Sampled(pack_ids(ids), pack_floats([-1.0] * len(ids)), (), ended) for ids in responses]
     reply = understood(fields, pack_ids(prompt), sampled, {}, call.request)

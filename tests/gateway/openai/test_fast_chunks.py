@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.openai.accumulator import assembled
-from gateway.openai.fast_chunks import Run, shape_of
+from gateway.openai.fast_chunks import ChunkRun, shape_of
 from gateway.openai.fast_reply import taken_apart
 from gateway.openai.request import ChatRequest, parse_chat
 from gateway.openai.sse import without_fields
@@ -78,7 +78,7 @@ async def test_usual_chunks_are_recognised() -> None:
             b'data: {"id":"c","choices":[{"index":0,"delta":{"content":"a\\u00e9\\n"},"logprobs":{"content":[{"token":"t",'
             b'"logprob":-0.5}]},"finish_reason":%b,"token_ids":[%d]}]}\n\n' % (reason.encode(), number)
         )
-    runs = [event for event in tee.events if isinstance(event, Run)]
+    runs = [event for event in tee.events if isinstance(event, ChunkRun)]
     assert sum(len(run.events) for run in runs) == 298
 
 

@@ -14,7 +14,7 @@ from trainer.errors import CheckpointInvalid, ModelInvalid, Stopped
 from trainer.learn.engine import EngineSettings, TrainingEngine
 from trainer.learn.losses import bound
 from weights.checkpoint import read
-from weights.manifest import Manifest
+from weights.manifest import WeightsManifest
 
 LOSS = bound("ppo_clip", clip_low=0.2, clip_high=0.28)
 SETTINGS = EngineSettings(learning_rate=1e-2, micro_batch_tokens_max=10_000)
@@ -95,7 +95,7 @@ def test_bf16_weights_are_published_as_they_are(model_dir, tmp_path, stage):
     made = engine(model_dir, replace(SETTINGS, precision="bf16", zero_stage=stage))
     step = made.train(*batch(0), **HOW)
     assert step.totals.loss == pytest.approx(plain_torch(model_dir, steps=1)[0][0][0], rel=0.02)
-    manifest = Manifest.of(made.named_tensors())
+    manifest = WeightsManifest.of(made.named_tensors())
     assert {spec.dtype for spec in manifest.tensors} == {"bfloat16"}
     made.export(tmp_path / "hf")
     assert len(dict(read(str(tmp_path / "hf"), manifest))) == len(manifest.tensors)
@@ -116,16 +116,16 @@ def test_a_loaded_checkpoint_goes_on_bit_for_bit(model_dir, tmp_path, stage):
     for step in range(2):
         made.train(*batch(step), **HOW)
     made.save(tmp_path, {"note": 7})
-    at_save = Manifest.of(made.named_tensors())
+    at_save = WeightsManifest.of(made.named_tensors())
     for step in range(2, 4):
         made.train(*batch(step), **HOW)
-    expected = Manifest.of(made.named_tensors())
+    expected = WeightsManifest.of(made.named_tensors())
     fresh = engine(model_dir, settings)
     assert fresh.load(tmp_path) == {"note": 7}
-    assert Manifest.of(fresh.named_tensors()) == at_save
+    assert WeightsManifest.of(fresh.named_tensors()) == at_save
     for step in range(2, 4):
         fresh.train(*batch(step), **HOW)
-    assert Manifest.of(fresh.named_tensors()) == expected
+    assert WeightsManifest.of(fresh.named_tensors()) == expected
 
 
 @pytest.mark.parametrize("temperature", [1.0, 0.6, 1.7])
@@ -157,9 +157,9 @@ def test_a_wrong_temperature_shows_as_a_gap(model_dir):
 def test_learning_rate_0_changes_no_byte(model_dir):
     """The control trains everything and learns nothing."""
     made = engine(model_dir, replace(SETTINGS, learning_rate=0.0))
-    before = Manifest.of(made.named_tensors())
+    before = WeightsManifest.of(made.named_tensors())
     assert made.train(*batch(0), **HOW).grad_norm > 0
-    assert Manifest.of(made.named_tensors()) == before
+    assert WeightsManifest.of(made.named_tensors()) == before
 
 
 @pytest.mark.parametrize("tied", [True, False])
@@ -169,7 +169,7 @@ def test_an_export_is_the_model_with_these_weights(tmp_path, tied):
     made = engine(source)
     made.train(*batch(0), **HOW)
     made.export(tmp_path / "hf" / "1")
-    manifest = Manifest.of(made.named_tensors())
+    manifest = WeightsManifest.of(made.named_tensors())
     expected = {name: tensor.clone() for name, tensor in made.named_tensors()}
     assert ("lm_head.weight" in expected) is not tied
     assert dict(read(str(tmp_path / "hf" / "1"), manifest)).keys() == expected.keys()

@@ -17,9 +17,9 @@ from tests.trainer.pooled import SETTINGS, ReadRows, apply_to
 from tests.trainer.test_run import events, memory_journal
 from tests.trainer.tiny import VOCABULARY, make_model
 from trainer.app import engine_settings
-from trainer.dependencies import Collaborators
+from trainer.dependencies import TrainerDependencies
 from trainer.learn.engine import TrainingEngine
-from trainer.run import Run
+from trainer.run import TrainingRun
 
 TEMPERATURE = 0.8
 SPEC = BatchSpec(groups_per_batch=4, group_size=8, staleness_max=0)
@@ -93,7 +93,7 @@ def play(tmp_path, learning_rate):
     log = MemoryLog(SETTINGS)
     pool = ReadRows()
     sampler = Sampler(model_dir, log, pool)
-    world = Collaborators(
+    world = TrainerDependencies(
         engine=TrainingEngine(model_dir, engine_settings(chosen)),
         pool=pool,
         facts=log.lookup(),
@@ -102,7 +102,7 @@ def play(tmp_path, learning_rate):
         stop=threading.Event(),
         producer="trainer/test",
     )
-    Run(chosen, world).run()
+    TrainingRun(chosen, world).run()
     return [event.metrics for event in events(log, BatchTrained)]
 
 
