@@ -8,16 +8,13 @@ youngest token: `staleness_max` bounds the versions within a group, and what is 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from datapool.batch.advantages import ADVANTAGES, Advantage
+from datapool.batch.advantages import Advantage
 from datapool.batch.plan import UNJUDGED
 from datapool.batch.selection import Members, PooledGroup, PooledTrajectory, Refusal, is_trained, judge, trained_members
 from datapool.batch.spec import BatchSpec
 from datapool.fold.project import call_order, project
 from datapool.fold.state import GroupState
 from schemas.events import GroupRecord, StepRecord, TrajectoryRecord
-
-OVER_A_BATCH = frozenset({"reinforce_pp"})
-"""Algorithms whose baseline is a whole batch. A dataset knows no batches, so under these it has no advantages."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,9 +79,10 @@ def choose(state: GroupState, spec: BatchSpec | None) -> list[Chosen] | str:
 
 
 def _advantages(group: PooledGroup, spec: BatchSpec) -> Sequence[Advantage | None]:
-    if spec.algorithm in OVER_A_BATCH:
+    """A dataset knows no batches, so it has no advantages of an estimator that compares a whole batch."""
+    if spec.estimator.over_batch:
         return [None] * len(group.members)
-    (of_group,) = ADVANTAGES[spec.algorithm]([[member.judged or UNJUDGED for member in group.members]])
+    (of_group,) = spec.estimator.function([[member.judged or UNJUDGED for member in group.members]])
     return of_group
 
 

@@ -10,7 +10,7 @@ import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from datapool.batch.advantages import ADVANTAGES, Advantage, Return
+from datapool.batch.advantages import Advantage, Return
 from datapool.batch.selection import (
     CHANGING,
     Pool,
@@ -164,7 +164,7 @@ def assemble(
     """The plan: rewards, advantages and masks as they are now, tokens by reference."""
     groups = list(chosen)
     earned = [[member.judged or UNJUDGED for member in group.members] for group in groups]
-    advantages = ADVANTAGES[spec.algorithm](earned)
+    advantages = spec.estimator.function(earned)
     return BatchAssembled(
         envelope=envelope,
         run_id=run_id,

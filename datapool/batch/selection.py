@@ -194,7 +194,7 @@ def _judge_policy(runs: Set[str | None], run_id: str, *, own: bool) -> Refusal |
 
 def _judge_size(group: PooledGroup, spec: BatchSpec) -> Refusal | None:
     ready, record = len(group.members), group.record
-    enough = ready >= spec.members_min
+    enough = ready >= spec.estimator.members_min
     if record.closed:
         return None if enough else Refusal("never", f"closed_with_{ready}_ready")
     wanted = record.expected_size or spec.group_size

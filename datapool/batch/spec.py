@@ -7,15 +7,18 @@ import difflib
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from datapool.batch.advantages import ESTIMATORS, Estimator
 from datapool.errors import BatchSpecInvalid
 
-Algorithm = Literal["grpo", "dr_grpo", "rloo", "reinforce_pp", "step_grpo", "sft"]
-WITHOUT_GROUP_BASELINE = frozenset({"reinforce_pp", "sft"})
+if TYPE_CHECKING:
+    Algorithm = str
+else:
+    Algorithm = Literal[tuple(ESTIMATORS)]  # a new row of the table is a new value; a type checker cannot follow that
 PRIORITY_TAG = "priority:"
 
 
@@ -99,7 +102,7 @@ class BatchSpec(BaseModel):
             raise ValueError(f"reward_mean_min: {low:g} is above reward_mean_max, {high:g}: no group could pass")
         if self.channel == "val":
             raise ValueError("channel: val is for evaluation and is never trained")
-        if self.group_size < self.members_min:
+        if self.group_size < self.estimator.members_min:
             raise ValueError(f"group_size {self.group_size}: the baseline of {self.algorithm} needs two trajectories")
         if both := sorted({*self.tags} & {*self.tags_exclude}):
             raise ValueError(f"tags_exclude: {both[0]!r} is in tags, too: nothing could pass")
@@ -114,9 +117,9 @@ class BatchSpec(BaseModel):
         return self
 
     @property
-    def members_min(self) -> int:
-        """Ready trajectories that the algorithm needs in a group."""
-        return 1 if self.algorithm in WITHOUT_GROUP_BASELINE else 2
+    def estimator(self) -> Estimator:
+        """What `algorithm` stands for."""
+        return ESTIMATORS[self.algorithm]
 
     @property
     def asks_of_steps(self) -> bool:

@@ -18,7 +18,7 @@ from consumers.export.messages import messages, tools
 from consumers.export.rows import sequence_rows, step_rows
 from consumers.export.tables import SEQUENCES, STEPS, TableWriter
 from consumers.lineage.requests import asked
-from datapool.batch.advantages import ADVANTAGES
+from datapool.batch.advantages import ESTIMATORS
 from datapool.batch.deltas import prompts
 from datapool.batch.plan import assemble
 from datapool.batch.selection import with_members
@@ -100,7 +100,7 @@ def tables(log: Log, spec: BatchSpec | None, out: Path) -> tuple[list[dict], lis
     return pq.read_table(out / "0.parquet").to_pylist(), pq.read_table(out / "1.parquet").to_pylist()
 
 
-@pytest.mark.parametrize("algorithm", [name for name in ADVANTAGES if name != "reinforce_pp"])
+@pytest.mark.parametrize("algorithm", [name for name, row in ESTIMATORS.items() if not row.over_batch])
 def test_advantages_are_those_that_a_plan_would_freeze(algorithm: str, tmp_path: Path) -> None:
     """Per call in steps, per token in sequences: what a run with this spec would train its responses with."""
     log, spec = rewarded(), BatchSpec(algorithm=algorithm, group_size=3)
