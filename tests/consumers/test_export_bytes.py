@@ -19,9 +19,9 @@ from consumers.export.rows import sequence_rows, step_rows
 from consumers.export.tables import SEQUENCES, STEPS, TableWriter
 from consumers.lineage.requests import asked
 from datapool.batch.advantages import ESTIMATORS
+from datapool.batch.candidates import with_members
 from datapool.batch.deltas import prompts
 from datapool.batch.plan import assemble
-from datapool.batch.selection import with_members
 from datapool.batch.spec import BatchSpec
 from datapool.errors import UnusableFact
 from datapool.fold.fold import fold
