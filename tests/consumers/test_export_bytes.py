@@ -26,6 +26,7 @@ from datapool.batch.spec import BatchSpec
 from datapool.errors import UnusableFact
 from datapool.fold.fold import fold
 from datapool.fold.state import GroupState
+from datapool.fold.validation import usable
 from schemas.arrays import pack_ids
 from schemas.events import CallCaptured, Edge, Event, FactPosition
 from tests import facts
@@ -44,7 +45,7 @@ def dataset(log: Log, spec: BatchSpec | None, out: Path) -> list[bytes]:
         if isinstance(event, CallCaptured):
             calls[position] = event
         try:
-            groups[event.group_id] = fold(groups.get(event.group_id), event, position)
+            groups[event.group_id] = fold(groups.get(event.group_id), usable(event), position)
         except UnusableFact:
             continue
     writers = [TableWriter(out / f"{n}.parquet", schema) for n, schema in enumerate((STEPS, SEQUENCES))]
