@@ -14,7 +14,7 @@ from schemas.events import CallFailed, Envelope, Timings, TrajectoryCompleted
 from schemas.keys import group_key, is_tokens_key
 from schemas.topics import GROUPS, POSITIONS, STEPS, TRAJECTORIES
 from streams.cold_store import Shelf, ShelfRow
-from streams.partition import PartitionState
+from streams.partition.state import PartitionState
 from streams.recovery import state_of
 
 GROUP = "one-for-all"

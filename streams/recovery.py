@@ -19,7 +19,7 @@ from schemas.keys import group_key, is_tokens_key, parts
 from schemas.topics import CALLS, GROUPS, POSITIONS, REWARDS, STEPS, TRAJECTORIES
 from streams.cold_store import Shelf, ShelfRow
 from streams.errors import FoldVersionMismatch
-from streams.partition import RESTING_MAX, PartitionState, waits
+from streams.partition.state import RESTING_MAX, PartitionState, waits
 
 log = structlog.get_logger()
 

@@ -4,7 +4,7 @@ from datapool.fold.fold import fold
 from datapool.fold.project import image, project
 from schemas.events import TrajectoryRecord
 from streams.decisions import DecisionGate
-from streams.partition import PartitionState, waits
+from streams.partition.state import PartitionState, waits
 from streams.reactors import Untouched, decide, outlived
 from streams.watchdog import Watchdog
 from tests import facts

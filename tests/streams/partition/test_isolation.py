@@ -15,11 +15,11 @@ from eventlog.settings import LogSettings
 from schemas.codec import decode, encode
 from schemas.events import GroupRecord, StepRecord, StepTokens, TrajectoryRecord
 from schemas.topics import LARGEST_RECORD_BYTES
-from streams import partition
-from streams.partition import PartitionState
+from streams.partition import state as partition
+from streams.partition.state import PartitionState
 from streams.reactors import decide, outlived
 from tests import facts
-from tests.streams.test_partition import Log, record
+from tests.streams.partition.test_state import Log, record
 
 WIDE = "\U0001d535" * 507
 """With five digits the longest id that the gateway takes, in the widest characters."""

@@ -17,7 +17,7 @@ from schemas.keys import group_key, parts
 from schemas.topics import DEAD_LETTERS, GROUPS, POSITIONS
 from streams.cold_store import Shelf, ShelfRow
 from streams.errors import FoldVersionMismatch
-from streams.partition import UNTOUCHED_MAX, PartitionState
+from streams.partition.state import UNTOUCHED_MAX, PartitionState
 from streams.recovery import state_of
 from tests import facts, oracle
 
