@@ -4,9 +4,9 @@ from datapool.fold.fold import fold
 from datapool.fold.project import image, project
 from schemas.events import TrajectoryRecord
 from streams.decisions import DecisionGate
+from streams.lag import Watchdog
 from streams.partition.state import PartitionState
 from streams.reactors import Untouched, decide, outlived, waits
-from streams.watchdog import Watchdog
 from tests import facts
 
 IDLE_US = 100
