@@ -1,8 +1,7 @@
 """Selection and plan, on pools that the real folds made."""
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from datapool.batch.plan import Selection, assemble, groups_of, select
 from datapool.batch.selection import plan_bytes
