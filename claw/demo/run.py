@@ -35,6 +35,7 @@ from eventlog.kafka.reader import LogReader
 from eventlog.settings import LogSettings
 from examples.verbs.tiny_model import ensure
 from schemas.envelopes import new_id
+from schemas.http import Channel
 from schemas.topics import TOPICS
 
 log = structlog.get_logger()
@@ -248,7 +249,7 @@ class Demo:
             "--group-size",
             str(GROUP_SIZE),
             "--channel",
-            "train",
+            Channel.TRAIN,
         )
         self._processes.start(self.stack.room("agents", "agentflow", "run", *self._agent_arguments(), *stats))
         self._wait("the end of the run", lambda p: p.ended is not None, TRAINING_TIMEOUT_S)

@@ -14,6 +14,7 @@ from datapool.batch.spec import BatchSpec
 from datapool.fold import bounds as room
 from datapool.fold.bounds import name_bytes
 from schemas.events import GroupRecord, StepRecord, TrajectoryRecord
+from schemas.http import Channel
 
 Members = Sequence[tuple[TrajectoryRecord, Sequence[StepRecord]]]
 """Rows of one moment: a trajectory with its captured steps in order, each once, in order of trajectory_id."""
@@ -80,8 +81,6 @@ class Verdict:
 CHANGING = Refusal("wait", "rows_changing")
 """Not to be remembered: the next look finds other rows."""
 TAGS_MISSING = "tags_missing"
-ROOM_CHANNEL = "train"
-"""Groups of others take no room of a run (`gateway/control/admission.py`)."""
 
 
 def judge(pool: Pool, record: GroupRecord, spec: BatchSpec, version: int, run_id: str) -> PooledGroup | Refusal:
@@ -117,7 +116,7 @@ def _judge_record(record: GroupRecord, spec: BatchSpec, run_id: str) -> Refusal 
 def _of_other_channel(record: GroupRecord, run_id: str) -> Refusal:
     """A group that was opened for this run holds its room, where its channel is the one that counts. A call may name the
     spec's channel yet, as long as the group is not ready."""
-    holds_room = record.declared and record.run_id == run_id and record.channel == ROOM_CHANNEL
+    holds_room = record.declared and record.run_id == run_id and record.channel == Channel.TRAIN
     return Refusal("never" if holds_room and record.ready else "foreign", f"channel_{record.channel or 'unknown'}")
 
 

@@ -13,6 +13,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from datapool.errors import BatchSpecInvalid
+from schemas.http import Channel
 
 Algorithm = Literal["grpo", "dr_grpo", "rloo", "reinforce_pp", "step_grpo", "sft"]
 WITHOUT_GROUP_BASELINE = frozenset({"reinforce_pp", "sft"})
@@ -50,7 +51,7 @@ class BatchSpec(BaseModel):
     """Trajectories of a group whose size nobody declared. A baseline over a group needs two."""
     staleness_max: int = Field(default=1, ge=0)
     """Versions that may lie between the oldest token of a group and the version that is trained."""
-    channel: str = "train"
+    channel: str = Channel.TRAIN
     """Of a group; `val` is refused."""
     tags: tuple[str, ...] = ()
     """A response is trained when it carries all of these: itself (as captured, or by curation), or its trajectory or group."""
@@ -97,7 +98,7 @@ class BatchSpec(BaseModel):
         low, high = self.reward_mean_min, self.reward_mean_max
         if low is not None and high is not None and low > high:
             raise ValueError(f"reward_mean_min: {low:g} is above reward_mean_max, {high:g}: no group could pass")
-        if self.channel == "val":
+        if self.channel == Channel.VALIDATION:
             raise ValueError("channel: val is for evaluation and is never trained")
         if self.group_size < self.members_min:
             raise ValueError(f"group_size {self.group_size}: the baseline of {self.algorithm} needs two trajectories")
