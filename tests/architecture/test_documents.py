@@ -36,7 +36,9 @@ def test_architecture_reads_in_lines() -> None:
 
 def _stands(place: re.Match[str]) -> bool:
     path, name = place.groups()
-    return (ROOT / path).is_file() and (name is None or re.search(rf"\b{name}\b", (ROOT / path).read_text()) is not None)
+    return (ROOT / path).is_file() and (
+        name is None or re.search(rf"\b{name}\b", (ROOT / path).read_text()) is not None
+    )
 
 
 def _exists(path: str) -> bool:

