@@ -11,6 +11,8 @@ import pytest
 
 from tests import children
 
+pytestmark = pytest.mark.process
+
 # Heeds no SIGTERM and has a child that heeds none either, like an engine that is told to end while it starts.
 DEAF = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('ready', flush=True); time.sleep(100)"
 FAMILY = f"import subprocess, sys; subprocess.Popen([sys.executable, '-S', '-c', {DEAF!r}]); {DEAF}"

@@ -10,7 +10,7 @@ import pytest
 
 from claw.home import PROJECT
 
-pytestmark = pytest.mark.skipif(shutil.which("make") is None, reason="needs make")
+pytestmark = [pytest.mark.process, pytest.mark.skipif(shutil.which("make") is None, reason="needs make")]
 
 
 def without_make(**environment: str) -> dict[str, str]:

@@ -11,6 +11,8 @@ from pathlib import Path
 import psutil  # type: ignore[import-untyped]  # a test helper without stubs
 import pytest
 
+pytestmark = pytest.mark.process
+
 ROOT = Path(__file__).parents[2]
 # A command with a child of its own that ignores SIGTERM, like an engine that hangs. It prints both pids.
 STUBBORN = (

@@ -22,6 +22,8 @@ from weights.rendezvous import Offer
 from weights.sender import Sent
 from weights.transfer_server import WeightOffers
 
+pytestmark = pytest.mark.process
+
 PEER = Path(__file__).with_name("peer.py")
 ROOT = PEER.parents[2]
 Tensors = list[tuple[str, torch.Tensor]]

@@ -23,6 +23,8 @@ from claw.local.processes import (
 )
 from claw.local.procfs import ProcessId
 
+pytestmark = pytest.mark.process
+
 FOREVER = "import time\nwhile True: time.sleep(60)"
 STUBBORN = f"import signal\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\nprint('ready', flush=True)\n{FOREVER}"
 QUICK = RestartBudget(restarts_max=2, delay_s=0.01)
