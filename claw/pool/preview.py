@@ -9,16 +9,10 @@ import orjson
 
 from claw.errors import CannotRun
 from claw.pool.reading import asked_of, named_spec, open_pool
-from datapool.batch.plan import Selection, select
-from datapool.batch.selection import (
-    PooledGroup,
-    all_equal,
-    baseline_only,
-    context_only,
-    is_trained,
-    returns,
-    trained_members,
-)
+from datapool.batch.candidates import PooledGroup, all_equal
+from datapool.batch.masks import is_trained, mask_of
+from datapool.batch.members import baseline_only, trained_members
+from datapool.batch.selection import Selection, select
 from datapool.batch.sequences import TrainingRow
 from datapool.errors import PromptBroken
 from datapool.view.rows import PoolRows
@@ -133,7 +127,7 @@ def counts(rows: PoolRows, chosen: tuple[PooledGroup, ...], asked: Perspective) 
         made += assemble_rows(rows, group, spec, asked.run_id)
     members = [member for group in chosen for member in trained_members(group, spec)]
     trained = [step for member in members for step in member.steps if is_trained(step, member, spec)]
-    unfit = [found for member in members for step in member.steps if (found := context_only(step, member, spec))]
+    masks = [mask for member in members for step in member.steps if (mask := mask_of(step, member, spec))]
     one_by_one = sum(step.prompt_length + step.response_length for step in trained)
     in_rows = sum(map(len, made))
     return {
@@ -143,7 +137,7 @@ def counts(rows: PoolRows, chosen: tuple[PooledGroup, ...], asked: Perspective) 
         "baseline_only": _counted(why for group in chosen for why in baseline_only(group, spec).values()),
         "responses_trained": len(trained),
         "response_tokens": sum(row.trained_tokens for row in made),
-        "context_only": _counted(found.word for found in unfit),
+        "masked": _counted(mask.word for mask in masks),
         "rows": len(made),
         "row_tokens": in_rows,
         "row_tokens_max": max(map(len, made), default=0),
@@ -154,7 +148,7 @@ def counts(rows: PoolRows, chosen: tuple[PooledGroup, ...], asked: Perspective) 
 
 def _rewards(chosen: Sequence[PooledGroup], version: int) -> dict[str, Any]:  # JSON
     """Over all members, as baselines are; `zero_variance_groups` teach nothing, except where no group baseline is."""
-    by_group = [returns(group) for group in chosen]
+    by_group = [group.returns for group in chosen]
     everyone = [value for known in by_group for value in known]
     oldest = [member.record.min_version for group in chosen for member in group.members]
     return {
@@ -200,7 +194,7 @@ def _sizes(shown: dict[str, Any]) -> list[str]:  # JSON
         f"  trajectories  {shown['trajectories_trained']} of {shown['trajectories']} trained"
         + _listed(shown["baseline_only"], "in the baseline only"),
         f"  responses     {shown['responses_trained']} trained, {shown['response_tokens']} tokens"
-        + _listed(shown["context_only"], "context only"),
+        + _listed(shown["masked"], "masked"),
         rows + f"shared prefixes save {saved} of {alone}{share}",
         f"  returns       mean {mean}, groups of equal returns: {shown['zero_variance_groups']}",
         f"  staleness     up to {shown['staleness_max']}",

@@ -9,7 +9,8 @@ import pytest
 import torch
 from structlog.testing import capture_logs
 
-from datapool.batch.plan import assemble, groups_of, select
+from datapool.batch.plan import assemble, groups_of
+from datapool.batch.selection import select
 from datapool.batch.spec import PRESETS
 from datapool.view.view import TOPICS, PoolView
 from eventlog.errors import Fenced, LogError
