@@ -13,8 +13,8 @@ import structlog
 
 from rollout.command import arguments, environment
 from rollout.errors import ServerDied
-from rollout.keeper import KILL_NOW
 from rollout.settings import RolloutSettings
+from schemas.runtime.reaper import KILL_NOW
 
 log = structlog.get_logger()
 
@@ -22,7 +22,7 @@ KILL_TIMEOUT_S = 3.0
 
 
 class VllmServer:
-    """Start, watch, stop; may be started again after `stop`. Start it from the main thread: see rollout.keeper."""
+    """Start, watch, stop; may be started again after `stop`. Start it from the main thread: see schemas.runtime.reaper."""
 
     def __init__(self, settings: RolloutSettings) -> None:
         self._settings = settings
@@ -43,7 +43,13 @@ class VllmServer:
     async def start(self) -> None:
         """Spawn; returns before vLLM is healthy."""
         self.secret = secrets.token_urlsafe(32)
-        command = [sys.executable, "-m", "rollout.keeper", str(os.getpid()), *arguments(self._settings, self._port)]
+        command = [
+            sys.executable,
+            "-m",
+            "schemas.runtime.reaper",
+            str(os.getpid()),
+            *arguments(self._settings, self._port),
+        ]
         output = _open_log(self._settings.log_file)
         try:
             self._keeper = await asyncio.create_subprocess_exec(

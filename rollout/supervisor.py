@@ -18,13 +18,13 @@ from rollout.engine_client import EngineClient
 from rollout.errors import EngineLost, RolloutError, ServerDied, SourceFailed
 from rollout.label import BASE
 from rollout.reporter import Reporter, ReportSink
-from rollout.restarts import RestartBudget
 from rollout.server import VllmServer
 from rollout.settings import RolloutSettings
 from rollout.sync import from_checkpoint, sync
 from rollout.targets import Targets, is_same_weights
 from rollout.transfer_client import from_trainer
 from schemas.events import WeightsPublished, WorkerState
+from schemas.runtime.restarts import RestartBudget
 
 log = structlog.get_logger()
 

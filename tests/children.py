@@ -1,6 +1,6 @@
 """Processes that tests start: each leads a group of its own, and neither it nor what it started outlives the test.
 
-The kernel ends it with the thread that started it (`claw/local/leash.py`), so a killed test run leaves nothing either.
+The kernel ends it with the thread that started it (`schemas/runtime/die_with_parent.py`), so a killed test run leaves nothing either.
 """
 
 import os
@@ -12,8 +12,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from claw.local.leash import leashed
 from claw.local.stack import answers
+from schemas.runtime.die_with_parent import leashed
 
 HEAVY_START_S = 300.0
 """For whatever imports torch or vLLM: on a busy machine two minutes were not enough. pytest's own limit is above it."""

@@ -26,9 +26,9 @@ from claw.local import ports as tcp
 from claw.local.jars import kafka_jars
 from claw.local.java import find_java
 from claw.local.kafka_config import LOG4J, java_command, server_properties
-from claw.local.leash import leashed
-from claw.local.procfs import POLL_S, ProcessId, write_atomically
 from eventlog.settings import LogSettings
+from schemas.runtime.die_with_parent import leashed
+from schemas.runtime.identity import POLL_S, ProcessId, write_atomically
 
 log = structlog.get_logger()
 

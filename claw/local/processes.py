@@ -1,7 +1,7 @@
 """The processes of the local stack: started, watched, restarted within a budget, stopped together, never left behind.
 
 One owner calls `poll` at least once a second from the thread that started the children (the kernel ends them with that
-thread, see `claw/local/leash.py`). Whether a death is answered by a restart is decided by `restart_or_give_up`, which is pure.
+thread, see `schemas/runtime/die_with_parent.py`). Whether a death is answered by a restart is decided by `restart_or_give_up`, which is pure.
 """
 
 import json
@@ -17,8 +17,8 @@ from pathlib import Path
 import structlog
 
 from claw.errors import CannotRun, ComponentDied, describe_exit
-from claw.local.leash import leashed
-from claw.local.procfs import POLL_S, ProcessId, write_atomically
+from schemas.runtime.die_with_parent import leashed
+from schemas.runtime.identity import POLL_S, ProcessId, write_atomically
 
 log = structlog.get_logger()
 
@@ -290,7 +290,7 @@ def _end_group(process: subprocess.Popen[bytes]) -> None:
 def read_status(run_dir: Path) -> list[ComponentState]:
     """The states that a manager wrote, for another process; empty when no manager ever ran there.
 
-    When the manager is gone its components are, too (`claw/local/leash.py`), whatever the file says.
+    When the manager is gone its components are, too (`schemas/runtime/die_with_parent.py`), whatever the file says.
     """
     try:
         status = json.loads((run_dir / STATUS_FILE).read_text())

@@ -11,7 +11,7 @@ from typing import cast, get_args
 from claw.errors import CannotRun
 from claw.home import claw_home
 from claw.local.processes import Component, RestartBudget
-from claw.local.procfs import write_atomically
+from schemas.runtime.identity import write_atomically
 from weights.device import Device, Wish, resolved, vllm_is_for_cpu
 
 CURRENT = "current"

@@ -8,8 +8,8 @@ from pathlib import Path
 import orjson
 
 from claw.local.processes import ComponentState, State, read_status
-from claw.local.procfs import ProcessId
 from claw.local.stack import TRAINER_WARNINGS, remembered
+from schemas.runtime.identity import ProcessId
 
 ALIVE = {State.STARTING, State.RUNNING, State.RESTARTING}
 

@@ -15,10 +15,10 @@ from claw.home import claw_home
 from claw.local.broker import resolve_broker
 from claw.local.ports import free_ports, is_free
 from claw.local.processes import Component, Processes, State, read_status
-from claw.local.procfs import ProcessId
 from claw.local.stack import DEMO_PARTITIONS, Stack, one_device, remember, remembered
 from eventlog.kafka.admin import create_topics, describe_topics
 from eventlog.settings import LogSettings
+from schemas.runtime.identity import ProcessId
 from weights.device import Device
 
 if TYPE_CHECKING:

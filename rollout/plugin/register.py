@@ -22,6 +22,6 @@ def _die_with_parent() -> None:
     parent = multiprocessing.parent_process()
     if parent is None or parent.pid is None or os.environ.get(DIE_WITH_PARENT) != "1":
         return
-    from rollout.parent_death import signal_on_parent_death
+    from schemas.runtime.parent_death import signal_on_parent_death
 
     signal_on_parent_death(signal.SIGKILL, parent.pid)

@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from rollout.restarts import RestartBudget
 from rollout.targets import Targets, accepts
 from schemas.envelopes import envelope
 from schemas.events import WeightsPublished
+from schemas.runtime.restarts import RestartBudget
 
 
 def published(run_id: str, version: int, digest: str = "d", model_id: str = "m") -> WeightsPublished:

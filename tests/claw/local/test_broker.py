@@ -14,7 +14,7 @@ import pytest
 from claw.errors import CannotRun
 from claw.local.broker import ANSWER_TIMEOUT_S, LocalBroker, check_answers, new_cluster_id, resolve_broker, tool_command
 from claw.local.ports import TRY_S, is_free, kafka_answers, split_servers
-from claw.local.procfs import ProcessId
+from schemas.runtime.identity import ProcessId
 
 
 @pytest.fixture

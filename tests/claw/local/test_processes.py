@@ -21,7 +21,7 @@ from claw.local.processes import (
     read_status,
     restart_or_give_up,
 )
-from claw.local.procfs import ProcessId
+from schemas.runtime.identity import ProcessId
 
 FOREVER = "import time\nwhile True: time.sleep(60)"
 STUBBORN = f"import signal\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\nprint('ready', flush=True)\n{FOREVER}"

@@ -1,6 +1,6 @@
 """Runs a program that the kernel ends when its parent does, even when the parent is killed with -9. Linux only.
 
-    python -I -S claw/local/leash.py <parent pid> <signal> program [arguments]
+    python -I -S schemas/runtime/die_with_parent.py <parent pid> <signal> program [arguments]
 
 A launcher of its own instead of `preexec_fn`: that one is unsafe in a process with threads (Kafka clients have many).
 The kernel watches the *thread* that started the child: start children from a thread that lives as long as they should.

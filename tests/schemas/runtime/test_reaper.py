@@ -11,7 +11,7 @@ from pathlib import Path
 import psutil  # type: ignore[import-untyped]  # a test helper without stubs
 import pytest
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 # A command with a child of its own that ignores SIGTERM, like an engine that hangs. It prints both pids.
 STUBBORN = (
     "import os, signal, subprocess, sys, time\n"
@@ -22,7 +22,7 @@ STUBBORN = (
 # Starts a keeper and tells its pid, then waits: the supervisor's part.
 PARENT = (
     "import os, subprocess, sys, time\n"
-    "keeper = subprocess.Popen([sys.executable, '-m', 'rollout.keeper', str(os.getpid()), sys.executable, '-c', sys.argv[1]])\n"
+    "keeper = subprocess.Popen([sys.executable, '-m', 'schemas.runtime.reaper', str(os.getpid()), sys.executable, '-c', sys.argv[1]])\n"
     "print(keeper.pid, flush=True); time.sleep(60)"
 )
 
@@ -70,7 +70,7 @@ def test_sigterm_is_passed_on_and_the_exit_code_comes_back() -> None:
         "child = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(60)'])\n"
         "print(os.getpid(), child.pid, flush=True); time.sleep(60)"
     )
-    command = [sys.executable, "-m", "rollout.keeper", str(os.getpid()), sys.executable, "-c", code]
+    command = [sys.executable, "-m", "schemas.runtime.reaper", str(os.getpid()), sys.executable, "-c", code]
     keeper = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT)
     assert keeper.stdout is not None
     left = psutil.Process(int(keeper.stdout.readline().split()[1]))
@@ -85,7 +85,7 @@ def test_a_keeper_that_starts_too_late_ends_at_once() -> None:
     command = [
         sys.executable,
         "-m",
-        "rollout.keeper",
+        "schemas.runtime.reaper",
         "1" if os.getpid() != 1 else "2",
         sys.executable,
         "-c",

@@ -1,6 +1,6 @@
 """Between supervisor and vLLM: no process of a server outlives the keeper, and the keeper does not outlive its parent.
 
-usage: python -m rollout.keeper PARENT_PID COMMAND...
+usage: python -m schemas.runtime.reaper PARENT_PID COMMAND...
 
 vLLM is several processes, and the engine is a grandchild that no signal to its parent reaches. The keeper gives them
 a process group, ends when the command ends, and then kills what is left of the group.
@@ -14,7 +14,7 @@ import sys
 from collections.abc import Callable
 from types import FrameType
 
-from rollout.parent_death import signal_on_parent_death
+from schemas.runtime.parent_death import signal_on_parent_death
 
 KILL_NOW = signal.SIGUSR1
 Handler = Callable[[int, FrameType | None], None]
