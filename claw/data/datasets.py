@@ -12,7 +12,7 @@ from claw.home import claw_home
 from consumers.export import manifest as manifests
 from consumers.export.errors import ManifestInvalid
 from consumers.export.manifest import DatasetManifest
-from schemas.runtime.identity import write_atomically
+from schemas.runtime.files import write_atomically
 
 COMPARED = tuple(DatasetManifest.model_fields)
 """Everything that the id is made of."""
