@@ -2,13 +2,13 @@
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import orjson
 
 from claw.errors import CannotRun
-from claw.pool.reading import asked_of, named_spec, open_pool
+from claw.pool.options import PerspectiveOptions
+from claw.pool.reading import named_spec, open_pool, perspective_of
 from datapool.batch.candidates import PooledGroup, all_equal
 from datapool.batch.masks import is_trained, mask_of
 from datapool.batch.members import baseline_only, trained_members
@@ -29,37 +29,28 @@ KINDS = {
 }
 
 
-def preview(
-    *,
-    spec_file: Path | None,
-    preset: str | None,
-    run_id: str | None,
-    version: int | None,
-    prefix: str,
-    verbose: bool,
-    as_json: bool,
-) -> int:
+def preview(options: PerspectiveOptions, *, prefix: str, verbose: bool, as_json: bool) -> int:
     """Prints the preview; exit code 1 when the batch is not complete. Raises CannotRun without a spec.
 
     verbose: with the ids of the groups; JSON has them always.
     """
-    spec = named_spec(spec_file, preset)
+    spec = named_spec(options)
     with open_pool(prefix, tokens=True) as pool:
         runs = pool.runs()
-        asked = asked_of(pool, runs, spec, run_id=run_id, version=version)
-        if asked is None:
+        perspective = perspective_of(pool, runs, spec, options)
+        if perspective is None:
             raise CannotRun("no run has a spec yet: name one by --spec FILE or --preset NAME")
-        shown = pool.view.ask(lambda rows: previewed(rows, runs, asked))
+        shown = pool.view.ask(lambda rows: previewed(rows, runs, perspective))
     print(orjson.dumps(shown).decode() if as_json else as_text(shown, verbose=verbose))
     return 0 if shown["complete"] else 1
 
 
-def previewed(rows: PoolRows, runs: RunIndex, asked: Perspective) -> dict[str, Any]:  # JSON
+def previewed(rows: PoolRows, runs: RunIndex, perspective: Perspective) -> dict[str, Any]:  # JSON
     """Counts of the batch that would be chosen now, and a reason for each group that is not in it."""
-    run = runs.runs.get(asked.run_id)
+    run = runs.runs.get(perspective.run_id)
     settled = run.settled if run else set()
-    selection, broken = _selected(rows, asked, settled)
-    others = {name: why for name, why in _others(rows, runs, asked, selection).items() if name not in broken}
+    selection, broken = _selected(rows, perspective, settled)
+    others = {name: why for name, why in _others(rows, runs, perspective, selection).items() if name not in broken}
     left_out = {**selection.left_out, **{name: CHANGING for name, why in others.items() if why is None}}
     reasons = {
         "waits": {name: why for name, why in left_out.items() if name not in selection.foreign},
@@ -68,44 +59,44 @@ def previewed(rows: PoolRows, runs: RunIndex, asked: Perspective) -> dict[str, A
         "settled": {name: why for name, why in others.items() if why is not None},
     }
     return {
-        "run_id": asked.run_id,
-        "version": asked.version,
-        "algorithm": asked.spec.algorithm,
+        "run_id": perspective.run_id,
+        "version": perspective.version,
+        "algorithm": perspective.spec.algorithm,
         "complete": selection.complete,
-        "groups_wanted": asked.spec.groups_per_batch,
-        **counts(rows, selection.chosen, asked),
+        "groups_wanted": perspective.spec.groups_per_batch,
+        **counts(rows, selection.chosen, perspective),
         "chosen": [group.record.group_id for group in selection.chosen],
         "left_out": dict(sorted({name: why for named in reasons.values() for name, why in named.items()}.items())),
         "reasons": {kind: _counted(named.values()) for kind, named in reasons.items() if named},
     }
 
 
-def _selected(rows: PoolRows, asked: Perspective, settled: set[str]) -> tuple[Selection, dict[str, str]]:
+def _selected(rows: PoolRows, perspective: Perspective, settled: set[str]) -> tuple[Selection, dict[str, str]]:
     """As a trainer does it: groups whose prompts cannot be put together have that reason, others take their places."""
     broken: dict[str, str] = {}
     while True:
-        selection = select(rows, asked.spec, asked.version, asked.run_id, settled | broken.keys())
-        found = {group.record.group_id: why for group in selection.chosen if (why := _broken(rows, group, asked))}
+        selection = select(rows, perspective.spec, perspective.version, perspective.run_id, settled | broken.keys())
+        found = {group.record.group_id: why for group in selection.chosen if (why := _broken(rows, group, perspective))}
         if not found:
             return selection, broken
         broken |= found
 
 
-def _broken(rows: PoolRows, group: PooledGroup, asked: Perspective) -> str | None:
+def _broken(rows: PoolRows, group: PooledGroup, perspective: Perspective) -> str | None:
     try:
-        assemble_rows(rows, group, asked.spec, asked.run_id)
+        assemble_rows(rows, group, perspective.spec, perspective.run_id)
     except PromptBroken as why:
         return f"prompt_mismatch: {why.call_id}"
     return None
 
 
-def _others(rows: PoolRows, runs: RunIndex, asked: Perspective, selection: Selection) -> dict[str, str | None]:
+def _others(rows: PoolRows, runs: RunIndex, perspective: Perspective, selection: Selection) -> dict[str, str | None]:
     """Groups that selection does not speak of: how the run settled them, or None: their rows are of different moments."""
     spoken = (
         {group.record.group_id for group in selection.chosen} | selection.left_out.keys() | selection.skipped.keys()
     )
     others = (record.group_id for record in rows.group_rows() if record.group_id not in spoken)
-    return {group_id: _settled(runs, asked.run_id, group_id) for group_id in others}
+    return {group_id: _settled(runs, perspective.run_id, group_id) for group_id in others}
 
 
 def _settled(runs: RunIndex, run_id: str, group_id: str) -> str | None:
@@ -116,15 +107,15 @@ def _settled(runs: RunIndex, run_id: str, group_id: str) -> str | None:
     return skipped and f"skipped: {skipped}"
 
 
-def counts(rows: PoolRows, chosen: tuple[PooledGroup, ...], asked: Perspective) -> dict[str, Any]:  # JSON
+def counts(rows: PoolRows, chosen: tuple[PooledGroup, ...], perspective: Perspective) -> dict[str, Any]:  # JSON
     """Sizes of a batch and what its rewards and versions are; why parts of chosen groups are not trained.
 
     `tokens_saved` is what its calls would take one by one less what its rows take.
     """
-    spec = asked.spec
+    spec = perspective.spec
     made: list[TrainingRow] = []
     for group in chosen:
-        made += assemble_rows(rows, group, spec, asked.run_id)
+        made += assemble_rows(rows, group, spec, perspective.run_id)
     members = [member for group in chosen for member in trained_members(group, spec)]
     trained = [step for member in members for step in member.steps if is_trained(step, member, spec)]
     masks = [mask for member in members for step in member.steps if (mask := mask_of(step, member, spec))]
@@ -142,7 +133,7 @@ def counts(rows: PoolRows, chosen: tuple[PooledGroup, ...], asked: Perspective) 
         "row_tokens": in_rows,
         "row_tokens_max": max(map(len, made), default=0),
         "tokens_saved": one_by_one - in_rows,
-        **_rewards(chosen, asked.version),
+        **_rewards(chosen, perspective.version),
     }
 
 
