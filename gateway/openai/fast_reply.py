@@ -3,7 +3,7 @@
 Invariant: what comes out is what a parser would find; whatever does not look as vLLM writes it is left to one. The
 three long members are cut out of the bytes, each being there once; then the rest is parsed with null in their places,
 so that each of them is known to have stood where it belongs. The prompt's ids are not read here: most of them may be
-known (`parents.py`).
+known (`delta_encoding.py`).
 """
 
 from typing import Any, NamedTuple
@@ -28,7 +28,7 @@ class _LogProbs(msgspec.Struct, gc=False):
 TOKENS = msgspec.json.Decoder(_LogProbs)
 
 
-class Parts(NamedTuple):
+class ReplyParts(NamedTuple):
     """A reply in parts. `fields` is all of it, with None for log-probabilities and ids."""
 
     fields: dict[str, Json]
@@ -50,7 +50,7 @@ class Parts(NamedTuple):
         return b"".join((front, chances if logprobs else NULL, choice, ids[0], rest, ids[1], end))
 
 
-def taken_apart(raw: bytes) -> Parts | None:
+def taken_apart(raw: bytes) -> ReplyParts | None:
     """The parts of a reply as vLLM writes it; None for any other."""
     one = raw.find(LOGPROBS) + len(LOGPROBS) - 1
     one_end = raw.rfind(LOGPROBS_END, one)  # what follows it is shorter than what stands before it
@@ -73,7 +73,7 @@ def taken_apart(raw: bytes) -> Parts | None:
         return None
     logprobs = [token.logprob for token in tokens.content]
     texts = members[1][len(RESPONSE_IDS) : -1], members[2][len(PROMPT_IDS) : -1]
-    return Parts(fields, pieces, members, logprobs, ids, *texts)
+    return ReplyParts(fields, pieces, members, logprobs, ids, *texts)
 
 
 def _stood_there(fields: Json, rest: bytes) -> bool:
