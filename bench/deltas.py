@@ -12,7 +12,6 @@ import random
 import sys
 import time
 from dataclasses import dataclass
-from functools import partial
 
 from gateway.capture.delta_encoding import DeltaEncoder
 from gateway.capture.events import CallAttempt, captured
@@ -95,7 +94,7 @@ def capture(number: int, request: bytes, raw: bytes, spans: str, deltas: DeltaEn
         request_digest=hashlib.sha256(request).hexdigest(),
         received_us=number,
     )
-    reply = parse_reply(raw, spans, parsed, partial(deltas.packed, call.identity))
+    reply = parse_reply(raw, spans, parsed)
     encoded = deltas.encode(call, reply)
     timings = Timings(received_us=number, dispatched_us=number, done_us=number)
     events = captured(call, Engine(url="http://127.0.0.1:8000", model_id="model"), reply, timings, encoded)

@@ -4,7 +4,6 @@ Invariant (captured means durable): the client gets a reply only after the log a
 """
 
 import time
-from functools import partial
 from hashlib import sha256
 
 from gateway.capture.delta_encoding import delta_encoder
@@ -130,8 +129,7 @@ class ModelCalls:
 
     async def _finish(self, call: CallAttempt, attempt: Attempt, answer: EngineAnswer) -> Finished:
         try:
-            packed_prompt = partial(self._deltas.packed, call.identity)
-            reply = parse_reply(answer.reply.body, answer.reply.spans, call.request, packed_prompt)
+            reply = parse_reply(answer.reply.body, answer.reply.spans, call.request)
         except UpstreamBroken as nonsense:
             progress = CallProgress(answer.server, answer.dispatched_us)
             await self._fail(call, progress, nonsense.reason, nonsense.message, nonsense.status)

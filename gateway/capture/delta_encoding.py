@@ -12,20 +12,17 @@ again, is written against shorter prompts only (of equal ones, shorter bodies, t
 whichever attempts they are of.
 
 Only the tips are kept: a call that another one begins with stands in it, so a conversation that grows is one entry.
-
-The same memory spares reading a long prompt again at every turn: where an engine writes the same text of ids, they are
-the same ids (`packed`), and a digest goes on from where that of the base's prompt ended.
 """
 
 from collections import OrderedDict
 from collections.abc import Sequence
 from hashlib import sha256
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from datapool.fold.digests import base_digest
 from gateway.capture.events import CallAttempt, EncodedCall
 from gateway.identity import Identity
-from gateway.openai.reply import EngineReply, packed_text
+from gateway.openai.reply import EngineReply
 from gateway.settings import GatewaySettings
 from schemas.arrays import ITEM_BYTES
 from schemas.events import CallCaptured, Edge
@@ -48,16 +45,12 @@ class DeltaBase(NamedTuple):
     prompt_digest: str
     depth: int
     """Calls between it and one that is written in full."""
-    text: bytes
-    """The ids of `whole` as the engine wrote them (`EngineReply.ids_text`), or empty."""
     prompt_bytes: int
     """How much of `whole` is the prompt."""
-    prompt_hash: Any  # hashlib's own type has no public name
-    """sha256 of that much. Only ever copied."""
 
     @property
     def size_bytes(self) -> int:
-        return len(self.whole) + len(self.body) + len(self.text) + 700
+        return len(self.whole) + len(self.body) + 700
 
 
 class DeltaEncoder:
@@ -68,21 +61,10 @@ class DeltaEncoder:
         self._tips: OrderedDict[Identity, list[DeltaBase]] = OrderedDict()
         self.size_bytes = 0
 
-    def packed(self, identity: Identity, text: bytes) -> bytes | None:
-        """`reply.packed_text` of a prompt of this trajectory. The ids that a tip begins with, too, are not read again."""
-        known, end = b"", 0
-        for tip in self._tips.get(identity, ()):
-            comma = text.rfind(b",", 0, _shared(text, tip.text))  # what follows it may differ in its next digit
-            if comma >= end:
-                known, end = tip.whole, comma + 1
-        rest = packed_text(text[end:])
-        if not (rest and end):  # a list that ends with a comma is none
-            return packed_text(text) if end else rest
-        return known[: text.count(b",", 0, end) * ITEM_BYTES] + rest
-
     def encode(self, call: CallAttempt, reply: EngineReply) -> EncodedCall:
         """Edges of a call's prompt and body, against the tip that shares the most tokens (bytes where there are none)."""
         prompt, body = reply.prompt_ids, call.request.body
+        digest = sha256(prompt).hexdigest()
         best, keep, body_keep = None, -1, -1
         for tip in self._tips.get(call.identity, ()):
             if _may_be_base(tip, call, len(prompt)):
@@ -90,18 +72,15 @@ class DeltaEncoder:
                 if shared > (keep, body_keep):
                     best, (keep, body_keep) = tip, shared
         if best is None:
-            hashed = sha256(prompt)
-            full = _full(prompt, ITEM_BYTES, hashed.hexdigest())
-            return EncodedCall(full, _full(body, 1, call.request_digest), 0, prompt_hash=hashed)
-        hashed = _hashed(prompt, best, keep)
+            return EncodedCall(_full(prompt, ITEM_BYTES, digest), _full(body, 1, call.request_digest), 0)
         goes_on = 0 < len(best.whole) == keep * ITEM_BYTES
         keep = keep if goes_on else min(keep, best.prompt_bytes // ITEM_BYTES)
         prompt_keep = keep if goes_on or keep * ITEM_BYTES >= WORTH_BYTES else 0
-        prompt_edge = _edge(prompt, ITEM_BYTES, best, prompt_keep, hashed.hexdigest())
+        prompt_edge = _edge(prompt, ITEM_BYTES, best, prompt_keep, digest)
         request_edge = _edge(body, 1, best, body_keep if body_keep >= WORTH_BYTES else 0, call.request_digest)
         based = prompt_edge.base_call_id or request_edge.base_call_id
         base_digest = _base_digest(best, prompt_keep) if prompt_edge.base_call_id else ""
-        return EncodedCall(prompt_edge, request_edge, best.depth + 1 if based else 0, base_digest, hashed)
+        return EncodedCall(prompt_edge, request_edge, best.depth + 1 if based else 0, base_digest)
 
     def remember(
         self, call: CallAttempt, reply: EngineReply, encoded: EncodedCall, events: Sequence[CallCaptured]
@@ -119,9 +98,7 @@ class DeltaEncoder:
                     body=call.request.body,
                     prompt_digest=event.prompt.full_digest,
                     depth=encoded.depth,
-                    text=reply.ids_text,
                     prompt_bytes=len(reply.prompt_ids),
-                    prompt_hash=encoded.prompt_hash,
                 )
                 self._add(call.identity, base)
         self._shrink()
@@ -159,15 +136,6 @@ def _base_digest(base: DeltaBase, keep: int) -> str:
 
 def _bytes(tips: Sequence[DeltaBase]) -> int:
     return sum(tip.size_bytes for tip in tips)
-
-
-def _hashed(prompt: bytes, base: DeltaBase, keep: int) -> Any:  # hashlib's own type has no public name
-    """sha256 of a prompt whose first `keep` ids are those of a base: most of it was hashed there."""
-    if keep * ITEM_BYTES < base.prompt_bytes:
-        return sha256(prompt)
-    hashed = base.prompt_hash.copy()
-    hashed.update(memoryview(prompt)[base.prompt_bytes :])
-    return hashed
 
 
 def _full(data: bytes, unit: int, digest: str) -> Edge:

@@ -6,7 +6,7 @@ Output: `calls`, key group_id: CallCaptured (one per choice) or CallFailed. Deli
 import asyncio
 import time
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import structlog
 
@@ -58,8 +58,6 @@ class EncodedCall(NamedTuple):
     """Calls between it and one that is written in full."""
     base_digest: str = ""
     """Of the call that the prompt is written against; empty where it is written in full."""
-    prompt_hash: Any = None  # hashlib's own type has no public name
-    """The digest of the prompt, to be gone on with by what begins with it."""
 
 
 def captured(

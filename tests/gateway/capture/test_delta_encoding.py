@@ -15,7 +15,7 @@ from gateway.capture.delta_encoding import CHAIN_MAX, EVENT_BYTES_MAX, DeltaEnco
 from gateway.capture.events import CallAttempt, captured, without_bodies
 from gateway.headers import ClientHeaders
 from gateway.identity import Identity
-from gateway.openai.reply import EngineReply, Sampled, packed_text, understood
+from gateway.openai.reply import EngineReply, Sampled, understood
 from gateway.openai.request import ChatRequest
 from gateway.openai.sampling import effective
 from gateway.upstream.engines import Engine
@@ -73,9 +73,7 @@ class Writer:
 def reply_of(call: CallAttempt, prompt: list[int], responses: list[list[int]], ended: bool) -> EngineReply:
     fields = {"choices": [{"index": index} for index in range(len(responses))]}
     sampled = [Sampled(pack_ids(ids), pack_floats([-1.0] * len(ids)), (), ended) for ids in responses]
-    reply = understood(fields, pack_ids(prompt), sampled, {}, call.request)
-    text = ",".join(map(str, [*prompt, *responses[0]])) if prompt and len(responses) == 1 else ""
-    return reply._replace(ids_text=text.encode())
+    return understood(fields, pack_ids(prompt), sampled, {}, call.request)
 
 
 def digest_of(keep: int, base: CallCaptured) -> str:
@@ -90,32 +88,6 @@ def writer(bytes_max: int = BIG, calls_max: int = 8) -> Writer:
 
 IDS = st.lists(st.integers(0, 2) | st.just(2**31 - 1), max_size=30)
 BYTES = st.binary(max_size=90) | st.sampled_from([b"\xf0\x9f", b"\xff\xfe{", '{"é":"😀"'.encode()])
-
-
-PIECE = st.sampled_from(["1", "12", "123", "-7", " 5", "5 ", "", "x", "1.0", "true", '"1,2"', "[", "2147483648"])
-
-
-@given(st.lists(st.lists(st.sampled_from([1, 12, 123, 7, 5]), min_size=1)), st.lists(PIECE), st.data())
-def test_ids_that_are_known_are_the_ids_that_are_read(
-    known: list[list[int]], pieces: list[str], data: st.DataObject
-) -> None:
-    """However a prompt's text begins, goes on or is broken: what is taken from earlier calls is what a parser reads."""
-    write = writer()
-    for ids in known:
-        write.write(ids, [ids[:2]])
-    start = data.draw(st.sampled_from([b"", *(",".join(map(str, [*ids, *ids[:2]])).encode() for ids in known)]))
-    text = start[: data.draw(st.integers(0, len(start)))] + ",".join(pieces).encode()
-    assert write.deltas.packed(WHO, text) == packed_text(text)
-
-
-def test_a_prompt_that_goes_on_is_not_read_again() -> None:
-    """Of a conversation's next prompt, only what is new is parsed."""
-    write = writer()
-    write.write(list(range(1000)), [[7, 8]])
-    tip = write.deltas._tips[WHO][0]
-    write.deltas._tips[WHO] = [tip._replace(whole=bytes(len(tip.whole)))]  # it shows where an id came from
-    text = ",".join(map(str, [*range(1000), 7, 9, 10])).encode()
-    assert write.deltas.packed(WHO, text) == bytes(1001 * ITEM_BYTES) + pack_ids([9, 10])
 
 
 @given(st.data(), st.sampled_from([0, 900, BIG]), st.sampled_from([1, 2, 8]))
