@@ -1,10 +1,9 @@
 """Groups, trajectories and calls beyond what a record of the log may hold: their partition goes on."""
 
-from dataclasses import replace
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from structlog.testing import capture_logs
 
 from datapool.fold import bounds, project

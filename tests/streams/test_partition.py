@@ -1,11 +1,11 @@
 """One partition's state: batches that add up to the oracle's pool over any restart, and records that cannot be folded."""
 
 import itertools
-from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from structlog.testing import capture_logs
 
 from datapool import FOLD_VERSION
