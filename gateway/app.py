@@ -42,8 +42,9 @@ from gateway.http.asgi import read_body, send_error
 from gateway.http.auth import Guard, KeyRing
 from gateway.http.exchange import Client, no_room, too_large
 from gateway.http.memory_budget import Budget
-from gateway.identity import CHAT, MODELS, SERVED, Route, not_served, resolve
+from gateway.identity import MODELS, SERVED, Route, not_served, path_end, protocol_of, resolve
 from gateway.metrics import Metrics
+from gateway.protocols import PROTOCOLS, Protocols
 from gateway.settings import GatewaySettings
 from gateway.upstream.dispatch import Dispatcher
 from gateway.upstream.engines import WorkerTable
@@ -66,6 +67,7 @@ class GatewayDependencies:
     admission: AdmissionView = field(default_factory=AdmissionView)
     metrics: Metrics = field(default_factory=Metrics)
     not_ready: NotReady = _always
+    protocols: Protocols = PROTOCOLS
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,9 +101,10 @@ def create_gateway(given: GatewayDependencies) -> Gateway:
     health = Health(given.workers, given.not_ready)
     app = control_app(control, Models(given.workers, upstream), health, metrics, lifespan)
     keys = KeyRing([parse_key(entry) for entry in settings.api_keys])
-    guarded = Guard(Front(app, metrics, settings.control_bytes_max), keys, metrics)
+    guarded = Guard(Front(app, metrics, settings.control_bytes_max, given.protocols), keys, metrics)
     return Gateway(
-        AccessLog(guarded) if settings.access_log else guarded, CallHandler(calls, keys, budget, metrics, settings)
+        AccessLog(guarded) if settings.access_log else guarded,
+        CallHandler(calls, keys, budget, metrics, settings, given.protocols),
     )
 
 
@@ -109,13 +112,22 @@ class CallHandler:
     """Model calls as they come from a connection (a `client.Handler`): who may ask, and what goes wrong as a reply."""
 
     def __init__(
-        self, calls: ModelCalls, keys: KeyRing, budget: Budget, metrics: Metrics, settings: GatewaySettings
+        self,
+        calls: ModelCalls,
+        keys: KeyRing,
+        budget: Budget,
+        metrics: Metrics,
+        settings: GatewaySettings,
+        protocols: Protocols,
     ) -> None:
+        self._protocols = protocols
+        self.call_path_ends = tuple(path_end(endpoint) for endpoint, _ in protocols)
         self._calls, self._keys, self._metrics, self._logged = calls, keys, metrics, settings.access_log
         self.body_bytes_max, self.budget = settings.body_bytes_max, budget
 
     def admit(self, client: Client) -> None:
         """Look at the headers, before the body is read. Raises GatewayError."""
+        client.protocol = protocol_of(client.path, self._protocols)
         client.headers = self._keys.checked("", client.headers)
         declared = next((value for name, value in client.headers if name == b"content-length"), b"0")
         if int(declared) > self.body_bytes_max:
@@ -146,12 +158,12 @@ class CallHandler:
             elif not client.response_complete:
                 client.abort()
             self._metrics.request_seconds.observe(time.perf_counter() - started_s)
-            self._note(client, "chat", started_s)
+            self._note(client, _label(client), started_s)
 
     def refuse(self, client: Client, error: GatewayError) -> None:
         """Answer a call whose turn it is, and that is not begun."""
         client.refuse(error, [overhead(time.perf_counter() - client.turn_s)])
-        self._note(client, "refused" if isinstance(error, (Unauthorized, Forbidden)) else "chat", client.turn_s)
+        self._note(client, "refused" if isinstance(error, (Unauthorized, Forbidden)) else _label(client), client.turn_s)
 
     def refused(self, method: str, path: bytes, status: int, reply_bytes: int) -> None:
         """Count, and log, what was refused before anything else could."""
@@ -161,10 +173,10 @@ class CallHandler:
 
     async def _answered(self, client: Client) -> None:
         try:
-            route = resolve(client.path)
-            if route is None:
+            route = resolve(client.path, self._protocols)
+            if route is None or route.protocol is None:
                 raise NotFound(f"no such route: {SERVED}")
-            await self._calls(client, route.identity)
+            await self._calls(client, route.protocol, route.identity)
         except (GatewayError, ClientGone):
             raise
         except Exception as bug:  # the client gets an answer, the operator the trace, the next request is served
@@ -178,11 +190,15 @@ class CallHandler:
             log_request("POST", path, client.status, started_s, client.sent_bytes, client.call_id)
 
 
+def _label(client: Client) -> str:
+    return client.protocol.name if client.protocol else "refused"
+
+
 class Front:
     """Sends every other request where its path says, and turns what goes wrong on the way into a reply."""
 
-    def __init__(self, control: ASGIApp, metrics: Metrics, control_bytes_max: int) -> None:
-        self._control, self._metrics = control, metrics
+    def __init__(self, control: ASGIApp, metrics: Metrics, control_bytes_max: int, protocols: Protocols) -> None:
+        self._control, self._metrics, self._protocols = control, metrics, protocols
         self._control_bytes_max = control_bytes_max
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -192,10 +208,10 @@ class Front:
             return
         try:
             raw_path = scope.get("raw_path") or scope["path"].encode()
-            route = resolve(raw_path)
+            route = resolve(raw_path, self._protocols)
             if route is None and (other := not_served(raw_path)) is not None:
                 raise other
-            if route is not None and route.endpoint == CHAT:
+            if route is not None and route.protocol is not None:
                 raise MethodNotAllowed("model calls are POST requests")
             status = await self._controlled(scope, receive, send, route)
         except GatewayError as error:

@@ -19,7 +19,6 @@ from gateway.http.exchange import Client, Handler
 from gateway.settings import GatewaySettings
 from gateway.upstream.connection import CHUNK_BYTES
 
-CALL_PATH_END = b"/chat/completions"
 FRAMING = (b"content-length", b"transfer-encoding")
 NO_UPGRADE = "send requests without an Upgrade header (Java: HttpClient.Version.HTTP_1_1)"
 """The parser takes the body of such a request for what follows the upgrade: for the next request, if we let it."""
@@ -186,10 +185,11 @@ class LimitedProtocol(HttpToolsProtocol):
 
     def _call_path(self) -> bytes | None:
         """The undecoded path of a model call; None for any other request."""
-        if CALL_PATH_END not in self.url or self.parser.get_method() != b"POST":
+        ends = self.calls.call_path_ends
+        if self.parser.get_method() != b"POST" or not any(end in self.url for end in ends):
             return None
         path: bytes = httptools.parse_url(self.url).path or b""
-        return path if path.endswith(CALL_PATH_END) and path.isascii() else None
+        return path if path.endswith(ends) and path.isascii() else None
 
     def _answer(self, call: Client) -> None:
         self._answering = call

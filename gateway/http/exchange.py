@@ -14,6 +14,7 @@ from typing import Any, Protocol, TypeVar
 from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 
+from gateway.call_protocol import CallProtocol
 from gateway.errors import BodyTooLarge, ClientGone, GatewayError, HeaderList, Overloaded, as_http
 from gateway.http.memory_budget import Budget
 
@@ -29,6 +30,8 @@ class Handler(Protocol):
 
     body_bytes_max: int
     budget: Budget
+    call_path_ends: tuple[bytes, ...]
+    """How the undecoded path of a model call ends."""
 
     def admit(self, client: "Client") -> None:
         """Before the body is read. Raises GatewayError."""
@@ -85,6 +88,7 @@ class Client:
         "more_body",
         "on_drained",
         "path",
+        "protocol",
         "response_complete",
         "response_started",
         "sent_bytes",
@@ -111,6 +115,8 @@ class Client:
         self._fixed, self.keep_alive, self._expects_continue = fixed, keep_alive, expects_continue
         self._chunked = chunked
         self.response_started = self.response_complete = self.disconnected = False
+        self.protocol: CallProtocol | None = None
+        """In whose shape errors are written; without one, in the gateway's own."""
         self.body = b""
         self.more_body = True
         self._rest = bytearray()
@@ -254,7 +260,7 @@ class Client:
         if self.response_started:
             self.abort()
             return
-        reply = as_http(error)
+        reply = as_http(error, self.protocol.error if self.protocol else None)
         self.reply_now(reply.status, [*reply.headers, *(headers or ())], reply.body)
 
     def start(self, status: int, headers: HeaderList) -> None:
