@@ -88,7 +88,7 @@ class ReplyStream(Protocol):
         """All that the client sees of a stream that came to its end."""
         ...
 
-    async def reply(self, *, interrupted: bool) -> EngineReply:
+    def reply(self, *, interrupted: bool) -> EngineReply:
         """What the stream adds up to. interrupted: it was broken off, by the engine, the client or us."""
         ...
 

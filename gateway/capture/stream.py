@@ -73,7 +73,7 @@ class Streams:
     ) -> Failure | None:
         """Store the stream, whole or not. Returns why the client must not have its end, if so."""
         try:
-            reply = await stream.reply(interrupted=failure is not None)
+            reply = stream.reply(interrupted=failure is not None)
             if failure is None and not reply.ended:
                 failure = UpstreamBroken("the engine's stream ended before its end")
             if not reply.choices:

@@ -4,13 +4,12 @@ Invariant: ids and log-probabilities are the engine's own, in its order. A chunk
 number of log-probabilities, is named; nothing here raises for what an engine sent.
 """
 
-import asyncio
 from collections.abc import Sequence
 from typing import TypeVar
 
 from gateway.call_protocol import CallRequest, EngineReply
 from gateway.engine_json import Json, count, loads, loads_shallow
-from gateway.openai.fast_chunks import ChunkFields, ChunkReader
+from gateway.openai.fast_chunks import ChunkFields, ChunkShape
 from gateway.openai.reply import CHOICE_INDEX, PROMPT, understood
 from gateway.openai.request import LOGPROBS
 from gateway.openai.sse import DONE, data_of, spans_comment
@@ -19,8 +18,8 @@ from gateway.openai.version_spans import RawSpans, parse_header
 from schemas.arrays import ITEM_BYTES
 from schemas.events import Usage
 
-AT_ONCE = 256
-"""Events taken in before the loop may do something else: a millisecond at most."""
+RUN_MAX = 256
+"""Usual chunks that are parsed together."""
 T = TypeVar("T")
 LAST_WINS = frozenset({"role", "id", "type", "index"})
 CHUNK_INVALID, STREAM_ERROR, STREAM_END = "chunk_invalid", "stream_error", "stream_end"
@@ -28,52 +27,42 @@ Tokens = tuple[str, list[Json], list[Json]]
 """A text, its token ids, and the objects with their log-probabilities."""
 
 
-async def accumulated(events: Sequence[bytes], request: CallRequest) -> "Accumulator":
-    """All events of a stream, taken in without keeping the loop from others."""
-    accumulator = Accumulator(request)
-    for begin in range(0, len(events), AT_ONCE):
-        if begin:
-            await asyncio.sleep(0)
-        accumulator.add(events[begin : begin + AT_ONCE])
-    return accumulator
-
-
 class Accumulator:
     """What the chunks of one stream add up to so far."""
 
     def __init__(self, request: CallRequest) -> None:
         self._request = request
-        self._reader = ChunkReader()
+        self._shape: ChunkShape | None = None
+        """Of the usual chunks that came last."""
+        self._run: list[tuple[bytes, ChunkFields]] = []
+        """They themselves, not parsed yet."""
         self._fields: dict[str, Json] = {}
         self._choices: dict[int, _ChoiceAccumulator] = {}
         self._spans: RawSpans = {}
         self._flaws: dict[str, None] = {}
 
-    def add(self, events: Sequence[bytes]) -> None:
-        """Take in the next events. Usual chunks that follow each other are parsed together."""
-        run: list[ChunkFields] = []
-        for position, event in enumerate(events):
-            fields = self._reader.read(event)
-            if fields is not None:
-                run.append(fields)
-                continue
-            self._add_run(run, events[position - len(run) : position])
-            run = []
-            self._add_event(event)
-            self._reader.learn(event)
-        self._add_run(run, events[len(events) - len(run) :])
+    def add(self, event: bytes) -> None:
+        """Take in any event."""
+        self._end_run()
+        self._add_event(event)
 
-    def _add_run(self, run: Sequence[ChunkFields], events: Sequence[bytes]) -> None:
-        """Take in usual chunks of one shape: what `_add_event` would make of each of them."""
-        shape = self._reader.shape
-        if shape is None or not run:
+    def add_usual(self, event: bytes, fields: ChunkFields, shape: ChunkShape) -> None:
+        """As `add`, of a chunk of this shape. Those that follow each other are parsed together."""
+        if shape is not self._shape or len(self._run) >= RUN_MAX:
+            self._end_run()
+            self._shape = shape
+        self._run.append((event, fields))
+
+    def _end_run(self) -> None:
+        run, self._run = self._run, []
+        if self._shape is None or not run:
             return
-        choice, tokens = self._choices.get(shape.choice), _parsed(run)
+        choice, tokens = self._choices.get(self._shape.choice), _parsed([fields for _, fields in run])
         if choice is None or tokens is None:
-            for event in events:
+            for event, _ in run:
                 self._add_event(event)
         else:
-            choice.add_run(shape.name, tokens)
+            choice.add_run(self._shape.name, tokens)
 
     def _add_event(self, event: bytes) -> None:
         comment = spans_comment(event)
@@ -94,10 +83,12 @@ class Accumulator:
     @property
     def ended(self) -> bool:
         """Every choice that was begun has its finish reason."""
+        self._end_run()
         return bool(self._choices) and all(choice.ended for choice in self._choices.values())
 
     def reply(self, *, ended: bool) -> EngineReply:
         """The completion, without choices when there was none at all. ended: the stream came to its own end."""
+        self._end_run()
         flaws = tuple(self._flaws) if ended else (*self._flaws, STREAM_END)
         choices = [self._choices[index] for index in sorted(self._choices)]
         fields = {**self._fields, "choices": [choice.answer() for choice in choices]}

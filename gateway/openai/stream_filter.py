@@ -1,4 +1,4 @@
-"""One stream on its way through: what the engine sent is kept, what the client may see comes out at once.
+"""One stream on its way through: what the engine sent is accumulated, what the client may see comes out at once.
 
 Invariant: the end (`[DONE]` and what follows) is held back, and everything before it is given out as soon as its event
 is there.
@@ -9,7 +9,7 @@ import re
 from gateway.call_protocol import CallRequest, EngineReply
 from gateway.engine_json import Json, dumps, loads_shallow
 from gateway.errors import GatewayError, UpstreamBroken, error_body
-from gateway.openai.accumulator import accumulated
+from gateway.openai.accumulator import Accumulator
 from gateway.openai.fast_chunks import ChunkFields, ChunkReader
 from gateway.openai.request import LOGPROBS, TOKEN_IDS
 from gateway.openai.sse import DONE, Splitter, data_of, without_comment, without_fields
@@ -24,11 +24,9 @@ class StreamFilter:
     """Fed with the pieces of one stream, in order (a `ReplyStream`)."""
 
     def __init__(self, request: CallRequest, bytes_max: int) -> None:
-        self.events: list[bytes] = []
-        """As the engine sent them."""
         self.over = False
         self.first_token_us: int | None = None
-        self._request = request
+        self._accumulator = Accumulator(request)
         self._cut_ids, self._cut_logprobs = TOKEN_IDS in request.added, LOGPROBS in request.added
         self._splitter, self._reader = Splitter(), ChunkReader()
         self._passed: list[bytes] = []
@@ -60,10 +58,9 @@ class StreamFilter:
         """As `ReplyStream.whole`."""
         return b"".join(self._passed) + self.held
 
-    async def reply(self, *, interrupted: bool) -> EngineReply:
+    def reply(self, *, interrupted: bool) -> EngineReply:
         """As `ReplyStream.reply`."""
-        completion = await accumulated(self.events, self._request)
-        return completion.reply(ended=not interrupted and (self.over or completion.ended))
+        return self._accumulator.reply(ended=not interrupted and (self.over or self._accumulator.ended))
 
     def error(self, error: GatewayError) -> bytes:
         """The event that OpenAI's SDKs raise for."""
@@ -77,16 +74,17 @@ class StreamFilter:
         return self._pass_unusual(event) if fields is None else self._pass_usual(event, fields)
 
     def _pass_usual(self, event: bytes, fields: ChunkFields) -> bytes:
-        self.events.append(event)
+        shape = self._reader.shape
+        assert shape is not None, "it recognised this event"
+        self._accumulator.add_usual(event, fields, shape)
         if self.first_token_us is None:
             self.first_token_us = now_us()
-        shape = self._reader.shape
-        if shape is None or not (self._cut_ids or self._cut_logprobs):
+        if not (self._cut_ids or self._cut_logprobs):
             return event
         return shape.without(fields, token_ids=self._cut_ids, logprobs=self._cut_logprobs)
 
     def _pass_unusual(self, event: bytes) -> bytes:
-        self.events.append(event)
+        self._accumulator.add(event)
         self._reader.learn(event)
         if self.first_token_us is None and FIRST_TOKEN.search(event):
             self.first_token_us = now_us()

@@ -63,7 +63,7 @@ class LineStream:
     def whole(self) -> bytes:
         return self._passed + self.held
 
-    async def reply(self, *, interrupted: bool) -> EngineReply:
+    def reply(self, *, interrupted: bool) -> EngineReply:
         return reply_of(self.whole, ended=self.over and not interrupted)
 
     def error(self, error: GatewayError) -> bytes:

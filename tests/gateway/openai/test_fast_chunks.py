@@ -8,14 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.call_protocol import CallRequest
-from gateway.openai.accumulator import accumulated
+from gateway.call_protocol import CallRequest, EngineReply
+from gateway.openai.accumulator import Accumulator
 from gateway.openai.fast_chunks import ChunkReader, shape_of
 from gateway.openai.fast_reply import taken_apart
 from gateway.openai.request import parse_chat
 from gateway.openai.sse import without_fields
 from gateway.openai.stream_filter import StreamFilter
 
+DONE = b"data: [DONE]\n\n"
 TEXT = st.text(max_size=6) | st.sampled_from(
     ['"},"logprobs":{"content":[', ']},"finish_reason":null,"token_ids":[7', "\\", '"', "\n", "\r", "]}]}", "😀"]
 )
@@ -49,8 +50,16 @@ def asked(*, token_ids: bool, logprobs: bool) -> CallRequest:
     return parse_chat(json.dumps({"messages": [], "return_token_ids": token_ids, "logprobs": logprobs}).encode())
 
 
+def one_by_one(events: list[bytes], request: CallRequest) -> EngineReply:
+    """What the chunks add up to when each of them is parsed alone."""
+    accumulator = Accumulator(request)
+    for event in events:
+        accumulator.add(event)
+    return accumulator.reply(ended=True)
+
+
 @given(chunks(), st.booleans(), st.booleans(), st.lists(st.integers(0, 2000)))
-async def test_usual_chunks_come_out_as_any_others(
+def test_usual_chunks_come_out_as_any_others(
     events: list[bytes], token_ids: bool, logprobs: bool, cuts: list[int]
 ) -> None:
     """The client gets what the cutter makes of each chunk, and the accumulator of runs is that of the chunks alone."""
@@ -58,16 +67,12 @@ async def test_usual_chunks_come_out_as_any_others(
     stream = StreamFilter(request, 1 << 20)
     for event in events:
         assert stream.feed(event) == without_fields(event, token_ids=not token_ids, logprobs=not logprobs)
-    in_pieces, whole, marks = StreamFilter(request, 1 << 20), b"".join(events), [0, *sorted(cuts), 1 << 20]
+    stream.feed(DONE)
+    in_pieces, whole, marks = StreamFilter(request, 1 << 20), b"".join([*events, DONE]), [0, *sorted(cuts), 1 << 20]
     for begin, end in pairwise(marks):  # wherever the network cut it
         in_pieces.feed(whole[begin:end])
     assert in_pieces.whole == stream.whole
-    assert (await accumulated(in_pieces.events, request)).reply(ended=True) == (
-        await accumulated(stream.events, request)
-    ).reply(ended=True)
-    by_runs = (await accumulated(stream.events, request)).reply(ended=True)
-    one_by_one = (await accumulated(events, request)).reply(ended=True)
-    assert by_runs == one_by_one
+    assert in_pieces.reply(interrupted=False) == stream.reply(interrupted=False) == one_by_one(events, request)
 
 
 def test_usual_chunks_are_recognised() -> None:
@@ -90,24 +95,20 @@ def test_usual_chunks_are_recognised() -> None:
     "damage",
     [(b'"content":"b"', b'"content":"\\x"'), (b'"logprob":-1', b'"logprob":-'), (b'"b"', b'"b\n"'), (b"[8]", b"[08]")],
 )
-async def test_a_damaged_chunk_in_a_run_harms_no_other(damage: tuple[bytes, bytes]) -> None:
-    """What is no JSON among usual chunks is told as such, and the others are taken as they are."""
-    stream, request = (
-        StreamFilter(asked(token_ids=False, logprobs=False), 1 << 20),
-        asked(token_ids=False, logprobs=False),
-    )
+def test_a_damaged_chunk_in_a_run_harms_no_other(damage: tuple[bytes, bytes]) -> None:
+    """What is no JSON among usual chunks is named, and the others are taken as they are."""
+    request = asked(token_ids=False, logprobs=False)
+    stream = StreamFilter(request, 1 << 20)
     usual = (
         b'data: {"id":"c","choices":[{"index":0,"delta":{"content":"%b"},"logprobs":{"content":[{"token":"t",'
         b'"logprob":-1}]},"finish_reason":null,"token_ids":[%d]}]}\n\n'
     )
     events = [usual % (text, number) for number, text in enumerate((b"a", b"a", b"b", b"c"), 6)]
     events[2] = events[2].replace(*damage)
-    for event in events:
+    for event in (*events, DONE):
         stream.feed(event)
-    accumulator = await accumulated(stream.events, request)
-    reply, alone = accumulator.reply(ended=True), (await accumulated(events, request)).reply(ended=True)
-    assert reply == alone
-    assert reply is not None
+    reply = stream.reply(interrupted=False)
+    assert reply == one_by_one(events, request)
     assert "chunk_invalid" in reply.choices[0].missing
 
 
