@@ -19,11 +19,11 @@ from gateway.capture.idempotency import Attempt
 from gateway.headers import ClientHeaders
 from gateway.identity import Identity
 from gateway.openai.chat import ChatCompletions
-from gateway.openai.version_spans import HEADER
 from gateway.upstream.engines import Engine
 from gateway.upstream.pool import UpstreamReply
 from schemas.codec import encode
 from schemas.events import CallCaptured, Timings
+from schemas.http import VERSION_SPANS_HEADER
 
 RATIO_MAX = 1.3
 VOCABULARY = 150_000
@@ -97,7 +97,7 @@ def capture(number: int, request: bytes, raw: bytes, spans: str, deltas: DeltaEn
         request_digest=hashlib.sha256(request).hexdigest(),
         received_us=number,
     )
-    reply = protocol.parse_reply(UpstreamReply(200, raw, {HEADER: spans}), parsed)
+    reply = protocol.parse_reply(UpstreamReply(200, raw, {VERSION_SPANS_HEADER: spans}), parsed)
     encoded = deltas.encode(call, reply)
     timings = Timings(received_us=number, dispatched_us=number, done_us=number)
     events = captured(call, Engine(url="http://127.0.0.1:8000", model_id="model"), reply, timings, encoded)

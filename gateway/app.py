@@ -40,7 +40,7 @@ from gateway.headers import overhead
 from gateway.http.access_log import CALL_ID, REFUSED, AccessLog, log_request
 from gateway.http.asgi import read_body, send_error
 from gateway.http.auth import Guard, KeyRing
-from gateway.http.exchange import Client, no_room, too_large
+from gateway.http.exchange import Exchange, no_room, too_large
 from gateway.http.memory_budget import Budget
 from gateway.identity import MODELS, SERVED, Route, not_served, path_end, protocol_of, resolve
 from gateway.metrics import Metrics
@@ -79,16 +79,16 @@ class Gateway:
     calls: "CallHandler"
 
 
-def create_gateway(given: GatewayDependencies) -> Gateway:
+def create_gateway(dependencies: GatewayDependencies) -> Gateway:
     """The gateway, composed."""
-    settings, metrics = given.settings, given.metrics
+    settings, metrics = dependencies.settings, dependencies.metrics
     upstream = HttpUpstream(settings.connect_timeout_s, settings.upstream_timeout_s, settings.reply_bytes_max)
-    dispatcher = Dispatcher(settings, given.workers, upstream, metrics)
+    dispatcher = Dispatcher(settings, dependencies.workers, upstream, metrics)
     crowds = Crowds(metrics)
-    given.admission.on_group = crowds.take
-    calls = ModelCalls(settings, dispatcher, Capture(given.log, metrics), metrics, crowds)
+    dependencies.admission.on_group = crowds.take
+    calls = ModelCalls(settings, dispatcher, Capture(dependencies.log, metrics), metrics, crowds)
     budget = Budget(settings.held_bytes_max)
-    metrics.observe(lambda: calls.in_flight, lambda: len(given.workers.live()), lambda: budget.held_bytes)
+    metrics.observe(lambda: calls.in_flight, lambda: len(dependencies.workers.live()), lambda: budget.held_bytes)
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
@@ -97,14 +97,14 @@ def create_gateway(given: GatewayDependencies) -> Gateway:
             yield
         lag.cancel()
 
-    control = Control(settings, given.log, given.admission, metrics, crowds)
-    health = Health(given.workers, given.not_ready)
-    app = control_app(control, Models(given.workers, upstream), health, metrics, lifespan)
+    control = Control(settings, dependencies.log, dependencies.admission, metrics, crowds)
+    health = Health(dependencies.workers, dependencies.not_ready)
+    app = control_app(control, Models(dependencies.workers, upstream), health, metrics, lifespan)
     keys = KeyRing([parse_key(entry) for entry in settings.api_keys])
-    guarded = Guard(Front(app, metrics, settings.control_bytes_max, given.protocols), keys, metrics)
+    guarded = Guard(Front(app, metrics, settings.control_bytes_max, dependencies.protocols), keys, metrics)
     return Gateway(
         AccessLog(guarded) if settings.access_log else guarded,
-        CallHandler(calls, keys, budget, metrics, settings, given.protocols),
+        CallHandler(calls, keys, budget, metrics, settings, dependencies.protocols),
     )
 
 
@@ -125,7 +125,7 @@ class CallHandler:
         self._calls, self._keys, self._metrics, self._logged = calls, keys, metrics, settings.access_log
         self.body_bytes_max, self.budget = settings.body_bytes_max, budget
 
-    def admit(self, client: Client) -> None:
+    def admit(self, client: Exchange) -> None:
         """Look at the headers, before the body is read. Raises GatewayError."""
         client.protocol = protocol_of(client.path, self._protocols)
         client.headers = self._keys.checked("", client.headers)
@@ -135,7 +135,7 @@ class CallHandler:
         if int(declared) - client.held_bytes > self.budget.left_bytes:
             raise no_room()
 
-    async def answer(self, client: Client) -> None:
+    async def answer(self, client: Exchange) -> None:
         """Answer one call, and let go of what it holds once its client has it."""
         try:
             await self._answer(client)
@@ -143,7 +143,7 @@ class CallHandler:
         finally:
             client.release()
 
-    async def _answer(self, client: Client) -> None:
+    async def _answer(self, client: Exchange) -> None:
         started_s = time.perf_counter()
         try:
             await self._answered(client)
@@ -160,7 +160,7 @@ class CallHandler:
             self._metrics.request_seconds.observe(time.perf_counter() - started_s)
             self._note(client, _label(client), started_s)
 
-    def refuse(self, client: Client, error: GatewayError) -> None:
+    def refuse(self, client: Exchange, error: GatewayError) -> None:
         """Answer a call whose turn it is, and that is not begun."""
         client.refuse(error, [overhead(time.perf_counter() - client.turn_s)])
         self._note(client, "refused" if isinstance(error, (Unauthorized, Forbidden)) else _label(client), client.turn_s)
@@ -171,7 +171,7 @@ class CallHandler:
         if self._logged:
             log_request(method, unquote(path.decode("latin-1")), status, time.perf_counter(), reply_bytes)
 
-    async def _answered(self, client: Client) -> None:
+    async def _answered(self, client: Exchange) -> None:
         try:
             route = resolve(client.path, self._protocols)
             if route is None or route.protocol is None:
@@ -183,14 +183,14 @@ class CallHandler:
             log.exception("bug_in_model_call")
             raise GatewayError("internal error") from bug
 
-    def _note(self, client: Client, label: str, started_s: float) -> None:
+    def _note(self, client: Exchange, label: str, started_s: float) -> None:
         self._metrics.request(label, client.status)
         if self._logged:
             path = unquote(client.path.decode("ascii"))
             log_request("POST", path, client.status, started_s, client.sent_bytes, client.call_id)
 
 
-def _label(client: Client) -> str:
+def _label(client: Exchange) -> str:
     return client.protocol.name if client.protocol else "refused"
 
 

@@ -15,7 +15,7 @@ from gateway.capture.stream import Streams
 from gateway.control.crowding import Crowds
 from gateway.errors import ClientGone, GatewayError, HeaderList, NotCaptured, Overloaded, UpstreamRefused
 from gateway.headers import authorization, client_headers, credentials, overhead, reply_headers
-from gateway.http.exchange import Client
+from gateway.http.exchange import Exchange
 from gateway.identity import Identity, fresh_lane
 from gateway.metrics import Metrics
 from gateway.settings import GatewaySettings
@@ -41,7 +41,7 @@ class ModelCalls:
         self._passes_authorization = settings.passes_authorization
         self.in_flight = 0
 
-    async def __call__(self, client: Client, protocol: CallProtocol, identity: Identity | None) -> None:
+    async def __call__(self, client: Exchange, protocol: CallProtocol, identity: Identity | None) -> None:
         """Answer one call. Raises GatewayError before anything was sent, or ClientGone."""
         self.in_flight += 1
         try:
@@ -49,7 +49,7 @@ class ModelCalls:
         finally:
             self.in_flight -= 1
 
-    async def _answer(self, client: Client, protocol: CallProtocol, identity: Identity) -> None:
+    async def _answer(self, client: Exchange, protocol: CallProtocol, identity: Identity) -> None:
         started_s = time.perf_counter()
         call = self._begin(client, protocol, identity)
         if call.attempt.finished is not None:
@@ -64,7 +64,7 @@ class ModelCalls:
         else:
             await self._reply(client, finished, started_s, answer.upstream_s)
 
-    def _begin(self, client: Client, protocol: CallProtocol, identity: Identity) -> ModelCall:
+    def _begin(self, client: Exchange, protocol: CallProtocol, identity: Identity) -> ModelCall:
         """The call that a request is. Raises InvalidRequest."""
         received_us = now_us()
         headers = client_headers(client.headers)
@@ -90,7 +90,7 @@ class ModelCalls:
             raise Overloaded("too many model calls in flight", retry_after_s=1.0)
         self._crowds.admit(call.identity)
 
-    async def _generate(self, client: Client, call: ModelCall) -> tuple[EngineAnswer | OpenStream, Finished | None]:
+    async def _generate(self, client: Exchange, call: ModelCall) -> tuple[EngineAnswer | OpenStream, Finished | None]:
         """The engine's answer, captured if it is a whole reply. What fails on the way is recorded, unless the log fails."""
         progress = CallProgress()
         try:
@@ -107,7 +107,7 @@ class ModelCalls:
             await self._recorder.fail(call, progress, GatewayError("the gateway broke over this call"))
             raise
 
-    async def _dispatch(self, client: Client, call: ModelCall, progress: CallProgress) -> EngineAnswer | OpenStream:
+    async def _dispatch(self, client: Exchange, call: ModelCall, progress: CallProgress) -> EngineAnswer | OpenStream:
         dispatch = Dispatch(
             protocol=call.protocol,
             request=call.request,
@@ -120,7 +120,7 @@ class ModelCalls:
         sending = self._dispatcher.open if call.request.stream else self._dispatcher.send
         return await client.unless_gone(sending(dispatch, progress))
 
-    async def _record(self, client: Client, call: ModelCall, answer: EngineAnswer | OpenStream) -> Finished | None:
+    async def _record(self, client: Exchange, call: ModelCall, answer: EngineAnswer | OpenStream) -> Finished | None:
         """A whole reply, captured; None for a refusal, and for a stream, which is captured at its end."""
         if isinstance(answer, OpenStream):
             return None
@@ -132,18 +132,18 @@ class ModelCalls:
         timings = Timings(received_us=call.received_us, dispatched_us=answer.dispatched_us, done_us=now_us())
         return await self._recorder.record(call, answer.engine, reply, timings, reply.body, headers)
 
-    async def _repeat(self, client: Client, call: ModelCall, finished: Finished, started_s: float) -> None:
+    async def _repeat(self, client: Exchange, call: ModelCall, finished: Finished, started_s: float) -> None:
         await self._recorder.repeat(call, finished)
         self._metrics.replayed.inc()
         client.hold(len(finished.body))
         await client.reply(200, [*finished.headers, overhead(time.perf_counter() - started_s)], finished.body)
 
-    async def _reply(self, client: Client, finished: Finished, started_s: float, upstream_s: float) -> None:
+    async def _reply(self, client: Exchange, finished: Finished, started_s: float, upstream_s: float) -> None:
         overhead_s = time.perf_counter() - started_s - upstream_s
         await client.reply(200, [*finished.headers, overhead(overhead_s)], finished.body)
         self._metrics.overhead_seconds.observe(overhead_s)
 
-    async def _refuse(self, client: Client, call: ModelCall, answer: EngineAnswer, started_s: float) -> None:
+    async def _refuse(self, client: Exchange, call: ModelCall, answer: EngineAnswer, started_s: float) -> None:
         """Pass on a refusal of the engine (4xx): the client has to change its request."""
         refusal, body = _refusal(call.protocol, answer, credentials(client.headers))
         await self._recorder.fail(call, CallProgress(answer.engine, answer.dispatched_us), refusal)

@@ -24,10 +24,10 @@ from gateway.upstream.engines import Engine
 from schemas.arrays import ITEM_BYTES
 from schemas.envelopes import envelope, now_us
 from schemas.events import CallCaptured, CallFailed, Edge, Envelope, Integrity, Timings, Usage
+from schemas.http import Channel
 from schemas.keys import group_key
 from schemas.topics import CALLS
 
-DEFAULT_CHANNEL = "train"
 MESSAGE_CHARACTERS_MAX = 2000
 SECRET_CHARACTERS_MIN = 8
 """No provider's key is shorter. The placeholders that SDKs want where no key is needed (EMPTY, none) are, and stand in many a reply."""
@@ -93,7 +93,7 @@ def captured(
                 worker_id=engine.worker_id,
                 upstream=engine.url,
                 agent=call.headers.agent,
-                channel=call.headers.channel or DEFAULT_CHANNEL,
+                channel=call.headers.channel or Channel.TRAIN,
                 tags=call.headers.tags,
                 status="aborted" if choice.aborted else "completed",
                 http_status=200,
@@ -123,7 +123,7 @@ def failed(call: ModelCall, progress: CallProgress, *, reason: str, message: str
         worker_id=engine.worker_id if engine else None,
         upstream=engine.url if engine else "",
         agent=call.headers.agent,
-        channel=call.headers.channel or DEFAULT_CHANNEL,
+        channel=call.headers.channel or Channel.TRAIN,
         timings=Timings(received_us=call.received_us, dispatched_us=progress.dispatched_us or done_us, done_us=done_us),
     )
 

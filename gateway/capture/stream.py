@@ -16,7 +16,7 @@ from gateway.capture.events import ModelCall
 from gateway.capture.recorder import CallRecorder
 from gateway.errors import ClientGone, GatewayError, HeaderList, NotCaptured, UpstreamBroken, UpstreamFailed
 from gateway.headers import overhead, reply_headers
-from gateway.http.exchange import Client
+from gateway.http.exchange import Exchange
 from gateway.metrics import Metrics
 from gateway.settings import GatewaySettings
 from gateway.upstream.dispatch import CallProgress, OpenStream
@@ -35,7 +35,7 @@ class Streams:
     def __init__(self, settings: GatewaySettings, recorder: CallRecorder, metrics: Metrics) -> None:
         self._settings, self._recorder, self._metrics = settings, recorder, metrics
 
-    async def relay(self, call: ModelCall, opened: OpenStream, client: Client, started_s: float) -> None:
+    async def relay(self, call: ModelCall, opened: OpenStream, client: Exchange, started_s: float) -> None:
         """Raises ClientGone, after storing what had come."""
         stream = call.protocol.open_stream(opened.request, self._settings.reply_bytes_max)
         headers: HeaderList = [
@@ -54,7 +54,7 @@ class Streams:
             client.abort()
 
     async def _forward(
-        self, opened: OpenStream, stream: ReplyStream, headers: HeaderList, client: Client, started_s: float
+        self, opened: OpenStream, stream: ReplyStream, headers: HeaderList, client: Exchange, started_s: float
     ) -> Failure | None:
         try:
             overhead_s = time.perf_counter() - started_s - opened.upstream_s
@@ -105,7 +105,7 @@ class Streams:
         await self._recorder.fail(call, CallProgress(opened.engine, opened.dispatched_us), failure)
 
 
-async def _pump(opened: OpenStream, stream: ReplyStream, client: Client) -> None:
+async def _pump(opened: OpenStream, stream: ReplyStream, client: Exchange) -> None:
     """Everything that arrives goes to the client in the same turn of the loop, with no task in between."""
     exchange = opened.exchange
 

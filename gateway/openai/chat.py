@@ -7,8 +7,8 @@ from gateway.errors import GatewayError, error_body
 from gateway.openai.reply import parse_reply
 from gateway.openai.request import parse_chat
 from gateway.openai.stream_filter import StreamFilter
-from gateway.openai.version_spans import HEADER
 from gateway.upstream.pool import UpstreamReply
+from schemas.http import VERSION_SPANS_HEADER
 
 
 class ChatCompletions:
@@ -24,7 +24,7 @@ class ChatCompletions:
 
     def parse_reply(self, reply: UpstreamReply, request: CallRequest) -> EngineReply:
         """As `CallProtocol.parse_reply`."""
-        return parse_reply(reply.body, reply.headers.get(HEADER), request)
+        return parse_reply(reply.body, reply.headers.get(VERSION_SPANS_HEADER), request)
 
     def open_stream(self, request: CallRequest, bytes_max: int) -> ReplyStream:
         """As `CallProtocol.open_stream`."""
