@@ -1,4 +1,4 @@
-"""What was acknowledged of each trajectory lately, so that a call that goes on from there is written as the rest only.
+"""Calls written against earlier ones: what a call shares with an acknowledged call of its trajectory is written as a reference.
 
 Invariant: leaving anything out of this memory makes events larger, never wrong. A base is another call of the same
 trajectory that this process captured and that is acknowledged, was received before the call itself, and ended. Every
@@ -20,9 +20,9 @@ from hashlib import sha256
 from typing import NamedTuple
 
 from datapool.fold.digests import base_digest
-from gateway.capture.events import CallAttempt, EncodedCall
+from gateway.call_protocol import EngineReply
+from gateway.capture.events import EncodedCall, ModelCall
 from gateway.identity import Identity
-from gateway.openai.reply import EngineReply
 from gateway.settings import GatewaySettings
 from schemas.arrays import ITEM_BYTES
 from schemas.events import CallCaptured, Edge
@@ -61,7 +61,7 @@ class DeltaEncoder:
         self._tips: OrderedDict[Identity, list[DeltaBase]] = OrderedDict()
         self.size_bytes = 0
 
-    def encode(self, call: CallAttempt, reply: EngineReply) -> EncodedCall:
+    def encode(self, call: ModelCall, reply: EngineReply) -> EncodedCall:
         """Edges of a call's prompt and body, against the tip that shares the most tokens (bytes where there are none)."""
         prompt, body = reply.prompt_ids, call.request.body
         digest = sha256(prompt).hexdigest()
@@ -83,7 +83,7 @@ class DeltaEncoder:
         return EncodedCall(prompt_edge, request_edge, best.depth + 1 if based else 0, base_digest)
 
     def remember(
-        self, call: CallAttempt, reply: EngineReply, encoded: EncodedCall, events: Sequence[CallCaptured]
+        self, call: ModelCall, reply: EngineReply, encoded: EncodedCall, events: Sequence[CallCaptured]
     ) -> None:
         """Remember acknowledged events as bases of what comes."""
         if not call.identity.named:  # a lane that we made up has one call
@@ -104,11 +104,11 @@ class DeltaEncoder:
         self._shrink()
 
     def _add(self, identity: Identity, base: DeltaBase) -> None:
-        known = self._tips.pop(identity, [])
-        tips = [tip for tip in known if tip.call_id != base.call_id and not _stands_in(tip, base)]
+        before = self._tips.pop(identity, [])
+        tips = [tip for tip in before if tip.call_id != base.call_id and not _stands_in(tip, base)]
         tips = [*tips, base][-self._calls_max :]
         self._tips[identity] = tips
-        self.size_bytes += _bytes(tips) - _bytes(known)
+        self.size_bytes += _bytes(tips) - _bytes(before)
 
     def _shrink(self) -> None:
         while self._tips and self.size_bytes > self._bytes_max:
@@ -120,7 +120,7 @@ def _stands_in(tip: DeltaBase, base: DeltaBase) -> bool:
     return bool(tip.whole) and base.whole.startswith(tip.whole) and base.received_us > tip.received_us
 
 
-def _may_be_base(tip: DeltaBase, call: CallAttempt, prompt_bytes: int) -> bool:
+def _may_be_base(tip: DeltaBase, call: ModelCall, prompt_bytes: int) -> bool:
     itself = tip.call_id.startswith(call.call_id)  # or another choice of it
     if itself or tip.received_us >= call.received_us or tip.depth + 1 >= CHAIN_MAX:
         return False

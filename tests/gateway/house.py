@@ -13,8 +13,9 @@ from eventlog.memory import MemoryLog
 from eventlog.records import Record
 from gateway.app import GatewayDependencies, create_gateway
 from gateway.control.admission import AdmissionView
-from gateway.http.connection import limited, limits_of
+from gateway.http.connection import connections_to
 from gateway.metrics import Metrics
+from gateway.protocols import PROTOCOLS, Protocols
 from gateway.settings import GatewaySettings
 from gateway.upstream.engines import Engine, WorkerTable
 from schemas import codec
@@ -59,7 +60,7 @@ class QuickServer(uvicorn.Server):
 class House:
     """One gateway on a free port. Settings as keywords; `upstreams` makes them fixed servers."""
 
-    def __init__(self, log: MemoryLog | None = None, **settings: object) -> None:
+    def __init__(self, log: MemoryLog | None = None, protocols: Protocols = PROTOCOLS, **settings: object) -> None:
         self.settings = GatewaySettings(**{**QUICK, **settings})  # type: ignore[arg-type]
         self.log = log or MemoryLog()
         fixed = [Engine(url=url) for url in self.settings.upstreams]
@@ -74,11 +75,13 @@ class House:
             workers=self.workers,
             admission=self.admission,
             metrics=self.metrics,
+            protocols=protocols,
         )
         gateway = create_gateway(dependencies)
-        self.calls = gateway.calls
-        protocol = limited(limits_of(self.settings), gateway.calls)
-        config = uvicorn.Config(gateway.app, http=protocol, ws="none", log_config=None, timeout_graceful_shutdown=2)
+        self.door = gateway.door
+        config = uvicorn.Config(
+            gateway.app, http=connections_to(gateway.door), ws="none", log_config=None, timeout_graceful_shutdown=2
+        )
         self._server = QuickServer(config)
         self._thread = threading.Thread(target=self._server.run, args=([self._socket],), daemon=True)
 
@@ -104,7 +107,7 @@ class House:
     @property
     def waiting(self) -> int:
         """How many requests wait for others of their connections."""
-        return sum(len(one.pipeline) for one in list(self._server.server_state.connections))  # type: ignore[union-attr]
+        return sum(len(one.waiting) for one in list(self._server.server_state.connections))  # type: ignore[union-attr]
 
     @property
     def unsent_bytes(self) -> int:
