@@ -150,7 +150,7 @@ class LocalBroker:
         else:
             chosen = self._kept_ports() if (self.data_dir / "ports.json").exists() else _new_ports()
             if not all(tcp.is_free(port) for port in chosen):
-                log.warning("kept_ports_taken", ports=chosen)  # by a foreign program: ours was found dead
+                log.warning("kept_ports_taken", ports=chosen)  # by a foreign program, since our node is dead
                 chosen = _new_ports()
         write_atomically(self.data_dir / "ports.json", json.dumps(chosen))
         return chosen
@@ -173,11 +173,13 @@ class LocalBroker:
             *("kafka.tools.StorageTool", "format", "--ignore-formatted"),
             *(f"--cluster-id={new_cluster_id()}", "-c", str(properties)),
         ]
-        done = subprocess.run(
+        finished = subprocess.run(
             self._java(java, jars, FORMAT_HEAP_MIB, *arguments), capture_output=True, text=True, check=False
         )
-        if done.returncode:
-            raise CannotRun(f"Kafka cannot format {data}: {(done.stderr or done.stdout).strip().splitlines()[-1:]}")
+        if finished.returncode:
+            raise CannotRun(
+                f"Kafka cannot format {data}: {(finished.stderr or finished.stdout).strip().splitlines()[-1:]}"
+            )
         unfinished.rename(data)
 
     def _java(self, java: Path, jars: Path, heap_mib: int, *arguments: str) -> list[str]:
@@ -205,9 +207,9 @@ class LocalBroker:
 
 def new_cluster_id() -> str:
     """A fresh id as Kafka writes it: 22 characters of base64url, not beginning with a dash, as Kafka's own never do."""
-    while (made := base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")).startswith("-"):
+    while (cluster_id := base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")).startswith("-"):
         pass
-    return made
+    return cluster_id
 
 
 def _new_ports() -> tuple[int, int]:
@@ -253,8 +255,8 @@ def check_answers(servers: str, timeout_s: float = ANSWER_TIMEOUT_S) -> str:
         pairs = tcp.split_servers(servers)
     except ValueError as error:
         raise CannotRun(f"KAFKA_BOOTSTRAP_SERVERS is {error}; write host:port,host:port") from None
-    ask = tcp.accepts if "security.protocol" in LogSettings().client_config else tcp.kafka_answers
-    if not tcp.any_answers(pairs, timeout_s, ask):
+    probe = tcp.accepts if "security.protocol" in LogSettings().client_config else tcp.kafka_answers
+    if not tcp.any_answers(pairs, timeout_s, probe):
         raise CannotRun(
             f"no Kafka broker answers at {servers} (KAFKA_BOOTSTRAP_SERVERS): start it or correct the address, "
             "or unset the variable and claw starts a broker of its own"

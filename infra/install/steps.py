@@ -63,7 +63,7 @@ def first_line(*, current: bool, exists: bool) -> str:
         return "claw setup: .venv is brought up to date; what the package cache lacks is downloaded"
     return (
         "claw setup: downloads about 3 GB once (Python packages, Apache Kafka), needs "
-        f"{DISK_FRESH_GIB:.0f} GB of disk, takes 1-2 minutes at 100 MB/s and about 10 at 5 MB/s"
+        f"{DISK_FRESH_GIB:.0f} GB of disk, takes 1-2 minutes at 100 MB/s and about 10 at 5 MB/s; less where the caches hold it"
     )
 
 
