@@ -14,7 +14,8 @@ import uuid
 from bench.datapool_folds import Figures
 from bench.deltas import Conversation, capture, engine_reply
 from bench.episodes import START_US
-from claw.local.broker import Broker, resolve_broker, tool_command
+from claw.local.broker import Broker, resolve_broker
+from claw.local.kafka_tools import tool_command
 from datapool.fold.project import RowKey
 from eventlog.kafka.admin import create_topics
 from eventlog.kafka.producer import EventProducer

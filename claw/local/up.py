@@ -65,7 +65,7 @@ def _refuse_bad(settings: UpSettings) -> None:
         raise CannotRun(f"{settings.config} is no file: --config takes the trainer's settings (YAML)")
 
 
-def trained(settings: UpSettings) -> "TrainerSettings | None":
+def training_of(settings: UpSettings) -> "TrainerSettings | None":
     """What the trainer of `--config` will read. Raises CannotRun when it cannot start, or not together with `--model`."""
     if settings.config is None:
         return None
@@ -74,39 +74,39 @@ def trained(settings: UpSettings) -> "TrainerSettings | None":
     from trainer.settings import load
 
     try:
-        chosen = load(settings.config, {})
-        model.check(chosen.model_dir)
+        training = load(settings.config, {})
+        model.check(training.model_dir)
     except TrainerError as error:
         raise CannotRun(f"{settings.config}: {error}") from error
-    if settings.model and settings.model.resolve() != chosen.model_dir.resolve():
+    if settings.model and settings.model.resolve() != training.model_dir.resolve():
         raise CannotRun(
-            f"--model {settings.model} is not model_dir {chosen.model_dir} of {settings.config}: "
+            f"--model {settings.model} is not model_dir {training.model_dir} of {settings.config}: "
             "worker and trainer start from one directory"
         )
-    return chosen
+    return training
 
 
 def device_of(settings: UpSettings) -> Device:
-    """Of trainer and worker alike. Raises CannotRun as `trained` does, and when two places name two devices."""
-    chosen = trained(settings)
-    asked = {
+    """Of trainer and worker alike. Raises CannotRun as `training_of` does, and when two places name two devices."""
+    training = training_of(settings)
+    wishes = {
         "--device": settings.device,
-        str(settings.config): chosen.device if chosen else None,
+        str(settings.config): training.device if training else None,
         "CLAW_ROLLOUT_DEVICE": os.environ.get("CLAW_ROLLOUT_DEVICE") if settings.model else None,
     }
-    return one_device(asked, serves=settings.model is not None)
+    return one_device(wishes, serves=settings.model is not None)
 
 
-def _refuse_other_log(chosen: "TrainerSettings", stack: Stack) -> None:
+def _refuse_other_log(training: "TrainerSettings", stack: Stack) -> None:
     """A trainer on another log than its stack would wait for ever, in silence. Raises CannotRun."""
-    meant = {
-        "bootstrap_servers": (chosen.bootstrap_servers, stack.bootstrap),
-        "topic_prefix": (chosen.topic_prefix, stack.prefix),
-        "topic_partitions": (chosen.topic_partitions, stack.partitions),
+    settings = {
+        "bootstrap_servers": (training.bootstrap_servers, stack.bootstrap),
+        "topic_prefix": (training.topic_prefix, stack.prefix),
+        "topic_partitions": (training.topic_partitions, stack.partitions),
     }
-    for name, (asked, there) in meant.items():
-        if asked not in (None, there):
-            raise CannotRun(f"{name} {asked} of --config is not that of this stack, {there}: drop it there")
+    for name, (of_trainer, of_stack) in settings.items():
+        if of_trainer not in (None, of_stack):
+            raise CannotRun(f"{name} {of_trainer} of --config is not that of this stack, {of_stack}: drop it there")
 
 
 def _serve(settings: UpSettings, device: Device) -> int:
@@ -132,21 +132,21 @@ def _serve(settings: UpSettings, device: Device) -> int:
 
 def _training(settings: UpSettings, device: str) -> list[str]:
     """What agents must name so that the trainer takes what they play."""
-    chosen = trained(settings)
-    return [f"run {chosen.run_id} trains {chosen.model_id} on {device}"] if chosen else []
+    training = training_of(settings)
+    return [f"run {training.run_id} trains {training.model_id} on {device}"] if training else []
 
 
 def components(settings: UpSettings, stack: Stack) -> list[Component]:
-    """The worker and the trainer that were asked for. With a trainer the worker follows its run of its model, by its id.
+    """The worker and the trainer that the settings name. With a trainer the worker follows its run of its model, by its id.
 
     Raises CannotRun when the trainer's settings contradict the stack.
     """
-    chosen = trained(settings)
-    if chosen:
-        _refuse_other_log(chosen, stack)
+    training = training_of(settings)
+    if training:
+        _refuse_other_log(training, stack)
     rooms = []
-    if settings.model and chosen:
-        rooms.append(stack.rollout(settings.model, chosen.model_id, "--run-id", chosen.run_id))
+    if settings.model and training:
+        rooms.append(stack.rollout(settings.model, training.model_id, "--run-id", training.run_id))
     elif settings.model:
         rooms.append(stack.rollout(settings.model, settings.model.absolute().name))
     if settings.config:
@@ -156,8 +156,8 @@ def components(settings: UpSettings, stack: Stack) -> list[Component]:
 
 def _stack(settings: UpSettings, run_dir: Path, bootstrap: str, device: Device) -> Stack:
     """Creates missing topics; a prefix that exists keeps its partition count."""
-    there = describe_topics(LogSettings(bootstrap_servers=bootstrap, prefix=settings.prefix))
-    partitions = there[0].partitions if there else DEMO_PARTITIONS
+    topics = describe_topics(LogSettings(bootstrap_servers=bootstrap, prefix=settings.prefix))
+    partitions = topics[0].partitions if topics else DEMO_PARTITIONS
     create_topics(LogSettings(bootstrap_servers=bootstrap, prefix=settings.prefix, partitions=partitions))
     return Stack(
         run_dir=run_dir,

@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 
 from claw.home import PROJECT
-from claw.installation import LOCKS, Plan, wanted_stamp
+from infra.install.environment import LOCKS, VENV, expected_stamp
+from infra.install.machine import Machine
+from infra.install.steps import first_line
 
 BOOTSTRAP = PROJECT / "claw" / "bootstrap.py"
 
@@ -31,7 +33,7 @@ def test_an_old_python_can_read_what_it_lacks() -> None:
 
 def test_the_first_line_says_download_disk_and_time() -> None:
     """A person can decide before anything is downloaded."""
-    line = Plan(install=True, jre_wheel=False, java=None, broker=None).first_line()
+    line = first_line(current=False, exists=False)
     assert "3 GB" in line
     assert "7 GB of disk" in line
     assert "minutes" in line
@@ -54,9 +56,27 @@ def test_a_wrong_command_is_answered_with_the_usage(arguments: tuple[str, ...]) 
 
 
 def test_the_stamp_changes_with_the_project_and_not_with_the_day() -> None:
-    """The same locks give the same stamp, so a second start installs nothing."""
-    assert wanted_stamp() == wanted_stamp()
-    assert len(set(wanted_stamp())) == 2
+    """The same locks give the same stamp, so a second start installs nothing; another lock is another stamp."""
+    locks = [LOCKS / "cpu.txt"]
+    assert expected_stamp(locks) == expected_stamp(locks)
+    packages, project = expected_stamp([*locks, LOCKS / "jre.txt"])
+    assert packages != expected_stamp(locks)[0]
+    assert project == expected_stamp(locks)[1]
+
+
+@pytest.mark.parametrize(
+    ("machine", "jre"),
+    [
+        (Machine(java=None, broker=None), True),
+        (Machine(java=VENV / "lib" / "java", broker=None), True),
+        (Machine(java=Path("/usr/bin/java"), broker=None), False),
+        (Machine(java=None, broker="kafka:9092"), False),
+    ],
+    ids=["no-java", "jre-of-venv", "own-java", "own-broker"],
+)
+def test_a_jre_is_installed_where_no_other_java_runs_kafka(machine: Machine, jre: bool) -> None:
+    """Also when the lock changes after the JRE came: it stays as long as it is needed."""
+    assert (LOCKS / "jre.txt" in machine.locks) is jre
 
 
 @pytest.mark.parametrize("lock", sorted(LOCKS.glob("*.txt")), ids=lambda path: path.name)
