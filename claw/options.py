@@ -14,6 +14,8 @@ Device = Annotated[
     str,
     typer.Option(envvar="CLAW_DEVICE", help="auto, cpu or cuda; of trainer and worker alike. auto: as vLLM's build."),
 ]
+PASS_ON = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
+"""Context settings of a command that hands all its arguments on, `--help` included."""
 
 
 def spread(command: Callable[..., None]) -> Callable[..., None]:

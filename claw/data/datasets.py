@@ -10,6 +10,7 @@ import orjson
 from claw.errors import CannotRun
 from claw.home import claw_home
 from claw.local.procfs import write_atomically
+from claw.show.notice import notice
 from consumers.export import manifest as manifests
 from consumers.export.errors import ManifestInvalid
 from consumers.export.manifest import DatasetManifest
@@ -96,6 +97,9 @@ def _differ(path: str, left: Any, right: Any) -> Iterator[tuple[str, list[Any]]]
 
 
 def _list(found: list[Dataset], as_json: bool) -> int:
+    if not found:
+        notice("no dataset is known here: `claw export --out DIR` writes one, `--in DIR` looks elsewhere")
+        return 0
     if as_json:
         lines = [{"id": d.manifest.id, "path": str(d.path), "counts": d.manifest.counts} for d in found]
         print("\n".join(orjson.dumps(line).decode() for line in lines))

@@ -10,7 +10,6 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 import orjson
@@ -21,6 +20,7 @@ from claw.demo.display import Display
 from claw.demo.measurement import calls_captured, since, trajectories
 from claw.demo.observer import WATCHED, DemoProgress, Observer
 from claw.demo.report import STALENESS_MAX, Result, of_batches, plot, reward_first, targets
+from claw.demo.settings import DemoSettings
 from claw.demo.summary import print_summary
 from claw.errors import CannotRun
 from claw.home import claw_home
@@ -53,27 +53,6 @@ EVALUATION_TIMEOUT_S = 120
 TRAINING_TIMEOUT_S = 1200
 SETTLE_TIMEOUT_S = 60
 LAST_WORDS_S = 10  # how long the log may be behind the trainer's exit
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DemoSettings:
-    """What a person may change about the demo."""
-
-    seed: int = 0
-    learning_rate: float = 5e-4
-    batches_max: int = 60
-    batches_min: int = 25
-    prefix: str = "claw"
-    device: str = "auto"
-
-    def __post_init__(self) -> None:
-        if self.batches_min > self.batches_max:
-            raise CannotRun(f"--batches-min {self.batches_min} is above --batches-max {self.batches_max}")
-
-    @property
-    def control(self) -> bool:
-        """Whether this run must not learn."""
-        return self.learning_rate == 0
 
 
 def run_demo(settings: DemoSettings, *, as_json: bool) -> int:

@@ -6,7 +6,6 @@ import subprocess
 import sys
 import threading
 import time
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,6 +15,7 @@ from claw.local.broker import resolve_broker
 from claw.local.ports import free_ports, is_free
 from claw.local.processes import Component, Processes, State, read_status
 from claw.local.procfs import ProcessId
+from claw.local.settings import UpSettings
 from claw.local.stack import DEMO_PARTITIONS, Stack, one_device, remember, remembered
 from eventlog.kafka.admin import create_topics, describe_topics
 from eventlog.settings import LogSettings
@@ -28,17 +28,6 @@ MANAGER_FILE = "manager.json"
 POLL_S = 0.2
 UP_TIMEOUT_S = 300.0
 DOWN_TIMEOUT_S = 20.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UpSettings:
-    """What to start."""
-
-    model: Path | None = None
-    config: Path | None = None
-    port: int = 8000
-    prefix: str = "claw"
-    device: str = "auto"
 
 
 def run_up(settings: UpSettings, *, foreground: bool) -> int:

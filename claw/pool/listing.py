@@ -10,6 +10,7 @@ from claw.errors import CannotRun
 from claw.pool.options import PageOptions
 from claw.pool.reading import open_pool
 from claw.pool.text import Conversations
+from claw.show.notice import notice
 from claw.show.rendering import as_plain
 from datapool.view import query
 from datapool.view.query import PoolFilter
@@ -53,10 +54,21 @@ def show_page(kind: str, wanted: PoolFilter, page: PageOptions, *, prefix: str, 
         rows = pool.view.ask(lambda rows: find(kind, rows, wanted, place, page.limit + 1, facts))
     for row in rows[: page.limit]:
         print(orjson.dumps(as_plain(row)).decode() if as_json else LINES[kind](row))
+    if not rows:
+        notice(_empty(kind, wanted, page.after))
     if len(rows) > page.limit:
         key = step_key_of(rows[page.limit - 1])
         print(orjson.dumps({"type": "More", "after": key}).decode() if as_json else f"more: --after {key}")
     return 0
+
+
+def _empty(kind: str, wanted: PoolFilter, after: str | None) -> str:
+    """Why a page has no row, and what to do."""
+    if after is not None:
+        return f"no {kind} come behind {after}: the page before was the last one"
+    if wanted != PoolFilter():
+        return f"no {kind} of the pool meet the filter; `claw pool stats` without options counts what there is"
+    return f"the pool has no {kind} yet: agents that call the gateway fill it, and `claw streams` has to run (`claw status`)"
 
 
 def find(

@@ -9,8 +9,9 @@ import pytest
 import yaml
 
 from claw.errors import CannotRun
+from claw.local.settings import UpSettings
 from claw.local.stack import Stack, one_device
-from claw.local.up import UpSettings, device_of
+from claw.local.up import device_of
 from tests.trainer.tiny import make_model
 from weights.device import vllm_is_for_cpu
 

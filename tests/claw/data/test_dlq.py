@@ -5,7 +5,8 @@ import json
 import pytest
 
 from claw.data.dead_letters import LETTER, Letter, letters, redrive, redriven, ways
-from claw.data.dlq import LetterQuery, attempt, run_dlq, summary
+from claw.data.dlq import attempt, run_dlq, summary
+from claw.data.settings import LetterQuery
 from claw.errors import CannotRun
 from eventlog.dead_letters import dead_letter
 from eventlog.kafka.reader import LogReader

@@ -5,10 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from claw.data.replay import ReplaySettings, run_replay
+from claw.data.replay import run_replay
 from claw.data.replay_filter import filter_of
 from claw.data.replay_range import bound, merged, paced
 from claw.data.replay_target import into_file, is_file, target_topic
+from claw.data.settings import ReplaySettings
 from claw.errors import CannotRun
 from eventlog.errors import HistoryCut
 from eventlog.kafka.admin import create_topics, delete_records

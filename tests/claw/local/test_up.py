@@ -8,8 +8,9 @@ import pytest
 import yaml
 
 from claw.errors import CannotRun
+from claw.local.settings import UpSettings
 from claw.local.stack import Stack
-from claw.local.up import UpSettings, components, run_up
+from claw.local.up import components, run_up
 
 
 @pytest.fixture
