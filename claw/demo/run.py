@@ -33,7 +33,6 @@ from eventlog.follower import Follower
 from eventlog.kafka.admin import check_catalogue, create_topics, end_offsets
 from eventlog.kafka.reader import LogReader
 from eventlog.settings import LogSettings
-from examples.verbs.tiny_model import ensure
 from schemas.envelopes import new_id
 from schemas.topics import TOPICS
 
@@ -160,6 +159,8 @@ class Demo:
             self.stack.room("model", "examples.verbs.tiny_model", *arguments, may_finish=True, restarts_max=0)
         )
         self._processes.wait_finished("model", MODEL_TIMEOUT_S)
+        from examples.verbs.tiny_model import ensure  # the example's, which only a demo needs
+
         return ensure(cache, self.settings.seed)
 
     def _start_stack(self, model: Path) -> None:

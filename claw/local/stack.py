@@ -86,16 +86,16 @@ class Stack:
 
 
 def one_device(
-    asked: Mapping[str, str | None], *, serves: bool = True, resolve: Callable[[Wish], Device] = resolved
+    wishes: Mapping[str, str | None], *, serves: bool = True, resolve: Callable[[Wish], Device] = resolved
 ) -> Device:
     """The device of a stack, from all places that may name one. `serves`: whether a worker is part of it.
 
     Raises CannotRun when two of them contradict each other, and when vLLM's build could not follow a trainer on CUDA.
     """
-    named = {place: wish for place, wish in asked.items() if wish and wish != "auto"}
+    named = {place: wish for place, wish in wishes.items() if wish and wish != "auto"}
     if len(set(named.values())) > 1:
-        said = ", ".join(f"{place} says {wish}" for place, wish in named.items())
-        raise CannotRun(f"trainer and worker have one device: {said}")
+        contradiction = ", ".join(f"{place} says {wish}" for place, wish in named.items())
+        raise CannotRun(f"trainer and worker have one device: {contradiction}")
     wish = next(iter(named.values()), "auto")
     if wish not in get_args(Wish):
         raise CannotRun(f"device {wish}: it is one of {', '.join(get_args(Wish))}")
