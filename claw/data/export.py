@@ -42,13 +42,13 @@ def run_export(request: ExportSettings, *, as_json: bool) -> int:
         raise CannotRun("a manifest names its spec: give --manifest or --spec, not both")
     try:
         differ = _export(request)
-        made = load(request.out)
+        dataset = load(request.out)
     except (ExportError, BatchSpecInvalid, LogError) as refused:
         raise CannotRun(str(refused)) from refused
     if not differ:
-        remember(made, request.out)
-    answer = {"id": made.id, "out": str(request.out), "differ": differ, "manifest": made.model_dump(mode="json")}
-    print(orjson.dumps(answer).decode() if as_json else as_text(made, request.out, differ))
+        remember(dataset, request.out)
+    answer = {"id": dataset.id, "out": str(request.out), "differ": differ, "manifest": dataset.model_dump(mode="json")}
+    print(orjson.dumps(answer).decode() if as_json else as_text(dataset, request.out, differ))
     return 1 if differ else 0
 
 
@@ -76,16 +76,16 @@ def ends_of(manifest: DatasetManifest) -> Mapping[Place, int]:
     return {place: end for place, (_, end) in manifest.vector.ranges.items()}
 
 
-def as_text(made: DatasetManifest, out: Path, differ: list[str]) -> str:
+def as_text(dataset: DatasetManifest, out: Path, differ: list[str]) -> str:
     """The dataset in a few lines."""
-    counts = made.counts
+    counts = dataset.counts
     lines = [
-        f"dataset {made.id} in {out}",
+        f"dataset {dataset.id} in {out}",
         f"  {counts['groups']} of {counts['groups_seen']} groups, {counts['trajectories']} trajectories",
         f"  {counts['steps']} steps, {counts['sequences']} sequences",
     ]
-    lines += [f"  left out {count:>6}  {reason}" for reason, count in sorted(made.left_out.items())]
-    lines += [f"  no fact  {count:>6}  {reason}" for reason, count in sorted(made.unreadable.items())]
-    lines += [f"  {name:<18} {entry.bytes:>12} bytes  sha256 {entry.sha256}" for name, entry in made.files.items()]
+    lines += [f"  left out {count:>6}  {reason}" for reason, count in sorted(dataset.left_out.items())]
+    lines += [f"  no fact  {count:>6}  {reason}" for reason, count in sorted(dataset.unreadable.items())]
+    lines += [f"  {name:<18} {entry.bytes:>12} bytes  sha256 {entry.sha256}" for name, entry in dataset.files.items()]
     lines += [f"  DIFFERS from the manifest: {name}" for name in differ]
     return "\n".join(lines)

@@ -20,12 +20,12 @@ def show_status(*, as_json: bool) -> int:
     states = with_engine(read_status(run_dir)) if run_dir else []
     warnings = trainer_warnings(run_dir, states) if run_dir else []
     if as_json:
-        shown = {
+        answer = {
             "run_dir": str(run_dir) if run_dir else None,
             "components": [asdict(s) for s in states],
             "warnings": warnings,
         }
-        print(orjson.dumps(shown).decode())
+        print(orjson.dumps(answer).decode())
     else:
         print("\n".join([as_text(states), *(f"warning: trainer: {line}" for line in warnings)]))
     return 0 if any(state.state in ALIVE for state in states) else 1
@@ -62,10 +62,10 @@ def with_engine(states: list[ComponentState]) -> list[ComponentState]:
 
 def children(pid: int) -> list[int]:
     """Living children of a process, oldest first."""
-    found: list[int] = []
+    pids: list[int] = []
     for task in Path(f"/proc/{pid}/task").glob("*/children"):
         try:
-            found += [int(child) for child in task.read_text().split()]
+            pids += [int(child) for child in task.read_text().split()]
         except OSError:
             continue  # the thread ended between the look and the read
-    return sorted(child for child in found if ProcessId.of(child))
+    return sorted(child for child in pids if ProcessId.of(child))

@@ -1,4 +1,4 @@
-"""`claw pool batch --explain`: every field of a batch spec and every preset, told from the spec itself."""
+"""`claw pool batch --explain`: every field of a batch spec and every preset, read from the spec itself."""
 
 import shutil
 import textwrap
@@ -58,6 +58,6 @@ def as_text() -> str:
         lines += textwrap.wrap(knob["does"], width, initial_indent=" " * 4, subsequent_indent=" " * 4)
     lines += ["", "presets"]
     for name, fields in PRESETS.items():
-        said = ", ".join(f"{field}: {value}" for field, value in fields.items())
-        lines.append(f"    {name:<{NAME_WIDTH - 4}} {said}")
+        values = ", ".join(f"{field}: {value}" for field, value in fields.items())
+        lines.append(f"    {name:<{NAME_WIDTH - 4}} {values}")
     return "\n".join(lines)

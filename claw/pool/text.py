@@ -36,17 +36,17 @@ class Conversations:
     def _read(self, group_id: str, trajectory_id: str) -> dict[str, tuple[bytes, bytes]]:
         """(request, reply) by call_id."""
         steps = find_steps(self._rows, PoolFilter(group=group_id, trajectory=trajectory_id))
-        at = {
+        positions = {
             step.call_id: Position(step.position.topic, step.position.partition, step.position.offset)
             for step in steps
             if step.position is not None
         }
-        records = self._facts.get(at.values())
-        facts = {call_id: records[position].event() for call_id, position in at.items()}
+        records = self._facts.get(positions.values())
+        facts = {call_id: records[position].event() for call_id, position in positions.items()}
         calls = {call_id: fact for call_id, fact in facts.items() if isinstance(fact, CallCaptured)}
-        asked = bodies(calls)
+        requests = bodies(calls)
         return {
-            call_id: (asked.get(call_id, call.request.suffix), call.response_body) for call_id, call in calls.items()
+            call_id: (requests.get(call_id, call.request.suffix), call.response_body) for call_id, call in calls.items()
         }
 
 

@@ -13,7 +13,7 @@ import pytest
 from typer.testing import CliRunner
 
 from claw.cli import REFUSALS, app
-from claw.pool.evict import left, meant
+from claw.pool.evict import not_evicted, rows_of
 from datapool.batch.plan import assemble, select
 from datapool.batch.spec import BatchSpec
 from datapool.fold.fold import fold
@@ -238,8 +238,8 @@ def test_what_is_evicted_is_not_evicted_again() -> None:
     """An eviction that broke off is repeated with the same ids; each of the others is meant once."""
     stub = TrajectoryRecord(group_id="g", trajectory_id="t", status="evicted", ready=False)
     here = replace(stub, trajectory_id="u", status="completed")
-    assert left(meant([stub, here], ["g", "t", "u"], None)) == [here]
-    assert meant([stub], ["t", "v"], "g") == {"t": [stub], "v": []}, "a stub is known, another id is not"
+    assert not_evicted(rows_of([stub, here], ["g", "t", "u"], None)) == [here]
+    assert rows_of([stub], ["t", "v"], "g") == {"t": [stub], "v": []}, "a stub is known, another id is not"
 
 
 def test_a_mistake_is_one_line(pool_settings: LogSettings) -> None:
