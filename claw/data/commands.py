@@ -46,7 +46,7 @@ def dataset(
 @data.command(rich_help_panel=DATA)
 @spread
 def rebuild(settings: RebuildSettings, as_json: AsJson = False) -> None:
-    """Fold all facts into the next generation of the pool; killed and started again it goes on."""
+    """Fold all facts into the next generation of the pool; a rebuild that was killed continues when it is started again."""
     from claw.data.rebuild import run_rebuild
 
     raise typer.Exit(run_rebuild(settings, as_json=as_json))
@@ -77,7 +77,7 @@ def verify(
     prefix: Prefix = "claw",
     as_json: AsJson = False,
 ) -> None:
-    """Check the pool against the facts, and that no call is lost and no step trained twice; exit 1 names who."""
+    """Check the pool against the facts, and that no call was lost and no step trained twice; exit 1 names each offender."""
     from claw.data.verify import run_verify
 
     raise typer.Exit(run_verify(replied, run, prefix=prefix, as_json=as_json))

@@ -19,7 +19,7 @@ from schemas.events import CallCaptured, PlannedStep, PlannedTrajectory
 
 QUESTION_CHARACTERS = 60
 TRAJECTORIES_SHOWN = 20
-"""To a person who names no number; JSON has all of them then."""
+"""As text, where nobody names a limit; JSON has all of them then."""
 Json = dict[str, Any]  # what JSON can hold
 
 

@@ -90,13 +90,13 @@ def _from_file(path: Path) -> dict[Place, int]:
 
 
 def as_text(done: Rebuilt, seconds: float) -> str:
-    """What a person reads, and what comes next."""
+    """The result for a person, and how to cut over."""
     read = sum(done.outcomes.values())
     others = ", ".join(f"{count} {name}" for name, count in sorted(done.outcomes.items()) if name != "folded")
     number = done.generation
     return "\n".join(
         [
-            f"generation {number} is the pool at the offsets asked for, by fold version {done.fold_version}",
+            f"generation {number} is the pool at these offsets, by fold version {done.fold_version}",
             f"{read} facts read{f' ({others})' if others else ''}, {done.rows} rows written in {seconds:.1f} s",
             f"cut over: stop the streams, then start streams and readers with CLAW_LOG_GENERATION={number}",
         ]

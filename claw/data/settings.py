@@ -34,7 +34,11 @@ class ReplaySettings:
     ] = None
     limit: Annotated[int | None, typer.Option(min=1, help="Stop after this many records.")] = None
     speed: Annotated[
-        float, typer.Option(min=0, help="1: the original pace of all topics together; 10: ten times; 0: at once.")
+        float,
+        typer.Option(
+            min=0,
+            help="1 keeps the original pace of all topics together, 10 is ten times as fast, 0 does not wait at all.",
+        ),
     ] = 0
     into: Annotated[
         str | None,
@@ -51,12 +55,21 @@ class ExportSettings:
     """Which dataset is written. `manifest` makes an earlier one again; the others make a new one."""
 
     out: Annotated[Path, typer.Option(help="Directory for the dataset: new or empty.")]
-    spec: Annotated[Path | None, typer.Option(help="Batch spec (YAML or JSON); without: all that was captured.")] = None
+    spec: Annotated[
+        Path | None,
+        typer.Option(help="Batch spec (YAML or JSON); without one, everything that was captured is written."),
+    ] = None
     start: Annotated[
-        str, typer.Option("--from", help="beginning, earliest (what retention left), an offset, or a manifest.")
+        str,
+        typer.Option(
+            "--from",
+            help="Where to begin: beginning, earliest (the first record that retention left), an offset, or the end of a manifest.",
+        ),
     ] = "beginning"
-    end: Annotated[str, typer.Option("--to", help="end, an offset, or a manifest: where that dataset ends.")] = "end"
-    manifest: Annotated[Path | None, typer.Option(help="Make this dataset again, bit for bit.")] = None
+    end: Annotated[str, typer.Option("--to", help="Where to stop: end, an offset, or the end of a manifest.")] = "end"
+    manifest: Annotated[Path | None, typer.Option(help="Write the dataset of this manifest again, byte for byte.")] = (
+        None
+    )
     prefix: Prefix = "claw"
 
 
@@ -64,7 +77,9 @@ class ExportSettings:
 class RebuildSettings:
     """Which facts are folded into which generation. `generation` None: the one after that in use."""
 
-    to: Annotated[str, typer.Option(help="end, a time (ISO 8601, UTC), or a file of offsets (a manifest).")] = "end"
+    to: Annotated[
+        str, typer.Option(help="Up to where: end, a time (ISO 8601, UTC), or a file of offsets (a manifest).")
+    ] = "end"
     generation: Annotated[
         int | None, typer.Option(min=1, help="The generation to make; default: the one after that in use.")
     ] = None

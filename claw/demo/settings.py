@@ -13,8 +13,10 @@ from claw.options import Device, Prefix
 class DemoSettings:
     """What a person may change about the demo. Raises CannotRun for bounds that contradict each other."""
 
-    seed: Annotated[int, typer.Option(help="Of the tiny model, the tasks and the training.")] = 0
-    learning_rate: Annotated[float, typer.Option(min=0.0, help="0 is the control: nothing is learnt.")] = 5e-4
+    seed: Annotated[int, typer.Option(help="Seed of the tiny model, the tasks and the training.")] = 0
+    learning_rate: Annotated[
+        float, typer.Option(min=0.0, help="Learning rate; 0 is the control run, which learns nothing.")
+    ] = 5e-4
     batches_max: Annotated[int, typer.Option(min=1, help="Stop after this many batches.")] = 60
     batches_min: Annotated[int, typer.Option(min=1, help="Do not stop before this many batches.")] = 25
     prefix: Prefix = "claw"

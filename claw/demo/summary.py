@@ -1,4 +1,4 @@
-"""What a demo says at its end: the table of targets, where the plot is, two episodes, and what to look at next."""
+"""What a demo prints at its end: the table of targets, the place of the plot, two episodes, and commands to go on with."""
 
 import shutil
 import sys

@@ -24,7 +24,8 @@ def demo(settings: DemoSettings, as_json: AsJson = False) -> None:
 @stack.command(rich_help_panel=STACK)
 @spread
 def up(
-    settings: UpSettings, foreground: Annotated[bool, typer.Option(help="Stay; Ctrl-C stops everything.")] = False
+    settings: UpSettings,
+    foreground: Annotated[bool, typer.Option(help="Stay in the foreground; Ctrl-C stops everything.")] = False,
 ) -> None:
     """Start broker, gateway and streams (and a worker, and a trainer) and keep them running."""
     from claw.local.up import run_up

@@ -13,8 +13,10 @@ from claw.options import Device, Prefix
 class UpSettings:
     """What to start."""
 
-    model: Annotated[Path | None, typer.Option(help="HF model directory: also starts a rollout worker.")] = None
-    config: Annotated[Path | None, typer.Option(help="Trainer settings (YAML): also starts a trainer.")] = None
-    port: Annotated[int, typer.Option(help="Of the gateway; 0 takes a free one.")] = 8000
+    model: Annotated[
+        Path | None, typer.Option(help="Model directory as Hugging Face lays it out; also starts a rollout worker.")
+    ] = None
+    config: Annotated[Path | None, typer.Option(help="Trainer settings (YAML); also starts a trainer.")] = None
+    port: Annotated[int, typer.Option(help="Port of the gateway; 0 takes a free one.")] = 8000
     prefix: Prefix = "claw"
     device: Device = "auto"

@@ -1,7 +1,7 @@
 """`claw pool curate`: a person's judgement of steps, published as StepCurated on claw.rewards, and its undoing.
 
-A filter is resolved to ids here, before anything is published, so that the event says which steps were meant whatever
-the pool becomes. One curation is one correlation id over all its events: `--undo` takes either.
+A filter is resolved to ids here, before anything is published, so that the event names its steps,
+whatever the pool becomes. One curation is one correlation id over all its events: `--undo` takes either.
 """
 
 from collections.abc import Mapping, Sequence
@@ -36,7 +36,7 @@ PRODUCER = "claw pool curate"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CurationRequest:
-    """What a person says; None leaves the earlier word."""
+    """A person's judgement of steps; None leaves what was judged before."""
 
     trainable: bool | None = None
     quality: float | None = None
@@ -145,7 +145,7 @@ def _refuse_unusable(events: Sequence[StepCurated]) -> None:
 def _publish(
     settings: LogSettings, events: Sequence[StepCurated], curation_id: str, *, dry_run: bool, as_json: bool
 ) -> int:
-    """All or an error: publishing again after one is safe, the later word wins."""
+    """All or an error: publishing again after one is safe, the later judgement counts."""
     if not dry_run:
         append(settings, REWARDS, events)
     if as_json:
@@ -155,5 +155,5 @@ def _publish(
         for event in events:
             print(f"{event.group_id}/{event.trajectory_id}/{event.call_id}")
         verb = "would be judged" if dry_run else f"judged; take it back with --undo {curation_id}"
-        print(f"{len(events)} steps {verb}" if events else "it concerns no step")
+        print(f"{len(events)} steps {verb}" if events else "no step is concerned")
     return 0 if events else 1

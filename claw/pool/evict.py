@@ -1,6 +1,6 @@
 """`claw pool evict`: trajectories erased from the pool by an operator, as TrajectoryEvicted on claw.calls.
 
-Absorbing: it cannot be undone, so an id that is not known, or that is meant in several groups, evicts nothing at all.
+An eviction cannot be undone. So an id that is unknown, or that several groups have, evicts nothing at all.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -28,9 +28,9 @@ def run_evict(
     prefix: str,
     as_json: bool,
 ) -> int:
-    """Evicts the trajectories of the ids; exit code 1 when an id is unknown, or nothing is left. Raises CannotRun."""
+    """Evicts the trajectories of the ids; exit code 1 when an id is unknown, or everything is evicted already. Raises CannotRun."""
     if not why.strip():
-        raise CannotRun("why? --why TEXT: nobody else will know")
+        raise CannotRun("why? --why TEXT: the facts keep the reason")
     if not who:
         raise CannotRun("who evicts? --who NAME")
     with open_pool(prefix, topics=[TRAJECTORIES]) as pool:
@@ -47,7 +47,9 @@ def run_evict(
 def rows_of(
     rows: Iterable[TrajectoryRecord], ids: Sequence[str], group: str | None
 ) -> dict[str, list[TrajectoryRecord]]:
-    """By id the trajectories of that group, or the trajectory, evicted or not. group: of no other one.
+    """By id the trajectories of the group of that id, or the trajectory of that id, evicted or not.
+
+    group: only trajectories of this group count.
 
     Raises CannotRun for a trajectory id that several groups have.
     """
@@ -64,7 +66,7 @@ def rows_of(
 
 
 def not_evicted(rows_by_id: Mapping[str, Sequence[TrajectoryRecord]]) -> list[TrajectoryRecord]:
-    """What is not evicted yet, each once, in order: an eviction that broke off is simply repeated."""
+    """The trajectories that are not evicted yet, each once, in order: an eviction that broke off is simply repeated."""
     rows = {(row.group_id, row.trajectory_id): row for each in rows_by_id.values() for row in each}
     return [row for _, row in sorted(rows.items()) if row.status != "evicted"]
 

@@ -105,7 +105,7 @@ def _place(kind: str, after: str | None) -> tuple[str, ...]:
     length = {"steps": 3, "trajectories": 2, "groups": 1}[kind]
     if len(ids) != length:
         raise CannotRun(
-            f"--after takes a key of {length} parts for {kind}, as the page before printed it; not {after!r}"
+            f"--after takes a key of {length} parts for {kind}, as the last line of the page before names it, not {after!r}"
         )
     return ids
 

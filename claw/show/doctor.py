@@ -27,7 +27,7 @@ EXTRAS = {
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One check: `ok`, `note` (true only for a local stack, say) or `bad` (something will not hold)."""
+    """One check: `ok`, `note` (acceptable on a local stack, for example) or `bad` (something would not hold)."""
 
     check: str
     state: Literal["ok", "note", "bad"]

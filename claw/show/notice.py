@@ -1,8 +1,8 @@
-"""What a person must know beside the results: one line on stderr, so that stdout stays what was asked for."""
+"""What a person must know beside the results: one line on stderr, so that stdout holds nothing but results."""
 
 import sys
 
 
 def notice(text: str) -> None:
-    """Says it at once."""
+    """Prints the line at once."""
     print(f"claw: {text}", file=sys.stderr, flush=True)
