@@ -47,8 +47,8 @@ def _condition(text: str, names: set[str]) -> tuple[str, str]:
         raise CannotRun(f"--filter takes NAME=VALUE, for example type=CallCaptured or group=g1, not {text!r}")
     field = SHORT_NAMES.get(name, name)
     if field not in names | RECORD_NAMES and not name.startswith(HEADERS):
-        known = ", ".join([*sorted(RECORD_NAMES), *SHORT_NAMES, *sorted(names - {*SHORT_NAMES.values()})])
-        raise CannotRun(f"--filter {text}: no record has a {name}; there are {known}, and header:NAME for any header")
+        choices = ", ".join([*sorted(RECORD_NAMES), *SHORT_NAMES, *sorted(names - {*SHORT_NAMES.values()})])
+        raise CannotRun(f"--filter {text}: no record has a {name}; there are {choices}, and header:NAME for any header")
     return field, value
 
 

@@ -32,18 +32,18 @@ def knobs() -> list[dict[str, Any]]:  # JSON
     ]
 
 
-def _takes(knob: dict[str, Any], named: dict[str, Any]) -> str:  # JSON schema
+def _takes(knob: dict[str, Any], definitions: dict[str, Any]) -> str:  # JSON schema
     if "$ref" in knob:
-        inner = named[knob["$ref"].rpartition("/")[2]]["properties"]
-        return "{" + ", ".join(f"{name}: {_takes(one, named)}" for name, one in inner.items()) + "}"
+        inner = definitions[knob["$ref"].rpartition("/")[2]]["properties"]
+        return "{" + ", ".join(f"{name}: {_takes(field, definitions)}" for name, field in inner.items()) + "}"
     if "anyOf" in knob:
-        return " or ".join(_takes(one, named) for one in knob["anyOf"])
+        return " or ".join(_takes(choice, definitions) for choice in knob["anyOf"])
     if "enum" in knob:
         return " | ".join(knob["enum"])
     if knob["type"] == "array":
-        return f"[{_takes(knob['items'], named)}, …]"
+        return f"[{_takes(knob['items'], definitions)}, …]"
     if knob["type"] == "object":
-        return f"{{name: {_takes(knob['additionalProperties'], named)}}}"
+        return f"{{name: {_takes(knob['additionalProperties'], definitions)}}}"
     least = f" >= {knob['minimum']}" if "minimum" in knob else ""
     return f"{knob['type']}{least}"
 
