@@ -54,11 +54,11 @@ def _numbers_or_body(name: str, value: bytes) -> Plain:
 
 def one_line(event: Event) -> str:
     """An event on one line: its type and what tells it from others."""
-    shown = [f"{name}={value}" for name in SHOWN if (value := getattr(event, name, None)) not in (None, "", ())]
+    parts = [f"{name}={value}" for name in SHOWN if (value := getattr(event, name, None)) not in (None, "", ())]
     if isinstance(event, CallCaptured):
         versions = ",".join(f"{version_label(s.run_id, s.version)}[{s.start}:{s.end}]" for s in event.spans)
-        shown += [f"tokens={event.usage.prompt_tokens}+{arrays.count(event.response_ids)}", f"versions={versions}"]
-    return f"{type(event).__name__:<20} {' '.join(shown)}"
+        parts += [f"tokens={event.usage.prompt_tokens}+{arrays.count(event.response_ids)}", f"versions={versions}"]
+    return f"{type(event).__name__:<20} {' '.join(parts)}"
 
 
 SHOWN = (
