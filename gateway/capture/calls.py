@@ -14,7 +14,7 @@ from gateway.capture.stream import Streams
 from gateway.control.crowding import Crowds
 from gateway.errors import CLIENT_CLOSED, ClientGone, GatewayError, HeaderList, NotCaptured, Overloaded, UpstreamBroken
 from gateway.headers import authorization, client_headers, credentials, overhead, reply_headers
-from gateway.http.exchange import Client
+from gateway.http.exchange import Exchange
 from gateway.identity import Identity, fresh_lane
 from gateway.metrics import Metrics
 from gateway.openai.refusal import refusal
@@ -43,7 +43,7 @@ class ModelCalls:
         self._passes_authorization = settings.passes_authorization
         self.in_flight = 0
 
-    async def __call__(self, client: Client, identity: Identity | None) -> None:
+    async def __call__(self, client: Exchange, identity: Identity | None) -> None:
         """Answer one call. Raises GatewayError before anything was sent, or ClientGone."""
         self.in_flight += 1
         try:
@@ -51,7 +51,7 @@ class ModelCalls:
         finally:
             self.in_flight -= 1
 
-    async def _answer(self, client: Client, identity: Identity | None) -> None:
+    async def _answer(self, client: Exchange, identity: Identity | None) -> None:
         started = time.perf_counter()
         received_us = now_us()
         body = client.body
@@ -106,7 +106,7 @@ class ModelCalls:
             return None
         return await self._finish(call, attempt, answer)
 
-    async def _dispatch(self, call: CallAttempt, client: Client, progress: CallProgress) -> EngineAnswer | OpenStream:
+    async def _dispatch(self, call: CallAttempt, client: Exchange, progress: CallProgress) -> EngineAnswer | OpenStream:
         dispatch = Dispatch(
             body=call.request.forwarded,
             plain_body=call.request.body,
@@ -160,7 +160,7 @@ class ModelCalls:
 
     async def _repeat(
         self,
-        client: Client,
+        client: Exchange,
         identity: Identity,
         attempt: Attempt,
         finished: Finished,
@@ -177,12 +177,12 @@ class ModelCalls:
         client.hold(len(finished.body))
         await client.reply(200, [*finished.headers, overhead(time.perf_counter() - started)], finished.body)
 
-    async def _reply(self, client: Client, finished: Finished, started: float, upstream_s: float) -> None:
+    async def _reply(self, client: Exchange, finished: Finished, started: float, upstream_s: float) -> None:
         overhead_s = time.perf_counter() - started - upstream_s
         await client.reply(200, [*finished.headers, overhead(overhead_s)], finished.body)
         self._metrics.overhead_seconds.observe(overhead_s)
 
-    async def _refused(self, client: Client, call: CallAttempt, answer: EngineAnswer, started: float) -> None:
+    async def _refused(self, client: Exchange, call: CallAttempt, answer: EngineAnswer, started: float) -> None:
         """Pass on a refusal of the engine (4xx): the client has to change its request."""
         status, body, message = refusal(answer.reply, credentials(client.headers))
         await self._fail(call, CallProgress(answer.server, answer.dispatched_us), "refused", message, status)

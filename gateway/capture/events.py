@@ -23,10 +23,10 @@ from gateway.upstream.dispatch import CallProgress
 from gateway.upstream.engines import Engine
 from schemas.envelopes import envelope, now_us
 from schemas.events import CallCaptured, CallFailed, Edge, Envelope, Integrity, Timings, Usage
+from schemas.http import Channel
 from schemas.keys import group_key
 from schemas.topics import CALLS
 
-DEFAULT_CHANNEL = "train"
 MESSAGE_CHARACTERS_MAX = 2000
 SECRET_CHARACTERS_MIN = 8
 """No provider's key is shorter; words that SDKs want where no key is needed are (EMPTY, none), and stand in many a reply."""
@@ -90,7 +90,7 @@ def captured(
                 worker_id=server.worker_id,
                 upstream=server.url,
                 agent=call.headers.agent,
-                channel=call.headers.channel or DEFAULT_CHANNEL,
+                channel=call.headers.channel or Channel.TRAIN,
                 tags=call.headers.tags,
                 status="aborted" if choice.aborted else "completed",
                 http_status=200,
@@ -120,7 +120,7 @@ def failed(call: CallAttempt, progress: CallProgress, *, reason: str, message: s
         worker_id=server.worker_id if server else None,
         upstream=server.url if server else "",
         agent=call.headers.agent,
-        channel=call.headers.channel or DEFAULT_CHANNEL,
+        channel=call.headers.channel or Channel.TRAIN,
         timings=Timings(received_us=call.received_us, dispatched_us=progress.dispatched_us or done_us, done_us=done_us),
     )
 

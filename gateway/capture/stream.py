@@ -25,7 +25,7 @@ from gateway.errors import (
     as_http,
 )
 from gateway.headers import overhead, reply_headers
-from gateway.http.exchange import Client
+from gateway.http.exchange import Exchange
 from gateway.metrics import Metrics
 from gateway.openai.accumulator import assembled
 from gateway.openai.stream_filter import Tee
@@ -49,7 +49,7 @@ class Streams:
         self._recent, self._parents = recent, parents
 
     async def relay(
-        self, call: CallAttempt, attempt: Attempt, opened: OpenStream, client: Client, started: float
+        self, call: CallAttempt, attempt: Attempt, opened: OpenStream, client: Exchange, started: float
     ) -> None:
         """Raises ClientGone, after storing what had come."""
         tee = Tee(call.request, self._settings.reply_bytes_max)
@@ -74,7 +74,7 @@ class Streams:
             client.abort()
 
     async def _forward(
-        self, opened: OpenStream, tee: Tee, headers: HeaderList, client: Client, started: float
+        self, opened: OpenStream, tee: Tee, headers: HeaderList, client: Exchange, started: float
     ) -> GatewayError | ClientGone | None:
         try:
             overhead_s = time.perf_counter() - started - opened.upstream_s
@@ -144,7 +144,7 @@ class Streams:
         await self._capture.store_failure(failed(call, progress, reason=reason, message=message, http_status=status))
 
 
-async def _pump(opened: OpenStream, tee: Tee, client: Client) -> None:
+async def _pump(opened: OpenStream, tee: Tee, client: Exchange) -> None:
     """Everything that arrives goes to the client in the same turn of the loop, with no task in between."""
     exchange = opened.exchange
 
