@@ -113,7 +113,7 @@ def _batch(lookup: FactLookup, batch: TracedBatch) -> Json:
 
 def _trajectory(lookup: FactLookup, batch: TracedBatch, planned: PlannedTrajectory) -> Json:
     facts = requests.calls(lookup, planned.steps)
-    questions = requests.asked(facts)
+    questions = requests.questions(facts)
     return {
         "group_id": planned.group_id,
         "trajectory_id": planned.trajectory_id,

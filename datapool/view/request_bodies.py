@@ -1,6 +1,6 @@
-"""Whole request bodies: calls are written against earlier ones (docs/deltas.md), and a scorer sees what was asked.
+"""Whole request bodies for a running reader of the calls, which stand in the log as edges (docs/deltas.md).
 
-Invariant: the answer for a call is a function of the log before it, not of what this process remembers: what is not in
+Invariant: the body of a call is a function of the log before it, not of what this process remembers: what is not in
 memory (of a trajectory that began before this process did, or that was crowded out) is read from the log again.
 Memory: what calls added to their bases, up to `bytes_max`; the trajectory that was silent longest goes first.
 """
@@ -23,7 +23,7 @@ Earlier = Callable[[Position], Iterator[Record]]
 
 
 def backwards(read: Callable[[int, int, int], Sequence[Record]], begin: int, at: Position) -> Iterator[Record]:
-    """The records with begin <= offset < at.offset, the latest first. read: of (partition, start, end), in order."""
+    """The records with begin <= offset < at.offset, the latest first. read: (partition, start, end) to records in order."""
     end = at.offset
     while end > begin:
         start = max(begin, end - BLOCK)
@@ -38,20 +38,20 @@ class TrajectoryBodies:
     edges: dict[str, Edge] = field(default_factory=dict)
     bytes: int = 0
     searched: bool = False
-    """The log before was read to its beginning: what is not here now is lost."""
+    """The log was read back to its beginning: a base that is not here now is lost."""
 
     def put(self, call: CallCaptured) -> int:
-        """The call's edge, instead of one of an earlier attempt; by how many bytes that is more."""
+        """Keeps the call's edge, instead of that of an earlier attempt. Returns by how many bytes that is more."""
         before = self.bytes
-        if (old := self.edges.get(call.call_id)) is not None:
-            self.bytes -= EDGE_BYTES + len(old.suffix)
+        if (former := self.edges.get(call.call_id)) is not None:
+            self.bytes -= EDGE_BYTES + len(former.suffix)
         self.edges[call.call_id] = call.request
         self.bytes += EDGE_BYTES + len(call.request.suffix)
         return self.bytes - before
 
 
-class Requests:
-    """Told every call in the order of the log, it knows what each was asked. Belongs to one thread."""
+class RequestBodies:
+    """`add` every call in the order of the log, then ask for its body. Belongs to one thread."""
 
     def __init__(self, earlier: Earlier, bytes_max: int) -> None:
         self._earlier = earlier
@@ -59,17 +59,17 @@ class Requests:
         self._bytes = 0
         self._trajectories: OrderedDict[tuple[str, str], TrajectoryBodies] = OrderedDict()
 
-    def heard(self, call: CallCaptured) -> None:
-        """One more call; the trajectory that was silent longest may go for it."""
+    def add(self, call: CallCaptured) -> None:
+        """One more call; the trajectory that was silent longest may make room for it."""
         place = (call.group_id, call.trajectory_id)
         self._bytes += self._trajectories.setdefault(place, TrajectoryBodies()).put(call)
         self._trajectories.move_to_end(place)
         self._make_room()
 
     def body(self, call: CallCaptured, at: Position) -> bytes | None:
-        """The request of the call that was heard last, as its client sent it; None where a base of it is lost.
+        """The request of the call that was added last, as its client sent it; None where a base of it is lost.
 
-        at: of the call. Raises LogError.
+        at: where the call stands. Raises LogError.
         """
         trajectory = self._trajectories[call.group_id, call.trajectory_id]
         if not trajectory.searched and _chain(trajectory.edges, call.call_id) is None:
@@ -78,12 +78,12 @@ class Requests:
         return None if chain is None else resolve_all(chain, BODY_UNIT).get(call.call_id)
 
     def _search(self, trajectory: TrajectoryBodies, call: CallCaptured, at: Position) -> None:
-        """Back to the call whose request is written in full."""
+        """Reads the log back to the call whose request is written in full."""
         key = group_key(call.group_id)
         for earlier in readable(record for record in self._earlier(at) if record.key == key):
             if not isinstance(earlier, CallCaptured) or earlier.trajectory_id != call.trajectory_id:
                 continue
-            if earlier.call_id not in trajectory.edges:  # of several attempts the latest is met first
+            if earlier.call_id not in trajectory.edges:  # of several attempts the latest comes first
                 self._bytes += trajectory.put(earlier)
             if _chain(trajectory.edges, call.call_id) is not None:
                 break
@@ -98,7 +98,7 @@ class Requests:
 
 
 def _chain(edges: Mapping[str, Edge], call_id: str) -> dict[str, Edge] | None:
-    """From a call down to the one that is written in full; None where a base is not here. A circle ends where it closes."""
+    """From a call down to the one that is written in full; None where a base is missing. A circle ends where it closes."""
     chain: dict[str, Edge] = {}
     cursor: str | None = call_id
     while cursor is not None and cursor not in chain:
