@@ -80,7 +80,7 @@ class Gateway:
 def create_gateway(given: GatewayDependencies) -> Gateway:
     """The gateway, composed."""
     settings, metrics = given.settings, given.metrics
-    upstream = HttpUpstream(settings.connect_timeout_s, settings.upstream_timeout_s, settings.reply_bytes_max)
+    upstream = HttpUpstream(settings.upstream_connect_timeout_s, settings.upstream_timeout_s, settings.reply_bytes_max)
     dispatcher = Dispatcher(settings, given.workers, upstream, metrics)
     crowds = Crowds(metrics)
     given.admission.on_group = crowds.take

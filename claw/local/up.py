@@ -72,7 +72,7 @@ def trained(settings: UpSettings) -> "TrainerSettings | None":
     from trainer.settings import load
 
     try:
-        chosen = load(settings.config, {})
+        chosen = load(["--config", str(settings.config)])
         model.check(chosen.model_dir)
     except TrainerError as error:
         raise CannotRun(f"{settings.config}: {error}") from error
