@@ -19,18 +19,17 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _print_key(flags.new_key)
 
     from eventlog.errors import LogError
-    from gateway.fleet import Fleet, inherit
+    from gateway.fleet import Fleet
     from gateway.serve import PortInUse, SpoolUnusable, serve
     from schemas.runtime.logs import log_to_stderr
 
     log_to_stderr()
     try:
-        inherited = inherit(flags.listen_fd, flags.parent_pid)
         settings = command_line.read(GatewaySettings, flags)
         log_settings = command_line.read(LogSettings, flags)
         if settings.workers > 1:
             return Fleet(settings, arguments).run()
-        return serve(settings, log_settings, inherited)
+        return serve(settings, log_settings, flags.listen_fd)
     except (SettingsRefused, LogError, PortInUse, SpoolUnusable) as error:
         print(f"gateway: {error}", file=sys.stderr)
         return 2
@@ -41,7 +40,6 @@ def _command_line() -> CommandLine:
     add = line.parser.add_argument
     add("--new-key", choices=("agent", "operator"), help="Make an API key, print it and its hash, and end.")
     add("--listen-fd", type=int, help=argparse.SUPPRESS)  # of a worker: the socket that its parent holds
-    add("--parent-pid", type=int, default=0, help=argparse.SUPPRESS)
     return line
 
 

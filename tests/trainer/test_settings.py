@@ -55,7 +55,7 @@ def test_the_log_is_where_it_was_said_to_be(config):
         ({"zero_stage": 4}, "zero_stage"),
         ({"typo": 1}, "typo"),
         ({"spec": {"group_size": 0}}, "spec.group_size"),
-        ({"spec": {"group_size": 1}}, "group_size 1: the baseline of grpo needs two"),
+        ({"spec": {"group_size": 1}}, "group_size 1: grpo needs 2 trajectories"),
         ({"spec": {"preset": "sft_best"}, "loss": "ppo_clip"}, "algorithm sft has none"),
         ({"run_id": ""}, "run_id"),
     ],
