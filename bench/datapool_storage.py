@@ -26,7 +26,7 @@ from schemas.codec import encode
 from schemas.events import CallCaptured, TrajectoryCompleted
 from schemas.keys import group_key
 from schemas.topics import CALLS, GROUPS, POSITIONS, STEPS, TRAJECTORIES
-from streams.partition import PartitionState
+from streams.partition.state import PartitionState
 
 TURNS = 40
 TOKENS = 30_000

@@ -14,11 +14,11 @@ from eventlog.settings import LogSettings
 from schemas.codec import decode, encode
 from schemas.events import GroupRecord, StepRecord, StepTokens, TrajectoryRecord
 from schemas.topics import LARGEST_RECORD_BYTES
-from streams import partition
-from streams.partition import PartitionState
+from streams.partition import isolation, row_sizes
+from streams.partition.state import PartitionState
 from streams.reactors import decide, outlived
 from tests import facts
-from tests.streams.test_partition import Log, record
+from tests.streams.partition.test_state import Log, record
 
 WIDE = "\U0001d535" * 507
 """With five digits the longest id that the gateway takes, in the widest characters."""
@@ -130,9 +130,9 @@ def test_a_fact_that_makes_a_row_too_large_is_parked_and_its_partition_goes_on(f
 def test_whatever_finds_no_room_what_is_written_fits_together(events, random):
     """Among facts of any kind, flushes and restarts: each step has its own tokens, each fact one letter, each row room."""
     with pytest.MonkeyPatch.context() as patch, capture_logs():
-        patch.setattr(partition, "RECORD_BYTES_MAX", room := random.choice([420, 500, 700]))
-        patch.setattr(partition, "SMALL_CAPTURE_BYTES", 0)
-        patch.setattr(partition, "SEARCHES_MAX", random.choice([0, 1, 50]))
+        patch.setattr(row_sizes, "RECORD_BYTES_MAX", room := random.choice([420, 500, 700]))
+        patch.setattr(row_sizes, "SMALL_CAPTURE_BYTES", 0)
+        patch.setattr(isolation, "SEARCHES_MAX", random.choice([0, 1, 50]))
         log = Log(events)
         state = log.recovered()
         for one in log.facts:
@@ -202,7 +202,7 @@ def test_thousands_of_facts_without_room_hold_nobody_up(monkeypatch):
 
     record_of = project._trajectory_record
     monkeypatch.setattr(project, "_trajectory_record", counted)
-    monkeypatch.setattr(partition, "RECORD_BYTES_MAX", 5000)
+    monkeypatch.setattr(row_sizes, "RECORD_BYTES_MAX", 5000)
     monkeypatch.setattr(bounds, "GROUP_MEMBERS_BYTES_MAX", 1000)
     events = []
     for number in range(1000):

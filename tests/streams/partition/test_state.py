@@ -15,9 +15,10 @@ from schemas.codec import decode, encode
 from schemas.events import RewardAssigned, StepRecord, StreamPosition, TrajectoryRecord
 from schemas.keys import group_key, parts
 from schemas.topics import DEAD_LETTERS, GROUPS, POSITIONS
-from streams.cold_store import Shelf, ShelfRow
+from streams.cold_store import SqliteColdStore
 from streams.errors import FoldVersionMismatch
-from streams.partition import UNTOUCHED_MAX, PartitionState
+from streams.partition.groups import UNTOUCHED_MAX, ColdRow
+from streams.partition.state import PartitionState
 from streams.recovery import state_of
 from tests import facts, oracle
 
@@ -48,13 +49,13 @@ class Log:
                 self.rows[item.topic.name, item.key] = item.value
 
     def recovered(self, resting_max=0):
-        shelf = Shelf()
-        shelf.write(
-            ShelfRow(topic, key, group_of(topic, key), value, 0 if topic == GROUPS.name else None)
+        cold = SqliteColdStore()
+        cold.write(
+            ColdRow(topic, key, group_of(topic, key), value, 0 if topic == GROUPS.name else None)
             for (topic, key), value in self.rows.items()
             if not key.endswith(b"/tokens")
         )
-        return state_of(0, 1, shelf, resting_max=resting_max)
+        return state_of(0, 1, cold, resting_max=resting_max)
 
     def pool(self):
         return {key: value for key, value in self.rows.items() if value is not None and key[0] != POSITIONS.name}
@@ -227,10 +228,10 @@ def test_an_eviction_leaves_neither_step_nor_tokens(flushed_before):
 def test_a_pool_of_another_fold_version_is_not_continued():
     """Mixing records of two fold versions would agree with neither."""
     position = StreamPosition(partition=0, offsets={}, fold_version=FOLD_VERSION + 1, updated_at_us=0)
-    shelf = Shelf()
-    shelf.write([ShelfRow(POSITIONS.name, b"0", b"", encode(position))])
+    cold = SqliteColdStore()
+    cold.write([ColdRow(POSITIONS.name, b"0", b"", encode(position))])
     with pytest.raises(FoldVersionMismatch):
-        state_of(0, 1, shelf)
+        state_of(0, 1, cold)
 
 
 def finished(number):
@@ -306,7 +307,7 @@ def test_one_look_for_old_groups_is_bounded():
     assert [name for name, _ in names(seen)] == [f"g{number}" for number in range(UNTOUCHED_MAX, UNTOUCHED_MAX + 7)]
 
 
-def test_an_erased_step_leaves_the_shelf():
+def test_an_erased_step_leaves_the_cold_store():
     """A tombstone removes the row here as it does in the pool."""
     log = Log([*finished(0), facts.evicted("g0", "t")])
     state = log.recovered(resting_max=0)
