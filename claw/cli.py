@@ -15,6 +15,7 @@ from claw.pool.commands import pool
 from datapool.errors import PoolError
 from eventlog.errors import LogError
 from schemas.errors import UndecodableRecord
+from schemas.runtime.errors import ProcessError
 from schemas.runtime.logs import drain_logs, log_to_stderr
 
 app = typer.Typer(
@@ -31,8 +32,8 @@ STACK, AUTHORS, ENGINEERS, DATA, OPERATORS = (
     "Data people",
     "Operators",
 )
-REFUSALS = (CannotRun, LogError, PoolError, UndecodableRecord)
-"""A missing precondition; a log that is not there, or not whole any more; records that this version does not read."""
+REFUSALS = (CannotRun, ProcessError, LogError, PoolError, UndecodableRecord)
+"""A missing precondition; a process that does not run; a log that is not there, or not whole any more; records that this version does not read."""
 PASS_ON = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON object (or JSON lines) on stdout.")]
 Device = Annotated[

@@ -91,12 +91,12 @@ class Followers:
             follower.stop()
 
 
-def serve(settings: GatewaySettings, log_settings: LogSettings, inherited: socket.socket | None = None) -> int:
-    """Run until asked to stop; returns the exit code. `inherited`: a listening socket that a parent holds.
+def serve(settings: GatewaySettings, log_settings: LogSettings, listen_fd: int | None = None) -> int:
+    """Run until asked to stop; returns the exit code. `listen_fd`: a listening socket that a parent holds.
 
     Raises PortInUse, SpoolUnusable or eventlog.errors.LogError at the start.
     """
-    listener = inherited or bind(settings.host, settings.port)
+    listener = bind(settings.host, settings.port) if listen_fd is None else socket.socket(fileno=listen_fd)
     broker = check_broker(log_settings, log_settings.connect_timeout_s)
     check_catalogue(log_settings)
     kafka, metrics = KafkaLog(log_settings), Metrics()

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import orjson
@@ -26,8 +27,8 @@ from claw.errors import CannotRun
 from claw.home import claw_home
 from claw.local.broker import resolve_broker
 from claw.local.ports import free_ports
-from claw.local.processes import Processes, State
 from claw.local.stack import DEMO_PARTITIONS, Stack, one_device, remember
+from claw.local.status_file import write_status
 from eventlog.errors import LogError
 from eventlog.follower import Follower
 from eventlog.kafka.admin import check_catalogue, create_topics, end_offsets
@@ -35,6 +36,9 @@ from eventlog.kafka.reader import LogReader
 from eventlog.settings import LogSettings
 from examples.verbs.tiny_model import ensure
 from schemas.envelopes import new_id
+from schemas.http import Channel
+from schemas.runtime.component import State
+from schemas.runtime.processes import Processes
 from schemas.topics import TOPICS
 
 log = structlog.get_logger()
@@ -143,7 +147,7 @@ class Demo:
         )
         stack.run_dir.mkdir(parents=True)
         remember(stack.run_dir)
-        processes = resources.enter_context(Processes(stack.run_dir))
+        processes = resources.enter_context(Processes(partial(write_status, stack.run_dir)))
         resources.enter_context(display)
         return cls(settings, stack, log_settings, processes, display, started)
 
@@ -248,7 +252,7 @@ class Demo:
             "--group-size",
             str(GROUP_SIZE),
             "--channel",
-            "train",
+            Channel.TRAIN,
         )
         self._processes.start(self.stack.room("agents", "agentflow", "run", *self._agent_arguments(), *stats))
         self._wait("the end of the run", lambda p: p.ended is not None, TRAINING_TIMEOUT_S)

@@ -7,6 +7,7 @@ from typing import Any
 import orjson
 
 from claw.errors import CannotRun
+from claw.pool.options import PageOptions
 from claw.pool.reading import open_pool
 from claw.pool.text import Conversations
 from claw.show.rendering import as_plain
@@ -44,16 +45,16 @@ def stats_of(rows: PoolRows, wanted: PoolFilter, facts: Lookup) -> dict[str, Any
     return query.stats(rows, wanted, steps)
 
 
-def show_page(kind: str, wanted: PoolFilter, *, limit: int, after: str | None, prefix: str, as_json: bool) -> int:
+def show_page(kind: str, wanted: PoolFilter, page: PageOptions, *, prefix: str, as_json: bool) -> int:
     """Prints one page and, on its last line, what the next one starts behind. Raises CannotRun for a bad key."""
-    place = _place(kind, after)
+    place = _place(kind, page.after)
     topics = TOPICS if kind == "steps" or query.asks_steps(wanted) else (TRAJECTORIES, GROUPS)
     with open_pool(prefix, group=wanted.group, topics=topics) as pool, closing(FactLookup(pool.settings)) as facts:
-        rows = pool.view.ask(lambda rows: find(kind, rows, wanted, place, limit + 1, facts))
-    for row in rows[:limit]:
+        rows = pool.view.ask(lambda rows: find(kind, rows, wanted, place, page.limit + 1, facts))
+    for row in rows[: page.limit]:
         print(orjson.dumps(as_plain(row)).decode() if as_json else LINES[kind](row))
-    if len(rows) > limit:
-        key = step_key_of(rows[limit - 1])
+    if len(rows) > page.limit:
+        key = step_key_of(rows[page.limit - 1])
         print(orjson.dumps({"type": "More", "after": key}).decode() if as_json else f"more: --after {key}")
     return 0
 

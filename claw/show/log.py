@@ -1,5 +1,6 @@
 """A log to read from: the broker that is named or runs, else the kept one, started for the duration of the command."""
 
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -10,11 +11,21 @@ from eventlog.kafka.admin import describe_topics
 from eventlog.settings import LogSettings
 from schemas.topics import CALLS
 
+STARTED = (
+    "claw: no broker was running, so this command started one and stops it at its end, which takes some seconds; "
+    "`claw broker` in another terminal keeps one running"
+)
+
 
 @contextmanager
 def log_for_reading(prefix: str) -> Iterator[LogSettings]:
-    """Settings of a broker that answers. Raises CannotRun with the ways out when there is none, or no topic."""
+    """Settings of a broker that answers. Raises CannotRun with the ways out when there is none, or no topic.
+
+    Whoever waits for a broker to start and stop is told so, once, on stderr.
+    """
     with resolve_broker() as broker:
+        if broker.local is not None and broker.local.started_here:
+            print(STARTED, file=sys.stderr, flush=True)
         try:
             yield LogSettings(bootstrap_servers=broker.bootstrap, prefix=prefix)
         except (BrokerUnreachable, TopicMissing) as error:

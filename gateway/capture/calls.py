@@ -4,10 +4,9 @@ Invariant (captured means durable): the client gets a reply only after the log a
 """
 
 import time
-from functools import partial
 from hashlib import sha256
 
-from gateway.capture.delta_encoding import parents_of
+from gateway.capture.delta_encoding import delta_encoder
 from gateway.capture.events import CallAttempt, Capture, captured, failed, repeated
 from gateway.capture.idempotency import Attempt, Finished, RecentCalls
 from gateway.capture.stream import Streams
@@ -37,8 +36,8 @@ class ModelCalls:
         self._settings, self._dispatcher, self._capture, self._metrics = settings, dispatcher, capture, metrics
         self._crowds = crowds
         self._recent = RecentCalls(settings.replay_window_s, settings.replay_entries_max, settings.replay_bytes_max)
-        self._parents = parents_of(settings)
-        self._streams = Streams(settings, capture, self._recent, self._parents, metrics)
+        self._deltas = delta_encoder(settings)
+        self._streams = Streams(settings, capture, self._recent, self._deltas, metrics)
         self._producer = f"gateway/{settings.instance}"
         self._passes_authorization = settings.passes_authorization
         self.in_flight = 0
@@ -130,8 +129,7 @@ class ModelCalls:
 
     async def _finish(self, call: CallAttempt, attempt: Attempt, answer: EngineAnswer) -> Finished:
         try:
-            packed_prompt = partial(self._parents.packed, call.identity)
-            reply = parse_reply(answer.reply.body, answer.reply.spans, call.request, packed_prompt)
+            reply = parse_reply(answer.reply.body, answer.reply.spans, call.request)
         except UpstreamBroken as nonsense:
             progress = CallProgress(answer.server, answer.dispatched_us)
             await self._fail(call, progress, nonsense.reason, nonsense.message, nonsense.status)
@@ -139,13 +137,13 @@ class ModelCalls:
         spans = reply.choices[0].spans
         headers = [JSON, *reply_headers(call.identity, call.call_id, spans)]
         timings = Timings(received_us=call.received_us, dispatched_us=answer.dispatched_us, done_us=now_us())
-        lineage = self._parents.lineage(call, reply)
-        events = captured(call, answer.server, reply, timings, lineage)
+        encoded = self._deltas.encode(call, reply)
+        events = captured(call, answer.server, reply, timings, encoded)
         finished = Finished(reply.body, headers, events)
         # Kept before it is acknowledged: a retry after a missing acknowledgement must publish the same event.
         self._recent.finish(attempt, finished)
         await self._acknowledge(call.identity, attempt, finished)
-        self._parents.add(call, reply, lineage, events)
+        self._deltas.remember(call, reply, encoded, events)
         return finished
 
     async def _acknowledge(self, identity: Identity, attempt: Attempt, finished: Finished) -> None:

@@ -18,8 +18,9 @@ from gateway.http.memory_budget import Budget
 from gateway.identity import CHAT, MODELS, SERVED, Identity, Route, not_served, resolve
 from gateway.metrics import Metrics
 from gateway.settings import GatewaySettings
+from schemas.http import CALL_ID_HEADER
 
-CALL_ID = b"x-claw-call-id"
+CALL_ID = CALL_ID_HEADER.encode()
 CALL_PATH_END = f"/{CHAT}".encode()
 log = structlog.get_logger()
 
