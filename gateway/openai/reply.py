@@ -50,7 +50,7 @@ def understood(
     """
     answers = fields["choices"]
     if body is None or len(answers) > 1:
-        _clean(fields, request)
+        clean(fields, request)
     body = dumps(fields) if body is None else body
     indexes = [count(answer.get("index"), position) for position, answer in enumerate(answers)]
     if len(set(indexes)) < len(indexes):
@@ -105,15 +105,16 @@ def _without_added(raw: bytes, request: CallRequest) -> bytes | None:
         return None
 
 
-def _clean(fields: dict[str, Json], request: CallRequest) -> None:
-    """Take what only capture asked for out of `fields`."""
+def clean(fields: dict[str, Json], request: CallRequest) -> None:
+    """Take what only capture asked for out of a completion, or a chunk of one."""
     if TOKEN_IDS in request.added:
         fields.pop(PROMPT, None)
-    for answer in fields["choices"]:
-        if TOKEN_IDS in request.added:
-            answer.pop("token_ids", None)
-        if LOGPROBS in request.added and "logprobs" in answer:
-            answer["logprobs"] = None  # OpenAI's schema wants the field, null where nobody asked
+    choices = fields.get("choices")
+    for choice in choices if isinstance(choices, list) else ():
+        if isinstance(choice, dict) and TOKEN_IDS in request.added:
+            choice.pop("token_ids", None)
+        if isinstance(choice, dict) and LOGPROBS in request.added and "logprobs" in choice:
+            choice["logprobs"] = None  # OpenAI's schema wants the field, null where nobody asked
 
 
 def _usage(usage: Json) -> Usage:

@@ -7,10 +7,11 @@ is there.
 import re
 
 from gateway.call_protocol import CallRequest, EngineReply
-from gateway.engine_json import Json, dumps, loads_shallow
+from gateway.engine_json import dumps, loads_shallow
 from gateway.errors import GatewayError, UpstreamBroken, error_body
 from gateway.openai.accumulator import Accumulator
 from gateway.openai.fast_chunks import ChunkFields, ChunkReader
+from gateway.openai.reply import clean
 from gateway.openai.request import LOGPROBS, TOKEN_IDS
 from gateway.openai.sse import DONE, Splitter, data_of, without_comment, without_fields
 from schemas.envelopes import now_us
@@ -26,7 +27,7 @@ class StreamFilter:
     def __init__(self, request: CallRequest, bytes_max: int) -> None:
         self.over = False
         self.first_token_us: int | None = None
-        self._accumulator = Accumulator(request)
+        self._request, self._accumulator = request, Accumulator(request)
         self._cut_ids, self._cut_logprobs = TOKEN_IDS in request.added, LOGPROBS in request.added
         self._splitter, self._reader = Splitter(), ChunkReader()
         self._passed: list[bytes] = []
@@ -111,16 +112,5 @@ class StreamFilter:
             return event
         if not isinstance(chunk, dict):
             return event
-        if self._cut_ids:
-            chunk.pop("prompt_token_ids", None)
-        choices = chunk.get("choices")
-        for choice in choices if isinstance(choices, list) else ():
-            self._clean(choice)
+        clean(chunk, self._request)
         return b"data: %s\n\n" % dumps(chunk)
-
-    def _clean(self, choice: Json) -> None:
-        if isinstance(choice, dict):
-            if self._cut_ids:
-                choice.pop("token_ids", None)
-            if self._cut_logprobs and "logprobs" in choice:
-                choice["logprobs"] = None
