@@ -15,6 +15,7 @@ from datapool.batch.members import above_return_min, masks, plan_bytes, response
 from datapool.batch.spec import BatchSpec
 from datapool.fold import bounds
 from schemas.events import GroupRecord
+from schemas.http import Channel
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +48,7 @@ class Eligibility:
 
 CHANGING = Refusal("wait", "rows_changing")
 """Not to be remembered: the next look finds other rows."""
-ADMITTED_CHANNEL = "train"
+ADMITTED_CHANNEL = Channel.TRAIN
 """Groups of other channels take no room of a run (`gateway/control/admission.py`)."""
 
 

@@ -14,6 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from datapool.batch.advantages import ESTIMATORS, Estimator
 from datapool.errors import BatchSpecInvalid
+from schemas.http import Channel
 
 if TYPE_CHECKING:
     Algorithm = str
@@ -53,7 +54,7 @@ class BatchSpec(BaseModel):
     """Trajectories of a group whose size nobody declared. A baseline over a group needs two."""
     staleness_max: int = Field(default=1, ge=0)
     """Versions that may lie between the oldest token of a group and the version that is trained."""
-    channel: str = "train"
+    channel: str = Channel.TRAIN
     """Of a group; `val` is refused."""
     tags: tuple[str, ...] = ()
     """A response is trained when it carries all of these: itself (as captured, or by curation), or its trajectory or group."""
@@ -100,7 +101,7 @@ class BatchSpec(BaseModel):
         low, high = self.reward_mean_min, self.reward_mean_max
         if low is not None and high is not None and low > high:
             raise ValueError(f"reward_mean_min: {low:g} is above reward_mean_max, {high:g}: no group could pass")
-        if self.channel == "val":
+        if self.channel == Channel.VALIDATION:
             raise ValueError("channel: val is for evaluation and is never trained")
         if self.group_size < self.estimator.members_min:
             raise ValueError(

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from claw.data.dlq import LetterQuery, run_dlq
+from claw.data.dlq import run_dlq
+from claw.data.settings import LetterQuery
 from consumers.export.history import fold_partition
 from consumers.export.offsets import resolve
 from datapool.fold.project import project
