@@ -38,7 +38,7 @@ def train(settings: TrainerSettings, stop: threading.Event) -> Ending:
         offers = _offers(settings, engine)
         open_things.callback(offers.close)
         # Without tokens: a trainer reads them from the facts (trainer/plan/facts.py).
-        pool = PoolView(log_settings, wanted=lambda group: may_concern(group, settings.run_id), tokens=False)
+        pool = PoolView(log_settings, keep=lambda group: may_concern(group, settings.run_id), tokens=False)
         open_things.callback(pool.stop)
         pool.start()
         journal = kafka_journal(log_settings, settings.run_id, settings.model_id)
