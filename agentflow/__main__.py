@@ -7,6 +7,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from schemas.http import Channel
+
 if TYPE_CHECKING:
     from agentflow.evaluate import Evaluation
     from agentflow.stats import Summary
@@ -41,7 +43,7 @@ def _parser() -> argparse.ArgumentParser:
     run = commands.add_parser("run", help="play groups of episodes until stopped")
     run.add_argument("--group-size", type=int, default=8, help="episodes per group")
     run.add_argument("--groups-max", type=int, help="stop after so many groups")
-    run.add_argument("--channel", default="train")
+    run.add_argument("--channel", default=Channel.TRAIN)
     run.add_argument("--deadline-s", type=float, default=300.0, help="a group is closed after so many seconds")
     run.add_argument("--stats", type=Path, metavar="FILE", help="write counts there, every second and at the end")
     run.add_argument("--replied", type=Path, metavar="FILE", help="append the call id of every reply there")
@@ -88,13 +90,13 @@ async def _run(options: argparse.Namespace) -> "Summary":
 
 async def _evaluate(options: argparse.Namespace) -> "Evaluation":
     from agentflow.client import GatewayClient
-    from agentflow.evaluate import CHANNEL, EvaluationPlan, evaluate
+    from agentflow.evaluate import EvaluationPlan, evaluate
     from agentflow.flow import load_flow
 
     plan = EvaluationPlan(options.episodes, options.seed, options.concurrency, options.run_id)
     flow = load_flow(options.flow)
     async with GatewayClient(
-        options.gateway, run_id=plan.run_id, channel=CHANNEL, agent=type(flow).__name__, model=options.model
+        options.gateway, run_id=plan.run_id, channel=Channel.VALIDATION, agent=type(flow).__name__, model=options.model
     ) as client:
         return await evaluate(flow, client, plan)
 

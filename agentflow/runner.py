@@ -18,6 +18,7 @@ from agentflow.errors import InvalidPlan
 from agentflow.flow import AgentFlow, play
 from agentflow.seeds import derived_seed
 from agentflow.stats import Stats, Summary, write_summary
+from schemas.http import Channel
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +30,7 @@ class RunPlan:
     """Episodes at once; a group starts when all of its members can."""
     seed: int = 0
     run_id: str | None = None
-    channel: str = "train"
+    channel: str = Channel.TRAIN
     groups_max: int | None = None
     """None: until stopped."""
     deadline_s: float | None = 300.0

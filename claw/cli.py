@@ -17,10 +17,11 @@ from claw.show.commands import show
 from datapool.errors import PoolError
 from eventlog.errors import LogError
 from schemas.errors import UndecodableRecord
+from schemas.runtime.errors import ProcessError
 from schemas.runtime.logs import log_to_stderr
 
-REFUSALS = (CannotRun, LogError, PoolError, UndecodableRecord)
-"""A missing precondition; a log that is not there, or not whole any more; records that this version does not read."""
+REFUSALS = (CannotRun, ProcessError, LogError, PoolError, UndecodableRecord)
+"""A missing precondition; a process that does not run; a log that is not there, or not whole any more; records that this version does not read."""
 app = typer.Typer(
     name="claw",
     help="Claw-R1, event-sourced: agents learn through a Kafka log.",

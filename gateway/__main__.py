@@ -22,7 +22,6 @@ def parser() -> argparse.ArgumentParser:
     given.add_argument("--metrics-port", type=int, help="a port for /metrics alone; one per worker, counted from here")
     given.add_argument("--spool-dir", metavar="DIR", help="where events wait while the broker is away (.claw/spool)")
     given.add_argument("--listen-fd", type=int, help=argparse.SUPPRESS)  # of a worker: the socket its parent holds
-    given.add_argument("--parent-pid", type=int, help=argparse.SUPPRESS)
     given.add_argument(
         "--new-key", choices=("agent", "operator"), help="make an API key, print it and its hash, and end"
     )
@@ -47,7 +46,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     from eventlog.errors import LogError
     from eventlog.settings import LogSettings
-    from gateway.fleet import Fleet, inherit
+    from gateway.fleet import Fleet
     from gateway.serve import PortInUse, SpoolUnusable, serve
     from gateway.settings import GatewaySettings
     from schemas.runtime.logs import log_to_stderr
@@ -55,11 +54,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     log_to_stderr()
     log_flags = {name: flags.pop(name) for name in ("bootstrap_servers", "prefix", "partitions") if name in flags}
     try:
-        inherited = inherit(flags.pop("listen_fd", None), flags.pop("parent_pid", 0))
+        listen_fd = flags.pop("listen_fd", None)
         settings, log_settings = GatewaySettings(**flags), LogSettings(**log_flags)
         if settings.workers > 1:
             return Fleet(settings, arguments).run()
-        return serve(settings, log_settings, inherited)
+        return serve(settings, log_settings, listen_fd)
     except ValidationError as invalid:
         first = invalid.errors(include_url=False, include_input=False)[0]
         where = ".".join(str(part) for part in first["loc"])

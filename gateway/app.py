@@ -40,7 +40,7 @@ from gateway.headers import overhead
 from gateway.http.access_log import CALL_ID, REFUSED, AccessLog, log_request
 from gateway.http.asgi import read_body, send_error
 from gateway.http.auth import Guard, KeyRing
-from gateway.http.exchange import Client, no_room, too_large
+from gateway.http.exchange import Exchange, no_room, too_large
 from gateway.http.memory_budget import Budget
 from gateway.identity import CHAT, MODELS, SERVED, Route, not_served, resolve
 from gateway.metrics import Metrics
@@ -77,16 +77,16 @@ class Gateway:
     calls: "CallHandler"
 
 
-def create_gateway(given: GatewayDependencies) -> Gateway:
+def create_gateway(dependencies: GatewayDependencies) -> Gateway:
     """The gateway, composed."""
-    settings, metrics = given.settings, given.metrics
+    settings, metrics = dependencies.settings, dependencies.metrics
     upstream = HttpUpstream(settings.connect_timeout_s, settings.upstream_timeout_s, settings.reply_bytes_max)
-    dispatcher = Dispatcher(settings, given.workers, upstream, metrics)
+    dispatcher = Dispatcher(settings, dependencies.workers, upstream, metrics)
     crowds = Crowds(metrics)
-    given.admission.on_group = crowds.take
-    calls = ModelCalls(settings, dispatcher, Capture(given.log, metrics), metrics, crowds)
+    dependencies.admission.on_group = crowds.take
+    calls = ModelCalls(settings, dispatcher, Capture(dependencies.log, metrics), metrics, crowds)
     budget = Budget(settings.held_bytes_max)
-    metrics.observe(lambda: calls.in_flight, lambda: len(given.workers.live()), lambda: budget.held_bytes)
+    metrics.observe(lambda: calls.in_flight, lambda: len(dependencies.workers.live()), lambda: budget.held_bytes)
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
@@ -95,9 +95,9 @@ def create_gateway(given: GatewayDependencies) -> Gateway:
             yield
         lag.cancel()
 
-    control = Control(settings, given.log, given.admission, metrics, crowds)
-    health = Health(given.workers, given.not_ready)
-    app = control_app(control, Models(given.workers, upstream), health, metrics, lifespan)
+    control = Control(settings, dependencies.log, dependencies.admission, metrics, crowds)
+    health = Health(dependencies.workers, dependencies.not_ready)
+    app = control_app(control, Models(dependencies.workers, upstream), health, metrics, lifespan)
     keys = KeyRing([parse_key(entry) for entry in settings.api_keys])
     guarded = Guard(Front(app, metrics, settings.control_bytes_max), keys, metrics)
     return Gateway(
@@ -114,7 +114,7 @@ class CallHandler:
         self._calls, self._keys, self._metrics, self._logged = calls, keys, metrics, settings.access_log
         self.body_bytes_max, self.budget = settings.body_bytes_max, budget
 
-    def admit(self, client: Client) -> None:
+    def admit(self, client: Exchange) -> None:
         """Look at the headers, before the body is read. Raises GatewayError."""
         client.headers = self._keys.checked("", client.headers)
         declared = next((value for name, value in client.headers if name == b"content-length"), b"0")
@@ -123,7 +123,7 @@ class CallHandler:
         if int(declared) - client.held_bytes > self.budget.left_bytes:
             raise no_room()
 
-    async def answer(self, client: Client) -> None:
+    async def answer(self, client: Exchange) -> None:
         """Answer one call, and let go of what it holds once its client has it."""
         try:
             await self._answer(client)
@@ -131,7 +131,7 @@ class CallHandler:
         finally:
             client.release()
 
-    async def _answer(self, client: Client) -> None:
+    async def _answer(self, client: Exchange) -> None:
         started_s = time.perf_counter()
         try:
             await self._answered(client)
@@ -148,7 +148,7 @@ class CallHandler:
             self._metrics.request_seconds.observe(time.perf_counter() - started_s)
             self._note(client, "chat", started_s)
 
-    def refuse(self, client: Client, error: GatewayError) -> None:
+    def refuse(self, client: Exchange, error: GatewayError) -> None:
         """Answer a call whose turn it is, and that is not begun."""
         client.refuse(error, [overhead(time.perf_counter() - client.turn_s)])
         self._note(client, "refused" if isinstance(error, (Unauthorized, Forbidden)) else "chat", client.turn_s)
@@ -159,7 +159,7 @@ class CallHandler:
         if self._logged:
             log_request(method, unquote(path.decode("latin-1")), status, time.perf_counter(), reply_bytes)
 
-    async def _answered(self, client: Client) -> None:
+    async def _answered(self, client: Exchange) -> None:
         try:
             route = resolve(client.path)
             if route is None:
@@ -171,7 +171,7 @@ class CallHandler:
             log.exception("bug_in_model_call")
             raise GatewayError("internal error") from bug
 
-    def _note(self, client: Client, label: str, started_s: float) -> None:
+    def _note(self, client: Exchange, label: str, started_s: float) -> None:
         self._metrics.request(label, client.status)
         if self._logged:
             path = unquote(client.path.decode("ascii"))

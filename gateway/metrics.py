@@ -9,8 +9,8 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from eventlog.metrics import LogCollector
 from eventlog.spool.spool import SpoolStats
-from schemas.runtime.logs import dropped_lines
 
 SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600)
 ACK_SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
@@ -115,16 +115,6 @@ class Metrics:
     def exposition(self) -> bytes:
         """The text format."""
         return generate_latest(self.registry)
-
-
-class LogCollector(Collector):
-    """Log lines that nobody will read."""
-
-    def collect(self) -> Iterator[Metric]:
-        """One counter."""
-        yield CounterMetricFamily(
-            "claw_log_lines_dropped", "Lines of this process that its stderr did not take.", dropped_lines()
-        )
 
 
 class SpoolCollector(Collector):

@@ -30,7 +30,6 @@ from schemas.codec import decode, encode
 from schemas.errors import UndecodableRecord
 from schemas.events import (
     CallCaptured,
-    Event,
     FactPosition,
     GroupRecord,
     StepTokens,
@@ -46,7 +45,7 @@ from streams.reactors import Untouched, lacks_rewards
 log = structlog.get_logger()
 
 Outcome = Literal["folded", "poison", "fold_bug"]
-Fold = Callable[[GroupState | None, Event, FactPosition], GroupState]
+Fold = Callable[[GroupState | None, Fact, FactPosition], GroupState]
 POOL = {topic.name: topic for topic in (STEPS, TRAJECTORIES, GROUPS)}
 READER = "streams"
 RESTING_MAX = 200

@@ -37,7 +37,7 @@ class TrainerSettings(BaseSettings):
     grad_clip: float = Field(default=1.0, gt=0)
     """Largest global gradient norm."""
     loss: Literal["auto", "ppo_clip", "ppo_dual_clip", "cross_entropy"] = "auto"
-    """auto: cross_entropy where the spec's algorithm is sft, else ppo_clip."""
+    """auto: the loss of the spec's algorithm, which is cross_entropy for sft and ppo_clip for all others."""
     loss_length: int = Field(default=1024, ge=1)
     """Tokens. Algorithm dr_grpo divides the summed losses of each trajectory by this constant, about the longest reply, as
     its paper does; all others take the mean over the trained tokens of the batch."""
@@ -99,8 +99,10 @@ class TrainerSettings(BaseSettings):
             raise ValueError(f"batches_min {self.batches_min} is above batches_max {self.batches_max}")
         if self.batches_min and self.stop_reward is None:
             raise ValueError("batches_min without stop_reward means nothing; set stop_reward or drop it")
-        if self.spec.algorithm == "sft" and self.loss not in ("auto", "cross_entropy"):
-            raise ValueError(f"loss {self.loss} needs advantages, and algorithm sft has none; drop it")
+        if self.spec.estimator.loss == "cross_entropy" and self.loss not in ("auto", "cross_entropy"):
+            raise ValueError(
+                f"loss {self.loss} needs advantages, and algorithm {self.spec.algorithm} has none; drop it"
+            )
         if self.out_dir.resolve() == self.model_dir.resolve():
             raise ValueError("out_dir is model_dir: the initial weights would be overwritten")
         return self
@@ -108,13 +110,11 @@ class TrainerSettings(BaseSettings):
     @property
     def loss_name(self) -> str:
         """What `loss` comes to."""
-        if self.loss != "auto":
-            return self.loss
-        return "cross_entropy" if self.spec.algorithm == "sft" else "ppo_clip"
+        return self.spec.estimator.loss if self.loss == "auto" else self.loss
 
     def loss_divisor(self, trajectories: int) -> int | None:
         """What the losses of a batch of so many trajectories are divided by; None: the number of its trained tokens."""
-        return trajectories * self.loss_length if self.spec.algorithm == "dr_grpo" else None
+        return trajectories * self.loss_length if self.spec.estimator.divisor == "length" else None
 
     def log_settings(self) -> LogSettings:
         """Where the log is."""

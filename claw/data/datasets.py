@@ -9,11 +9,11 @@ import orjson
 
 from claw.errors import CannotRun
 from claw.home import claw_home
-from claw.local.procfs import write_atomically
 from claw.show.notice import notice
 from consumers.export import manifest as manifests
 from consumers.export.errors import ManifestInvalid
 from consumers.export.manifest import DatasetManifest
+from schemas.runtime.files import write_atomically
 
 COMPARED = tuple(DatasetManifest.model_fields)
 """Everything that the id is made of."""

@@ -8,8 +8,9 @@ import yaml
 from claw.demo.report import STALENESS_MAX
 from claw.demo.settings import DemoSettings
 from claw.home import claw_home
-from claw.local.processes import Component
 from claw.local.stack import Stack
+from schemas.http import Channel
+from schemas.runtime.component import Component
 
 MODEL_ID = "verbs-tiny"
 FLOW = "examples.verbs.flow:VerbsFlow"
@@ -79,7 +80,7 @@ class DemoComponents:
     def agents(self) -> Component:
         """Groups of episodes on the train channel, until they are stopped."""
         files = ("--stats", str(self.agents_file()), "--replied", str(self.stack.run_dir / "replied.txt"))
-        groups = ("--group-size", str(GROUP_SIZE), "--channel", "train")
+        groups = ("--group-size", str(GROUP_SIZE), "--channel", Channel.TRAIN)
         return self.stack.room("agents", "agentflow", "run", *self._agent_arguments(), *files, *groups)
 
     def evaluation_file(self, when: str) -> Path:

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import TypedDict
 
 from schemas.events import BatchTrained, TrajectoryRecord
+from schemas.http import Channel
 
 REWARD_FIRST_MAX = 0.25
 REWARD_LAST_MIN = 0.90
@@ -57,7 +58,7 @@ def reward_first(trajectories: list[TrajectoryRecord], run_id: str) -> float | N
         t.return_total or 0.0
         for t in trajectories
         if t.policy_run_id == run_id
-        and t.channel == "train"
+        and t.channel == Channel.TRAIN
         and t.max_version == 0
         and t.status in ("completed", "failed")
     ]

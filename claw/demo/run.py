@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 
 import orjson
@@ -26,14 +27,16 @@ from claw.errors import CannotRun
 from claw.home import claw_home
 from claw.local.broker import resolve_broker
 from claw.local.ports import free_ports
-from claw.local.processes import Processes, State
 from claw.local.stack import DEMO_PARTITIONS, Stack, one_device, remember
+from claw.local.status_file import write_status
 from eventlog.errors import LogError
 from eventlog.follower import Follower
 from eventlog.kafka.admin import check_catalogue, create_topics, end_offsets
 from eventlog.kafka.reader import LogReader
 from eventlog.settings import LogSettings
 from schemas.envelopes import new_id
+from schemas.runtime.component import State
+from schemas.runtime.processes import Processes
 from schemas.topics import TOPICS
 
 log = structlog.get_logger()
@@ -113,7 +116,7 @@ class Demo:
         )
         stack.run_dir.mkdir(parents=True)
         remember(stack.run_dir)
-        processes = resources.enter_context(Processes(stack.run_dir))
+        processes = resources.enter_context(Processes(partial(write_status, stack.run_dir)))
         resources.enter_context(display)
         return cls(settings, stack, log_settings, processes, display, started)
 

@@ -1,8 +1,8 @@
 """The broker that claw talks to: the one `KAFKA_BOOTSTRAP_SERVERS` names, else an Apache Kafka node started here.
 
-The local node belongs to its data directory: the ports, the cluster id and the process's identity are kept there. So a node
-that a killed run left alive is found and used again, a dead one is started on what it had acknowledged, and two commands
-that start at once get one node.
+The local node belongs to its data directory: the ports, the cluster id and the process's identity are kept there. So a
+node that another command runs is found and used, a dead one is started on what it had acknowledged, and two commands that
+start at once get one node.
 """
 
 import base64
@@ -26,9 +26,10 @@ from claw.local import ports as tcp
 from claw.local.jars import kafka_jars
 from claw.local.java import find_java
 from claw.local.kafka_config import LOG4J, java_command, server_properties
-from claw.local.leash import leashed
-from claw.local.procfs import POLL_S, ProcessId, write_atomically
 from eventlog.settings import LogSettings
+from schemas.runtime.child import POLL_S, start
+from schemas.runtime.files import write_atomically
+from schemas.runtime.identity import ProcessId
 
 log = structlog.get_logger()
 
@@ -57,13 +58,12 @@ TOOLS = {
 class LocalBroker:
     """One Kafka node on loopback, in `data_dir`. `ports` (broker, controller) are chosen and kept when not given.
 
-    With `leash` the node ends with the thread that starts it, even on kill -9; without, it outlives its starter.
+    The node ends with the thread that started it, even on kill -9.
     """
 
     data_dir: Path
     ports: tuple[int, int] | None = None
     heap_mib: int = 512
-    leash: bool = True
     started_here: bool = field(default=False, init=False)
     """Whether `start` launched the node, rather than finding it alive."""
     _child: subprocess.Popen[bytes] | None = field(default=None, init=False, repr=False)
@@ -132,13 +132,8 @@ class LocalBroker:
         properties.write_text(server_properties(self.data_dir / "data", broker_port, controller_port))
         command = self._java(java, jars, self.heap_mib, "kafka.Kafka", str(properties))
         with (self.data_dir / "broker.log").open("ab") as output:
-            self._child = subprocess.Popen(
-                leashed(command, signal.SIGTERM) if self.leash else command,
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,  # Ctrl-C in the terminal is for claw, which stops its broker last
-            )
+            streams = {"stdin": subprocess.DEVNULL, "stdout": output, "stderr": subprocess.STDOUT}
+            self._child = start(command, death_signal=signal.SIGTERM, **streams)
         process = ProcessId.of(self._child.pid)
         if process is None:
             raise CannotRun(f"Kafka did not start: {self._last_words()}")
@@ -240,7 +235,7 @@ def broker_dir(home: Path | None = None) -> Path:
     return (home or claw_home()) / "broker"
 
 
-def resolve_broker(data_dir: Path | None = None, *, leash: bool = True) -> Broker:
+def resolve_broker(data_dir: Path | None = None) -> Broker:
     """`KAFKA_BOOTSTRAP_SERVERS` when set, else the local node of `data_dir`, started when it is not up.
 
     Raises `CannotRun` within 10 s when the named broker does not answer, and when no local one can be started; the
@@ -248,7 +243,7 @@ def resolve_broker(data_dir: Path | None = None, *, leash: bool = True) -> Broke
     """
     if servers := os.environ.get("KAFKA_BOOTSTRAP_SERVERS"):
         return Broker(check_answers(servers))
-    local = LocalBroker(data_dir or broker_dir(), leash=leash).start()
+    local = LocalBroker(data_dir or broker_dir()).start()
     return Broker(local.bootstrap, local)
 
 

@@ -10,8 +10,9 @@ from typing import cast, get_args
 
 from claw.errors import CannotRun
 from claw.home import claw_home
-from claw.local.processes import Component, RestartBudget
-from claw.local.procfs import write_atomically
+from schemas.runtime.component import Component
+from schemas.runtime.files import write_atomically
+from schemas.runtime.restarts import RestartBudget
 from weights.device import Device, Wish, resolved, vllm_is_for_cpu
 
 CURRENT = "current"

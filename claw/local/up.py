@@ -1,11 +1,10 @@
 """`claw up` and `claw down`: a stack that stays until it is stopped, watched by one manager process."""
 
 import os
-import signal
 import subprocess
 import sys
-import threading
 import time
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,12 +12,15 @@ from claw.errors import CannotRun
 from claw.home import claw_home
 from claw.local.broker import resolve_broker
 from claw.local.ports import free_ports, is_free
-from claw.local.processes import Component, Processes, State, read_status
-from claw.local.procfs import ProcessId
 from claw.local.settings import UpSettings
 from claw.local.stack import DEMO_PARTITIONS, Stack, one_device, remember, remembered
+from claw.local.status_file import STATUS_FILE, read_status, write_status
 from eventlog.kafka.admin import create_topics, describe_topics
 from eventlog.settings import LogSettings
+from schemas.runtime.component import Component, State
+from schemas.runtime.identity import ProcessId
+from schemas.runtime.processes import Processes
+from schemas.runtime.stop_signals import StopSignals
 from weights.device import Device
 
 if TYPE_CHECKING:
@@ -99,15 +101,13 @@ def _refuse_other_log(trainer: "TrainerSettings", stack: Stack) -> None:
 
 
 def _serve(settings: UpSettings, trainer: "TrainerSettings | None", device: Device) -> int:
-    stop = threading.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: stop.set())
+    stop = StopSignals()
     run_dir = claw_home() / "up"
     run_dir.mkdir(parents=True, exist_ok=True)
     manager = ProcessId.of(os.getpid())
     if manager:
         manager.save(run_dir / MANAGER_FILE)
-    with resolve_broker() as broker, Processes(run_dir) as processes:
+    with resolve_broker() as broker, Processes(partial(write_status, run_dir)) as processes:
         stack = _stack(settings, run_dir, broker.bootstrap, device)
         port = settings.port or free_ports(1)[0]
         rooms = components(settings, trainer, stack)
@@ -118,7 +118,7 @@ def _serve(settings: UpSettings, trainer: "TrainerSettings | None", device: Devi
         if trainer:  # agents must name this run and this model, or the trainer does not take what they play
             parts.append(f"run {trainer.run_id} trains {trainer.model_id} on {device}")
         print(", ".join(parts), flush=True)
-        while not stop.wait(POLL_S):
+        while not stop.wait():
             processes.poll()
     return 0
 
@@ -157,7 +157,7 @@ def _stack(settings: UpSettings, run_dir: Path, bootstrap: str, device: Device) 
 def _detach(settings: UpSettings, device: Device) -> int:
     run_dir = claw_home() / "up"
     run_dir.mkdir(parents=True, exist_ok=True)
-    (run_dir / "status.json").unlink(missing_ok=True)
+    (run_dir / STATUS_FILE).unlink(missing_ok=True)
     options = ["--foreground", "--port", str(settings.port), "--prefix", settings.prefix, "--device", device]
     options += ["--model", str(settings.model)] if settings.model else []
     options += ["--config", str(settings.config)] if settings.config else []

@@ -9,16 +9,10 @@ import orjson
 from claw.errors import CannotRun
 from claw.pool.options import PerspectiveOptions
 from claw.pool.reading import named_spec, open_pool, perspective_of
-from datapool.batch.plan import Selection, select
-from datapool.batch.selection import (
-    PooledGroup,
-    all_equal,
-    baseline_only,
-    context_only,
-    is_trained,
-    returns,
-    trained_members,
-)
+from datapool.batch.candidates import PooledGroup, all_equal
+from datapool.batch.masks import is_trained, mask_of
+from datapool.batch.members import baseline_only, trained_members
+from datapool.batch.selection import Selection, select
 from datapool.batch.sequences import TrainingRow
 from datapool.errors import PromptBroken
 from datapool.view.rows import PoolRows
@@ -126,7 +120,7 @@ def counts(rows: PoolRows, chosen: tuple[PooledGroup, ...], perspective: Perspec
         training_rows += assemble_rows(rows, group, spec, perspective.run_id)
     members = [member for group in chosen for member in trained_members(group, spec)]
     trained = [step for member in members for step in member.steps if is_trained(step, member, spec)]
-    masked = [reason for member in members for step in member.steps if (reason := context_only(step, member, spec))]
+    masks = [mask for member in members for step in member.steps if (mask := mask_of(step, member, spec))]
     one_by_one = sum(step.prompt_length + step.response_length for step in trained)
     row_tokens = sum(map(len, training_rows))
     return {
@@ -136,7 +130,7 @@ def counts(rows: PoolRows, chosen: tuple[PooledGroup, ...], perspective: Perspec
         "baseline_only": _counted(why for group in chosen for why in baseline_only(group, spec).values()),
         "responses_trained": len(trained),
         "response_tokens": sum(row.trained_tokens for row in training_rows),
-        "context_only": _counted(reason.word for reason in masked),
+        "masked": _counted(mask.word for mask in masks),
         "rows": len(training_rows),
         "row_tokens": row_tokens,
         "row_tokens_max": max(map(len, training_rows), default=0),
@@ -147,7 +141,7 @@ def counts(rows: PoolRows, chosen: tuple[PooledGroup, ...], perspective: Perspec
 
 def _rewards(chosen: Sequence[PooledGroup], version: int) -> dict[str, Any]:  # JSON
     """Over all members, as baselines are; `zero_variance_groups` teach nothing, except where no group baseline is."""
-    by_group = [returns(group) for group in chosen]
+    by_group = [group.returns for group in chosen]
     every_return = [value for group_returns in by_group for value in group_returns]
     oldest = [member.record.min_version for group in chosen for member in group.members]
     return {
@@ -193,7 +187,7 @@ def _sizes(answer: dict[str, Any]) -> list[str]:  # JSON
         f"  trajectories  {answer['trajectories_trained']} of {answer['trajectories']} trained"
         + _listed(answer["baseline_only"], "in the baseline only"),
         f"  responses     {answer['responses_trained']} trained, {answer['response_tokens']} tokens"
-        + _listed(answer["context_only"], "context only"),
+        + _listed(answer["masked"], "masked"),
         rows + f"shared prefixes save {saved} of {alone}{share}",
         f"  returns       mean {mean}, groups of equal returns: {answer['zero_variance_groups']}",
         f"  staleness     up to {answer['staleness_max']}",

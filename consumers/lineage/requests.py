@@ -8,6 +8,7 @@ from eventlog.errors import HistoryCut
 from eventlog.kafka.reader import FactLookup
 from eventlog.records import Position, Record
 from schemas.events import CallCaptured, PlannedStep, VersionSpan
+from schemas.http import version_label
 
 
 def position_of(step: PlannedStep) -> Position:
@@ -33,7 +34,7 @@ def calls(lookup: FactLookup, steps: Iterable[PlannedStep]) -> dict[str, CallCap
 
 def sampled_by(spans: Iterable[VersionSpan]) -> list[str]:
     """`run/version` of each version that sampled a part, in order, each once."""
-    return list(dict.fromkeys(f"{span.run_id}/{span.version}" for span in spans))
+    return list(dict.fromkeys(version_label(span.run_id, span.version) for span in spans))
 
 
 def asked(calls: Mapping[str, CallCaptured]) -> dict[str, str]:

@@ -4,17 +4,16 @@ Invariant (captured means durable): the client gets a reply only after the log a
 """
 
 import time
-from functools import partial
 from hashlib import sha256
 
-from gateway.capture.delta_encoding import parents_of
+from gateway.capture.delta_encoding import delta_encoder
 from gateway.capture.events import CallAttempt, Capture, captured, failed, repeated
 from gateway.capture.idempotency import Attempt, Finished, RecentCalls
 from gateway.capture.stream import Streams
 from gateway.control.crowding import Crowds
 from gateway.errors import CLIENT_CLOSED, ClientGone, GatewayError, HeaderList, NotCaptured, Overloaded, UpstreamBroken
 from gateway.headers import authorization, client_headers, credentials, overhead, reply_headers
-from gateway.http.exchange import Client
+from gateway.http.exchange import Exchange
 from gateway.identity import Identity, fresh_lane
 from gateway.metrics import Metrics
 from gateway.openai.refusal import refusal
@@ -37,13 +36,13 @@ class ModelCalls:
         self._settings, self._dispatcher, self._capture, self._metrics = settings, dispatcher, capture, metrics
         self._crowds = crowds
         self._recent = RecentCalls(settings.replay_window_s, settings.replay_entries_max, settings.replay_bytes_max)
-        self._parents = parents_of(settings)
-        self._streams = Streams(settings, capture, self._recent, self._parents, metrics)
+        self._deltas = delta_encoder(settings)
+        self._streams = Streams(settings, capture, self._recent, self._deltas, metrics)
         self._producer = f"gateway/{settings.instance}"
         self._passes_authorization = settings.passes_authorization
         self.in_flight = 0
 
-    async def __call__(self, client: Client, identity: Identity | None) -> None:
+    async def __call__(self, client: Exchange, identity: Identity | None) -> None:
         """Answer one call. Raises GatewayError before anything was sent, or ClientGone."""
         self.in_flight += 1
         try:
@@ -51,7 +50,7 @@ class ModelCalls:
         finally:
             self.in_flight -= 1
 
-    async def _answer(self, client: Client, identity: Identity | None) -> None:
+    async def _answer(self, client: Exchange, identity: Identity | None) -> None:
         started = time.perf_counter()
         received_us = now_us()
         body = client.body
@@ -106,7 +105,7 @@ class ModelCalls:
             return None
         return await self._finish(call, attempt, answer)
 
-    async def _dispatch(self, call: CallAttempt, client: Client, progress: CallProgress) -> EngineAnswer | OpenStream:
+    async def _dispatch(self, call: CallAttempt, client: Exchange, progress: CallProgress) -> EngineAnswer | OpenStream:
         dispatch = Dispatch(
             body=call.request.forwarded,
             plain_body=call.request.body,
@@ -130,8 +129,7 @@ class ModelCalls:
 
     async def _finish(self, call: CallAttempt, attempt: Attempt, answer: EngineAnswer) -> Finished:
         try:
-            packed_prompt = partial(self._parents.packed, call.identity)
-            reply = parse_reply(answer.reply.body, answer.reply.spans, call.request, packed_prompt)
+            reply = parse_reply(answer.reply.body, answer.reply.spans, call.request)
         except UpstreamBroken as nonsense:
             progress = CallProgress(answer.server, answer.dispatched_us)
             await self._fail(call, progress, nonsense.reason, nonsense.message, nonsense.status)
@@ -139,13 +137,13 @@ class ModelCalls:
         spans = reply.choices[0].spans
         headers = [JSON, *reply_headers(call.identity, call.call_id, spans)]
         timings = Timings(received_us=call.received_us, dispatched_us=answer.dispatched_us, done_us=now_us())
-        lineage = self._parents.lineage(call, reply)
-        events = captured(call, answer.server, reply, timings, lineage)
+        encoded = self._deltas.encode(call, reply)
+        events = captured(call, answer.server, reply, timings, encoded)
         finished = Finished(reply.body, headers, events)
         # Kept before it is acknowledged: a retry after a missing acknowledgement must publish the same event.
         self._recent.finish(attempt, finished)
         await self._acknowledge(call.identity, attempt, finished)
-        self._parents.add(call, reply, lineage, events)
+        self._deltas.remember(call, reply, encoded, events)
         return finished
 
     async def _acknowledge(self, identity: Identity, attempt: Attempt, finished: Finished) -> None:
@@ -160,7 +158,7 @@ class ModelCalls:
 
     async def _repeat(
         self,
-        client: Client,
+        client: Exchange,
         identity: Identity,
         attempt: Attempt,
         finished: Finished,
@@ -177,12 +175,12 @@ class ModelCalls:
         client.hold(len(finished.body))
         await client.reply(200, [*finished.headers, overhead(time.perf_counter() - started)], finished.body)
 
-    async def _reply(self, client: Client, finished: Finished, started: float, upstream_s: float) -> None:
+    async def _reply(self, client: Exchange, finished: Finished, started: float, upstream_s: float) -> None:
         overhead_s = time.perf_counter() - started - upstream_s
         await client.reply(200, [*finished.headers, overhead(overhead_s)], finished.body)
         self._metrics.overhead_seconds.observe(overhead_s)
 
-    async def _refused(self, client: Client, call: CallAttempt, answer: EngineAnswer, started: float) -> None:
+    async def _refused(self, client: Exchange, call: CallAttempt, answer: EngineAnswer, started: float) -> None:
         """Pass on a refusal of the engine (4xx): the client has to change its request."""
         status, body, message = refusal(answer.reply, credentials(client.headers))
         await self._fail(call, CallProgress(answer.server, answer.dispatched_us), "refused", message, status)

@@ -6,7 +6,7 @@ Output: `calls`, key group_id: CallCaptured (one per choice) or CallFailed. Deli
 import asyncio
 import time
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import structlog
 
@@ -23,10 +23,10 @@ from gateway.upstream.dispatch import CallProgress
 from gateway.upstream.engines import Engine
 from schemas.envelopes import envelope, now_us
 from schemas.events import CallCaptured, CallFailed, Edge, Envelope, Integrity, Timings, Usage
+from schemas.http import Channel
 from schemas.keys import group_key
 from schemas.topics import CALLS
 
-DEFAULT_CHANNEL = "train"
 MESSAGE_CHARACTERS_MAX = 2000
 SECRET_CHARACTERS_MIN = 8
 """No provider's key is shorter; words that SDKs want where no key is needed are (EMPTY, none), and stand in many a reply."""
@@ -49,7 +49,7 @@ class CallAttempt(NamedTuple):
     """What fixed servers were told, and no event may hold."""
 
 
-class Lineage(NamedTuple):
+class EncodedCall(NamedTuple):
     """How one call is written: its prompt and its body, each against an earlier call or in full."""
 
     prompt: Edge
@@ -58,12 +58,10 @@ class Lineage(NamedTuple):
     """Calls between it and one that is written in full."""
     base_digest: str = ""
     """Of the call that the prompt is written against; empty where it is written in full."""
-    prompt_hash: Any = None  # hashlib's own type has no public name
-    """The digest of the prompt, to be gone on with by what begins with it."""
 
 
 def captured(
-    call: CallAttempt, server: Engine, reply: EngineReply, timings: Timings, lineage: Lineage
+    call: CallAttempt, server: Engine, reply: EngineReply, timings: Timings, encoded: EncodedCall
 ) -> tuple[CallCaptured, ...]:
     """One event per choice; choice k > 0 is the call `<call_id>.<k>`."""
     alone = len(reply.choices) == 1
@@ -77,20 +75,20 @@ def captured(
                 call_id=choice_id(call.call_id, choice.index),
                 attempt=call.attempt,
                 choice=choice.index,
-                prompt=lineage.prompt,
-                base_digest=lineage.base_digest,
+                prompt=encoded.prompt,
+                base_digest=encoded.base_digest,
                 response_ids=choice.response_ids,
                 response_logprobs=choice.response_logprobs,
                 spans=choice.spans,
                 sampling=call.request.sampling,
                 finish_reason=choice.finish_reason and blanked(choice.finish_reason, secrets),
-                request=lineage.request,
+                request=encoded.request,
                 response_body=blanked_json(choice.body, secrets),
                 model_id=server.model_id or call.request.model or "",
                 worker_id=server.worker_id,
                 upstream=server.url,
                 agent=call.headers.agent,
-                channel=call.headers.channel or DEFAULT_CHANNEL,
+                channel=call.headers.channel or Channel.TRAIN,
                 tags=call.headers.tags,
                 status="aborted" if choice.aborted else "completed",
                 http_status=200,
@@ -120,7 +118,7 @@ def failed(call: CallAttempt, progress: CallProgress, *, reason: str, message: s
         worker_id=server.worker_id if server else None,
         upstream=server.url if server else "",
         agent=call.headers.agent,
-        channel=call.headers.channel or DEFAULT_CHANNEL,
+        channel=call.headers.channel or Channel.TRAIN,
         timings=Timings(received_us=call.received_us, dispatched_us=progress.dispatched_us or done_us, done_us=done_us),
     )
 

@@ -27,6 +27,7 @@ from gateway.headers import ClientHeaders
 from gateway.identity import Identity
 from schemas.envelopes import decision_id, new_id
 from schemas.events import CallCaptured
+from schemas.http import IDEMPOTENCY_KEY_HEADER
 
 Slot = tuple[str, str, str]
 EVENT_BYTES = 2000
@@ -89,7 +90,7 @@ class RecentCalls:
         if known and known.digest != digest:
             raise InvalidRequest(
                 "this idempotency key was used for another body",
-                param="x-claw-idempotency-key",
+                param=IDEMPOTENCY_KEY_HEADER,
                 code="idempotency_key_reused",
             )
         if known and self._is_same_call(known, headers):

@@ -11,7 +11,7 @@ from contextlib import suppress
 
 import structlog
 
-from gateway.capture.delta_encoding import Parents
+from gateway.capture.delta_encoding import DeltaEncoder
 from gateway.capture.events import CallAttempt, Capture, captured, failed
 from gateway.capture.idempotency import Attempt, Finished, RecentCalls
 from gateway.errors import (
@@ -25,10 +25,10 @@ from gateway.errors import (
     as_http,
 )
 from gateway.headers import overhead, reply_headers
-from gateway.http.exchange import Client
+from gateway.http.exchange import Exchange
 from gateway.metrics import Metrics
-from gateway.openai.accumulator import assembled
-from gateway.openai.stream_filter import Tee
+from gateway.openai.accumulator import accumulated
+from gateway.openai.stream_filter import StreamFilter
 from gateway.settings import GatewaySettings
 from gateway.upstream.dispatch import CallProgress, OpenStream
 from schemas.envelopes import now_us
@@ -43,23 +43,23 @@ class Streams:
     """Relays streams, and captures each one once."""
 
     def __init__(
-        self, settings: GatewaySettings, capture: Capture, recent: RecentCalls, parents: Parents, metrics: Metrics
+        self, settings: GatewaySettings, capture: Capture, recent: RecentCalls, deltas: DeltaEncoder, metrics: Metrics
     ) -> None:
         self._settings, self._capture, self._metrics = settings, capture, metrics
-        self._recent, self._parents = recent, parents
+        self._recent, self._deltas = recent, deltas
 
     async def relay(
-        self, call: CallAttempt, attempt: Attempt, opened: OpenStream, client: Client, started: float
+        self, call: CallAttempt, attempt: Attempt, opened: OpenStream, client: Exchange, started: float
     ) -> None:
         """Raises ClientGone, after storing what had come."""
-        tee = Tee(call.request, self._settings.reply_bytes_max)
+        stream = StreamFilter(call.request, self._settings.reply_bytes_max)
         headers: HeaderList = [
             (b"content-type", opened.content_type.encode("latin-1")),
             *reply_headers(call.identity, call.call_id, ()),
         ]
-        broken = await self._forward(opened, tee, headers, client, started)
+        broken = await self._forward(opened, stream, headers, client, started)
         try:
-            failure = await self._store(call, attempt, opened, tee, headers, broken)
+            failure = await self._store(call, attempt, opened, stream, headers, broken)
         except Exception as bug:  # the client gets no end, the operator the trace
             log.exception("bug_in_stream", call_id=call.call_id)
             failure = bug if isinstance(bug, GatewayError) else GatewayError("internal error")
@@ -68,19 +68,19 @@ class Streams:
         if isinstance(failure, ClientGone):
             raise failure
         if failure is None:
-            client.end(tee.held)
+            client.end(stream.held)
         else:
             client.write(_error_event(failure))
             client.abort()
 
     async def _forward(
-        self, opened: OpenStream, tee: Tee, headers: HeaderList, client: Client, started: float
+        self, opened: OpenStream, stream: StreamFilter, headers: HeaderList, client: Exchange, started: float
     ) -> GatewayError | ClientGone | None:
         try:
             overhead_s = time.perf_counter() - started - opened.upstream_s
             self._metrics.overhead_seconds.observe(overhead_s)
             client.start(200, [*headers, overhead(overhead_s)])
-            await client.unless_gone(_pump(opened, tee, client))
+            await client.unless_gone(_pump(opened, stream, client))
         except (GatewayError, ClientGone) as broken:
             return broken
         finally:
@@ -93,29 +93,29 @@ class Streams:
         call: CallAttempt,
         attempt: Attempt,
         opened: OpenStream,
-        tee: Tee,
+        stream: StreamFilter,
         headers: HeaderList,
         failure: GatewayError | ClientGone | None,
     ) -> GatewayError | ClientGone | None:
         """Store the stream, whole or not. Returns why the client must not have its end, if so."""
-        assembly = await assembled(tee.events, call.request)
-        if failure is None and not (tee.over or assembly.ended):
+        accumulator = await accumulated(stream.events, call.request)
+        if failure is None and not (stream.over or accumulator.ended):
             failure = UpstreamBroken("the engine's stream ended before its end")
-        reply = assembly.reply(whole=failure is None)
+        reply = accumulator.reply(whole=failure is None)
         if reply is None:
             await self._store_failure(call, opened, failure)
             return failure
         timings = Timings(
             received_us=call.received_us,
             dispatched_us=opened.dispatched_us,
-            first_token_us=tee.first_token_us,
+            first_token_us=stream.first_token_us,
             done_us=now_us(),
         )
-        if tee.first_token_us is not None:
-            self._metrics.first_token_seconds.observe((tee.first_token_us - call.received_us) / 1e6)
-        lineage = self._parents.lineage(call, reply)
-        events = captured(call, opened.server, reply, timings, lineage)
-        finished = Finished(tee.whole, headers, events)
+        if stream.first_token_us is not None:
+            self._metrics.first_token_seconds.observe((stream.first_token_us - call.received_us) / 1e6)
+        encoded = self._deltas.encode(call, reply)
+        events = captured(call, opened.server, reply, timings, encoded)
+        finished = Finished(stream.whole, headers, events)
         if failure is None:
             # Kept before it is acknowledged: a retry after a missing acknowledgement must publish the same event.
             self._recent.finish(attempt, finished)
@@ -128,7 +128,7 @@ class Streams:
             raise
         if failure is None:
             self._recent.acknowledged(attempt, finished)
-            self._parents.add(call, reply, lineage, events)
+            self._deltas.remember(call, reply, encoded, events)
         return failure
 
     async def _store_failure(
@@ -144,18 +144,18 @@ class Streams:
         await self._capture.store_failure(failed(call, progress, reason=reason, message=message, http_status=status))
 
 
-async def _pump(opened: OpenStream, tee: Tee, client: Client) -> None:
+async def _pump(opened: OpenStream, stream: StreamFilter, client: Exchange) -> None:
     """Everything that arrives goes to the client in the same turn of the loop, with no task in between."""
     exchange = opened.exchange
 
     def show(piece: bytes) -> bool:
         client.hold(len(piece))
-        shown = tee.feed(piece)
+        shown = stream.feed(piece)
         if shown:
             client.write(shown)
             if client.congested:
                 exchange.pause()
-        return not tee.over
+        return not stream.over
 
     client.on_drained = exchange.resume
     await opened.relay(show)
@@ -163,7 +163,7 @@ async def _pump(opened: OpenStream, tee: Tee, client: Client) -> None:
     with suppress(TimeoutError, UpstreamFailed):
         async with asyncio.timeout(END_WAIT_S):
             exchange.resume()
-            await exchange.relay(lambda piece: tee.feed(piece) is not None)
+            await exchange.relay(lambda piece: stream.feed(piece) is not None)
 
 
 def _error_event(error: GatewayError) -> bytes:

@@ -15,7 +15,7 @@ from starlette.exceptions import HTTPException
 
 from eventlog.errors import LogError
 from gateway.capture.durable_log import EventSink
-from gateway.control.admission import COUNTED_CHANNEL, AdmissionView, Wait
+from gateway.control.admission import AdmissionView, Wait
 from gateway.control.bodies import (
     AssignReward,
     CompleteTrajectory,
@@ -38,6 +38,7 @@ from gateway.identity import SERVED, Identity
 from gateway.metrics import Metrics
 from gateway.settings import GatewaySettings
 from schemas.events import Event
+from schemas.http import Channel
 from schemas.keys import group_key
 from schemas.topics import CALLS, REWARDS, Topic
 
@@ -60,7 +61,7 @@ class Control:
         body, headers = body or OpenGroup(), _headers(request)
         group_id = group_id_of(body, headers)
         run_id = run_of(body, headers)
-        counted = run_id if body.admission and channel_of(body, headers) == COUNTED_CHANNEL else None
+        counted = run_id if body.admission and channel_of(body, headers) == Channel.TRAIN else None
         reserved = counted is not None and self._admit(counted, group_id)
         try:
             await self._publish(CALLS, group_id, group_opened(body, group_id, headers, self._producer))

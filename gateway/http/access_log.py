@@ -5,7 +5,9 @@ import time
 import structlog
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-CALL_ID = b"x-claw-call-id"
+from schemas.http import CALL_ID_HEADER
+
+CALL_ID = CALL_ID_HEADER.encode()
 PATH_CHARACTERS_MAX = 256
 REFUSED = "claw.refused"
 """In the scope of a request whose connection refused the rest of it, and has said so."""

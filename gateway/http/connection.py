@@ -15,7 +15,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResp
 
 from gateway.errors import GatewayError, HeadersTooLarge, InvalidRequest, Overloaded, RequestTimeout, as_http
 from gateway.http.access_log import REFUSED
-from gateway.http.exchange import Client, Handler
+from gateway.http.exchange import Exchange, Handler
 from gateway.settings import GatewaySettings
 from gateway.upstream.connection import CHUNK_BYTES
 
@@ -78,7 +78,7 @@ class LimitedProtocol(HttpToolsProtocol):
         self._timer: asyncio.TimerHandle | None = None
         self._timer_s = 0.0
         self._unread: asyncio.TimerHandle | None = None
-        self._answering: Client | None = None
+        self._answering: Exchange | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn's
         """A connection that never asks is closed like one that never finishes asking."""
@@ -96,7 +96,7 @@ class LimitedProtocol(HttpToolsProtocol):
             self._unread.cancel()
         cycles: list[object] = [self._answering, *(cycle for cycle, _ in self.pipeline)]
         for call in cycles:
-            if isinstance(call, Client):
+            if isinstance(call, Exchange):
                 call.gone()
         if self._call is not None:
             self.cycle = cast("RequestResponseCycle", None)  # as before the first request
@@ -166,7 +166,7 @@ class LimitedProtocol(HttpToolsProtocol):
 
     def _on_call(self, path: bytes) -> None:
         before, is_old = self.cycle, self.parser.get_http_version() == "1.0"
-        call = Client(
+        call = Exchange(
             self,
             self.calls,
             path=path,
@@ -191,18 +191,18 @@ class LimitedProtocol(HttpToolsProtocol):
         path: bytes = httptools.parse_url(self.url).path or b""
         return path if path.endswith(CALL_PATH_END) and path.isascii() else None
 
-    def _answer(self, call: Client) -> None:
+    def _answer(self, call: Exchange) -> None:
         self._answering = call
         call.turn()
 
     @property
-    def _call(self) -> Client | None:
+    def _call(self) -> Exchange | None:
         """The request being read, if it is a model call."""
         cycle: object = self.cycle
-        return cycle if isinstance(cycle, Client) else None
+        return cycle if isinstance(cycle, Exchange) else None
 
     def _start_asgi_task(self, cycle: object, app: Any) -> None:  # uvicorn's own types, and ours
-        if isinstance(cycle, Client):
+        if isinstance(cycle, Exchange):
             self._answering = cycle
             self.loop.call_soon(cycle.turn)  # not from within the reply before it: there may be thousands
         else:

@@ -30,15 +30,15 @@ class Handler(Protocol):
     body_bytes_max: int
     budget: Budget
 
-    def admit(self, client: "Client") -> None:
+    def admit(self, client: "Exchange") -> None:
         """Before the body is read. Raises GatewayError."""
         ...
 
-    async def answer(self, client: "Client") -> None:
+    async def answer(self, client: "Exchange") -> None:
         """Answers one call; raises nothing."""
         ...
 
-    def refuse(self, client: "Client", error: GatewayError) -> None:
+    def refuse(self, client: "Exchange", error: GatewayError) -> None:
         """Answers a call whose turn it is, and that is not begun."""
         ...
 
@@ -62,7 +62,7 @@ class ClientConnection(Protocol):
         ...
 
 
-class Client:
+class Exchange:
     """One request. The fields up to `more_body` are those that uvicorn's connection looks at."""
 
     __slots__ = (

@@ -34,30 +34,30 @@ LAST_WINS = frozenset({"role", "id", "type", "index"})
 CHUNK_INVALID, STREAM_ERROR, STREAM_END = "chunk_invalid", "stream_error", "stream_end"
 
 
-async def assembled(events: Iterable[bytes | ChunkRun], request: ChatRequest) -> "Assembly":
+async def accumulated(events: Iterable[bytes | ChunkRun], request: ChatRequest) -> "Accumulator":
     """All events of a stream, taken in without keeping the loop from others."""
-    assembly = Assembly(request)
+    accumulator = Accumulator(request)
     taken = 0
     for event in events:
         if isinstance(event, ChunkRun):
-            assembly.add_run(event)
+            accumulator.add_run(event)
             taken += len(event.events) // 4
         else:
-            assembly.add(event)
+            accumulator.add(event)
             taken += 1
         if taken >= AT_ONCE:
             taken = 0
             await asyncio.sleep(0)
-    return assembly
+    return accumulator
 
 
-class Assembly:
+class Accumulator:
     """What the chunks of one stream add up to so far."""
 
     def __init__(self, request: ChatRequest) -> None:
         self._request = request
         self._fields: dict[str, Json] = {}
-        self._parts: dict[int, _Part] = {}
+        self._parts: dict[int, _ChoiceAccumulator] = {}
         self._spans: RawSpans = {}
         self._faults: dict[str, None] = {}
 
@@ -127,11 +127,11 @@ class Assembly:
             index = count(choice.get("index"), position)
             part = self._parts.get(index)
             if part is None:
-                part = self._parts[index] = _Part(index, self._request.wants_logprobs)
+                part = self._parts[index] = _ChoiceAccumulator(index, self._request.wants_logprobs)
             part.add(choice)
 
 
-class _Part:
+class _ChoiceAccumulator:
     """One choice. Text is kept in pieces until the end: adding to a long string copies it each time."""
 
     def __init__(self, index: int, keep_logprobs: bool) -> None:

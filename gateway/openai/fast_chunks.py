@@ -1,6 +1,6 @@
 """The usual chunk of a stream, recognised without parsing it: nineteen of twenty say one token of one choice.
 
-Invariant: what is recognised means what a parser would find, provided that it is JSON (and the assembly, which parses
+Invariant: what is recognised means what a parser would find, provided that it is JSON (and the accumulator, which parses
 it later, falls back to each chunk alone if it is not). A shape is learned from a chunk that `sse.USUAL` has matched:
 its front to the text, and its end after the token's id. A later chunk with the same front and end has the same
 brackets open and closed there, so what stands between is the same members, and only text, log-probability and id

@@ -5,7 +5,6 @@ Invariant: response ids and log-probabilities are the engine's own. Whatever is 
 """
 
 import json
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -57,8 +56,6 @@ class EngineReply(NamedTuple):
     prompt_length: int
     choices: tuple[Choice, ...]
     usage: Usage
-    ids_text: bytes = b""
-    """Ids of the prompt and of the only response as the engine wrote them, without brackets; empty where that is not known."""
 
 
 class Sampled(NamedTuple):
@@ -71,33 +68,14 @@ class Sampled(NamedTuple):
     ended: bool = True
 
 
-def packed_text(text: bytes) -> bytes | None:
-    """Token ids as bytes, from what stands between the brackets of their list; None where that is no list of int32."""
-    try:
-        return _packed_from(text, orjson.loads(b"[%b]" % text))
-    except orjson.JSONDecodeError:
-        return None
-
-
-def parse_reply(
-    raw: bytes,
-    spans_header: str | None,
-    request: ChatRequest,
-    packed_prompt: Callable[[bytes], bytes | None] = packed_text,
-) -> EngineReply:
-    """Read a 200 of an engine. Raises UpstreamBroken when it is no chat completion with choices, or nested too deeply.
-
-    packed_prompt: `packed_text`, or a quicker way to the same for a prompt that is known in part.
-    """
-    usual = taken_apart(raw)
-    prompt_ids = packed_prompt(usual.prompt_text) if usual is not None else None
-    if usual is not None and prompt_ids is not None:
-        fields, body = usual.fields, usual.shown(token_ids=request.wants_token_ids, logprobs=request.wants_logprobs)
-        response_ids = _packed_from(usual.response_text, usual.response_ids)
-        sampled = [Sampled(response_ids, packed_logprobs(usual.logprobs))]
-        reply = understood(fields, prompt_ids, sampled, parse_header(spans_header), request, body)
-        texts = (usual.prompt_text, usual.response_text) if sampled[0].ids else (usual.prompt_text,)
-        return reply._replace(ids_text=b",".join(texts) if prompt_ids else b"")
+def parse_reply(raw: bytes, spans_header: str | None, request: ChatRequest) -> EngineReply:
+    """Read a 200 of an engine. Raises UpstreamBroken when it is no chat completion with choices, or nested too deeply."""
+    parts = taken_apart(raw)
+    if parts is not None:
+        body = parts.shown(token_ids=request.wants_token_ids, logprobs=request.wants_logprobs)
+        sampled = [Sampled(_packed(parts.response_ids), packed_logprobs(parts.logprobs))]
+        spans = parse_header(spans_header)
+        return understood(parts.fields, _packed(parts.prompt_ids), sampled, spans, request, body)
     fields = _json_object(raw)
     answers = fields.get("choices")
     if not (isinstance(answers, list) and answers and all(isinstance(answer, dict) for answer in answers)):
@@ -185,12 +163,7 @@ def packed_ids(ids: Json) -> bytes | None:
     return None if not isinstance(ids, list) or bool in map(type, ids) else _packed(ids)
 
 
-def _packed_from(text: bytes, ids: list[Json]) -> bytes | None:
-    """`packed_ids` of what was parsed from a text, which tells at once whether true or false is among them."""
-    return None if b"e" in text else _packed(ids)
-
-
-def _packed(ids: list[Json]) -> bytes | None:
+def _packed(ids: list[int]) -> bytes | None:
     try:
         packed = pack_ids(ids)
     except (TypeError, OverflowError):

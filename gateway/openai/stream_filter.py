@@ -21,7 +21,7 @@ FIRST_TOKEN = re.compile(
 )
 
 
-class Tee:
+class StreamFilter:
     """Fed with the pieces of one stream, in order."""
 
     def __init__(self, request: ChatRequest, bytes_max: int) -> None:

@@ -15,13 +15,13 @@ from typing import NamedTuple, TypeVar
 
 from gateway.errors import GatewayError, NotFound, NoWorker, UpstreamBroken, UpstreamUnreachable
 from gateway.metrics import Metrics
-from gateway.openai.version_spans import HEADER as SPANS_HEADER
 from gateway.settings import GatewaySettings
 from gateway.upstream.connection import Reply, Sink
 from gateway.upstream.engines import Engine, WorkerTable
 from gateway.upstream.pool import HttpUpstream, UpstreamReply
 from gateway.upstream.routing import choose
 from schemas.envelopes import now_us
+from schemas.http import VERSION_SPANS_HEADER
 
 CHAT_PATH = "/v1/chat/completions"
 AWAY = (502, 503)
@@ -279,7 +279,9 @@ class RetryBudget:
 async def whole(exchange: Reply) -> UpstreamReply:
     """A reply, read to its end."""
     headers = exchange.headers
-    return UpstreamReply(exchange.status, await exchange.read(), headers.get(SPANS_HEADER), headers.get("retry-after"))
+    return UpstreamReply(
+        exchange.status, await exchange.read(), headers.get(VERSION_SPANS_HEADER), headers.get("retry-after")
+    )
 
 
 def _streams(exchange: Reply) -> bool:

@@ -15,6 +15,8 @@ from claw.local.up import device_of, trainer_settings
 from tests.trainer.tiny import make_model
 from weights.device import vllm_is_for_cpu
 
+pytestmark = pytest.mark.process
+
 # The real settings and the real engine on a machine where torch says that it sees CUDA.
 PRETENDS = """
 import sys

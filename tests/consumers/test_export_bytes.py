@@ -18,14 +18,15 @@ from consumers.export.messages import messages, tools
 from consumers.export.rows import sequence_rows, step_rows
 from consumers.export.tables import SEQUENCES, STEPS, TableWriter
 from consumers.lineage.requests import asked
-from datapool.batch.advantages import ADVANTAGES
+from datapool.batch.advantages import ESTIMATORS
+from datapool.batch.candidates import with_members
 from datapool.batch.deltas import prompts
 from datapool.batch.plan import assemble
-from datapool.batch.selection import with_members
 from datapool.batch.spec import BatchSpec
 from datapool.errors import UnusableFact
 from datapool.fold.fold import fold
 from datapool.fold.state import GroupState
+from datapool.fold.validation import usable
 from schemas.arrays import pack_ids
 from schemas.events import CallCaptured, Edge, Event, FactPosition
 from tests import facts
@@ -44,7 +45,7 @@ def dataset(log: Log, spec: BatchSpec | None, out: Path) -> list[bytes]:
         if isinstance(event, CallCaptured):
             calls[position] = event
         try:
-            groups[event.group_id] = fold(groups.get(event.group_id), event, position)
+            groups[event.group_id] = fold(groups.get(event.group_id), usable(event), position)
         except UnusableFact:
             continue
     writers = [TableWriter(out / f"{n}.parquet", schema) for n, schema in enumerate((STEPS, SEQUENCES))]
@@ -100,7 +101,7 @@ def tables(log: Log, spec: BatchSpec | None, out: Path) -> tuple[list[dict], lis
     return pq.read_table(out / "0.parquet").to_pylist(), pq.read_table(out / "1.parquet").to_pylist()
 
 
-@pytest.mark.parametrize("algorithm", [name for name in ADVANTAGES if name != "reinforce_pp"])
+@pytest.mark.parametrize("algorithm", [name for name, row in ESTIMATORS.items() if not row.over_batch])
 def test_advantages_are_those_that_a_plan_would_freeze(algorithm: str, tmp_path: Path) -> None:
     """Per call in steps, per token in sequences: what a run with this spec would train its responses with."""
     log, spec = rewarded(), BatchSpec(algorithm=algorithm, group_size=3)

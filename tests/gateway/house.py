@@ -68,14 +68,14 @@ class House:
         self.metrics = Metrics()
         self._socket = socket.create_server(("127.0.0.1", 0))
         self.url = f"http://127.0.0.1:{self._socket.getsockname()[1]}"
-        given = GatewayDependencies(
+        dependencies = GatewayDependencies(
             settings=self.settings,
             log=self.log.producer(),
             workers=self.workers,
             admission=self.admission,
             metrics=self.metrics,
         )
-        gateway = create_gateway(given)
+        gateway = create_gateway(dependencies)
         self.calls = gateway.calls
         protocol = limited(limits_of(self.settings), gateway.calls)
         config = uvicorn.Config(gateway.app, http=protocol, ws="none", log_config=None, timeout_graceful_shutdown=2)

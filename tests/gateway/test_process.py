@@ -26,6 +26,8 @@ from tests.gateway.house import report, until
 from tests.gateway.processes import GatewayProcess
 from tests.gateway.test_words import group, published, started
 
+pytestmark = pytest.mark.process
+
 
 @pytest.fixture
 def running(log_settings: LogSettings, engine: ScriptedEngine, tmp_path: Path) -> Iterator[GatewayProcess]:

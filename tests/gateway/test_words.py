@@ -12,7 +12,7 @@ from gateway.headers import client_headers, reply_headers, version_range
 from gateway.identity import Identity, Route, resolve
 from gateway.openai.request import parse_chat
 from gateway.openai.sampling import effective
-from gateway.openai.version_spans import Spans, parse_label, spans_of
+from gateway.openai.version_spans import Spans, spans_of
 from gateway.upstream.engines import Engine, WorkerTable
 from gateway.upstream.routing import AFFINITY_SLACK, choose
 from schemas.envelopes import envelope
@@ -236,14 +236,6 @@ def test_huge_numbers_reach_the_engine_unrounded() -> None:
 def test_spans_tile_or_are_left_out(rows: object, length: int, expected: Spans) -> None:
     """Spans cover [0, length) without gap or overlap, with known labels; otherwise there are none, with a reason."""
     assert spans_of({"0": rows}, 0, length) == expected
-
-
-def test_labels() -> None:
-    """A label is run and version; anything else is unknown."""
-    assert parse_label("base/0") == ("base", 0)
-    assert parse_label(f"r/{(1 << 63) - 1}") == ("r", (1 << 63) - 1)
-    assert parse_label(f"r/{1 << 63}") is None
-    assert parse_label("r/٣") is None
 
 
 A, B = Engine(url="http://a", worker_id="a", model="m"), Engine(url="http://b", worker_id="b", model="m")

@@ -3,7 +3,6 @@
 import json
 import subprocess
 import sys
-import time
 from itertools import pairwise
 from pathlib import Path
 
@@ -45,12 +44,10 @@ def test_a_directory_that_is_no_model_is_one_clear_line(
         (model / "model.safetensors").touch()
     if content == "no-weights":
         (model / "config.json").write_text("{}")
-    began = time.monotonic()
     assert main(["--model", str(model), "--model-id", "m"]) == 2
     lines = capsys.readouterr().err.splitlines()
     assert len(lines) == 1
     assert str(model) in lines[0]
-    assert time.monotonic() - began < 5
 
 
 def test_a_bad_setting_is_one_clear_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

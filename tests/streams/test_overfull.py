@@ -64,6 +64,7 @@ def finished(count):
         yield facts.completed("g", wide(number), reward=1.0)
 
 
+@pytest.mark.slow
 def test_a_group_of_more_members_than_a_record_holds_is_written_taken_over_and_evicted():
     """All trajectories have their rows, the group lists the first and counts the others; verify's oracle agrees."""
     log, _ = run([facts.completed("g", wide(number)) for number in range(4200)])
@@ -90,6 +91,7 @@ def test_a_reactor_closes_an_overfull_group_with_what_its_record_lists():
     assert (group.closed, len(group.members), group.members_left_out, group.ready) == (True, 971, 0, True)
 
 
+@pytest.mark.slow
 def test_a_trajectory_of_more_calls_than_a_record_holds_is_written():
     """Of captured calls and of failed ones; both read back and go on."""
     calls = [facts.call("g", "t", wide(number), received_us=number) for number in range(4200)]

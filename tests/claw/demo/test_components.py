@@ -9,8 +9,8 @@ from claw.demo.components import GROUP_SIZE, LINGER_S, MODEL_ID, DemoComponents
 from claw.demo.run import SETTLE_TIMEOUT_S
 from claw.demo.settings import DemoSettings
 from claw.errors import CannotRun
-from claw.local.processes import Component
 from claw.local.stack import Stack
+from schemas.runtime.component import Component
 from trainer.settings import load
 
 

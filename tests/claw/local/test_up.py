@@ -8,10 +8,10 @@ import pytest
 import yaml
 
 from claw.errors import CannotRun
-from claw.local.processes import Component
 from claw.local.settings import UpSettings
 from claw.local.stack import Stack
 from claw.local.up import components, run_up, trainer_settings
+from schemas.runtime.component import Component
 
 
 @pytest.fixture

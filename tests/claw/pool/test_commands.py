@@ -14,7 +14,8 @@ from typer.testing import CliRunner
 
 from claw.cli import REFUSALS, app
 from claw.pool.evict import not_evicted, rows_of
-from datapool.batch.plan import assemble, select
+from datapool.batch.plan import assemble
+from datapool.batch.selection import select
 from datapool.batch.spec import BatchSpec
 from datapool.fold.fold import fold
 from datapool.fold.project import project

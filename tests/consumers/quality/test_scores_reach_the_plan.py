@@ -5,7 +5,8 @@ from dataclasses import replace
 from consumers.quality.panel import judged
 from consumers.quality.sample import Sample
 from consumers.quality.scorers import SCORERS, Scorer
-from datapool.batch.plan import assemble, select
+from datapool.batch.plan import assemble
+from datapool.batch.selection import select
 from datapool.batch.spec import BatchSpec
 from schemas.events import CallCaptured
 from tests import facts
@@ -43,7 +44,7 @@ ALL = trained()
 
 
 def test_a_low_score_keeps_a_response_out_of_training():
-    """Below the spec's bound it is context only; without scores, or without a bound, everything is trained."""
+    """Below the spec's bound it is masked; without scores, or without a bound, everything is trained."""
     assert len(ALL) == 4
     assert CUT in ALL
     assert trained(*scores()) == ALL - {CUT}

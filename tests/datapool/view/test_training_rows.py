@@ -4,7 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from datapool.batch.plan import assemble, select
+from datapool.batch.plan import assemble
+from datapool.batch.selection import select
 from datapool.batch.sequences import TrainingRow
 from datapool.batch.spec import BatchSpec
 from datapool.errors import PromptBroken

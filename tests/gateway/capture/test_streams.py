@@ -263,10 +263,8 @@ async def test_a_stream_longer_than_one_answer_may_take(engine: ScriptedEngine) 
         assert (await read(house)).endswith(DONE)
         assert house.captured[0].integrity.complete
         engine.then(Reply(hang=True))
-        started = time.monotonic()
         async with asked(house) as reply:
             assert (reply.status, (await reply.json())["error"]["code"]) == (504, "upstream_timeout")
-        assert time.monotonic() - started < 3
 
 
 async def test_stream_without_an_end_is_broken_off(house: House, engine: ScriptedEngine) -> None:

@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.openai.accumulator import assembled
+from gateway.openai.accumulator import accumulated
 from gateway.openai.fast_chunks import ChunkRun, shape_of
 from gateway.openai.fast_reply import taken_apart
 from gateway.openai.request import ChatRequest, parse_chat
 from gateway.openai.sse import without_fields
-from gateway.openai.stream_filter import Tee
+from gateway.openai.stream_filter import StreamFilter
 
 TEXT = st.text(max_size=6) | st.sampled_from(
     ['"},"logprobs":{"content":[', ']},"finish_reason":null,"token_ids":[7', "\\", '"', "\n", "\r", "]}]}", "😀"]
@@ -52,33 +52,33 @@ def asked(*, token_ids: bool, logprobs: bool) -> ChatRequest:
 async def test_usual_chunks_come_out_as_any_others(
     events: list[bytes], token_ids: bool, logprobs: bool, cuts: list[int]
 ) -> None:
-    """The client gets what the cutter makes of each chunk, and the assembly of runs is that of the chunks alone."""
+    """The client gets what the cutter makes of each chunk, and the accumulator of runs is that of the chunks alone."""
     request = asked(token_ids=token_ids, logprobs=logprobs)
-    tee = Tee(request, 1 << 20)
+    stream = StreamFilter(request, 1 << 20)
     for event in events:
-        assert tee.feed(event) == without_fields(event, token_ids=not token_ids, logprobs=not logprobs)
-    in_pieces, whole, marks = Tee(request, 1 << 20), b"".join(events), [0, *sorted(cuts), 1 << 20]
+        assert stream.feed(event) == without_fields(event, token_ids=not token_ids, logprobs=not logprobs)
+    in_pieces, whole, marks = StreamFilter(request, 1 << 20), b"".join(events), [0, *sorted(cuts), 1 << 20]
     for begin, end in pairwise(marks):  # wherever the network cut it
         in_pieces.feed(whole[begin:end])
-    assert in_pieces.whole == tee.whole
-    assert (await assembled(in_pieces.events, request)).reply(whole=True) == (
-        await assembled(tee.events, request)
+    assert in_pieces.whole == stream.whole
+    assert (await accumulated(in_pieces.events, request)).reply(whole=True) == (
+        await accumulated(stream.events, request)
     ).reply(whole=True)
-    by_runs = (await assembled(tee.events, request)).reply(whole=True)
-    one_by_one = (await assembled(events, request)).reply(whole=True)
+    by_runs = (await accumulated(stream.events, request)).reply(whole=True)
+    one_by_one = (await accumulated(events, request)).reply(whole=True)
     assert by_runs == one_by_one
 
 
 async def test_usual_chunks_are_recognised() -> None:
     """From the second one on, the chunks of an ordinary stream are runs; the last one, which says why, is not."""
-    tee = Tee(asked(token_ids=False, logprobs=False), 1 << 20)
+    stream = StreamFilter(asked(token_ids=False, logprobs=False), 1 << 20)
     for number in range(300):
         reason = '"stop"' if number == 299 else "null"
-        tee.feed(
+        stream.feed(
             b'data: {"id":"c","choices":[{"index":0,"delta":{"content":"a\\u00e9\\n"},"logprobs":{"content":[{"token":"t",'
             b'"logprob":-0.5}]},"finish_reason":%b,"token_ids":[%d]}]}\n\n' % (reason.encode(), number)
         )
-    runs = [event for event in tee.events if isinstance(event, ChunkRun)]
+    runs = [event for event in stream.events if isinstance(event, ChunkRun)]
     assert sum(len(run.events) for run in runs) == 298
 
 
@@ -88,7 +88,10 @@ async def test_usual_chunks_are_recognised() -> None:
 )
 async def test_a_damaged_chunk_in_a_run_harms_no_other(damage: tuple[bytes, bytes]) -> None:
     """What is no JSON among usual chunks is told as such, and the others are taken as they are."""
-    tee, request = Tee(asked(token_ids=False, logprobs=False), 1 << 20), asked(token_ids=False, logprobs=False)
+    stream, request = (
+        StreamFilter(asked(token_ids=False, logprobs=False), 1 << 20),
+        asked(token_ids=False, logprobs=False),
+    )
     usual = (
         b'data: {"id":"c","choices":[{"index":0,"delta":{"content":"%b"},"logprobs":{"content":[{"token":"t",'
         b'"logprob":-1}]},"finish_reason":null,"token_ids":[%d]}]}\n\n'
@@ -96,9 +99,9 @@ async def test_a_damaged_chunk_in_a_run_harms_no_other(damage: tuple[bytes, byte
     events = [usual % (text, number) for number, text in enumerate((b"a", b"a", b"b", b"c"), 6)]
     events[2] = events[2].replace(*damage)
     for event in events:
-        tee.feed(event)
-    assembly = await assembled(tee.events, request)
-    reply, alone = assembly.reply(whole=True), (await assembled(events, request)).reply(whole=True)
+        stream.feed(event)
+    accumulator = await accumulated(stream.events, request)
+    reply, alone = accumulator.reply(whole=True), (await accumulated(events, request)).reply(whole=True)
     assert reply == alone
     assert reply is not None
     assert "chunk_invalid" in reply.choices[0].missing
@@ -146,8 +149,7 @@ def test_a_reply_in_parts_is_the_reply(
         assert not (present and message is None and usage is None and "prompt_token_ids" in whole and "usage" in whole)
         return
     assert parts.shown(token_ids=True, logprobs=True) == raw
-    assert (parts.response_ids, json.loads(b"[%b]" % parts.prompt_text)) == (ids, ids)
-    assert parts.response_text == parts.prompt_text
+    assert (parts.response_ids, parts.prompt_ids) == (ids, ids)
     assert parts.logprobs == [token["logprob"] for token in tokens]
     del whole["prompt_token_ids"], choice["token_ids"]
     assert json.loads(parts.shown(token_ids=False, logprobs=False)) == {

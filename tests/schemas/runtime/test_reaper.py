@@ -1,4 +1,4 @@
-"""No process outlives its keeper, whoever dies first."""
+"""No process outlives its reaper, whoever dies first."""
 
 import os
 import signal
@@ -11,7 +11,11 @@ from pathlib import Path
 import psutil  # type: ignore[import-untyped]  # a test helper without stubs
 import pytest
 
-ROOT = Path(__file__).parents[2]
+from schemas.runtime import child
+from schemas.runtime.reaper import KILL_NOW, reaped
+
+ROOT = Path(__file__).parents[3]
+pytestmark = pytest.mark.process
 # A command with a child of its own that ignores SIGTERM, like an engine that hangs. It prints both pids.
 STUBBORN = (
     "import os, signal, subprocess, sys, time\n"
@@ -19,16 +23,17 @@ STUBBORN = (
     "child = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(60)'])\n"
     "print(os.getpid(), child.pid, flush=True); time.sleep(60)"
 )
-# Starts a keeper and tells its pid, then waits: the supervisor's part.
+# Starts a reaper and tells its pid, then waits: the supervisor's part.
 PARENT = (
-    "import os, subprocess, sys, time\n"
-    "keeper = subprocess.Popen([sys.executable, '-m', 'rollout.keeper', str(os.getpid()), sys.executable, '-c', sys.argv[1]])\n"
-    "print(keeper.pid, flush=True); time.sleep(60)"
+    "import sys, time\n"
+    "from schemas.runtime.child import start\nfrom schemas.runtime.reaper import KILL_NOW, reaped\n"
+    "reaper = start(reaped([sys.executable, '-c', sys.argv[1]]), death_signal=KILL_NOW)\n"
+    "print(reaper.pid, flush=True); time.sleep(60)"
 )
 
 
 def start(code: str) -> tuple[subprocess.Popen[str], list[psutil.Process]]:
-    """The parent, and the processes [keeper, command, grandchild]."""
+    """The parent, and the processes [reaper, command, grandchild]."""
     parent = subprocess.Popen([sys.executable, "-c", PARENT, code], stdout=subprocess.PIPE, text=True, cwd=ROOT)
     assert parent.stdout is not None
     pids = f"{parent.stdout.readline()} {parent.stdout.readline()}".split()
@@ -46,13 +51,13 @@ def gone(process: psutil.Process) -> bool:
     return not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
 
 
-@pytest.mark.parametrize("victim", ["parent", "keeper", "command"])
+@pytest.mark.parametrize("victim", ["parent", "reaper", "command"])
 def test_a_kill_of_one_takes_everything_below(victim: str) -> None:
-    """kill -9 of the parent or the command takes all; of the keeper, at least the command (vLLM's plugin adds the engine)."""
-    parent, (keeper, command, grandchild) = start(STUBBORN)
-    pid = {"parent": parent.pid, "keeper": keeper.pid, "command": command.pid}[victim]
+    """kill -9 of the parent or the command takes all; of the reaper, at least the command (vLLM's plugin adds the engine)."""
+    parent, (reaper, command, grandchild) = start(STUBBORN)
+    pid = {"parent": parent.pid, "reaper": reaper.pid, "command": command.pid}[victim]
     os.kill(pid, signal.SIGKILL)
-    expected = [keeper, command] if victim == "keeper" else [keeper, command, grandchild]
+    expected = [reaper, command] if victim == "reaper" else [reaper, command, grandchild]
     try:
         until(lambda: all(gone(p) for p in expected), 5)
     finally:
@@ -70,27 +75,11 @@ def test_sigterm_is_passed_on_and_the_exit_code_comes_back() -> None:
         "child = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(60)'])\n"
         "print(os.getpid(), child.pid, flush=True); time.sleep(60)"
     )
-    command = [sys.executable, "-m", "rollout.keeper", str(os.getpid()), sys.executable, "-c", code]
-    keeper = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT)
-    assert keeper.stdout is not None
-    left = psutil.Process(int(keeper.stdout.readline().split()[1]))
-    keeper.terminate()
-    assert keeper.wait(timeout=10) == 7
+    command = reaped([sys.executable, "-c", code])
+    reaper = child.start(command, death_signal=KILL_NOW, stdout=subprocess.PIPE, text=True, cwd=ROOT)
+    assert reaper.stdout is not None
+    left = psutil.Process(int(reaper.stdout.readline().split()[1]))
+    reaper.terminate()
+    assert reaper.wait(timeout=10) == 7
     until(lambda: gone(left), 5)
-    keeper.communicate()
-
-
-def test_a_keeper_that_starts_too_late_ends_at_once() -> None:
-    """When the parent is gone before the keeper could ask the kernel to watch it, nothing is started."""
-    command = [
-        sys.executable,
-        "-m",
-        "rollout.keeper",
-        "1" if os.getpid() != 1 else "2",
-        sys.executable,
-        "-c",
-        "print('ran')",
-    ]
-    ran = subprocess.run(command, stdout=subprocess.PIPE, text=True, cwd=ROOT, timeout=20, check=False)
-    assert ran.stdout == ""
-    assert ran.returncode != 0
+    reaper.communicate()

@@ -1,4 +1,4 @@
-"""Who is alive: a process is its pid and its start time, so a recycled pid is never taken for an old child. Linux only."""
+"""Who is alive: a process is its pid and its start, so a recycled pid is never taken for an old child. Linux only."""
 
 import json
 import os
@@ -7,12 +7,17 @@ import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-POLL_S = 0.02
+import psutil
+
+from schemas.runtime.child import POLL_S
+from schemas.runtime.files import write_atomically
+
+TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 
 @dataclass(frozen=True)
 class ProcessId:
-    """One process, for ever: `started_ticks` is its start in clock ticks since boot."""
+    """One process, for ever: `started_ticks` is its start in clock ticks since boot, which no change of the clock moves."""
 
     pid: int
     started_ticks: int
@@ -24,12 +29,12 @@ class ProcessId:
         A zombie whose other threads are still dying is alive: until the last is gone, its ports and files are taken.
         """
         try:
-            stat = Path(f"/proc/{pid}/stat").read_text()
-        except OSError:
+            process = psutil.Process(pid)
+            if process.status() in {psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD} and process.num_threads() <= 1:
+                return None
+            return cls(pid, round((process.create_time() - psutil.boot_time()) * TICKS_PER_S))
+        except psutil.NoSuchProcess:
             return None
-        state, *fields = stat.rpartition(")")[2].split()  # the name before may hold spaces and brackets
-        threads, started_ticks = int(fields[16]), int(fields[18])
-        return None if state in "ZX" and threads <= 1 else cls(pid, started_ticks)
 
     @property
     def alive(self) -> bool:
@@ -53,9 +58,9 @@ class ProcessId:
 
     def wait(self, timeout_s: float) -> bool:
         """Whether the process ended within `timeout_s`; it need not be a child of ours."""
-        deadline = time.monotonic() + timeout_s
+        deadline_s = time.monotonic() + timeout_s
         while self.alive:
-            if time.monotonic() > deadline:
+            if time.monotonic() > deadline_s:
                 return False
             time.sleep(POLL_S)
         return True
@@ -72,10 +77,3 @@ class ProcessId:
         except (OSError, ValueError, TypeError):
             return None
         return saved if saved.alive else None
-
-
-def write_atomically(path: Path, text: str) -> None:
-    """A reader sees the old text or the new one, never a part."""
-    partial = path.with_name(f".{path.name}.{os.getpid()}")
-    partial.write_text(text)
-    partial.replace(path)

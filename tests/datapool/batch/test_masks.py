@@ -1,131 +1,15 @@
-"""Each knob of a batch spec changes what is trained: the same pool, one field changed, another plan."""
+"""Which responses are masked, and how that is told."""
 
 import pytest
 
-from datapool.batch.plan import assemble, select
-from datapool.batch.spec import BatchSpec, Bounds
+from datapool.batch.masks import STEP_FILTERS, step_filters
+from datapool.batch.plan import assemble
+from datapool.batch.selection import select
+from datapool.batch.spec import BatchSpec
 from datapool.view.runs import RunIndex
 from datapool.view.why import Perspective, why
 from tests import facts
 from tests.trainer.pooled import RUN, group, pooled
-
-SPEC = BatchSpec(groups_per_batch=9, group_size=2, staleness_max=9, quality_min=0.1)
-
-POOL = pooled(
-    [
-        *group("a", [0.0, 1.0], at_us=1, tags=("maths",), version=2),
-        *group("b", [1.0, 1.0], at_us=2, version=2),
-        *group("c", [0.0, 0.2, 1.0], at_us=3, tags=("priority:2.5",), expected_size=None, version=2),
-        *group("d", [0.0, 1.0], at_us=4, version=0),
-        *group("e", [0.0, 1.0], at_us=5, channel="probe", version=2),
-        *group("f", [-1.0, -2.0], at_us=6, version=2),
-        facts.curated("a", "t0", "c0", quality=0.2, scores={"length@1": 0.2, "entropy@1": 0.9, "tool_calls@2": None}),
-        facts.curated("a", "t0", "c1", tags=("leak",)),
-        facts.reward("a", "t0", 5.0, source="judge", name="style", call_id="c0"),
-    ]
-).pool
-
-
-def trained(spec):
-    """What the plan trains: group, trajectory, reward, advantage, and each response with its advantage, in order."""
-    selection = select(POOL, spec, 2, RUN, ())
-    plan = assemble(selection.chosen, spec, run_id=RUN, sequence=0, version=2, seed=0, envelope=facts.envelope("plan"))
-    return [
-        (
-            t.group_id,
-            t.trajectory_id,
-            t.reward,
-            t.advantage,
-            tuple((s.call_id, s.advantage) for s in t.steps if s.trained),
-        )
-        for t in plan.trajectories
-    ]
-
-
-KNOBS = {
-    "algorithm": "dr_grpo",
-    "groups_per_batch": 1,
-    "group_size": 4,
-    "staleness_max": 0,
-    "channel": "probe",
-    "tags": ("maths",),
-    "tags_exclude": ("leak",),
-    "reward_weights": {"judge/style": 0.0},
-    "reward_mean_min": -1.0,
-    "reward_mean_max": 0.9,
-    "return_min": 0.5,
-    "best_of": 1,
-    "quality_min": 0.5,
-    "scores": {"length@1": Bounds(min=0.5)},
-    "quality_missing": "reject",
-    "zero_variance": "drop",
-    "response_tokens_max": 30,
-    "order": "newest",
-}
-
-
-def test_every_knob_is_tried():
-    """A field that is added to the spec needs a line here."""
-    assert set(KNOBS) == set(BatchSpec.model_fields)
-
-
-@pytest.mark.parametrize("knob", KNOBS)
-def test_a_knob_changes_what_is_trained(knob):
-    """One field, another plan."""
-    assert trained(SPEC.model_copy(update={knob: KNOBS[knob]})) != trained(SPEC)
-
-
-@pytest.mark.parametrize("algorithm", ["dr_grpo", "rloo", "reinforce_pp", "step_grpo", "sft"])
-def test_each_algorithm_trains_something_else(algorithm):
-    """No two algorithms give this pool the same advantages as GRPO does."""
-    assert trained(SPEC.model_copy(update={"algorithm": algorithm})) != trained(SPEC)
-
-
-def groups(spec):
-    return list(dict.fromkeys(row[0] for row in trained(spec)))
-
-
-def test_order_says_who_comes_first():
-    """The oldest, the newest, or the highest priority tag; equal ones by age."""
-    one = SPEC.model_copy(update={"groups_per_batch": 3})
-    assert groups(one) == ["a", "b", "c"]
-    assert groups(one.model_copy(update={"order": "newest"})) == ["f", "d", "c"]
-    assert groups(one.model_copy(update={"order": "priority"})) == ["c", "a", "b"]
-
-
-def test_weights_make_the_return():
-    """Named slots count with their weight, `*` is all others, a weight of 0 is no reward at all."""
-    rewards = {row[:2]: row[2] for row in trained(SPEC)}
-    assert rewards["a", "t0"] == 5.0
-    weighted = SPEC.model_copy(update={"reward_weights": {"judge/style": 0.1, "*": 2.0}})
-    rewards = {row[:2]: row[2] for row in trained(weighted)}
-    assert (rewards["a", "t0"], rewards["a", "t1"]) == (0.5, 2.0)
-    only_style = SPEC.model_copy(update={"reward_weights": {"judge/style": 1.0, "*": 0.0}})
-    left_out = select(POOL, only_style, 2, RUN, ()).left_out
-    assert left_out["b"] == "reward_missing_for_2"
-    assert left_out["a"] == "reward_missing_for_1"
-
-
-def test_the_best_are_trained_and_all_are_counted():
-    """`best_of` trains the highest return, the first of equal ones; the others stay in baseline and mean reward."""
-    rows = trained(SPEC.model_copy(update={"best_of": 1}))
-    assert [row[1] for row in rows if row[4]] == ["t0", "t0", "t2", "t1", "t0"]
-    assert [row[:4] for row in rows] == [row[:4] for row in trained(SPEC)]
-
-
-def test_a_group_of_one_is_enough_without_a_group_baseline():
-    """REINFORCE++ and SFT train lone trajectories; GRPO never does."""
-    pool = pooled(group("lone", [1.0])).pool
-    for preset, chosen in (("reinforce_pp", 1), ("sft_best", 1), ("grpo", 0)):
-        spec = BatchSpec.model_validate({"preset": preset})
-        assert len(select(pool, spec, 0, RUN, ()).chosen) == chosen
-
-
-def test_nothing_above_the_threshold_is_a_reason():
-    """A group none of whose trajectories is good enough is skipped with that reason."""
-    spec = SPEC.model_copy(update={"return_min": 7.0})
-    assert set(select(POOL, spec, 2, RUN, ()).skipped.values()) == {"nothing_trainable: return_low"}
-
 
 PAIR = [*group("p", [0.0, 1.0]), *group("q", [0.0, 1.0])]
 SCORED = facts.curated("p", "t0", "c0", quality=0.9, scores={"length@1": 0.9, "entropy@1": 0.2}, who="scorer/a")
@@ -135,9 +19,9 @@ JUDGED = [facts.curated("p", "t1", f"c{n}", quality=0.2, scores={"length@1": 0.2
 
 def outcome(history, **spec):
     """Trained responses, and what is said of each group that is not chosen."""
-    wanted = BatchSpec(group_size=2, staleness_max=3, **spec)
-    selection = select(pooled(history).pool, wanted, 3, RUN, ())
-    plan = assemble(selection.chosen, wanted, run_id=RUN, sequence=0, version=3, seed=0, envelope=facts.envelope())
+    batch_spec = BatchSpec(group_size=2, staleness_max=3, **spec)
+    selection = select(pooled(history).pool, batch_spec, 3, RUN, ())
+    plan = assemble(selection.chosen, batch_spec, run_id=RUN, sequence=0, version=3, seed=0, envelope=facts.envelope())
     calls = [f"{t.group_id}/{t.trajectory_id}/{s.call_id}" for t in plan.trajectories for s in t.steps if s.trained]
     return calls, {**selection.left_out, **selection.skipped}
 
@@ -223,7 +107,7 @@ def test_the_best_are_chosen_among_those_that_can_be_trained():
         ({"quality_min": 0.0, "quality_missing": "wait"}, "c1", "its group waits: nobody judged its quality"),
     ],
 )
-def test_why_names_the_knob(spec, name, says):
+def test_why_names_the_filter(spec, name, says):
     """The reason that keeps a call, a trajectory or a group out, with its numbers."""
     low = facts.curated("p", "t0", "c0", quality=0.2, scores={"length@1": 0.2})
     leak = facts.curated("p", "t0", "c1", tags=("leak",))
@@ -232,3 +116,10 @@ def test_why_names_the_knob(spec, name, says):
     first = why(rows, RunIndex(), asked, name)[0]
     assert first.state == "left_out"
     assert says in first.lines[-1]
+
+
+def test_a_step_filter_is_a_row_with_a_field_of_the_spec():
+    """What filters steps is read from the table: the row's field exists, and counts as soon as it is set."""
+    assert {row.field for row in STEP_FILTERS} <= set(BatchSpec.model_fields)
+    assert step_filters(BatchSpec()) == {}
+    assert step_filters(BatchSpec(tags=("x",), return_min=0.5)) == {"tags": ("x",)}
