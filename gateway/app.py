@@ -25,6 +25,7 @@ from gateway.http.asgi import AsgiHandler
 from gateway.http.auth import KeyRing
 from gateway.http.door import Door
 from gateway.metrics import Metrics
+from gateway.protocols import PROTOCOLS, Protocols
 from gateway.settings import GatewaySettings
 from gateway.upstream.dispatch import Dispatcher
 from gateway.upstream.engines import WorkerTable
@@ -45,6 +46,7 @@ class GatewayDependencies:
     admission: AdmissionView = field(default_factory=AdmissionView)
     metrics: Metrics = field(default_factory=Metrics)
     not_ready: NotReady = _always
+    protocols: Protocols = PROTOCOLS
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +61,7 @@ class Gateway:
 def create_gateway(dependencies: GatewayDependencies) -> Gateway:
     """The gateway, composed."""
     settings, metrics, workers = dependencies.settings, dependencies.metrics, dependencies.workers
-    upstream = HttpUpstream(settings.connect_timeout_s, settings.upstream_timeout_s, settings.reply_bytes_max)
+    upstream = HttpUpstream(settings.upstream_connect_timeout_s, settings.upstream_timeout_s, settings.reply_bytes_max)
     dispatcher = Dispatcher(settings, workers, upstream, metrics)
     crowds = Crowds(metrics)
     dependencies.admission.on_group = crowds.take
@@ -76,6 +78,6 @@ def create_gateway(dependencies: GatewayDependencies) -> Gateway:
     health = Health(workers, dependencies.not_ready)
     app = control_app(control, Models(workers, upstream), health, metrics, lifespan)
     keys = KeyRing([parse_key(entry) for entry in settings.api_keys])
-    door = Door(settings, keys, metrics, calls, AsgiHandler(app))
+    door = Door(settings, keys, metrics, calls, AsgiHandler(app), dependencies.protocols)
     metrics.observe(lambda: calls.in_flight, lambda: len(workers.live()), lambda: door.budget.held_bytes)
     return Gateway(app, door)

@@ -9,19 +9,20 @@ from collections.abc import Awaitable, Callable
 
 import structlog
 
+from gateway.call_protocol import CallProtocol
 from gateway.errors import CLIENT_CLOSED, ClientGone, GatewayError, HeaderList, MethodNotAllowed, NotFound
 from gateway.headers import overhead
 from gateway.http.access_log import log_request
 from gateway.http.auth import KeyRing
 from gateway.http.exchange import Exchange
 from gateway.http.memory_budget import Budget
-from gateway.identity import CHAT, MODELS, SERVED, Identity, Route, not_served, resolve
+from gateway.identity import MODELS, SERVED, Identity, Route, not_served, protocol_of, resolve
 from gateway.metrics import Metrics
+from gateway.protocols import Protocols
 from gateway.settings import GatewaySettings
 from schemas.http import CALL_ID_HEADER
 
 CALL_ID = CALL_ID_HEADER.encode()
-CALL_PATH_END = f"/{CHAT}".encode()
 log = structlog.get_logger()
 
 
@@ -33,22 +34,24 @@ class Door:
         settings: GatewaySettings,
         keys: KeyRing,
         metrics: Metrics,
-        calls: Callable[[Exchange, Identity | None], Awaitable[None]],
+        calls: Callable[[Exchange, CallProtocol, Identity | None], Awaitable[None]],
         control: Callable[[Exchange], Awaitable[None]],
+        protocols: Protocols,
     ) -> None:
         self.settings, self.budget = settings, Budget(settings.held_bytes_max)
         self.body_bytes_max = max(settings.body_bytes_max, settings.control_bytes_max)
         """Of a request that nobody has looked at yet."""
         self._keys, self._metrics, self._calls, self._control = keys, metrics, calls, control
+        self._protocols = protocols
 
     def admit(self, exchange: Exchange) -> None:
         """Look at a request's head, before its body is read. Raises GatewayError."""
         head, settings = exchange.head, self.settings
-        exchange.is_call = head.method == b"POST" and head.path.endswith(CALL_PATH_END)
+        exchange.protocol = protocol_of(head.path, self._protocols) if head.method == b"POST" else None
         exchange.headers = self._keys.checked(exchange.path, head.headers)
-        exchange.label = "chat" if exchange.is_call else "control"
+        exchange.label = exchange.protocol.name if exchange.protocol else "control"
         exchange.body_bytes_max = settings.body_bytes_max if exchange.is_call else settings.control_bytes_max
-        exchange.route = route_of(exchange)
+        exchange.route = route_of(exchange, self._protocols)
 
     async def answer(self, exchange: Exchange) -> None:
         """Answer a request, and let go of what it holds once its client has the reply."""
@@ -95,8 +98,8 @@ class Door:
             self._note(exchange)
 
     async def _handle(self, exchange: Exchange) -> None:
-        if exchange.is_call and exchange.route is not None:
-            await self._calls(exchange, exchange.route.identity)
+        if exchange.protocol is not None and exchange.route is not None:
+            await self._calls(exchange, exchange.protocol, exchange.route.identity)
         else:
             await self._control(exchange)
 
@@ -114,16 +117,16 @@ class Door:
             log_request(exchange)
 
 
-def route_of(exchange: Exchange) -> Route | None:
+def route_of(exchange: Exchange, protocols: Protocols) -> Route | None:
     """The endpoint that a path names; None: FastAPI knows the path, or nobody. Raises GatewayError for what is not served."""
     path = exchange.head.path
-    route = resolve(path)
+    route = resolve(path, protocols)
     if route is None:
-        if path.endswith(CALL_PATH_END):
+        if protocol_of(path, protocols) is not None:
             raise NotFound(f"no such route: {SERVED}")
         if (refusal := not_served(path)) is not None:
             raise refusal
-    elif route.endpoint == CHAT:
+    elif route.protocol is not None:
         if not exchange.is_call:
             raise MethodNotAllowed("model calls are POST requests")
     elif route.identity is None and route.endpoint != MODELS:

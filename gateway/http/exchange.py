@@ -9,6 +9,7 @@ from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import unquote
 
+from gateway.call_protocol import CallProtocol
 from gateway.errors import BodyTooLarge, ClientGone, GatewayError, HeaderList, Overloaded, as_http
 from gateway.http.reply import ReplyWriter
 from gateway.identity import Route
@@ -31,8 +32,10 @@ class Exchange(ReplyWriter):
         self.headers: HeaderList = head.headers
         """Without the API key, once the door has seen it."""
         self.route: Route | None = None
-        self.is_call, self.label = False, "refused"
-        """Whether it is a model call; and its name in metrics, once the door has let it in."""
+        self.protocol: CallProtocol | None = None
+        """Of a model call, whose errors have its shape."""
+        self.label = "refused"
+        """Its name in metrics, once the door has let it in."""
         self.body_bytes_max = door.body_bytes_max
         self.body = b""
         """Once it is whole."""
@@ -46,6 +49,11 @@ class Exchange(ReplyWriter):
         self.is_whole = self._turn = self._begun = False
         self._refusal: GatewayError | None = None
         self._watcher: asyncio.Task[Any] | None = None
+
+    @property
+    def is_call(self) -> bool:
+        """Whether it is a model call."""
+        return self.protocol is not None
 
     @property
     def path(self) -> str:
@@ -160,7 +168,7 @@ class Exchange(ReplyWriter):
         if self.started:
             self.abort()
             return
-        reply = as_http(error)
+        reply = as_http(error, self.protocol.error if self.protocol else None)
         self.reply_now(reply.status, [*reply.headers, *(headers or ())], reply.body)
 
     def _is_gone(self) -> bool:

@@ -15,6 +15,7 @@ from gateway.app import GatewayDependencies, create_gateway
 from gateway.control.admission import AdmissionView
 from gateway.http.connection import ClientConnection, connections_to
 from gateway.metrics import Metrics
+from gateway.protocols import PROTOCOLS, Protocols
 from gateway.settings import GatewaySettings
 from gateway.upstream.engines import Engine, WorkerTable
 from schemas import codec
@@ -59,7 +60,7 @@ class QuickServer(uvicorn.Server):
 class House:
     """One gateway on a free port. Settings as keywords; `upstreams` makes them fixed servers."""
 
-    def __init__(self, log: MemoryLog | None = None, **settings: object) -> None:
+    def __init__(self, log: MemoryLog | None = None, protocols: Protocols = PROTOCOLS, **settings: object) -> None:
         self.settings = GatewaySettings(**{**QUICK, **settings})  # type: ignore[arg-type]
         self.log = log or MemoryLog()
         fixed = [Engine(url=url) for url in self.settings.upstreams]
@@ -74,6 +75,7 @@ class House:
             workers=self.workers,
             admission=self.admission,
             metrics=self.metrics,
+            protocols=protocols,
         )
         gateway = create_gateway(dependencies)
         self.door = gateway.door
