@@ -5,10 +5,10 @@ Output: `calls`, key group_id: CallCaptured (one per choice) or CallFailed. Deli
 
 import asyncio
 import time
-from dataclasses import replace
 from typing import NamedTuple
 
 import structlog
+from msgspec.structs import replace
 
 from eventlog.errors import LogError, RecordTooLarge
 from gateway.call_protocol import CallProtocol, CallRequest, Choice, EngineReply

@@ -51,7 +51,7 @@ class ClientConnection(asyncio.Protocol):
 
     # For the event loop
 
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # it is one with both ways
+    def connection_made(self, transport: asyncio.Transport) -> None:
         """A connection that never asks is closed like one that never finishes asking."""
         self.transport = transport
         self._server.connections.add(self)  # type: ignore[arg-type]  # uvicorn names its own classes there

@@ -5,7 +5,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable
-from typing import TypeVar
+from typing import TypeVar, cast
 
 import uvicorn
 
@@ -13,7 +13,7 @@ from eventlog.memory import MemoryLog
 from eventlog.records import Record
 from gateway.app import GatewayDependencies, create_gateway
 from gateway.control.admission import AdmissionView
-from gateway.http.connection import connections_to
+from gateway.http.connection import ClientConnection, connections_to
 from gateway.metrics import Metrics
 from gateway.protocols import PROTOCOLS, Protocols
 from gateway.settings import GatewaySettings
@@ -107,12 +107,15 @@ class House:
     @property
     def waiting(self) -> int:
         """How many requests wait for others of their connections."""
-        return sum(len(one.waiting) for one in list(self._server.server_state.connections))  # type: ignore[union-attr]
+        return sum(len(connection.waiting) for connection in self._connections())
 
     @property
     def unsent_bytes(self) -> int:
         """Of replies that clients do not read, beyond what the kernel took."""
-        return sum(one.transport.get_write_buffer_size() for one in list(self._server.server_state.connections))  # type: ignore[union-attr]
+        return sum(connection.transport.get_write_buffer_size() for connection in self._connections())
+
+    def _connections(self) -> list[ClientConnection]:
+        return cast("list[ClientConnection]", list(self._server.server_state.connections))
 
     def on_loop(self, work: Callable[[], object]) -> None:
         """Do this on the gateway's event loop, at its next turn."""
@@ -124,10 +127,10 @@ class House:
 
     def events(self, kind: type[E], topic: Topic = CALLS) -> list[E]:
         """All events of a kind in the log."""
-        found = [record.event() for record in self.log.reader([topic]).read_to_end()]
-        wanted = [event for event in found if isinstance(event, kind)]
-        # Partitions have no order among them; here the order in which the gateway made them is meant.
-        return sorted(wanted, key=lambda event: event.envelope.occurred_at_us)  # type: ignore[union-attr]
+        events = [record.event() for record in self.log.reader([topic]).read_to_end()]
+        of_kind = [event for event in events if isinstance(event, kind)]
+        # Partitions have no order among them, so events are sorted into the order in which the gateway made them.
+        return sorted(of_kind, key=lambda event: event.envelope.occurred_at_us)  # type: ignore[union-attr]
 
     @property
     def captured(self) -> list[CallCaptured]:
