@@ -16,8 +16,8 @@ from gateway.call_protocol import CallProtocol, CallRequest
 from gateway.errors import NotFound, NoWorker, UpstreamBroken, UpstreamUnreachable
 from gateway.metrics import Metrics
 from gateway.settings import GatewaySettings
-from gateway.upstream.connection import Reply, Sink
 from gateway.upstream.engines import Engine, WorkerTable
+from gateway.upstream.incoming_reply import IncomingReply, Sink
 from gateway.upstream.pool import HttpUpstream, UpstreamReply, whole
 from gateway.upstream.retry_budget import RetryBudget
 from gateway.upstream.routing import choose
@@ -78,39 +78,39 @@ class OpenStream:
         self.engine, self.request, self.dispatched_us = engine, request, dispatched_us
         self.upstream_s = 0.0
         """In engines, to the first bytes of this one."""
-        self._exchange: Reply | None = None
+        self._incoming: IncomingReply | None = None
         self._first = b""
         self._outstanding, self._closed = outstanding, False
         outstanding[engine.url] += 1
 
     @property
-    def exchange(self) -> Reply:
-        assert self._exchange is not None, "begun before"
-        return self._exchange
+    def incoming(self) -> IncomingReply:
+        assert self._incoming is not None, "begun before"
+        return self._incoming
 
-    async def begin(self, exchange: Reply) -> None:
+    async def begin(self, incoming: IncomingReply) -> None:
         """Wait for the first bytes: until then, a broken engine can be replaced by another one."""
-        self._exchange = exchange
-        self._first = await exchange.first()
+        self._incoming = incoming
+        self._first = await incoming.first()
         if not self._first:
             raise UpstreamBroken("the engine's stream is empty")
 
     async def relay(self, sink: Sink) -> None:
-        """The body, as `Reply.relay` gives it."""
+        """The body, as `IncomingReply.relay` gives it."""
         if sink(self._first):
-            await self.exchange.relay(sink)
+            await self.incoming.relay(sink)
 
     @property
     def content_type(self) -> str:
-        return self.exchange.headers.get("content-type", "")
+        return self.incoming.headers.get("content-type", "")
 
     def close(self) -> None:
         """Idempotent."""
         if not self._closed:
             self._closed = True
             self._outstanding[self.engine.url] -= 1
-            if self._exchange is not None:
-                self._exchange.abort()
+            if self._incoming is not None:
+                self._incoming.abort()
 
 
 class Dispatcher:
@@ -147,12 +147,12 @@ class Dispatcher:
         opened = OpenStream(engine, request, dispatched_us, self._outstanding)
         try:
             url = engine.url.removesuffix("/v1") + call.protocol.path
-            exchange = await self._upstream.send("POST", url, request.forwarded, _headers(engine, call))
-            if request.stream and _streams(exchange, call.protocol):
-                await opened.begin(exchange)
-                exchange.pace(self._settings.stream_idle_timeout_s, self._settings.stream_timeout_s)
+            incoming = await self._upstream.send("POST", url, request.forwarded, _headers(engine, call))
+            if request.stream and _streams(incoming, call.protocol):
+                await opened.begin(incoming)
+                incoming.pace(self._settings.stream_idle_timeout_s, self._settings.stream_timeout_s)
             else:
-                reply = await whole(exchange)
+                reply = await whole(incoming)
         except BaseException:  # a cancelled call, too, must not leave an engine generating
             opened.close()
             raise
@@ -190,8 +190,8 @@ class Dispatcher:
         return engine
 
 
-def _streams(exchange: Reply, protocol: CallProtocol) -> bool:
-    return exchange.status == 200 and exchange.headers.get("content-type", "").startswith(protocol.stream_type)
+def _streams(incoming: IncomingReply, protocol: CallProtocol) -> bool:
+    return incoming.status == 200 and incoming.headers.get("content-type", "").startswith(protocol.stream_type)
 
 
 def _usable(reply: UpstreamReply) -> UpstreamReply:

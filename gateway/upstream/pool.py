@@ -16,7 +16,8 @@ from typing import NamedTuple
 from urllib.parse import urlsplit
 
 from gateway.errors import InvalidRequest, Overloaded, UpstreamBroken, UpstreamUnreachable
-from gateway.upstream.connection import Reply, UpstreamConnection
+from gateway.upstream.connection import UpstreamConnection
+from gateway.upstream.incoming_reply import IncomingReply
 
 KEEPALIVE_S = 3.0  # below uvicorn's 5 s: a connection that the engine is just closing would look like a broken engine
 SWEEP_S = 0.5
@@ -74,7 +75,7 @@ class HttpUpstream:
         """The whole reply. Raises as `send`, UpstreamBroken or UpstreamTimeout."""
         return await whole(await self.send("GET", url, None, headers))
 
-    async def send(self, method: str, url: str, body: bytes | None, headers: Mapping[str, str]) -> Reply:
+    async def send(self, method: str, url: str, body: bytes | None, headers: Mapping[str, str]) -> IncomingReply:
         """One request; returns when the reply's headers are here. Cancelling closes the connection.
 
         Raises UpstreamUnreachable (the engine never had it), UpstreamBroken (it may have had it) or UpstreamTimeout.
@@ -157,7 +158,7 @@ class HttpUpstream:
             connection.close()
 
 
-async def whole(reply: Reply) -> UpstreamReply:
+async def whole(reply: IncomingReply) -> UpstreamReply:
     """A reply, read to its end. Raises UpstreamBroken or UpstreamTimeout."""
     async with reply:
         return UpstreamReply(reply.status, await reply.read(), reply.headers)
