@@ -41,7 +41,7 @@ class ReplyParts(NamedTuple):
     prompt_ids: list[int]
 
     def without(self, *, token_ids: bool, logprobs: bool) -> bytes:
-        """The reply without token ids, and with null for log-probabilities (OpenAI's schema wants the field), where the flags say so."""
+        """The reply without token ids, and with null for log-probabilities, where the flags say so."""
         front, choice, rest, end = self.pieces
         content, response, prompt = self.members
         ids = (b"", b"") if token_ids else (response, prompt)

@@ -115,7 +115,7 @@ class IncomingReply:
             self.wake()
 
     def pace(self, idle_s: float, total_s: float) -> None:
-        """From now on the deadline is `total_s` from the request, and no piece of body within `idle_s` (to twice that) is a timeout."""
+        """Set the deadline to `total_s` from the request, and take `idle_s` (to twice that) without body for a timeout."""
         if self._connection:
             self._connection.pace(idle_s, total_s)
 
