@@ -30,7 +30,7 @@ PARTITIONS = 8
 SIDE_BY_SIDE = 8
 IN_FLIGHT = 2000
 SAMPLE = 5000
-TARGET = 3.0
+TARGET = 3.5
 
 
 def measure(calls: int = 100_000) -> dict[str, float]:
