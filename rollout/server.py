@@ -5,6 +5,7 @@ import os
 import secrets
 import signal
 import socket
+import subprocess
 import sys
 from pathlib import Path
 from typing import IO
@@ -13,21 +14,25 @@ import structlog
 
 from rollout.command import arguments, environment
 from rollout.errors import ServerDied
-from rollout.keeper import KILL_NOW
 from rollout.settings import RolloutSettings
+from schemas.runtime import child
+from schemas.runtime.reaper import KILL_NOW, reaped
 
 log = structlog.get_logger()
 
 KILL_TIMEOUT_S = 3.0
+EXIT_POLL_S = 0.1
+KILLED = (128 + signal.SIGKILL, -signal.SIGKILL)
+"""The exit codes of a reaper whose command was killed, and of one that was killed itself."""
 
 
 class VllmServer:
-    """Start, watch, stop; may be started again after `stop`. Start it from the main thread: see rollout.keeper."""
+    """Start, watch, stop; may be started again after `stop`. It ends with the thread that starts it: the main thread."""
 
     def __init__(self, settings: RolloutSettings) -> None:
         self._settings = settings
         self._port = settings.port or free_port(settings.host)
-        self._keeper: asyncio.subprocess.Process | None = None
+        self._reaper: subprocess.Popen[bytes] | None = None
         self.secret = ""
 
     @property
@@ -43,49 +48,38 @@ class VllmServer:
     async def start(self) -> None:
         """Spawn; returns before vLLM is healthy."""
         self.secret = secrets.token_urlsafe(32)
-        command = [sys.executable, "-m", "rollout.keeper", str(os.getpid()), *arguments(self._settings, self._port)]
+        command = reaped(arguments(self._settings, self._port))
         output = _open_log(self._settings.log_file)
         try:
-            self._keeper = await asyncio.create_subprocess_exec(
-                *command,
+            self._reaper = child.start(
+                command,
+                death_signal=KILL_NOW,
                 env=environment(self._settings, self.secret, os.environ),
-                stdin=asyncio.subprocess.DEVNULL,
+                stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
-                start_new_session=True,  # Ctrl-C in a terminal is for us; we stop vLLM in our own order
             )
         finally:
             if output is not sys.stderr:
                 output.close()
-        log.info("vllm_started", pid=self._keeper.pid, url=self.local_url)
+        log.info("vllm_started", pid=self._reaper.pid, url=self.local_url)
 
     async def wait_exit(self) -> int:
         """The exit code of the server that was started last, when it has ended."""
-        if self._keeper is None:
+        if (reaper := self._reaper) is None:
             raise ServerDied("vLLM was not started")
-        return await self._keeper.wait()
+        while not child.has_ended(reaper):  # noqa: ASYNC110  # the kernel sets no event of ours
+            await asyncio.sleep(EXIT_POLL_S)
+        return child.reap(reaper)
 
     async def stop(self, *, politely: bool = True) -> None:
         """End every process of the server: SIGTERM and `stop_timeout_s` where `politely`, then SIGKILL."""
-        keeper, self._keeper = self._keeper, None
-        if keeper is None:
-            return
-        steps = [(signal.SIGTERM, self._settings.stop_timeout_s)] if politely else []
-        for number, timeout_s in [*steps, (KILL_NOW, KILL_TIMEOUT_S), (signal.SIGKILL, KILL_TIMEOUT_S)]:
-            if keeper.returncode is not None or await _ends_after(keeper, number, timeout_s):
-                return
-
-
-async def _ends_after(process: asyncio.subprocess.Process, number: signal.Signals, timeout_s: float) -> bool:
-    try:
-        process.send_signal(number)
-        await asyncio.wait_for(process.wait(), timeout_s)
-    except ProcessLookupError:
-        return True
-    except TimeoutError:
-        log.warning("vllm_ignores_signal", signal=number.name, timeout_s=timeout_s)
-        return False
-    return True
+        reaper, self._reaper = self._reaper, None
+        if reaper is not None:
+            steps = [(signal.SIGTERM, self._settings.stop_timeout_s)] if politely else []
+            code = await asyncio.to_thread(child.end, reaper, *steps, (KILL_NOW, KILL_TIMEOUT_S))
+            if politely and code in KILLED:
+                log.warning("vllm_killed", why="it did not stop in time", timeout_s=self._settings.stop_timeout_s)
 
 
 def _open_log(path: Path | None) -> IO[str]:

@@ -16,15 +16,15 @@ import structlog
 
 from rollout.engine_client import EngineClient
 from rollout.errors import EngineLost, RolloutError, ServerDied, SourceFailed
-from rollout.label import BASE
 from rollout.reporter import Reporter, ReportSink
-from rollout.restarts import RestartBudget
 from rollout.server import VllmServer
 from rollout.settings import RolloutSettings
 from rollout.sync import from_checkpoint, sync
 from rollout.targets import Targets, is_same_weights
 from rollout.transfer_client import from_trainer
 from schemas.events import WeightsPublished, WorkerState
+from schemas.http import BASE_LABEL
+from schemas.runtime.restarts import Deaths, RestartBudget
 
 log = structlog.get_logger()
 
@@ -75,7 +75,7 @@ class Supervisor:
             await self._reporter.report_now()
 
     async def _keep_serving(self) -> None:
-        budget = RestartBudget(self._settings.restarts_max, self._settings.restart_window_s)
+        deaths = Deaths(RestartBudget(self._settings.restarts_max, self._settings.restart_window_s, delay_s=0.0))
         while True:
             try:
                 await self._serve_once()
@@ -84,7 +84,7 @@ class Supervisor:
                 self._engine = None
                 self._reporter.change(state="starting", loaded=None, in_flight=0, detail=str(error)[:500])
                 await self._server.stop(politely=False)
-                if not budget.spend(time.monotonic()):
+                if deaths.restart_delay_s(time.monotonic()) is None:
                     raise RolloutError(f"vLLM was restarted {self._settings.restarts_max} times: {error}") from error
 
     async def _serve_once(self) -> None:
@@ -96,7 +96,7 @@ class Supervisor:
     async def _start_and_follow(self, engine: EngineClient) -> None:
         await self._healthy(engine)
         info = await engine.info()
-        await engine.set_label(BASE)
+        await engine.set_label(BASE_LABEL)
         self._engine = engine
         self._reporter.change(capabilities=info.capabilities)
         await self._targets.caught_up.wait()

@@ -1,9 +1,8 @@
 """Processes that tests start: each leads a group of its own, and neither it nor what it started outlives the test.
 
-The kernel ends it with the thread that started it (`claw/local/leash.py`), so a killed test run leaves nothing either.
+The kernel ends it with the thread that started it (`schemas/runtime/die_with_parent.py`), so a killed test run leaves nothing either.
 """
 
-import os
 import signal
 import subprocess
 import time
@@ -12,38 +11,18 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from claw.local.leash import leashed
 from claw.local.stack import answers
+from schemas.runtime import child
+from schemas.runtime.child import start
 
 HEAVY_START_S = 300.0
 """For whatever imports torch or vLLM: on a busy machine two minutes were not enough. pytest's own limit is above it."""
 GRACE_S = 10.0
 
 
-def start(argv: Sequence[str], **options: Any) -> "subprocess.Popen[Any]":  # Any: Popen's own options, text or bytes
-    """`subprocess.Popen` of a process that `end` can end whole."""
-    return subprocess.Popen(leashed(list(argv)), start_new_session=True, **options)
-
-
 def end(process: "subprocess.Popen[Any]", grace_s: float | None = None) -> int:
     """SIGTERM, after the grace SIGKILL to its whole group, whatever the leader did. Returns the leader's exit code."""
-    try:
-        if process.poll() is None:
-            process.terminate()
-            process.wait(GRACE_S if grace_s is None else grace_s)
-    except subprocess.TimeoutExpired:
-        pass  # it does not listen: an engine that is still starting, or hangs
-    finally:
-        kill_group(process)
-    return process.wait()
-
-
-def kill_group(process: "subprocess.Popen[Any]") -> None:
-    """SIGKILL to the process and to what is left of its group."""
-    try:
-        os.killpg(process.pid, signal.SIGKILL)
-    except ProcessLookupError:
-        return  # nothing is left
+    return child.end(process, (signal.SIGTERM, GRACE_S if grace_s is None else grace_s))
 
 
 @contextmanager

@@ -1,9 +1,8 @@
 """`claw broker`: the kept broker in the foreground, and Kafka's own console tools against it."""
 
-import signal
-import threading
-
-from claw.local.broker import TOOLS, kafka_tool, resolve_broker
+from claw.local.broker import resolve_broker
+from claw.local.kafka_tools import TOOLS, kafka_tool
+from schemas.runtime.stop_signals import StopSignals
 
 USAGE = f"""usage: claw broker                     run the kept broker until Ctrl-C
        claw broker tool NAME ARGS…    one of Kafka's own tools: {", ".join(sorted(TOOLS))}"""
@@ -27,10 +26,9 @@ def run_broker(arguments: list[str]) -> int:
 
 def serve() -> int:
     """Until SIGINT or SIGTERM; a broker that somebody else started is left alone."""
-    stop = threading.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: stop.set())
+    stop = StopSignals()
     with resolve_broker() as broker:
         print(broker.bootstrap, flush=True)
-        stop.wait()
+        while not stop.wait():
+            pass
     return 0

@@ -6,10 +6,12 @@ from dataclasses import asdict
 from pathlib import Path
 
 import orjson
+import psutil
 
-from claw.local.processes import ComponentState, State, read_status
-from claw.local.procfs import ProcessId
 from claw.local.stack import TRAINER_WARNINGS, remembered
+from claw.local.status_file import read_status
+from schemas.runtime.component import ComponentState, State
+from schemas.runtime.identity import ProcessId
 
 ALIVE = {State.STARTING, State.RUNNING, State.RESTARTING}
 
@@ -20,12 +22,12 @@ def show_status(*, as_json: bool) -> int:
     states = with_engine(read_status(run_dir)) if run_dir else []
     warnings = trainer_warnings(run_dir, states) if run_dir else []
     if as_json:
-        shown = {
+        answer = {
             "run_dir": str(run_dir) if run_dir else None,
             "components": [asdict(s) for s in states],
             "warnings": warnings,
         }
-        print(orjson.dumps(shown).decode())
+        print(orjson.dumps(answer).decode())
     else:
         print("\n".join([as_text(states), *(f"warning: trainer: {line}" for line in warnings)]))
     return 0 if any(state.state in ALIVE for state in states) else 1
@@ -49,23 +51,21 @@ def as_text(states: list[ComponentState]) -> str:
 
 
 def with_engine(states: list[ComponentState]) -> list[ComponentState]:
-    """Adds the vLLM server below its supervisor: it is a grandchild of ours, by way of its keeper."""
+    """Adds the vLLM server below its supervisor: it is a grandchild of ours, by way of its reaper."""
     listed: list[ComponentState] = []
     for state in states:
         listed.append(state)
         if state.component.startswith("rollout") and state.pid:
-            keepers = children(state.pid)[:1]  # the keeper ends vLLM's whole process group, whoever dies first
-            servers = [pid for keeper in keepers for pid in children(keeper)[:1]]
+            reapers = living_children(state.pid)[:1]  # the reaper ends vLLM's whole process group, whoever dies first
+            servers = [pid for reaper in reapers for pid in living_children(reaper)[:1]]
             listed += [ComponentState("vllm", pid, State.RUNNING, 0, None) for pid in servers]
     return listed
 
 
-def children(pid: int) -> list[int]:
-    """Living children of a process, oldest first."""
-    found: list[int] = []
-    for task in Path(f"/proc/{pid}/task").glob("*/children"):
-        try:
-            found += [int(child) for child in task.read_text().split()]
-        except OSError:
-            continue  # the thread ended between the look and the read
-    return sorted(child for child in found if ProcessId.of(child))
+def living_children(pid: int) -> list[int]:
+    """Children of a process that are no zombies, oldest first; none when the process is gone."""
+    try:
+        children = psutil.Process(pid).children()
+    except psutil.NoSuchProcess:
+        return []
+    return sorted(child.pid for child in children if ProcessId.of(child.pid))

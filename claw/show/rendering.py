@@ -8,6 +8,7 @@ import orjson
 from schemas import arrays
 from schemas.codec import as_dict
 from schemas.events import CallCaptured, Event
+from schemas.http import version_label
 
 IDS = frozenset({"response_ids"})
 FLOATS = frozenset({"response_logprobs"})
@@ -53,11 +54,11 @@ def _numbers_or_body(name: str, value: bytes) -> Plain:
 
 def one_line(event: Event) -> str:
     """An event on one line: its type and what tells it from others."""
-    shown = [f"{name}={value}" for name in SHOWN if (value := getattr(event, name, None)) not in (None, "", ())]
+    parts = [f"{name}={value}" for name in SHOWN if (value := getattr(event, name, None)) not in (None, "", ())]
     if isinstance(event, CallCaptured):
-        versions = ",".join(f"{s.run_id}/{s.version}[{s.start}:{s.end}]" for s in event.spans)
-        shown += [f"tokens={event.usage.prompt_tokens}+{arrays.count(event.response_ids)}", f"versions={versions}"]
-    return f"{type(event).__name__:<20} {' '.join(shown)}"
+        versions = ",".join(f"{version_label(s.run_id, s.version)}[{s.start}:{s.end}]" for s in event.spans)
+        parts += [f"tokens={event.usage.prompt_tokens}+{arrays.count(event.response_ids)}", f"versions={versions}"]
+    return f"{type(event).__name__:<20} {' '.join(parts)}"
 
 
 SHOWN = (

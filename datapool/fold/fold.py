@@ -17,7 +17,6 @@ from datapool.fold.state import (
     StepState,
     TrajectoryState,
 )
-from datapool.fold.validation import usable
 from schemas.events import (
     CallCaptured,
     CallFailed,
@@ -48,9 +47,8 @@ DECISIONS = frozenset({TrajectoryAbandoned, GroupClosed, TrajectoryEvicted})
 NEW_TRAJECTORY = TrajectoryState()
 
 
-def fold(state: GroupState | None, event: Event, position: FactPosition) -> GroupState:
-    """The group after one more fact. Raises UnusableFact for an event that is no fact or contradicts its contract."""
-    fact = usable(event)
+def fold(state: GroupState | None, fact: Fact, position: FactPosition) -> GroupState:
+    """The group after one more fact, one that `validation.usable` let through."""
     group = state or GroupState(fact.group_id)
     progress = _progress(fact)
     if isinstance(fact, GroupOpened):

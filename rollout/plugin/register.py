@@ -2,7 +2,6 @@
 
 import multiprocessing
 import os
-import signal
 
 BACKEND = "claw"
 DIE_WITH_PARENT = "CLAW_ROLLOUT_DIE_WITH_PARENT"
@@ -22,6 +21,6 @@ def _die_with_parent() -> None:
     parent = multiprocessing.parent_process()
     if parent is None or parent.pid is None or os.environ.get(DIE_WITH_PARENT) != "1":
         return
-    from rollout.parent_death import signal_on_parent_death
+    from schemas.runtime.die_with_parent import die_with_parent
 
-    signal_on_parent_death(signal.SIGKILL, parent.pid)
+    die_with_parent(parent.pid)

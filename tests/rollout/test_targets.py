@@ -3,7 +3,6 @@
 import pytest
 from msgspec.structs import replace
 
-from rollout.restarts import RestartBudget
 from rollout.targets import Targets, accepts
 from schemas.envelopes import envelope
 from schemas.events import WeightsPublished
@@ -53,10 +52,3 @@ async def test_a_waiter_sees_the_newest_target_only() -> None:
     again = replace(targets.latest, offer_url="http://new")
     targets.offer(again)
     assert targets.latest is again
-
-
-def test_a_restart_too_many_is_refused_until_old_ones_are_forgotten() -> None:
-    """The budget counts restarts within a sliding window."""
-    budget = RestartBudget(2, window_s=10)
-    assert [budget.spend(at) for at in (0, 1, 2)] == [True, True, False]
-    assert budget.spend(13)

@@ -47,7 +47,7 @@ def main():
             super().__init__(*arguments, **keywords)
             self.app.conf.ConsumerScheduler = Forgetful
 
-    streams.serve.Worker = Hampered
+    streams.serve.StreamsWorker = Hampered
     return serve()
 
 

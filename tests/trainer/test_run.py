@@ -10,7 +10,8 @@ import torch
 from msgspec.structs import replace
 from structlog.testing import capture_logs
 
-from datapool.batch.plan import assemble, groups_of, select
+from datapool.batch.plan import assemble, groups_of
+from datapool.batch.selection import select
 from datapool.batch.spec import PRESETS
 from datapool.view.view import TOPICS, PoolView
 from eventlog.errors import Fenced, LogError
@@ -470,6 +471,7 @@ def test_the_first_plan_knows_the_whole_backlog(tmp_path, model_dir, start):
     assert [groups_of(plan) for plan in events(log, BatchAssembled)] == [("g0", "g1")]
 
 
+@pytest.mark.slow
 def test_a_trainer_that_reads_the_backlog_can_be_stopped(tmp_path, model_dir):
     """It says how far it is; asked to stop it does, without a plan."""
     log, stop = MemoryLog(SETTINGS), threading.Event()

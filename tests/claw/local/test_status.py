@@ -8,10 +8,10 @@ from pathlib import Path
 import orjson
 import pytest
 
-from claw.local.processes import ComponentState, State
-from claw.local.procfs import ProcessId
 from claw.local.stack import TRAINER_WARNINGS, Stack, remember
 from claw.local.status import show_status
+from schemas.runtime.component import ComponentState, State
+from schemas.runtime.identity import ProcessId
 
 SAID = "skipped 20 groups in a row, the last because of too_stale: raise it"
 

@@ -3,7 +3,8 @@
 import pytest
 from msgspec.structs import replace
 
-from datapool.batch.plan import assemble, select
+from datapool.batch.plan import assemble
+from datapool.batch.selection import select
 from datapool.batch.sequences import TrainingRow
 from datapool.batch.spec import BatchSpec
 from datapool.errors import PromptBroken

@@ -1,0 +1,79 @@
+"""Who is alive: a process is its pid and its start, so a recycled pid is never taken for an old child. Linux only."""
+
+import json
+import os
+import signal
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import psutil
+
+from schemas.runtime.child import POLL_S
+from schemas.runtime.files import write_atomically
+
+TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+
+
+@dataclass(frozen=True)
+class ProcessId:
+    """One process, for ever: `started_ticks` is its start in clock ticks since boot, which no change of the clock moves."""
+
+    pid: int
+    started_ticks: int
+
+    @classmethod
+    def of(cls, pid: int) -> "ProcessId | None":
+        """The living process with this pid; None when there is none (a zombie is none).
+
+        A zombie whose other threads are still dying is alive: until the last is gone, its ports and files are taken.
+        """
+        try:
+            process = psutil.Process(pid)
+            if process.status() in {psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD} and process.num_threads() <= 1:
+                return None
+            return cls(pid, round((process.create_time() - psutil.boot_time()) * TICKS_PER_S))
+        except psutil.NoSuchProcess:
+            return None
+
+    @property
+    def alive(self) -> bool:
+        """Whether exactly this process still runs."""
+        return ProcessId.of(self.pid) == self
+
+    def signal(self, number: int) -> None:
+        """Sends a signal if the process still runs."""
+        if self.alive:
+            try:
+                os.kill(self.pid, number)
+            except ProcessLookupError:
+                return  # it ended between the look and the call
+
+    def stop(self, timeout_s: float) -> None:
+        """SIGTERM, after `timeout_s` SIGKILL; returns when the process is gone."""
+        self.signal(signal.SIGTERM)
+        if not self.wait(timeout_s):
+            self.signal(signal.SIGKILL)
+            self.wait(timeout_s)
+
+    def wait(self, timeout_s: float) -> bool:
+        """Whether the process ended within `timeout_s`; it need not be a child of ours."""
+        deadline_s = time.monotonic() + timeout_s
+        while self.alive:
+            if time.monotonic() > deadline_s:
+                return False
+            time.sleep(POLL_S)
+        return True
+
+    def save(self, path: Path) -> None:
+        """Writes the identity atomically."""
+        write_atomically(path, json.dumps(asdict(self)))
+
+    @classmethod
+    def load(cls, path: Path) -> "ProcessId | None":
+        """The process saved in `path`, if it still runs."""
+        try:
+            saved = cls(**json.loads(path.read_text()))
+        except (OSError, ValueError, TypeError):
+            return None
+        return saved if saved.alive else None

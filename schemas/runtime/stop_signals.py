@@ -1,0 +1,25 @@
+"""SIGTERM and SIGINT as a flag, for a program that ends what it runs in its own order."""
+
+import signal
+import time
+from types import FrameType
+
+POLL_S = 0.2
+
+
+class StopSignals:
+    """Takes both signals from now on. A plain flag: a handler that takes a lock may wait for the code it interrupts."""
+
+    def __init__(self) -> None:
+        self.received = False
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self._on_signal)
+
+    def wait(self, timeout_s: float = POLL_S) -> bool:
+        """Whether a signal came; waits up to `timeout_s` for one."""
+        if not self.received:
+            time.sleep(timeout_s)
+        return self.received
+
+    def _on_signal(self, _number: int, _frame: FrameType | None) -> None:
+        self.received = True

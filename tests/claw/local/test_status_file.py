@@ -1,0 +1,58 @@
+"""What a manager leaves for other processes to read."""
+
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from claw.local.status_file import read_status
+from schemas.runtime.component import State
+from schemas.runtime.identity import ProcessId
+
+STUBBORN = "import signal, time\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\nwhile True: time.sleep(60)"
+
+
+def eventually(holds: Callable[[], bool], timeout_s: float = 10.0) -> None:
+    deadline_s = time.monotonic() + timeout_s
+    while not holds():
+        assert time.monotonic() < deadline_s, "it did not come true in time"
+        time.sleep(0.01)
+
+
+MANAGER = """
+import sys, time
+from pathlib import Path
+from functools import partial
+from claw.local.status_file import write_status
+from schemas.runtime.component import Component
+from schemas.runtime.processes import Processes
+tmp = Path(sys.argv[1])
+processes = Processes(partial(write_status, tmp))
+processes.start(Component("stubborn", (sys.executable, "-S", "-c", sys.argv[2]), tmp / "stubborn.log"))
+while True:
+    processes.poll()
+    time.sleep(0.05)
+"""
+
+
+def test_children_die_when_their_manager_is_killed(tmp_path: Path) -> None:
+    """kill -9 of the manager leaves nothing behind, and the status file is not believed any more."""
+    with subprocess.Popen(
+        [sys.executable, "-c", MANAGER, str(tmp_path), STUBBORN], stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL
+    ) as manager:
+        try:
+            eventually(lambda: [s.state for s in read_status(tmp_path)] == [State.RUNNING])
+            pid = read_status(tmp_path)[0].pid
+            assert pid
+        finally:
+            manager.kill()  # leaving the block waits for it
+    eventually(lambda: ProcessId.of(pid) is None)
+    assert read_status(tmp_path)[0].state is State.DEAD
+
+
+def test_where_no_manager_ran_there_is_no_status(tmp_path: Path) -> None:
+    """No file, or half of one, is no component."""
+    assert read_status(tmp_path) == []
+    (tmp_path / "status.json").write_text('{"manager"')
+    assert read_status(tmp_path) == []
