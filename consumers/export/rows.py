@@ -10,6 +10,7 @@ from datapool.batch.sequences import rows
 from datapool.view import conversations
 from datapool.view.training_rows import call_tokens
 from schemas.arrays import ITEM_BYTES
+from schemas.codec import as_dict
 from schemas.events import CallCaptured, RewardSlot, StepRecord
 
 Row = dict[str, Any]  # a cell is whatever its column takes
@@ -88,7 +89,7 @@ def _step_row(chosen: Chosen, step: StepRecord, call: CallCaptured, prompt: byte
         "prompt_ids": prompt,
         "response_ids": _whole_items(call.response_ids),
         "response_logprobs": _whole_items(call.response_logprobs),
-        "version_spans": [span.to_datum() for span in step.spans],
+        "version_spans": [as_dict(span) for span in step.spans],
         "temperature": call.sampling.temperature,
         "messages": conversations.messages(request, reply, call.choice),
         "tools": conversations.tools(request),

@@ -3,7 +3,6 @@
 import hashlib
 import re
 from array import array
-from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -12,6 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from consumers.export.choose import FoldedGroup, choose
 from consumers.export.rows import sequence_rows, step_rows

@@ -9,10 +9,10 @@ import sys
 import threading
 import time
 from contextlib import closing, contextmanager
-from dataclasses import replace
 from functools import partial
 
 import pytest
+from msgspec.structs import replace
 
 from consumers.quality.errors import ScorerUnknown
 from consumers.quality.panel import annotation, signature

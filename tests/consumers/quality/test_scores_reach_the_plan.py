@@ -1,6 +1,6 @@
 """From a call to what is trained: scores are facts like any other, and the batch spec says what they decide. No broker."""
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from consumers.quality.panel import annotation
 from consumers.quality.sample import Sample

@@ -12,7 +12,7 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka import Producer as RawProducer
 
-from claw.local.broker import LocalBroker
+from claw.local.kafka_node import LocalBroker
 from claw.local.ports import free_ports
 from eventlog.errors import BrokerUnreachable, LogError, NotAcknowledged, TopicMissing
 from eventlog.kafka.admin import check_broker, check_catalogue, create_topics, describe_topics, diff_topics
