@@ -39,12 +39,12 @@ class OffsetVector:
         return {topic: [list(self.ranges[topic, p]) for p in range(self.partitions)] for topic in topics}
 
     @classmethod
-    def from_json(cls, found: Mapping[str, Sequence[Sequence[int]]]) -> "OffsetVector":
+    def from_json(cls, parsed: Mapping[str, Sequence[Sequence[int]]]) -> "OffsetVector":
         """The inverse of `to_json`. Raises ValueError or TypeError for anything else."""
         return cls(
             {
                 (topic, partition): (int(start), int(end))
-                for topic, ranges in found.items()
+                for topic, ranges in parsed.items()
                 for partition, (start, end) in enumerate(ranges)
             }
         )

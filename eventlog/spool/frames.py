@@ -79,13 +79,13 @@ def _content(read: Callable[[int], bytes], head: bytes) -> tuple[bytes, bytes, i
 
 
 def _spooled(meta: bytes, body: bytes) -> Spooled:
-    told = orjson.loads(meta)
-    split = told["key"] or 0
+    fields = orjson.loads(meta)
+    split = fields["key"] or 0
     item = Outgoing(
-        topic=BY_NAME[told["topic"]],
-        key=None if told["key"] is None else body[:split],
-        value=None if told["value"] is None else body[split:],
-        headers=[(name, content.encode()) for name, content in told["headers"]],
-        partition=told["partition"],
+        topic=BY_NAME[fields["topic"]],
+        key=None if fields["key"] is None else body[:split],
+        value=None if fields["value"] is None else body[split:],
+        headers=[(name, content.encode()) for name, content in fields["headers"]],
+        partition=fields["partition"],
     )
-    return Spooled(item, told["behind"], told["at_s"])
+    return Spooled(item, fields["behind"], fields["at_s"])

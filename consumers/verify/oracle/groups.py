@@ -8,11 +8,11 @@ from consumers.verify.oracle.conflicts import channel_of, newest, of_kind, run_i
 from consumers.verify.oracle.digests import joined, sha
 from consumers.verify.oracle.soundness import Fact
 from consumers.verify.oracle.steps import Fields
-from consumers.verify.oracle.trajectories import TrajectoryRows
+from consumers.verify.oracle.trajectories import ExpectedTrajectory
 from schemas.codec import encode
 from schemas.events import GroupClosed, GroupMember, GroupOpened, GroupRecord
 
-Trajectories = Mapping[str, TrajectoryRows]
+Trajectories = Mapping[str, ExpectedTrajectory]
 
 
 def group_record(group_id: str, facts: Sequence[Fact], trajectories: Trajectories) -> GroupRecord:
@@ -43,7 +43,7 @@ def _closed_members(closed: GroupClosed, trajectories: Trajectories) -> list[Gro
     return [_closed_member(name, trajectories.get(name)) for name in sorted(set(closed.members))]
 
 
-def _closed_member(trajectory_id: str, rows: TrajectoryRows | None) -> GroupMember:
+def _closed_member(trajectory_id: str, rows: ExpectedTrajectory | None) -> GroupMember:
     if rows is None:
         return GroupMember(trajectory_id=trajectory_id, status="unknown", ready=False, digest="")
     return _member(rows)
@@ -55,7 +55,7 @@ def _open_members(trajectories: Trajectories) -> list[GroupMember]:
     return [_member(trajectories[name]) for name in fitting]
 
 
-def _member(rows: TrajectoryRows) -> GroupMember:
+def _member(rows: ExpectedTrajectory) -> GroupMember:
     record = rows.record
     return GroupMember(
         trajectory_id=record.trajectory_id,

@@ -36,7 +36,7 @@ RANK = {"abandoned": 1, "failed": 2, "completed": 3}
 
 
 @dataclass(frozen=True, slots=True)
-class TrajectoryRows:
+class ExpectedTrajectory:
     """rows: of steps and tokens. is_member: somebody spoke of it, and not only in rewards and curations."""
 
     rows: Pool
@@ -44,11 +44,11 @@ class TrajectoryRows:
     is_member: bool
 
 
-def trajectory_rows(group_id: str, trajectory_id: str, placed: Sequence[Placed]) -> TrajectoryRows:
+def trajectory_rows(group_id: str, trajectory_id: str, placed: Sequence[Placed]) -> ExpectedTrajectory:
     facts = [fact for fact, _ in placed]
     eviction = newest(of_kind(facts, TrajectoryEvicted))
     if eviction is not None:
-        return TrajectoryRows({}, _stub(eviction), is_member=True)
+        return ExpectedTrajectory({}, _stub(eviction), is_member=True)
     end = _ending(facts)
     rewards = winning_rewards(facts, end)
     calls = winning_calls(placed)
@@ -61,7 +61,7 @@ def trajectory_rows(group_id: str, trajectory_id: str, placed: Sequence[Placed])
         tokens = tokens_record(call, steps[call_id].digest)
         rows[STEPS.name, tokens_key(group_id, trajectory_id, call_id)] = encode(tokens)
     whole = _Trajectory(group_id, trajectory_id, facts, steps, order, rewards, branches(calls), end)
-    return TrajectoryRows(rows, whole.record(), whole.is_member)
+    return ExpectedTrajectory(rows, whole.record(), whole.is_member)
 
 
 def _stub(eviction: TrajectoryEvicted) -> TrajectoryRecord:
