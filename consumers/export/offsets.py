@@ -81,4 +81,4 @@ def check_there(settings: LogSettings, vector: OffsetVector) -> None:
             missing = f"[{start}, {min(begins[place], end)})"
             raise CannotExport(f"retention cut the history: {topic} partition {partition} no longer holds {missing}")
         if end > ends[place]:
-            raise CannotExport(f"{topic} partition {partition} ends at {ends[place]}, asked was up to {end}")
+            raise CannotExport(f"{topic} partition {partition} ends at {ends[place]}, the range goes up to {end}")
