@@ -13,14 +13,14 @@ REWARDS_FOR_STOP = 5
 class TrainingProgress:
     """`sequence`: the last batch in the weights. `version`: of these weights, None while their bytes have no number.
 
-    `version_free`: the next number. `settled`: groups that were planned or skipped. `rewards`: mean reward per batch.
+    `version_free`: the next number. `consumed`: groups that were planned or skipped. `rewards`: mean reward per batch.
     `given_up`: batches that were planned and are never trained; their numbers stay taken.
     """
 
     sequence: int = NO_BATCH
     version: int | None = None
     version_free: int = 0
-    settled: set[str] = field(default_factory=set)
+    consumed: set[str] = field(default_factory=set)
     rewards: list[float] = field(default_factory=list)
     given_up: set[int] = field(default_factory=set)
 

@@ -19,7 +19,7 @@ from schemas.events import BatchAssembled, BatchSkipped, BatchTrained, RunEnded,
 from schemas.topics import BATCHES, WEIGHTS
 from tests import facts
 from tests.datapool.view.test_training_rows import BASES, written_against_c0
-from tests.trainer.incarnation import RUN, SPEC, FakeOffers, settings
+from tests.trainer.incarnation import RUN, SPEC, FakeTransferServer, settings
 from tests.trainer.pooled import SETTINGS, VOCABULARY, group, pooled, write_pool
 from tests.trainer.tiny import make_model
 from trainer.app import engine_settings
@@ -57,7 +57,7 @@ def world_of(chosen, history, reached=lambda _: None, stop=None, log=None):
         pool=made.pool,
         facts=made.log.lookup(),
         journal=memory_journal(log or made.log, chosen.run_id),
-        offers=FakeOffers(),
+        transfer_server=FakeTransferServer(),
         stop=stop or threading.Event(),
         producer="trainer/test",
         reached=reached,
@@ -83,7 +83,7 @@ def test_a_run_trains_until_batches_max(tmp_path, model_dir):
     assert run.run() == "finished"
     assert run.version == 2
     assert [e.version for e in events(log, BatchTrained)] == [1, 2]
-    staged = dict(collaborators.offers.staged)
+    staged = dict(collaborators.transfer_server.staged)
     assert {e.version: e.digest for e in events(log, WeightsPublished)} == staged
     (ended,) = events(log, RunEnded)
     assert (ended.status, ended.reason, ended.batches, ended.version) == ("finished", "batches_max", 2, 2)
