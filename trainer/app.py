@@ -32,19 +32,19 @@ def train(settings: TrainerSettings, stop: threading.Event) -> Ending:
     """Run to the end, or until `stop` is set. Raises TrainerError, LogError, OSError (offer_port in use)."""
     log_settings = settings.log_settings()
     disable_progress_bar()
-    with ExitStack() as open_things:
+    with ExitStack() as resources:
         engine = TrainingEngine(settings.model_dir, engine_settings(settings))
-        open_things.callback(leave)
+        resources.callback(leave)
         transfer_server = _transfer_server(settings, engine)
-        open_things.callback(transfer_server.close)
+        resources.callback(transfer_server.close)
         # Without tokens: a trainer reads them from the facts (trainer/plan/facts.py).
         pool = PoolView(log_settings, wanted=lambda group: may_concern(group, settings.run_id), tokens=False)
-        open_things.callback(pool.stop)
+        resources.callback(pool.stop)
         pool.start()
         journal = kafka_journal(log_settings, settings.run_id, settings.model_id)
-        open_things.callback(journal.close)
+        resources.callback(journal.close)
         facts = FactLookup(log_settings)
-        open_things.callback(facts.close)
+        resources.callback(facts.close)
         dependencies = TrainerDependencies(
             engine=engine,
             pool=pool,
@@ -86,13 +86,13 @@ def _transfer_server(settings: TrainerSettings, engine: TrainingEngine) -> Trans
         advertise_host=settings.offer_advertise,
         device=str(engine.device),
         timeout_s=settings.offer_timeout_s,
-        on_sent=_say_sent,
+        on_sent=_log_sent,
     )
 
 
-def _say_sent(sent: Sent) -> None:
-    say = log.warning if sent.error else log.info
-    say("weights_sent", worker=sent.worker_id, version=sent.version, seconds=round(sent.seconds, 3), error=sent.error)
+def _log_sent(sent: Sent) -> None:
+    write = log.warning if sent.error else log.info
+    write("weights_sent", worker=sent.worker_id, version=sent.version, seconds=round(sent.seconds, 3), error=sent.error)
 
 
 def _linger(settings: TrainerSettings, version: int, stop: threading.Event) -> None:
@@ -101,9 +101,9 @@ def _linger(settings: TrainerSettings, version: int, stop: threading.Event) -> N
     try:
         view.start()
         view.wait_caught_up(settings.linger_s)
-        left = live_workers.wait_for_all(lambda: _behind(view, settings, version), settings.linger_s, stop)
-        if left:
-            log.warning("workers_behind_at_the_end", workers=left, version=version)
+        lagging = live_workers.wait_for_all(lambda: _behind(view, settings, version), settings.linger_s, stop)
+        if lagging:
+            log.warning("workers_behind_at_the_end", workers=lagging, version=version)
     except LogError as error:
         log.warning("workers_unknown_at_the_end", error=str(error))
     finally:

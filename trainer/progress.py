@@ -27,7 +27,7 @@ class TrainingProgress:
     @property
     def batches(self) -> int:
         """Batches in the weights."""
-        return self.sequence + 1 - sum(one < self.sequence for one in self.given_up)
+        return self.sequence + 1 - sum(sequence < self.sequence for sequence in self.given_up)
 
     @property
     def sequence_free(self) -> int:

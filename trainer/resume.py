@@ -1,4 +1,4 @@
-"""Taking a run up: from its history and its newest checkpoint to weights that have a version and an offer.
+"""Resuming a run: from its history and its newest checkpoint to weights that have a version and are served to workers.
 
 Invariant: what this does a second time, after a crash in the middle of it, ends in the same state.
 """
@@ -61,18 +61,18 @@ class Resumption:
                 self._replay(self._history.plans[sequence])
         if self._history.incarnations:
             self._announce()
-        log.info("weights_offered", version=self._progress.version, url=self._dependencies.transfer_server.url)
+        log.info("weights_served", version=self._progress.version, url=self._dependencies.transfer_server.url)
 
     def _begin_with_initial_weights(self) -> None:
         """The start of the run and its version 0 are one transaction: a run that has started has weights."""
-        manifest, known = self._publisher.manifest(), self._history.published.get(0)
-        if known is not None and known.digest != manifest.digest:
+        manifest, published = self._publisher.manifest(), self._history.published.get(0)
+        if published is not None and published.digest != manifest.digest:
             raise CheckpointInvalid(
                 f"model_dir or precision is not the one that run {self._settings.run_id} began with"
             )
         export = self._publisher.export(0, manifest)
         self._publisher.stage(0, manifest)
-        first = [] if known is not None else [self._publisher.event(0, manifest, export, None)]
+        first = [] if published is not None else [self._publisher.event(0, manifest, export, None)]
         self._dependencies.journal.commit(self._started(), *first)
         self._progress.version, self._progress.version_free = 0, max(1, self._history.version_free)
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from schemas.envelopes import envelope
 from schemas.events import BatchTrained
 from trainer.dependencies import Milestone, TrainerDependencies
-from trainer.learn import metrics as measured
+from trainer.learn import metrics
 from trainer.learn.checkpoints import Checkpoints
 from trainer.learn.losses import bound
 from trainer.plan.facts import TrainingBatch
@@ -43,12 +43,12 @@ class Updater:
 
     def carry_out(self, batch: TrainingBatch, waited_s: float) -> None:
         """Steps 2 to 5 of a batch."""
-        values = measured.finite({**self.train(batch), "wait_s": waited_s})
+        values = metrics.finite({**self.train(batch), "wait_s": waited_s})
         self._dependencies.reached(Milestone.TRAINED)
         manifest = self._publisher.manifest()
-        due = (batch.plan.sequence + 1) % self._settings.checkpoint_every == 0
-        kept = self._keep(manifest, values) if due else None
-        self.publish(values, manifest, kept)
+        is_checkpoint_due = (batch.plan.sequence + 1) % self._settings.checkpoint_every == 0
+        checkpoint = self._keep(manifest, values) if is_checkpoint_due else None
+        self.publish(values, manifest, checkpoint)
 
     def train(self, batch: TrainingBatch) -> dict[str, float]:
         """Step 2 alone: the weights change and have no version until they are published. Metrics of the batch."""
@@ -65,7 +65,7 @@ class Updater:
         )
         self._progress.sequence, self._progress.version = plan.sequence, None
         return {
-            **measured.plan_metrics(plan),
+            **metrics.plan_metrics(plan),
             **step.totals.means(),
             "grad_norm": step.grad_norm,
             "learning_rate": self._settings.learning_rate,

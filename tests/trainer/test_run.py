@@ -189,7 +189,7 @@ def test_stopping_while_it_waits_leaves_a_run_that_can_go_on(tmp_path, model_dir
     assert events(log, RunEnded) == []
     (line, *_) = [line for line in said if line["event"] == "waiting_for_groups"]
     assert line["left_out"] == {"reward_missing_for_1": 1}
-    assert (line["ready"], line["wanted"]) == (0, SPEC.groups_per_batch)
+    assert (line["ready"], line["needed"]) == (0, SPEC.groups_per_batch)
 
 
 def test_stopping_in_the_middle_of_a_batch_abandons_it_safely(tmp_path, model_dir):

@@ -25,8 +25,8 @@ from trainer.settings import TrainerSettings
 
 log = structlog.get_logger()
 
-LOOK_S = 3.0
-"""How long it waits for the pool before it looks whether it shall stop; far longer than a broker needs to say where the end is."""
+CATCH_UP_STEP_S = 3.0
+"""How long one wait for the pool lasts before `stop` is checked; far longer than a broker needs to say where its end is."""
 
 
 class Planner:
@@ -46,34 +46,36 @@ class Planner:
 
         Raises Stopped, LogError when the view of the pool ended (no broker answers it any more, for example).
         """
-        began = said = time.monotonic()
+        started_at = logged_at = time.monotonic()
         while True:
             self._dependencies.raise_if_stopped()
             try:
-                self._dependencies.pool.wait_caught_up(LOOK_S)
+                self._dependencies.pool.wait_caught_up(CATCH_UP_STEP_S)
             except NotCaughtUp as behind:
-                if time.monotonic() - said >= self._settings.wait_log_interval_s:
-                    said = time.monotonic()
-                    log.info("reading_pool", records_left=behind.records_left, waited_s=round(said - began, 1))
+                if time.monotonic() - logged_at >= self._settings.wait_log_interval_s:
+                    logged_at = time.monotonic()
+                    log.info(
+                        "reading_pool", records_left=behind.records_left, waited_s=round(logged_at - started_at, 1)
+                    )
             else:
                 return
 
     def next_batch(self) -> tuple[TrainingBatch, float]:
         """The next batch, its plan committed, and the seconds waited for it. Raises Stopped, Fenced, LogError."""
-        began = said = time.monotonic()
+        started_at = logged_at = time.monotonic()
         while True:
             self._dependencies.raise_if_stopped()
             selection = self._select()
             if selection.complete:
-                waited_s = time.monotonic() - began
+                waited_s = time.monotonic() - started_at
                 batch = self._put_together(selection)
                 if batch is None:
                     continue  # other groups take the places of those that cannot be read
                 self._commit(batch.plan)
                 return batch, waited_s
-            if time.monotonic() - said >= self._settings.wait_log_interval_s:
-                said = time.monotonic()
-                self._say_what_is_missing(selection, said - began)
+            if time.monotonic() - logged_at >= self._settings.wait_log_interval_s:
+                logged_at = time.monotonic()
+                self._log_missing_groups(selection, logged_at - started_at)
             self._dependencies.stop.wait(self._settings.poll_interval_s)
 
     def consume(self, group_ids: Iterable[str]) -> None:
@@ -83,7 +85,7 @@ class Planner:
             self._dependencies.pool.forget(group_id)
 
     def _select(self) -> Selection:
-        """Groups that will never be trained are said so at once: others wait for their admission capacity."""
+        """The groups of the next batch. Groups that will never be trained are skipped at once: others wait for their capacity."""
         selection = self._selector.select(self._progress.named_version, self._progress.consumed)
         if selection.skipped:
             self._skip(selection.skipped)
@@ -98,7 +100,7 @@ class Planner:
             log.warning("batch_unreadable", batch=plan.sequence, error=str(unreadable))
             groups = unreadable_groups(plan, self._dependencies.facts, self._dependencies.engine.vocabulary)
             if not groups:
-                raise  # each of them alone can be read: to ask again would end the same way
+                raise  # each of them alone can be read: another attempt would end the same way
             self._skip(groups)
             return None
 
@@ -139,11 +141,11 @@ class Planner:
         self._skipped.begin_anew()
         self._dependencies.reached(Milestone.PLANNED)
 
-    def _say_what_is_missing(self, selection: Selection, waited_s: float) -> None:
+    def _log_missing_groups(self, selection: Selection, waited_s: float) -> None:
         log.info(
             "waiting_for_groups",
             ready=len(selection.chosen),
-            wanted=self._settings.spec.groups_per_batch,
+            needed=self._settings.spec.groups_per_batch,
             left_out=dict(Counter(reason.split(":")[0] for reason in selection.left_out.values())),
             waited_s=round(waited_s, 1),
         )
