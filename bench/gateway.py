@@ -28,7 +28,7 @@ from typing import Any
 import uvloop
 
 from bench.measured_process import Measured, running
-from claw.local.broker import LocalBroker
+from claw.local.kafka_node import LocalBroker
 from claw.local.ports import free_ports
 from eventlog.kafka.admin import create_topics
 from eventlog.kafka.log import KafkaLog

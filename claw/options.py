@@ -12,8 +12,13 @@ AsJson = Annotated[bool, typer.Option("--json", help="One JSON object (or JSON l
 Prefix = Annotated[str, typer.Option(envvar="CLAW_LOG_PREFIX", help="Prefix of the topics.")]
 Device = Annotated[
     str,
-    typer.Option(envvar="CLAW_DEVICE", help="auto, cpu or cuda; of trainer and worker alike. auto: as vLLM's build."),
+    typer.Option(
+        envvar="CLAW_DEVICE",
+        help="auto, cpu or cuda, for trainer and worker alike; auto takes what the installed vLLM is built for.",
+    ),
 ]
+PASS_ON = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
+"""Context settings of a command that hands all its arguments on, `--help` included."""
 
 
 def spread(command: Callable[..., None]) -> Callable[..., None]:

@@ -47,8 +47,8 @@ class DemoTarget:
     """One line of the summary table: a measured value beside what it should be."""
 
     name: str
-    shown: str
-    wanted: str
+    figure: str
+    limit: str
     met: bool
 
 
@@ -111,15 +111,15 @@ def targets(r: Result, *, control: bool) -> list[DemoTarget]:
 
 def at_most(name: str, value: float | None, limit: float, *, form: str = ".3f") -> DemoTarget:
     """Met when there is a value and it is not above the limit."""
-    return DemoTarget(name, shown(value, form), f"≤ {limit:g}", value is not None and value <= limit)
+    return DemoTarget(name, as_figure(value, form), f"≤ {limit:g}", value is not None and value <= limit)
 
 
 def at_least(name: str, value: float | None, limit: float, *, form: str = ".3f") -> DemoTarget:
     """Met when there is a value and it is not below the limit."""
-    return DemoTarget(name, shown(value, form), f"≥ {limit:g}", value is not None and value >= limit)
+    return DemoTarget(name, as_figure(value, form), f"≥ {limit:g}", value is not None and value >= limit)
 
 
-def shown(value: float | None, form: str) -> str:
+def as_figure(value: float | None, form: str) -> str:
     """A figure as the table has it; too little data is no figure."""
     return "too few to say" if value is None else format(value, form)
 

@@ -87,16 +87,16 @@ class Stack:
 
 
 def one_device(
-    asked: Mapping[str, str | None], *, serves: bool = True, resolve: Callable[[Wish], Device] = resolved
+    wishes: Mapping[str, str | None], *, serves: bool = True, resolve: Callable[[Wish], Device] = resolved
 ) -> Device:
     """The device of a stack, from all places that may name one. `serves`: whether a worker is part of it.
 
     Raises CannotRun when two of them contradict each other, and when vLLM's build could not follow a trainer on CUDA.
     """
-    named = {place: wish for place, wish in asked.items() if wish and wish != "auto"}
+    named = {place: wish for place, wish in wishes.items() if wish and wish != "auto"}
     if len(set(named.values())) > 1:
-        said = ", ".join(f"{place} says {wish}" for place, wish in named.items())
-        raise CannotRun(f"trainer and worker have one device: {said}")
+        contradiction = ", ".join(f"{place} says {wish}" for place, wish in named.items())
+        raise CannotRun(f"trainer and worker have one device: {contradiction}")
     wish = next(iter(named.values()), "auto")
     if wish not in get_args(Wish):
         raise CannotRun(f"device {wish}: it is one of {', '.join(get_args(Wish))}")
@@ -119,7 +119,7 @@ def answers(url: str) -> Callable[[], bool]:
 
 
 def remember(run_dir: Path) -> None:
-    """Makes this run the one that `claw status` and `claw down` speak of."""
+    """Makes this run the one that `claw status` shows and `claw down` names."""
     claw_home().mkdir(parents=True, exist_ok=True)
     write_atomically(claw_home() / CURRENT, str(run_dir))
 

@@ -13,13 +13,16 @@ pool = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
 )
-Ready = Annotated[bool | None, typer.Option("--ready/--not-ready", help="Ready ones.")]
+Ready = Annotated[
+    bool | None,
+    typer.Option("--ready/--not-ready", help="Only trajectories or groups that are (not) ready for training."),
+]
 
 
 @pool.command()
 @spread
 def stats(filters: FilterOptions, prefix: Prefix = "claw", as_json: AsJson = False) -> None:
-    """Count groups, trajectories, steps and tokens, and each reason why something is not ready: of what the lists show."""
+    """Count groups, trajectories, steps and tokens, and each reason why something is not ready: for what the filter lets through."""
     from claw.pool.filter import filter_of
     from claw.pool.listing import show_stats
 
@@ -80,22 +83,30 @@ def why(
 def curate(
     *,
     ids: Annotated[list[str] | None, typer.Argument(metavar="[ID]…", help="Calls, trajectories or groups.")] = None,
-    set_trainable: Annotated[bool | None, typer.Option("--train/--no-train", help="May it be trained on?")] = None,
-    set_quality: Annotated[float | None, typer.Option("--quality", help="Quality, by custom 0 to 1.")] = None,
+    set_trainable: Annotated[
+        bool | None, typer.Option("--train/--no-train", help="Whether the steps may be trained on.")
+    ] = None,
+    set_quality: Annotated[
+        float | None, typer.Option("--quality", help="Quality of the steps, by custom from 0 to 1.")
+    ] = None,
     set_score: Annotated[
         list[str] | None,
-        typer.Option(metavar="SCORE", help="In place of a scorer's: entropy@1=0.9; may be repeated."),
+        typer.Option(metavar="SCORE", help="Score that replaces that of a scorer: entropy@1=0.9; may be repeated."),
     ] = None,
-    set_tag: Annotated[list[str] | None, typer.Option(help="Tags that replace those it has; may be repeated.")] = None,
-    because: Annotated[str | None, typer.Option("--why", help="Kept as the note.")] = None,
-    who: Annotated[str | None, typer.Option(envvar="USER", help="Who judges.")] = None,
-    undo: Annotated[str | None, typer.Option(help="Take a curation (or one event of it) back.")] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be published, publish nothing.")] = False,
+    set_tag: Annotated[
+        list[str] | None, typer.Option(help="Tag; all that are named replace the tags of the steps; may be repeated.")
+    ] = None,
+    because: Annotated[str | None, typer.Option("--why", help="Reason, kept as the note of the curation.")] = None,
+    who: Annotated[str | None, typer.Option(envvar="USER", help="Name of the person who judges.")] = None,
+    undo: Annotated[
+        str | None, typer.Option(help="Id of a curation, or of one event of it, that is taken back.")
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be published.")] = False,
     filters: FilterOptions,
     prefix: Prefix = "claw",
     as_json: AsJson = False,
 ) -> None:
-    """Judge steps by id or by filter (resolved to ids first). Exit 1 when it concerns no step."""
+    """Judge steps by id or by filter, which is resolved to ids first. Exit 1 when no step is concerned."""
     from claw.pool.curation import CurationRequest, check_alone, run_curation, run_undo
     from claw.pool.filter import filter_of, scores_of
 
@@ -118,10 +129,12 @@ def curate(
 @pool.command()
 def evict(
     ids: Annotated[list[str], typer.Argument(metavar="ID…", help="Trajectories, or groups with all of theirs.")],
-    why: Annotated[str, typer.Option(help="Kept as the reason.")],
-    who: Annotated[str | None, typer.Option(envvar="USER", help="Who evicts.")] = None,
-    group: Annotated[str | None, typer.Option(help="Of this group only: where several have such a trajectory.")] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be evicted, publish nothing.")] = False,
+    why: Annotated[str, typer.Option(help="Reason, kept in the facts.")],
+    who: Annotated[str | None, typer.Option(envvar="USER", help="Name of the person who evicts.")] = None,
+    group: Annotated[
+        str | None, typer.Option(help="Only in this group, where several groups have such a trajectory.")
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be evicted.")] = False,
     prefix: Prefix = "claw",
     as_json: AsJson = False,
 ) -> None:
@@ -136,7 +149,7 @@ def evict(
 def batch(
     perspective: PerspectiveOptions,
     explain: Annotated[bool, typer.Option("--explain", help="Explain each field of a spec, and the presets.")] = False,
-    verbose: Annotated[bool, typer.Option("--verbose", help="Name the groups, too; --json always does.")] = False,
+    verbose: Annotated[bool, typer.Option("--verbose", help="Also name the groups; --json always does.")] = False,
     prefix: Prefix = "claw",
     as_json: AsJson = False,
 ) -> None:

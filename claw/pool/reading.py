@@ -71,8 +71,8 @@ def perspective_of(
         policies = sorted(t.policy_run_id for t in trajectories if t.policy_run_id not in (None, "mixed"))
         run_id = max(policies, key=policies.count, default="")
     if version is None:
-        made = [t.max_version for t in trajectories if t.policy_run_id == run_id and t.max_version is not None]
-        version = run.version if run else max(made, default=0)
+        versions = [t.max_version for t in trajectories if t.policy_run_id == run_id and t.max_version is not None]
+        version = run.version if run else max(versions, default=0)
     return Perspective(run_id=run_id, version=version, spec=spec)
 
 

@@ -1,18 +1,18 @@
 """A log to read from: the broker that is named or runs, else the kept one, started for the duration of the command."""
 
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from claw.errors import CannotRun
 from claw.local.broker import resolve_broker
+from claw.show.notice import notice
 from eventlog.errors import BrokerUnreachable, TopicMissing
 from eventlog.kafka.admin import describe_topics
 from eventlog.settings import LogSettings
 from schemas.topics import CALLS
 
 STARTED = (
-    "claw: no broker was running, so this command started one and stops it at its end, which takes some seconds; "
+    "no broker was running, so this command started one and stops it at its end, which takes some seconds; "
     "`claw broker` in another terminal keeps one running"
 )
 
@@ -25,7 +25,7 @@ def log_for_reading(prefix: str) -> Iterator[LogSettings]:
     """
     with resolve_broker() as broker:
         if broker.local is not None and broker.local.started_here:
-            print(STARTED, file=sys.stderr, flush=True)
+            notice(STARTED)
         try:
             yield LogSettings(bootstrap_servers=broker.bootstrap, prefix=prefix)
         except (BrokerUnreachable, TopicMissing) as error:

@@ -6,6 +6,7 @@ from typing import Any
 import orjson
 
 from schemas import arrays
+from schemas.codec import as_dict
 from schemas.events import CallCaptured, Event
 from schemas.http import version_label
 
@@ -18,7 +19,7 @@ Plain = Any  # what JSON can hold
 
 def as_plain(event: Event) -> dict[str, Plain]:
     """An event as a JSON-able dict; the type stands under "type"."""
-    return {"type": type(event).__name__, **{name: _plain(name, value) for name, value in event.to_datum().items()}}
+    return {"type": type(event).__name__, **{name: _plain(name, value) for name, value in as_dict(event).items()}}
 
 
 def _plain(name: str, value: Plain) -> Plain:
@@ -53,11 +54,11 @@ def _numbers_or_body(name: str, value: bytes) -> Plain:
 
 def one_line(event: Event) -> str:
     """An event on one line: its type and what tells it from others."""
-    shown = [f"{name}={value}" for name in SHOWN if (value := getattr(event, name, None)) not in (None, "", ())]
+    parts = [f"{name}={value}" for name in SHOWN if (value := getattr(event, name, None)) not in (None, "", ())]
     if isinstance(event, CallCaptured):
         versions = ",".join(f"{version_label(s.run_id, s.version)}[{s.start}:{s.end}]" for s in event.spans)
-        shown += [f"tokens={event.usage.prompt_tokens}+{arrays.count(event.response_ids)}", f"versions={versions}"]
-    return f"{type(event).__name__:<20} {' '.join(shown)}"
+        parts += [f"tokens={event.usage.prompt_tokens}+{arrays.count(event.response_ids)}", f"versions={versions}"]
+    return f"{type(event).__name__:<20} {' '.join(parts)}"
 
 
 SHOWN = (

@@ -3,9 +3,9 @@
 import random
 import signal
 import time
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from eventlog.kafka.admin import end_offsets
 from eventlog.partitioner import partition_of
