@@ -5,6 +5,8 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 from uuid import uuid4
 
+from schemas.http import Channel
+
 JsonObject = Mapping[str, Any]
 """A JSON object of somebody else's: a task, a message, an OpenAI body. Its shape is theirs, hence Any."""
 
@@ -29,7 +31,7 @@ class GroupSpec:
     """A group to open. The client chooses the id, so that opening it again after a lost answer is the same opening."""
 
     size: int
-    channel: str = "train"
+    channel: str = Channel.TRAIN
     run_id: str | None = None
     task: JsonObject | None = None
     deadline_s: float | None = None

@@ -14,9 +14,7 @@ from agentflow.bodies import ChatReply, GroupOpen, GroupSpec, JsonObject, RetryA
 from agentflow.errors import MalformedReply
 from agentflow.settings import AgentFlowSettings
 from agentflow.transport import BUSY, GatewayAnswer, GatewayTransport
-
-CALL_ID = "x-claw-call-id"
-POLICY_VERSION = "x-claw-policy-version"
+from schemas.http import AGENT_HEADER, CALL_ID_HEADER, CHANNEL_HEADER, POLICY_VERSION_HEADER, RUN_ID_HEADER
 
 
 class GatewayClient:
@@ -35,7 +33,7 @@ class GatewayClient:
         """`run_id`, `channel` and `agent` label every call; `model` is sent where the gateway serves several."""
         self.settings = settings or AgentFlowSettings()
         self._model = model
-        labels = {"x-claw-run-id": run_id, "x-claw-channel": channel, "x-claw-agent": agent}
+        labels = {RUN_ID_HEADER: run_id, CHANNEL_HEADER: channel, AGENT_HEADER: agent}
         self._transport = GatewayTransport(base_url, _given(labels), self.settings)
 
     async def __aenter__(self) -> Self:
@@ -135,8 +133,8 @@ def _chat_reply(answer: GatewayAnswer) -> ChatReply:
             text=message.get("content") or "",
             message=message,
             finish_reason=choice.get("finish_reason"),
-            call_id=answer.headers.get(CALL_ID),
-            policy_version=answer.headers.get(POLICY_VERSION),
+            call_id=answer.headers.get(CALL_ID_HEADER),
+            policy_version=answer.headers.get(POLICY_VERSION_HEADER),
             prompt_tokens=int(usage.get("prompt_tokens", 0)),
             completion_tokens=int(usage.get("completion_tokens", 0)),
             raw=answer.body,

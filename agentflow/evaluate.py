@@ -9,19 +9,10 @@ from agentflow.client import GatewayClient, open_when_admitted
 from agentflow.episode import Episode, EpisodeResult
 from agentflow.flow import AgentFlow, play
 from agentflow.seeds import derived_seed
+from agentflow.settings import EvaluationPlan
+from schemas.http import Channel
 
-CHANNEL = "val"
 GREEDY = {"temperature": 0.0}
-
-
-@dataclass(frozen=True, slots=True)
-class EvaluationPlan:
-    """What to evaluate. The tasks depend on the seed alone, and are others than a run's of the same seed."""
-
-    episodes: int = 64
-    seed: int = 0
-    concurrency: int = 32
-    run_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,14 +33,14 @@ async def evaluate(flow: AgentFlow, client: GatewayClient, plan: EvaluationPlan)
 
     async def one(index: int) -> EpisodeResult:
         async with slots:
-            return await _play_greedily(flow, client, plan.run_id, derived_seed(CHANNEL, plan.seed, index))
+            return await _play_greedily(flow, client, plan.run_id, derived_seed(Channel.VALIDATION, plan.seed, index))
 
     results = await asyncio.gather(*(one(index) for index in range(plan.episodes)))
     return _evaluation(results)
 
 
 async def _play_greedily(flow: AgentFlow, client: GatewayClient, run_id: str | None, seed: int) -> EpisodeResult:
-    spec = GroupSpec(size=1, channel=CHANNEL, run_id=run_id, task=flow.task(seed), admission=False)
+    spec = GroupSpec(size=1, channel=Channel.VALIDATION, run_id=run_id, task=flow.task(seed), admission=False)
     await open_when_admitted(client, spec, on_refusal=lambda _: None)
     episode = Episode(client, TrajectoryId.new(spec.group_id), task=spec.task or {}, seed=seed, sampling=GREEDY)
     return await play(flow, episode, client.settings)

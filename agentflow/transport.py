@@ -19,11 +19,10 @@ import structlog
 from agentflow.bodies import JsonObject
 from agentflow.errors import GatewayUnavailable, InvalidPlan, MalformedReply, RequestRefused
 from agentflow.settings import AgentFlowSettings
+from schemas.http import IDEMPOTENCY_KEY_HEADER, RETRY_COUNT_HEADER
 
 log = structlog.get_logger()
 
-IDEMPOTENCY_KEY = "x-claw-idempotency-key"
-RETRY_COUNT = "x-claw-retry-count"
 BUSY = 429
 UNAVAILABLE = frozenset({502, 503, 504})
 
@@ -90,7 +89,7 @@ class GatewayTransport:
         budget_s = self._settings.retry_budget_s
         gives_up_at: float | None = None
         for attempt in count():
-            headers = {IDEMPOTENCY_KEY: key, RETRY_COUNT: str(attempt)}
+            headers = {IDEMPOTENCY_KEY_HEADER: key, RETRY_COUNT_HEADER: str(attempt)}
             outcome = await self._attempt(url, headers, payload, busy_is_an_answer)
             if isinstance(outcome, GatewayAnswer):
                 return outcome

@@ -21,12 +21,12 @@ from eventlog.kafka.admin import create_topics
 from eventlog.kafka.producer import EventProducer
 from eventlog.records import Outgoing, Record
 from eventlog.settings import LogSettings
-from gateway.capture.delta_encoding import Parents
+from gateway.capture.delta_encoding import DeltaEncoder
 from schemas.codec import encode
 from schemas.events import CallCaptured, TrajectoryCompleted
 from schemas.keys import group_key
 from schemas.topics import CALLS, GROUPS, POSITIONS, STEPS, TRAJECTORIES
-from streams.partition import PartitionState
+from streams.partition.state import PartitionState
 
 TURNS = 40
 TOKENS = 30_000
@@ -56,7 +56,7 @@ def measure(turns: int = TURNS, tokens: int = TOKENS) -> Figures:
 def conversation(turns: int, tokens: int) -> tuple[list[bytes], int]:
     """The facts, encoded, and the bytes of `linear`."""
     rng = random.Random(7)
-    talk, parents = Conversation(rng, [], []), Parents(1 << 28, 8)
+    talk, deltas = Conversation(rng, [], []), DeltaEncoder(1 << 28, 8)
     answered = tokens // turns // 4
     facts: list[bytes] = []
     outputs = 0
@@ -65,7 +65,7 @@ def conversation(turns: int, tokens: int) -> tuple[list[bytes], int]:
         prompt, request = list(talk.ids), talk.request()
         ids = talk.say("assistant", answered)
         raw = engine_reply(prompt, talk.messages[-1], ids, rng)
-        event, value = capture(number, request, raw, f'{{"0": [["run/3", 0, {len(ids)}]]}}', parents)
+        event, value = capture(number, request, raw, f'{{"0": [["run/3", 0, {len(ids)}]]}}', deltas)
         facts.append(value)
         outputs += _output_bytes(event)
     done = TrajectoryCompleted(

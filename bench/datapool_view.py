@@ -21,7 +21,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from datapool.batch.plan import Selector, select
+from datapool.batch.selection import Selector, select
 from datapool.batch.spec import BatchSpec, Bounds
 from datapool.fold.fold import fold
 from datapool.fold.project import changes

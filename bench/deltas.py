@@ -12,17 +12,18 @@ import random
 import sys
 import time
 from dataclasses import dataclass
-from functools import partial
 
-from gateway.capture.delta_encoding import Parents
-from gateway.capture.events import CallAttempt, captured
+from gateway.capture.delta_encoding import DeltaEncoder
+from gateway.capture.events import ModelCall, captured
+from gateway.capture.idempotency import Attempt
 from gateway.headers import ClientHeaders
 from gateway.identity import Identity
-from gateway.openai.reply import parse_reply
-from gateway.openai.request import parse_chat
+from gateway.openai.chat import ChatCompletions
 from gateway.upstream.engines import Engine
+from gateway.upstream.pool import UpstreamReply
 from schemas.codec import encode
 from schemas.events import CallCaptured, Timings
+from schemas.http import VERSION_SPANS_HEADER
 
 RATIO_MAX = 1.3
 VOCABULARY = 150_000
@@ -82,29 +83,30 @@ def engine_reply(prompt: list[int], said: Message, ids: list[int], rng: random.R
     return json.dumps({**body, "usage": usage, "prompt_token_ids": prompt}, separators=(",", ":")).encode()
 
 
-def capture(number: int, request: bytes, raw: bytes, spans: str, parents: Parents) -> tuple[CallCaptured, bytes]:
+def capture(number: int, request: bytes, raw: bytes, spans: str, deltas: DeltaEncoder) -> tuple[CallCaptured, bytes]:
     """The gateway's work for one call, without its network."""
-    parsed = parse_chat(request)
-    call = CallAttempt(
+    protocol = ChatCompletions()
+    parsed = protocol.parse(request)
+    call = ModelCall(
         producer="gateway/bench",
         identity=Identity("group", "trajectory"),
-        call_id=f"01a1fbff-ff9c-711f-8e35-{number:012x}",
-        attempt=0,
+        attempt=Attempt(("group", "trajectory", ""), f"01a1fbff-ff9c-711f-8e35-{number:012x}", 0),
         headers=ClientHeaders(),
+        protocol=protocol,
         request=parsed,
         request_digest=hashlib.sha256(request).hexdigest(),
         received_us=number,
     )
-    reply = parse_reply(raw, spans, parsed, partial(parents.packed, call.identity))
-    lineage = parents.lineage(call, reply)
+    reply = protocol.parse_reply(UpstreamReply(200, raw, {VERSION_SPANS_HEADER: spans}), parsed)
+    encoded = deltas.encode(call, reply)
     timings = Timings(received_us=number, dispatched_us=number, done_us=number)
-    events = captured(call, Engine(url="http://127.0.0.1:8000", model_id="model"), reply, timings, lineage)
+    events = captured(call, Engine(url="http://127.0.0.1:8000", model_id="model"), reply, timings, encoded)
     value = encode(events[0])
-    parents.add(call, reply, lineage, events)
+    deltas.remember(call, reply, encoded, events)
     return events[0], value
 
 
-def measure(turns: int, tokens: int, parents: Parents) -> dict[str, float]:
+def measure(turns: int, tokens: int, deltas: DeltaEncoder) -> dict[str, float]:
     """Bytes and CPU of one conversation."""
     rng = random.Random(7)
     talk = Conversation(rng, [], [])
@@ -119,7 +121,7 @@ def measure(turns: int, tokens: int, parents: Parents) -> dict[str, float]:
         raw = engine_reply(prompt, talk.messages[-1], ids, rng)
         spans = json.dumps({"0": [["run/3", 0, len(ids)]]})
         started = time.process_time()
-        event, value = capture(number, request, raw, spans, parents)
+        event, value = capture(number, request, raw, spans, deltas)
         cpu_ms = (time.process_time() - started) * 1000
         log_bytes += len(value)
         outputs += len(event.response_ids) + len(event.response_logprobs) + len(event.response_body)
@@ -140,8 +142,8 @@ def main() -> int:
     parser.add_argument("--turns", type=int, default=40)
     parser.add_argument("--tokens", type=int, default=30_000)
     args = parser.parse_args()
-    deltas = measure(args.turns, args.tokens, Parents(1 << 28, 8))
-    full = measure(args.turns, args.tokens, Parents(0, 8))
+    deltas = measure(args.turns, args.tokens, DeltaEncoder(1 << 28, 8))
+    full = measure(args.turns, args.tokens, DeltaEncoder(0, 8))
     print(json.dumps({"deltas": deltas, "full": full, "ratio_max": RATIO_MAX}))
     return int(deltas["ratio"] > RATIO_MAX)
 

@@ -1,4 +1,8 @@
-"""The DataPool: facts folded into steps, trajectories and groups. Pure; `view.py` alone touches the log.
+"""The DataPool: facts folded into steps, trajectories and groups, and batches chosen from them.
+
+`fold` (facts to records) and `batch` (records to plans) are pure: no clock, no log and no database; `batch.spec.load` alone
+reads a file, the one that it is given. `view` holds the records for readers: it follows the log and keeps steps in SQLite.
+An import contract in pyproject.toml holds this.
 
 Invariant: the records of a group are a function of the *set* of its facts. No order, duplication, restart or clock
 changes them; no setting is read. What a record says, and how a conflict is settled:

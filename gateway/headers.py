@@ -1,4 +1,4 @@
-"""What a client says in headers, and what the gateway answers in them.
+"""The headers by which a client describes its call, and those in which the gateway answers.
 
 Invariant: only the headers named here are read. Authorization, cookies and API keys are never looked at, with one
 exception: `authorization` of a call to a fixed upstream is passed on and goes nowhere else.
@@ -13,6 +13,20 @@ from urllib.parse import quote
 from gateway.errors import InvalidRequest
 from gateway.identity import CONTROL, Identity
 from schemas.events import VersionSpan
+from schemas.http import (
+    AGENT_HEADER,
+    CALL_ID_HEADER,
+    CHANNEL_HEADER,
+    GROUP_HEADER,
+    IDEMPOTENCY_KEY_HEADER,
+    OVERHEAD_MS_HEADER,
+    POLICY_VERSION_HEADER,
+    RETRY_COUNT_HEADER,
+    RUN_ID_HEADER,
+    TAGS_HEADER,
+    TRAJECTORY_HEADER,
+    version_label,
+)
 
 VALUE_CHARACTERS_MAX = 512
 TAGS_MAX = 32
@@ -21,21 +35,26 @@ TRACEPARENT = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
 PLAIN_TEXT = re.compile(r"[A-Za-z0-9_.~/:,-]+")
 PLAIN = "!#$&'()*+,/:;=?@[]~"
 READ = {
-    b"x-claw-agent": "agent",
-    b"x-claw-channel": "channel",
-    b"x-claw-run-id": "run_id",
-    b"x-claw-tags": "tags",
-    b"x-claw-idempotency-key": "idempotency_key",
+    AGENT_HEADER.encode(): "agent",
+    CHANNEL_HEADER.encode(): "channel",
+    RUN_ID_HEADER.encode(): "run_id",
+    TAGS_HEADER.encode(): "tags",
+    IDEMPOTENCY_KEY_HEADER.encode(): "idempotency_key",
     b"idempotency-key": "standard_idempotency_key",
-    b"x-claw-retry-count": "retry_count",
+    RETRY_COUNT_HEADER.encode(): "retry_count",
     b"x-stainless-retry-count": "sdk_retry_count",
     b"traceparent": "traceparent",
 }
+GROUP = GROUP_HEADER.encode()
+TRAJECTORY = TRAJECTORY_HEADER.encode()
+CALL_ID = CALL_ID_HEADER.encode()
+POLICY_VERSION = POLICY_VERSION_HEADER.encode()
+OVERHEAD_MS = OVERHEAD_MS_HEADER.encode()
 RawHeaders = Iterable[tuple[bytes, bytes]]
 
 
 class ClientHeaders(NamedTuple):
-    """The client's own words about its call."""
+    """What a client's headers say about its call."""
 
     agent: str | None = None
     channel: str | None = None
@@ -49,15 +68,15 @@ class ClientHeaders(NamedTuple):
 
 def client_headers(raw: RawHeaders) -> ClientHeaders:
     """Parse the headers of a request. Raises InvalidRequest for an overlong value or one with control characters."""
-    found = {READ[name]: _text(name, value) for name, value in raw if name in READ and value}
-    traceparent = found.get("traceparent", "")
+    values = {READ[name]: _text(name, value) for name, value in raw if name in READ and value}
+    traceparent = values.get("traceparent", "")
     return ClientHeaders(
-        agent=found.get("agent"),
-        channel=found.get("channel"),
-        run_id=found.get("run_id"),
-        tags=_tags(found.get("tags", "")),
-        idempotency_key=found.get("idempotency_key", found.get("standard_idempotency_key")),
-        retry_count=_count(found.get("retry_count", found.get("sdk_retry_count"))),
+        agent=values.get("agent"),
+        channel=values.get("channel"),
+        run_id=values.get("run_id"),
+        tags=_tags(values.get("tags", "")),
+        idempotency_key=values.get("idempotency_key", values.get("standard_idempotency_key")),
+        retry_count=_count(values.get("retry_count", values.get("sdk_retry_count"))),
         traceparent=traceparent if TRACEPARENT.fullmatch(traceparent) else None,
     )
 
@@ -77,16 +96,16 @@ def credentials(raw: RawHeaders) -> tuple[str, ...]:
 def reply_headers(identity: Identity, call_id: str, spans: tuple[VersionSpan, ...]) -> list[tuple[bytes, bytes]]:
     """Headers that tell a client where its call was stored and who answered it."""
     headers = [
-        (b"x-claw-group", _header_safe(identity.group_id)),
-        (b"x-claw-trajectory", _header_safe(identity.trajectory_id)),
-        (b"x-claw-call-id", _header_safe(call_id)),
+        (GROUP, _header_safe(identity.group_id)),
+        (TRAJECTORY, _header_safe(identity.trajectory_id)),
+        (CALL_ID, _header_safe(call_id)),
     ]
-    return [*headers, (b"x-claw-policy-version", _header_safe(version_range(spans)))] if spans else headers
+    return [*headers, (POLICY_VERSION, _header_safe(version_range(spans)))] if spans else headers
 
 
 def overhead(seconds: float) -> tuple[bytes, bytes]:
     """The header for the time that a call spent here and not in an engine."""
-    return b"x-claw-overhead-ms", b"%.2f" % (seconds * 1000)
+    return OVERHEAD_MS, b"%.2f" % (seconds * 1000)
 
 
 def version_range(spans: tuple[VersionSpan, ...]) -> str:
@@ -104,7 +123,8 @@ def version_range(spans: tuple[VersionSpan, ...]) -> str:
 
 
 def _range(run_id: str, low: int, high: int) -> str:
-    return f"{run_id}/{low}" if low == high else f"{run_id}/{low}..{high}"
+    label = version_label(run_id, low)
+    return label if low == high else f"{label}..{high}"
 
 
 @lru_cache(maxsize=1024)
@@ -130,7 +150,7 @@ def _text(name: bytes, value: bytes) -> str:
 def _tags(text: str) -> tuple[str, ...]:
     tags = tuple(tag for part in text.split(",") if (tag := part.strip())) if text else ()
     if len(tags) > TAGS_MAX:
-        raise InvalidRequest(f"header x-claw-tags must hold at most {TAGS_MAX} tags", param="x-claw-tags")
+        raise InvalidRequest(f"header {TAGS_HEADER} must hold at most {TAGS_MAX} tags", param=TAGS_HEADER)
     return tags
 
 

@@ -26,7 +26,7 @@ from eventlog.spool.spool import Spool
 from gateway.app import GatewayDependencies, create_gateway
 from gateway.capture.durable_log import Store
 from gateway.control.admission import AdmissionView
-from gateway.http.connection import limited, limits_of
+from gateway.http.connection import connections_to
 from gateway.http.server import GracefulServer
 from gateway.metrics import Metrics
 from gateway.settings import GatewaySettings
@@ -109,7 +109,7 @@ def serve(settings: GatewaySettings, log_settings: LogSettings, listen_fd: int |
     workers = WorkerTable(settings.worker_ttl_s, fixed, log_away=lambda: store.away)
     admission = AdmissionView()
     followers = Followers(kafka, workers, admission)
-    given = GatewayDependencies(
+    dependencies = GatewayDependencies(
         settings=settings,
         log=store,
         workers=workers,
@@ -117,7 +117,7 @@ def serve(settings: GatewaySettings, log_settings: LogSettings, listen_fd: int |
         metrics=metrics,
         not_ready=lambda: followers.not_ready() or store.not_ready(),
     )
-    server = stop.server = _server(given)
+    server = stop.server = _server(dependencies)
     try:
         followers.start(stop)
         store.start()
@@ -208,12 +208,12 @@ def _family(host: str) -> socket.AddressFamily:
     return socket.AF_INET6 if ":" in host else socket.AF_INET
 
 
-def _server(given: GatewayDependencies) -> GracefulServer:
-    gateway = create_gateway(given)
+def _server(dependencies: GatewayDependencies) -> GracefulServer:
+    gateway = create_gateway(dependencies)
     config = uvicorn.Config(
         gateway.app,
         loop="uvloop",
-        http=limited(limits_of(given.settings), gateway.calls),
+        http=connections_to(gateway.door),
         ws="none",  # an upgraded connection would go around keys, limits and the access log
         backlog=BACKLOG,
         access_log=False,
@@ -223,4 +223,4 @@ def _server(given: GatewayDependencies) -> GracefulServer:
         timeout_keep_alive=KEEP_ALIVE_S,
         timeout_graceful_shutdown=1,  # for what the drain has left
     )
-    return GracefulServer(config, given.settings.shutdown_linger_s, given.settings.shutdown_grace_s)
+    return GracefulServer(config, dependencies.settings.shutdown_linger_s, dependencies.settings.shutdown_grace_s)

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 import aiohttp
 
 from rollout.errors import EngineLost, SourceFailed
-from rollout.plugin.guard import SECRET_HEADER
 from rollout.settings import RolloutSettings
+from schemas.http import CONTROL_HEADER
 
 Json = Mapping[str, object]
 
@@ -27,7 +27,7 @@ class EngineClient:
     def __init__(self, http: aiohttp.ClientSession, url: str, secret: str, settings: RolloutSettings) -> None:
         self._http = http
         self._url = url
-        self._headers = {SECRET_HEADER: secret}
+        self._headers = {CONTROL_HEADER: secret}
         self._timeout_s = settings.control_timeout_s
         self._health_timeout_s = settings.health_timeout_s
 

@@ -16,7 +16,6 @@ import structlog
 
 from rollout.engine_client import EngineClient
 from rollout.errors import EngineLost, RolloutError, ServerDied, SourceFailed
-from rollout.label import BASE
 from rollout.reporter import Reporter, ReportSink
 from rollout.server import VllmServer
 from rollout.settings import RolloutSettings
@@ -24,6 +23,7 @@ from rollout.sync import from_checkpoint, sync
 from rollout.targets import Targets, is_same_weights
 from rollout.transfer_client import from_trainer
 from schemas.events import WeightsPublished, WorkerState
+from schemas.http import BASE_LABEL
 from schemas.runtime.restarts import Deaths, RestartBudget
 
 log = structlog.get_logger()
@@ -96,7 +96,7 @@ class Supervisor:
     async def _start_and_follow(self, engine: EngineClient) -> None:
         await self._healthy(engine)
         info = await engine.info()
-        await engine.set_label(BASE)
+        await engine.set_label(BASE_LABEL)
         self._engine = engine
         self._reporter.change(capabilities=info.capabilities)
         await self._targets.caught_up.wait()

@@ -10,8 +10,8 @@ from dataclasses import asdict, dataclass
 from typing import Protocol
 
 from rollout.errors import SourceFailed
-from rollout.label import label_of
 from schemas.events import WeightsPublished
+from schemas.http import version_label
 from weights.rendezvous import Offer
 
 
@@ -86,7 +86,7 @@ async def _load(engine: EngineControl, target: WeightsPublished, source: Source)
         await engine.finish()
         await engine.resume()
         raise
-    await engine.finish(label_of(target.run_id, target.version))
+    await engine.finish(version_label(target.run_id, target.version))
     await engine.resume()
 
 

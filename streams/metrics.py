@@ -1,12 +1,8 @@
 """What the worker counts, for Prometheus."""
 
-from collections.abc import Iterator
-
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, start_http_server
-from prometheus_client.core import CounterMetricFamily, Metric
-from prometheus_client.registry import Collector
 
-from schemas.runtime.logs import dropped_lines
+from eventlog.metrics import LogCollector
 
 BUCKETS_S = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10)
 
@@ -36,13 +32,3 @@ class StreamsMetrics:
     def serve(self, port: int) -> None:
         """Serve them on a port of all interfaces. Raises OSError when it is taken."""
         start_http_server(port, registry=self.registry)
-
-
-class LogCollector(Collector):
-    """Log lines that nobody will read."""
-
-    def collect(self) -> Iterator[Metric]:
-        """One counter."""
-        yield CounterMetricFamily(
-            "claw_log_lines_dropped", "Lines of this process that its stderr did not take.", dropped_lines()
-        )

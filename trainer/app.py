@@ -14,6 +14,7 @@ from eventlog.kafka.reader import FactLookup
 from eventlog.view import CompactedView
 from schemas.envelopes import now_us
 from schemas.events import GroupRecord
+from schemas.http import Channel
 from schemas.topics import WORKERS
 from trainer import audience
 from trainer.dependencies import TrainerDependencies
@@ -75,7 +76,7 @@ def engine_settings(settings: TrainerSettings) -> EngineSettings:
 
 def may_concern(group: GroupRecord, run_id: str) -> bool:
     """Whether the run may ever look at a group: the view forgets others for good, so only what stays true may decide."""
-    return group.run_id in (None, run_id) and group.channel != "val"
+    return group.run_id in (None, run_id) and group.channel != Channel.VALIDATION
 
 
 def _offers(settings: TrainerSettings, engine: TrainingEngine) -> WeightOffers:

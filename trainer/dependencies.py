@@ -10,7 +10,7 @@ from pathlib import Path
 from threading import Event as Flag
 from typing import TYPE_CHECKING, Any, Protocol
 
-from datapool.batch.selection import Pool
+from datapool.batch.candidates import Pool
 from trainer.errors import Stopped
 from trainer.plan.facts import FactSource
 from trainer.plan.journal import Journal

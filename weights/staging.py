@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 import torch
 
+from schemas.http import version_label
 from weights import buckets
 from weights.buckets import Bucket
 from weights.errors import ManifestMismatch, OfferRefused
@@ -56,7 +57,9 @@ class Stagings:
         with self._lock:
             same = [s for s in self._kept if (s.run_id, s.version) == (run_id, version)]
         if same and same[0].manifest != manifest:
-            raise ManifestMismatch(f"{run_id}/{version} is staged with other bytes; a version number is never reused")
+            raise ManifestMismatch(
+                f"{version_label(run_id, version)} is staged with other bytes; a version number is never reused"
+            )
         return bool(same)
 
     def _memory_for(self, layout: Sequence[Bucket]) -> list[torch.Tensor]:

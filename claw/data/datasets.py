@@ -9,6 +9,7 @@ import orjson
 
 from claw.errors import CannotRun
 from claw.home import claw_home
+from claw.show.notice import notice
 from consumers.export import manifest as manifests
 from consumers.export.errors import ManifestInvalid
 from consumers.export.manifest import DatasetManifest
@@ -41,7 +42,7 @@ def remember(manifest: DatasetManifest, out: Path) -> None:
 def run_dataset(action: str, names: list[str], directory: Path | None, *, as_json: bool) -> int:
     """Carries out one action; exit code 1 when `diff` finds a difference. Raises CannotRun."""
     if action == "list":
-        return _list(sorted(datasets(directory), key=lambda one: str(one.path)), as_json)
+        return _list(sorted(datasets(directory), key=lambda dataset: str(dataset.path)), as_json)
     if action == "diff" and len(names) == 2:
         left, right = (find(name, directory) for name in names)
         return _diff(left, right, as_json)
@@ -65,10 +66,10 @@ def find(name: str, directory: Path | None) -> Dataset:
     if Path(name).exists():
         path = Path(name)
         return Dataset(load(path), path if path.is_dir() else path.parent)
-    found = {one.manifest.id: one for one in datasets(directory) if one.manifest.id.startswith(name)}
-    if len(found) != 1:
-        raise CannotRun(f"{len(found)} datasets have an id that begins with {name!r}; `claw dataset list` shows all")
-    return next(iter(found.values()))
+    matches = {dataset.manifest.id: dataset for dataset in datasets(directory) if dataset.manifest.id.startswith(name)}
+    if len(matches) != 1:
+        raise CannotRun(f"{len(matches)} datasets have an id that begins with {name!r}; `claw dataset list` shows all")
+    return next(iter(matches.values()))
 
 
 def load(path: Path) -> DatasetManifest:
@@ -95,29 +96,32 @@ def _differ(path: str, left: Any, right: Any) -> Iterator[tuple[str, list[Any]]]
         yield path, [left, right]
 
 
-def _list(found: list[Dataset], as_json: bool) -> int:
+def _list(rows: list[Dataset], as_json: bool) -> int:
+    if not rows:
+        notice("no dataset is known here: `claw export --out DIR` writes one, `--in DIR` looks elsewhere")
+        return 0
     if as_json:
-        lines = [{"id": d.manifest.id, "path": str(d.path), "counts": d.manifest.counts} for d in found]
+        lines = [{"id": d.manifest.id, "path": str(d.path), "counts": d.manifest.counts} for d in rows]
         print("\n".join(orjson.dumps(line).decode() for line in lines))
         return 0
     print(f"{'id':<12} {'groups':>8} {'steps':>9} {'sequences':>9}  path")
-    for one in found:
-        counts = one.manifest.counts
-        gone = "" if one.path.is_dir() else "  (gone; `claw export --manifest` makes it again)"
+    for dataset in rows:
+        counts = dataset.manifest.counts
+        gone = "" if dataset.path.is_dir() else "  (gone; `claw export --manifest` makes it again)"
         print(
-            f"{one.manifest.id:<12} {counts['groups']:>8} {counts['steps']:>9} {counts['sequences']:>9}  {one.path}{gone}"
+            f"{dataset.manifest.id:<12} {counts['groups']:>8} {counts['steps']:>9} {counts['sequences']:>9}  {dataset.path}{gone}"
         )
     return 0
 
 
 def _diff(left: Dataset, right: Dataset, as_json: bool) -> int:
-    found = differences(left.manifest, right.manifest)
+    changes = differences(left.manifest, right.manifest)
     if as_json:
-        print(orjson.dumps({"same": not found, "differences": found}).decode())
+        print(orjson.dumps({"same": not changes, "differences": changes}).decode())
     else:
-        lines = [f"{path}: {_short(a)} -> {_short(b)}" for path, (a, b) in found.items()]
+        lines = [f"{path}: {_short(a)} -> {_short(b)}" for path, (a, b) in changes.items()]
         print("\n".join(lines) or f"{left.manifest.id} and {right.manifest.id} are the same dataset")
-    return 1 if found else 0
+    return 1 if changes else 0
 
 
 def _short(value: Any) -> str:  # of JSON

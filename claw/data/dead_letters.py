@@ -42,28 +42,31 @@ class Letter:
     def headers(self) -> Mapping[str, str]:
         return {name: value.decode("utf-8", "replace") for name, value in self.record.headers}
 
-    def told(self, name: str) -> str:
+    def header(self, name: str) -> str:
         """One of our headers, without its mark; empty when the letter has none."""
         return self.headers.get(f"{MARK}{name}", "")
 
     @property
     def failure(self) -> tuple[object, ...]:
-        """What it tells of: the how manieth failure of which record, told by whom. Without a source: itself."""
+        """The failure that the letter reports: the record, the number of the attempt, and the reader that failed.
+
+        A letter that does not say where its record stood reports a failure of its own.
+        """
         source = self.source
-        return (self.id,) if source is None else (source, self.told("attempt"), self.told("reader"))
+        return (self.id,) if source is None else (source, self.header("attempt"), self.header("reader"))
 
     @property
     def source(self) -> Position | None:
         """Where the record stood first; None when the letter does not say."""
-        partition, offset = self.told("source_partition"), self.told("source_offset")
-        if not (self.told("source_topic") and partition.isdecimal() and offset.isdecimal()):
+        partition, offset = self.header("source_partition"), self.header("source_offset")
+        if not (self.header("source_topic") and partition.isdecimal() and offset.isdecimal()):
             return None
-        return Position(self.told("source_topic"), int(partition), int(offset))
+        return Position(self.header("source_topic"), int(partition), int(offset))
 
 
 @dataclass(frozen=True, slots=True)
-class Way:
-    """Where a letter goes. `start`: the copy, if there is one, stands at or after this offset of `place`."""
+class Route:
+    """Where a letter is redriven to. `start`: its copy, if there is one, stands at or after this offset of `place`."""
 
     letter: Letter
     topic: Topic
@@ -71,7 +74,7 @@ class Way:
     start: int
 
     def outgoing(self) -> Outgoing:
-        """The original bytes and key; the original headers, and where they were."""
+        """The original key, bytes and headers, and a header that names the letter."""
         record = self.letter.record
         theirs = [(name, value) for name, value in record.headers if not name.startswith(MARK) or name in KEPT]
         headers = [*theirs, (LETTER, self.letter.id.encode())]
@@ -79,72 +82,76 @@ class Way:
 
 
 def letters(settings: LogSettings, reason: str | None = None, source: str | None = None) -> list[Letter]:
-    """All of them in order of partition and offset, of one reason or source topic; of several about one failure the first.
+    """The dead letters in order of partition and offset, of one reason or source topic; the first of each failure.
 
     Raises BrokerUnreachable, TopicMissing.
     """
     with LogReader(settings, [DEAD_LETTERS]) as reader:
-        found = sorted((Letter(record) for record in reader.read_to_end()), key=lambda one: one.record.position)
+        records = sorted((Letter(record) for record in reader.read_to_end()), key=lambda letter: letter.record.position)
     firsts: dict[tuple[object, ...], Letter] = {}
-    for letter in found:
+    for letter in records:
         firsts.setdefault(letter.failure, letter)
-    return [one for one in firsts.values() if reason in (None, one.told("reason")) and _is_of(one, source, settings)]
+    return [
+        letter
+        for letter in firsts.values()
+        if reason in (None, letter.header("reason")) and _is_of(letter, source, settings)
+    ]
 
 
 def _is_of(letter: Letter, source: str | None, settings: LogSettings) -> bool:
-    return source is None or letter.told("source_topic") in (source, f"{settings.prefix}.{source}")
+    return source is None or letter.header("source_topic") in (source, f"{settings.prefix}.{source}")
 
 
-def named(found: Sequence[Letter], ids: Iterable[str]) -> list[Letter]:
-    """The letters of these ids. Raises CannotRun for an id that there is not."""
-    by_id = {letter.id: letter for letter in found}
-    if missing := [one for one in ids if one not in by_id]:
+def letters_named(candidates: Sequence[Letter], ids: Iterable[str]) -> list[Letter]:
+    """The letters of these ids. Raises CannotRun for an id that no letter has."""
+    by_id = {letter.id: letter for letter in candidates}
+    if missing := [name for name in ids if name not in by_id]:
         raise CannotRun(f"no dead letter {missing[0]}; `claw dlq list` shows their ids (PARTITION@OFFSET)")
-    return [by_id[one] for one in ids]
+    return [by_id[name] for name in ids]
 
 
-def ways(settings: LogSettings, found: Iterable[Letter]) -> tuple[list[Way], dict[str, str]]:
+def routes_of(settings: LogSettings, candidates: Iterable[Letter]) -> tuple[list[Route], dict[str, str]]:
     """Where each letter goes, and by id why some cannot go anywhere."""
     ends, begins = end_offsets(settings, FACTS), begin_offsets(settings, FACTS)
     topics = {settings.catalogue().name(topic): topic for topic in FACTS}
-    going: list[Way] = []
+    routes: list[Route] = []
     refused: dict[str, str] = {}
-    for letter in found:
+    for letter in candidates:
         source, key = letter.source, letter.record.key
         if source is None or source.topic not in topics:
-            refused[letter.id] = f"its source {letter.told('source_topic') or '(unknown)'} is no fact topic"
+            refused[letter.id] = f"its source {letter.header('source_topic') or '(unknown)'} is no fact topic"
             continue
-        if size := letter.told("left_out"):
+        if size := letter.header("left_out"):
             refused[letter.id] = f"its {size} bytes stand at its source alone, no letter has room for them"
             continue
         partitions = sum(1 for topic, _ in ends if topic == source.topic)
         place = source.topic, source.partition if key is None else partition_of(key, partitions)
         start = source.offset + 1 if place[1] == source.partition else 0
-        going.append(Way(letter, topics[source.topic], place, max(start, begins[place])))
-    return going, refused
+        routes.append(Route(letter, topics[source.topic], place, max(start, begins[place])))
+    return routes, refused
 
 
-def redriven(settings: LogSettings, going: Sequence[Way]) -> set[str]:
+def redriven(settings: LogSettings, routes: Sequence[Route]) -> set[str]:
     """Ids of the letters whose copy stands in its fact topic. Reads each partition once, from the first source on."""
     starts: dict[Place, int] = {}
-    for way in going:
-        starts[way.place] = min(way.start, starts.get(way.place, way.start))
-    wanted = {way.letter.id for way in going}
-    found: set[str] = set()
-    for topic in {way.topic.name: way.topic for way in going}.values():
+    for route in routes:
+        starts[route.place] = min(route.start, starts.get(route.place, route.start))
+    ids = {route.letter.id for route in routes}
+    copies: set[str] = set()
+    for topic in {route.topic.name: route.topic for route in routes}.values():
         name = settings.catalogue().name(topic)
-        mine = {place: start for place, start in starts.items() if place[0] == name}
-        with LogReader(settings, [topic], partitions=[number for _, number in mine], start=mine) as reader:
+        partitions = {place: start for place, start in starts.items() if place[0] == name}
+        with LogReader(settings, [topic], partitions=[number for _, number in partitions], start=partitions) as reader:
             for record in reader.read_to_end():
-                found |= {value.decode() for header, value in record.headers if header == LETTER}
-    return found & wanted
+                copies |= {value.decode() for header, value in record.headers if header == LETTER}
+    return copies & ids
 
 
-def redrive(settings: LogSettings, going: Sequence[Way]) -> None:
+def redrive(settings: LogSettings, routes: Sequence[Route]) -> None:
     """Appends the letters; returns when all are acknowledged. Raises LogError: whoever repeats it does no harm."""
     producer = EventProducer(settings)
     try:
-        for future in [producer.produce(way.outgoing()) for way in going]:
+        for future in [producer.produce(route.outgoing()) for route in routes]:
             future.result()
     finally:
         producer.close()

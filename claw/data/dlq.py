@@ -1,15 +1,15 @@
 """`claw dlq list|show|redrive`: records that nobody could read or fold, and their way back once the cause is mended."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
 import orjson
 
-from claw.data.dead_letters import Letter, letters, named, redrive, redriven, ways
+from claw.data.dead_letters import Letter, letters, letters_named, redrive, redriven, routes_of
+from claw.data.settings import LetterQuery
 from claw.errors import CannotRun
 from claw.show.log import log_for_reading
+from claw.show.notice import notice
 from claw.show.rendering import as_plain
 from eventlog.errors import LogError
 from eventlog.settings import LogSettings
@@ -19,38 +19,33 @@ HEX_PER_LINE = 32
 Json = dict[str, Any]  # what JSON can hold
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LetterQuery:
-    """What a person wants. `ids`: PARTITION@OFFSET; `every` stands for all that `reason` and `source` leave."""
-
-    ids: Sequence[str] = ()
-    every: bool = False
-    reason: str | None = None
-    source: str | None = None
-    pending: bool = False
-    dry_run: bool = False
-
-
-def run_dlq(action: str, asked: LetterQuery, *, prefix: str, as_json: bool) -> int:
+def run_dlq(action: str, query: LetterQuery, *, prefix: str, as_json: bool) -> int:
     """Carries out one action; exit code 1 when a letter could not be redriven. Raises CannotRun."""
     actions = {"list": _list, "show": _show, "redrive": _redrive}
     if action not in actions:
         raise CannotRun(f"claw dlq {action}: the actions are {', '.join(actions)}")
     with log_for_reading(prefix) as settings:
         try:
-            return actions[action](settings, asked, as_json)
+            return actions[action](settings, query, as_json)
         except LogError as broken:
             raise CannotRun(str(broken)) from broken
 
 
-def _list(settings: LogSettings, asked: LetterQuery, as_json: bool) -> int:
-    found = letters(settings, asked.reason, asked.source)
-    if asked.pending:
-        going, _ = ways(settings, found)
-        done = redriven(settings, going)
-        found = [letter for letter in found if letter.id not in done]
-    for letter in found:
+def _list(settings: LogSettings, query: LetterQuery, as_json: bool) -> int:
+    chosen = letters(settings, query.reason, query.source)
+    if query.pending:
+        routes, _ = routes_of(settings, chosen)
+        copied = redriven(settings, routes)
+        chosen = [letter for letter in chosen if letter.id not in copied]
+    for letter in chosen:
         print(orjson.dumps(summary(letter)).decode() if as_json else _line(letter))
+    if not chosen:
+        narrowed = query.reason or query.source or query.pending
+        notice(
+            "no dead letter meets the options; `claw dlq list` shows all"
+            if narrowed
+            else "there are no dead letters: every record could be read and folded"
+        )
     return 0
 
 
@@ -59,15 +54,15 @@ def summary(letter: Letter) -> Json:
     source = letter.source
     return {
         "id": letter.id,
-        "reason": letter.told("reason"),
-        "error": letter.told("error"),
-        "reader": letter.told("reader"),
+        "reason": letter.header("reason"),
+        "error": letter.header("error"),
+        "reader": letter.header("reader"),
         "source": None
         if source is None
         else {"topic": source.topic, "partition": source.partition, "offset": source.offset},
         "key": None if letter.record.key is None else letter.record.key.decode("utf-8", "replace"),
-        "failed_at": letter.told("failed_at"),
-        "attempt": letter.told("attempt"),
+        "failed_at": letter.header("failed_at"),
+        "attempt": letter.header("attempt"),
         "bytes": len(letter.record.value or b""),
     }
 
@@ -75,12 +70,12 @@ def summary(letter: Letter) -> Json:
 def _line(letter: Letter) -> str:
     source = letter.source
     where = "(unknown)" if source is None else f"{source.topic}[{source.partition}]@{source.offset}"
-    time = letter.told("failed_at") or datetime.fromtimestamp(letter.record.timestamp_ms / 1e3, UTC).isoformat()
-    return f"{letter.id:<10} {letter.told('reason'):<18} {where:<32} {time}  {letter.told('error')[:80]}"
+    time = letter.header("failed_at") or datetime.fromtimestamp(letter.record.timestamp_ms / 1e3, UTC).isoformat()
+    return f"{letter.id:<10} {letter.header('reason'):<18} {where:<32} {time}  {letter.header('error')[:80]}"
 
 
-def _show(settings: LogSettings, asked: LetterQuery, as_json: bool) -> int:
-    for letter in named(letters(settings), asked.ids):
+def _show(settings: LogSettings, query: LetterQuery, as_json: bool) -> int:
+    for letter in letters_named(letters(settings), query.ids):
         whole = {
             **summary(letter),
             "headers": dict(letter.headers),
@@ -110,22 +105,22 @@ def _whole_text(letter: Letter, whole: Json) -> str:
     return "\n".join(lines)
 
 
-def _redrive(settings: LogSettings, asked: LetterQuery, as_json: bool) -> int:
-    found = letters(settings, asked.reason, asked.source)
-    if not asked.ids and not asked.every:
+def _redrive(settings: LogSettings, query: LetterQuery, as_json: bool) -> int:
+    chosen = letters(settings, query.reason, query.source)
+    if not query.ids and not query.every:
         raise CannotRun("claw dlq redrive: name letters by PARTITION@OFFSET, or all of them by --all")
-    going, refused = ways(settings, named(found, asked.ids) if asked.ids else found)
-    done = redriven(settings, going) if going else set()
-    fresh = [way for way in going if way.letter.id not in done]
-    if not asked.dry_run:
+    routes, refused = routes_of(settings, letters_named(chosen, query.ids) if query.ids else chosen)
+    done = redriven(settings, routes) if routes else set()
+    fresh = [route for route in routes if route.letter.id not in done]
+    if not query.dry_run:
         redrive(settings, fresh)
     answer = {
-        "redriven": [] if asked.dry_run else [way.letter.id for way in fresh],
-        "would_redrive": [way.letter.id for way in fresh] if asked.dry_run else [],
+        "redriven": [] if query.dry_run else [route.letter.id for route in fresh],
+        "would_redrive": [route.letter.id for route in fresh] if query.dry_run else [],
         "already": sorted(done),
         "refused": refused,
     }
-    print(orjson.dumps(answer).decode() if as_json else _answer_text(answer, dry_run=asked.dry_run))
+    print(orjson.dumps(answer).decode() if as_json else _answer_text(answer, dry_run=query.dry_run))
     return 1 if refused else 0
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import orjson
 
 from claw.data.datasets import remember
+from claw.data.settings import ExportSettings
 from claw.errors import CannotRun
 from claw.show.log import log_for_reading
 from consumers.export.errors import ExportError
@@ -23,18 +24,6 @@ from eventlog.records import Place
 SAY_EVERY_S = 2.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ExportSettings:
-    """What a person asked for. `manifest` makes a dataset again; the others make a new one."""
-
-    out: Path
-    spec: Path | None = None
-    start: str = "beginning"
-    end: str = "end"
-    manifest: Path | None = None
-    prefix: str = "claw"
-
-
 @dataclass(slots=True)
 class ExportProgress:
     """Progress on stderr, a line every two seconds."""
@@ -47,31 +36,31 @@ class ExportProgress:
             print(f"claw export: {read} facts read of at most {of}", file=sys.stderr, flush=True)
 
 
-def run_export(asked: ExportSettings, *, as_json: bool) -> int:
+def run_export(request: ExportSettings, *, as_json: bool) -> int:
     """Exports; exit code 1 when a manifest gave other bytes. Raises CannotRun."""
-    if asked.manifest is not None and asked.spec is not None:
+    if request.manifest is not None and request.spec is not None:
         raise CannotRun("a manifest names its spec: give --manifest or --spec, not both")
     try:
-        differ = _export(asked)
-        made = load(asked.out)
+        differ = _export(request)
+        dataset = load(request.out)
     except (ExportError, BatchSpecInvalid, LogError) as refused:
         raise CannotRun(str(refused)) from refused
     if not differ:
-        remember(made, asked.out)
-    answer = {"id": made.id, "out": str(asked.out), "differ": differ, "manifest": made.model_dump(mode="json")}
-    print(orjson.dumps(answer).decode() if as_json else as_text(made, asked.out, differ))
+        remember(dataset, request.out)
+    answer = {"id": dataset.id, "out": str(request.out), "differ": differ, "manifest": dataset.model_dump(mode="json")}
+    print(orjson.dumps(answer).decode() if as_json else as_text(dataset, request.out, differ))
     return 1 if differ else 0
 
 
-def _export(asked: ExportSettings) -> list[str]:
+def _export(request: ExportSettings) -> list[str]:
     """The files that differ from the manifest's, if there is one."""
-    manifest = None if asked.manifest is None else load(asked.manifest)
-    spec = None if asked.spec is None else load_spec(asked.spec)
-    with log_for_reading(asked.prefix if manifest is None else manifest.prefix) as settings:
+    manifest = None if request.manifest is None else load(request.manifest)
+    spec = None if request.spec is None else load_spec(request.spec)
+    with log_for_reading(request.prefix if manifest is None else manifest.prefix) as settings:
         if manifest is not None:
-            return reproduce(settings, manifest, asked.out, ExportProgress())
-        vector = resolve(settings, bound(asked.start), bound(asked.end))
-        export(settings, vector, spec, asked.out, ExportProgress())
+            return reproduce(settings, manifest, request.out, ExportProgress())
+        vector = resolve(settings, bound(request.start), bound(request.end))
+        export(settings, vector, spec, request.out, ExportProgress())
     return []
 
 
@@ -87,16 +76,16 @@ def ends_of(manifest: DatasetManifest) -> Mapping[Place, int]:
     return {place: end for place, (_, end) in manifest.vector.ranges.items()}
 
 
-def as_text(made: DatasetManifest, out: Path, differ: list[str]) -> str:
+def as_text(dataset: DatasetManifest, out: Path, differ: list[str]) -> str:
     """The dataset in a few lines."""
-    counts = made.counts
+    counts = dataset.counts
     lines = [
-        f"dataset {made.id} in {out}",
+        f"dataset {dataset.id} in {out}",
         f"  {counts['groups']} of {counts['groups_seen']} groups, {counts['trajectories']} trajectories",
         f"  {counts['steps']} steps, {counts['sequences']} sequences",
     ]
-    lines += [f"  left out {count:>6}  {reason}" for reason, count in sorted(made.left_out.items())]
-    lines += [f"  no fact  {count:>6}  {reason}" for reason, count in sorted(made.unreadable.items())]
-    lines += [f"  {name:<18} {entry.bytes:>12} bytes  sha256 {entry.sha256}" for name, entry in made.files.items()]
+    lines += [f"  left out {count:>6}  {reason}" for reason, count in sorted(dataset.left_out.items())]
+    lines += [f"  no fact  {count:>6}  {reason}" for reason, count in sorted(dataset.unreadable.items())]
+    lines += [f"  {name:<18} {entry.bytes:>12} bytes  sha256 {entry.sha256}" for name, entry in dataset.files.items()]
     lines += [f"  DIFFERS from the manifest: {name}" for name in differ]
     return "\n".join(lines)

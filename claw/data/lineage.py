@@ -15,11 +15,12 @@ from consumers.lineage.trace import DataTrace, Pooled, TracedBatch, trace_data, 
 from eventlog.errors import LogError
 from eventlog.kafka.reader import FactLookup
 from eventlog.settings import LogSettings
+from schemas.codec import as_dict
 from schemas.events import CallCaptured, PlannedStep, PlannedTrajectory
 
-ASKED_SHOWN = 60
+QUESTION_CHARACTERS = 60
 TRAJECTORIES_SHOWN = 20
-"""To a person who names no number; JSON has all of them then."""
+"""As text, where nobody names a limit; JSON has all of them then."""
 Json = dict[str, Any]  # what JSON can hold
 
 
@@ -28,10 +29,10 @@ def run_lineage(name: str, *, every: bool, limit: int | None, prefix: str, as_js
 
     limit: trajectories at most; None: `TRAJECTORIES_SHOWN` as text, all of them as JSON.
     """
-    shown = limit if limit is not None or as_json else TRAJECTORIES_SHOWN
+    trajectories_max = limit if limit is not None or as_json else TRAJECTORIES_SHOWN
     with log_for_reading(prefix) as settings:
         try:
-            answer, code = answer_of(settings, name, every=every, limit=shown)
+            answer, code = answer_of(settings, name, every=every, limit=trajectories_max)
         except LogError as broken:
             raise CannotRun(str(broken)) from broken
     print(orjson.dumps(answer).decode() if as_json else "\n".join(as_text(answer)))
@@ -45,10 +46,10 @@ def answer_of(settings: LogSettings, name: str, *, every: bool, limit: int | Non
     """
     run_id, _, number = name.rpartition("/")
     if run_id and number.isdecimal():
-        found = trace_version(settings, run_id, int(number), every=every)
-        if found is not None:
-            weights = _version(found.version)
-            return {"id": name, "kind": "version", "weights": weights, **_batches(settings, found.batches, limit)}, 0
+        trace = trace_version(settings, run_id, int(number), every=every)
+        if trace is not None:
+            weights = _version(trace.version)
+            return {"id": name, "kind": "version", "weights": weights, **_batches(settings, trace.batches, limit)}, 0
     traced = trace_data(settings, name)
     answer: Json = {"id": name, "kind": kind_of(name, traced), **_batches(settings, traced.batches, limit)}
     if not traced.batches:
@@ -60,10 +61,14 @@ def answer_of(settings: LogSettings, name: str, *, every: bool, limit: int | Non
 
 def kind_of(name: str, traced: DataTrace) -> str:
     """group, trajectory or call, the first of them that has this id; unknown when nothing has."""
-    planned = [one for batch in traced.batches for one in batch.trajectories]
-    known = [Pooled(one.group_id, one.trajectory_id, step.call_id) for one in planned for step in one.steps]
+    trajectories = [trajectory for batch in traced.batches for trajectory in batch.trajectories]
+    steps = [
+        Pooled(trajectory.group_id, trajectory.trajectory_id, step.call_id)
+        for trajectory in trajectories
+        for step in trajectory.steps
+    ]
     for kind in ("group", "trajectory", "call"):
-        if any(getattr(one, f"{kind}_id") == name for one in (*known, *traced.pooled)):
+        if any(getattr(trajectory, f"{kind}_id") == name for trajectory in (*steps, *traced.pooled)):
             return kind
     return "unknown" if not traced.skipped else "group"
 
@@ -73,23 +78,25 @@ def _version(version: TracedVersion) -> Json:
 
 
 def _batches(settings: LogSettings, batches: Sequence[TracedBatch], limit: int | None) -> Json:
-    shown = first(batches, limit)
+    first_batches = first(batches, limit)
     with closing(FactLookup(settings)) as lookup:
-        told = [_batch(lookup, batch) for batch in shown]
-    left = sum(len(batch.trajectories) for batch in batches) - sum(len(batch.trajectories) for batch in shown)
-    return {"batches": told, "left_out": {"batches": len(batches) - len(shown), "trajectories": left}}
+        answers = [_batch(lookup, batch) for batch in first_batches]
+    left_out = sum(len(batch.trajectories) for batch in batches) - sum(
+        len(batch.trajectories) for batch in first_batches
+    )
+    return {"batches": answers, "left_out": {"batches": len(batches) - len(first_batches), "trajectories": left_out}}
 
 
 def first(batches: Sequence[TracedBatch], limit: int | None) -> list[TracedBatch]:
     """As many of the first batches, and of the last of them as many trajectories, as hold `limit` trajectories."""
-    shown: list[TracedBatch] = []
+    chosen: list[TracedBatch] = []
     room = limit
     for batch in batches:
         if room == 0:
             break
-        shown.append(replace(batch, trajectories=batch.trajectories[:room]))
-        room = None if room is None else room - len(shown[-1].trajectories)
-    return shown
+        chosen.append(replace(batch, trajectories=batch.trajectories[:room]))
+        room = None if room is None else room - len(chosen[-1].trajectories)
+    return chosen
 
 
 def _batch(lookup: FactLookup, batch: TracedBatch) -> Json:
@@ -106,30 +113,30 @@ def _batch(lookup: FactLookup, batch: TracedBatch) -> Json:
 
 def _trajectory(lookup: FactLookup, batch: TracedBatch, planned: PlannedTrajectory) -> Json:
     facts = requests.calls(lookup, planned.steps)
-    asked = requests.asked(facts)
+    questions = requests.questions(facts)
     return {
         "group_id": planned.group_id,
         "trajectory_id": planned.trajectory_id,
         "reward": planned.reward,
         "advantage": planned.advantage,
         "steps": [
-            _step(planned, step, facts.get(step.call_id), asked.get(step.call_id)) for step in batch.steps(planned)
+            _step(planned, step, facts.get(step.call_id), questions.get(step.call_id)) for step in batch.steps(planned)
         ],
     }
 
 
-def _step(planned: PlannedTrajectory, step: PlannedStep, call: CallCaptured | None, asked: str | None) -> Json:
+def _step(planned: PlannedTrajectory, step: PlannedStep, call: CallCaptured | None, question: str | None) -> Json:
     return {
         "call_id": step.call_id,
         "trained": step.trained,
         "advantage": planned.advantage if step.advantage is None else step.advantage,
-        "position": step.position.to_datum(),
+        "position": as_dict(step.position),
         "sampled_by": None if call is None else requests.sampled_by(call.spans),
-        "request": None if call is None else _request(call, asked),
+        "request": None if call is None else _request(call, question),
     }
 
 
-def _request(call: CallCaptured, asked: str | None) -> Json:
+def _request(call: CallCaptured, question: str | None) -> Json:
     return {
         "event_id": call.envelope.event_id,
         "received_us": call.timings.received_us,
@@ -138,7 +145,7 @@ def _request(call: CallCaptured, asked: str | None) -> Json:
         "worker_id": call.worker_id,
         "idempotency_key": call.idempotency_key,
         "traceparent": call.envelope.traceparent,
-        "asked": asked,
+        "asked": question,
     }
 
 
@@ -157,13 +164,15 @@ def as_text(answer: Json) -> Iterator[str]:
         yield "  the initial weights: nothing was trained"
     for batch in answer["batches"]:
         yield from _batch_text(batch)
-    if left := answer["left_out"]["trajectories"]:
+    if left_out := answer["left_out"]["trajectories"]:
         more = answer["left_out"]["batches"]
-        yield f"  and {left} more trajectories" + (f", {more} more batches" if more else "") + ": --limit shows more"
+        yield (
+            f"  and {left_out} more trajectories" + (f", {more} more batches" if more else "") + ": --limit shows more"
+        )
 
 
 def _batch_text(batch: Json) -> Iterator[str]:
-    made = (
+    outcome = (
         "not trained yet"
         if batch["made_version"] is None
         else f"made version {batch['run_id']}/{batch['made_version']}"
@@ -171,10 +180,10 @@ def _batch_text(batch: Json) -> Iterator[str]:
     versions = (
         "" if batch["first_version"] is None else f"; in versions {batch['first_version']}..{batch['last_version']}"
     )
-    yield f"  batch {batch['sequence']} of run {batch['run_id']}: {made}{versions}"
-    for one in batch["trajectories"]:
-        yield f"    group {one['group_id']}  trajectory {one['trajectory_id']}  reward {one['reward']:g}  advantage {one['advantage']:+.3f}"
-        yield from (f"      {_step_text(step)}" for step in one["steps"])
+    yield f"  batch {batch['sequence']} of run {batch['run_id']}: {outcome}{versions}"
+    for trajectory in batch["trajectories"]:
+        yield f"    group {trajectory['group_id']}  trajectory {trajectory['trajectory_id']}  reward {trajectory['reward']:g}  advantage {trajectory['advantage']:+.3f}"
+        yield from (f"      {_step_text(step)}" for step in trajectory["steps"])
 
 
 def _step_text(step: Json) -> str:
@@ -183,5 +192,5 @@ def _step_text(step: Json) -> str:
     role = "trained" if step["trained"] else "context"
     if step["request"] is None:
         return f"{role} call {step['call_id']}  {where}  (retention removed the call)"
-    said = " ".join((step["request"]["asked"] or "").split())[:ASKED_SHOWN]
-    return f"{role} call {step['call_id']}  {where}  sampled by {', '.join(step['sampled_by']) or '-'}  {said!r}"
+    question = " ".join((step["request"]["asked"] or "").split())[:QUESTION_CHARACTERS]
+    return f"{role} call {step['call_id']}  {where}  sampled by {', '.join(step['sampled_by']) or '-'}  {question!r}"

@@ -3,12 +3,12 @@
 import sys
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
 import orjson
 
+from claw.data.settings import RebuildSettings
 from claw.errors import CannotRun
 from claw.show.log import as_on_broker, log_for_reading
 from eventlog.errors import LogError
@@ -16,46 +16,35 @@ from eventlog.kafka.admin import end_offsets, offsets_at
 from eventlog.records import Place
 from eventlog.settings import LogSettings
 from streams.errors import StreamsError
-from streams.rebuild import FLUSH_FACTS, Rebuilt, rebuild
+from streams.rebuild import Rebuilt, rebuild
 from streams.recovery import FACTS
 
 SAY_EVERY_S = 2.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RebuildSettings:
-    """What a person asked for. `generation` None: the one after that in use."""
-
-    to: str = "end"
-    generation: int | None = None
-    manifest: Path | None = None
-    flush_facts: int = FLUSH_FACTS
-    prefix: str = "claw"
-
-
-def run_rebuild(asked: RebuildSettings, *, as_json: bool) -> int:
+def run_rebuild(request: RebuildSettings, *, as_json: bool) -> int:
     """Rebuilds; returns 0. Raises CannotRun: retention cut the facts, or the generation cannot be taken there."""
-    with log_for_reading(asked.prefix) as settings:
+    with log_for_reading(request.prefix) as settings:
         try:
-            done, seconds = _rebuild(as_on_broker(settings), asked)
+            done, seconds = _rebuild(as_on_broker(settings), request)
         except (LogError, StreamsError) as refused:
             raise CannotRun(str(refused)) from refused
     manifest = orjson.dumps(done.manifest()).decode()
-    if asked.manifest is not None:
-        asked.manifest.write_text(manifest + "\n")
+    if request.manifest is not None:
+        request.manifest.write_text(manifest + "\n")
     facts = dict(done.outcomes)
     answer = {"manifest": done.manifest(), "facts": facts, "rows": done.rows, "seconds": round(seconds, 3)}
     print(orjson.dumps(answer).decode() if as_json else as_text(done, seconds))
     return 0
 
 
-def _rebuild(settings: LogSettings, asked: RebuildSettings) -> tuple[Rebuilt, float]:
-    generation = asked.generation or settings.generation + 1
+def _rebuild(settings: LogSettings, request: RebuildSettings) -> tuple[Rebuilt, float]:
+    generation = request.generation or settings.generation + 1
     if generation == settings.generation:
         raise CannotRun(f"generation {generation} is in use here (CLAW_LOG_GENERATION): a rebuild makes another one")
     target = settings.model_copy(update={"generation": generation})
     begun = time.monotonic()
-    done = rebuild(target, vector(settings, asked.to), said(generation), asked.flush_facts)
+    done = rebuild(target, vector(settings, request.to), said(generation), request.flush_facts)
     return done, time.monotonic() - begun
 
 
@@ -101,13 +90,13 @@ def _from_file(path: Path) -> dict[Place, int]:
 
 
 def as_text(done: Rebuilt, seconds: float) -> str:
-    """What a person reads, and what comes next."""
+    """The result for a person, and how to cut over."""
     read = sum(done.outcomes.values())
     others = ", ".join(f"{count} {name}" for name, count in sorted(done.outcomes.items()) if name != "folded")
     number = done.generation
     return "\n".join(
         [
-            f"generation {number} is the pool at the offsets asked for, by fold version {done.fold_version}",
+            f"generation {number} is the pool at these offsets, by fold version {done.fold_version}",
             f"{read} facts read{f' ({others})' if others else ''}, {done.rows} rows written in {seconds:.1f} s",
             f"cut over: stop the streams, then start streams and readers with CLAW_LOG_GENERATION={number}",
         ]

@@ -7,18 +7,19 @@ the same records in the same order.
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import orjson
 
-from claw.data.replay_filter import filter_of
+from claw.data.replay_filter import Filter, filter_of
 from claw.data.replay_range import bound, merged, paced
 from claw.data.replay_target import into_file, into_topic, is_file, target_topic
+from claw.data.settings import ReplaySettings
 from claw.errors import CannotRun
 from claw.show.log import log_for_reading
+from claw.show.notice import notice
 from claw.show.rendering import as_plain, one_line
 from eventlog.errors import LogError
 from eventlog.kafka.reader import LogReader
@@ -31,38 +32,36 @@ FACTS = (CALLS.name, REWARDS.name)
 """What everything else is made of: replayed where nobody names a topic."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReplaySettings:
-    """What a person asked for. speed: 0 is as fast as possible, 1 the pace at which the records were written."""
-
-    topics: Sequence[str] = FACTS
-    start: str = "beginning"
-    end: str = "end"
-    filters: Sequence[str] = ()
-    limit: int | None = None
-    speed: float = 0.0
-    into: str | None = None
-    force: bool = False
-    prefix: str = "claw"
-
-
-def run_replay(asked: ReplaySettings, *, as_json: bool) -> int:
+def run_replay(settings: ReplaySettings, *, as_json: bool) -> int:
     """Replays; returns the exit code. Raises CannotRun for an unknown topic, bound or filter, or a target that is refused."""
-    wanted = [named(name, asked.prefix) for name in asked.topics]
-    topics = list({topic.name: topic for topic in wanted}.values())
-    if asked.into is not None:
-        _check_target(topics, asked.into)
-    with log_for_reading(asked.prefix) as settings:
+    names = [topic_of(name, settings.prefix) for name in settings.topics or FACTS]
+    topics = list({topic.name: topic for topic in names}.values())
+    holds = filter_of(settings.filters or (), topics)
+    if settings.into is not None:
+        _check_target(topics, settings.into)
+    with log_for_reading(settings.prefix) as log:
         try:
-            found = _selected(settings, topics, asked)
-            if asked.into is None:
-                return _print(found, as_json=as_json)
-            count = _into(settings, found, asked.into, force=asked.force)
+            return _replay(log, topics, settings, holds, as_json=as_json)
         except LogError as broken:
             raise CannotRun(str(broken)) from broken
-    names = [topic.name for topic in topics]
-    told = {"topics": names, "into": asked.into, "records": count}
-    print(orjson.dumps(told).decode() if as_json else f"{count} records of {' and '.join(names)} into {asked.into}")
+
+
+def _replay(
+    log: LogSettings, topics: Sequence[Topic], settings: ReplaySettings, holds: Filter, *, as_json: bool
+) -> int:
+    selected = _selected(log, topics, settings, holds)
+    sources = " and ".join(topic.name for topic in topics)
+    if settings.into is None:
+        if not _print(selected, as_json=as_json):
+            conditions = f" meets {' and '.join(settings.filters)}" if settings.filters else " is there"
+            notice(
+                f"no record of {sources} from {settings.start} to {settings.end}{conditions}; "
+                "`claw topics describe` counts what each topic holds"
+            )
+        return 0
+    count = _into(log, selected, settings.into, force=settings.force)
+    summary = {"topics": [topic.name for topic in topics], "into": settings.into, "records": count}
+    print(orjson.dumps(summary).decode() if as_json else f"{count} records of {sources} into {settings.into}")
     return 0
 
 
@@ -73,32 +72,33 @@ def _check_target(topics: Sequence[Topic], target: str) -> None:
         raise CannotRun(f"--into {target}: a topic takes the records of one; say which --topic, of {names}")
 
 
-def _selected(settings: LogSettings, topics: Sequence[Topic], asked: ReplaySettings) -> Iterator[Record]:
-    """Bounds and filters are checked before the first record is read."""
-    holds = filter_of(asked.filters)
-    starts, ends = bound(settings, topics, asked.start), bound(settings, topics, asked.end)
-    found = (record for record in merged(settings, topics, starts, ends) if holds(record))
-    return paced(islice(found, asked.limit), asked.speed)
+def _selected(log: LogSettings, topics: Sequence[Topic], settings: ReplaySettings, holds: Filter) -> Iterator[Record]:
+    """Bounds are checked before the first record is read."""
+    starts, ends = bound(log, topics, settings.start), bound(log, topics, settings.end)
+    records = (record for record in merged(log, topics, starts, ends) if holds(record))
+    return paced(islice(records, settings.limit), settings.speed)
 
 
-def _print(found: Iterator[Record], *, as_json: bool) -> int:
-    for record in found:
+def _print(records: Iterator[Record], *, as_json: bool) -> int:
+    """How many were printed."""
+    count = 0
+    for count, record in enumerate(records, 1):  # noqa: B007 - the last count is the result
         print(json_line(record) if as_json else text_line(record))
         sys.stdout.flush()
-    return 0
+    return count
 
 
-def _into(settings: LogSettings, found: Iterator[Record], target: str, *, force: bool) -> int:
+def _into(log: LogSettings, records: Iterator[Record], target: str, *, force: bool) -> int:
     if is_file(target):
-        return into_file(found, Path(target), json_line)
-    return into_topic(found, *target_topic(settings, target, force=force))
+        return into_file(records, Path(target), json_line)
+    return into_topic(records, *target_topic(log, target, force=force))
 
 
-def named(name: str, prefix: str) -> Topic:
+def topic_of(name: str, prefix: str) -> Topic:
     """The catalogue's topic of that name, with or without the prefix. Raises CannotRun that lists the names."""
-    wanted = name.removeprefix(f"{prefix}.")
+    bare = name.removeprefix(f"{prefix}.")
     for topic in TOPICS:
-        if topic.name == wanted:
+        if topic.name == bare:
             return topic
     raise CannotRun(f"no topic {name!r} in the catalogue; there are: {', '.join(topic.name for topic in TOPICS)}")
 

@@ -1,4 +1,4 @@
-"""What a run left in the log since given offsets: read once, at the end, by a reader of its own."""
+"""What a run wrote to the log from some offsets on: read once, at the end, by a reader of its own."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
@@ -25,7 +25,7 @@ def trajectories(settings: LogSettings, offsets: Offsets) -> list[TrajectoryReco
 
 
 def calls_captured(settings: LogSettings, offsets: Offsets) -> int:
-    """Distinct calls captured since: what the agents were told must be exactly these."""
+    """Number of distinct calls captured since: the agents must have got as many replies."""
     events = readable(_records(settings, offsets, CALLS))
     return len({event.call_id for event in events if isinstance(event, CallCaptured)})
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from eventlog.records import Record
 from schemas.errors import UndecodableRecord
 from schemas.events import BatchTrained, Event, GroupRecord, RunEnded, WeightsPublished, WorkerReported
+from schemas.http import Channel
 from schemas.topics import BATCHES, CALLS, DEAD_LETTERS, GROUPS, WEIGHTS, WORKERS, Catalogue
 
 WATCHED = (CALLS, GROUPS, BATCHES, WEIGHTS, WORKERS, DEAD_LETTERS)
@@ -43,7 +44,7 @@ class DemoProgress:
 
     def take(self, event: Event) -> None:
         match event:
-            case GroupRecord(run_id=self.run_id, channel="train"):
+            case GroupRecord(run_id=self.run_id, channel=Channel.TRAIN):
                 self.opened.add(event.group_id)
                 (self.ready.add if event.ready else self.ready.discard)(event.group_id)
             case BatchTrained(run_id=self.run_id):

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import TypedDict
 
 from schemas.events import BatchTrained, TrajectoryRecord
+from schemas.http import Channel
 
 REWARD_FIRST_MAX = 0.25
 REWARD_LAST_MIN = 0.90
@@ -46,8 +47,8 @@ class DemoTarget:
     """One line of the summary table: a measured value beside what it should be."""
 
     name: str
-    shown: str
-    wanted: str
+    figure: str
+    limit: str
     met: bool
 
 
@@ -57,7 +58,7 @@ def reward_first(trajectories: list[TrajectoryRecord], run_id: str) -> float | N
         t.return_total or 0.0
         for t in trajectories
         if t.policy_run_id == run_id
-        and t.channel == "train"
+        and t.channel == Channel.TRAIN
         and t.max_version == 0
         and t.status in ("completed", "failed")
     ]
@@ -110,15 +111,15 @@ def targets(r: Result, *, control: bool) -> list[DemoTarget]:
 
 def at_most(name: str, value: float | None, limit: float, *, form: str = ".3f") -> DemoTarget:
     """Met when there is a value and it is not above the limit."""
-    return DemoTarget(name, shown(value, form), f"≤ {limit:g}", value is not None and value <= limit)
+    return DemoTarget(name, as_figure(value, form), f"≤ {limit:g}", value is not None and value <= limit)
 
 
 def at_least(name: str, value: float | None, limit: float, *, form: str = ".3f") -> DemoTarget:
     """Met when there is a value and it is not below the limit."""
-    return DemoTarget(name, shown(value, form), f"≥ {limit:g}", value is not None and value >= limit)
+    return DemoTarget(name, as_figure(value, form), f"≥ {limit:g}", value is not None and value >= limit)
 
 
-def shown(value: float | None, form: str) -> str:
+def as_figure(value: float | None, form: str) -> str:
     """A figure as the table has it; too little data is no figure."""
     return "too few to say" if value is None else format(value, form)
 

@@ -10,18 +10,18 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 import orjson
 import structlog
-import yaml
 
+from claw.demo.components import GREEDY_EPISODES, GROUP_SIZE, GROUPS_PER_BATCH, DemoComponents
 from claw.demo.display import Display
 from claw.demo.measurement import calls_captured, since, trajectories
 from claw.demo.observer import WATCHED, DemoProgress, Observer
-from claw.demo.report import STALENESS_MAX, Result, of_batches, plot, reward_first, targets
+from claw.demo.report import Result, of_batches, plot, reward_first, targets
+from claw.demo.settings import DemoSettings
 from claw.demo.summary import print_summary
 from claw.errors import CannotRun
 from claw.home import claw_home
@@ -34,7 +34,6 @@ from eventlog.follower import Follower
 from eventlog.kafka.admin import check_catalogue, create_topics, end_offsets
 from eventlog.kafka.reader import LogReader
 from eventlog.settings import LogSettings
-from examples.verbs.tiny_model import ensure
 from schemas.envelopes import new_id
 from schemas.runtime.component import State
 from schemas.runtime.processes import Processes
@@ -42,13 +41,6 @@ from schemas.topics import TOPICS
 
 log = structlog.get_logger()
 
-MODEL_ID = "verbs-tiny"
-FLOW = "examples.verbs.flow:VerbsFlow"
-GROUP_SIZE = 8
-GROUPS_PER_BATCH = 8
-CONCURRENCY = 64
-GREEDY_EPISODES = 64
-STOP_REWARD = 0.95
 POLL_S = 0.1
 MODEL_TIMEOUT_S = 300
 READY_TIMEOUT_S = 360  # vLLM alone may take 300 (rollout's start_timeout_s)
@@ -56,27 +48,6 @@ EVALUATION_TIMEOUT_S = 120
 TRAINING_TIMEOUT_S = 1200
 SETTLE_TIMEOUT_S = 60
 LAST_WORDS_S = 10  # how long the log may be behind the trainer's exit
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DemoSettings:
-    """What a person may change about the demo."""
-
-    seed: int = 0
-    learning_rate: float = 5e-4
-    batches_max: int = 60
-    batches_min: int = 25
-    prefix: str = "claw"
-    device: str = "auto"
-
-    def __post_init__(self) -> None:
-        if self.batches_min > self.batches_max:
-            raise CannotRun(f"--batches-min {self.batches_min} is above --batches-max {self.batches_max}")
-
-    @property
-    def control(self) -> bool:
-        """Whether this run must not learn."""
-        return self.learning_rate == 0
 
 
 def run_demo(settings: DemoSettings, *, as_json: bool) -> int:
@@ -112,7 +83,6 @@ class Demo:
     ) -> None:
         self.settings = settings
         self.stack = stack
-        self.run_id = stack.run_dir.name
         self.started = started
         self._trainer_gone: float | None = None
         self._blind: BaseException | None = None
@@ -120,8 +90,8 @@ class Demo:
         self._processes = processes
         self._display = display
         self._start_offsets = end_offsets(log_settings, TOPICS)
-        self._observer = Observer(self.run_id, log_settings.catalogue())
-        self._port = free_ports(1)[0]
+        self._components = DemoComponents(settings, stack, free_ports(1)[0])
+        self._observer = Observer(self._components.run_id, log_settings.catalogue())
 
     @classmethod
     def open(cls, settings: DemoSettings, resources: ExitStack, display: Display) -> "Demo":
@@ -175,85 +145,34 @@ class Demo:
 
     def _make_model(self) -> Path:
         """The gateway and the streams start while the model is made."""
-        self._processes.start(self.stack.gateway(self._port))
+        self._processes.start(self._components.gateway())
         self._processes.start(self.stack.streams())
-        cache = claw_home() / "cache" / "models"
         self._display.say("making the tiny model (random weights, a short supervised warm-up; kept for the next run)")
-        arguments = ("--out", str(cache), "--seed", str(self.settings.seed))
-        self._processes.start(
-            self.stack.room("model", "examples.verbs.tiny_model", *arguments, may_finish=True, restarts_max=0)
-        )
+        self._processes.start(self._components.model())
         self._processes.wait_finished("model", MODEL_TIMEOUT_S)
-        return ensure(cache, self.settings.seed)
+        from examples.verbs.tiny_model import ensure  # the example's, which only a demo needs
+
+        return ensure(self._components.models, self.settings.seed)
 
     def _start_stack(self, model: Path) -> None:
         self._display.say(f"starting vLLM and the trainer on {self.stack.device} (about half a minute)")
-        self._processes.start(self.stack.rollout(model, MODEL_ID, "--run-id", self.run_id))
-        self._processes.start(self.stack.trainer(self._trainer_config(model)))
+        self._processes.start(self._components.rollout(model))
+        self._processes.start(self._components.trainer(model))
         self._wait("the worker with version 0", lambda p: p.worker_ready and p.worker_version == 0, READY_TIMEOUT_S)
         self._processes.wait_ready("gateway", READY_TIMEOUT_S)
-
-    def _trainer_config(self, model: Path) -> Path:
-        config = {
-            "model_dir": str(model),
-            "model_id": MODEL_ID,
-            "run_id": self.run_id,
-            "out_dir": str(self.stack.run_dir / "trainer"),
-            "learning_rate": self.settings.learning_rate,
-            "batches_max": self.settings.batches_max,
-            "batches_min": self.settings.batches_min,
-            "stop_reward": STOP_REWARD,
-            "linger_s": SETTLE_TIMEOUT_S / 2,
-            "seed": self.settings.seed,
-            "spec": {"groups_per_batch": GROUPS_PER_BATCH, "group_size": GROUP_SIZE, "staleness_max": STALENESS_MAX},
-        }
-        path = self.stack.run_dir / "trainer.yaml"
-        path.write_text(yaml.safe_dump(config))
-        return path
 
     def _evaluate(self, when: str) -> float:
         """Greedy episodes through the gateway on the val channel. Returns their mean reward."""
         self._display.say(f"greedy evaluation {when} training ({GREEDY_EPISODES} episodes)")
-        name, out = f"greedy-{when}", self._evaluation_file(when)
-        arguments = ("--episodes", str(GREEDY_EPISODES), "--out", str(out), *self._agent_arguments())
-        self._processes.start(self.stack.room(name, "agentflow", "eval", *arguments, may_finish=True, restarts_max=0))
-        self._processes.wait_finished(name, EVALUATION_TIMEOUT_S)
-        return float(orjson.loads(out.read_bytes())["reward_mean"])
-
-    def _evaluation_file(self, when: str) -> Path:
-        return self.stack.run_dir / f"greedy_{when}.json"
-
-    def _agent_arguments(self) -> tuple[str, ...]:
-        gateway = f"http://127.0.0.1:{self._port}"
-        return (
-            "--flow",
-            FLOW,
-            "--gateway",
-            gateway,
-            "--run-id",
-            self.run_id,
-            "--model",
-            MODEL_ID,
-            "--concurrency",
-            str(CONCURRENCY),
-            "--seed",
-            str(self.settings.seed),
-        )
+        evaluation = self._components.evaluation(when)
+        self._processes.start(evaluation)
+        self._processes.wait_finished(evaluation.name, EVALUATION_TIMEOUT_S)
+        return float(orjson.loads(self._components.evaluation_file(when).read_bytes())["reward_mean"])
 
     def _train(self) -> None:
         """Agents play until the trainer has ended the run and the worker serves its last version."""
         self._display.say(f"training: {GROUPS_PER_BATCH} groups of {GROUP_SIZE} episodes per batch")
-        stats = (
-            "--stats",
-            str(self.stack.run_dir / "agents.json"),
-            "--replied",
-            str(self.stack.run_dir / "replied.txt"),
-            "--group-size",
-            str(GROUP_SIZE),
-            "--channel",
-            "train",
-        )
-        self._processes.start(self.stack.room("agents", "agentflow", "run", *self._agent_arguments(), *stats))
+        self._processes.start(self._components.agents())
         self._wait("the end of the run", lambda p: p.ended is not None, TRAINING_TIMEOUT_S)
         self._processes.stop_one("agents")
         self._wait(
@@ -293,9 +212,9 @@ class Demo:
         progress = self._observer.progress
         title = f"verbs, seed {self.settings.seed}, learning rate {self.settings.learning_rate:g}"
         picture = plot(progress.batches, self.stack.run_dir / "reward.png", title=title)
-        stats = (self.stack.run_dir / "agents.json", *self.episodes())
+        stats = (self._components.agents_file(), *self.episodes())
         return Result(
-            reward_first=reward_first(trajectories(self._log, self._start_offsets), self.run_id),
+            reward_first=reward_first(trajectories(self._log, self._start_offsets), self._components.run_id),
             greedy_before=greedy_before,
             greedy_after=greedy_after,
             calls_captured=calls_captured(self._log, self._start_offsets),
@@ -308,4 +227,4 @@ class Demo:
 
     def episodes(self) -> tuple[Path, Path]:
         """Files with the transcripts of the greedy episodes before and after."""
-        return self._evaluation_file("before"), self._evaluation_file("after")
+        return self._components.evaluation_file("before"), self._components.evaluation_file("after")

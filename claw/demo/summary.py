@@ -1,4 +1,4 @@
-"""What a demo says at its end: the table of targets, where the plot is, two episodes, and what to look at next."""
+"""What a demo prints at its end: the table of targets, the place of the plot, two episodes, and commands to go on with."""
 
 import shutil
 import sys
@@ -34,9 +34,9 @@ def print_summary(
     ):
         if episode:
             console.print(f"\n[bold]{title}[/bold] (reward {episode['reward']:.2f})\n{_conversation(episode)}")
-    shown = solved or failing
-    some = shown["trajectory"]["trajectory_id"] if shown else "<trajectory>"
-    console.print("\nlook further:", *further(some, prefix), sep="\n", soft_wrap=True)
+    episode_shown = solved or failing
+    trajectory_id = episode_shown["trajectory"]["trajectory_id"] if episode_shown else "<trajectory>"
+    console.print("\nlook further:", *further(trajectory_id, prefix), sep="\n", soft_wrap=True)
 
 
 def further(trajectory_id: str, prefix: str) -> list[str]:
@@ -59,7 +59,7 @@ def _table(result: Result, targets: list[DemoTarget]) -> Table:
     table = Table("", "measured", "target", "", title=title, title_justify="left")
     for target in targets:
         table.add_row(
-            target.name, target.shown, target.wanted, "[green]met[/green]" if target.met else "[red]missed[/red]"
+            target.name, target.figure, target.limit, "[green]met[/green]" if target.met else "[red]missed[/red]"
         )
     return table
 

@@ -93,11 +93,11 @@ def one_device(
 
     Raises CannotRun when two of them contradict each other, and when vLLM's build could not follow a trainer on CUDA.
     """
-    definite = {place: wish for place, wish in wishes.items() if wish and wish != "auto"}
-    if len(set(definite.values())) > 1:
-        contradiction = ", ".join(f"{place} says {wish}" for place, wish in definite.items())
+    named = {place: wish for place, wish in wishes.items() if wish and wish != "auto"}
+    if len(set(named.values())) > 1:
+        contradiction = ", ".join(f"{place} says {wish}" for place, wish in named.items())
         raise CannotRun(f"trainer and worker have one device: {contradiction}")
-    wish = next(iter(definite.values()), "auto")
+    wish = next(iter(named.values()), "auto")
     if wish not in get_args(Wish):
         raise CannotRun(f"device {wish}: it is one of {', '.join(get_args(Wish))}")
     if serves and wish == "cuda" and vllm_is_for_cpu():

@@ -4,7 +4,6 @@ import os
 import subprocess
 import sys
 import time
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,6 +12,7 @@ from claw.errors import CannotRun
 from claw.home import claw_home
 from claw.local.broker import resolve_broker
 from claw.local.ports import free_ports, is_free
+from claw.local.settings import UpSettings
 from claw.local.stack import DEMO_PARTITIONS, Stack, one_device, remember, remembered
 from claw.local.status_file import STATUS_FILE, read_status, write_status
 from eventlog.kafka.admin import create_topics, describe_topics
@@ -32,25 +32,15 @@ UP_TIMEOUT_S = 300.0
 DOWN_TIMEOUT_S = 20.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UpSettings:
-    """What to start."""
-
-    model: Path | None = None
-    config: Path | None = None
-    port: int = 8000
-    prefix: str = "claw"
-    device: str = "auto"
-
-
 def run_up(settings: UpSettings, *, foreground: bool) -> int:
     """Starts the stack and returns when it is up; with `foreground` stays until Ctrl-C. Raises CannotRun."""
     _refuse_bad(settings)
-    device = device_of(settings)
+    trainer = trainer_settings(settings)
+    device = device_of(settings, trainer)
     if (manager := _manager()) is not None:
         raise CannotRun(f"a stack runs already (manager pid {manager.pid}): `claw status`, `claw down`")
     if foreground:
-        return _serve(settings, device)
+        return _serve(settings, trainer, device)
     return _detach(settings, device)
 
 
@@ -65,7 +55,7 @@ def _refuse_bad(settings: UpSettings) -> None:
         raise CannotRun(f"{settings.config} is no file: --config takes the trainer's settings (YAML)")
 
 
-def training_of(settings: UpSettings) -> "TrainerSettings | None":
+def trainer_settings(settings: UpSettings) -> "TrainerSettings | None":
     """What the trainer of `--config` will read. Raises CannotRun when it cannot start, or not together with `--model`."""
     if settings.config is None:
         return None
@@ -74,42 +64,43 @@ def training_of(settings: UpSettings) -> "TrainerSettings | None":
     from trainer.settings import load
 
     try:
-        training = load(settings.config, {})
-        model.check(training.model_dir)
+        trainer = load(["--config", str(settings.config)])
+        model.check(trainer.model_dir)
     except TrainerError as error:
         raise CannotRun(f"{settings.config}: {error}") from error
-    if settings.model and settings.model.resolve() != training.model_dir.resolve():
+    if settings.model and settings.model.resolve() != trainer.model_dir.resolve():
         raise CannotRun(
-            f"--model {settings.model} is not model_dir {training.model_dir} of {settings.config}: "
+            f"--model {settings.model} is not model_dir {trainer.model_dir} of {settings.config}: "
             "worker and trainer start from one directory"
         )
-    return training
+    return trainer
 
 
-def device_of(settings: UpSettings) -> Device:
-    """Of trainer and worker alike. Raises CannotRun as `training_of` does, and when two places name two devices."""
-    training = training_of(settings)
+def device_of(settings: UpSettings, trainer: "TrainerSettings | None") -> Device:
+    """The device of trainer and worker alike. Raises CannotRun when two places name two devices."""
     wishes = {
         "--device": settings.device,
-        str(settings.config): training.device if training else None,
+        str(settings.config): trainer.device if trainer else None,
         "CLAW_ROLLOUT_DEVICE": os.environ.get("CLAW_ROLLOUT_DEVICE") if settings.model else None,
     }
     return one_device(wishes, serves=settings.model is not None)
 
 
-def _refuse_other_log(training: "TrainerSettings", stack: Stack) -> None:
+def _refuse_other_log(trainer: "TrainerSettings", stack: Stack) -> None:
     """A trainer on another log than its stack would wait for ever, in silence. Raises CannotRun."""
-    settings = {
-        "bootstrap_servers": (training.bootstrap_servers, stack.bootstrap),
-        "topic_prefix": (training.topic_prefix, stack.prefix),
-        "topic_partitions": (training.topic_partitions, stack.partitions),
+    places = {
+        "bootstrap_servers": (trainer.bootstrap_servers, stack.bootstrap),
+        "topic_prefix": (trainer.topic_prefix, stack.prefix),
+        "topic_partitions": (trainer.topic_partitions, stack.partitions),
     }
-    for name, (of_trainer, of_stack) in settings.items():
-        if of_trainer not in (None, of_stack):
-            raise CannotRun(f"{name} {of_trainer} of --config is not that of this stack, {of_stack}: drop it there")
+    for name, (configured, actual) in places.items():
+        if configured not in (None, actual):
+            raise CannotRun(
+                f"{name} {configured} of --config is not that of this stack, {actual}: remove it from the file"
+            )
 
 
-def _serve(settings: UpSettings, device: Device) -> int:
+def _serve(settings: UpSettings, trainer: "TrainerSettings | None", device: Device) -> int:
     stop = StopSignals()
     run_dir = claw_home() / "up"
     run_dir.mkdir(parents=True, exist_ok=True)
@@ -119,34 +110,29 @@ def _serve(settings: UpSettings, device: Device) -> int:
     with resolve_broker() as broker, Processes(partial(write_status, run_dir)) as processes:
         stack = _stack(settings, run_dir, broker.bootstrap, device)
         port = settings.port or free_ports(1)[0]
-        rooms = components(settings, stack)
+        rooms = components(settings, trainer, stack)
         for component in (stack.gateway(port), stack.streams(), *rooms):
             processes.start(component)
         remember(run_dir)
-        what = [f"broker {broker.bootstrap}", f"gateway http://127.0.0.1:{port}", f"logs {run_dir / 'logs'}"]
-        print(", ".join([*what, *_training(settings, stack.device)]), flush=True)
+        parts = [f"broker {broker.bootstrap}", f"gateway http://127.0.0.1:{port}", f"logs {run_dir / 'logs'}"]
+        if trainer:  # agents must name this run and this model, or the trainer does not take what they play
+            parts.append(f"run {trainer.run_id} trains {trainer.model_id} on {device}")
+        print(", ".join(parts), flush=True)
         while not stop.wait():
             processes.poll()
     return 0
 
 
-def _training(settings: UpSettings, device: str) -> list[str]:
-    """What agents must name so that the trainer takes what they play."""
-    training = training_of(settings)
-    return [f"run {training.run_id} trains {training.model_id} on {device}"] if training else []
-
-
-def components(settings: UpSettings, stack: Stack) -> list[Component]:
+def components(settings: UpSettings, trainer: "TrainerSettings | None", stack: Stack) -> list[Component]:
     """The worker and the trainer that the settings name. With a trainer the worker follows its run of its model, by its id.
 
     Raises CannotRun when the trainer's settings contradict the stack.
     """
-    training = training_of(settings)
-    if training:
-        _refuse_other_log(training, stack)
+    if trainer:
+        _refuse_other_log(trainer, stack)
     rooms = []
-    if settings.model and training:
-        rooms.append(stack.rollout(settings.model, training.model_id, "--run-id", training.run_id))
+    if settings.model and trainer:
+        rooms.append(stack.rollout(settings.model, trainer.model_id, "--run-id", trainer.run_id))
     elif settings.model:
         rooms.append(stack.rollout(settings.model, settings.model.absolute().name))
     if settings.config:

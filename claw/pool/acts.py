@@ -1,8 +1,9 @@
-"""What a person does to the pool: one act is one correlation id over all its facts, so that it can be found again as one."""
+"""Acts of a person on the pool: all facts of one act carry one correlation id, by which the act is found again."""
 
 from collections.abc import Sequence
 from contextlib import closing
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from eventlog.kafka.producer import EventProducer
 from eventlog.records import Outgoing
@@ -14,7 +15,7 @@ from schemas.topics import Topic
 
 
 def act_envelope(producer: str, act_id: str, *, cause: str | None = None) -> Envelope:
-    """Of one fact of the act. cause: the act or event that it answers to."""
+    """The envelope of one fact of the act. cause: id of the act or event that it answers."""
     return replace(envelope(producer, causation_id=cause), correlation_id=act_id)
 
 

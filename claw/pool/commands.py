@@ -1,9 +1,11 @@
-"""`claw pool`: questions to the pool, and curation. Thin: each command is a function in a file `claw/pool_*.py`."""
+"""`claw pool`: questions to the pool, and curation. Each command only hands its options to a function of this folder."""
 
-from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
+
+from claw.options import AsJson, Prefix, spread
+from claw.pool.options import FilterOptions, PageOptions, PerspectiveOptions
 
 pool = typer.Typer(
     name="pool",
@@ -11,200 +13,128 @@ pool = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
 )
-
-AsJson = Annotated[bool, typer.Option("--json", help="One JSON object (or JSON lines) on stdout.")]
-Prefix = Annotated[str, typer.Option(envvar="CLAW_LOG_PREFIX", help="Prefix of the topics.")]
-Channel = Annotated[str | None, typer.Option(help="Channel, for example train or val.")]
-Group = Annotated[str | None, typer.Option(help="Group id.")]
-Trajectory = Annotated[str | None, typer.Option(help="Trajectory id.")]
-Agent = Annotated[str | None, typer.Option(help="Agent.")]
-Tag = Annotated[
-    list[str] | None, typer.Option(help="Carries this tag, itself, by curation or with what it is in; may be repeated.")
+Ready = Annotated[
+    bool | None,
+    typer.Option("--ready/--not-ready", help="Only trajectories or groups that are (not) ready for training."),
 ]
-Trainable = Annotated[
-    bool | None, typer.Option("--trainable/--not-trainable", help="May be trained on; of others: a step of theirs may.")
-]
-Ready = Annotated[bool | None, typer.Option("--ready/--not-ready", help="Ready ones.")]
-QualityMin = Annotated[
-    float | None, typer.Option(help="Lowest quality (of a step; of others: a step of theirs has it).")
-]
-QualityMax = Annotated[float | None, typer.Option(help="Highest quality, likewise.")]
-Score = Annotated[
-    list[str] | None,
-    typer.Option(
-        metavar="BOUND", help="Bound on one scorer, likewise: 'entropy@1>=0.3' or <=, quoted; may be repeated."
-    ),
-]
-RewardMin = Annotated[float | None, typer.Option(help="Lowest reward (step), return (trajectory) or mean (group).")]
-RewardMax = Annotated[float | None, typer.Option(help="Highest reward, return or mean.")]
-VersionMin = Annotated[int | None, typer.Option(help="Some token is of this version or later.")]
-VersionMax = Annotated[int | None, typer.Option(help="Some token is of this version or earlier.")]
-Text = Annotated[
-    str | None, typer.Option(help="In ids, tags, task, notes; of steps, in the whole request and the reply, too.")
-]
-Limit = Annotated[int, typer.Option(min=1, help="Rows of one page.")]
-After = Annotated[str | None, typer.Option(help="Go on behind this key (the page before says it).")]
-Spec = Annotated[Path | None, typer.Option(help="Batch spec (YAML or JSON); default: the run's own.")]
-Preset = Annotated[str | None, typer.Option(help="A preset instead of a spec file: grpo, sft_best, …")]
-RunId = Annotated[str | None, typer.Option("--run", help="Run; default: the one heard of last.")]
-Version = Annotated[int | None, typer.Option(help="Version to be trained; default: the run's present one.")]
 
 
 @pool.command()
-def stats(
-    channel: Channel = None,
-    group: Group = None,
-    trajectory: Trajectory = None,
-    agent: Agent = None,
-    tag: Tag = None,
-    trainable: Trainable = None,
-    quality_min: QualityMin = None,
-    quality_max: QualityMax = None,
-    score: Score = None,
-    reward_min: RewardMin = None,
-    reward_max: RewardMax = None,
-    version_min: VersionMin = None,
-    version_max: VersionMax = None,
-    text: Text = None,
-    prefix: Prefix = "claw",
-    as_json: AsJson = False,
-) -> None:
-    """Count groups, trajectories, steps and tokens, and each reason why something is not ready: of what the lists show."""
-    given = locals()
+@spread
+def stats(filters: FilterOptions, prefix: Prefix = "claw", as_json: AsJson = False) -> None:
+    """Count groups, trajectories, steps and tokens, and each reason why something is not ready: for what the filter lets through."""
+    from claw.pool.filter import filter_of
     from claw.pool.listing import show_stats
 
-    raise typer.Exit(show_stats(_filter(given), prefix=prefix, as_json=as_json))
+    raise typer.Exit(show_stats(filter_of(filters), prefix=prefix, as_json=as_json))
 
 
 @pool.command()
-def steps(
-    channel: Channel = None,
-    group: Group = None,
-    trajectory: Trajectory = None,
-    agent: Agent = None,
-    tag: Tag = None,
-    trainable: Trainable = None,
-    quality_min: QualityMin = None,
-    quality_max: QualityMax = None,
-    score: Score = None,
-    reward_min: RewardMin = None,
-    reward_max: RewardMax = None,
-    version_min: VersionMin = None,
-    version_max: VersionMax = None,
-    text: Text = None,
-    limit: Limit = 20,
-    after: After = None,
-    prefix: Prefix = "claw",
-    as_json: AsJson = False,
-) -> None:
+@spread
+def steps(filters: FilterOptions, page: PageOptions, prefix: Prefix = "claw", as_json: AsJson = False) -> None:
     """List steps (model calls)."""
-    _list("steps", locals())
-
-
-@pool.command("groups", help="List groups.")
-@pool.command("trajectories", help="List trajectories.")
-def trajectories_and_groups(
-    context: typer.Context,
-    channel: Channel = None,
-    group: Group = None,
-    trajectory: Trajectory = None,
-    agent: Agent = None,
-    tag: Tag = None,
-    ready: Ready = None,
-    trainable: Trainable = None,
-    quality_min: QualityMin = None,
-    quality_max: QualityMax = None,
-    score: Score = None,
-    reward_min: RewardMin = None,
-    reward_max: RewardMax = None,
-    version_min: VersionMin = None,
-    version_max: VersionMax = None,
-    text: Text = None,
-    limit: Limit = 20,
-    after: After = None,
-    prefix: Prefix = "claw",
-    as_json: AsJson = False,
-) -> None:
-    """One function for two commands, which take the same filters and are told apart by their name."""
-    assert context.info_name is not None  # typer names every command
-    _list(context.info_name, locals())
+    _list("steps", filters, None, page, prefix, as_json)
 
 
 @pool.command()
+@spread
+def trajectories(
+    *,
+    filters: FilterOptions,
+    ready: Ready = None,
+    page: PageOptions,
+    prefix: Prefix = "claw",
+    as_json: AsJson = False,
+) -> None:
+    """List trajectories."""
+    _list("trajectories", filters, ready, page, prefix, as_json)
+
+
+@pool.command()
+@spread
+def groups(
+    *,
+    filters: FilterOptions,
+    ready: Ready = None,
+    page: PageOptions,
+    prefix: Prefix = "claw",
+    as_json: AsJson = False,
+) -> None:
+    """List groups."""
+    _list("groups", filters, ready, page, prefix, as_json)
+
+
+@pool.command()
+@spread
 def why(
     name: Annotated[str, typer.Argument(metavar="ID", help="Group, trajectory or call.")],
-    spec: Spec = None,
-    preset: Preset = None,
-    run: RunId = None,
-    version: Version = None,
+    perspective: PerspectiveOptions,
     prefix: Prefix = "claw",
     as_json: AsJson = False,
 ) -> None:
     """Tell why something is not ready or was left out, or when it was trained. Exit 1 when the pool has no such id."""
     from claw.pool.why import explain
 
-    asked = explain(name, spec_file=spec, preset=preset, run_id=run, version=version, prefix=prefix, as_json=as_json)
-    raise typer.Exit(asked)
+    raise typer.Exit(explain(name, perspective, prefix=prefix, as_json=as_json))
 
 
 @pool.command()
+@spread
 def curate(
+    *,
     ids: Annotated[list[str] | None, typer.Argument(metavar="[ID]…", help="Calls, trajectories or groups.")] = None,
-    set_trainable: Annotated[bool | None, typer.Option("--train/--no-train", help="May it be trained on?")] = None,
-    quality: Annotated[float | None, typer.Option(help="Quality, by custom 0 to 1.")] = None,
+    set_trainable: Annotated[
+        bool | None, typer.Option("--train/--no-train", help="Whether the steps may be trained on.")
+    ] = None,
+    set_quality: Annotated[
+        float | None, typer.Option("--quality", help="Quality of the steps, by custom from 0 to 1.")
+    ] = None,
     set_score: Annotated[
         list[str] | None,
-        typer.Option(metavar="SCORE", help="In place of a scorer's: entropy@1=0.9; may be repeated."),
+        typer.Option(metavar="SCORE", help="Score that replaces that of a scorer: entropy@1=0.9; may be repeated."),
     ] = None,
-    set_tag: Annotated[list[str] | None, typer.Option(help="Tags that replace those it has; may be repeated.")] = None,
-    because: Annotated[str | None, typer.Option("--why", help="Kept as the note.")] = None,
-    who: Annotated[str | None, typer.Option(envvar="USER", help="Who judges.")] = None,
-    undo: Annotated[str | None, typer.Option(help="Take a curation (or one event of it) back.")] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be published, publish nothing.")] = False,
-    channel: Channel = None,
-    group: Group = None,
-    trajectory: Trajectory = None,
-    agent: Agent = None,
-    tag: Tag = None,
-    trainable: Trainable = None,
-    quality_min: QualityMin = None,
-    quality_max: QualityMax = None,
-    score: Score = None,
-    reward_min: RewardMin = None,
-    reward_max: RewardMax = None,
-    version_min: VersionMin = None,
-    version_max: VersionMax = None,
-    text: Text = None,
+    set_tag: Annotated[
+        list[str] | None, typer.Option(help="Tag; all that are named replace the tags of the steps; may be repeated.")
+    ] = None,
+    because: Annotated[str | None, typer.Option("--why", help="Reason, kept as the note of the curation.")] = None,
+    who: Annotated[str | None, typer.Option(envvar="USER", help="Name of the person who judges.")] = None,
+    undo: Annotated[
+        str | None, typer.Option(help="Id of a curation, or of one event of it, that is taken back.")
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be published.")] = False,
+    filters: FilterOptions,
     prefix: Prefix = "claw",
     as_json: AsJson = False,
 ) -> None:
-    """Judge steps by id or by filter (resolved to ids first). Exit 1 when it concerns no step."""
-    given = locals()
+    """Judge steps by id or by filter, which is resolved to ids first. Exit 1 when no step is concerned."""
     from claw.pool.curation import CurationRequest, check_alone, run_curation, run_undo
-    from claw.pool.filter import given_scores
+    from claw.pool.filter import filter_of, scores_of
 
     judgement = CurationRequest(
         trainable=set_trainable,
-        quality=quality,
-        scores=given_scores(set_score or ()),
+        quality=set_quality,
+        scores=scores_of(set_score or ()),
         tags=None if set_tag is None else tuple(set_tag),
         note=because,
     )
+    chosen = filter_of(filters)
     if undo is not None:
-        check_alone(ids or [], _filter(given), judgement)
+        check_alone(ids or [], chosen, judgement)
         raise typer.Exit(run_undo(undo, who=who, dry_run=dry_run, prefix=prefix, as_json=as_json))
     raise typer.Exit(
-        run_curation(ids or [], _filter(given), judgement, who=who, dry_run=dry_run, prefix=prefix, as_json=as_json)
+        run_curation(ids or [], chosen, judgement, who=who, dry_run=dry_run, prefix=prefix, as_json=as_json)
     )
 
 
 @pool.command()
 def evict(
     ids: Annotated[list[str], typer.Argument(metavar="ID…", help="Trajectories, or groups with all of theirs.")],
-    why: Annotated[str, typer.Option(help="Kept as the reason.")],
-    who: Annotated[str | None, typer.Option(envvar="USER", help="Who evicts.")] = None,
-    group: Annotated[str | None, typer.Option(help="Of this group only: where several have such a trajectory.")] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be evicted, publish nothing.")] = False,
+    why: Annotated[str, typer.Option(help="Reason, kept in the facts.")],
+    who: Annotated[str | None, typer.Option(envvar="USER", help="Name of the person who evicts.")] = None,
+    group: Annotated[
+        str | None, typer.Option(help="Only in this group, where several groups have such a trajectory.")
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be evicted.")] = False,
     prefix: Prefix = "claw",
     as_json: AsJson = False,
 ) -> None:
@@ -215,13 +145,11 @@ def evict(
 
 
 @pool.command()
+@spread
 def batch(
-    spec: Spec = None,
-    preset: Preset = None,
-    run: RunId = None,
-    version: Version = None,
+    perspective: PerspectiveOptions,
     explain: Annotated[bool, typer.Option("--explain", help="Explain each field of a spec, and the presets.")] = False,
-    verbose: Annotated[bool, typer.Option("--verbose", help="Name the groups, too; --json always does.")] = False,
+    verbose: Annotated[bool, typer.Option("--verbose", help="Also name the groups; --json always does.")] = False,
     prefix: Prefix = "claw",
     as_json: AsJson = False,
 ) -> None:
@@ -232,26 +160,11 @@ def batch(
         raise typer.Exit(show_knobs(as_json=as_json))
     from claw.pool.preview import preview
 
-    shown = preview(
-        spec_file=spec,
-        preset=preset,
-        run_id=run,
-        version=version,
-        prefix=prefix,
-        verbose=verbose,
-        as_json=as_json,
-    )
-    raise typer.Exit(shown)
+    raise typer.Exit(preview(perspective, prefix=prefix, verbose=verbose, as_json=as_json))
 
 
-def _list(kind: str, given: dict[str, Any]) -> None:  # a command's own arguments
+def _list(kind: str, filters: FilterOptions, ready: bool | None, page: PageOptions, prefix: str, as_json: bool) -> None:
+    from claw.pool.filter import filter_of
     from claw.pool.listing import show_page
 
-    page = {name: given[name] for name in ("limit", "after", "prefix", "as_json")}
-    raise typer.Exit(show_page(kind, _filter(given), **page))
-
-
-def _filter(given: dict[str, Any]) -> Any:  # datapool.view.query.PoolFilter, which is imported late
-    from claw.pool.filter import filter_of
-
-    return filter_of(given)
+    raise typer.Exit(show_page(kind, filter_of(filters, ready=ready), page, prefix=prefix, as_json=as_json))

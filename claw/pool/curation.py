@@ -1,7 +1,7 @@
 """`claw pool curate`: a person's judgement of steps, published as StepCurated on claw.rewards, and its undoing.
 
-A filter is resolved to ids here, before anything is published, so that the event says which steps were meant whatever
-the pool becomes. One curation is one correlation id over all its events: `--undo` takes either.
+A filter is resolved to ids here, before anything is published, so that the event names its steps,
+whatever the pool becomes. One curation is one correlation id over all its events: `--undo` takes either.
 """
 
 from collections.abc import Mapping, Sequence
@@ -36,7 +36,7 @@ PRODUCER = "claw pool curate"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CurationRequest:
-    """What a person says; None leaves the earlier word."""
+    """A person's judgement of steps; None leaves what was judged before."""
 
     trainable: bool | None = None
     quality: float | None = None
@@ -47,7 +47,7 @@ class CurationRequest:
 
 def run_curation(
     ids: Sequence[str],
-    wanted: PoolFilter,
+    filters: PoolFilter,
     judgement: CurationRequest,
     *,
     who: str | None,
@@ -56,21 +56,21 @@ def run_curation(
     as_json: bool,
 ) -> int:
     """Judges the steps of the ids that meet the filter; exit code 1 when there is none. Raises CannotRun."""
-    who = _checked(ids, wanted, judgement, who)
+    who = _checked(ids, filters, judgement, who)
     with open_pool(prefix) as pool, closing(FactLookup(pool.settings)) as facts:
-        steps = pool.view.ask(lambda rows: resolve(rows, ids, wanted, facts))
+        steps = pool.view.ask(lambda rows: resolve(rows, ids, filters, facts))
         curation_id, revision = new_id(), now_us()
-        made = [_event(step, judgement, who, revision, curation_id) for step in steps]
-        _refuse_unusable(made)
-        return _publish(pool.settings, made, curation_id, dry_run=dry_run, as_json=as_json)
+        events = [_event(step, judgement, who, revision, curation_id) for step in steps]
+        _refuse_unusable(events)
+        return _publish(pool.settings, events, curation_id, dry_run=dry_run, as_json=as_json)
 
 
-def check_alone(ids: Sequence[str], wanted: PoolFilter, judgement: CurationRequest) -> None:
+def check_alone(ids: Sequence[str], filters: PoolFilter, judgement: CurationRequest) -> None:
     """An undo concerns the steps of what is undone, and no others: what would narrow or change it is refused. Raises CannotRun."""
-    beside = {"ids": bool(ids), "filters": wanted != PoolFilter(), "a judgement": judgement != CurationRequest()}
-    if given := [name for name, stands in beside.items() if stands]:
+    beside = {"ids": bool(ids), "filters": filters != PoolFilter(), "a judgement": judgement != CurationRequest()}
+    if contradictions := [name for name, present in beside.items() if present]:
         raise CannotRun(
-            f"--undo takes back a whole curation, or one event of it: {' and '.join(given)} cannot stand beside it"
+            f"--undo takes back a whole curation, or one event of it: {' and '.join(contradictions)} cannot stand beside it"
         )
 
 
@@ -81,35 +81,35 @@ def run_undo(undone: str, *, who: str | None, dry_run: bool, prefix: str, as_jso
     with log_for_reading(prefix) as settings:
         history = [event for event in readable(records(settings, REWARDS)) if isinstance(event, StepCurated)]
         curation_id = new_id()
-        made = undoing(
+        events = undoing(
             history,
             lambda fact: undone in (fact.envelope.event_id, fact.envelope.correlation_id),
             who=who,
             revision=now_us(),
             make_envelope=partial(act_envelope, PRODUCER, curation_id, cause=undone),
         )
-        return _publish(settings, made, curation_id, dry_run=dry_run, as_json=as_json)
+        return _publish(settings, events, curation_id, dry_run=dry_run, as_json=as_json)
 
 
-def resolve(rows: PoolRows, ids: Sequence[str], wanted: PoolFilter, facts: FactLookup) -> list[StepRecord]:
+def resolve(rows: PoolRows, ids: Sequence[str], filters: PoolFilter, facts: FactLookup) -> list[StepRecord]:
     """Steps that are, or belong to, one of the ids (no ids: all) and meet the filter, in order."""
     if not ids:
-        return find_steps(rows, wanted, (), None, facts)
+        return find_steps(rows, filters, (), None, facts)
     named: dict[tuple[str, str, str], StepRecord] = {}
     for name in ids:
         for place, value in rows.store.select("? IN (g, t, c)", [as_bytes(name)], None, None):
             named[place] = as_step(value)
-    met = find_steps(rows, wanted, (), None, facts) if wanted != PoolFilter() else list(named.values())
-    kept = {(step.group_id, step.trajectory_id, step.call_id) for step in met}
-    return [named[place] for place in sorted(named) if place in kept]
+    matches = find_steps(rows, filters, (), None, facts) if filters != PoolFilter() else list(named.values())
+    places = {(step.group_id, step.trajectory_id, step.call_id) for step in matches}
+    return [named[place] for place in sorted(named) if place in places]
 
 
-def _checked(ids: Sequence[str], wanted: PoolFilter, judgement: CurationRequest, who: str | None) -> str:
+def _checked(ids: Sequence[str], filters: PoolFilter, judgement: CurationRequest, who: str | None) -> str:
     if judgement == CurationRequest():
         raise CannotRun(
             "nothing is judged: say --train or --no-train, --quality, --set-score, --set-tag or --why (or --undo ID)"
         )
-    if not ids and wanted == PoolFilter():
+    if not ids and filters == PoolFilter():
         raise CannotRun("which steps? name ids, or a filter such as --channel")
     if not who:
         raise CannotRun("who judges? --who NAME")
@@ -134,26 +134,26 @@ def _event(step: StepRecord, judgement: CurationRequest, who: str, revision: int
     )
 
 
-def _refuse_unusable(made: Sequence[StepCurated]) -> None:
+def _refuse_unusable(events: Sequence[StepCurated]) -> None:
     try:
-        for event in made:
+        for event in events:
             usable(event)
     except UnusableFact as error:
         raise CannotRun(str(error)) from error
 
 
 def _publish(
-    settings: LogSettings, made: Sequence[StepCurated], curation_id: str, *, dry_run: bool, as_json: bool
+    settings: LogSettings, events: Sequence[StepCurated], curation_id: str, *, dry_run: bool, as_json: bool
 ) -> int:
-    """All or an error: publishing again after one is safe, the later word wins."""
+    """All or an error: publishing again after one is safe, the later judgement counts."""
     if not dry_run:
-        append(settings, REWARDS, made)
+        append(settings, REWARDS, events)
     if as_json:
-        summary = {"curation_id": curation_id, "steps": len(made), "dry_run": dry_run}
-        print(orjson.dumps({**summary, "events": [as_plain(event) for event in made]}).decode())
+        summary = {"curation_id": curation_id, "steps": len(events), "dry_run": dry_run}
+        print(orjson.dumps({**summary, "events": [as_plain(event) for event in events]}).decode())
     else:
-        for event in made:
+        for event in events:
             print(f"{event.group_id}/{event.trajectory_id}/{event.call_id}")
         verb = "would be judged" if dry_run else f"judged; take it back with --undo {curation_id}"
-        print(f"{len(made)} steps {verb}" if made else "it concerns no step")
-    return 0 if made else 1
+        print(f"{len(events)} steps {verb}" if events else "no step is concerned")
+    return 0 if events else 1

@@ -1,6 +1,6 @@
 """`claw pool evict`: trajectories erased from the pool by an operator, as TrajectoryEvicted on claw.calls.
 
-Absorbing: it cannot be undone, so an id that is not known, or that is meant in several groups, evicts nothing at all.
+An eviction cannot be undone. So an id that is unknown, or that several groups have, evicts nothing at all.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -28,42 +28,46 @@ def run_evict(
     prefix: str,
     as_json: bool,
 ) -> int:
-    """Evicts the trajectories of the ids; exit code 1 when an id is unknown, or nothing is left. Raises CannotRun."""
+    """Evicts the trajectories of the ids; exit code 1 when an id is unknown, or everything is evicted already. Raises CannotRun."""
     if not why.strip():
-        raise CannotRun("why? --why TEXT: nobody else will know")
+        raise CannotRun("why? --why TEXT: the facts keep the reason")
     if not who:
         raise CannotRun("who evicts? --who NAME")
     with open_pool(prefix, topics=[TRAJECTORIES]) as pool:
-        found = pool.view.ask(lambda rows: meant(rows.trajectory_rows(), ids, group))
-        unknown = [name for name, rows in found.items() if not rows]
+        rows_by_id = pool.view.ask(lambda rows: rows_of(rows.trajectory_rows(), ids, group))
+        unknown = [name for name, rows in rows_by_id.items() if not rows]
         eviction_id = new_id()
-        made = [] if unknown else [_event(row, why, who, eviction_id) for row in left(found)]
+        events = [] if unknown else [_event(row, why, who, eviction_id) for row in not_evicted(rows_by_id)]
         if not dry_run:
-            append(pool.settings, CALLS, made)
-    _say(made, unknown, eviction_id, dry_run=dry_run, as_json=as_json)
-    return 0 if made else 1
+            append(pool.settings, CALLS, events)
+    _say(events, unknown, eviction_id, dry_run=dry_run, as_json=as_json)
+    return 0 if events else 1
 
 
-def meant(rows: Iterable[TrajectoryRecord], ids: Sequence[str], group: str | None) -> dict[str, list[TrajectoryRecord]]:
-    """By id the trajectories of that group, or the trajectory, evicted or not. group: of no other one.
+def rows_of(
+    rows: Iterable[TrajectoryRecord], ids: Sequence[str], group: str | None
+) -> dict[str, list[TrajectoryRecord]]:
+    """By id the trajectories of the group of that id, or the trajectory of that id, evicted or not.
+
+    group: only trajectories of this group count.
 
     Raises CannotRun for a trajectory id that several groups have.
     """
-    found: dict[str, list[TrajectoryRecord]] = {name: [] for name in ids}
+    rows_by_id: dict[str, list[TrajectoryRecord]] = {name: [] for name in ids}
     for row in rows:
         if group not in (None, row.group_id):
             continue
-        for name in {row.group_id, row.trajectory_id} & found.keys():
-            found[name].append(row)
-    for name, each in found.items():
+        for name in {row.group_id, row.trajectory_id} & rows_by_id.keys():
+            rows_by_id[name].append(row)
+    for name, each in rows_by_id.items():
         if len(groups := {row.group_id for row in each}) > 1:
             raise CannotRun(f"{name} is in {len(groups)} groups, one of them {min(groups)}: say which, --group ID")
-    return found
+    return rows_by_id
 
 
-def left(found: Mapping[str, Sequence[TrajectoryRecord]]) -> list[TrajectoryRecord]:
-    """What is not evicted yet, each once, in order: an eviction that broke off is simply repeated."""
-    rows = {(row.group_id, row.trajectory_id): row for each in found.values() for row in each}
+def not_evicted(rows_by_id: Mapping[str, Sequence[TrajectoryRecord]]) -> list[TrajectoryRecord]:
+    """The trajectories that are not evicted yet, each once, in order: an eviction that broke off is simply repeated."""
+    rows = {(row.group_id, row.trajectory_id): row for each in rows_by_id.values() for row in each}
     return [row for _, row in sorted(rows.items()) if row.status != "evicted"]
 
 
@@ -78,14 +82,14 @@ def _event(row: TrajectoryRecord, why: str, who: str, eviction_id: str) -> Traje
 
 
 def _say(
-    made: Sequence[TrajectoryEvicted], unknown: Sequence[str], eviction_id: str, *, dry_run: bool, as_json: bool
+    events: Sequence[TrajectoryEvicted], unknown: Sequence[str], eviction_id: str, *, dry_run: bool, as_json: bool
 ) -> None:
     if as_json:
-        summary = {"eviction_id": eviction_id, "trajectories": len(made), "dry_run": dry_run, "unknown": unknown}
-        print(orjson.dumps({**summary, "events": [as_plain(event) for event in made]}).decode())
+        summary = {"eviction_id": eviction_id, "trajectories": len(events), "dry_run": dry_run, "unknown": unknown}
+        print(orjson.dumps({**summary, "events": [as_plain(event) for event in events]}).decode())
         return
-    for event in made:
+    for event in events:
         print(f"{event.group_id}/{event.trajectory_id}")
     for name in unknown:
         print(f"{name}: the pool has no such group or trajectory")
-    print(f"{len(made)} trajectories {'would be' if dry_run else 'are'} evicted" if made else "nothing is evicted")
+    print(f"{len(events)} trajectories {'would be' if dry_run else 'are'} evicted" if events else "nothing is evicted")

@@ -7,8 +7,10 @@ from typing import Any
 import orjson
 
 from claw.errors import CannotRun
+from claw.pool.options import PageOptions
 from claw.pool.reading import open_pool
 from claw.pool.text import Conversations
+from claw.show.notice import notice
 from claw.show.rendering import as_plain
 from datapool.view import query
 from datapool.view.query import PoolFilter
@@ -23,75 +25,88 @@ from schemas.topics import GROUPS, TRAJECTORIES
 Row = StepRecord | TrajectoryRecord | GroupRecord
 
 
-def show_stats(wanted: PoolFilter, *, prefix: str, as_json: bool) -> int:
+def show_stats(filters: PoolFilter, *, prefix: str, as_json: bool) -> int:
     """Prints counts over what the lists of this filter show."""
-    with open_pool(prefix, group=wanted.group) as pool, closing(FactLookup(pool.settings)) as facts:
-        counted = pool.view.ask(lambda rows: stats_of(rows, wanted, facts))
+    with open_pool(prefix, group=filters.group) as pool, closing(FactLookup(pool.settings)) as facts:
+        counts = pool.view.ask(lambda rows: stats_of(rows, filters, facts))
     if as_json:
-        print(orjson.dumps(counted).decode())
+        print(orjson.dumps(counts).decode())
         return 0
-    for kind, numbers in counted.items():
+    for kind, numbers in counts.items():
         print(kind)
         for name, value in numbers.items():
-            shown = ", ".join(f"{key} {count}" for key, count in value.items()) if isinstance(value, dict) else value
-            print(f"  {name:<16} {shown if shown != '' else '-'}")
+            text = ", ".join(f"{key} {count}" for key, count in value.items()) if isinstance(value, dict) else value
+            print(f"  {name:<16} {text if text != '' else '-'}")
     return 0
 
 
-def stats_of(rows: PoolRows, wanted: PoolFilter, facts: Lookup) -> dict[str, Any]:  # JSON
+def stats_of(rows: PoolRows, filters: PoolFilter, facts: Lookup) -> dict[str, Any]:  # JSON
     """Counts; a text is sought in the conversations of steps, too."""
-    steps = None if wanted.text is None else find_steps(rows, wanted, (), None, facts)
-    return query.stats(rows, wanted, steps)
+    steps = None if filters.text is None else find_steps(rows, filters, (), None, facts)
+    return query.stats(rows, filters, steps)
 
 
-def show_page(kind: str, wanted: PoolFilter, *, limit: int, after: str | None, prefix: str, as_json: bool) -> int:
+def show_page(kind: str, filters: PoolFilter, page: PageOptions, *, prefix: str, as_json: bool) -> int:
     """Prints one page and, on its last line, what the next one starts behind. Raises CannotRun for a bad key."""
-    place = _place(kind, after)
-    topics = TOPICS if kind == "steps" or query.asks_steps(wanted) else (TRAJECTORIES, GROUPS)
-    with open_pool(prefix, group=wanted.group, topics=topics) as pool, closing(FactLookup(pool.settings)) as facts:
-        rows = pool.view.ask(lambda rows: find(kind, rows, wanted, place, limit + 1, facts))
-    for row in rows[:limit]:
+    place = _place(kind, page.after)
+    topics = TOPICS if kind == "steps" or query.asks_steps(filters) else (TRAJECTORIES, GROUPS)
+    with open_pool(prefix, group=filters.group, topics=topics) as pool, closing(FactLookup(pool.settings)) as facts:
+        rows = pool.view.ask(lambda rows: find(kind, rows, filters, place, page.limit + 1, facts))
+    for row in rows[: page.limit]:
         print(orjson.dumps(as_plain(row)).decode() if as_json else LINES[kind](row))
-    if len(rows) > limit:
-        key = step_key_of(rows[limit - 1])
+    if not rows:
+        notice(_empty(kind, filters, page.after))
+    if len(rows) > page.limit:
+        key = step_key_of(rows[page.limit - 1])
         print(orjson.dumps({"type": "More", "after": key}).decode() if as_json else f"more: --after {key}")
     return 0
 
 
+def _empty(kind: str, filters: PoolFilter, after: str | None) -> str:
+    """Why a page has no row, and what to do."""
+    if after is not None:
+        return f"no {kind} come behind {after}: the page before was the last one"
+    if filters != PoolFilter():
+        return f"no {kind} of the pool meet the filter; `claw pool stats` without options counts what there is"
+    return f"the pool has no {kind} yet: agents that call the gateway fill it, and `claw streams` has to run (`claw status`)"
+
+
 def find(
-    kind: str, rows: PoolRows, wanted: PoolFilter, after: tuple[str, ...], limit: int | None, facts: Lookup
+    kind: str, rows: PoolRows, filters: PoolFilter, after: tuple[str, ...], limit: int | None, facts: Lookup
 ) -> list[Row]:
     """Rows of one kind that meet the filter. Text is sought in the conversations of steps, too."""
     if kind == "trajectories":
-        return list(query.find_trajectories(rows, wanted, after, limit))
+        return list(query.find_trajectories(rows, filters, after, limit))
     if kind == "groups":
-        return list(query.find_groups(rows, wanted, after, limit))
-    return list(find_steps(rows, wanted, after, limit, facts))
+        return list(query.find_groups(rows, filters, after, limit))
+    return list(find_steps(rows, filters, after, limit, facts))
 
 
 def find_steps(
-    rows: PoolRows, wanted: PoolFilter, after: tuple[str, ...], limit: int | None, facts: Lookup
+    rows: PoolRows, filters: PoolFilter, after: tuple[str, ...], limit: int | None, facts: Lookup
 ) -> list[StepRecord]:
     """Steps that meet the filter; a text is sought in their conversations, too."""
-    if wanted.text is None:
-        return query.find_steps(rows, wanted, after, limit)
-    text, conversations = wanted.text, Conversations(rows, facts)
-    return query.find_steps(rows, query.without_text(wanted), after, limit, lambda step: conversations.say(step, text))
+    if filters.text is None:
+        return query.find_steps(rows, filters, after, limit)
+    text, conversations = filters.text, Conversations(rows, facts)
+    return query.find_steps(rows, query.without_text(filters), after, limit, lambda step: conversations.say(step, text))
 
 
 def step_key_of(row: Row) -> str:
     """A row's key as `--after` takes it."""
     ids = [getattr(row, name) for name in ("group_id", "trajectory_id", "call_id") if hasattr(row, name)]
-    return "/".join(step_key(one, "", "").decode().split("/")[0] for one in ids)
+    return "/".join(step_key(part, "", "").decode().split("/")[0] for part in ids)
 
 
 def _place(kind: str, after: str | None) -> tuple[str, ...]:
     if after is None:
         return ()
     ids = parts(after.encode())
-    wanted = {"steps": 3, "trajectories": 2, "groups": 1}[kind]
-    if len(ids) != wanted:
-        raise CannotRun(f"--after takes a key of {wanted} parts for {kind}, as the page before said it; not {after!r}")
+    length = {"steps": 3, "trajectories": 2, "groups": 1}[kind]
+    if len(ids) != length:
+        raise CannotRun(
+            f"--after takes a key of {length} parts for {kind}, as the last line of the page before names it, not {after!r}"
+        )
     return ids
 
 

@@ -2,23 +2,17 @@
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import orjson
 
 from claw.errors import CannotRun
-from claw.pool.reading import asked_of, named_spec, open_pool
-from datapool.batch.plan import Selection, select
-from datapool.batch.selection import (
-    PooledGroup,
-    all_equal,
-    baseline_only,
-    context_only,
-    is_trained,
-    returns,
-    trained_members,
-)
+from claw.pool.options import PerspectiveOptions
+from claw.pool.reading import named_spec, open_pool, perspective_of
+from datapool.batch.candidates import PooledGroup, all_equal
+from datapool.batch.masks import is_trained, mask_of
+from datapool.batch.members import baseline_only, trained_members
+from datapool.batch.selection import Selection, select
 from datapool.batch.sequences import TrainingRow
 from datapool.errors import PromptBroken
 from datapool.view.rows import PoolRows
@@ -35,37 +29,28 @@ KINDS = {
 }
 
 
-def preview(
-    *,
-    spec_file: Path | None,
-    preset: str | None,
-    run_id: str | None,
-    version: int | None,
-    prefix: str,
-    verbose: bool,
-    as_json: bool,
-) -> int:
+def preview(options: PerspectiveOptions, *, prefix: str, verbose: bool, as_json: bool) -> int:
     """Prints the preview; exit code 1 when the batch is not complete. Raises CannotRun without a spec.
 
     verbose: with the ids of the groups; JSON has them always.
     """
-    spec = named_spec(spec_file, preset)
+    spec = named_spec(options)
     with open_pool(prefix, tokens=True) as pool:
         runs = pool.runs()
-        asked = asked_of(pool, runs, spec, run_id=run_id, version=version)
-        if asked is None:
+        perspective = perspective_of(pool, runs, spec, options)
+        if perspective is None:
             raise CannotRun("no run has a spec yet: name one by --spec FILE or --preset NAME")
-        shown = pool.view.ask(lambda rows: previewed(rows, runs, asked))
-    print(orjson.dumps(shown).decode() if as_json else as_text(shown, verbose=verbose))
-    return 0 if shown["complete"] else 1
+        answer = pool.view.ask(lambda rows: previewed(rows, runs, perspective))
+    print(orjson.dumps(answer).decode() if as_json else as_text(answer, verbose=verbose))
+    return 0 if answer["complete"] else 1
 
 
-def previewed(rows: PoolRows, runs: RunIndex, asked: Perspective) -> dict[str, Any]:  # JSON
+def previewed(rows: PoolRows, runs: RunIndex, perspective: Perspective) -> dict[str, Any]:  # JSON
     """Counts of the batch that would be chosen now, and a reason for each group that is not in it."""
-    run = runs.runs.get(asked.run_id)
+    run = runs.runs.get(perspective.run_id)
     settled = run.settled if run else set()
-    selection, broken = _selected(rows, asked, settled)
-    others = {name: why for name, why in _others(rows, runs, asked, selection).items() if name not in broken}
+    selection, broken = _selected(rows, perspective, settled)
+    others = {name: why for name, why in _others(rows, runs, perspective, selection).items() if name not in broken}
     left_out = {**selection.left_out, **{name: CHANGING for name, why in others.items() if why is None}}
     reasons = {
         "waits": {name: why for name, why in left_out.items() if name not in selection.foreign},
@@ -74,44 +59,46 @@ def previewed(rows: PoolRows, runs: RunIndex, asked: Perspective) -> dict[str, A
         "settled": {name: why for name, why in others.items() if why is not None},
     }
     return {
-        "run_id": asked.run_id,
-        "version": asked.version,
-        "algorithm": asked.spec.algorithm,
+        "run_id": perspective.run_id,
+        "version": perspective.version,
+        "algorithm": perspective.spec.algorithm,
         "complete": selection.complete,
-        "groups_wanted": asked.spec.groups_per_batch,
-        **counts(rows, selection.chosen, asked),
+        "groups_wanted": perspective.spec.groups_per_batch,
+        **counts(rows, selection.chosen, perspective),
         "chosen": [group.record.group_id for group in selection.chosen],
         "left_out": dict(sorted({name: why for named in reasons.values() for name, why in named.items()}.items())),
         "reasons": {kind: _counted(named.values()) for kind, named in reasons.items() if named},
     }
 
 
-def _selected(rows: PoolRows, asked: Perspective, settled: set[str]) -> tuple[Selection, dict[str, str]]:
+def _selected(rows: PoolRows, perspective: Perspective, settled: set[str]) -> tuple[Selection, dict[str, str]]:
     """As a trainer does it: groups whose prompts cannot be put together have that reason, others take their places."""
     broken: dict[str, str] = {}
     while True:
-        selection = select(rows, asked.spec, asked.version, asked.run_id, settled | broken.keys())
-        found = {group.record.group_id: why for group in selection.chosen if (why := _broken(rows, group, asked))}
-        if not found:
+        selection = select(rows, perspective.spec, perspective.version, perspective.run_id, settled | broken.keys())
+        newly_broken = {
+            group.record.group_id: why for group in selection.chosen if (why := _broken(rows, group, perspective))
+        }
+        if not newly_broken:
             return selection, broken
-        broken |= found
+        broken |= newly_broken
 
 
-def _broken(rows: PoolRows, group: PooledGroup, asked: Perspective) -> str | None:
+def _broken(rows: PoolRows, group: PooledGroup, perspective: Perspective) -> str | None:
     try:
-        assemble_rows(rows, group, asked.spec, asked.run_id)
+        assemble_rows(rows, group, perspective.spec, perspective.run_id)
     except PromptBroken as why:
         return f"prompt_mismatch: {why.call_id}"
     return None
 
 
-def _others(rows: PoolRows, runs: RunIndex, asked: Perspective, selection: Selection) -> dict[str, str | None]:
+def _others(rows: PoolRows, runs: RunIndex, perspective: Perspective, selection: Selection) -> dict[str, str | None]:
     """Groups that selection does not speak of: how the run settled them, or None: their rows are of different moments."""
     spoken = (
         {group.record.group_id for group in selection.chosen} | selection.left_out.keys() | selection.skipped.keys()
     )
     others = (record.group_id for record in rows.group_rows() if record.group_id not in spoken)
-    return {group_id: _settled(runs, asked.run_id, group_id) for group_id in others}
+    return {group_id: _settled(runs, perspective.run_id, group_id) for group_id in others}
 
 
 def _settled(runs: RunIndex, run_id: str, group_id: str) -> str | None:
@@ -122,45 +109,45 @@ def _settled(runs: RunIndex, run_id: str, group_id: str) -> str | None:
     return skipped and f"skipped: {skipped}"
 
 
-def counts(rows: PoolRows, chosen: tuple[PooledGroup, ...], asked: Perspective) -> dict[str, Any]:  # JSON
+def counts(rows: PoolRows, chosen: tuple[PooledGroup, ...], perspective: Perspective) -> dict[str, Any]:  # JSON
     """Sizes of a batch and what its rewards and versions are; why parts of chosen groups are not trained.
 
     `tokens_saved` is what its calls would take one by one less what its rows take.
     """
-    spec = asked.spec
-    made: list[TrainingRow] = []
+    spec = perspective.spec
+    training_rows: list[TrainingRow] = []
     for group in chosen:
-        made += assemble_rows(rows, group, spec, asked.run_id)
+        training_rows += assemble_rows(rows, group, spec, perspective.run_id)
     members = [member for group in chosen for member in trained_members(group, spec)]
     trained = [step for member in members for step in member.steps if is_trained(step, member, spec)]
-    unfit = [found for member in members for step in member.steps if (found := context_only(step, member, spec))]
+    masks = [mask for member in members for step in member.steps if (mask := mask_of(step, member, spec))]
     one_by_one = sum(step.prompt_length + step.response_length for step in trained)
-    in_rows = sum(map(len, made))
+    row_tokens = sum(map(len, training_rows))
     return {
         "groups": len(chosen),
         "trajectories": sum(len(group.members) for group in chosen),
         "trajectories_trained": len(members),
         "baseline_only": _counted(why for group in chosen for why in baseline_only(group, spec).values()),
         "responses_trained": len(trained),
-        "response_tokens": sum(row.trained_tokens for row in made),
-        "context_only": _counted(found.word for found in unfit),
-        "rows": len(made),
-        "row_tokens": in_rows,
-        "row_tokens_max": max(map(len, made), default=0),
-        "tokens_saved": one_by_one - in_rows,
-        **_rewards(chosen, asked.version),
+        "response_tokens": sum(row.trained_tokens for row in training_rows),
+        "masked": _counted(mask.word for mask in masks),
+        "rows": len(training_rows),
+        "row_tokens": row_tokens,
+        "row_tokens_max": max(map(len, training_rows), default=0),
+        "tokens_saved": one_by_one - row_tokens,
+        **_rewards(chosen, perspective.version),
     }
 
 
 def _rewards(chosen: Sequence[PooledGroup], version: int) -> dict[str, Any]:  # JSON
     """Over all members, as baselines are; `zero_variance_groups` teach nothing, except where no group baseline is."""
-    by_group = [returns(group) for group in chosen]
-    everyone = [value for known in by_group for value in known]
+    by_group = [group.returns for group in chosen]
+    every_return = [value for group_returns in by_group for value in group_returns]
     oldest = [member.record.min_version for group in chosen for member in group.members]
     return {
-        "return_mean": sum(everyone) / len(everyone) if everyone else None,
+        "return_mean": sum(every_return) / len(every_return) if every_return else None,
         "zero_variance_groups": sum(map(all_equal, by_group)),
-        "staleness_max": max((version - one for one in oldest if one is not None), default=0),
+        "staleness_max": max((version - version_min for version_min in oldest if version_min is not None), default=0),
     }
 
 
@@ -169,44 +156,44 @@ def _counted(words: Iterable[str]) -> dict[str, int]:
     return dict(sorted(Counter(words).items(), key=lambda item: (-item[1], item[0])))
 
 
-def as_text(shown: dict[str, Any], *, verbose: bool = False) -> str:  # JSON
+def as_text(answer: dict[str, Any], *, verbose: bool = False) -> str:  # JSON
     """The preview for a person: sums by reason, and which groups they are where `verbose` asks for it."""
-    wanted, groups = shown["groups_wanted"], shown["groups"]
-    whole = "a whole batch" if shown["complete"] else f"{wanted - groups} more to wait for"
-    if shown["complete"] and groups < wanted:
+    groups_wanted, groups = answer["groups_wanted"], answer["groups"]
+    whole = "a whole batch" if answer["complete"] else f"{groups_wanted - groups} more to wait for"
+    if answer["complete"] and groups < groups_wanted:
         whole += ", full by response_tokens_max or by what a plan holds"
-    of_run = f"run {shown['run_id'] or '-'} at version {shown['version']}, {shown['algorithm']}"
-    lines = [f"{of_run}: {groups} of {wanted} groups, {whole}"]
+    of_run = f"run {answer['run_id'] or '-'} at version {answer['version']}, {answer['algorithm']}"
+    lines = [f"{of_run}: {groups} of {groups_wanted} groups, {whole}"]
     if groups:
-        lines += _sizes(shown)
+        lines += _sizes(answer)
     if groups and verbose:
-        lines.append(f"chosen: {', '.join(shown['chosen'])}")
+        lines.append(f"chosen: {', '.join(answer['chosen'])}")
     by_reason: dict[str, list[str]] = defaultdict(list)
-    for group_id, reason in shown["left_out"].items():
+    for group_id, reason in answer["left_out"].items():
         by_reason[reason].append(group_id)
-    for kind, reasons in shown["reasons"].items():
+    for kind, reasons in answer["reasons"].items():
         lines.append(f"left out, {KINDS[kind]}:")
         for reason, count in reasons.items():
             lines.append(f"  {count:>5}  {reason}" + (f"  {', '.join(by_reason[reason])}" if verbose else ""))
     return "\n".join(lines)
 
 
-def _sizes(shown: dict[str, Any]) -> list[str]:  # JSON
-    saved, alone = shown["tokens_saved"], shown["tokens_saved"] + shown["row_tokens"]
-    mean = "-" if shown["return_mean"] is None else f"{shown['return_mean']:g}"
+def _sizes(answer: dict[str, Any]) -> list[str]:  # JSON
+    saved, alone = answer["tokens_saved"], answer["tokens_saved"] + answer["row_tokens"]
+    mean = "-" if answer["return_mean"] is None else f"{answer['return_mean']:g}"
     share = f" ({saved / alone:.0%})" if alone else ""
-    rows = f"  rows          {shown['rows']}, {shown['row_tokens']} tokens, the longest {shown['row_tokens_max']}; "
+    rows = f"  rows          {answer['rows']}, {answer['row_tokens']} tokens, the longest {answer['row_tokens_max']}; "
     return [
-        f"  trajectories  {shown['trajectories_trained']} of {shown['trajectories']} trained"
-        + _listed(shown["baseline_only"], "in the baseline only"),
-        f"  responses     {shown['responses_trained']} trained, {shown['response_tokens']} tokens"
-        + _listed(shown["context_only"], "context only"),
+        f"  trajectories  {answer['trajectories_trained']} of {answer['trajectories']} trained"
+        + _listed(answer["baseline_only"], "in the baseline only"),
+        f"  responses     {answer['responses_trained']} trained, {answer['response_tokens']} tokens"
+        + _listed(answer["masked"], "masked"),
         rows + f"shared prefixes save {saved} of {alone}{share}",
-        f"  returns       mean {mean}, groups of equal returns: {shown['zero_variance_groups']}",
-        f"  staleness     up to {shown['staleness_max']}",
+        f"  returns       mean {mean}, groups of equal returns: {answer['zero_variance_groups']}",
+        f"  staleness     up to {answer['staleness_max']}",
     ]
 
 
 def _listed(words: Mapping[str, int], head: str) -> str:
-    said = ", ".join(f"{count} {word}" for word, count in words.items())
-    return f"; {head}: {said}" if said else ""
+    items = ", ".join(f"{count} {word}" for word, count in words.items())
+    return f"; {head}: {items}" if items else ""

@@ -3,12 +3,12 @@
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 
 from pydantic import ValidationError
 
 from claw.data.replay import records
 from claw.errors import CannotRun
+from claw.pool.options import PerspectiveOptions
 from claw.show.log import log_for_reading
 from datapool.batch.spec import BatchSpec, first_problem, load, of_preset
 from datapool.errors import BatchSpecInvalid
@@ -52,15 +52,15 @@ def open_pool(
             view.stop()
 
 
-def asked_of(
-    pool: OpenPool, runs: RunIndex, spec: BatchSpec | None, *, run_id: str | None, version: int | None
+def perspective_of(
+    pool: OpenPool, runs: RunIndex, spec: BatchSpec | None, options: PerspectiveOptions
 ) -> Perspective | None:
     """Run, version and spec that a question is about; None when nobody named a spec and no run has one.
 
     spec: None for the run's own. Without a run, the samples say whose they are: the policy run of most groups' members.
     Raises CannotRun when the run's own spec is of another version.
     """
-    run_id = run_id or runs.latest
+    run_id, version = options.run or runs.latest, options.version
     run = runs.runs.get(run_id) if run_id is not None else None
     if spec is None and run is not None and run.spec:
         spec = _spec_of(run.spec)
@@ -71,21 +71,21 @@ def asked_of(
         policies = sorted(t.policy_run_id for t in trajectories if t.policy_run_id not in (None, "mixed"))
         run_id = max(policies, key=policies.count, default="")
     if version is None:
-        made = [t.max_version for t in trajectories if t.policy_run_id == run_id and t.max_version is not None]
-        version = run.version if run else max(made, default=0)
+        versions = [t.max_version for t in trajectories if t.policy_run_id == run_id and t.max_version is not None]
+        version = run.version if run else max(versions, default=0)
     return Perspective(run_id=run_id, version=version, spec=spec)
 
 
-def named_spec(spec_file: Path | None, preset: str | None) -> BatchSpec | None:
+def named_spec(options: PerspectiveOptions) -> BatchSpec | None:
     """The spec that a person named, if any. Raises CannotRun, before anything is read."""
     try:
-        if spec_file is not None and preset is not None:
+        if options.spec is not None and options.preset is not None:
             raise CannotRun(
                 "--spec and --preset: name one of them (a file may say `preset: NAME` and change fields of it)"
             )
-        if spec_file is not None:
-            return load(spec_file)
-        return None if preset is None else of_preset(preset)
+        if options.spec is not None:
+            return load(options.spec)
+        return None if options.preset is None else of_preset(options.preset)
     except BatchSpecInvalid as error:
         raise CannotRun(str(error)) from error
 

@@ -1,4 +1,4 @@
-"""`claw pool batch --explain`: every field of a batch spec and every preset, told from the spec itself."""
+"""`claw pool batch --explain`: every field of a batch spec and every preset, read from the spec itself."""
 
 import shutil
 import textwrap
@@ -32,18 +32,18 @@ def knobs() -> list[dict[str, Any]]:  # JSON
     ]
 
 
-def _takes(knob: dict[str, Any], named: dict[str, Any]) -> str:  # JSON schema
+def _takes(knob: dict[str, Any], definitions: dict[str, Any]) -> str:  # JSON schema
     if "$ref" in knob:
-        inner = named[knob["$ref"].rpartition("/")[2]]["properties"]
-        return "{" + ", ".join(f"{name}: {_takes(one, named)}" for name, one in inner.items()) + "}"
+        inner = definitions[knob["$ref"].rpartition("/")[2]]["properties"]
+        return "{" + ", ".join(f"{name}: {_takes(field, definitions)}" for name, field in inner.items()) + "}"
     if "anyOf" in knob:
-        return " or ".join(_takes(one, named) for one in knob["anyOf"])
+        return " or ".join(_takes(choice, definitions) for choice in knob["anyOf"])
     if "enum" in knob:
         return " | ".join(knob["enum"])
     if knob["type"] == "array":
-        return f"[{_takes(knob['items'], named)}, …]"
+        return f"[{_takes(knob['items'], definitions)}, …]"
     if knob["type"] == "object":
-        return f"{{name: {_takes(knob['additionalProperties'], named)}}}"
+        return f"{{name: {_takes(knob['additionalProperties'], definitions)}}}"
     least = f" >= {knob['minimum']}" if "minimum" in knob else ""
     return f"{knob['type']}{least}"
 
@@ -58,6 +58,6 @@ def as_text() -> str:
         lines += textwrap.wrap(knob["does"], width, initial_indent=" " * 4, subsequent_indent=" " * 4)
     lines += ["", "presets"]
     for name, fields in PRESETS.items():
-        said = ", ".join(f"{field}: {value}" for field, value in fields.items())
-        lines.append(f"    {name:<{NAME_WIDTH - 4}} {said}")
+        values = ", ".join(f"{field}: {value}" for field, value in fields.items())
+        lines.append(f"    {name:<{NAME_WIDTH - 4}} {values}")
     return "\n".join(lines)

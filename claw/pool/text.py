@@ -1,4 +1,4 @@
-"""Text sought in conversations: whole ones, put together from the deltas that calls are written as (docs/deltas.md)."""
+"""Search for a text in whole conversations, which are put together from the deltas that calls store (docs/deltas.md)."""
 
 import orjson
 
@@ -11,8 +11,7 @@ from schemas.events import CallCaptured, StepRecord
 
 
 class Conversations:
-    """What calls were asked and what they replied, of one trajectory at a time: steps are gone through in order of ids,
-    so its facts are fetched once and in one go."""
+    """Requests and replies of calls. Steps come in order of their ids, so each trajectory's facts are fetched once."""
 
     def __init__(self, rows: PoolRows, facts: Lookup) -> None:
         self._rows = rows
@@ -23,7 +22,7 @@ class Conversations:
     def say(self, step: StepRecord, text: str) -> bool:
         """Whether a step's ids, tags or note, its whole request or its reply hold the text, in any case.
 
-        Of a request whose base is lost only what its call added is known. Raises HistoryCut.
+        Where the base of a request is lost, only what its call added is searched. Raises HistoryCut.
         """
         if step_says(step, text):
             return True
@@ -36,22 +35,22 @@ class Conversations:
     def _read(self, group_id: str, trajectory_id: str) -> dict[str, tuple[bytes, bytes]]:
         """(request, reply) by call_id."""
         steps = find_steps(self._rows, PoolFilter(group=group_id, trajectory=trajectory_id))
-        at = {
+        positions = {
             step.call_id: Position(step.position.topic, step.position.partition, step.position.offset)
             for step in steps
             if step.position is not None
         }
-        records = self._facts.get(at.values())
-        facts = {call_id: records[position].event() for call_id, position in at.items()}
+        records = self._facts.get(positions.values())
+        facts = {call_id: records[position].event() for call_id, position in positions.items()}
         calls = {call_id: fact for call_id, fact in facts.items() if isinstance(fact, CallCaptured)}
-        asked = bodies(calls)
+        requests = bodies(calls)
         return {
-            call_id: (asked.get(call_id, call.request.suffix), call.response_body) for call_id, call in calls.items()
+            call_id: (requests.get(call_id, call.request.suffix), call.response_body) for call_id, call in calls.items()
         }
 
 
 def _readable(body: bytes) -> str:
-    """JSON without its escapes, or whatever else it is."""
+    """JSON without its escapes; a body that is no JSON as it is."""
     try:
         return orjson.dumps(orjson.loads(body)).decode()
     except orjson.JSONDecodeError:

@@ -1,30 +1,21 @@
 """`claw pool why`: the answers of `datapool.view.why`, for a person or as JSON."""
 
 from dataclasses import asdict
-from pathlib import Path
 
 import orjson
 
-from claw.pool.reading import asked_of, named_spec, open_pool
+from claw.pool.options import PerspectiveOptions
+from claw.pool.reading import named_spec, open_pool, perspective_of
 from datapool.view.why import why
 
 
-def explain(
-    name: str,
-    *,
-    spec_file: Path | None,
-    preset: str | None,
-    run_id: str | None,
-    version: int | None,
-    prefix: str,
-    as_json: bool,
-) -> int:
+def explain(name: str, options: PerspectiveOptions, *, prefix: str, as_json: bool) -> int:
     """Prints one answer per thing of that id; exit code 1 when there is none. Raises CannotRun."""
-    spec = named_spec(spec_file, preset)
+    spec = named_spec(options)
     with open_pool(prefix) as pool:
         runs = pool.runs()
-        asked = asked_of(pool, runs, spec, run_id=run_id, version=version)
-        answers = pool.view.ask(lambda rows: why(rows, runs, asked, name))
+        perspective = perspective_of(pool, runs, spec, options)
+        answers = pool.view.ask(lambda rows: why(rows, runs, perspective, name))
     for answer in answers:
         print(orjson.dumps(asdict(answer)).decode() if as_json else "\n".join((*answer.lines, f"  → {answer.state}")))
     if not answers:

@@ -18,7 +18,7 @@ from eventlog.settings import LogSettings
 
 DISK_FREE_MIN_GIB = 5
 EXTRAS = {
-    "gateway": ("fastapi", "uvicorn", "uvloop", "httptools", "aiohttp"),
+    "gateway": ("fastapi", "uvicorn", "uvloop", "httptools"),
     "streams": ("faust",),
     "trainer": ("torch", "transformers", "deepspeed", "tensorboard"),
     "rollout": ("vllm", "aiohttp"),
@@ -27,7 +27,7 @@ EXTRAS = {
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One check: `ok`, `note` (true only for a local stack, say) or `bad` (something will not hold)."""
+    """One check: `ok`, `note` (acceptable on a local stack, for example) or `bad` (something would not hold)."""
 
     check: str
     state: Literal["ok", "note", "bad"]
@@ -36,16 +36,16 @@ class Finding:
 
 def run_doctor(*, prefix: str, as_json: bool) -> int:
     """Prints every finding; exit code 1 when one is bad."""
-    found = [*machine(), *broker(prefix)]
+    findings = [*machine(), *broker(prefix)]
     if as_json:
-        print(orjson.dumps({"ok": not _bad(found), "findings": [asdict(f) for f in found]}).decode())
+        print(orjson.dumps({"ok": not _bad(findings), "findings": [asdict(finding) for finding in findings]}).decode())
     else:
-        print("\n".join(f"{f.state:<5} {f.check:<12} {f.says}" for f in found))
-    return 1 if _bad(found) else 0
+        print("\n".join(f"{finding.state:<5} {finding.check:<12} {finding.says}" for finding in findings))
+    return 1 if _bad(findings) else 0
 
 
-def _bad(found: list[Finding]) -> bool:
-    return any(finding.state == "bad" for finding in found)
+def _bad(findings: list[Finding]) -> bool:
+    return any(finding.state == "bad" for finding in findings)
 
 
 def machine() -> Iterator[Finding]:
@@ -81,8 +81,8 @@ def topics(settings: LogSettings) -> Iterator[Finding]:
     if not states:
         yield Finding("topics", "bad", f"none with prefix {settings.prefix}: run `claw topics create`")
         return
-    wanted = settings.model_copy(update={"partitions": states[0].partitions, "replication": states[0].replication})
-    for difference in diff_topics(wanted):
+    as_created = settings.model_copy(update={"partitions": states[0].partitions, "replication": states[0].replication})
+    for difference in diff_topics(as_created):
         yield Finding("topics", "bad", difference)
     replication = min(state.replication for state in states)
     single = "one replica: a lost disk is lost data; 3 replicas with min.insync.replicas 2 outside the local stack"

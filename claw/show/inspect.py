@@ -7,10 +7,10 @@ import orjson
 
 from claw.data.replay import records
 from claw.errors import CannotRun
-from claw.show.conversation import Call, conversation
 from claw.show.log import log_for_reading
 from claw.show.rendering import as_plain
 from datapool.batch.deltas import bodies
+from datapool.view.conversations import conversation
 from eventlog.kafka.reader import FactLookup
 from eventlog.records import Position
 from eventlog.settings import LogSettings
@@ -31,11 +31,11 @@ class Inspected:
 def inspect(trajectory_id: str, group_id: str | None, *, prefix: str, as_json: bool) -> int:
     """Prints the trajectory; exit code 1 when the pool has none of that name."""
     with log_for_reading(prefix) as settings:
-        found = find(settings, trajectory_id, group_id)
-        if found is None:
+        inspected = find(settings, trajectory_id, group_id)
+        if inspected is None:
             print(orjson.dumps({"found": False}).decode() if as_json else f"the pool has no trajectory {trajectory_id}")
             return 1
-        print(orjson.dumps(as_json_object(found)).decode() if as_json else as_text(found))
+        print(orjson.dumps(as_json_object(inspected)).decode() if as_json else as_text(inspected))
     return 0
 
 
@@ -62,43 +62,43 @@ def _trajectory(settings: LogSettings, trajectory_id: str, group_id: str | None)
         if trajectory == trajectory_id and group_id in (None, group):
             event = record.event() if record.value is not None else None
             latest[record.key or b""] = event if isinstance(event, TrajectoryRecord) else None
-    found = [trajectory for trajectory in latest.values() if trajectory is not None]
-    if len(found) > 1:
-        groups = ", ".join(trajectory.group_id for trajectory in found)
+    matches = [trajectory for trajectory in latest.values() if trajectory is not None]
+    if len(matches) > 1:
+        groups = ", ".join(trajectory.group_id for trajectory in matches)
         raise CannotRun(f"several groups have a trajectory {trajectory_id}: name one by --group ({groups})")
-    return found[0] if found else None
+    return matches[0] if matches else None
 
 
 def _steps(settings: LogSettings, trajectory: TrajectoryRecord) -> list[StepRecord]:
-    wanted = (trajectory.group_id, trajectory.trajectory_id)
+    place = (trajectory.group_id, trajectory.trajectory_id)
     latest: dict[str, StepRecord] = {}
     for record in records(settings, STEPS):
         key = record.key or b""
-        if is_tokens_key(key) or parts(key)[:2] != wanted:
+        if is_tokens_key(key) or parts(key)[:2] != place:
             continue
         event = record.event() if record.value is not None else None
         if isinstance(event, StepRecord):
             latest[event.call_id] = event
         else:
             latest.pop(parts(key)[2], None)
-    order = {call_id: place for place, call_id in enumerate(trajectory.calls)}
+    order = {call_id: number for number, call_id in enumerate(trajectory.calls)}
     return sorted(latest.values(), key=lambda step: order.get(step.call_id, len(order)))
 
 
-def as_json_object(found: Inspected) -> dict[str, Any]:  # JSON
+def as_json_object(inspected: Inspected) -> dict[str, Any]:  # JSON
     return {
         "found": True,
-        "trajectory": as_plain(found.trajectory),
-        "steps": [as_plain(step) for step in found.steps],
-        "conversation": conversation(_calls(found)),
-        "calls": [as_plain(fact) for fact in found.facts],
+        "trajectory": as_plain(inspected.trajectory),
+        "steps": [as_plain(step) for step in inspected.steps],
+        "conversation": conversation(_calls(inspected)),
+        "calls": [as_plain(fact) for fact in inspected.facts],
     }
 
 
-def as_text(found: Inspected) -> str:
+def as_text(inspected: Inspected) -> str:
     """The trajectory on a few lines: state, steps, conversation."""
-    lines = [*_heading(found.trajectory), "", *map(_step_line, found.steps), ""]
-    lines += [f"  {message['role']:>9}  {message['content']}" for message in conversation(_calls(found))]
+    lines = [*_heading(inspected.trajectory), "", *map(_step_line, inspected.steps), ""]
+    lines += [f"  {message['role']:>9}  {message['content']}" for message in conversation(_calls(inspected))]
     return "\n".join(lines)
 
 
@@ -121,6 +121,6 @@ def _step_line(step: StepRecord) -> str:
     return f"  {step.call_id}  {step.prompt_length}+{step.response_length} tokens  versions {versions}  rewards {rewards}  {training}  {where}"
 
 
-def _calls(found: Inspected) -> list[Call]:
-    asked = bodies({fact.call_id: fact for fact in found.facts})
-    return [Call(request=asked.get(fact.call_id, b""), reply=fact.response_body) for fact in found.facts]
+def _calls(inspected: Inspected) -> list[tuple[bytes, bytes]]:
+    requests = bodies({fact.call_id: fact for fact in inspected.facts})
+    return [(requests.get(fact.call_id, b""), fact.response_body) for fact in inspected.facts]

@@ -5,16 +5,27 @@ from contextlib import contextmanager
 
 from claw.errors import CannotRun
 from claw.local.broker import resolve_broker
+from claw.show.notice import notice
 from eventlog.errors import BrokerUnreachable, TopicMissing
 from eventlog.kafka.admin import describe_topics
 from eventlog.settings import LogSettings
 from schemas.topics import CALLS
 
+STARTED = (
+    "no broker was running, so this command started one and stops it at its end, which takes some seconds; "
+    "`claw broker` in another terminal keeps one running"
+)
+
 
 @contextmanager
 def log_for_reading(prefix: str) -> Iterator[LogSettings]:
-    """Settings of a broker that answers. Raises CannotRun with the ways out when there is none, or no topic."""
+    """Settings of a broker that answers. Raises CannotRun with the ways out when there is none, or no topic.
+
+    Whoever waits for a broker to start and stop is told so, once, on stderr.
+    """
     with resolve_broker() as broker:
+        if broker.local is not None and broker.local.started_here:
+            notice(STARTED)
         try:
             yield LogSettings(bootstrap_servers=broker.bootstrap, prefix=prefix)
         except (BrokerUnreachable, TopicMissing) as error:

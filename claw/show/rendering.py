@@ -6,7 +6,9 @@ from typing import Any
 import orjson
 
 from schemas import arrays
+from schemas.codec import as_dict
 from schemas.events import CallCaptured, Event
+from schemas.http import version_label
 
 IDS = frozenset({"response_ids"})
 FLOATS = frozenset({"response_logprobs"})
@@ -17,7 +19,7 @@ Plain = Any  # what JSON can hold
 
 def as_plain(event: Event) -> dict[str, Plain]:
     """An event as a JSON-able dict; the type stands under "type"."""
-    return {"type": type(event).__name__, **{name: _plain(name, value) for name, value in event.to_datum().items()}}
+    return {"type": type(event).__name__, **{name: _plain(name, value) for name, value in as_dict(event).items()}}
 
 
 def _plain(name: str, value: Plain) -> Plain:
@@ -52,11 +54,11 @@ def _numbers_or_body(name: str, value: bytes) -> Plain:
 
 def one_line(event: Event) -> str:
     """An event on one line: its type and what tells it from others."""
-    shown = [f"{name}={value}" for name in SHOWN if (value := getattr(event, name, None)) not in (None, "", ())]
+    parts = [f"{name}={value}" for name in SHOWN if (value := getattr(event, name, None)) not in (None, "", ())]
     if isinstance(event, CallCaptured):
-        versions = ",".join(f"{s.run_id}/{s.version}[{s.start}:{s.end}]" for s in event.spans)
-        shown += [f"tokens={event.usage.prompt_tokens}+{arrays.count(event.response_ids)}", f"versions={versions}"]
-    return f"{type(event).__name__:<20} {' '.join(shown)}"
+        versions = ",".join(f"{version_label(s.run_id, s.version)}[{s.start}:{s.end}]" for s in event.spans)
+        parts += [f"tokens={event.usage.prompt_tokens}+{arrays.count(event.response_ids)}", f"versions={versions}"]
+    return f"{type(event).__name__:<20} {' '.join(parts)}"
 
 
 SHOWN = (

@@ -65,10 +65,10 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--check", action="store_true", help="write nothing; exit 1 when a table is out of date")
     check = parser.parse_args().check
-    wanted = with_tables(README.read_text())
-    stale = wanted != README.read_text()
+    text = with_tables(README.read_text())
+    stale = text != README.read_text()
     if stale and not check:
-        README.write_text(wanted)
+        README.write_text(text)
     print("README: tables out of date" if stale and check else "README: tables are up to date")
     return 1 if stale and check else 0
 

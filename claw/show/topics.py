@@ -7,12 +7,13 @@ import orjson
 
 from claw.errors import CannotRun
 from claw.show.log import log_for_reading
+from claw.show.notice import notice
 from eventlog.kafka.admin import create_topics, describe_topics, diff_topics
 from eventlog.settings import LogSettings
 
 
-def run_topics(action: str, *, prefix: str, wanted: Mapping[str, int], as_json: bool) -> int:
-    """Carries out one action; exit code 1 when `diff` finds a difference. `wanted`: fields of LogSettings.
+def run_topics(action: str, *, prefix: str, shape: Mapping[str, int], as_json: bool) -> int:
+    """Carries out one action; exit code 1 when `diff` finds a difference. `shape`: fields of LogSettings.
 
     Raises CannotRun for an unknown action.
     """
@@ -20,7 +21,7 @@ def run_topics(action: str, *, prefix: str, wanted: Mapping[str, int], as_json: 
     if action not in actions:
         raise CannotRun(f"claw topics {action}: the actions are {', '.join(actions)}")
     with log_for_reading(prefix) as settings:
-        return actions[action](settings.model_copy(update=dict(wanted)), as_json)
+        return actions[action](settings.model_copy(update=dict(shape)), as_json)
 
 
 def create(settings: LogSettings, as_json: bool) -> int:
@@ -31,6 +32,10 @@ def create(settings: LogSettings, as_json: bool) -> int:
 
 def describe(settings: LogSettings, as_json: bool) -> int:
     states = describe_topics(settings)
+    if not states:
+        notice(
+            f"the broker has no topic with the prefix {settings.prefix}: name another --prefix, or `claw topics create`"
+        )
     if as_json:
         print(orjson.dumps([dataclasses.asdict(state) for state in states], option=orjson.OPT_NON_STR_KEYS).decode())
         return 0

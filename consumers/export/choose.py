@@ -6,18 +6,20 @@ youngest token: `staleness_max` bounds the versions within a group, and what is 
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
-from datapool.batch.advantages import ADVANTAGES, Advantage
-from datapool.batch.plan import UNJUDGED
-from datapool.batch.selection import Members, PooledGroup, PooledTrajectory, Refusal, is_trained, judge, trained_members
+from msgspec.structs import replace
+
+from datapool.batch.advantages import Advantage
+from datapool.batch.candidates import Members, PooledGroup, PooledTrajectory
+from datapool.batch.eligibility import Refusal, eligible
+from datapool.batch.masks import is_trained
+from datapool.batch.members import trained_members
+from datapool.batch.plan import NO_REWARD
 from datapool.batch.spec import BatchSpec
 from datapool.fold.project import call_order, project
 from datapool.fold.state import GroupState
 from schemas.events import GroupRecord, StepRecord, TrajectoryRecord
-
-OVER_A_BATCH = frozenset({"reinforce_pp"})
-"""Algorithms whose baseline is a whole batch. A dataset knows no batches, so under these it has no advantages."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,20 +73,21 @@ def choose(state: GroupState, spec: BatchSpec | None) -> list[Chosen] | str:
         return list(_everything(pool, captured)) or "no_calls"
     policies = {record.policy_run_id for record in pool.trajectories() if record.ready and record.policy_run_id}
     run_id = policies.pop() if len(policies) == 1 else pool.record.run_id or ""
-    judged = judge(pool, replace(pool.record, run_id=None), spec, pool.record.max_version or 0, run_id)
-    if isinstance(judged, Refusal):
-        return judged.reason
-    trained = trained_members(judged, spec)
+    eligible_group = eligible(pool, replace(pool.record, run_id=None), spec, pool.record.max_version or 0, run_id)
+    if isinstance(eligible_group, Refusal):
+        return eligible_group.reason
+    trained = trained_members(eligible_group, spec)
     return [
         _member(pool.record, member, spec, advantage, is_trained=member in trained)
-        for member, advantage in zip(judged.members, _advantages(judged, spec), strict=True)
+        for member, advantage in zip(eligible_group.members, _advantages(eligible_group, spec), strict=True)
     ]
 
 
 def _advantages(group: PooledGroup, spec: BatchSpec) -> Sequence[Advantage | None]:
-    if spec.algorithm in OVER_A_BATCH:
+    """A dataset knows no batches, so it has no advantages of an estimator that compares a whole batch."""
+    if spec.estimator.over_batch:
         return [None] * len(group.members)
-    (of_group,) = ADVANTAGES[spec.algorithm]([[member.judged or UNJUDGED for member in group.members]])
+    (of_group,) = spec.estimator.function([[member.earned or NO_REWARD for member in group.members]])
     return of_group
 
 
@@ -93,7 +96,7 @@ def _member(
 ) -> Chosen:
     """One that the spec leaves out (`best_of`, `return_min`) goes out as context of the baseline, with nothing trained."""
     trained = _trained(member, spec) if is_trained else frozenset[str]()
-    reward = member.judged.total if member.judged is not None else None
+    reward = member.earned.total if member.earned is not None else None
     return Chosen(group, member.record, member.steps, trained, reward, _of_calls(member, trained, advantage))
 
 

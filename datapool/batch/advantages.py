@@ -1,4 +1,5 @@
-"""Rewards of a batch -> advantages. Baselines are over trajectories, never over calls or training rows.
+"""Returns of a batch -> advantages, and what else an estimator decides. A baseline is over trajectories, never over calls
+or training rows.
 
 Pure Python: batches are small, and a plan freezes the result, so that no device rounds it differently.
 """
@@ -7,6 +8,7 @@ import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
+from typing import Literal
 
 EPSILON = 1e-4
 
@@ -63,7 +65,7 @@ def reinforce_pp(batch: Batch) -> list[list[Advantage]]:
     With gamma 1 and no KL in the reward every token's return is the trajectory's, so A = (R - mean) / (std + 1e-4) over
     all trajectories of the batch. The papers' implementations weigh each trajectory by its tokens; here each counts once.
     """
-    flat = iter(grpo([one.total for group in batch for one in group]))
+    flat = iter(grpo([earned.total for group in batch for earned in group]))
     return [[Advantage(next(flat)) for _ in group] for group in batch]
 
 
@@ -79,19 +81,19 @@ def step_grpo(batch: Batch) -> list[list[Advantage]]:
 
 
 def _stepwise(group: Sequence[Return]) -> list[Advantage]:
-    to_go = [_returns_to_go(one) for one in group]
+    to_go = [_returns_to_go(earned) for earned in group]
     columns = [
         dict(zip(members, grpo([to_go[i][k] for i in members]), strict=True))
         for k in range(max(map(len, to_go), default=0))
         if (members := [i for i, row in enumerate(to_go) if k < len(row)])
     ]
-    wholes = grpo([one.total for one in group])
+    wholes = grpo([earned.total for earned in group])
     return [Advantage(whole, tuple(columns[k][i] for k in range(len(to_go[i])))) for i, whole in enumerate(wholes)]
 
 
-def _returns_to_go(one: Return) -> list[float]:
-    """From the last call back; the outcome belongs to every call."""
-    return list(accumulate(reversed(one.steps), initial=one.outcome))[1:][::-1]
+def _returns_to_go(earned: Return) -> list[float]:
+    """One per call, summed from the last call back; the outcome belongs to every call."""
+    return list(accumulate(reversed(earned.steps), initial=earned.outcome))[1:][::-1]
 
 
 def sft(batch: Batch) -> list[list[Advantage]]:
@@ -100,15 +102,32 @@ def sft(batch: Batch) -> list[list[Advantage]]:
 
 
 def _per_group(function: Callable[[Sequence[float]], list[float]]) -> Advantages:
-    return lambda batch: [[Advantage(value) for value in function([one.total for one in group])] for group in batch]
+    return lambda batch: [
+        [Advantage(value) for value in function([earned.total for earned in group])] for group in batch
+    ]
 
 
-ADVANTAGES: Mapping[str, Advantages] = {
-    "grpo": _per_group(grpo),
-    "dr_grpo": _per_group(dr_grpo),
-    "rloo": _per_group(rloo),
-    "reinforce_pp": reinforce_pp,
-    "step_grpo": step_grpo,
-    "sft": sft,
+@dataclass(frozen=True, slots=True)
+class Estimator:
+    """All that an algorithm decides. Adding one is adding a row to `ESTIMATORS` (docs/changing.md)."""
+
+    function: Advantages
+    members_min: int = 2
+    """Ready trajectories that a group needs: 2 where they are compared with each other."""
+    loss: Literal["ppo_clip", "cross_entropy"] = "ppo_clip"
+    """The loss of `loss: auto`. Under cross_entropy advantages are only weights, and no other loss is accepted."""
+    divisor: Literal["tokens", "length"] = "tokens"
+    """What the summed losses are divided by: the trained tokens of the batch, or trajectories x `loss_length`."""
+    over_batch: bool = False
+    """Whether groups of one batch are compared with each other; a single group then has no advantages."""
+
+
+ESTIMATORS: Mapping[str, Estimator] = {
+    "grpo": Estimator(_per_group(grpo)),
+    "dr_grpo": Estimator(_per_group(dr_grpo), divisor="length"),
+    "rloo": Estimator(_per_group(rloo)),
+    "reinforce_pp": Estimator(reinforce_pp, members_min=1, over_batch=True),
+    "step_grpo": Estimator(step_grpo),
+    "sft": Estimator(sft, members_min=1, loss="cross_entropy"),
 }
-"""By `BatchSpec.algorithm`; the spec says which of them may be asked for."""
+"""By `BatchSpec.algorithm`, whose allowed values are the names of these rows."""

@@ -64,7 +64,7 @@ class TrainingRow:
 def rows(calls: Sequence[CallTokens], trajectory: int) -> list[TrainingRow]:
     """Training rows of the trained calls of one trajectory, given in order.
 
-    Calls that are context only need not be given: their ids stand in the prompts of the calls after them, and "begins
+    Masked calls need not be given: their ids stand in the prompts of the calls after them, and "begins
     with" is transitive, so leaving them out changes no row. An empty response trains nothing and makes no row.
     """
     if len(calls) == 1:  # the most frequent forest

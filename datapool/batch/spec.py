@@ -7,15 +7,19 @@ import difflib
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from datapool.batch.advantages import ESTIMATORS, Estimator
 from datapool.errors import BatchSpecInvalid
+from schemas.http import Channel
 
-Algorithm = Literal["grpo", "dr_grpo", "rloo", "reinforce_pp", "step_grpo", "sft"]
-WITHOUT_GROUP_BASELINE = frozenset({"reinforce_pp", "sft"})
+if TYPE_CHECKING:
+    Algorithm = str
+else:
+    Algorithm = Literal[tuple(ESTIMATORS)]  # a new row of the table is a new value; a type checker cannot follow that
 PRIORITY_TAG = "priority:"
 
 
@@ -50,12 +54,12 @@ class BatchSpec(BaseModel):
     """Trajectories of a group whose size nobody declared. A baseline over a group needs two."""
     staleness_max: int = Field(default=1, ge=0)
     """Versions that may lie between the oldest token of a group and the version that is trained."""
-    channel: str = "train"
+    channel: str = Channel.TRAIN
     """Of a group; `val` is refused."""
     tags: tuple[str, ...] = ()
     """A response is trained when it carries all of these: itself (as captured, or by curation), or its trajectory or group."""
     tags_exclude: tuple[str, ...] = ()
-    """A response that carries one of these, in the same sense, is context only; a group that does is not trained."""
+    """A response that carries one of these, in the same sense, is masked; a group that does is not trained."""
     reward_weights: Mapping[str, float] = Field(default_factory=dict)
     """`source/name` of a reward slot -> its weight in every return; `*` stands for all others (1 unless given).
     A slot of weight 0 is as if nobody had given it."""
@@ -68,11 +72,11 @@ class BatchSpec(BaseModel):
     best_of: int | None = Field(default=None, ge=1)
     """So many trajectories of a group are trained, those with the highest returns (equal ones: first by id); null: all."""
     quality_min: float | None = None
-    """Steps judged with a lower quality are context only."""
+    """Responses of steps that were judged with a lower quality are masked."""
     scores: Mapping[str, Bounds] = Field(default_factory=dict)
-    """Scorer (`name@version`) -> bounds; steps that it scored outside them are context only."""
+    """Scorer (`name@version`) -> bounds; responses of steps that it scored outside them are masked."""
     quality_missing: Literal["pass", "reject", "wait"] = "pass"
-    """A step that nobody judged, though `quality_min` or `scores` ask: it passes, it is context only, or its group waits
+    """A step that nobody judged, though `quality_min` or `scores` ask: it passes, it is masked, or its group waits
     (for `claw quality`, say; until it gets too stale). A scorer that looked and had nothing to say has judged."""
     zero_variance: Literal["keep", "drop"] = "keep"
     """Groups whose returns are all equal: kept with advantage 0 (they hold the batch size), or never trained."""
@@ -97,10 +101,12 @@ class BatchSpec(BaseModel):
         low, high = self.reward_mean_min, self.reward_mean_max
         if low is not None and high is not None and low > high:
             raise ValueError(f"reward_mean_min: {low:g} is above reward_mean_max, {high:g}: no group could pass")
-        if self.channel == "val":
+        if self.channel == Channel.VALIDATION:
             raise ValueError("channel: val is for evaluation and is never trained")
-        if self.group_size < self.members_min:
-            raise ValueError(f"group_size {self.group_size}: the baseline of {self.algorithm} needs two trajectories")
+        if self.group_size < self.estimator.members_min:
+            raise ValueError(
+                f"group_size {self.group_size}: {self.algorithm} needs {self.estimator.members_min} trajectories"
+            )
         if both := sorted({*self.tags} & {*self.tags_exclude}):
             raise ValueError(f"tags_exclude: {both[0]!r} is in tags, too: nothing could pass")
         if wrong := sorted(name for name in self.scores if "@" not in name):
@@ -114,14 +120,9 @@ class BatchSpec(BaseModel):
         return self
 
     @property
-    def members_min(self) -> int:
-        """Ready trajectories that the algorithm needs in a group."""
-        return 1 if self.algorithm in WITHOUT_GROUP_BASELINE else 2
-
-    @property
-    def asks_of_steps(self) -> bool:
-        """Whether a trainable step may be context only."""
-        return bool(self.tags or self.tags_exclude or self.scores) or self.quality_min is not None
+    def estimator(self) -> Estimator:
+        """What `algorithm` stands for."""
+        return ESTIMATORS[self.algorithm]
 
     def weight(self, source: str, name: str) -> float:
         """Of a reward slot."""

@@ -11,6 +11,7 @@ from typing import TypeVar
 
 from datapool.fold import bounds
 from schemas.events import RewardSlot
+from schemas.http import Channel
 
 Rank = tuple[object, ...]
 Key = TypeVar("Key", bound=tuple[int | None, str, str])
@@ -25,7 +26,7 @@ def channel(left: str, right: str) -> str:
 
 
 def _channel_rank(name: str) -> tuple[int, str]:
-    return {"val": 0, "train": 2, "": 3}.get(name, 1), name
+    return {Channel.VALIDATION: 0, Channel.TRAIN: 2, "": 3}.get(name, 1), name
 
 
 def first(left: str | None, right: str | None) -> str | None:

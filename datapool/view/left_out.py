@@ -7,6 +7,7 @@ import json
 
 from pydantic import ValidationError
 
+from datapool.batch.masks import step_filters
 from datapool.batch.spec import BatchSpec
 from datapool.view.runs import Planned
 
@@ -15,13 +16,13 @@ def why_left_out(batch: Planned, trajectory_id: str, call_id: str | None = None)
     """Why a batch that holds the group does not train the trajectory, or the call of it; None: it does."""
     if trajectory_id not in batch.reward:
         return "it was no ready member of its group then"
-    trained, context = batch.trained[trajectory_id], batch.context[trajectory_id]
+    trained, masked = batch.trained[trajectory_id], batch.masked[trajectory_id]
     if trained and (call_id is None or call_id in trained):
         return None
-    if not trained and not context:
+    if not trained and not masked:
         return _not_chosen(batch, trajectory_id)
-    if call_id is None or call_id in context:
-        return ("it was" if call_id else "all its calls were") + f" context only, {_why_context(_spec(batch))}"
+    if call_id is None or call_id in masked:
+        return ("it was" if call_id else "all its calls were") + f" masked, {_why_masked(_spec(batch))}"
     return "it was not captured yet"
 
 
@@ -30,28 +31,25 @@ def _not_chosen(batch: Planned, trajectory_id: str) -> str:
     total, spec = batch.reward[trajectory_id], _spec(batch)
     if spec is not None and spec.return_min is not None and total < spec.return_min:
         return f"its return {total:g} was below return_min {spec.return_min:g}"
-    why = []
-    if spec is not None and spec.asks_of_steps:
-        why.append(f"no call of it was trainable then and what the spec asks of calls ({_asked_of_calls(spec)})")
+    reasons = []
+    if spec is not None and step_filters(spec):
+        reasons.append(f"no call of it was trainable then and passed the spec's filters ({_filters(spec)})")
     if spec is not None and spec.best_of is not None:
-        why.append(f"its return {total:g} was not among the best {spec.best_of} of its group")
-    return ", or ".join(why) or "the spec did not choose it"
+        reasons.append(f"its return {total:g} was not among the best {spec.best_of} of its group")
+    return ", or ".join(reasons) or "the spec did not choose it"
 
 
-def _why_context(spec: BatchSpec | None) -> str:
-    """A plan keeps no scores and tags; where the spec asks for none, only one reason is left."""
+def _why_masked(spec: BatchSpec | None) -> str:
+    """A plan keeps no scores and tags; where the spec filters no calls, only one reason is left."""
     if spec is None:
-        return "not trainable then or not what the spec asks of calls"
+        return "not trainable then or kept out by the spec's filters"
     return "not trainable then" + (
-        f" or not what the spec asks of calls ({_asked_of_calls(spec)})" if spec.asks_of_steps else ""
+        f" or kept out by the spec's filters ({_filters(spec)})" if step_filters(spec) else ""
     )
 
 
-def _asked_of_calls(spec: BatchSpec) -> str:
-    asked = spec.model_dump(
-        include={"quality_min", "quality_missing", "scores", "tags", "tags_exclude"}, exclude_defaults=True
-    )
-    return ", ".join(f"{field}: {json.dumps(value)}" for field, value in asked.items())
+def _filters(spec: BatchSpec) -> str:
+    return ", ".join(f"{field}: {json.dumps(value)}" for field, value in step_filters(spec).items())
 
 
 def _spec(batch: Planned) -> BatchSpec | None:

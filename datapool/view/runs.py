@@ -22,8 +22,8 @@ class Planned:
     """By trajectory_id, as are the others; one that was not ready then is in none of them."""
     trained: dict[str, tuple[str, ...]] = field(default_factory=dict)
     """call_ids whose responses are trained."""
-    context: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    """call_ids that are read and not trained; a member that the spec left out has neither these nor those."""
+    masked: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    """call_ids whose responses are read as context and not trained; a member that the spec left out has neither kind."""
 
 
 @dataclass(slots=True)
@@ -74,7 +74,7 @@ class RunIndex:
             place = (plan.run_id, plan.sequence)
             batch = batches.setdefault(place, Planned(plan.run_id, plan.sequence, plan.version, plan.spec))
             batch.reward[trajectory.trajectory_id] = trajectory.reward
-            for of_kind, trained in ((batch.trained, True), (batch.context, False)):
+            for of_kind, trained in ((batch.trained, True), (batch.masked, False)):
                 calls = (step.call_id for step in trajectory.steps if step.trained is trained)
                 of_kind[trajectory.trajectory_id] = tuple(calls)
 

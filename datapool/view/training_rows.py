@@ -7,8 +7,10 @@ from array import array
 from collections.abc import Mapping
 from typing import Protocol
 
+from datapool.batch.candidates import PooledGroup, PooledTrajectory
 from datapool.batch.deltas import resolve_all
-from datapool.batch.selection import PooledGroup, PooledTrajectory, is_trained, trained_members
+from datapool.batch.masks import is_trained
+from datapool.batch.members import trained_members
 from datapool.batch.sequences import UNKNOWN_VERSION, CallTokens, TrainingRow, rows
 from datapool.batch.spec import BatchSpec
 from datapool.errors import PromptBroken

@@ -7,7 +7,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from datapool.batch.selection import MISSING, PooledGroup, Refusal, baseline_only, context_only, judge, member_of
+from datapool.batch.candidates import PooledGroup, member_of
+from datapool.batch.eligibility import Refusal, eligible
+from datapool.batch.masks import UNANNOTATED, mask_of
+from datapool.batch.members import baseline_only
 from datapool.batch.spec import BatchSpec
 from datapool.fold.readiness import counted_calls
 from datapool.view.left_out import why_left_out
@@ -122,9 +125,9 @@ def _of_step(
         return Explanation(kind="step", ids=ids, state="left_out", lines=(head, *lines))
     if not step.trainable:
         return Explanation(kind="step", ids=ids, state="not_ready", lines=(head, *lines))
-    unfit = _context_only(rows, asked, step, group) if state in ("next", "left_out", "not_ready") else None
-    if unfit is not None:
-        lines = [*lines, unfit]
+    mask = _masked(rows, asked, step, group) if state in ("next", "left_out", "not_ready") else None
+    if mask is not None:
+        lines = [*lines, mask]
         state = "left_out" if state == "next" else state
     elif state == "next" and asked is not None and group is not None:
         row = rows.trajectory(step.group_id, step.trajectory_id)
@@ -132,15 +135,15 @@ def _of_step(
     return Explanation(kind="step", ids=ids, state=state, lines=(head, *lines))
 
 
-def _context_only(rows: PoolRows, asked: Perspective | None, step: StepRecord, group: GroupRecord | None) -> str | None:
+def _masked(rows: PoolRows, asked: Perspective | None, step: StepRecord, group: GroupRecord | None) -> str | None:
     row = rows.trajectory(step.group_id, step.trajectory_id)
     if asked is None or group is None or row is None:
         return None
-    found = context_only(step, member_of(group, row, (), asked.spec), asked.spec)
-    if found is None:
+    mask = mask_of(step, member_of(group, row, (), asked.spec), asked.spec)
+    if mask is None:
         return None
-    waits = asked.spec.quality_missing == "wait" and found.word.startswith(MISSING)
-    return f"  {'its group waits' if waits else 'context only'}: {found.says} ({found.word})"
+    waits = asked.spec.quality_missing == "wait" and mask.word.startswith(UNANNOTATED)
+    return f"  {'its group waits' if waits else 'masked'}: {mask.sentence} ({mask.word})"
 
 
 State = Literal["trained", "planned", "skipped", "next", "left_out", "ready", "not_ready"]
@@ -174,29 +177,29 @@ def _fate(rows: PoolRows, runs: RunIndex, asked: Perspective | None, group: Grou
         return "skipped", lines
     if asked is None:
         return ("ready" if group.ready else "not_ready"), lines
-    return _judged(rows, asked, group, lines)
+    return _eligibility(rows, asked, group, lines)
 
 
-def _judged(rows: PoolRows, asked: Perspective, group: GroupRecord, lines: list[str]) -> tuple[State, list[str]]:
+def _eligibility(rows: PoolRows, asked: Perspective, group: GroupRecord, lines: list[str]) -> tuple[State, list[str]]:
     who = f"run {asked.run_id} at version {asked.version}"
     if rows.group(group.group_id) is None:
         return "not_ready", [*lines, "  its rows are of different moments; the streams are still writing"]
-    judged = judge(rows, group, asked.spec, asked.version, asked.run_id)
-    if not isinstance(judged, Refusal):
+    outcome = eligible(rows, group, asked.spec, asked.version, asked.run_id)
+    if not isinstance(outcome, Refusal):
         return "next", [*lines, f"  {who} would train it: it waits for its turn or for a whole batch"]
-    word = {"wait": "waits", "never": "will never train it", "foreign": "does not train it"}[judged.kind]
-    return ("left_out" if group.ready else "not_ready"), [*lines, f"  {who} {word}: {judged.reason}"]
+    word = {"wait": "waits", "never": "will never train it", "foreign": "does not train it"}[outcome.kind]
+    return ("left_out" if group.ready else "not_ready"), [*lines, f"  {who} {word}: {outcome.reason}"]
 
 
 def _within_batch(
     rows: PoolRows, asked: Perspective, group: GroupRecord, row: TrajectoryRecord, lines: list[str]
 ) -> tuple[State, list[str]]:
     """Its group would be trained; it may count in the baseline only."""
-    judged = judge(rows, group, asked.spec, asked.version, asked.run_id)
-    others = baseline_only(judged, asked.spec) if isinstance(judged, PooledGroup) else {}
-    if row.trajectory_id not in others:
+    outcome = eligible(rows, group, asked.spec, asked.version, asked.run_id)
+    reasons = baseline_only(outcome, asked.spec) if isinstance(outcome, PooledGroup) else {}
+    if row.trajectory_id not in reasons:
         return "next", lines
-    return "left_out", [*lines, f"  it counts in the baseline and is not trained itself: {others[row.trajectory_id]}"]
+    return "left_out", [*lines, f"  it counts in the baseline and is not trained itself: {reasons[row.trajectory_id]}"]
 
 
 def _left_out(runs: RunIndex, group_id: str, trajectory_id: str, call_id: str | None = None) -> list[str]:

@@ -1,4 +1,4 @@
-"""What was acknowledged of each trajectory lately, so that a call that goes on from there is written as the rest only.
+"""Calls written against earlier ones: what a call shares with an acknowledged call of its trajectory is written as a reference.
 
 Invariant: leaving anything out of this memory makes events larger, never wrong. A base is another call of the same
 trajectory that this process captured and that is acknowledged, was received before the call itself, and ended. Every
@@ -12,20 +12,17 @@ again, is written against shorter prompts only (of equal ones, shorter bodies, t
 whichever attempts they are of.
 
 Only the tips are kept: a call that another one begins with stands in it, so a conversation that grows is one entry.
-
-The same memory spares reading a long prompt again at every turn: where an engine writes the same text of ids, they are
-the same ids (`packed`), and a digest goes on from where that of the base's prompt ended.
 """
 
 from collections import OrderedDict
 from collections.abc import Sequence
 from hashlib import sha256
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from datapool.fold.digests import base_digest
-from gateway.capture.events import CallAttempt, Lineage
+from gateway.call_protocol import EngineReply
+from gateway.capture.events import EncodedCall, ModelCall
 from gateway.identity import Identity
-from gateway.openai.reply import EngineReply, packed_text
 from gateway.settings import GatewaySettings
 from schemas.arrays import ITEM_BYTES
 from schemas.events import CallCaptured, Edge
@@ -37,7 +34,7 @@ EVENT_BYTES_MAX = 900_000
 """A larger event may have been stored without its bodies: nothing can be written against them."""
 
 
-class Base(NamedTuple):
+class DeltaBase(NamedTuple):
     """A call that others may be written against."""
 
     call_id: str
@@ -48,100 +45,88 @@ class Base(NamedTuple):
     prompt_digest: str
     depth: int
     """Calls between it and one that is written in full."""
-    text: bytes
-    """The ids of `whole` as the engine wrote them (`EngineReply.ids_text`), or empty."""
     prompt_bytes: int
     """How much of `whole` is the prompt."""
-    prompt_hash: Any  # hashlib's own type has no public name
-    """sha256 of that much. Only ever copied."""
 
     @property
     def size_bytes(self) -> int:
-        return len(self.whole) + len(self.body) + len(self.text) + 700
+        return len(self.whole) + len(self.body) + 700
 
 
-class Parents:
+class DeltaEncoder:
     """The tips of recent trajectories: `calls_max` each, `bytes_max` in all, the longest unused trajectory goes first."""
 
     def __init__(self, bytes_max: int, calls_max: int) -> None:
         self._bytes_max, self._calls_max = bytes_max, calls_max
-        self._tips: OrderedDict[Identity, list[Base]] = OrderedDict()
+        self._tips: OrderedDict[Identity, list[DeltaBase]] = OrderedDict()
         self.size_bytes = 0
 
-    def packed(self, identity: Identity, text: bytes) -> bytes | None:
-        """`reply.packed_text` of a prompt of this trajectory. The ids that a tip begins with, too, are not read again."""
-        known, end = b"", 0
-        for tip in self._tips.get(identity, ()):
-            comma = text.rfind(b",", 0, _shared(text, tip.text))  # what follows it may differ in its next digit
-            if comma >= end:
-                known, end = tip.whole, comma + 1
-        rest = packed_text(text[end:])
-        if not (rest and end):  # a list that ends with a comma is none
-            return packed_text(text) if end else rest
-        return known[: text.count(b",", 0, end) * ITEM_BYTES] + rest
-
-    def lineage(self, call: CallAttempt, reply: EngineReply) -> Lineage:
+    def encode(self, call: ModelCall, reply: EngineReply) -> EncodedCall:
         """Edges of a call's prompt and body, against the tip that shares the most tokens (bytes where there are none)."""
         prompt, body = reply.prompt_ids, call.request.body
-        best, keep, body_keep = None, -1, -1
+        base, prompt_keep, body_keep = self._closest(call, prompt)
+        prompt_edge = _edge(prompt, ITEM_BYTES, base, prompt_keep, sha256(prompt).hexdigest())
+        request_edge = _edge(body, 1, base, body_keep, call.request_digest)
+        if base is None or not (prompt_keep or body_keep):
+            return EncodedCall(prompt_edge, request_edge, 0)
+        return EncodedCall(
+            prompt_edge, request_edge, base.depth + 1, _base_digest(base, prompt_keep) if prompt_keep else ""
+        )
+
+    def _closest(self, call: ModelCall, prompt: bytes) -> tuple[DeltaBase | None, int, int]:
+        """The base that shares the most, and how many ids and bytes are kept of it."""
+        base, ids, body_bytes = None, -1, -1
         for tip in self._tips.get(call.identity, ()):
             if _may_be_base(tip, call, len(prompt)):
-                shared = _shared(prompt, tip.whole, ITEM_BYTES), _shared(body, tip.body)
-                if shared > (keep, body_keep):
-                    best, (keep, body_keep) = tip, shared
-        if best is None:
-            hashed = sha256(prompt)
-            full = _full(prompt, ITEM_BYTES, hashed.hexdigest())
-            return Lineage(full, _full(body, 1, call.request_digest), 0, prompt_hash=hashed)
-        hashed = _hashed(prompt, best, keep)
-        goes_on = 0 < len(best.whole) == keep * ITEM_BYTES
-        keep = keep if goes_on else min(keep, best.prompt_bytes // ITEM_BYTES)
-        prompt_keep = keep if goes_on or keep * ITEM_BYTES >= WORTH_BYTES else 0
-        prompt_edge = _edge(prompt, ITEM_BYTES, best, prompt_keep, hashed.hexdigest())
-        request_edge = _edge(body, 1, best, body_keep if body_keep >= WORTH_BYTES else 0, call.request_digest)
-        based = prompt_edge.base_call_id or request_edge.base_call_id
-        base_digest = _base_digest(best, prompt_keep) if prompt_edge.base_call_id else ""
-        return Lineage(prompt_edge, request_edge, best.depth + 1 if based else 0, base_digest, hashed)
+                shared = _shared(prompt, tip.whole, ITEM_BYTES), _shared(call.request.body, tip.body)
+                if shared > (ids, body_bytes):
+                    base, (ids, body_bytes) = tip, shared
+        if base is None:
+            return None, 0, 0
+        goes_on = 0 < len(base.whole) == ids * ITEM_BYTES
+        ids = ids if goes_on else min(ids, base.prompt_bytes // ITEM_BYTES)
+        worth_it = goes_on or ids * ITEM_BYTES >= WORTH_BYTES
+        return base, ids if worth_it else 0, body_bytes if body_bytes >= WORTH_BYTES else 0
 
-    def add(self, call: CallAttempt, reply: EngineReply, lineage: Lineage, events: Sequence[CallCaptured]) -> None:
+    def remember(
+        self, call: ModelCall, reply: EngineReply, encoded: EncodedCall, events: Sequence[CallCaptured]
+    ) -> None:
         """Remember acknowledged events as bases of what comes."""
         if not call.identity.named:  # a lane that we made up has one call
             return
         for event in events:
             written = len(event.prompt.suffix) + len(event.request.suffix) + len(event.response_body)
             if event.status == "completed" and written + 2 * len(event.response_ids) <= EVENT_BYTES_MAX:
-                base = Base(
+                base = DeltaBase(
                     call_id=event.call_id,
                     received_us=call.received_us,
                     whole=reply.prompt_ids + event.response_ids,
                     body=call.request.body,
                     prompt_digest=event.prompt.full_digest,
-                    depth=lineage.depth,
-                    text=reply.ids_text,
+                    depth=encoded.depth,
                     prompt_bytes=len(reply.prompt_ids),
-                    prompt_hash=lineage.prompt_hash,
                 )
                 self._add(call.identity, base)
         self._shrink()
 
-    def _add(self, identity: Identity, base: Base) -> None:
-        known = self._tips.pop(identity, [])
-        tips = [tip for tip in known if tip.call_id != base.call_id and not _stands_in(tip, base)]
+    def _add(self, identity: Identity, base: DeltaBase) -> None:
+        before = self._tips.pop(identity, [])
+        tips = [tip for tip in before if tip.call_id != base.call_id and not _stands_in(tip, base)]
         tips = [*tips, base][-self._calls_max :]
         self._tips[identity] = tips
-        self.size_bytes += _bytes(tips) - _bytes(known)
+        self.size_bytes += _bytes(tips) - _bytes(before)
 
     def _shrink(self) -> None:
         while self._tips and self.size_bytes > self._bytes_max:
             self.size_bytes -= _bytes(self._tips.popitem(last=False)[1])
 
 
-def _stands_in(tip: Base, base: Base) -> bool:
+def _stands_in(tip: DeltaBase, base: DeltaBase) -> bool:
     # Equal ids (two providers without any) say nothing; their bodies decide then, which differ in their ends.
     return bool(tip.whole) and base.whole.startswith(tip.whole) and base.received_us > tip.received_us
 
 
-def _may_be_base(tip: Base, call: CallAttempt, prompt_bytes: int) -> bool:
+def _may_be_base(tip: DeltaBase, call: ModelCall, prompt_bytes: int) -> bool:
     itself = tip.call_id.startswith(call.call_id)  # or another choice of it
     if itself or tip.received_us >= call.received_us or tip.depth + 1 >= CHAIN_MAX:
         return False
@@ -149,34 +134,19 @@ def _may_be_base(tip: Base, call: CallAttempt, prompt_bytes: int) -> bool:
     return call.headers.idempotency_key is None or (tip.prompt_bytes, len(tip.body), tip.call_id) < own
 
 
-def _base_digest(base: Base, keep: int) -> str:
+def _base_digest(base: DeltaBase, keep: int) -> str:
     response = memoryview(base.whole)[base.prompt_bytes :]
     length = base.prompt_bytes // ITEM_BYTES
     return base_digest(keep, length, base.prompt_digest, sha256(response).hexdigest() if keep > length else "")
 
 
-def _bytes(tips: Sequence[Base]) -> int:
+def _bytes(tips: Sequence[DeltaBase]) -> int:
     return sum(tip.size_bytes for tip in tips)
 
 
-def _hashed(prompt: bytes, base: Base, keep: int) -> Any:  # hashlib's own type has no public name
-    """sha256 of a prompt whose first `keep` ids are those of a base: most of it was hashed there."""
-    if keep * ITEM_BYTES < base.prompt_bytes:
-        return sha256(prompt)
-    hashed = base.prompt_hash.copy()
-    hashed.update(memoryview(prompt)[base.prompt_bytes :])
-    return hashed
-
-
-def _full(data: bytes, unit: int, digest: str) -> Edge:
-    return Edge(suffix=data, full_length=len(data) // unit, full_digest=digest)
-
-
-def _edge(data: bytes, unit: int, base: Base, keep: int, digest: str) -> Edge:
-    if not keep:
-        return _full(data, unit, digest)
+def _edge(data: bytes, unit: int, base: DeltaBase | None, keep: int, digest: str) -> Edge:
     return Edge(
-        base_call_id=base.call_id,
+        base_call_id=base.call_id if base is not None and keep else None,
         keep=keep,
         suffix=data[keep * unit :],
         full_length=len(data) // unit,
@@ -198,7 +168,7 @@ def _shared(left: bytes, right: bytes, unit: int = 1) -> int:
     return low // unit
 
 
-def parents_of(settings: GatewaySettings) -> Parents:
+def delta_encoder(settings: GatewaySettings) -> DeltaEncoder:
     """As an operator set it. Where replies may go out without their events, an event may miss, and nothing is a base."""
     may_miss = settings.capture_on_failure == "availability"
-    return Parents(0 if may_miss else settings.parent_bytes_max, settings.parent_calls_max)
+    return DeltaEncoder(0 if may_miss else settings.parent_bytes_max, settings.parent_calls_max)

@@ -21,8 +21,8 @@ from eventlog.records import Record
 from schemas.codec import event_name
 from schemas.errors import UndecodableRecord
 from schemas.events import BatchSkipped, Event, GroupRecord, RunStarted, WeightsPublished
+from schemas.http import Channel
 
-COUNTED_CHANNEL = "train"
 COUNTED = ("GroupRecord", "RunStarted", "BatchSkipped", "WeightsPublished")
 log = structlog.get_logger()
 
@@ -113,7 +113,7 @@ class AdmissionView:
 
     def _take(self, event: Event) -> None:
         match event:
-            case GroupRecord(run_id=str() as run_id, channel="train"):
+            case GroupRecord(run_id=str() as run_id, channel=Channel.TRAIN):
                 _group(self._run(run_id), event)
             case GroupRecord(run_id=str() as run_id):
                 _uncount(self._run(run_id), event.group_id)  # a call in it named another channel, which wins for good

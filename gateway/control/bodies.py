@@ -15,8 +15,8 @@ from gateway.headers import ClientHeaders
 from gateway.identity import CONTROL, ID_CHARACTERS_MAX, Identity
 from schemas.envelopes import decision_id, envelope, new_id, now_us
 from schemas.events import Envelope, GroupOpened, RewardAssigned, TrajectoryCompleted, TrajectoryStarted
+from schemas.http import Channel
 
-DEFAULT_CHANNEL = "train"
 INT32_MAX = (1 << 31) - 1
 SURROGATE = re.compile("[\ud800-\udfff]")
 
@@ -169,7 +169,7 @@ def reward_assigned(body: AssignReward, who: Identity, headers: ClientHeaders, p
 
 def channel_of(body: OpenGroup | RegisterTrajectory, headers: ClientHeaders) -> str:
     """The body's channel, else the header's, else train."""
-    return body.channel or headers.channel or DEFAULT_CHANNEL
+    return body.channel or headers.channel or Channel.TRAIN
 
 
 def run_of(body: OpenGroup, headers: ClientHeaders) -> str | None:

@@ -2,19 +2,19 @@
 
 Invariant: what comes out is what a parser would find; whatever does not look as vLLM writes it is left to one. The
 three long members are cut out of the bytes, each being there once; then the rest is parsed with null in their places,
-so that each of them is known to have stood where it belongs. The prompt's ids are not read here: most of them may be
-known (`parents.py`).
+so that each of them is known to have stood where it belongs.
 """
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 import orjson
 
+from gateway.engine_json import Json
+
 LOGPROBS, RESPONSE_IDS, PROMPT_IDS = b'"logprobs":{', b',"token_ids":[', b',"prompt_token_ids":['
 LOGPROBS_END = b',"finish_reason":'
 NULL = b"null"
-Json = Any  # parsed JSON of a foreign server
 
 
 class _Token(msgspec.Struct, gc=False):
@@ -26,9 +26,10 @@ class _LogProbs(msgspec.Struct, gc=False):
 
 
 TOKENS = msgspec.json.Decoder(_LogProbs)
+IDS = msgspec.json.Decoder(list[int])
 
 
-class Parts(NamedTuple):
+class ReplyParts(NamedTuple):
     """A reply in parts. `fields` is all of it, with None for log-probabilities and ids."""
 
     fields: dict[str, Json]
@@ -36,21 +37,18 @@ class Parts(NamedTuple):
     """Around the three members; these begin with a comma where the client may miss them."""
     members: tuple[bytes, bytes, bytes]
     logprobs: list[float]
-    response_ids: list[Json]
-    response_text: bytes
-    """What stands between the brackets of the response's ids."""
-    prompt_text: bytes
-    """And of the prompt's."""
+    response_ids: list[int]
+    prompt_ids: list[int]
 
-    def shown(self, *, token_ids: bool, logprobs: bool) -> bytes:
-        """The reply with the members that a client asked for; OpenAI's schema wants the log-probabilities, be they null."""
+    def without(self, *, token_ids: bool, logprobs: bool) -> bytes:
+        """The reply without token ids, and with null for log-probabilities (OpenAI's schema wants the field), where the flags say so."""
         front, choice, rest, end = self.pieces
-        chances, response, prompt = self.members
-        ids = (response, prompt) if token_ids else (b"", b"")
-        return b"".join((front, chances if logprobs else NULL, choice, ids[0], rest, ids[1], end))
+        content, response, prompt = self.members
+        ids = (b"", b"") if token_ids else (response, prompt)
+        return b"".join((front, NULL if logprobs else content, choice, ids[0], rest, ids[1], end))
 
 
-def taken_apart(raw: bytes) -> Parts | None:
+def taken_apart(raw: bytes) -> ReplyParts | None:
     """The parts of a reply as vLLM writes it; None for any other."""
     one = raw.find(LOGPROBS) + len(LOGPROBS) - 1
     one_end = raw.rfind(LOGPROBS_END, one)  # what follows it is shorter than what stands before it
@@ -64,7 +62,8 @@ def taken_apart(raw: bytes) -> Parts | None:
     try:
         members[0].decode()
         tokens = TOKENS.decode(members[0])
-        ids = orjson.loads(members[1][len(RESPONSE_IDS) - 1 :])
+        response_ids = IDS.decode(members[1][len(RESPONSE_IDS) - 1 :])
+        prompt_ids = IDS.decode(members[2][len(PROMPT_IDS) - 1 :])
         rest = b'%bnull%b,"token_ids":null%b,"prompt_token_ids":null%b' % pieces
         fields = orjson.loads(rest)
     except (ValueError, RecursionError):
@@ -72,8 +71,7 @@ def taken_apart(raw: bytes) -> Parts | None:
     if not _stood_there(fields, rest):
         return None
     logprobs = [token.logprob for token in tokens.content]
-    texts = members[1][len(RESPONSE_IDS) : -1], members[2][len(PROMPT_IDS) : -1]
-    return Parts(fields, pieces, members, logprobs, ids, *texts)
+    return ReplyParts(fields, pieces, members, logprobs, response_ids, prompt_ids)
 
 
 def _stood_there(fields: Json, rest: bytes) -> bool:

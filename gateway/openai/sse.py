@@ -8,7 +8,9 @@ not matter where the network cut it, be it inside a character.
 import re
 from collections.abc import Iterator
 
-COMMENT = b": claw.weight_versions="
+from schemas.http import VERSION_SPANS_COMMENT
+
+COMMENT = VERSION_SPANS_COMMENT.encode()
 DONE = b"[DONE]"
 # Possessive and atomic throughout: a hostile body costs time linear in its length. Deeper values than this do not match.
 DEPTH_MAX = 16

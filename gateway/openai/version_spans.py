@@ -4,15 +4,12 @@
 `<run_id>/<version>`, set by the supervisor for the weights that are really loaded.
 """
 
-from functools import lru_cache
 from typing import Any, NamedTuple
 
 import orjson
 
 from schemas.events import VersionSpan
-
-HEADER = "x-claw-weight-versions"
-VERSION_MAX = (1 << 63) - 1
+from schemas.http import parse_version_label
 
 RawSpans = dict[str, Any]  # parsed header, not yet believed
 
@@ -45,21 +42,12 @@ def spans_of(raw: RawSpans, choice: int, length: int) -> Spans:
     for row in rows:
         if not _is_row(row) or row[1] != end or row[2] <= end:
             return Spans(missing="spans")
-        label = parse_label(row[0])
+        label = parse_version_label(row[0])
         if label is None:
             return Spans(missing="version_unknown")
         end = row[2]
         spans.append(VersionSpan(run_id=label[0], version=label[1], start=row[1], end=end))
     return Spans(tuple(spans)) if end == length else Spans(missing="spans")
-
-
-@lru_cache(maxsize=256)
-def parse_label(label: str) -> tuple[str, int] | None:
-    """`<run_id>/<version>` as a pair; None when it is anything else, like vLLM's own `default`."""
-    run_id, slash, version = label.rpartition("/")
-    if not (slash and run_id and version.isascii() and version.isdigit() and len(version) < 20):
-        return None
-    return (run_id, int(version)) if int(version) <= VERSION_MAX else None
 
 
 def _is_row(row: object) -> bool:

@@ -16,7 +16,6 @@ from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 from gateway.errors import InvalidRequest, Overloaded, UpstreamBroken, UpstreamUnreachable
-from gateway.openai.version_spans import HEADER as SPANS_HEADER
 from gateway.upstream.connection import Reply, UpstreamConnection
 
 KEEPALIVE_S = 3.0  # below uvicorn's 5 s: a connection that the engine is just closing would look like a broken engine
@@ -31,8 +30,8 @@ class UpstreamReply(NamedTuple):
 
     status: int
     body: bytes
-    spans: str | None
-    retry_after: str | None
+    headers: Mapping[str, str]
+    """Names in lower case."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +87,7 @@ class HttpUpstream:
             content = await reply.read()
         finally:
             reply.abort()
-        return UpstreamReply(reply.status, content, reply.headers.get(SPANS_HEADER), reply.headers.get("retry-after"))
+        return UpstreamReply(reply.status, content, reply.headers)
 
     async def send(self, method: str, url: str, body: bytes | None, headers: Mapping[str, str]) -> Reply:
         """One request; returns when the reply's headers are here. Raises as `post`; cancelling closes the connection."""

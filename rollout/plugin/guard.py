@@ -8,10 +8,11 @@ import hmac
 import os
 from typing import TYPE_CHECKING
 
+from schemas.http import CONTROL_HEADER
+
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Receive, Scope, Send
 
-SECRET_HEADER = "x-claw-control"  # noqa: S105  # a name, not a secret
 SECRET_VARIABLE = "CLAW_ROLLOUT_CONTROL_SECRET"  # noqa: S105  # a name, not a secret
 OPEN_PATHS = frozenset(
     {
@@ -55,5 +56,5 @@ class ControlGuard:
     def _allows(self, scope: "Scope") -> bool:
         if scope["path"] in OPEN_PATHS:
             return True
-        given = next((value for name, value in scope["headers"] if name == SECRET_HEADER.encode()), b"")
+        given = next((value for name, value in scope["headers"] if name == CONTROL_HEADER.encode()), b"")
         return bool(self._secret) and hmac.compare_digest(given, self._secret)

@@ -9,6 +9,7 @@ Choice index -> [label, start, end) over that choice's output tokens. A reply wi
 from typing import TYPE_CHECKING, Any
 
 from rollout.plugin import record
+from schemas.http import VERSION_SPANS_COMMENT, VERSION_SPANS_HEADER
 
 if TYPE_CHECKING:
     from argparse import Namespace
@@ -16,8 +17,6 @@ if TYPE_CHECKING:
     from fastapi import FastAPI
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-SPANS_HEADER = "x-claw-weight-versions"
-SPANS_COMMENT = "claw.weight_versions="
 CAPABILITIES = ("spans_json", "spans_sse")
 TRACKED_PATHS = frozenset({"/v1/chat/completions", "/v1/completions", "/v1/responses", "/v1/messages"})
 
@@ -58,7 +57,7 @@ class TrackedReply:
         if message["type"] == "http.response.start":
             message = self._started(message)
         elif self._is_stream and self.record.is_ready() and _is_event_boundary(message.get("body", b"")):
-            comment = b": " + SPANS_COMMENT.encode() + self.record.dump() + b"\n\n"
+            comment = VERSION_SPANS_COMMENT.encode() + self.record.dump() + b"\n\n"
             message = {**message, "body": comment + message.get("body", b"")}
         await self._send(message)
 
@@ -67,7 +66,7 @@ class TrackedReply:
         self._is_stream = any(k == b"content-type" and v.startswith(b"text/event-stream") for k, v in headers)
         if self._is_stream or not self.record.is_ready():
             return message
-        return {**message, "headers": [*headers, (SPANS_HEADER.encode(), self.record.dump())]}
+        return {**message, "headers": [*headers, (VERSION_SPANS_HEADER.encode(), self.record.dump())]}
 
 
 def _is_event_boundary(body: bytes) -> bool:

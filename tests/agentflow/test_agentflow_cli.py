@@ -6,7 +6,11 @@ import signal
 import sys
 from asyncio.subprocess import PIPE, Process
 
+import pytest
+
 from tests.agentflow.fake_gateway import FakeGateway
+
+pytestmark = pytest.mark.process
 
 FLOW = ("--flow", "examples.verbs.flow:VerbsFlow")
 

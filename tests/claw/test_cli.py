@@ -3,10 +3,11 @@
 import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
+
+pytestmark = pytest.mark.process
 
 COMMANDS = [
     "up",
@@ -88,12 +89,10 @@ def test_a_mistake_is_one_line_and_exit_code_2(arguments: list[str], says: str, 
     assert done.stderr.count("\n") == 1
 
 
-def test_a_broker_that_refuses_is_one_line_within_ten_seconds(tmp_path: Path) -> None:
+def test_a_broker_that_refuses_is_one_line(tmp_path: Path) -> None:
     """A named broker that does not answer is said so, with what to do."""
-    started = time.monotonic()
     done = claw(
         "topics", "describe", env={**os.environ, "CLAW_HOME": str(tmp_path), "KAFKA_BOOTSTRAP_SERVERS": "127.0.0.1:1"}
     )
     assert done.returncode == 2
     assert "no Kafka broker answers at 127.0.0.1:1" in done.stderr
-    assert time.monotonic() - started < 20

@@ -9,10 +9,13 @@ import pytest
 import yaml
 
 from claw.errors import CannotRun
+from claw.local.settings import UpSettings
 from claw.local.stack import Stack, one_device
-from claw.local.up import UpSettings, device_of
+from claw.local.up import device_of, trainer_settings
 from tests.trainer.tiny import make_model
 from weights.device import vllm_is_for_cpu
+
+pytestmark = pytest.mark.process
 
 # The real settings and the real engine on a machine where torch says that it sees CUDA.
 PRETENDS = """
@@ -24,7 +27,7 @@ from rollout.settings import RolloutSettings
 from trainer.app import engine_settings
 from trainer.learn.engine import TrainingEngine
 from trainer.settings import load
-chosen = load(Path(sys.argv[1]), {})
+chosen = load(["--config", sys.argv[1]])
 worker = RolloutSettings(model=chosen.model_dir, model_id=chosen.model_id, worker_id="w")
 engine = TrainingEngine(chosen.model_dir, engine_settings(chosen))
 print(engine.device.type, "cpu" if worker.runs_on_cpu else "cuda")
@@ -42,6 +45,11 @@ def config(tmp_path: Path) -> Path:
 
 
 @pytest.mark.slow
+def device(settings: UpSettings) -> str:
+    """The device that `claw up` would give its stack."""
+    return device_of(settings, trainer_settings(settings))
+
+
 @pytest.mark.skipif(not vllm_is_for_cpu(), reason="the CPU build of vLLM is not installed")
 @pytest.mark.parametrize("who", ["in a stack", "alone"])
 def test_a_gpu_beside_the_cpu_build_is_left_alone_by_both(config: Path, who: str) -> None:
@@ -90,5 +98,5 @@ def test_cuda_is_refused_where_the_worker_could_not_follow(config: Path) -> None
     """A trainer without a worker here may take the GPU: its workers are elsewhere."""
     config.write_text(config.read_text() + "device: cuda\n")
     with pytest.raises(CannotRun, match="CPU build"):
-        device_of(UpSettings(model=config.parent / "model", config=config))
-    assert device_of(UpSettings(config=config)) == "cuda"
+        device(UpSettings(model=config.parent / "model", config=config))
+    assert device(UpSettings(config=config)) == "cuda"

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from claw.data.dlq import LetterQuery, run_dlq
+from claw.data.dlq import run_dlq
+from claw.data.settings import LetterQuery
 from consumers.export.history import fold_partition
 from consumers.export.offsets import resolve
 from datapool.fold.project import project
@@ -20,7 +21,7 @@ from eventlog.records import Record
 from eventlog.settings import LogSettings
 from schemas.events import RewardAssigned, TrajectoryRecord
 from schemas.topics import REWARDS
-from streams.partition import PartitionState
+from streams.partition.state import PartitionState
 from tests.consumers import published
 
 pytestmark = pytest.mark.kafka

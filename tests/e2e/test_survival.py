@@ -14,8 +14,9 @@ from pathlib import Path
 import pytest
 
 from tests import children
+from tests.models import share_models
 
-BATCHES = 14
+BATCHES = 8
 COMPONENTS = ("gateway", "streams", "trainer", "vllm", "rollout")
 GO_ON_S = 300.0
 BATCH_LINE = re.compile(r"batch\s+(\d+)\s")
@@ -96,6 +97,7 @@ def processes_of(home: Path) -> list[str]:
 
 @pytest.fixture
 def demo(tmp_path: Path) -> Iterator[RunningDemo]:
+    share_models(tmp_path)
     running = RunningDemo(tmp_path)
     yield running
     children.end(running.process, 30)  # what it started ends with it, also when it is killed
@@ -105,7 +107,7 @@ def test_the_loop_goes_on_when_any_component_is_killed(demo: RunningDemo, tmp_pa
     """After kill -9 of each component in turn the run ends by itself, nothing lost, nothing trained twice, nothing left."""
     killed: dict[str, int] = {}
     for number, component in enumerate(COMPONENTS):
-        demo.wait_for_batch(1 + 2 * number)
+        demo.wait_for_batch(1 + number)
         killed[component] = demo.pids()[component]
         os.kill(killed[component], signal.SIGKILL)
     result = demo.result()

@@ -1,4 +1,5 @@
 import hashlib
+import os
 from pathlib import Path
 from statistics import fmean
 
@@ -8,6 +9,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from examples.verbs.environment import CALLS_MAX, Task, judge
 from examples.verbs.tiny_model import Recipe, ensure
+from tests.models import MODELS
 
 BRIEF = Recipe(steps=2, batch_dialogues=4)
 
@@ -75,9 +77,10 @@ def returns(directory: Path, episodes: int, sampled: bool) -> list[float]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", [0, 1])
-def test_learning_can_start_and_has_not_happened(tmp_path: Path, seed: int) -> None:
+@pytest.mark.soak
+@pytest.mark.parametrize("seed", range(2 if os.environ.get("CLAW_SOAK") else 1))
+def test_learning_can_start_and_has_not_happened(seed: int) -> None:
     """After the warm-up sampled play earns between 0.05 and 0.2, greedy play nothing: the policy is RL's to find."""
-    directory = ensure(tmp_path, seed)
+    directory = ensure(MODELS, seed)
     assert fmean(returns(directory, 128, sampled=False)) == 0.0
     assert 0.05 < fmean(returns(directory, 512, sampled=True)) < 0.2

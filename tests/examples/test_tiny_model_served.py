@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from examples.verbs.tiny_model import Recipe, ensure
+from examples.verbs.tiny_model import ensure
 from examples.verbs.tokenizer import END, build_tokenizer
 from tests import children
+from tests.models import MODELS
 
 ONE_THREAD = {
     "HF_HUB_OFFLINE": "1",
@@ -24,9 +25,9 @@ ONE_THREAD = {
 
 @pytest.mark.vllm
 @pytest.mark.slow
-def test_vllm_serves_it_and_turns_extend(tmp_path: Path) -> None:
+def test_vllm_serves_it_and_turns_extend() -> None:
     """Replies that stopped end with the end id in their ids but not in their text, and the next prompt extends them."""
-    directory = ensure(tmp_path, 0, Recipe(steps=50, batch_dialogues=16))
+    directory = ensure(MODELS, 0)
     child = [sys.executable, str(Path(__file__).with_name("chat_in_engine.py")), str(directory)]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     process = children.start(child, env=os.environ | ONE_THREAD, text=True, **pipes)

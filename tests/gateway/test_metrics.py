@@ -139,7 +139,7 @@ async def test_calls_under_way(house: House, engine: ScriptedEngine) -> None:
 
 async def test_a_blocked_loop_is_seen(house: House) -> None:
     """Whatever keeps the event loop from its work shows as lag, by about its length."""
-    assert await metric(house, "claw_gateway_event_loop_lag_seconds") < 0.3
+    await poll(lambda: sample(house.metrics.exposition(), "claw_gateway_event_loop_lag_seconds") < 0.3)
     house.on_loop(lambda: time.sleep(0.8))
     # The watch looks four times a second: what it sees of a block is at least the rest after its next look was due.
     await poll(lambda: sample(house.metrics.exposition(), "claw_gateway_event_loop_lag_seconds") > 0.5)
@@ -152,8 +152,10 @@ async def test_acknowledgements_are_timed(engine: ScriptedEngine) -> None:
         for _ in range(3):
             assert (await ask(house)).status == 200
         assert await metric(house, "claw_gateway_capture_ack_seconds_count") == 3
-        assert 3 * ACK_S <= await metric(house, "claw_gateway_capture_ack_seconds_sum") < 3 * ACK_S + 1
-        assert await metric(house, "claw_gateway_overhead_seconds_sum") >= 3 * ACK_S, "the log's time is ours"
+        waited_s = await metric(house, "claw_gateway_capture_ack_seconds_sum")
+        assert 3 * ACK_S <= waited_s <= await metric(house, "claw_gateway_overhead_seconds_sum"), (
+            "the log's time is ours"
+        )
         assert await metric(house, "claw_gateway_captured_total", lane="named") == 3
 
 

@@ -12,7 +12,8 @@ from gateway.headers import client_headers, reply_headers, version_range
 from gateway.identity import Identity, Route, resolve
 from gateway.openai.request import parse_chat
 from gateway.openai.sampling import effective
-from gateway.openai.version_spans import Spans, parse_label, spans_of
+from gateway.openai.version_spans import Spans, spans_of
+from gateway.protocols import PROTOCOLS
 from gateway.upstream.engines import Engine, WorkerTable
 from gateway.upstream.routing import AFFINITY_SLACK, choose
 from schemas.envelopes import envelope
@@ -27,17 +28,18 @@ from schemas.events import (
 from tests.gateway.house import record, report
 
 T1 = Identity("g", "t")
+CHAT = dict(PROTOCOLS)["chat/completions"]
 
 
 @pytest.mark.parametrize(
     ("path", "route"),
     [
-        (b"/t/g/v1/chat/completions", Route("chat/completions", T1)),
-        (b"/t/g/chat/completions", Route("chat/completions", T1)),
-        (b"/t/v1/chat/completions", Route("chat/completions", Identity("t", "t"))),
-        (b"/t/chat/completions", Route("chat/completions", Identity("t", "t"))),
-        (b"/v1/chat/completions", Route("chat/completions", None)),
-        (b"/chat/completions", Route("chat/completions", None)),
+        (b"/t/g/v1/chat/completions", Route("chat/completions", T1, CHAT)),
+        (b"/t/g/chat/completions", Route("chat/completions", T1, CHAT)),
+        (b"/t/v1/chat/completions", Route("chat/completions", Identity("t", "t"), CHAT)),
+        (b"/t/chat/completions", Route("chat/completions", Identity("t", "t"), CHAT)),
+        (b"/v1/chat/completions", Route("chat/completions", None, CHAT)),
+        (b"/chat/completions", Route("chat/completions", None, CHAT)),
         (b"/t/g/v1/models", Route("models", T1)),
         (b"/t/g/rewards", Route("rewards", T1)),
         (b"/t/g/v1/complete_trajectory", Route("complete_trajectory", T1)),
@@ -201,7 +203,7 @@ def test_forwarded_body_is_the_clients_plus_capture(extra: dict, wants: bool | N
     request = parse_chat(data + b" \n")
     assert json.loads(request.forwarded) == {**fields, "logprobs": True, "return_token_ids": True}
     assert request.body == data + b" \n"
-    assert request.wants_logprobs == bool(wants)
+    assert ("logprobs" in request.added) == (not wants)
 
 
 def test_huge_numbers_reach_the_engine_unrounded() -> None:
@@ -236,14 +238,6 @@ def test_huge_numbers_reach_the_engine_unrounded() -> None:
 def test_spans_tile_or_are_left_out(rows: object, length: int, expected: Spans) -> None:
     """Spans cover [0, length) without gap or overlap, with known labels; otherwise there are none, with a reason."""
     assert spans_of({"0": rows}, 0, length) == expected
-
-
-def test_labels() -> None:
-    """A label is run and version; anything else is unknown."""
-    assert parse_label("base/0") == ("base", 0)
-    assert parse_label(f"r/{(1 << 63) - 1}") == ("r", (1 << 63) - 1)
-    assert parse_label(f"r/{1 << 63}") is None
-    assert parse_label("r/٣") is None
 
 
 A, B = Engine(url="http://a", worker_id="a", model="m"), Engine(url="http://b", worker_id="b", model="m")

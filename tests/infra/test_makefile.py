@@ -10,7 +10,7 @@ import pytest
 
 from claw.home import PROJECT
 
-pytestmark = pytest.mark.skipif(shutil.which("make") is None, reason="needs make")
+pytestmark = [pytest.mark.process, pytest.mark.skipif(shutil.which("make") is None, reason="needs make")]
 
 
 def without_make(**environment: str) -> dict[str, str]:
@@ -88,10 +88,12 @@ def run(project: Path, tests: str, *arguments: str) -> tuple[bool, list[str]]:
     ids=["passes", "fails-once", "fails"],
 )
 def test_what_fails_twice_fails(project: Path, tests: str, content: bool, ends: str) -> None:
-    """Failed tests run once more, alone; the last line is the closing line of the last run of tests."""
+    """Failed tests run once more, alone, counted and named; the last line is that of the last run of tests."""
     good, lines = run(project, tests)
     assert (good, ends in lines[-1]) == (content, True), lines[-5:]
-    assert any("once more" in line for line in lines) == (tests != PASSES)
+    repeated = [index for index, line in enumerate(lines) if "== 1 tests needed a second try" in line]
+    assert len(repeated) == (tests != PASSES)
+    assert all(lines[index + 1].strip() in ("test_it.py::test_shy", "test_it.py::test_bad") for index in repeated)
 
 
 def test_what_could_not_be_collected_gets_no_second_try(project: Path) -> None:

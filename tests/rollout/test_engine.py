@@ -20,7 +20,7 @@ import pytest
 import torch
 from torch.distributed import TCPStore
 
-from rollout.plugin.spans import SPANS_COMMENT, SPANS_HEADER
+from schemas.http import VERSION_SPANS_COMMENT, VERSION_SPANS_HEADER
 from tests.children import HEAVY_START_S
 from tests.rollout.tiny_model import make_tiny_model
 from tests.rollout.worker import RUN, Worker, gap, until
@@ -60,7 +60,7 @@ def tiles(spans: list[tuple[str, int, int]], length: int) -> bool:
 def streamed(reply: httpx.Response) -> tuple[list[dict[str, Any]], list[Spans], list[str]]:
     """Chunks, span comments and the order of the last lines of an SSE reply."""
     lines = [line for line in reply.text.splitlines() if line]
-    marker = f": {SPANS_COMMENT}"
+    marker = VERSION_SPANS_COMMENT
     chunks = [json.loads(line[6:]) for line in lines if line.startswith("data: {")]
     return chunks, [json.loads(line.removeprefix(marker)) for line in lines if line.startswith(marker)], lines[-2:]
 
@@ -70,7 +70,9 @@ def test_a_new_worker_labels_the_weights_it_started_with(worker: Worker) -> None
     report = worker.wait_ready(None)
     assert worker.label() == "base/0"
     assert set(report["capabilities"]) == {"spans_json", "spans_sse"}
-    assert json.loads(worker.chat(max_tokens=3, ignore_eos=True).headers[SPANS_HEADER]) == {"0": [["base/0", 0, 3]]}
+    assert json.loads(worker.chat(max_tokens=3, ignore_eos=True).headers[VERSION_SPANS_HEADER]) == {
+        "0": [["base/0", 0, 3]]
+    }
 
 
 def test_a_published_version_is_served_exactly(worker: Worker) -> None:
@@ -85,7 +87,7 @@ def test_a_published_version_is_served_exactly(worker: Worker) -> None:
 def test_json_replies_carry_spans_that_tile_every_choice(worker: Worker) -> None:
     """With several choices of different lengths, each has spans over exactly its tokens."""
     reply = worker.chat(n=3, max_tokens=40, temperature=1.0)
-    spans: Spans = json.loads(reply.headers[SPANS_HEADER])
+    spans: Spans = json.loads(reply.headers[VERSION_SPANS_HEADER])
     choices = reply.json()["choices"]
     assert set(spans) == {str(choice["index"]) for choice in choices}
     assert all(tiles(spans[str(choice["index"])], len(choice["token_ids"])) for choice in choices)
@@ -99,7 +101,7 @@ def test_streams_carry_spans_just_before_their_end(worker: Worker) -> None:
         lengths[str(choice["index"])] += len(choice.get("token_ids") or [])
     assert len(comments) == 1
     assert all(tiles(comments[0][index], length) and length == 9 for index, length in lengths.items())
-    assert tail[0].startswith(f": {SPANS_COMMENT}")
+    assert tail[0].startswith(VERSION_SPANS_COMMENT)
     assert tail[1] == "data: [DONE]"
 
 
@@ -111,7 +113,7 @@ def test_replies_with_one_request_id_do_not_mix(worker: Worker) -> None:
         headers = {"x-request-id": "same"}
         url = f"{worker.url}/v1/chat/completions"
         reply = worker.http.post(url, json={**body, "max_tokens": length}, headers=headers)
-        return int(json.loads(reply.headers[SPANS_HEADER])["0"][-1][2])
+        return int(json.loads(reply.headers[VERSION_SPANS_HEADER])["0"][-1][2])
 
     lengths = list(range(10, 16))
     with ThreadPoolExecutor(6) as pool:
@@ -123,7 +125,7 @@ def test_replies_in_flight_keep_exact_versions_across_updates(worker: Worker) ->
 
     def call(seed: int) -> tuple[dict[str, Any], Spans]:
         reply = worker.chat(max_tokens=800, temperature=1.0, ignore_eos=True, seed=seed)
-        return reply.json(), json.loads(reply.headers[SPANS_HEADER])
+        return reply.json(), json.loads(reply.headers[VERSION_SPANS_HEADER])
 
     with ThreadPoolExecutor(5) as pool:
         replies = [pool.submit(call, seed) for seed in range(5)]

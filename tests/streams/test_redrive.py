@@ -4,7 +4,8 @@ import json
 
 import pytest
 
-from claw.data.dlq import LetterQuery, run_dlq
+from claw.data.dlq import run_dlq
+from claw.data.settings import LetterQuery
 from eventlog.kafka.admin import end_offsets
 from schemas.events import TrajectoryRecord
 from schemas.topics import CALLS, REWARDS

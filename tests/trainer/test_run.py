@@ -1,15 +1,17 @@
 """The loop in one process, with the real engine, on a memory log."""
 
+import dataclasses
 import json
 import threading
 import time
-from dataclasses import replace
 
 import pytest
 import torch
+from msgspec.structs import replace
 from structlog.testing import capture_logs
 
-from datapool.batch.plan import assemble, groups_of, select
+from datapool.batch.plan import assemble, groups_of
+from datapool.batch.selection import select
 from datapool.batch.spec import PRESETS
 from datapool.view.view import TOPICS, PoolView
 from eventlog.errors import Fenced, LogError
@@ -454,7 +456,7 @@ def world_with(log, view, chosen, stop=None):
     """The run's collaborators on a log that holds facts and pool; the view begins to read."""
     _, made = world_of(chosen, [], stop=stop, log=log)
     view.start()
-    return replace(made, pool=view, facts=log.lookup())
+    return dataclasses.replace(made, pool=view, facts=log.lookup())
 
 
 @pytest.mark.parametrize("start", range(3))
@@ -469,6 +471,7 @@ def test_the_first_plan_knows_the_whole_backlog(tmp_path, model_dir, start):
     assert [groups_of(plan) for plan in events(log, BatchAssembled)] == [("g0", "g1")]
 
 
+@pytest.mark.slow
 def test_a_trainer_that_reads_the_backlog_can_be_stopped(tmp_path, model_dir):
     """It says how far it is; asked to stop it does, without a plan."""
     log, stop = MemoryLog(SETTINGS), threading.Event()

@@ -10,7 +10,8 @@ from collections.abc import Iterable, Iterator, Mapping
 
 import structlog
 
-from datapool.batch.plan import Selection, Selector, assemble, groups_of
+from datapool.batch.plan import assemble, groups_of
+from datapool.batch.selection import Selection, Selector
 from datapool.fold.bounds import SKIPPED_GROUPS_MAX
 from eventlog.errors import NotCaughtUp
 from schemas.envelopes import decision_id, envelope

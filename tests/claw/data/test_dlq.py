@@ -4,15 +4,16 @@ import json
 
 import pytest
 
-from claw.data.dead_letters import LETTER, Letter, letters, redrive, redriven, ways
-from claw.data.dlq import LetterQuery, attempt, run_dlq, summary
+from claw.data.dead_letters import LETTER, Letter, letters, redrive, redriven, routes_of
+from claw.data.dlq import attempt, run_dlq, summary
+from claw.data.settings import LetterQuery
 from claw.errors import CannotRun
 from eventlog.dead_letters import dead_letter
 from eventlog.kafka.reader import LogReader
 from eventlog.records import Outgoing, Record
 from eventlog.settings import LogSettings
 from schemas.topics import CALLS, DEAD_LETTERS, POSITIONS, REWARDS, STEPS, WORKERS, Topic
-from streams.partition import PartitionState
+from streams.partition.state import PartitionState
 from tests import facts
 from tests.consumers import published
 
@@ -57,7 +58,7 @@ def test_a_letter_tells_reason_source_and_content(log_settings: LogSettings, dea
 
 def test_a_letter_is_redriven_once(log_settings: LogSettings, dead: list[Letter]) -> None:
     """The original key and bytes stand in the fact topic again; a second redrive finds them and appends nothing."""
-    going, refused = ways(log_settings, dead)
+    going, refused = routes_of(log_settings, dead)
     assert (refused, redriven(log_settings, going)) == ({}, set())
     redrive(log_settings, going[:1])  # as if killed half way
     assert redriven(log_settings, going) == {going[0].letter.id}
@@ -72,13 +73,13 @@ def test_a_letter_is_redriven_once(log_settings: LogSettings, dead: list[Letter]
 
 def test_a_letter_that_fails_again_keeps_its_first_source(log_settings: LogSettings, dead: list[Letter]) -> None:
     """The second letter counts two attempts, names the first place, and is a letter of its own."""
-    going, _ = ways(log_settings, letters(log_settings, source="calls"))
+    going, _ = routes_of(log_settings, letters(log_settings, source="calls"))
     redrive(log_settings, going)
     copy = read(log_settings, CALLS)[-1]
     published.publish(log_settings, [dead_letter(copy, "bad_magic", "again", reader="streams")])
     first, second = letters(log_settings, source="calls")
-    assert (second.told("attempt"), second.source) == ("2", first.source)
-    going, _ = ways(log_settings, [first, second])
+    assert (second.header("attempt"), second.source) == ("2", first.source)
+    going, _ = routes_of(log_settings, [first, second])
     assert redriven(log_settings, going) == {first.id}
 
 
@@ -95,7 +96,7 @@ def folded(records: list[Record], settings: LogSettings) -> dict[tuple[str, byte
 
 def test_two_redrives_at_the_same_moment_have_the_effect_of_one(log_settings: LogSettings, dead: list[Letter]) -> None:
     """Each looks before the other appends: the pool is that of one copy, and two copies that fail again are one letter."""
-    first, second = (ways(log_settings, letters(log_settings))[0] for _ in range(2))
+    first, second = (routes_of(log_settings, letters(log_settings))[0] for _ in range(2))
     assert redriven(log_settings, first) == redriven(log_settings, second) == set()
     redrive(log_settings, first)
     once = read(log_settings, CALLS) + read(log_settings, REWARDS)
@@ -107,11 +108,11 @@ def test_two_redrives_at_the_same_moment_have_the_effect_of_one(log_settings: Lo
     published.publish(log_settings, again)
     assert len(again) == 2
     old, new = letters(log_settings, source="calls")
-    assert (old.told("attempt"), new.told("attempt")) == ("1", "2")
-    going, _ = ways(log_settings, [old, new])
+    assert (old.header("attempt"), new.header("attempt")) == ("1", "2")
+    going, _ = routes_of(log_settings, [old, new])
     assert redriven(log_settings, going) == {old.id}
     redrive(log_settings, going[1:])
-    assert redriven(log_settings, ways(log_settings, letters(log_settings))[0]) == {one.id for one in [*dead, new]}
+    assert redriven(log_settings, routes_of(log_settings, letters(log_settings))[0]) == {one.id for one in [*dead, new]}
 
 
 def test_only_facts_go_back(log_settings: LogSettings, dead: list[Letter]) -> None:
@@ -120,7 +121,7 @@ def test_only_facts_go_back(log_settings: LogSettings, dead: list[Letter]) -> No
     published.publish(
         log_settings, [dead_letter(record, "bad_magic", "", reader="x"), Outgoing(topic=WORKERS, key=b"k", value=b"v")]
     )
-    _, refused = ways(log_settings, letters(log_settings))
+    _, refused = routes_of(log_settings, letters(log_settings))
     assert list(refused.values()) == [f"its source {log_settings.prefix}.datapool.steps is no fact topic"]
 
 

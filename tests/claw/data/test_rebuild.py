@@ -6,7 +6,8 @@ from pathlib import Path
 import orjson
 import pytest
 
-from claw.data.rebuild import RebuildSettings, run_rebuild, vector
+from claw.data.rebuild import run_rebuild, vector
+from claw.data.settings import RebuildSettings
 from claw.errors import CannotRun
 from claw.show.log import as_on_broker
 from eventlog.kafka.admin import delete_records, end_offsets

@@ -1,14 +1,16 @@
 """Replay: ranges, filters, pace and targets. On a real broker where a log is needed."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from claw.data.replay import ReplaySettings, run_replay
+from claw.data.replay import run_replay
 from claw.data.replay_filter import filter_of
 from claw.data.replay_range import bound, merged, paced
 from claw.data.replay_target import into_file, is_file, target_topic
+from claw.data.settings import ReplaySettings
 from claw.errors import CannotRun
 from eventlog.errors import HistoryCut
 from eventlog.kafka.admin import create_topics, delete_records
@@ -52,6 +54,29 @@ def test_filters_read_type_key_fields_envelope_and_headers() -> None:
     assert filter_of(["type=tombstone"])(record(0))
     with pytest.raises(CannotRun, match="NAME=VALUE"):
         filter_of(["group"])
+
+
+@pytest.mark.parametrize(
+    ("text", "topics"),
+    [("nonsense=x", [CALLS, REWARDS]), ("return_total=1", [CALLS]), ("sequence=1", [REWARDS])],
+)
+def test_a_filter_that_nothing_could_meet_is_refused(text: str, topics: list[Topic]) -> None:
+    """A name that no record of the topics has would leave out everything in silence; the refusal lists the names."""
+    with pytest.raises(CannotRun, match=r"partition, type, group, trajectory, call, .*header:NAME") as refused:
+        filter_of([text], topics)
+    assert "\n" not in str(refused.value)
+    with pytest.raises(CannotRun, match="nonsense"):
+        run_replay(ReplaySettings(filters=["nonsense=x"]), as_json=True)  # before a broker is looked for
+
+
+def test_any_header_may_be_a_filter() -> None:
+    """Ours by their names, and a stranger's as `header:NAME`."""
+    ours = record(0, value=Outgoing.of(CALLS, b"g", facts.call()).value)
+    theirs = replace(ours, headers=(("shard", b"7"),))
+    assert filter_of(["ce_source=gateway/1"])(ours)
+    assert filter_of(["header:shard=7"])(theirs)
+    assert not filter_of(["header:shard=7"])(ours)
+    assert not filter_of(["header:shard=8"])(theirs)
 
 
 def test_the_pace_is_the_original_one_times_speed() -> None:
@@ -133,6 +158,19 @@ def test_without_a_topic_the_facts_are_replayed_as_they_were_said(
     twice = ReplaySettings(topics=["rewards", f"{log_settings.prefix}.rewards"], prefix=log_settings.prefix)
     assert run_replay(twice, as_json=True) == 0
     assert len(capsys.readouterr().out.splitlines()) == 12
+
+
+@pytest.mark.kafka
+def test_a_replay_of_nothing_says_so(
+    log_settings: LogSettings, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One line on stderr with the range and the filters that left nothing; stdout stays empty."""
+    monkeypatch.setenv("KAFKA_BOOTSTRAP_SERVERS", log_settings.bootstrap_servers)
+    published.say(log_settings, facts.call("g", "t", "c"))
+    assert run_replay(ReplaySettings(filters=["group=other"], prefix=log_settings.prefix), as_json=False) == 0
+    shown = capsys.readouterr()
+    assert (shown.out, shown.err.count("\n")) == ("", 1)
+    assert "no record of calls and rewards from beginning to end meets group=other" in shown.err
 
 
 def test_a_topic_takes_the_records_of_one() -> None:

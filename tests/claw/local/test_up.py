@@ -8,8 +8,10 @@ import pytest
 import yaml
 
 from claw.errors import CannotRun
+from claw.local.settings import UpSettings
 from claw.local.stack import Stack
-from claw.local.up import UpSettings, components, run_up
+from claw.local.up import components, run_up, trainer_settings
+from schemas.runtime.component import Component
 
 
 @pytest.fixture
@@ -22,21 +24,23 @@ def model(tmp_path: Path) -> Path:
     return directory
 
 
-def asked(tmp_path: Path, model: Path, **trainer: Any) -> UpSettings:
+def settings_of(tmp_path: Path, model: Path, **trainer: Any) -> UpSettings:
     """`--model model --config trainer.yaml`, as docs/own-environment.md has it."""
-    given = {"model_dir": str(model), "model_id": "mine", "run_id": "my-run", "out_dir": str(tmp_path / "out")}
+    fields = {"model_dir": str(model), "model_id": "mine", "run_id": "my-run", "out_dir": str(tmp_path / "out")}
     config = tmp_path / "trainer.yaml"
-    config.write_text(yaml.safe_dump({**given, **trainer}))
+    config.write_text(yaml.safe_dump({**fields, **trainer}))
     return UpSettings(model=model, config=config, port=0)
 
 
-def stack(tmp_path: Path) -> Stack:
-    return Stack(run_dir=tmp_path, bootstrap="127.0.0.1:9092", partitions=8)
+def rooms(tmp_path: Path, settings: UpSettings) -> list[Component]:
+    """What `claw up` starts beside gateway and streams."""
+    stack = Stack(run_dir=tmp_path, bootstrap="127.0.0.1:9092", partitions=8)
+    return components(settings, trainer_settings(settings), stack)
 
 
 def test_the_worker_follows_the_model_and_the_run_that_are_trained(tmp_path: Path, model: Path) -> None:
     """The id is the trainer's, whatever the directory is called: a worker of another id would never be trained."""
-    worker, trainer = components(asked(tmp_path, model), stack(tmp_path))
+    worker, trainer = rooms(tmp_path, settings_of(tmp_path, model))
     flags = dict(pairwise(worker.argv))
     assert (worker.name, trainer.name) == ("rollout", "trainer")
     assert (flags["--model-id"], flags["--served-name"], flags["--run-id"]) == ("mine", "mine", "my-run")
@@ -44,7 +48,7 @@ def test_the_worker_follows_the_model_and_the_run_that_are_trained(tmp_path: Pat
 
 def test_a_worker_without_a_trainer_is_called_like_its_directory(tmp_path: Path, model: Path) -> None:
     """It follows whoever publishes that model."""
-    (worker,) = components(UpSettings(model=model, port=0), stack(tmp_path))
+    (worker,) = rooms(tmp_path, UpSettings(model=model, port=0))
     flags = dict(pairwise(worker.argv))
     assert flags["--model-id"] == "model"
     assert "--run-id" not in flags
@@ -61,7 +65,7 @@ def test_a_worker_without_a_trainer_is_called_like_its_directory(tmp_path: Path,
 def test_a_trainer_on_another_log_is_refused(tmp_path: Path, model: Path, trainer: dict[str, Any], says: str) -> None:
     """It would wait for groups that are written elsewhere."""
     with pytest.raises(CannotRun, match=says):
-        components(asked(tmp_path, model, **trainer), stack(tmp_path))
+        rooms(tmp_path, settings_of(tmp_path, model, **trainer))
 
 
 @pytest.mark.parametrize(
@@ -77,7 +81,7 @@ def test_settings_that_no_trainer_starts_with_start_nothing(
 ) -> None:
     """What the trainer would refuse is said before a broker is started, in one line."""
     with pytest.raises(CannotRun, match=says) as refused:
-        run_up(asked(tmp_path, model, **trainer), foreground=True)
+        run_up(settings_of(tmp_path, model, **trainer), foreground=True)
     assert "\n" not in str(refused.value)
 
 
@@ -88,5 +92,5 @@ def test_two_directories_are_a_contradiction(tmp_path: Path, model: Path) -> Non
         (tmp_path / "copy" / name).write_bytes((model / name).read_bytes())
     (tmp_path / "link").symlink_to(model)
     with pytest.raises(CannotRun, match=r"--model .*/model is not model_dir .*/copy"):
-        components(asked(tmp_path, model, model_dir=str(tmp_path / "copy")), stack(tmp_path))
-    assert len(components(asked(tmp_path, model, model_dir=str(tmp_path / "link")), stack(tmp_path))) == 2
+        rooms(tmp_path, settings_of(tmp_path, model, model_dir=str(tmp_path / "copy")))
+    assert len(rooms(tmp_path, settings_of(tmp_path, model, model_dir=str(tmp_path / "link")))) == 2

@@ -6,15 +6,16 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from contextlib import closing
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 from typer.testing import CliRunner
 
 from claw.cli import REFUSALS, app
-from claw.pool.evict import left, meant
-from datapool.batch.plan import assemble, select
+from claw.pool.evict import not_evicted, rows_of
+from datapool.batch.plan import assemble
+from datapool.batch.selection import select
 from datapool.batch.spec import BatchSpec
 from datapool.fold.fold import fold
 from datapool.fold.project import project
@@ -26,7 +27,6 @@ from eventlog.kafka.producer import EventProducer
 from eventlog.kafka.reader import LogReader
 from eventlog.records import Outgoing
 from eventlog.settings import LogSettings
-from schemas.codec import decode
 from schemas.events import (
     BatchAssembled,
     BatchSkipped,
@@ -39,9 +39,10 @@ from schemas.events import (
     TrajectoryRecord,
 )
 from schemas.keys import step_key, tokens_key
-from schemas.topics import BATCHES, CALLS, REWARDS, STEPS, TOPICS
+from schemas.topics import BATCHES, CALLS, REWARDS, STEPS
 from tests import facts
-from tests.trainer.pooled import RUN, group, rows_of
+from tests.claw import pooled
+from tests.trainer.pooled import RUN, group
 
 pytestmark = pytest.mark.kafka
 
@@ -68,16 +69,10 @@ def pool_settings(broker: str) -> LogSettings:
             "short", "t0", "c0", quality=0.3, tags=("leak",), scores={"entropy@1": 0.3}, who="scorer/entropy@1"
         ),
     ]
-    rows, topics = PoolRows(), {topic.name: topic for topic in TOPICS}
+    rows = PoolRows()
+    for topic, key, value in pooled.write(settings, history):
+        rows.apply(topic, key, value)
     with closing(EventProducer(settings)) as producer:
-
-        def append(item: Outgoing):  # type: ignore[no-untyped-def]  # a position
-            return producer.produce(item).result()
-
-        for _, topic, key, value in rows_of(history, append):
-            rows.apply(topic, key, value)
-            assert value is not None
-            producer.publish_now(topics[topic], key, decode(value))
         chosen = select(rows, SPEC, 0, RUN, ()).chosen
         plan = assemble(chosen, SPEC, run_id=RUN, sequence=0, version=0, seed=0, envelope=facts.envelope("p"))
         trained = BatchTrained(envelope=facts.envelope(), run_id=RUN, sequence=0, version=1, metrics={})
@@ -112,6 +107,15 @@ def test_counts_pages_and_filters(pool_settings: LogSettings) -> None:
     assert (of_group["steps"]["total"], of_group["groups"]["total"]) == (1, 0), "a step of 3, a mean below it"
     (said,) = claw(pool_settings, "stats", "--text", "t0")
     assert said["steps"]["total"] == len(claw(pool_settings, "steps", "--text", "t0"))
+
+
+def test_a_page_without_rows_says_why_and_what_to_do(pool_settings: LogSettings) -> None:
+    """Once, on stderr: the filter keeps all out, or the page before was the last; stdout stays empty."""
+    env = {"KAFKA_BOOTSTRAP_SERVERS": pool_settings.bootstrap_servers}
+    for options, reason in ((["--agent", "nobody"], "meet the filter"), (["--after", "zzz"], "was the last one")):
+        done = CliRunner().invoke(app, ["pool", "groups", *options, "--prefix", pool_settings.prefix], env=env)
+        assert (done.exit_code, done.stdout, done.stderr.count("\n")) == (0, "", 1)
+        assert reason in done.stderr
 
 
 def test_a_question_reads_only_what_it_shows(broker: str) -> None:
@@ -235,8 +239,8 @@ def test_what_is_evicted_is_not_evicted_again() -> None:
     """An eviction that broke off is repeated with the same ids; each of the others is meant once."""
     stub = TrajectoryRecord(group_id="g", trajectory_id="t", status="evicted", ready=False)
     here = replace(stub, trajectory_id="u", status="completed")
-    assert left(meant([stub, here], ["g", "t", "u"], None)) == [here]
-    assert meant([stub], ["t", "v"], "g") == {"t": [stub], "v": []}, "a stub is known, another id is not"
+    assert not_evicted(rows_of([stub, here], ["g", "t", "u"], None)) == [here]
+    assert rows_of([stub], ["t", "v"], "g") == {"t": [stub], "v": []}, "a stub is known, another id is not"
 
 
 def test_a_mistake_is_one_line(pool_settings: LogSettings) -> None:

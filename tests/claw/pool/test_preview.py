@@ -51,7 +51,7 @@ def test_every_group_and_every_part_that_is_not_trained_has_its_reason() -> None
     now = shown()
     assert now["chosen"] == ["mixed", "equal"]
     assert now["baseline_only"] == {"nothing_trainable": 1}
-    assert now["context_only"] == {"not_trainable": 1, "quality_low": 1}
+    assert now["masked"] == {"not_trainable": 1, "quality_low": 1}
     assert (now["trajectories"], now["trajectories_trained"], now["responses_trained"]) == (5, 4, 6)
     assert (now["return_mean"], now["zero_variance_groups"], now["staleness_max"]) == (0.8, 1, 1)
     assert now["reasons"] == {
@@ -71,7 +71,7 @@ def test_the_text_says_all_of_it() -> None:
     for said in (
         "2 of 2 groups, a whole batch",
         "4 of 5 trained; in the baseline only: 1 nothing_trainable",
-        "context only: 1 not_trainable, 1 quality_low",
+        "masked: 1 not_trainable, 1 quality_low",
         f"shared prefixes save {now['tokens_saved']} of {alone}",
         "1  not_ready: members_missing  short",
         "1  channel_probe  probe",

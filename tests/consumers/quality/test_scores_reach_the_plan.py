@@ -1,11 +1,12 @@
 """From a call to what is trained: scores are facts like any other, and the batch spec says what they decide. No broker."""
 
-from dataclasses import replace
+from msgspec.structs import replace
 
-from consumers.quality.panel import judged
+from consumers.quality.panel import annotation
 from consumers.quality.sample import Sample
 from consumers.quality.scorers import SCORERS, Scorer
-from datapool.batch.plan import assemble, select
+from datapool.batch.plan import assemble
+from datapool.batch.selection import select
 from datapool.batch.spec import BatchSpec
 from schemas.events import CallCaptured
 from tests import facts
@@ -27,7 +28,7 @@ HISTORY = [
 def scores(panel=PANEL, generation=0):
     """What `claw quality` says of the history."""
     calls = [fact for fact in HISTORY if isinstance(fact, CallCaptured)]
-    made = [judged(panel, Sample(one, lambda: None), generation) for one in calls]
+    made = [annotation(panel, Sample(one, lambda: None), generation) for one in calls]
     return [event for event in made if event is not None]
 
 
@@ -43,7 +44,7 @@ ALL = trained()
 
 
 def test_a_low_score_keeps_a_response_out_of_training():
-    """Below the spec's bound it is context only; without scores, or without a bound, everything is trained."""
+    """Below the spec's bound it is masked; without scores, or without a bound, everything is trained."""
     assert len(ALL) == 4
     assert CUT in ALL
     assert trained(*scores()) == ALL - {CUT}

@@ -1,11 +1,16 @@
 """Advantages against reference values that were computed with the formulas of their papers and of verl."""
 
+from pathlib import Path
 from typing import get_args
 
 import pytest
+from pydantic import ValidationError
 
-from datapool.batch.advantages import ADVANTAGES, Return, dr_grpo, grpo, rloo
+from datapool.batch.advantages import ESTIMATORS, Return, dr_grpo, grpo, rloo
 from datapool.batch.spec import PRESETS, BatchSpec
+from trainer.settings import TrainerSettings
+
+PAGE = Path(__file__).parents[3] / "docs" / "batches.md"
 
 
 @pytest.mark.parametrize(
@@ -27,7 +32,7 @@ def test_reference_values(function, returns, expected):
 
 
 def wholes(algorithm, groups):
-    made = ADVANTAGES[algorithm]([[Return(value) for value in group] for group in groups])
+    made = ESTIMATORS[algorithm].function([[Return(value) for value in group] for group in groups])
     return [[one.whole for one in group] for group in made]
 
 
@@ -43,7 +48,7 @@ def test_reinforce_pp_normalises_over_the_batch_and_not_over_groups():
 def test_step_grpo_compares_returns_to_go_of_equal_steps():
     """The k-th calls of a group against each other; who alone has a k-th call has advantage 0."""
     group = [Return(2.0, (0.0, 1.0), 1.0), Return(0.5, (0.5, 0.0), 0.0), Return(0.0, (0.0, 0.0, 0.0), 0.0)]
-    (made,) = ADVANTAGES["step_grpo"]([group])
+    (made,) = ESTIMATORS["step_grpo"].function([group])
     first, second = grpo([2.0, 0.5, 0.0]), grpo([2.0, 0.0, 0.0])
     assert [one.steps for one in made] == [
         pytest.approx((first[0], second[0])),
@@ -55,7 +60,7 @@ def test_step_grpo_compares_returns_to_go_of_equal_steps():
 def test_step_grpo_is_grpo_where_only_outcomes_are_rewarded():
     """Equally many calls and no reward of a step: every call has the advantage of its trajectory."""
     group = [Return(value, (0.0, 0.0), value) for value in (0.2, 0.5, 1.0, 0.0)]
-    (made,) = ADVANTAGES["step_grpo"]([group])
+    (made,) = ESTIMATORS["step_grpo"].function([group])
     for one, expected in zip(made, grpo([0.2, 0.5, 1.0, 0.0]), strict=True):
         assert one.steps == pytest.approx((expected, expected))
         assert one.whole == pytest.approx(expected)
@@ -66,8 +71,31 @@ def test_sft_weighs_every_response_1():
     assert wholes("sft", [[0.0, 5.0], [1.0]]) == [[1.0, 1.0], [1.0]]
 
 
-def test_every_algorithm_of_the_spec_has_a_function_and_a_preset():
-    """What a batch spec may ask for is in the table, and every preset is a valid spec of its own."""
-    algorithms = set(get_args(BatchSpec.model_fields["algorithm"].annotation))
-    assert algorithms == set(ADVANTAGES)
-    assert {BatchSpec.model_validate({"preset": name}).algorithm for name in PRESETS} == algorithms
+def test_the_algorithms_of_a_spec_are_the_rows_of_the_table():
+    """A row of the table is all that a new estimator needs to be named in a spec; no second list can fall behind."""
+    assert get_args(BatchSpec.model_fields["algorithm"].annotation) == tuple(ESTIMATORS)
+
+
+@pytest.mark.parametrize("algorithm", ESTIMATORS)
+def test_an_estimator_is_its_row(algorithm):
+    """Group size, loss and divisor of an algorithm are those of its row, in the spec and in the trainer; the page has a line."""
+    row = ESTIMATORS[algorithm]
+    settings = TrainerSettings(
+        model_dir=Path("model"),
+        model_id="m",
+        run_id="r",
+        out_dir=Path("out"),
+        loss_length=7,
+        spec=BatchSpec(algorithm=algorithm, group_size=row.members_min),
+    )
+    assert settings.loss_name == row.loss
+    assert settings.loss_divisor(3) == (21 if row.divisor == "length" else None)
+    assert f"| `{algorithm}` |" in PAGE.read_text()
+    if row.members_min > 1:
+        with pytest.raises(ValidationError, match="group_size"):
+            BatchSpec(algorithm=algorithm, group_size=row.members_min - 1)
+
+
+def test_every_preset_is_a_valid_spec_and_every_algorithm_has_one():
+    """Whoever adds an estimator says in which sizes it is meant to be used."""
+    assert {BatchSpec.model_validate({"preset": name}).algorithm for name in PRESETS} == set(ESTIMATORS)

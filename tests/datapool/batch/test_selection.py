@@ -1,4 +1,4 @@
-"""Selecting again and again while rows come: of one moment, and without judging what did not change."""
+"""Which groups make a batch; selecting again and again while rows come: of one moment, and without reading what did not change."""
 
 import random
 import threading
@@ -7,15 +7,18 @@ from collections.abc import Iterable, Iterator
 
 import pytest
 
-from datapool.batch.plan import Selection, Selector, select
-from datapool.batch.selection import Members
+from datapool.batch.candidates import Members
+from datapool.batch.members import plan_bytes
+from datapool.batch.selection import Selection, Selector, select
 from datapool.batch.spec import BatchSpec
+from datapool.fold import bounds
 from datapool.view.rows import PoolRows
 from datapool.view.view import TOPICS, PoolView
 from eventlog.memory import MemoryLog
 from eventlog.records import Outgoing
 from schemas.events import Event, GroupRecord
 from tests import facts
+from tests.datapool.batch.selecting import SPACIOUS, SPEC, chosen, selected
 from tests.trainer.pooled import RUN, SETTINGS, group, rows_of
 
 NAMES = {topic.name: topic for topic in TOPICS}
@@ -42,7 +45,7 @@ def changing(changes: int, groups: int = 1) -> list[Event]:
 def of_one_moment(selection: Selection) -> bool:
     """Whether each member's return, which its steps say, is that of its row."""
     members = [member for one in selection.chosen for member in one.members]
-    return all(member.judged is not None and member.judged.total == member.record.return_total for member in members)
+    return all(member.earned is not None and member.earned.total == member.record.return_total for member in members)
 
 
 class Restless:
@@ -192,3 +195,44 @@ def test_waiting_reads_only_what_changed() -> None:
     assert pool.read == ["g4"]
     selector.select(1, {"g0"})
     assert pool.read == ["g4", "g2"], "its turn has come"
+
+
+def test_first_in_first_out_and_the_rest_is_next() -> None:
+    """The groups whose last fact is oldest make the batch; later ones wait for the next, with that reason."""
+    history = [e for name, at in (("c", 3), ("a", 2), ("b", 1)) for e in group(name, [0.0, 1.0], at_us=at)]
+    selection = selected(history)
+    assert chosen(selection) == ["b", "a"]
+    assert selection.left_out == {"c": "next_batch"}
+    assert selection.complete
+
+
+def test_a_short_batch_is_not_complete() -> None:
+    """Fewer ready groups than the spec asks for: wait."""
+    selection = selected(group("a", [0.0, 1.0]))
+    assert chosen(selection) == ["a"]
+    assert not selection.complete
+
+
+def test_a_group_is_planned_once() -> None:
+    """What the run planned before is neither chosen again nor reported."""
+    selection = selected(group("a", [0.0, 1.0]) + group("b", [0.0, 1.0]), planned={"a"})
+    assert chosen(selection) == ["b"]
+    assert "a" not in selection.left_out
+
+
+def test_the_token_bound_makes_a_batch_complete() -> None:
+    """A batch that is full of tokens does not wait for more groups."""
+    history = group("a", [0.0, 1.0], at_us=1) + group("b", [0.0, 1.0], at_us=2)
+    selection = selected(history, SPEC.model_copy(update={"response_tokens_max": 15}))
+    assert chosen(selection) == ["a"]
+    assert selection.complete
+
+
+def test_a_plan_stops_where_its_record_would_get_too_large(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A batch of fewer groups is a whole one then; the next begins with the group that found no room."""
+    history = [event for at, name in enumerate("abcd") for event in group(name, [0.0, 1.0], at_us=at)]
+    one = plan_bytes(selected(history, SPACIOUS).chosen[0], SPACIOUS)
+    monkeypatch.setattr(bounds, "PLAN_BYTES_MAX", 3 * one)
+    selection = selected(history, SPACIOUS)
+    assert (chosen(selection), selection.complete) == (["a", "b", "c"], True)
+    assert selection.left_out == {"d": "next_batch"}

@@ -124,7 +124,7 @@ def test_every_response_is_trained_once_after_its_own_prompt(calls: list[CallTok
 
 
 @given(forests(), st.data())
-def test_context_only_calls_change_no_row(calls: list[CallTokens], data: st.DataObject) -> None:
+def test_masked_calls_change_no_row(calls: list[CallTokens], data: st.DataObject) -> None:
     """Leaving a call out changes the rows of the others in nothing but its own mask."""
     if not calls:
         return

@@ -16,6 +16,7 @@ from datapool.fold.fold import fold
 from datapool.fold.project import project
 from datapool.fold.restore import restore
 from datapool.fold.state import GroupState
+from datapool.fold.validation import usable
 from datapool.view.query import PoolFilter, find_groups
 from schemas.codec import decode, encode
 from schemas.events import Event, FactPosition, GroupRecord, StepRecord, TrajectoryRecord
@@ -51,7 +52,7 @@ def folded(log: list[tuple[Event, FactPosition]], restarts: chance.Random | None
     states: dict[str, GroupState] = {}
     for fact, position in log:
         try:
-            states[fact.group_id] = fold(states.get(fact.group_id), fact, position)
+            states[fact.group_id] = fold(states.get(fact.group_id), usable(fact), position)
         except UnusableFact:
             continue
         if restarts is not None and restarts.random() < 0.3:
@@ -103,7 +104,7 @@ def test_a_closing_settles_who_counts_in_an_overfull_group():
     group, _, _ = told(*members, facts.closed("g", ["b", "c"]))
     assert ([one.trajectory_id for one in group.members], group.members_left_out, group.ready) == (["b", "c"], 0, True)
     with small_records(), pytest.raises(UnusableFact) as refused:
-        fold(None, facts.closed("g", ["a", "b", "c"]), facts.placed([members[0]])[0][1])
+        usable(facts.closed("g", ["a", "b", "c"]))
     assert refused.value.reason == "too_many_members"
 
 

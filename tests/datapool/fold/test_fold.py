@@ -11,6 +11,7 @@ from datapool.fold.fold import flag, fold
 from datapool.fold.project import changes, image, project
 from datapool.fold.restore import restore
 from datapool.fold.state import GroupState
+from datapool.fold.validation import usable
 from schemas.codec import decode, encode
 from schemas.events import StepRecord, TrajectoryRecord
 from schemas.keys import is_tokens_key
@@ -171,15 +172,12 @@ def test_nothing_new_writes_nothing_but_the_group(log):
         (StepRecord(group_id="g", trajectory_id="t", call_id="c"), "wrong_type"),
     ],
 )
-def test_a_contradiction_is_refused_whatever_the_state(fact, reason):
-    """Refusal is a property of the fact: an evicted trajectory refuses it like a new one."""
-    position = facts.FactPosition(topic="claw.calls", partition=0, offset=1)
-    gone = fold(None, facts.evicted(), position)
-    for state in (None, gone):
-        with pytest.raises(UnusableFact) as refused:
-            fold(state, fact, position)
-        assert refused.value.reason == reason
-        assert not oracle.sound(fact)
+def test_a_contradiction_is_refused(fact, reason):
+    """Refusal is a property of the fact alone; the oracle refuses the same ones."""
+    with pytest.raises(UnusableFact) as refused:
+        usable(fact)
+    assert refused.value.reason == reason
+    assert not oracle.sound(fact)
 
 
 def test_a_flag_survives_a_restart_and_keeps_the_step_out_of_training():

@@ -1,10 +1,10 @@
 """Batches from a view's rows: what they hold, and that nothing with other ids than were digested gets into one."""
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
-from datapool.batch.plan import assemble, select
+from datapool.batch.plan import assemble
+from datapool.batch.selection import select
 from datapool.batch.sequences import TrainingRow
 from datapool.batch.spec import BatchSpec
 from datapool.errors import PromptBroken

@@ -1,10 +1,10 @@
 """Why something is not ready, was left out, or when it was trained."""
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
-from datapool.batch.plan import assemble, select
+from datapool.batch.plan import assemble
+from datapool.batch.selection import select
 from datapool.batch.spec import BatchSpec
 from datapool.fold import bounds
 from datapool.view.runs import RunIndex
@@ -138,14 +138,14 @@ LATE = [
         ({}, None, "t3", "it was no ready member of its group then"),
         ({}, "c0", "t3", "it was no ready member of its group then"),
         ({}, "c2", "t2", "it was not captured yet"),
-        ({}, "c0", "t1", "it was context only, not trainable then"),
+        ({}, "c0", "t1", "it was masked, not trainable then"),
         (
             {"quality_min": 0.05, "tags_exclude": ("x",)},
             "c0",
             "t1",
-            'not trainable then or not what the spec asks of calls (tags_exclude: ["x"], quality_min: 0.05)',
+            'not trainable then or kept out by the spec\'s filters (tags_exclude: ["x"], quality_min: 0.05)',
         ),
-        ({"quality_min": 0.5}, None, "t1", "no call of it was trainable then and what the spec asks of calls"),
+        ({"quality_min": 0.5}, None, "t1", "no call of it was trainable then and passed the spec's filters"),
         (
             {"quality_min": 0.5, "best_of": 1},
             "c0",
@@ -185,7 +185,7 @@ def test_a_plan_that_is_not_trained_yet_says_so():
 
 
 def test_low_quality_is_told():
-    """A call under the spec's threshold is context only."""
+    """A call under the spec's threshold is masked."""
     answer = {answer.ids: answer for answer in told("c0")}["turn", "t1", "c0"]
     assert answer.state == "left_out"
     assert any("quality 0.1 is below 0.5" in line for line in answer.lines)
@@ -195,7 +195,7 @@ def test_what_became_of_a_group_is_the_fate_of_its_calls():
     """A group that the run skipped has no calls that are left out of it."""
     answers = {answer.ids: answer for answer in told("c0")}
     assert answers["old", "t1", "c0"].state == answers["old", "t0", "c0"].state == "skipped"
-    assert not any("context only" in line for line in answers["old", "t1", "c0"].lines)
+    assert not any("masked" in line for line in answers["old", "t1", "c0"].lines)
 
 
 def test_without_a_run_only_readiness_is_told():

@@ -11,13 +11,16 @@ from hypothesis import strategies as st
 from datapool.batch.deltas import bodies, prompts, resolve, resolve_all
 from datapool.errors import PromptBroken
 from datapool.fold.digests import base_digest
-from gateway.capture.delta_encoding import CHAIN_MAX, EVENT_BYTES_MAX, Parents
-from gateway.capture.events import CallAttempt, captured, without_bodies
+from gateway.call_protocol import CallRequest, EngineReply
+from gateway.capture.delta_encoding import CHAIN_MAX, EVENT_BYTES_MAX, DeltaEncoder
+from gateway.capture.events import ModelCall, captured, without_bodies
+from gateway.capture.idempotency import Attempt
 from gateway.headers import ClientHeaders
 from gateway.identity import Identity
-from gateway.openai.reply import EngineReply, Sampled, packed_text, understood
-from gateway.openai.request import ChatRequest
+from gateway.openai.chat import ChatCompletions
+from gateway.openai.reply import understood
 from gateway.openai.sampling import effective
+from gateway.openai.tokens import SampledTokens
 from gateway.upstream.engines import Engine
 from schemas.arrays import ITEM_BYTES, pack_floats, pack_ids
 from schemas.codec import decode, encode
@@ -31,7 +34,7 @@ BIG = 1 << 30
 class Writer:
     """A gateway's part from a reply to its acknowledged events."""
 
-    parents: Parents
+    deltas: DeltaEncoder
     clock_us: int = 0
     made: int = 0
 
@@ -50,32 +53,30 @@ class Writer:
     ) -> list[CallCaptured]:
         self.clock_us += 1
         self.made += 1
-        call = CallAttempt(
+        call = ModelCall(
             producer="gateway/test",
             identity=who,
-            call_id=call_id or f"c{self.made}",
-            attempt=0,
+            attempt=Attempt(("g", "t", ""), call_id or f"c{self.made}", 0),
             headers=headers or ClientHeaders(),
-            request=ChatRequest(body, body, None, effective({}), wants_logprobs=False, wants_token_ids=False),
+            protocol=ChatCompletions(),
+            request=CallRequest(body, body, None, effective({})),
             request_digest=hashlib.sha256(body).hexdigest(),
             received_us=self.clock_us if received_us is None else received_us,
         )
         reply = reply_of(call, prompt, responses, ended)
-        lineage = self.parents.lineage(call, reply)
+        encoded = self.deltas.encode(call, reply)
         timings = Timings(received_us=call.received_us, dispatched_us=0, done_us=0)
-        events = captured(call, Engine(url="http://e"), reply, timings, lineage)
+        events = captured(call, Engine(url="http://e"), reply, timings, encoded)
         if acknowledged:
-            self.parents.add(call, reply, lineage, events)
+            self.deltas.remember(call, reply, encoded, events)
         read = [decode(encode(event)) for event in events]
         return [event for event in read if isinstance(event, CallCaptured)]
 
 
-def reply_of(call: CallAttempt, prompt: list[int], responses: list[list[int]], ended: bool) -> EngineReply:
+def reply_of(call: ModelCall, prompt: list[int], responses: list[list[int]], ended: bool) -> EngineReply:
     fields = {"choices": [{"index": index} for index in range(len(responses))]}
-    sampled = [Sampled(pack_ids(ids), pack_floats([-1.0] * len(ids)), (), ended) for ids in responses]
-    reply = understood(fields, pack_ids(prompt), sampled, {}, call.request)
-    text = ",".join(map(str, [*prompt, *responses[0]])) if prompt and len(responses) == 1 else ""
-    return reply._replace(ids_text=text.encode())
+    sampled = [SampledTokens(pack_ids(ids), pack_floats([-1.0] * len(ids)), (), ended) for ids in responses]
+    return understood(fields, pack_ids(prompt), sampled, {}, call.request)
 
 
 def digest_of(keep: int, base: CallCaptured) -> str:
@@ -85,37 +86,11 @@ def digest_of(keep: int, base: CallCaptured) -> str:
 
 
 def writer(bytes_max: int = BIG, calls_max: int = 8) -> Writer:
-    return Writer(Parents(bytes_max, calls_max))
+    return Writer(DeltaEncoder(bytes_max, calls_max))
 
 
 IDS = st.lists(st.integers(0, 2) | st.just(2**31 - 1), max_size=30)
 BYTES = st.binary(max_size=90) | st.sampled_from([b"\xf0\x9f", b"\xff\xfe{", '{"é":"😀"'.encode()])
-
-
-PIECE = st.sampled_from(["1", "12", "123", "-7", " 5", "5 ", "", "x", "1.0", "true", '"1,2"', "[", "2147483648"])
-
-
-@given(st.lists(st.lists(st.sampled_from([1, 12, 123, 7, 5]), min_size=1)), st.lists(PIECE), st.data())
-def test_ids_that_are_known_are_the_ids_that_are_read(
-    known: list[list[int]], pieces: list[str], data: st.DataObject
-) -> None:
-    """However a prompt's text begins, goes on or is broken: what is taken from earlier calls is what a parser reads."""
-    write = writer()
-    for ids in known:
-        write.write(ids, [ids[:2]])
-    start = data.draw(st.sampled_from([b"", *(",".join(map(str, [*ids, *ids[:2]])).encode() for ids in known)]))
-    text = start[: data.draw(st.integers(0, len(start)))] + ",".join(pieces).encode()
-    assert write.parents.packed(WHO, text) == packed_text(text)
-
-
-def test_a_prompt_that_goes_on_is_not_read_again() -> None:
-    """Of a conversation's next prompt, only what is new is parsed."""
-    write = writer()
-    write.write(list(range(1000)), [[7, 8]])
-    tip = write.parents._tips[WHO][0]
-    write.parents._tips[WHO] = [tip._replace(whole=bytes(len(tip.whole)))]  # it shows where an id came from
-    text = ",".join(map(str, [*range(1000), 7, 9, 10])).encode()
-    assert write.parents.packed(WHO, text) == bytes(1001 * ITEM_BYTES) + pack_ids([9, 10])
 
 
 @given(st.data(), st.sampled_from([0, 900, BIG]), st.sampled_from([1, 2, 8]))
@@ -128,7 +103,7 @@ def test_any_forest_comes_back(data: st.DataObject, bytes_max: int, calls_max: i
     truth: dict[str, tuple[bytes, bytes]] = {}
     for _ in range(data.draw(st.integers(1, 12))):
         if data.draw(st.integers(0, 9)) == 0:
-            write.parents = Parents(bytes_max, calls_max)  # a restart
+            write.deltas = DeltaEncoder(bytes_max, calls_max)  # a restart
         start, body_start = data.draw(st.sampled_from(wholes))
         cut, body_cut = data.draw(st.integers(0, len(start))), data.draw(st.integers(0, len(body_start)))
         prompt = (start if data.draw(st.booleans()) else start[:cut]) + data.draw(IDS)
@@ -150,7 +125,7 @@ def test_any_forest_comes_back(data: st.DataObject, bytes_max: int, calls_max: i
             wholes.append((prompt + response, body))
     assert {call_id: whole for call_id, (whole, _) in truth.items()} == prompts(events)
     assert {call_id: body for call_id, (_, body) in truth.items()} == bodies(events)
-    assert 0 <= write.parents.size_bytes <= bytes_max
+    assert 0 <= write.deltas.size_bytes <= bytes_max
 
 
 @given(st.data())
@@ -180,7 +155,7 @@ def test_a_growing_conversation_is_written_once() -> None:
         ids = [*ids, *[turn] * 10, 7, 8]
     full = [turn for turn, length in enumerate(suffixes) if length != 2]
     assert full == [0, CHAIN_MAX, 2 * CHAIN_MAX]
-    assert write.parents.size_bytes < 5 * (4 * len(ids) + len(ids) + 200)
+    assert write.deltas.size_bytes < 5 * (4 * len(ids) + len(ids) + 200)
 
 
 def test_a_lost_base_takes_only_what_stands_on_it() -> None:
@@ -273,7 +248,7 @@ def test_a_lane_of_its_own_takes_no_memory() -> None:
     """A call without identity is alone in its trajectory: nothing will go on from it."""
     write = writer()
     write.write([1] * 30, [[2] * 30], who=Identity("lane-1", "lane-1", named=False))
-    assert write.parents.size_bytes == 0
+    assert write.deltas.size_bytes == 0
 
 
 def test_what_is_no_base() -> None:

@@ -43,11 +43,11 @@ async def read_broken(house: House, body: Json | None = None, **headers: str) ->
     async with asked(house, body, **headers) as reply:
         got: list[bytes] = []
         with pytest.raises(aiohttp.ClientPayloadError):
-            await _gather(reply.content, got)
+            await gather(reply.content, got)
         return b"".join(got)
 
 
-async def _gather(content: aiohttp.StreamReader, got: list[bytes]) -> None:
+async def gather(content: aiohttp.StreamReader, got: list[bytes]) -> None:
     async for piece in content.iter_any():
         got.append(piece)  # noqa: PERF401  # what came before the error counts
 
@@ -263,10 +263,8 @@ async def test_a_stream_longer_than_one_answer_may_take(engine: ScriptedEngine) 
         assert (await read(house)).endswith(DONE)
         assert house.captured[0].integrity.complete
         engine.then(Reply(hang=True))
-        started = time.monotonic()
         async with asked(house) as reply:
             assert (reply.status, (await reply.json())["error"]["code"]) == (504, "upstream_timeout")
-        assert time.monotonic() - started < 3
 
 
 async def test_stream_without_an_end_is_broken_off(house: House, engine: ScriptedEngine) -> None:

@@ -14,6 +14,8 @@ import pytest
 
 from schemas.runtime import logs
 
+pytestmark = pytest.mark.process
+
 CODE = """
 import structlog
 from schemas.runtime.logs import log_to_stderr

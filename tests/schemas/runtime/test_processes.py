@@ -15,6 +15,8 @@ from schemas.runtime.identity import ProcessId
 from schemas.runtime.processes import Processes
 from schemas.runtime.restarts import RestartBudget
 
+pytestmark = pytest.mark.process
+
 FOREVER = "import time\nwhile True: time.sleep(60)"
 STUBBORN = f"import signal\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\nprint('ready', flush=True)\n{FOREVER}"
 QUICK = RestartBudget(restarts_max=2, delay_s=0.01)

@@ -15,6 +15,7 @@ from schemas.runtime import child
 from schemas.runtime.reaper import KILL_NOW, reaped
 
 ROOT = Path(__file__).parents[3]
+pytestmark = pytest.mark.process
 # A command with a child of its own that ignores SIGTERM, like an engine that hangs. It prints both pids.
 STUBBORN = (
     "import os, signal, subprocess, sys, time\n"

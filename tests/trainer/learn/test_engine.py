@@ -16,6 +16,8 @@ from trainer.learn.losses import bound
 from weights.checkpoint import read
 from weights.manifest import WeightsManifest
 
+pytestmark = pytest.mark.process
+
 LOSS = bound("ppo_clip", clip_low=0.2, clip_high=0.28)
 SETTINGS = EngineSettings(learning_rate=1e-2, micro_batch_tokens_max=10_000)
 HOW = {"version": 0, "loss": LOSS, "seed": 1}

@@ -5,7 +5,8 @@ import math
 import pytest
 import torch
 
-from datapool.batch.plan import assemble, select
+from datapool.batch.plan import assemble
+from datapool.batch.selection import select
 from datapool.batch.spec import BatchSpec
 from tests import facts
 from tests.trainer.pooled import RUN, group, pooled

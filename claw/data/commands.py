@@ -1,0 +1,97 @@
+"""The commands that read, write out and repair facts."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from claw.data.settings import ExportSettings, LetterQuery, RebuildSettings, ReplaySettings
+from claw.options import AsJson, Prefix, spread
+from claw.panels import DATA, OPERATORS
+
+data = typer.Typer()
+
+
+@data.command(rich_help_panel=DATA)
+@spread
+def replay(settings: ReplaySettings, as_json: AsJson = False) -> None:
+    """Print a range of some topics in order of time, or write it into a file or another topic."""
+    from claw.data.replay import run_replay
+
+    raise typer.Exit(run_replay(settings, as_json=as_json))
+
+
+@data.command(rich_help_panel=DATA)
+@spread
+def export(settings: ExportSettings, as_json: AsJson = False) -> None:
+    """Write a dataset as Parquet, folded from the facts; exit 1 when a manifest gave other bytes."""
+    from claw.data.export import run_export
+
+    raise typer.Exit(run_export(settings, as_json=as_json))
+
+
+@data.command(rich_help_panel=DATA)
+def dataset(
+    action: Annotated[str, typer.Argument(help="list, or diff.")],
+    names: Annotated[list[str] | None, typer.Argument(help="Two ids or paths, for diff.")] = None,
+    directory: Annotated[Path | None, typer.Option("--in", help="Where to look instead of the claw home.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """List exported datasets, or compare two; exit 1 when they differ."""
+    from claw.data.datasets import run_dataset
+
+    raise typer.Exit(run_dataset(action, names or [], directory, as_json=as_json))
+
+
+@data.command(rich_help_panel=DATA)
+@spread
+def rebuild(settings: RebuildSettings, as_json: AsJson = False) -> None:
+    """Fold all facts into the next generation of the pool; a rebuild that was killed continues when it is started again."""
+    from claw.data.rebuild import run_rebuild
+
+    raise typer.Exit(run_rebuild(settings, as_json=as_json))
+
+
+@data.command(rich_help_panel=DATA)
+def lineage(
+    name: Annotated[str, typer.Argument(metavar="ID", help="RUN/VERSION of weights, or a group, trajectory or call.")],
+    every: Annotated[
+        bool, typer.Option("--all", help="For a version: show every batch behind it, not only the last.")
+    ] = False,
+    limit: Annotated[
+        int | None, typer.Option(min=1, help="Trajectories at most; default: 20, with --json all.")
+    ] = None,
+    prefix: Prefix = "claw",
+    as_json: AsJson = False,
+) -> None:
+    """Trace weights to the requests behind them, or a call to the versions trained on it; exit 1 when none was."""
+    from claw.data.lineage import run_lineage
+
+    raise typer.Exit(run_lineage(name, every=every, limit=limit, prefix=prefix, as_json=as_json))
+
+
+@data.command(rich_help_panel=DATA)
+def verify(
+    replied: Annotated[Path | None, typer.Option(help="A file with one x-claw-call-id per line.")] = None,
+    run: Annotated[str | None, typer.Option(help="Only the plans of this run; default: of every run.")] = None,
+    prefix: Prefix = "claw",
+    as_json: AsJson = False,
+) -> None:
+    """Check the pool against the facts, and that no call was lost and no step trained twice; exit 1 names each offender."""
+    from claw.data.verify import run_verify
+
+    raise typer.Exit(run_verify(replied, run, prefix=prefix, as_json=as_json))
+
+
+@data.command(rich_help_panel=OPERATORS)
+@spread
+def dlq(
+    action: Annotated[str, typer.Argument(help="list, show or redrive.")],
+    query: LetterQuery,
+    prefix: Prefix = "claw",
+    as_json: AsJson = False,
+) -> None:
+    """List dead letters, show one whole, or append them to their fact topic again, each once."""
+    from claw.data.dlq import run_dlq
+
+    raise typer.Exit(run_dlq(action, query, prefix=prefix, as_json=as_json))

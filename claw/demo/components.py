@@ -1,0 +1,103 @@
+"""The processes of a demo as components of its stack: which settings and arguments each is started with. Starts nothing."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import yaml
+
+from claw.demo.report import STALENESS_MAX
+from claw.demo.settings import DemoSettings
+from claw.home import claw_home
+from claw.local.stack import Stack
+from schemas.http import Channel
+from schemas.runtime.component import Component
+
+MODEL_ID = "verbs-tiny"
+FLOW = "examples.verbs.flow:VerbsFlow"
+GROUP_SIZE = 8
+GROUPS_PER_BATCH = 8
+CONCURRENCY = 64
+GREEDY_EPISODES = 64
+STOP_REWARD = 0.95
+LINGER_S = 30.0  # how long the trainer keeps offering the last weights: less than `run.py` waits for it to settle
+
+
+@dataclass(frozen=True, slots=True)
+class DemoComponents:
+    """Of one run, whose id is the name of the stack's directory. `port`: the gateway's."""
+
+    settings: DemoSettings
+    stack: Stack
+    port: int
+
+    @property
+    def run_id(self) -> str:
+        return self.stack.run_dir.name
+
+    @property
+    def models(self) -> Path:
+        """Where tiny models are kept for the next run."""
+        return claw_home() / "cache" / "models"
+
+    def gateway(self) -> Component:
+        return self.stack.gateway(self.port)
+
+    def model(self) -> Component:
+        """Makes the tiny model, where it is not kept already."""
+        arguments = ("--out", str(self.models), "--seed", str(self.settings.seed))
+        return self._job("model", "examples.verbs.tiny_model", *arguments)
+
+    def rollout(self, model: Path) -> Component:
+        return self.stack.rollout(model, MODEL_ID, "--run-id", self.run_id)
+
+    def trainer(self, model: Path) -> Component:
+        """Writes the trainer's settings into the run's directory."""
+        path = self.stack.run_dir / "trainer.yaml"
+        path.write_text(yaml.safe_dump(self.trainer_settings(model)))
+        return self.stack.trainer(path)
+
+    def trainer_settings(self, model: Path) -> dict[str, object]:
+        """What `trainer.settings` reads."""
+        return {
+            "model_dir": str(model),
+            "model_id": MODEL_ID,
+            "run_id": self.run_id,
+            "out_dir": str(self.stack.run_dir / "trainer"),
+            "learning_rate": self.settings.learning_rate,
+            "batches_max": self.settings.batches_max,
+            "batches_min": self.settings.batches_min,
+            "stop_reward": STOP_REWARD,
+            "linger_s": LINGER_S,
+            "seed": self.settings.seed,
+            "spec": {"groups_per_batch": GROUPS_PER_BATCH, "group_size": GROUP_SIZE, "staleness_max": STALENESS_MAX},
+        }
+
+    def evaluation(self, when: str) -> Component:
+        """Greedy episodes through the gateway on the val channel, `before` or `after` training."""
+        out = ("--episodes", str(GREEDY_EPISODES), "--out", str(self.evaluation_file(when)))
+        return self._job(f"greedy-{when}", "agentflow", "eval", *out, *self._agent_arguments())
+
+    def agents(self) -> Component:
+        """Groups of episodes on the train channel, until they are stopped."""
+        files = ("--stats", str(self.agents_file()), "--replied", str(self.stack.run_dir / "replied.txt"))
+        groups = ("--group-size", str(GROUP_SIZE), "--channel", Channel.TRAIN)
+        return self.stack.room("agents", "agentflow", "run", *self._agent_arguments(), *files, *groups)
+
+    def evaluation_file(self, when: str) -> Path:
+        """Mean reward and transcripts of the greedy episodes."""
+        return self.stack.run_dir / f"greedy_{when}.json"
+
+    def agents_file(self) -> Path:
+        """What the agents counted."""
+        return self.stack.run_dir / "agents.json"
+
+    def _job(self, name: str, module: str, *arguments: str) -> Component:
+        """A process that ends by itself, and is not started again when it fails."""
+        return self.stack.room(name, module, *arguments, may_finish=True, restarts_max=0)
+
+    def _agent_arguments(self) -> tuple[str, ...]:
+        return (
+            *("--flow", FLOW, "--gateway", f"http://127.0.0.1:{self.port}"),
+            *("--run-id", self.run_id, "--model", MODEL_ID),
+            *("--concurrency", str(CONCURRENCY), "--seed", str(self.settings.seed)),
+        )

@@ -1,0 +1,22 @@
+"""What `claw up` takes."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from claw.options import Device, Prefix
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UpSettings:
+    """What to start."""
+
+    model: Annotated[
+        Path | None, typer.Option(help="Model directory as Hugging Face lays it out; also starts a rollout worker.")
+    ] = None
+    config: Annotated[Path | None, typer.Option(help="Trainer settings (YAML); also starts a trainer.")] = None
+    port: Annotated[int, typer.Option(help="Port of the gateway; 0 takes a free one.")] = 8000
+    prefix: Prefix = "claw"
+    device: Device = "auto"

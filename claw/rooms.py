@@ -1,0 +1,48 @@
+"""The commands that are rooms: `claw gateway …` becomes `python -m gateway …`, so that signals and exit code are the room's."""
+
+import os
+import sys
+from collections.abc import Callable
+from typing import NamedTuple
+
+import typer
+
+from claw.options import PASS_ON
+from claw.panels import AUTHORS, DATA, ENGINEERS, OPERATORS
+from schemas.runtime.logs import drain_logs
+
+
+class Room(NamedTuple):
+    """A room that a person starts by its command."""
+
+    command: str
+    module: str
+    panel: str
+    help: str
+
+
+ROOMS = (
+    Room("gateway", "gateway", AUTHORS, "Run the gateway (`claw gateway --help`)."),
+    Room("agents", "agentflow", AUTHORS, "Run white-box agents (`claw agents run --flow module:Class`)."),
+    Room("train", "trainer", ENGINEERS, "Run a trainer (`claw train --config F`)."),
+    Room("rollout", "rollout", ENGINEERS, "Run a rollout worker (`claw rollout --model M`)."),
+    Room("quality", "consumers.quality", DATA, "Score captured calls by pure functions (`claw quality --help`)."),
+    Room("streams", "streams", OPERATORS, "Run a stream processor (`claw streams --help`)."),
+)
+rooms = typer.Typer()
+
+
+def becoming(module: str) -> Callable[[typer.Context], None]:
+    """A command that turns this process into `python -m MODULE` with the arguments that follow the command."""
+
+    def become(context: typer.Context) -> None:
+        sys.stdout.flush()
+        drain_logs()
+        os.execv(sys.executable, [sys.executable, "-m", module, *context.args])
+
+    return become
+
+
+for room in ROOMS:
+    register = rooms.command(room.command, help=room.help, rich_help_panel=room.panel, context_settings=PASS_ON)
+    register(becoming(room.module))

@@ -1,0 +1,51 @@
+"""The commands that show one thing: a trajectory, the topics, the state of this machine."""
+
+from typing import Annotated
+
+import typer
+
+from claw.options import AsJson, Prefix
+from claw.panels import DATA, OPERATORS
+
+show = typer.Typer()
+
+
+@show.command(rich_help_panel=DATA)
+def inspect(
+    trajectory_id: Annotated[str, typer.Argument(help="Trajectory, as in the reply's header x-claw-trajectory.")],
+    group: Annotated[str | None, typer.Option(help="Group, where several have a trajectory of this name.")] = None,
+    prefix: Prefix = "claw",
+    as_json: AsJson = False,
+) -> None:
+    """Show one trajectory: its state, its calls with versions and rewards, and the conversation."""
+    from claw.show import inspect
+
+    raise typer.Exit(inspect.inspect(trajectory_id, group, prefix=prefix, as_json=as_json))
+
+
+@show.command(rich_help_panel=OPERATORS)
+def topics(
+    action: Annotated[str, typer.Argument(help="create, describe or diff.")],
+    prefix: Prefix = "claw",
+    partitions: Annotated[
+        int, typer.Option(envvar="CLAW_LOG_PARTITIONS", help="Partitions of every topic; never changed later.")
+    ] = 8,
+    replication: Annotated[
+        int, typer.Option(envvar="CLAW_LOG_REPLICATION", help="Replicas; 3 outside the local stack.")
+    ] = 1,
+    generation: Annotated[int, typer.Option(envvar="CLAW_LOG_GENERATION", min=1, help="Generation of the pool.")] = 1,
+    as_json: AsJson = False,
+) -> None:
+    """Create, describe or compare the topics of the catalogue."""
+    from claw.show.topics import run_topics
+
+    shape = {"partitions": partitions, "replication": replication, "generation": generation}
+    raise typer.Exit(run_topics(action, prefix=prefix, shape=shape, as_json=as_json))
+
+
+@show.command(rich_help_panel=OPERATORS)
+def doctor(prefix: Prefix = "claw", as_json: AsJson = False) -> None:
+    """Check this machine and the broker; exit 1 when something would not hold."""
+    from claw.show.doctor import run_doctor
+
+    raise typer.Exit(run_doctor(prefix=prefix, as_json=as_json))

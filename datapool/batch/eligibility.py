@@ -1,0 +1,223 @@
+"""Whether a run may train a group now, and if not, why. Pure.
+
+Invariant: the spec alone decides what a batch may contain; nothing about a group is asked that a person cannot read in
+its reason. `wait` may change, `never` will not for this run, `foreign` concerns another run or another spec. Each filter
+of a spec that looks at a whole group is one row of `GROUP_FILTERS` (docs/changing.md).
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Set
+from dataclasses import dataclass
+from typing import Literal
+
+from datapool.batch.candidates import Pool, PooledGroup, all_equal, with_members
+from datapool.batch.masks import TAGS_MISSING, UNANNOTATED, AnnotatedStep
+from datapool.batch.members import above_return_min, masks, plan_bytes, response_tokens
+from datapool.batch.spec import BatchSpec
+from datapool.fold import bounds
+from schemas.events import GroupRecord
+from schemas.http import Channel
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why a group is not chosen. `wait`: may still come; `never`: skip it for good; `foreign`: not for this run."""
+
+    kind: Literal["wait", "never", "foreign"]
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Eligibility:
+    """What a run decides about a group's rows whatever the version; made once per row, since reading steps takes long."""
+
+    refusal: Refusal | None
+    """Why it is not chosen at any version."""
+    oldest_version: int | None = None
+    """Version of the oldest token."""
+    unless_stale: Refusal | None = None
+    """Why it is not chosen where it is not too stale."""
+    response_tokens: int = 0
+    """Sampled tokens that a batch would train of it."""
+    plan_bytes: int = 0
+    """Bytes that it would take of a plan."""
+
+    def refusal_at(self, version: int, spec: BatchSpec) -> Refusal | None:
+        """Why the group is not chosen at a version; None: it may be."""
+        return self.refusal or _staleness(self.oldest_version, version, spec) or self.unless_stale
+
+
+CHANGING = Refusal("wait", "rows_changing")
+"""Not to be remembered: the next look finds other rows."""
+ADMITTED_CHANNEL = Channel.TRAIN
+"""Groups of other channels take no room of a run (`gateway/control/admission.py`)."""
+
+
+def eligible(pool: Pool, record: GroupRecord, spec: BatchSpec, version: int, run_id: str) -> PooledGroup | Refusal:
+    """The group with its members if this run may train it now, else why not."""
+    eligibility, group = eligibility_of(pool, record, spec, run_id)
+    return eligibility.refusal_at(version, spec) or group or CHANGING
+
+
+def eligibility_of(
+    pool: Pool, record: GroupRecord, spec: BatchSpec, run_id: str
+) -> tuple[Eligibility, PooledGroup | None]:
+    """What a run decides about a group, and the group where its members were read."""
+    refusal = _record_refusal(record, spec, run_id)
+    if refusal is not None:
+        return Eligibility(refusal), None
+    group = with_members(pool, record, spec)
+    if group is None:
+        return Eligibility(CHANGING), None
+    return _of_members(group, spec, run_id), group
+
+
+def _record_refusal(record: GroupRecord, spec: BatchSpec, run_id: str) -> Refusal | None:
+    """What the group's own row decides."""
+    if record.run_id not in (None, run_id):
+        return Refusal("foreign", "other_run")
+    if record.channel != spec.channel:
+        return _of_other_channel(record, run_id)
+    excluded = ", ".join(sorted(set(spec.tags_exclude) & set(record.tags)))
+    if excluded and record.run_id == run_id:  # nothing takes a group's own tag back: its room need not wait
+        return Refusal("never", f"tags_excluded: {excluded}")
+    if not record.ready:
+        return Refusal("wait", "not_ready: " + ", ".join(record.reasons))
+    return Refusal("foreign", f"tags_excluded: {excluded}") if excluded else None
+
+
+def _of_other_channel(record: GroupRecord, run_id: str) -> Refusal:
+    """A group that was opened for this run holds its room, where its channel is the one that counts. A call may name the
+    spec's channel yet, as long as the group is not ready."""
+    holds_room = record.declared and record.run_id == run_id and record.channel == ADMITTED_CHANNEL
+    return Refusal("never" if holds_room and record.ready else "foreign", f"channel_{record.channel or 'unknown'}")
+
+
+def _of_members(group: PooledGroup, spec: BatchSpec, run_id: str) -> Eligibility:
+    """Staleness comes before the size and the tags of an own group: one that never gets them gets too old."""
+    runs = {member.record.policy_run_id for member in group.members}
+    own = group.record.run_id == run_id or run_id in runs
+    tags, policy = _tags(group, spec, own=own), _policy(runs, run_id, own=own)
+    filtered = (refusal for group_filter in GROUP_FILTERS if (refusal := group_filter(group, spec)))
+    unless_stale = tags or next(filtered, None)
+    refusal = policy if own else tags or policy
+    may_be_chosen = not (refusal or unless_stale)
+    versions = (member.record.min_version for member in group.members)
+    return Eligibility(
+        refusal,
+        oldest_version=min((version for version in versions if version is not None), default=None),
+        unless_stale=unless_stale,
+        response_tokens=response_tokens(group, spec) if may_be_chosen else 0,
+        plan_bytes=plan_bytes(group, spec) if may_be_chosen else 0,
+    )
+
+
+def _tags(group: PooledGroup, spec: BatchSpec, *, own: bool) -> Refusal | None:
+    """Not `never`: a curation may give its steps the tags yet. How many may wait for that, `crowding` decides."""
+    required = frozenset(spec.tags)
+    missing = sorted(required - frozenset(group.record.tags))
+    steps = (AnnotatedStep(step, member) for member in group.members for step in member.steps)
+    if not missing or any(required <= step.tags for step in steps):
+        return None
+    return Refusal("wait" if own else "foreign", f"{TAGS_MISSING}: {', '.join(missing)}")
+
+
+def crowding(refused: Iterable[tuple[GroupRecord, Refusal]], spec: BatchSpec, run_id: str) -> Iterator[GroupRecord]:
+    """Of the groups that wait for tags those that the run must not wait for, because they take its room: the oldest, so
+    that a whole batch of groups with the tags can always be opened beside the others.
+
+    Nothing else would end their wait when they hold all of it: no batch, no new version, so none gets too stale.
+    """
+    waiting = [
+        record for record, refusal in refused if refusal.kind == "wait" and refusal.reason.startswith(TAGS_MISSING)
+    ]
+    takes_room = [record for record in waiting if record.declared and record.run_id == run_id]
+    newest = sorted(takes_room, key=lambda record: (record.last_progress_us, record.group_id), reverse=True)
+    yield from newest[spec.staleness_max * spec.groups_per_batch :]
+
+
+def _policy(runs: Set[str | None], run_id: str, *, own: bool) -> Refusal | None:
+    if runs <= {run_id}:
+        return None
+    # A group that was opened for this run counts against its capacity, so the run must give it back.
+    others = ", ".join(sorted(str(run) for run in runs - {run_id}))
+    return Refusal("never" if own else "foreign", f"policy_of_other_run: {others}")
+
+
+def _staleness(oldest_version: int | None, version: int, spec: BatchSpec) -> Refusal | None:
+    stale = 0 if oldest_version is None else version - oldest_version
+    if stale < 0:
+        # A version that this run has not made yet: another history of the same run id (a restored log, for example).
+        return Refusal("never", f"sampled_by_unknown_version_{oldest_version}")
+    return Refusal("never", "too_stale") if stale > spec.staleness_max else None
+
+
+def _size(group: PooledGroup, spec: BatchSpec) -> Refusal | None:
+    ready, record = len(group.members), group.record
+    enough = ready >= spec.estimator.members_min
+    if record.closed:
+        return None if enough else Refusal("never", f"closed_with_{ready}_ready")
+    size = record.expected_size or spec.group_size
+    if ready < size:
+        return Refusal("wait", f"members_{ready}_of_{size}")
+    return None if enough else Refusal("never", "declared_with_one_member")
+
+
+def _reward_missing(group: PooledGroup, _: BatchSpec) -> Refusal | None:
+    missing = len(group.members) - len(group.returns)
+    if missing and group.record.closed:  # the time for its rewards is over
+        return Refusal("never", "reward_missing")
+    return Refusal("wait", f"reward_missing_for_{missing}") if missing else None
+
+
+def _reward_mean(group: PooledGroup, spec: BatchSpec) -> Refusal | None:
+    mean = sum(group.returns) / len(group.returns)
+    if spec.reward_mean_min is not None and mean < spec.reward_mean_min:
+        return Refusal("never", "reward_mean_low")
+    if spec.reward_mean_max is not None and mean > spec.reward_mean_max:
+        return Refusal("never", "reward_mean_high")
+    return None
+
+
+def _zero_variance(group: PooledGroup, spec: BatchSpec) -> Refusal | None:
+    return Refusal("never", "zero_variance") if spec.zero_variance == "drop" and all_equal(group.returns) else None
+
+
+def _unannotated(group: PooledGroup, spec: BatchSpec) -> Refusal | None:
+    """Of all members that might be trained: which are the best may depend on what is missing."""
+    if spec.quality_missing != "wait":
+        return None
+    missing = [mask.word for mask in masks(group, spec) if mask.word.startswith(UNANNOTATED)]
+    if not missing:
+        return None
+    scorers = sorted({word.removeprefix(UNANNOTATED).removeprefix(": ") for word in missing} - {""})
+    return Refusal("wait", f"{UNANNOTATED}_for_{len(missing)}" + (f": {', '.join(scorers)}" if scorers else ""))
+
+
+def _response_tokens(group: PooledGroup, spec: BatchSpec) -> Refusal | None:
+    tokens = response_tokens(group, spec)
+    if tokens == 0:
+        # Without those that nobody could train.
+        words = {mask.word.partition(":")[0] for mask in masks(group, spec) if mask.word != "not_trainable"}
+        reasons = words if above_return_min(group, spec) else {"return_low"}
+        return Refusal("never", "nothing_trainable: " + ", ".join(sorted(reasons)))
+    if spec.response_tokens_max is not None and tokens > spec.response_tokens_max:
+        return Refusal("never", "larger_than_response_tokens_max")
+    return None
+
+
+def _plan_bytes(group: PooledGroup, spec: BatchSpec) -> Refusal | None:
+    return Refusal("never", "larger_than_a_plan") if plan_bytes(group, spec) > bounds.PLAN_BYTES_MAX else None
+
+
+GroupFilter = Callable[[PooledGroup, BatchSpec], Refusal | None]
+GROUP_FILTERS: tuple[GroupFilter, ...] = (
+    _size,
+    _reward_missing,
+    _reward_mean,
+    _zero_variance,
+    _unannotated,
+    _response_tokens,
+    _plan_bytes,
+)
+"""In the order in which they are asked; the first refusal is the group's reason. Each may take what those before it
+refuse for granted: from `_reward_mean` on, every member has a return, and there is one."""

@@ -1,0 +1,113 @@
+"""Which responses of a trained trajectory are masked, and why. Pure.
+
+A masked response is read as context of later calls and is not trained. Each filter of a spec that looks at single steps
+is one row of `STEP_FILTERS` (docs/changing.md).
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+from datapool.batch.candidates import PooledTrajectory
+from datapool.batch.spec import BatchSpec
+from schemas.events import StepRecord
+
+TAGS_MISSING = "tags_missing"
+UNANNOTATED = "quality_missing"
+
+
+class Mask(NamedTuple):
+    """Why a response is masked: `word` to count by, `sentence` for a person."""
+
+    word: str
+    sentence: str
+
+
+class AnnotatedStep(NamedTuple):
+    """A step with what else stands on it: annotations of its own, tags of its trajectory and group, too."""
+
+    step: StepRecord
+    member: PooledTrajectory
+
+    @property
+    def tags(self) -> frozenset[str]:
+        """As captured, by curation, and with its trajectory and group."""
+        return self.member.tags.union(self.step.tags, self.step.curation.tags if self.step.curation else ())
+
+    @property
+    def quality(self) -> float | None:
+        return self.step.curation.quality if self.step.curation else None
+
+    @property
+    def scores(self) -> Mapping[str, float | None]:
+        """By scorer; null: it looked at the step and had nothing to say."""
+        return self.step.curation.scores if self.step.curation else {}
+
+
+class StepFilter(NamedTuple):
+    """A filter over steps: the field of the spec that sets it, and the masks that it puts on a step."""
+
+    field: str
+    masks: Callable[[AnnotatedStep, BatchSpec], Iterator[Mask]]
+
+
+def is_trained(step: StepRecord, member: PooledTrajectory, spec: BatchSpec) -> bool:
+    """Whether the response of a member's step is trained; otherwise it is masked."""
+    return mask_of(step, member, spec) is None
+
+
+def mask_of(step: StepRecord, member: PooledTrajectory, spec: BatchSpec) -> Mask | None:
+    """Why the response of a trained member's step is masked; None where it is trained."""
+    if not step.trainable or step.position is None:
+        return Mask("not_trainable", ", ".join(step.reasons))
+    annotated = AnnotatedStep(step, member)
+    return next((mask for step_filter in STEP_FILTERS for mask in step_filter.masks(annotated, spec)), None)
+
+
+def step_filters(spec: BatchSpec) -> dict[str, Any]:  # JSON
+    """The fields of a spec that filter steps and are set, with their values; empty: no trainable step is masked."""
+    return spec.model_dump(include={step_filter.field for step_filter in STEP_FILTERS}, exclude_defaults=True)
+
+
+def _tags(step: AnnotatedStep, spec: BatchSpec) -> Iterator[Mask]:
+    if spec.tags:
+        for tag in sorted(frozenset(spec.tags) - step.tags):
+            yield Mask(f"{TAGS_MISSING}: {tag}", f"neither it nor its trajectory or group carries the tag {tag}")
+
+
+def _tags_exclude(step: AnnotatedStep, spec: BatchSpec) -> Iterator[Mask]:
+    if spec.tags_exclude:
+        for tag in sorted(frozenset(spec.tags_exclude) & step.tags):
+            yield Mask(f"tags_excluded: {tag}", f"it, its trajectory or its group carries the tag {tag}")
+
+
+def _quality_min(step: AnnotatedStep, spec: BatchSpec) -> Iterator[Mask]:
+    if spec.quality_min is not None and step.quality is not None and step.quality < spec.quality_min:
+        yield Mask("quality_low", f"quality {step.quality:g} is below {spec.quality_min:g}")
+
+
+def _scores(step: AnnotatedStep, spec: BatchSpec) -> Iterator[Mask]:
+    for scorer, bounds in sorted(spec.scores.items()):
+        score = step.scores.get(scorer)
+        if score is not None and bounds.min is not None and score < bounds.min:
+            yield Mask(f"quality_low: {scorer}", f"{scorer} {score:g} is below {bounds.min:g}")
+        if score is not None and bounds.max is not None and score > bounds.max:
+            yield Mask(f"quality_high: {scorer}", f"{scorer} {score:g} is above {bounds.max:g}")
+
+
+def _quality_missing(step: AnnotatedStep, spec: BatchSpec) -> Iterator[Mask]:
+    if spec.quality_missing == "pass":
+        return
+    if spec.quality_min is not None and step.quality is None and not step.scores:
+        yield Mask(UNANNOTATED, "nobody judged its quality")
+    for scorer in sorted(spec.scores.keys() - step.scores.keys()):
+        yield Mask(f"{UNANNOTATED}: {scorer}", f"{scorer} has not looked at it")
+
+
+STEP_FILTERS = (
+    StepFilter("tags", _tags),
+    StepFilter("tags_exclude", _tags_exclude),
+    StepFilter("quality_min", _quality_min),
+    StepFilter("scores", _scores),
+    StepFilter("quality_missing", _quality_missing),
+)
+"""In the order in which they are asked. What is missing comes last: no score helps a step that another filter masks."""

@@ -1,0 +1,67 @@
+"""Words that rooms share over HTTP: headers, the version spans of a reply, the label of a policy version, channels.
+
+Invariant: these words are written here and nowhere else, and this module imports nothing that has to be loaded.
+"""
+
+from functools import lru_cache
+from typing import Final
+
+AGENT_HEADER = "x-claw-agent"
+"""Request: name of the agent that calls."""
+CHANNEL_HEADER = "x-claw-channel"
+"""Request: the channel of the call, see `Channel`."""
+RUN_ID_HEADER = "x-claw-run-id"
+"""Request: the training run that the call belongs to."""
+TAGS_HEADER = "x-claw-tags"
+"""Request: tags of the call, separated by commas."""
+IDEMPOTENCY_KEY_HEADER = "x-claw-idempotency-key"
+"""Request: the same for every attempt of one request; `Idempotency-Key` is accepted as well."""
+RETRY_COUNT_HEADER = "x-claw-retry-count"
+"""Request: how many attempts of this request came before this one."""
+
+GROUP_HEADER = "x-claw-group"
+"""Reply: the group in which the call is stored, percent-encoded."""
+TRAJECTORY_HEADER = "x-claw-trajectory"
+"""Reply: the trajectory in which the call is stored, percent-encoded."""
+CALL_ID_HEADER = "x-claw-call-id"
+"""Reply: identity of the captured call."""
+POLICY_VERSION_HEADER = "x-claw-policy-version"
+"""Reply: the policy versions that sampled it, as `run/version` or `run/first..last`."""
+OVERHEAD_MS_HEADER = "x-claw-overhead-ms"
+"""Reply: milliseconds that the call spent in the gateway and not in an engine."""
+
+VERSION_SPANS_HEADER = "x-claw-weight-versions"
+"""Engine's reply: choice index -> [label, start, end) over its tokens: `{"0": [["run/3", 0, 36], ["run/4", 36, 50]]}`."""
+VERSION_SPANS_COMMENT = ": claw.weight_versions="
+"""The same object in a stream: an SSE comment before `data: [DONE]`, of which this is the beginning."""
+CONTROL_HEADER = "x-claw-control"
+"""Request to an engine's control routes: the secret of its supervisor."""
+
+VERSION_MAX = (1 << 63) - 1
+
+
+class Channel:
+    """Channels with a meaning of their own; any other word is a channel of the operator's."""
+
+    TRAIN: Final = "train"
+    """Trained on; what does not name a channel is on this one."""
+    VALIDATION: Final = "val"
+    """Evaluation: never trained on."""
+
+
+def version_label(run_id: str, version: int) -> str:
+    """The label of a policy version, `<run_id>/<version>`, with which the engine stamps every sampled token."""
+    return f"{run_id}/{version}"
+
+
+BASE_LABEL = version_label("base", 0)
+"""The label of the weights that an engine starts from, before it has loaded a published version."""
+
+
+@lru_cache(maxsize=256)
+def parse_version_label(label: str) -> tuple[str, int] | None:
+    """(run_id, version) of a label; None when it is anything else, like vLLM's own `default`."""
+    run_id, slash, version = label.rpartition("/")
+    if not (slash and run_id and version.isascii() and version.isdigit() and len(version) < 20):
+        return None
+    return (run_id, int(version)) if int(version) <= VERSION_MAX else None

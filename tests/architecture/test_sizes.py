@@ -1,0 +1,34 @@
+"""Files, functions and folders stay of a size that a person takes in at one look."""
+
+import ast
+from collections import Counter
+from pathlib import PurePath
+
+from tests.architecture.tree import GENERATED, ROOT, written
+
+FILE_LINES_MAX = 400
+FUNCTION_LINES_MAX = 50
+FOLDER_FILES_MAX = 14
+GENERATED_LINES_MAX = 1000
+
+
+def test_files_are_short() -> None:
+    """No file has more than 400 lines; a generated one has fewer than 1,000."""
+    lengths = {path: len((ROOT / path).read_text().splitlines()) for path in [*written(), *GENERATED]}
+    limits = {path: GENERATED_LINES_MAX if path in GENERATED else FILE_LINES_MAX for path in lengths}
+    assert {path: lines for path, lines in lengths.items() if lines > limits[path]} == {}
+
+
+def test_functions_are_short() -> None:
+    """No function has more than 50 lines, docstring and all."""
+    kinds = (ast.FunctionDef, ast.AsyncFunctionDef)
+    functions = [(path, node) for path, tree in written().items() for node in ast.walk(tree) if isinstance(node, kinds)]
+    lengths = {f"{path}:{node.name}": (node.end_lineno or node.lineno) - node.lineno + 1 for path, node in functions}
+    assert {name: lines for name, lines in lengths.items() if lines > FUNCTION_LINES_MAX} == {}
+
+
+def test_folders_are_seen_at_one_look() -> None:
+    """No folder holds more than 14 modules, `__init__` and `__main__` aside: folder names are the architecture."""
+    modules = [PurePath(path) for path in written() if not PurePath(path).name.startswith("__")]
+    sizes = Counter(path.parent.as_posix() for path in modules)
+    assert {folder: count for folder, count in sizes.items() if count > FOLDER_FILES_MAX} == {}

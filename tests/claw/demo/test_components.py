@@ -1,0 +1,60 @@
+"""The processes of a demo: one model, one run and one seed in the arguments of all of them."""
+
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from claw.demo.components import GROUP_SIZE, LINGER_S, MODEL_ID, DemoComponents
+from claw.demo.run import SETTLE_TIMEOUT_S
+from claw.demo.settings import DemoSettings
+from claw.errors import CannotRun
+from claw.local.stack import Stack
+from schemas.runtime.component import Component
+from trainer.settings import load
+
+
+@pytest.fixture
+def components(tmp_path: Path) -> DemoComponents:
+    run_dir = tmp_path / "demo-1"
+    run_dir.mkdir()
+    return DemoComponents(DemoSettings(seed=7, learning_rate=0), Stack(run_dir=run_dir, bootstrap="kafka:9092"), 8001)
+
+
+def flags(component: Component) -> dict[str, str]:
+    """Each argument, and the one behind it."""
+    return dict(pairwise(component.argv))
+
+
+def test_the_trainer_takes_the_settings_that_the_demo_writes(components: DemoComponents, tmp_path: Path) -> None:
+    """The file is one that the trainer reads, with the demo's seed, learning rate and group size."""
+    trainer = components.trainer(tmp_path / "model")
+    settings = load(Path(flags(trainer)["--config"]), {})
+    assert (settings.run_id, settings.model_id, settings.seed, settings.learning_rate) == ("demo-1", MODEL_ID, 7, 0)
+    assert settings.spec.group_size == GROUP_SIZE
+    assert settings.linger_s == LINGER_S < SETTLE_TIMEOUT_S, "the demo waits until the trainer has ended"
+
+
+def test_agents_and_worker_name_the_run_that_is_trained(components: DemoComponents, tmp_path: Path) -> None:
+    """Calls of another run or another model would never be trained on."""
+    worker, agents = flags(components.rollout(tmp_path)), flags(components.agents())
+    before, after = (flags(components.evaluation(when)) for when in ("before", "after"))
+    assert worker["--served-name"] == MODEL_ID
+    for each in (agents, before, after):
+        assert (each["--model"], each["--gateway"], each["--seed"]) == (MODEL_ID, "http://127.0.0.1:8001", "7")
+    assert {each["--run-id"] for each in (worker, agents, before, after)} == {"demo-1"}
+    assert before["--out"] != after["--out"]
+    assert (agents["--channel"], agents["--group-size"]) == ("train", str(GROUP_SIZE))
+
+
+def test_what_ends_by_itself_is_not_started_again(components: DemoComponents) -> None:
+    """A model that cannot be made, or an evaluation that fails, ends the demo with its name."""
+    for job in (components.model(), components.evaluation("before")):
+        assert (job.may_finish, job.budget.restarts_max) == (True, 0)
+    assert not components.agents().may_finish
+
+
+def test_bounds_that_contradict_each_other_are_refused() -> None:
+    """The demo could neither stop nor go on between them."""
+    with pytest.raises(CannotRun, match="--batches-min 9 is above --batches-max 3"):
+        DemoSettings(batches_min=9, batches_max=3)

@@ -1,0 +1,28 @@
+"""Facts and the rows that the streams would make of them, on a real log."""
+
+from collections.abc import Iterable
+from contextlib import closing
+
+from eventlog.kafka.producer import EventProducer
+from eventlog.records import Outgoing, Position
+from eventlog.settings import LogSettings
+from schemas.codec import decode
+from schemas.events import Event
+from schemas.topics import TOPICS
+from tests.trainer.pooled import rows_of
+
+
+def write(settings: LogSettings, history: Iterable[Event]) -> list[tuple[str, bytes, bytes]]:
+    """Writes the facts in order, and each row as it comes to be. The rows: (topic, key, value)."""
+    topics = {topic.name: topic for topic in TOPICS}
+    written: list[tuple[str, bytes, bytes]] = []
+    with closing(EventProducer(settings)) as producer:
+
+        def append(item: Outgoing) -> Position:
+            return producer.produce(item).result()
+
+        for _, topic, key, value in rows_of(history, append):
+            assert value is not None, "these histories evict nothing"
+            written.append((topic, key, value))
+            producer.publish_now(topics[topic], key, decode(value))
+    return written

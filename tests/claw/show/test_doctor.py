@@ -1,0 +1,67 @@
+"""`claw doctor`: each finding says what would not hold, and what to do."""
+
+import json
+import uuid
+from pathlib import Path
+
+import pytest
+
+from claw.show.doctor import run_doctor
+from eventlog.kafka.admin import create_topics
+from eventlog.settings import LogSettings
+
+
+def findings(prefix: str, capsys: pytest.CaptureFixture[str]) -> tuple[int, dict[str, dict[str, str]]]:
+    """Exit code, and the findings by check."""
+    code = run_doctor(prefix=prefix, as_json=True)
+    report = json.loads(capsys.readouterr().out)
+    assert report["ok"] is (code == 0)
+    return code, {finding["check"]: finding for finding in report["findings"]}
+
+
+@pytest.mark.kafka
+def test_a_broker_with_the_catalogue_is_sound(
+    log_settings: LogSettings, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Nothing is bad; that there is one replica is a note, which is right for a local stack."""
+    monkeypatch.setenv("KAFKA_BOOTSTRAP_SERVERS", log_settings.bootstrap_servers)
+    code, by_check = findings(log_settings.prefix, capsys)
+    assert (code, by_check["broker"]["state"], by_check["replication"]["state"]) == (0, "ok", "note")
+    assert log_settings.bootstrap_servers in by_check["broker"]["says"]
+    assert {"disk", "java", "gateway", "streams", "trainer", "rollout"} <= by_check.keys()
+
+
+@pytest.mark.kafka
+def test_missing_topics_are_bad_and_name_the_command(
+    broker: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A prefix without topics is no installation: exit code 1, and how to create it."""
+    monkeypatch.setenv("KAFKA_BOOTSTRAP_SERVERS", broker)
+    code, by_check = findings(f"t{uuid.uuid4().hex[:10]}", capsys)
+    assert (code, by_check["topics"]["state"]) == (1, "bad")
+    assert "claw topics create" in by_check["topics"]["says"]
+
+
+@pytest.mark.kafka
+def test_another_generation_lacks_its_topics(
+    log_settings: LogSettings, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The pool of the generation in use must be there: `CLAW_LOG_GENERATION` names it."""
+    monkeypatch.setenv("KAFKA_BOOTSTRAP_SERVERS", log_settings.bootstrap_servers)
+    monkeypatch.setenv("CLAW_LOG_GENERATION", "7")
+    code, by_check = findings(log_settings.prefix, capsys)
+    assert (code, by_check["topics"]["state"]) == (1, "bad")
+    create_topics(log_settings.model_copy(update={"generation": 7}))
+    assert findings(log_settings.prefix, capsys)[0] == 0
+
+
+def test_a_broker_that_does_not_answer_is_a_finding_not_an_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The rest of the machine is still looked at; the text has one line per finding."""
+    monkeypatch.setenv("KAFKA_BOOTSTRAP_SERVERS", "127.0.0.1:1")
+    monkeypatch.setenv("CLAW_HOME", str(tmp_path / "home"))
+    assert run_doctor(prefix="claw", as_json=False) == 1
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines if line.split()[1] == "broker"] == ["bad"]
+    assert any(line.split()[1] == "disk" for line in lines)

@@ -1,0 +1,61 @@
+"""`claw inspect` on a real log: one trajectory, its steps and its conversation."""
+
+import json
+
+import pytest
+
+from claw.errors import CannotRun
+from claw.show.inspect import inspect
+from eventlog.settings import LogSettings
+from tests.claw import pooled
+from tests.consumers import published
+
+pytestmark = pytest.mark.kafka
+
+
+@pytest.fixture
+def settings(log_settings: LogSettings, monkeypatch: pytest.MonkeyPatch) -> LogSettings:
+    """A pool of two groups, each with a trajectory `same` of two calls and one of its own name."""
+    monkeypatch.setenv("KAFKA_BOOTSTRAP_SERVERS", log_settings.bootstrap_servers)
+    for group in ("a", "b"):
+        pooled.write(log_settings, [*published.episode(group, "same"), *published.episode(group, f"{group}-only", 0.5)])
+    return log_settings
+
+
+def test_a_trajectory_is_shown_with_its_calls_in_order(
+    settings: LogSettings, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its record, its steps in the order of its calls, the facts behind them, and each message once."""
+    assert inspect("a-only", None, prefix=settings.prefix, as_json=True) == 0
+    shown = json.loads(capsys.readouterr().out)
+    assert (shown["trajectory"]["group_id"], shown["trajectory"]["return_total"]) == ("a", 0.5)
+    calls = ["a-only-0", "a-only-1"]
+    assert [step["call_id"] for step in shown["steps"]] == [call["call_id"] for call in shown["calls"]] == calls
+    assert [message["content"] for message in shown["conversation"] if message["role"] == "assistant"] == [
+        "10 20",
+        "11 21",
+    ]
+
+
+def test_a_person_reads_state_steps_and_conversation(settings: LogSettings, capsys: pytest.CaptureFixture[str]) -> None:
+    """The text names the group, the return, where each call stands in the log, and what was said."""
+    assert inspect("b-only", "b", prefix=settings.prefix, as_json=False) == 0
+    text = capsys.readouterr().out
+    for part in (
+        "trajectory b-only of group b",
+        "return 0.500",
+        "2 calls",
+        f"{settings.prefix}.calls[",
+        "assistant  10 20",
+    ):
+        assert part in text
+
+
+def test_an_unknown_or_ambiguous_name_is_told_apart(settings: LogSettings, capsys: pytest.CaptureFixture[str]) -> None:
+    """No such trajectory is exit code 1; one of several groups is a refusal that names them; --group decides."""
+    assert inspect("nobody", None, prefix=settings.prefix, as_json=True) == 1
+    assert json.loads(capsys.readouterr().out) == {"found": False}
+    with pytest.raises(CannotRun, match=r"--group \((a, b|b, a)\)"):
+        inspect("same", None, prefix=settings.prefix, as_json=True)
+    assert inspect("same", "b", prefix=settings.prefix, as_json=True) == 0
+    assert json.loads(capsys.readouterr().out)["trajectory"]["group_id"] == "b"

@@ -1,0 +1,61 @@
+"""`claw topics` on a real broker: what the catalogue asks for is created, described and compared."""
+
+import json
+import uuid
+
+import pytest
+
+from claw.show.topics import run_topics
+from eventlog.settings import LogSettings
+from schemas.topics import TOPICS
+from tests import facts
+from tests.consumers import published
+
+pytestmark = pytest.mark.kafka
+SHAPE = {"partitions": 2, "replication": 1, "generation": 1}
+
+
+@pytest.fixture
+def prefix(broker: str, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A prefix that nobody used yet, on the broker that the commands take."""
+    monkeypatch.setenv("KAFKA_BOOTSTRAP_SERVERS", broker)
+    return f"t{uuid.uuid4().hex[:10]}"
+
+
+def test_topics_are_created_once_and_described_as_they_are(
+    broker: str, prefix: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Every topic of the catalogue; a second `create` changes nothing; `describe` counts partitions and records."""
+    assert run_topics("create", prefix=prefix, shape=SHAPE, as_json=True) == 0
+    assert len(json.loads(capsys.readouterr().out)["created"]) == len(TOPICS)
+    assert run_topics("create", prefix=prefix, shape=SHAPE, as_json=False) == 0
+    assert capsys.readouterr().out.strip() == "every topic exists"
+
+    published.say(LogSettings(bootstrap_servers=broker, prefix=prefix, partitions=2), facts.call(), facts.reward())
+    assert run_topics("describe", prefix=prefix, shape=SHAPE, as_json=True) == 0
+    states = {state["name"]: state for state in json.loads(capsys.readouterr().out)}
+    assert {state["partitions"] for state in states.values()} == {2}
+    assert sum(states[f"{prefix}.calls"]["end_offsets"].values()) == 1
+    assert run_topics("describe", prefix=prefix, shape=SHAPE, as_json=False) == 0
+    lines = {line.split()[0]: line.split()[-1] for line in capsys.readouterr().out.splitlines()}
+    assert (lines[f"{prefix}.calls"], lines[f"{prefix}.rewards"], lines[f"{prefix}.weights"]) == ("1", "1", "0")
+
+
+def test_a_difference_is_named_and_is_exit_code_1(prefix: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Another partition count than the broker has is one line per topic; the same count is none."""
+    run_topics("create", prefix=prefix, shape=SHAPE, as_json=True)
+    capsys.readouterr()
+    assert run_topics("diff", prefix=prefix, shape=SHAPE, as_json=False) == 0
+    assert capsys.readouterr().out.strip() == "the broker has what the catalogue asks for"
+    assert run_topics("diff", prefix=prefix, shape={**SHAPE, "partitions": 3}, as_json=True) == 1
+    differences = json.loads(capsys.readouterr().out)["differences"]
+    assert len(differences) == len(TOPICS)
+    assert f"{prefix}.calls: partitions is 2, the catalogue says 3" in differences
+
+
+def test_a_prefix_without_topics_is_said_on_stderr(prefix: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """An empty table tells nobody that the prefix is wrong."""
+    assert run_topics("describe", prefix=prefix, shape=SHAPE, as_json=True) == 0
+    shown = capsys.readouterr()
+    assert (json.loads(shown.out), shown.err.count("\n")) == ([], 1)
+    assert f"no topic with the prefix {prefix}" in shown.err
