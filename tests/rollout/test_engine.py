@@ -261,7 +261,7 @@ def test_a_killed_engine_is_replaced_and_catches_up(worker: Worker) -> None:
 
 
 def test_a_killed_supervisor_leaves_no_process(worker: Worker) -> None:
-    """After kill -9 of the supervisor neither its keeper nor any of vLLM's processes goes on."""
+    """After kill -9 of the supervisor neither its reaper nor any of vLLM's processes goes on."""
     processes = worker.processes()
     assert len(processes) >= 4
     worker.process.kill()

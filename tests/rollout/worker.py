@@ -168,7 +168,7 @@ class Worker:
         return [root, *root.children(recursive=True)]
 
     def engine_core(self) -> psutil.Process:
-        """vLLM's engine, a great-grandchild of the supervisor: supervisor, keeper, API server, engine."""
+        """vLLM's engine, a great-grandchild of the supervisor: supervisor, reaper, API server, engine."""
         return next(p for p in self.processes() if "EngineCore" in p.name() or "EngineCore" in " ".join(p.cmdline()))
 
     def close(self) -> None:
@@ -176,7 +176,7 @@ class Worker:
             self.transfer_server.close()
             self.http.close()
         finally:
-            children.end(self.process)  # its keeper ends vLLM with it, however it ends
+            children.end(self.process)  # its reaper ends vLLM with it, however it ends
 
 
 def gap(reference: torch.Tensor, ids: list[int], logprobs: list[float]) -> float:
