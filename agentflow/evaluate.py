@@ -9,19 +9,10 @@ from agentflow.client import GatewayClient, open_when_admitted
 from agentflow.episode import Episode, EpisodeResult
 from agentflow.flow import AgentFlow, play
 from agentflow.seeds import derived_seed
+from agentflow.settings import EvaluationPlan
 from schemas.http import Channel
 
 GREEDY = {"temperature": 0.0}
-
-
-@dataclass(frozen=True, slots=True)
-class EvaluationPlan:
-    """What to evaluate. The tasks depend on the seed alone, and are others than a run's of the same seed."""
-
-    episodes: int = 64
-    seed: int = 0
-    concurrency: int = 32
-    run_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

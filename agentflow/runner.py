@@ -7,41 +7,15 @@ the trainer the groups may run is the gateway's decision: the runner asks before
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from agentflow.bodies import GroupSpec, JsonObject, TrajectoryId
 from agentflow.client import GatewayClient, open_when_admitted
 from agentflow.episode import Episode
-from agentflow.errors import InvalidPlan
 from agentflow.flow import AgentFlow, play
 from agentflow.seeds import derived_seed
+from agentflow.settings import RunPlan
 from agentflow.stats import Stats, Summary, write_summary
-from schemas.http import Channel
-
-
-@dataclass(frozen=True, slots=True)
-class RunPlan:
-    """What to play."""
-
-    group_size: int = 8
-    concurrency: int = 64
-    """Episodes at once; a group starts when all of its members can."""
-    seed: int = 0
-    run_id: str | None = None
-    channel: str = Channel.TRAIN
-    groups_max: int | None = None
-    """None: until stopped."""
-    deadline_s: float | None = 300.0
-    """After it the pool closes a group with the members that are complete."""
-    stats_path: Path | None = None
-    replied_path: Path | None = None
-    """The call id of every reply is appended here, one per line, when its episode ends: `claw verify --replied`."""
-
-    def __post_init__(self) -> None:
-        if not 1 <= self.group_size <= self.concurrency:
-            raise InvalidPlan(f"a group of {self.group_size} does not fit into {self.concurrency} episodes at once")
 
 
 class Runner:
@@ -158,14 +132,14 @@ class Runner:
             await asyncio.sleep(self._client.settings.stats_interval_s)
 
     def _write_replied(self, call_ids: Sequence[str]) -> None:
-        if self._plan.replied_path is not None:
-            with self._plan.replied_path.open("a") as replied:
-                replied.writelines(f"{call_id}\n" for call_id in call_ids)
+        if self._plan.replied is not None:
+            with self._plan.replied.open("a") as file:
+                file.writelines(f"{call_id}\n" for call_id in call_ids)
 
     def _write_stats(self) -> None:
         summary = self._stats.summary(len(self._playing))
-        if self._plan.stats_path is not None:
-            write_summary(self._plan.stats_path, summary)
+        if self._plan.stats is not None:
+            write_summary(self._plan.stats, summary)
         self._on_progress(summary)
 
 

@@ -1,34 +1,96 @@
-"""Limits of the agents' side, read once from CLAW_AGENTFLOW_*."""
+"""What agents play, and how long they wait. Environment: CLAW_AGENTFLOW_<FIELD>."""
 
-from pydantic import Field
+from pathlib import Path
+from typing import ClassVar, Self
+
+from pydantic import Field, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from agentflow.errors import InvalidPlan
+from schemas.http import Channel
 
-class AgentFlowSettings(BaseSettings):
-    """How long the agents wait, for what."""
 
-    model_config = SettingsConfigDict(env_prefix="CLAW_AGENTFLOW_", frozen=True)
+class _Settings(BaseSettings):
+    model_config = SettingsConfigDict(env_prefix="CLAW_AGENTFLOW_", frozen=True, use_attribute_docstrings=True)
+
+
+class FlowSettings(_Settings):
+    """Which agent plays, and through which gateway."""
+
+    FLAG_SECTIONS: ClassVar[dict[str, str]] = {"flow": "who plays, and where"}
+
+    flow: str
+    """Agent as module:Class, a subclass of agentflow.flow.AgentFlow."""
+    gateway: str
+    """URL of the gateway."""
+    model: str | None = None
+    """Name of the model, where the gateway serves several."""
+
+
+class RunPlan(_Settings):
+    """Groups of episodes to play for training."""
+
+    FLAG_SECTIONS: ClassVar[dict[str, str]] = {"run_id": "what is played"}
+
+    run_id: str | None = None
+    """Training run that the calls belong to."""
+    group_size: int = Field(default=8, ge=1)
+    """Episodes per group: attempts at one task."""
+    groups_max: int | None = None
+    """Groups to play. Not set: until stopped."""
+    concurrency: int = Field(default=64, ge=1)
+    """Episodes at once. A group starts when all of its members can."""
+    seed: int = 0
+    """Seed of the tasks."""
+    channel: str = Channel.TRAIN
+    """Channel of the groups. Those of val are never trained on."""
+    deadline_s: float | None = 300.0
+    """A group that is older is closed with the members that are complete."""
+    stats: Path | None = None
+    """File for the counts as one JSON object, written regularly and at the end."""
+    replied: Path | None = None
+    """File to which the call id of every reply is appended, one per line, for `claw verify --replied`."""
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        if self.group_size > self.concurrency:
+            raise InvalidPlan(f"a group of {self.group_size} does not fit into {self.concurrency} episodes at once")
+        return self
+
+
+class EvaluationPlan(_Settings):
+    """Tasks to play once each. They depend on the seed alone, and differ from those of a run with the same seed."""
+
+    FLAG_SECTIONS: ClassVar[dict[str, str]] = {"run_id": "what is played"}
+
+    run_id: str | None = None
+    """Training run that the calls belong to."""
+    episodes: int = Field(default=64, ge=1)
+    """Tasks to play."""
+    concurrency: int = Field(default=32, ge=1)
+    """Episodes at once."""
+    seed: int = 0
+    """Seed of the tasks."""
+
+
+class AgentFlowSettings(_Settings):
+    """How long agents wait, and for what."""
+
+    FLAG_SECTIONS: ClassVar[dict[str, str]] = {"request_timeout_s": "waiting"}
 
     request_timeout_s: float = Field(default=120.0, gt=0)
-    """One attempt of one request, the model's thinking included."""
-
+    """How long one attempt of a request may take, sampling included."""
     retry_budget_s: float = Field(default=60.0, ge=0)
-    """Counted from the first failure of a request; longer than a restart of the gateway."""
-
+    """How long a request is repeated, counted from its first failure. Keep it above a restart of the gateway."""
     retry_pause_s: float = Field(default=0.1, gt=0)
-    """Pause after the first failure; it doubles up to `retry_pause_max_s`. A Retry-After of the gateway wins."""
-
+    """Pause after the first failure. It doubles up to `retry_pause_max_s`; a Retry-After of the gateway wins."""
     retry_pause_max_s: float = Field(default=2.0, gt=0)
-    """Bounds every pause, a Retry-After too."""
-
+    """Longest pause, a Retry-After included."""
     drain_timeout_s: float = Field(default=5.0, ge=0)
-    """After a stop, running episodes may take this long to end by themselves."""
-
+    """How long running episodes may go on after a stop."""
     farewell_timeout_s: float = Field(default=1.0, gt=0)
-    """A cancelled episode may take this long to report itself as failed."""
-
+    """How long a cancelled episode may take to report itself as failed."""
     stats_interval_s: float = Field(default=1.0, gt=0)
-    """How often the statistics file is written."""
-
+    """Time between two writes of the statistics file."""
     progress_interval_s: float = Field(default=5.0, gt=0)
-    """How often a run says on stderr how far it is."""
+    """Time between two lines of progress on stderr."""

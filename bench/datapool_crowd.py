@@ -13,8 +13,9 @@ from schemas.codec import encode
 from schemas.events import CallFailed, Envelope, Timings, TrajectoryCompleted
 from schemas.keys import group_key, is_tokens_key
 from schemas.topics import GROUPS, POSITIONS, STEPS, TRAJECTORIES
-from streams.cold_store import Shelf, ShelfRow
-from streams.partition import PartitionState
+from streams.cold_store import SqliteColdStore
+from streams.partition.groups import ColdRow
+from streams.partition.state import PartitionState
 from streams.recovery import state_of
 
 GROUP = "one-for-all"
@@ -38,7 +39,7 @@ def measure(trajectories: int) -> dict[str, float]:
 
 
 def _written(rows: Rows, facts: list[Record]) -> tuple[float, list[float]]:
-    state, folding_s, flushes_s = PartitionState(0, 1, shelf=Shelf()), 0.0, []
+    state, folding_s, flushes_s = PartitionState(0, 1, cold=SqliteColdStore()), 0.0, []
     for start in range(0, len(facts), FLUSH_FACTS):
         began = time.process_time()
         for fact in facts[start : start + FLUSH_FACTS]:
@@ -53,14 +54,14 @@ def _written(rows: Rows, facts: list[Record]) -> tuple[float, list[float]]:
 
 def _taken_over(rows: Rows, trajectories: int) -> float:
     """From the first fact that a new owner folds to its flush."""
-    shelf = Shelf()
+    cold = SqliteColdStore()
     group = group_key(GROUP)
-    shelf.write(
-        ShelfRow(topic, key, group, row.value, 0 if topic == GROUPS.name else None)
+    cold.write(
+        ColdRow(topic, key, group, row.value, 0 if topic == GROUPS.name else None)
         for (topic, key), row in rows.items()
         if not is_tokens_key(key)
     )
-    state = state_of(0, 1, shelf)
+    state = state_of(0, 1, cold)
     (late, _) = _facts_of(trajectories, 2 * trajectories)
     began = time.process_time()
     state.apply(late)

@@ -28,7 +28,7 @@ from schemas.codec import decode
 from schemas.events import Event, FactPosition, RewardAssigned, StreamPosition
 from schemas.keys import group_key
 from schemas.topics import CALLS, POSITIONS, REWARDS
-from streams.partition import PartitionState
+from streams.partition.state import PartitionState
 
 GROUPS_FOLDED = 48
 GROUPS_STREAMED = 160

@@ -14,7 +14,8 @@ import uuid
 from bench.datapool_folds import Figures
 from bench.deltas import Conversation, capture, engine_reply
 from bench.episodes import START_US
-from claw.local.broker import Broker, resolve_broker, tool_command
+from claw.local.broker import Broker, resolve_broker
+from claw.local.kafka_tools import tool_command
 from datapool.fold.project import RowKey
 from eventlog.kafka.admin import create_topics
 from eventlog.kafka.producer import EventProducer
@@ -25,7 +26,7 @@ from schemas.codec import encode
 from schemas.events import CallCaptured, TrajectoryCompleted
 from schemas.keys import group_key
 from schemas.topics import CALLS, GROUPS, POSITIONS, STEPS, TRAJECTORIES
-from streams.partition import PartitionState
+from streams.partition.state import PartitionState
 
 TURNS = 40
 TOKENS = 30_000

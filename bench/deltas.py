@@ -14,14 +14,16 @@ import time
 from dataclasses import dataclass
 
 from gateway.capture.delta_encoding import DeltaEncoder
-from gateway.capture.events import CallAttempt, captured
+from gateway.capture.events import ModelCall, captured
+from gateway.capture.idempotency import Attempt
 from gateway.headers import ClientHeaders
 from gateway.identity import Identity
-from gateway.openai.reply import parse_reply
-from gateway.openai.request import parse_chat
+from gateway.openai.chat import ChatCompletions
 from gateway.upstream.engines import Engine
+from gateway.upstream.pool import UpstreamReply
 from schemas.codec import encode
 from schemas.events import CallCaptured, Timings
+from schemas.http import VERSION_SPANS_HEADER
 
 RATIO_MAX = 1.3
 VOCABULARY = 150_000
@@ -83,18 +85,19 @@ def engine_reply(prompt: list[int], said: Message, ids: list[int], rng: random.R
 
 def capture(number: int, request: bytes, raw: bytes, spans: str, deltas: DeltaEncoder) -> tuple[CallCaptured, bytes]:
     """The gateway's work for one call, without its network."""
-    parsed = parse_chat(request)
-    call = CallAttempt(
+    protocol = ChatCompletions()
+    parsed = protocol.parse(request)
+    call = ModelCall(
         producer="gateway/bench",
         identity=Identity("group", "trajectory"),
-        call_id=f"01a1fbff-ff9c-711f-8e35-{number:012x}",
-        attempt=0,
+        attempt=Attempt(("group", "trajectory", ""), f"01a1fbff-ff9c-711f-8e35-{number:012x}", 0),
         headers=ClientHeaders(),
+        protocol=protocol,
         request=parsed,
         request_digest=hashlib.sha256(request).hexdigest(),
         received_us=number,
     )
-    reply = parse_reply(raw, spans, parsed)
+    reply = protocol.parse_reply(UpstreamReply(200, raw, {VERSION_SPANS_HEADER: spans}), parsed)
     encoded = deltas.encode(call, reply)
     timings = Timings(received_us=number, dispatched_us=number, done_us=number)
     events = captured(call, Engine(url="http://127.0.0.1:8000", model_id="model"), reply, timings, encoded)

@@ -28,7 +28,7 @@ from typing import Any
 import uvloop
 
 from bench.measured_process import Measured, running
-from claw.local.broker import LocalBroker
+from claw.local.kafka_node import LocalBroker
 from claw.local.ports import free_ports
 from eventlog.kafka.admin import create_topics
 from eventlog.kafka.log import KafkaLog
@@ -101,7 +101,7 @@ def ground(bootstrap: str, folder: Path, **settings: str) -> Iterator[Ground]:
     create_topics(log)
     upstream_port, floor_port, blind_port, gateway_port = free_ports(4)
     report_worker(log, f"http://127.0.0.1:{upstream_port}")
-    where = ["--bootstrap", bootstrap, "--prefix", log.prefix, "--partitions", str(log.partitions)]
+    where = ["--bootstrap-servers", bootstrap, "--prefix", log.prefix, "--partitions", str(log.partitions)]
     environment = {
         "CLAW_GATEWAY_WORKER_TTL_S": "86400",
         "CLAW_GATEWAY_API_KEYS": ENTRY,

@@ -43,6 +43,6 @@ if __name__ == "__main__":
     use_supported_python()
     # The script's own folder would let claw/*.py shadow other modules; the project's root makes `claw` a package.
     sys.path[0] = PROJECT
-    from claw.installation import main
+    from infra.install.steps import main
 
     sys.exit(main(sys.argv[1:], USAGE))

@@ -5,8 +5,20 @@ class LogError(Exception):
     """Root of this room's errors; raised itself for what no retry and no other type covers."""
 
 
-class BrokerUnreachable(LogError):
-    """No broker answered in time. Retryable."""
+class Retryable(LogError):
+    """The same call may succeed later. A consumer's work raises it, too, for a service of its own that is away."""
+
+
+class RecordRefused(LogError):
+    """A consumer's work cannot use the record, now or later. `reason`: a stable word, which its dead letter carries."""
+
+    def __init__(self, reason: str, message: str = "") -> None:
+        super().__init__(message or reason)
+        self.reason = reason
+
+
+class BrokerUnreachable(Retryable):
+    """No broker answered in time."""
 
 
 class NotCaughtUp(BrokerUnreachable):
@@ -17,9 +29,9 @@ class NotCaughtUp(BrokerUnreachable):
         self.records_left = records_left
 
 
-class NotAcknowledged(LogError):
-    """The log did not confirm the record in time. Retryable: it may stand in the log all the same, and the event_id
-    tells the second copy from the first."""
+class NotAcknowledged(Retryable):
+    """The log did not confirm the record in time. It may stand in the log all the same: the event_id tells the second
+    copy from the first."""
 
 
 class RecordTooLarge(LogError):
@@ -31,7 +43,7 @@ class Fenced(LogError):
 
 
 class HistoryCut(LogError):
-    """Retention, compaction or deletion removed what was asked for."""
+    """Retention, compaction or deletion removed the history that the caller reads."""
 
 
 class TopicMissing(LogError):
@@ -42,5 +54,5 @@ class TopicMissing(LogError):
         self.topic = topic
 
 
-class SpoolFull(LogError):
-    """The local spool cannot take the record: its limit is reached, or the disk refuses. Retryable, later."""
+class SpoolFull(Retryable):
+    """The local spool cannot take the record: its limit is reached, or the disk refuses."""

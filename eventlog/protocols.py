@@ -1,18 +1,15 @@
 """What the Kafka log and its memory twin have in common. Code that takes these runs on both, and so do the tests."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import Literal, Protocol
 
 from eventlog.records import Outgoing, Place, Position, Record
-from eventlog.settings import LogSettings
 from schemas.events import Event
 from schemas.topics import Topic
 
-if TYPE_CHECKING:
-    from eventlog.view import CompactedView
-
 Start = Literal["beginning", "end"] | Mapping[Place, int]
+OnRevoked = Callable[[Collection[Place]], None]
 
 
 class Producer(Protocol):
@@ -27,16 +24,6 @@ class Producer(Protocol):
     def produce(self, item: Outgoing) -> Future[Position]: ...
 
     def close(self, timeout_s: float = 10) -> None: ...
-
-
-class Transactions(Protocol):
-    """`eventlog.kafka.transactions.TransactionalProducer`, as an interface."""
-
-    def open(self) -> None: ...
-
-    def commit(self, items: Sequence[Outgoing]) -> list[Position]: ...
-
-    def close(self) -> None: ...
 
 
 class Reader(Protocol):
@@ -55,8 +42,20 @@ class Reader(Protocol):
     def close(self) -> None: ...
 
 
+class Membership(Protocol):
+    """`eventlog.kafka.membership.KafkaMembership`, as an interface. One thread uses it."""
+
+    def poll(self, timeout_s: float, records_max: int) -> list[Record]: ...
+
+    def positions(self) -> dict[Place, int]: ...
+
+    def commit(self, offsets: Mapping[Place, int]) -> bool: ...
+
+    def close(self) -> None: ...
+
+
 class Lookup(Protocol):
-    """`eventlog.kafka.reader.FactLookup`, as an interface."""
+    """`eventlog.kafka.ranges.FactLookup`, as an interface."""
 
     def get(self, positions: Iterable[Position]) -> dict[Position, Record]: ...
 
@@ -64,37 +63,16 @@ class Lookup(Protocol):
 
 
 class Log(Protocol):
-    """A whole log: makes everything that reads or writes it. `KafkaLog(settings)` or `MemoryLog(settings)`."""
-
-    @property
-    def settings(self) -> LogSettings: ...
+    """What rooms need of a log to read and write it: `KafkaLog(settings)` or `MemoryLog(settings)`."""
 
     def producer(self) -> Producer: ...
-
-    def transactions(self, transactional_id: str) -> Transactions: ...
 
     def reader(
         self, topics: Sequence[Topic], *, partitions: Sequence[int] | None = None, start: Start = "beginning"
     ) -> Reader: ...
 
-    def lookup(self) -> Lookup: ...
-
-    def view(
-        self,
-        topics: Sequence[Topic],
-        *,
-        keep: Callable[[Record], bool] = ...,
-        on_change: Callable[[bytes, Record | None], None] | None = None,
-    ) -> "CompactedView": ...
-
-    def read_range(self, topic: str | Topic, partition: int, start: int, end: int) -> list[Record]: ...
-
-    def committed_offsets(
-        self, group_id: str, topics: Sequence[Topic], partitions: Iterable[int]
-    ) -> dict[Place, int | None]: ...
+    def membership(
+        self, topics: Sequence[Topic], group_id: str, *, on_revoked: OnRevoked, work_timeout_s: float
+    ) -> Membership: ...
 
     def end_offsets(self, topics: Sequence[Topic]) -> dict[Place, int]: ...
-
-    def create_topics(self) -> list[str]: ...
-
-    def delete_records(self, before: Mapping[Place, int]) -> None: ...

@@ -2,12 +2,12 @@
 
 import contextlib
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from schemas import cloudevents, codec
 from schemas.errors import UndecodableRecord
 from schemas.events import Event
-from schemas.quick import quick
 from schemas.topics import Topic
 
 Headers = Sequence[tuple[str, bytes]]
@@ -16,9 +16,7 @@ Place = tuple[str, int]
 OFFSET_UNKNOWN = -1
 
 
-@quick
-@dataclass(frozen=True, slots=True, order=True)
-class Position:
+class Position(Struct, frozen=True, order=True):
     """Where a record stands. `offset` is `OFFSET_UNKNOWN` in the rare case of an acknowledgement that did not say."""
 
     topic: str
@@ -26,9 +24,7 @@ class Position:
     offset: int
 
 
-@quick
-@dataclass(frozen=True, slots=True)
-class Record:
+class Record(Struct, frozen=True):
     """One record of the log. A `value` of None is a tombstone."""
 
     topic: str
@@ -48,9 +44,7 @@ class Record:
         return codec.decode(self.value)
 
 
-@quick
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Outgoing:
+class Outgoing(Struct, frozen=True, kw_only=True):
     """A record on its way. Without `partition`, the murmur2 hash of the key decides it."""
 
     topic: Topic

@@ -1,25 +1,29 @@
 """Where the log is and how long we wait for it. Reading these settings needs no Kafka client."""
 
+import os
 from collections.abc import Mapping
-from typing import Literal
+from typing import ClassVar, Literal
 
-from pydantic import AliasChoices, Field, model_validator
+from pydantic import Field, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from schemas.topics import Catalogue
 
 
+def _kafka_servers() -> str:
+    return os.environ.get("KAFKA_BOOTSTRAP_SERVERS", "127.0.0.1:9092")
+
+
 class LogSettings(BaseSettings):
     """Settings `CLAW_LOG_*`; the broker's address also comes from `KAFKA_BOOTSTRAP_SERVERS`."""
 
-    model_config = SettingsConfigDict(env_prefix="CLAW_LOG_", frozen=True, populate_by_name=True, extra="ignore")
-
-    bootstrap_servers: str = Field(
-        default="127.0.0.1:9092",
-        min_length=1,
-        validation_alias=AliasChoices("CLAW_LOG_BOOTSTRAP_SERVERS", "KAFKA_BOOTSTRAP_SERVERS"),
+    model_config = SettingsConfigDict(
+        env_prefix="CLAW_LOG_", frozen=True, extra="ignore", use_attribute_docstrings=True
     )
-    """host:port of one or more brokers, comma-separated."""
+    FLAG_SECTIONS: ClassVar[dict[str, str]] = {"bootstrap_servers": "log (Kafka)"}
+
+    bootstrap_servers: str = Field(default_factory=_kafka_servers, min_length=1, validate_default=True)
+    """host:port of one or more brokers, comma-separated. Not set: KAFKA_BOOTSTRAP_SERVERS, else 127.0.0.1:9092."""
     prefix: str = Field(default="claw", pattern=r"^[A-Za-z0-9._-]+$", max_length=200)
     """Front of every topic name: one installation, or one generation of the partition count."""
     partitions: int = Field(default=32, ge=1)
@@ -43,7 +47,8 @@ class LogSettings(BaseSettings):
     fetch_wait_ms: int = Field(default=100, ge=1)
     """How long the broker holds a fetch that finds nothing; records that arrive are sent at once."""
     client_config: Mapping[str, str] = Field(default_factory=dict, repr=False)
-    """More librdkafka settings as JSON, for example security.protocol and sasl.*; never logged."""
+    """More librdkafka settings as a JSON object, for example security.protocol and sasl.*; never logged. Set passwords by
+    the variable: other users of a machine can read command lines."""
 
     @model_validator(mode="after")
     def _linger_within_ack(self) -> "LogSettings":

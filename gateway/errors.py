@@ -5,6 +5,7 @@ a traceback, and names no secret.
 """
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import orjson
@@ -136,6 +137,16 @@ class UpstreamFailed(GatewayError):
         return self.code
 
 
+class UpstreamRefused(UpstreamFailed):
+    """An engine refuses the call (4xx): the client must change its request."""
+
+    code = "refused"
+
+    def __init__(self, message: str, status: int) -> None:
+        super().__init__(message)
+        self.status = status
+
+
 class NoWorker(UpstreamFailed):
     """No live worker within the waiting time."""
 
@@ -175,18 +186,24 @@ class ErrorReply:
     body: bytes
 
 
-def as_http(error: GatewayError) -> ErrorReply:
-    """The one place where an error becomes status, headers and body."""
+def as_http(error: GatewayError, write: Callable[[GatewayError], bytes] | None = None) -> ErrorReply:
+    """The one place where an error becomes status, headers and body. `write` makes the body, for a protocol with a shape of its own."""
+    headers = [(b"content-type", b"application/json")]
+    if error.retry_after_s is not None:
+        # The header holds whole seconds (RFC 9110); clients that can wait less read the body.
+        headers.append((b"retry-after", b"%d" % max(1, math.ceil(error.retry_after_s))))
+    return ErrorReply(error.status, headers, (write or error_body)(error))
+
+
+def error_body(error: GatewayError) -> bytes:
+    """The gateway's own error object."""
     content: dict[str, str | float | None] = {
         "message": error.message,
         "type": error.type,
         "param": error.param,
         "code": error.code,
     }
-    headers = [(b"content-type", b"application/json")]
     if error.retry_after_s is not None:
         content["retry_after_s"] = error.retry_after_s
-        # The header holds whole seconds (RFC 9110); clients that can wait less read the body.
-        headers.append((b"retry-after", b"%d" % max(1, math.ceil(error.retry_after_s))))
     around = {"type": "error"} if isinstance(error, NotAnthropic) else {}
-    return ErrorReply(error.status, headers, orjson.dumps({**around, "error": content}))
+    return orjson.dumps({**around, "error": content})

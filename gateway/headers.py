@@ -1,4 +1,4 @@
-"""What a client says in headers, and what the gateway answers in them.
+"""The headers by which a client describes its call, and those in which the gateway answers.
 
 Invariant: only the headers named here are read. Authorization, cookies and API keys are never looked at, with one
 exception: `authorization` of a call to a fixed upstream is passed on and goes nowhere else.
@@ -54,7 +54,7 @@ RawHeaders = Iterable[tuple[bytes, bytes]]
 
 
 class ClientHeaders(NamedTuple):
-    """The client's own words about its call."""
+    """What a client's headers say about its call."""
 
     agent: str | None = None
     channel: str | None = None
@@ -68,15 +68,15 @@ class ClientHeaders(NamedTuple):
 
 def client_headers(raw: RawHeaders) -> ClientHeaders:
     """Parse the headers of a request. Raises InvalidRequest for an overlong value or one with control characters."""
-    found = {READ[name]: _text(name, value) for name, value in raw if name in READ and value}
-    traceparent = found.get("traceparent", "")
+    values = {READ[name]: _text(name, value) for name, value in raw if name in READ and value}
+    traceparent = values.get("traceparent", "")
     return ClientHeaders(
-        agent=found.get("agent"),
-        channel=found.get("channel"),
-        run_id=found.get("run_id"),
-        tags=_tags(found.get("tags", "")),
-        idempotency_key=found.get("idempotency_key", found.get("standard_idempotency_key")),
-        retry_count=_count(found.get("retry_count", found.get("sdk_retry_count"))),
+        agent=values.get("agent"),
+        channel=values.get("channel"),
+        run_id=values.get("run_id"),
+        tags=_tags(values.get("tags", "")),
+        idempotency_key=values.get("idempotency_key", values.get("standard_idempotency_key")),
+        retry_count=_count(values.get("retry_count", values.get("sdk_retry_count"))),
         traceparent=traceparent if TRACEPARENT.fullmatch(traceparent) else None,
     )
 

@@ -9,22 +9,24 @@ from functools import lru_cache
 from typing import NamedTuple
 from urllib.parse import unquote_to_bytes
 
+from gateway.call_protocol import CallProtocol
 from gateway.errors import InvalidRequest, NotAnthropic, NotFound
+from gateway.protocols import PROTOCOLS, Protocols
 from schemas.envelopes import new_id
 
 ID_CHARACTERS_MAX = 512
 CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
-CHAT = "chat/completions"
 MODELS = "models"
+CALLS = ", ".join(f"POST /{{trajectory_id}}/{{group_id}}/v1/{end}" for end, _ in PROTOCOLS)
 SERVED = (
-    "this gateway serves POST /{trajectory_id}/{group_id}/v1/chat/completions, GET …/v1/models, "
+    f"this gateway serves {CALLS}, GET …/v1/models, "
     "POST …/v1/register_trajectory, …/v1/rewards, …/v1/complete_trajectory, and POST /groups"
 )
 MESSAGES = ("/messages", "/messages/count_tokens")
 """Of Anthropic's API."""
 UNSERVED = ("/responses", "/completions", "/embeddings")
 """Of OpenAI's API, what SDKs ask for besides."""
-ENDPOINTS = (CHAT, MODELS, "register_trajectory", "complete_trajectory", "rewards")
+CONTROL_ENDPOINTS = (MODELS, "register_trajectory", "complete_trajectory", "rewards")
 
 
 class Identity(NamedTuple):
@@ -40,32 +42,44 @@ class Route(NamedTuple):
 
     endpoint: str
     identity: Identity | None
+    protocol: CallProtocol | None = None
+    """Of a model call; None for a control route."""
 
 
 @lru_cache(maxsize=1024)  # the calls of a trajectory come one after the other
-def resolve(raw_path: bytes) -> Route | None:
+def resolve(raw_path: bytes, protocols: Protocols = PROTOCOLS) -> Route | None:
     """Route of an undecoded path; None when it is none of the endpoints. Raises InvalidRequest for a bad id.
 
     `/{trajectory_id}/v1/…` names a trajectory without a group, so the short form without `/v1` cannot name a group `v1`.
     """
-    for endpoint in ENDPOINTS:
-        suffix = b"/" + endpoint.encode()
+    for endpoint, protocol in (*protocols, *((endpoint, None) for endpoint in CONTROL_ENDPOINTS)):
+        suffix = path_end(endpoint)
         if raw_path.endswith(suffix):
-            return _route(endpoint, raw_path[: -len(suffix)])
+            return _route(endpoint, protocol, raw_path[: -len(suffix)])
     return None
 
 
-def _route(endpoint: str, prefix: bytes) -> Route | None:
+def protocol_of(raw_path: bytes, protocols: Protocols = PROTOCOLS) -> CallProtocol | None:
+    """The protocol of a model call by the end of its path, whatever its ids."""
+    return next((protocol for endpoint, protocol in protocols if raw_path.endswith(path_end(endpoint))), None)
+
+
+def path_end(endpoint: str) -> bytes:
+    """What the path of an endpoint ends in."""
+    return b"/" + endpoint.encode()
+
+
+def _route(endpoint: str, protocol: CallProtocol | None, prefix: bytes) -> Route | None:
     ids = prefix.split(b"/")[1:]
     if ids and ids[-1] == b"v1":
         ids.pop()
     if not ids:
-        return Route(endpoint, None)
+        return Route(endpoint, None, protocol)
     if len(ids) > 2:
         return None
     trajectory_id = checked_id(_decoded(ids[0], "trajectory_id"), "trajectory_id")
     group_id = checked_id(_decoded(ids[1], "group_id"), "group_id") if len(ids) == 2 else trajectory_id
-    return Route(endpoint, Identity(group_id, trajectory_id))
+    return Route(endpoint, Identity(group_id, trajectory_id), protocol)
 
 
 def not_served(raw_path: bytes) -> NotFound | None:

@@ -2,7 +2,7 @@
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
-from functools import cache
+from functools import cache, partial
 from itertools import accumulate
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, generate_latest
@@ -12,6 +12,7 @@ from prometheus_client.registry import Collector
 from eventlog.metrics import LogCollector
 from eventlog.spool.spool import SpoolStats
 
+NAMESPACE = "claw_gateway"
 SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600)
 ACK_SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
 
@@ -19,8 +20,8 @@ ACK_SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 
 class Histogram(Collector):
     """Observations by bucket. One thread observes, so no lock is held: the library's own costs ten times as much."""
 
-    def __init__(self, name: str, documentation: str, *, registry: CollectorRegistry, buckets: Sequence[float]) -> None:
-        self._name, self._documentation, self._bounds = name, documentation, tuple(buckets)
+    def __init__(self, name: str, documentation: str, bounds: Sequence[float], *, registry: CollectorRegistry) -> None:
+        self._name, self._documentation, self._bounds = f"{NAMESPACE}_{name}", documentation, tuple(bounds)
         self._counts = [0] * (len(self._bounds) + 1)
         self._sum = 0.0
         registry.register(self)
@@ -41,58 +42,44 @@ class Metrics:
     """What the gateway counts. Attributes are named like the metrics, without `claw_gateway_`."""
 
     def __init__(self) -> None:
-        self.registry = registry = CollectorRegistry()
+        self.registry = CollectorRegistry()
         self._request = cache(lambda route, status: self.requests.labels(route, str(status)))
         self._captured = cache(lambda lane: self.captured.labels(lane))
-        name = "claw_gateway_"
-        self.requests = Counter(
-            name + "requests", "Requests by route and status.", ["route", "status"], registry=registry
+        self._declare_counters(partial(Counter, namespace=NAMESPACE, registry=self.registry))
+        self._declare_histograms(partial(Histogram, registry=self.registry))
+        self._declare_gauges(partial(Gauge, namespace=NAMESPACE, registry=self.registry))
+        self.registry.register(LogCollector())
+
+    def _declare_counters(self, counter: Callable[..., Counter]) -> None:
+        self.requests = counter("requests", "Requests by route and status.", ["route", "status"])
+        self.streams = counter("streams", "Streamed calls, by how they ended.", ["end"])
+        self.captured = counter("captured", "Events of captured calls, by lane.", ["lane"])
+        self.incomplete = counter(
+            "incomplete", "Captured calls that cannot be trained, by what is missing.", ["missing"]
         )
-        self.request_seconds = Histogram(
-            name + "request_seconds", "Model calls, from headers to last byte.", registry=registry, buckets=SECONDS
-        )
-        self.overhead_seconds = Histogram(
-            name + "overhead_seconds", "Model calls, time outside the engine.", registry=registry, buckets=ACK_SECONDS
-        )
-        self.first_token_seconds = Histogram(
-            name + "first_token_seconds", "Streams, from headers to first token.", registry=registry, buckets=SECONDS
-        )
-        self.streams = Counter(name + "streams", "Streamed calls, by how they ended.", ["end"], registry=registry)
-        self.capture_ack_seconds = Histogram(
-            name + "capture_ack_seconds", "Publish to acknowledgement.", registry=registry, buckets=ACK_SECONDS
-        )
-        self.captured = Counter(name + "captured", "Events of captured calls, by lane.", ["lane"], registry=registry)
-        self.incomplete = Counter(
-            name + "incomplete",
-            "Captured calls that cannot be trained, by what is missing.",
-            ["missing"],
-            registry=registry,
-        )
-        self.failed = Counter(name + "failed", "Calls without tokens, by reason.", ["reason"], registry=registry)
-        self.unacknowledged = Counter(
-            name + "unacknowledged", "Replies kept back: no acknowledgement.", registry=registry
-        )
-        self.replayed = Counter(name + "replayed", "Retries answered with the captured reply.", registry=registry)
-        self.upstream_retries = Counter(
-            name + "upstream_retries", "Failed tries at an engine, by reason.", ["reason"], registry=registry
-        )
-        self.admission = Counter(name + "admission", "Groups asked for, by decision.", ["decision"], registry=registry)
-        self.crowding = Counter(
-            name + "crowding", "Undeclared groups near their limit, and members refused.", ["said"], registry=registry
-        )
-        self.loop_lag_seconds = Gauge(
-            name + "event_loop_lag_seconds", "Longest delay of the event loop in the last 10 s.", registry=registry
-        )
-        self._in_flight = Gauge(name + "in_flight", "Model calls under way.", registry=registry)
-        self._held = Gauge(name + "held_bytes", "Requests and replies of model calls under way.", registry=registry)
-        self._workers = Gauge(name + "workers", "Servers that can take a call.", registry=registry)
-        self.capture_lost = Counter(
-            "claw_capture_lost",
+        self.failed = counter("failed", "Calls without tokens, by reason.", ["reason"])
+        self.unacknowledged = counter("unacknowledged", "Replies kept back: no acknowledgement.")
+        self.replayed = counter("replayed", "Retries answered with the captured reply.")
+        self.upstream_retries = counter("upstream_retries", "Failed tries at an engine, by reason.", ["reason"])
+        self.admission = counter("admission", "Groups asked for, by decision.", ["decision"])
+        self.crowding = counter("crowding", "Undeclared groups near their limit, and members refused.", ["said"])
+        self.capture_lost = counter(
+            "capture_lost",
             "Replies that a client saw and the log did not take; 0 unless capture_on_failure is availability.",
-            registry=registry,
+            namespace="claw",
         )
 
-        registry.register(LogCollector())
+    def _declare_histograms(self, histogram: Callable[..., Histogram]) -> None:
+        self.request_seconds = histogram("request_seconds", "Model calls, from headers to last byte.", SECONDS)
+        self.overhead_seconds = histogram("overhead_seconds", "Model calls, time outside the engine.", ACK_SECONDS)
+        self.first_token_seconds = histogram("first_token_seconds", "Streams, from headers to first token.", SECONDS)
+        self.capture_ack_seconds = histogram("capture_ack_seconds", "Publish to acknowledgement.", ACK_SECONDS)
+
+    def _declare_gauges(self, gauge: Callable[..., Gauge]) -> None:
+        self.loop_lag_seconds = gauge("event_loop_lag_seconds", "Longest delay of the event loop in the last 10 s.")
+        self._in_flight = gauge("in_flight", "Model calls under way.")
+        self._held = gauge("held_bytes", "Requests under way, and replies of model calls.")
+        self._workers = gauge("workers", "Servers that can take a call.")
 
     def request(self, route: str, status: int) -> None:
         """Count one request."""

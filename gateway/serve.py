@@ -26,7 +26,7 @@ from eventlog.spool.spool import Spool
 from gateway.app import GatewayDependencies, create_gateway
 from gateway.capture.durable_log import Store
 from gateway.control.admission import AdmissionView
-from gateway.http.connection import limited, limits_of
+from gateway.http.connection import connections_to
 from gateway.http.server import GracefulServer
 from gateway.metrics import Metrics
 from gateway.settings import GatewaySettings
@@ -213,7 +213,7 @@ def _server(dependencies: GatewayDependencies) -> GracefulServer:
     config = uvicorn.Config(
         gateway.app,
         loop="uvloop",
-        http=limited(limits_of(dependencies.settings), gateway.calls),
+        http=connections_to(gateway.door),
         ws="none",  # an upgraded connection would go around keys, limits and the access log
         backlog=BACKLOG,
         access_log=False,

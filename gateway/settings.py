@@ -3,7 +3,7 @@
 import os
 import uuid
 from pathlib import Path
-from typing import Annotated, Literal, Self
+from typing import Annotated, ClassVar, Literal, Self
 from urllib.parse import urlsplit
 
 from pydantic import Field, field_validator, model_validator
@@ -17,95 +17,123 @@ MIB = 1 << 20
 class GatewaySettings(BaseSettings):
     """How the gateway listens, routes, limits and waits."""
 
-    model_config = SettingsConfigDict(env_prefix="CLAW_GATEWAY_", frozen=True, extra="forbid")
+    model_config = SettingsConfigDict(
+        env_prefix="CLAW_GATEWAY_",
+        frozen=True,
+        extra="forbid",
+        use_attribute_docstrings=True,
+        cli_shortcuts={"upstreams": "upstream"},
+    )
+    FLAG_SECTIONS: ClassVar[dict[str, str]] = {
+        "host": "where it listens, and who may call",
+        "upstreams": "engines",
+        "resends_max": "when an engine breaks",
+        "connections_max": "limits",
+        "replay_window_s": "clients that retry",
+        "spool_dir": "capture",
+        "shutdown_grace_s": "shutdown",
+    }
 
     host: str = "127.0.0.1"
-    """Address to listen on; anything but loopback needs `api_keys`."""
+    """Address to listen on. Anything but loopback needs `api_keys`."""
     port: int = Field(8000, ge=0, le=65535)
     """Port to listen on; 0 takes a free one."""
     instance: str = Field(default_factory=lambda: uuid.uuid4().hex[:6], min_length=1, max_length=64)
-    """Names this process in the events it makes: `gateway/<instance>`."""
-    upstreams: Annotated[tuple[str, ...], NoDecode] = ()
-    """Fixed servers (comma-separated in the environment); empty: live workers from the log."""
-    upstream_token_ids: bool = True
-    """Ask fixed servers for token ids. Switch off for providers that refuse fields they do not know."""
-    upstream_authorization: bool | None = None
-    """Pass a client's `Authorization` on to fixed servers. Not set: only where all of them are on one host, since a key for
-    one provider is nothing for another."""
+    """Name of this process in the events it makes: gateway/<instance>. Not set: six random characters."""
     api_keys: Annotated[tuple[str, ...], NoDecode] = Field((), repr=False)
-    """Who may ask: `agent:<sha256>` or `operator:<sha256>` of each key (comma-separated in the environment;
-    `python -m gateway --new-key agent` makes one). Empty: everybody, on loopback only."""
+    """Who may call: agent:<sha256> or operator:<sha256> of each key, separated by commas; --new-key makes one. Not set:
+    everybody on this machine, and nobody from outside."""
     access_log: bool = False
-    """One log line per request, without bodies, queries and headers."""
+    """Write one log line per request, without bodies, queries and headers."""
+    workers: int = Field(1, ge=1, le=256)
+    """Processes that serve the port."""
+    metrics_port: int | None = Field(None, ge=1, le=65535)
+    """A second port on `host` for /metrics alone, without keys. With several processes, process k listens on the k-th
+    port from there. Not set: /metrics is on `port`."""
+
+    upstreams: Annotated[tuple[str, ...], NoDecode] = ()
+    """URL of a fixed engine; in the environment, several are separated by commas. Not set: the live rollout workers that
+    the log names."""
+    upstream_token_ids: bool = True
+    """Ask fixed engines for token ids. Switch it off for providers that refuse fields they do not know."""
+    upstream_authorization: bool | None = None
+    """Pass a client's Authorization header on to fixed engines. Not set: only where all of them are on one host, since
+    a key for one provider is nothing for another."""
+    worker_wait_s: float = Field(30.0, ge=0)
+    """How long a call waits for an engine while none is known, or while its own restarts."""
+    worker_ttl_s: float = Field(15.0, gt=0)
+    """A worker whose newest report is older than this (by the record's timestamp) gets no calls."""
+    upstream_connect_timeout_s: float = Field(5.0, gt=0)
+    """How long opening a connection to an engine may take."""
+    upstream_timeout_s: float = Field(600.0, gt=0)
+    """How long an engine may take for a reply; of a stream, for its first bytes."""
+    stream_idle_timeout_s: float = Field(120.0, gt=0)
+    """How long an engine may be silent in the middle of a stream. Checked once per such interval, so a stream may be
+    silent for up to twice as long. Keep it above the time that a weight sync pauses an engine."""
+    stream_timeout_s: float = Field(3600.0, gt=0)
+    """How long a whole stream may take."""
+
+    resends_max: int = Field(2, ge=0)
+    """How often a call is sent again after the engine that had it broke. It is bounded because the call itself may be
+    what breaks engines."""
+    retry_wait_s: float = Field(0.1, gt=0)
+    """First wait before an engine is tried again. It doubles up to `retry_wait_max_s`."""
+    retry_wait_max_s: float = Field(2.0, gt=0)
+    """Longest wait between two tries."""
+
     connections_max: int = Field(10_000, gt=0)
     """Clients connected to one process; more are refused with 503."""
+    calls_max: int = Field(4096, gt=0)
+    """Model calls in flight; more are refused with 503."""
     headers_bytes_max: int = Field(32 << 10, gt=0)
     """Largest headers of a request, all together."""
     headers_timeout_s: float = Field(20.0, gt=0)
     """How long a client may take to send the headers of a request."""
-    body_timeout_s: float = Field(60.0, gt=0)
-    """How long a client may take to send its body."""
-    write_timeout_s: float = Field(60.0, gt=0)
-    """How long a client may leave a reply unread once its buffers are full."""
     body_bytes_max: int = Field(4 * MIB, gt=0)
     """Largest request body of a model call."""
+    body_timeout_s: float = Field(60.0, gt=0)
+    """How long a client may take to send its body."""
     control_bytes_max: int = Field(MIB, gt=0)
     """Largest body of a lifecycle, reward or group request."""
     reply_bytes_max: int = Field(32 * MIB, gt=0)
     """Largest reply taken from an engine."""
-    calls_max: int = Field(4096, gt=0)
-    """Model calls in flight; more are refused with 503."""
+    write_timeout_s: float = Field(60.0, gt=0)
+    """How long a client may leave a reply unread once its buffers are full."""
     held_bytes_max: int = Field(1024 * MIB, gt=0)
-    """Bytes of requests and replies that all calls under way may hold together; beyond it, requests are refused with 503.
-    A process needs several times that: requests are forwarded, replies are parsed, and both are written to the log."""
-    worker_wait_s: float = Field(30.0, ge=0)
-    """How long a call waits for an engine: none known yet, or the one it had is restarting."""
-    worker_ttl_s: float = Field(15.0, gt=0)
-    """A worker whose newest report is older (by the record's timestamp) takes no traffic."""
-    connect_timeout_s: float = Field(5.0, gt=0)
-    """For one connection to an engine."""
-    upstream_timeout_s: float = Field(600.0, gt=0)
-    """For one reply of an engine; of a stream, for its first bytes."""
-    stream_idle_timeout_s: float = Field(120.0, gt=0)
-    """How long an engine may say nothing in the middle of a stream. Looked at that often, so it may get up to twice as long.
-    Above what a weight sync pauses an engine for."""
-    stream_timeout_s: float = Field(3600.0, gt=0)
-    """For a whole stream."""
-    resends_max: int = Field(2, ge=0)
-    """How often a call is sent again after an engine had it and broke: one that kills engines must not kill all."""
-    retry_wait_s: float = Field(0.1, gt=0)
-    """First wait before an engine is tried again; doubles up to `retry_wait_max_s`."""
-    retry_wait_max_s: float = Field(2.0, gt=0)
-    """Longest wait between two tries."""
-    admission_retry_after_s: float = Field(0.2, gt=0)
-    """What a runner is told to wait when its group is not admitted yet."""
+    """Bytes of requests and replies that all calls in flight may hold together; beyond it, requests are refused with
+    503. A process needs several times as much memory: requests are forwarded, replies are parsed, and both are written
+    to the log."""
+
     replay_window_s: float = Field(300.0, ge=0)
-    """How long a finished reply is kept, from when it was made, for a client that retries because it never saw it."""
+    """How long a finished reply is kept, from when it was made, for a client that retries because it never got it."""
     replay_entries_max: int = Field(10_000, ge=0)
     """Calls remembered for retries."""
     replay_bytes_max: int = Field(64 * MIB, ge=0)
-    """Bytes of replies (and of events not yet acknowledged) remembered for retries."""
+    """Bytes of replies, and of events not yet acknowledged, that are remembered for retries."""
+    admission_retry_after_s: float = Field(0.2, gt=0)
+    """How long a runner is asked to wait before it tries again to open a group that was not admitted."""
+
     spool_dir: Path = Field(default_factory=lambda: Path(os.environ.get("CLAW_HOME", ".claw")) / "spool")
-    """Where events wait for a log that is away; a local disk that outlives the process. Prompts lie there unencrypted."""
+    """Directory where events wait while the log is away, on a local disk that outlives the process. Prompts lie there
+    unencrypted. Not set: spool in $CLAW_HOME, or in .claw."""
     spool_bytes_max: int = Field(4096 * MIB, gt=0)
-    """Largest spool of one process; beyond it a call without acknowledgement is refused (or lost, as chosen below)."""
+    """Largest spool of one process. Beyond it a call that is not acknowledged is refused or lost, as
+    `capture_on_failure` says."""
     spool_timeout_s: float = Field(10.0, gt=0)
     """How long the spool's disk may take to write one event."""
     capture_on_failure: Literal["refuse", "availability"] = "refuse"
-    """When neither log nor spool takes a call: keep the reply back (503), or send it and count the call as lost."""
-    workers: int = Field(1, ge=1, le=256)
-    """Processes that serve the port."""
-    metrics_port: int | None = Field(None, ge=1, le=65535)
-    """A port of its own for /metrics, without keys, on `host`; worker k of several listens on the k-th port from there."""
+    """What happens to a call that neither log nor spool takes. refuse: its reply is kept back (503). availability: the
+    reply is sent, and the call is counted as lost."""
     parent_bytes_max: int = Field(256 * MIB, ge=0)
-    """Bytes of recent calls that later calls are written against; 0 writes every call in full."""
+    """Bytes of recent calls that later calls are written against, as differences; 0 writes every call in full."""
     parent_calls_max: int = Field(8, ge=1)
-    """Branches remembered per trajectory."""
+    """Branches remembered per trajectory for those differences."""
+
     shutdown_grace_s: int = Field(30, ge=0)
-    """After SIGTERM: how long calls in flight may take to finish."""
+    """How long calls in flight may take to finish after SIGTERM."""
     shutdown_linger_s: float = Field(1.0, ge=0)
-    """After SIGTERM: how long an idle connection is still answered (with `connection: close`), so that no request is
-    cut off by our closing it."""
+    """How long an idle connection is still answered after SIGTERM, with connection: close, so that no request is cut
+    off by our closing it."""
 
     @property
     def passes_authorization(self) -> bool:

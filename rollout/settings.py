@@ -1,8 +1,9 @@
 """Settings of a rollout worker, read once; environment variables CLAW_ROLLOUT_<FIELD>."""
 
+import os
 from functools import cached_property
 from pathlib import Path
-from typing import Self
+from typing import ClassVar, Self
 
 from pydantic import Field, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
@@ -13,66 +14,77 @@ from weights.device import Wish, resolved
 class RolloutSettings(BaseSettings):
     """One vLLM server and the supervisor that keeps it alive and current."""
 
-    model_config = SettingsConfigDict(env_prefix="CLAW_ROLLOUT_", frozen=True)
+    model_config = SettingsConfigDict(
+        env_prefix="CLAW_ROLLOUT_", env_parse_none_str="None", frozen=True, use_attribute_docstrings=True
+    )
+    FLAG_SECTIONS: ClassVar[dict[str, str]] = {
+        "model": "what it serves, and where",
+        "device": "vLLM",
+        "start_timeout_s": "supervision",
+        "offer_timeout_s": "weights",
+    }
 
     model: Path
-    """HF model directory to start from; its weights have the label base/0."""
+    """Hugging Face model directory to start from. Its weights have the label base/0."""
     model_id: str
-    """Whose weights to follow in claw.weights."""
-    worker_id: str
-    """Key of this worker's reports; stable over restarts."""
+    """Model whose published weights this worker follows."""
+    worker_id: str = Field(default_factory=lambda: f"worker-{os.uname().nodename}")
+    """Name of this worker in its reports, the same after a restart. Not set: worker-<host name>."""
     run_id: str | None = None
-    """Follow this run only; None follows whichever run published last."""
+    """Training run to follow. Not set: whichever run published last."""
     served_name: str = "policy"
     """Name under which the engine serves the model."""
     host: str = "127.0.0.1"
-    """Interface on which vLLM listens."""
+    """Address on which vLLM listens."""
     port: int = Field(default=0, ge=0, le=65535)
-    """0: a free port, kept over restarts of vLLM."""
+    """Port of vLLM; 0 takes a free one and keeps it over restarts of vLLM."""
     advertise_host: str | None = None
-    """Host in the reported url; None: the same as `host`."""
+    """Host in the URL that is reported to gateways. Not set: `host`."""
 
     device: Wish = "auto"
-    """auto: CUDA where torch sees it, unless the CPU build of vLLM is installed. The trainer's must be the same."""
+    """Processor to run on. auto: CUDA where torch sees it, unless the CPU build of vLLM is installed. The trainer's must be the same."""
     dtype: str | None = None
-    """None: float32 on the CPU, the model's own on CUDA."""
+    """Number type of the weights. Not set: float32 on the CPU, the model's own on CUDA."""
     max_model_len: int | None = Field(default=None, ge=16)
-    """Tokens of prompt and reply together; None: what the model allows and the KV cache holds."""
+    """Tokens of prompt and reply together. Not set: what the model allows and the KV cache holds."""
     max_num_seqs: int = Field(default=64, ge=1)
     """Replies sampled at the same time; more wait in vLLM's queue."""
     kv_cache_bytes: str | None = "256M"
-    """Size of the KV cache as vLLM takes it; None: vLLM decides."""
+    """Size of the KV cache as vLLM takes it; None lets vLLM decide."""
     tool_call_parser: str | None = "hermes"
-    """vLLM's parser of tool calls; None: tools are not parsed."""
+    """vLLM's parser of tool calls; with None, tools are not parsed."""
     threads: int = Field(default=1, ge=1)
     """OpenMP threads on the CPU."""
     extra_args: tuple[str, ...] = ()
-    """More arguments for vLLM, last."""
+    """More arguments for vLLM, placed last, as a JSON list of texts."""
     log_file: Path | None = None
-    """Where vLLM's output goes; None: to this process's stderr."""
+    """File for vLLM's output. Not set: it goes to stderr."""
 
     start_timeout_s: float = Field(default=300, gt=0)
-    """From spawn to the first healthy answer."""
+    """From the start of vLLM to its first healthy answer."""
     stop_timeout_s: float = Field(default=5, gt=0)
     """From SIGTERM to SIGKILL."""
     drain_timeout_s: float = Field(default=2, ge=0)
     """How long running replies may go on after SIGTERM."""
     health_interval_s: float = Field(default=1, gt=0)
+    """Time between two health checks of the engine."""
     health_timeout_s: float = Field(default=30, gt=0)
-    """An engine that answers no question for this long is restarted; longer than its longest step."""
+    """An engine that answers no health check for this long is restarted. Keep it above the engine's longest step."""
     report_interval_s: float = Field(default=2, gt=0)
+    """Time between two reports of this worker to the log."""
     restarts_max: int = Field(default=5, ge=0)
-    """Restarts of vLLM within `restart_window_s`; one more and the worker gives up."""
+    """Restarts of vLLM within `restart_window_s`. At one more, the worker gives up."""
     restart_window_s: float = Field(default=600, gt=0)
+    """Time over which restarts are counted."""
 
     offer_timeout_s: float = Field(default=5, gt=0)
-    """For the trainer's answer to GET /offer."""
+    """How long the trainer may take to answer a request for weights (GET /offer)."""
     control_timeout_s: float = Field(default=15, gt=0)
-    """For pause, start, finish, resume and label, each."""
+    """How long the engine may take for each of pause, start, finish, resume and setting the label."""
     load_timeout_s: float = Field(default=60, gt=0)
-    """For reading a checkpoint; on top of the rendezvous' own timeout for a transfer."""
+    """How long reading a checkpoint may take; for a transfer, added to the timeout of its rendezvous."""
     retry_interval_s: float = Field(default=2, gt=0)
-    """Between attempts to get a version that could not be had."""
+    """Time between two attempts to get a version that could not be had."""
 
     @model_validator(mode="after")
     def _deadlines_fit(self) -> Self:

@@ -1,6 +1,7 @@
 """The committed schemas: every `avro/*.avsc` as one self-contained schema, and the ids they go by on the wire.
 
-Invariant: `avro/ids.json` is append-only. An id, once given, means the same schema for ever.
+Invariant: `avro/ids.json` is append-only. An id, once given, means the same schema for ever; `avro/by_id/` keeps the text
+of each schema whose records are readable.
 """
 
 import hashlib
@@ -11,6 +12,7 @@ from typing import Any
 
 FOLDER = Path(__file__).parent / "avro"
 IDS_FILE = FOLDER / "ids.json"
+BY_ID = FOLDER / "by_id"
 FIRST_ID = 100_000
 
 Json = Any  # parsed JSON of an Avro schema: a name, a list (union) or an object
@@ -42,10 +44,9 @@ def _inline(node: Json, seen: set[str]) -> Json:
     return {key: _inline(value, seen) if key in ("items", "values") else value for key, value in node.items()}
 
 
-def fingerprint(name: str) -> str:
-    """sha256 hex of the self-contained schema without docs: equal fingerprints read and write the same bytes."""
-    text = json.dumps(_without_docs(self_contained(name)), sort_keys=True, separators=(",", ":"))
-    return hashlib.sha256(text.encode()).hexdigest()
+def wire_schema(name: str) -> Json:
+    """The self-contained schema of today without docs: what decides the bytes."""
+    return _without_docs(self_contained(name))
 
 
 def _without_docs(node: Json) -> Json:
@@ -54,6 +55,11 @@ def _without_docs(node: Json) -> Json:
     if isinstance(node, dict):
         return {key: _without_docs(value) for key, value in node.items() if key != "doc"}
     return node
+
+
+def fingerprint(schema: Json) -> str:
+    """sha256 hex of a `wire_schema`: equal fingerprints read and write the same bytes."""
+    return hashlib.sha256(json.dumps(schema, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
 
 @cache
@@ -65,3 +71,14 @@ def schema_ids() -> dict[int, dict[str, str]]:
 def current_ids() -> dict[str, int]:
     """Full name -> the id that new records of this event are written with (the highest)."""
     return {entry["name"]: schema_id for schema_id, entry in sorted(schema_ids().items())}
+
+
+def schema_file(schema_id: int) -> Path:
+    """Where the text of the schema behind an id is kept."""
+    return BY_ID / f"{schema_id}.avsc"
+
+
+def written_schema(schema_id: int) -> Json | None:
+    """The `wire_schema` that records of this id were written with; None where it is not kept, so that they are refused."""
+    path = schema_file(schema_id)
+    return json.loads(path.read_text()) if path.exists() else None

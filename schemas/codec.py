@@ -1,39 +1,68 @@
 """Events as bytes: Confluent wire format (magic 0, big-endian 4-byte schema id, Avro datum).
 
-Only what the writer's schema says is decoded, found by id in the committed id file; no registry is asked.
+The schemas come from the committed files (`avro_files`); no registry is asked. What was written with an older schema is
+read by Avro's rules for schema resolution: fields that were added since have their defaults.
 """
 
 import struct
 from functools import cache
-from typing import cast
+from io import BytesIO
+from typing import Any, NamedTuple, cast
 
-from schemas.avro_files import current_ids, fingerprint, schema_ids
+import msgspec
+from fastavro import parse_schema, schemaless_reader, schemaless_writer
+
+from schemas.avro_files import current_ids, schema_ids, written_schema
 from schemas.errors import BadMagic, EmptyValue, MalformedDatum, UnknownSchemaId
 from schemas.events import EVENT_TYPES, Event
 
 HEADER = struct.Struct(">bI")
 MAGIC = 0
+Parsed = Any  # what fastavro makes of a schema
+
+
+class Reading(NamedTuple):
+    """How the bytes behind one schema id are read."""
+
+    kind: type[Event]
+    writer_schema: Parsed
+    reader_schema: Parsed | None
+    """None where the bytes were written with the schema of today."""
 
 
 def encode(event: Event) -> bytes:
     """An event as wire bytes. Raises ValueError or TypeError when a field does not fit its schema."""
+    kind = type(event)
+    fields = as_dict(event)
     try:
-        return _prefix(type(event).__name__) + event.binary()
-    except (AttributeError, KeyError, struct.error) as misfit:
-        raise TypeError(f"{type(event).__name__} has a field that does not fit its schema: {misfit!r}") from misfit
+        msgspec.convert(fields, kind)  # fastavro alone would write the low bits of a number that is too large
+    except msgspec.ValidationError as misfit:
+        raise ValueError(f"{kind.__name__} has a field that does not fit its schema: {misfit}") from misfit
+    header, schema = _writing(kind.__name__)
+    data = BytesIO()
+    data.write(header)
+    schemaless_writer(data, schema, fields, disable_tuple_notation=True)  # a tuple is an array here, no (type, value)
+    return data.getvalue()
 
 
 def decode(value: bytes | None) -> Event:
     """Wire bytes as an event. Raises a subclass of `UndecodableRecord` that says what is wrong with them."""
-    kind = _kind(schema_id_of(value))
-    data = cast("bytes", value)  # schema_id_of refuses None
+    kind, writer_schema, reader_schema = _reading(schema_id_of(value))
+    data = BytesIO(cast("bytes", value))  # schema_id_of refuses None
+    data.seek(HEADER.size)
     try:
-        event, end = kind.read(data, HEADER.size)
+        event = msgspec.convert(schemaless_reader(data, writer_schema, reader_schema), kind)
     except Exception as broken:  # any parser error on foreign bytes means the same: these bytes are not that event
         raise MalformedDatum(f"{kind.__name__}: {type(broken).__name__}: {broken}") from broken
-    if end != len(data):
-        raise MalformedDatum(f"{kind.__name__}: {len(data) - end} bytes left over after the datum")
+    if rest := data.read():
+        raise MalformedDatum(f"{kind.__name__}: {len(rest)} bytes left over after the datum")
     return event
+
+
+def as_dict(record: msgspec.Struct) -> dict[str, Any]:
+    """An event or a part of one as plain dicts and tuples; bytes stay bytes."""
+    fields: dict[str, Any] = msgspec.to_builtins(record, builtin_types=(bytes,))
+    return fields
 
 
 def schema_id_of(value: bytes | None) -> int:
@@ -47,21 +76,28 @@ def schema_id_of(value: bytes | None) -> int:
 
 def event_name(value: bytes | None) -> str:
     """Short name of the event type without decoding it. Raises EmptyValue, BadMagic or UnknownSchemaId."""
-    return _kind(schema_id_of(value)).__name__
+    return _reading(schema_id_of(value)).kind.__name__
 
 
 @cache
-def _prefix(name: str) -> bytes:
-    return HEADER.pack(MAGIC, current_ids()[f"claw.{name}"])
+def _writing(name: str) -> tuple[bytes, Parsed]:
+    """The bytes in front of every event of this type, and its schema."""
+    schema_id = current_ids()[f"claw.{name}"]
+    return HEADER.pack(MAGIC, schema_id), _parsed(schema_id)
 
 
 @cache
-def _kind(schema_id: int) -> type[Event]:
-    """The type whose schema is the writer's. From 0.1 on an older schema will be read by fastavro and `from_datum`."""
+def _reading(schema_id: int) -> Reading:
     entry = schema_ids().get(schema_id)
     if entry is None:
         raise UnknownSchemaId(f"schema id {schema_id}")
     name = entry["name"].rpartition(".")[2]
-    if fingerprint(entry["name"]) != entry["fingerprint"]:
+    if written_schema(schema_id) is None:
         raise UnknownSchemaId(f"schema id {schema_id} is a withdrawn, never released version of {name}")
-    return EVENT_TYPES[name]
+    current_id = current_ids()[entry["name"]]
+    return Reading(EVENT_TYPES[name], _parsed(schema_id), None if schema_id == current_id else _parsed(current_id))
+
+
+@cache
+def _parsed(schema_id: int) -> Parsed:
+    return parse_schema(written_schema(schema_id))

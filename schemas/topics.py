@@ -23,6 +23,7 @@ class Topic:
     records: tuple[str, ...]
     writers: tuple[str, ...]
     readers: tuple[str, ...]
+    """Rooms and consumers that import the topic, in brackets what for; `tests/schemas/test_readers.py` compares."""
     transactional: bool = False
     derived: bool = False
     """Made of facts alone: a rebuild writes it again, under the name of another generation."""
@@ -59,7 +60,7 @@ CALLS = Topic(
         "TrajectoryEvicted",
     ),
     writers=("gateway", "reactors", "operator"),
-    readers=("streams", "trainer (by position)", "export", "lineage (by position)", "claw"),
+    readers=("streams", "trainer (by position)", "quality", "export", "lineage (by position)", "verify", "claw"),
     doc="Facts: model calls and the life of trajectories and groups.",
 )
 REWARDS = Topic(
@@ -68,7 +69,7 @@ REWARDS = Topic(
     policy="delete",
     records=("RewardAssigned", "StepCurated"),
     writers=("gateway", "reward workers", "quality", "operator"),
-    readers=("streams", "export"),
+    readers=("streams", "export", "verify", "claw"),
     doc="Facts: what was judged, by whom.",
 )
 STEPS = Topic(
@@ -77,7 +78,7 @@ STEPS = Topic(
     policy="compact",
     records=("StepRecord", "StepTokens"),
     writers=("streams",),
-    readers=("trainer", "exporters", "claw"),
+    readers=("streams (to restore)", "trainer", "lineage", "verify", "claw"),
     transactional=True,
     derived=True,
     doc="The pool: steps, and their tokens apart.",
@@ -88,7 +89,7 @@ TRAJECTORIES = Topic(
     policy="compact",
     records=("TrajectoryRecord",),
     writers=("streams",),
-    readers=("trainer", "claw"),
+    readers=("streams (to restore)", "trainer", "verify", "claw"),
     transactional=True,
     derived=True,
     doc="The pool: trajectories with their readiness.",
@@ -99,7 +100,7 @@ GROUPS = Topic(
     policy="compact",
     records=("GroupRecord",),
     writers=("streams",),
-    readers=("trainer", "gateway (admission)", "claw"),
+    readers=("streams (to restore)", "trainer", "gateway (admission)", "verify", "claw"),
     transactional=True,
     derived=True,
     doc="The pool: groups with their readiness and statistics.",
@@ -110,7 +111,7 @@ POSITIONS = Topic(
     policy="compact",
     records=("StreamPosition",),
     writers=("streams",),
-    readers=("streams",),
+    readers=("streams (to restore)", "verify", "claw"),
     transactional=True,
     derived=True,
     doc="How far the pool of a partition has folded its sources.",
@@ -121,7 +122,7 @@ BATCHES = Topic(
     policy="delete",
     records=("RunStarted", "BatchAssembled", "BatchTrained", "BatchSkipped", "RunEnded"),
     writers=("the run's trainer",),
-    readers=("trainer (resume)", "gateway (admission)", "lineage", "claw"),
+    readers=("trainer (to resume)", "gateway (admission)", "lineage", "verify", "claw"),
     transactional=True,
     doc="What each run planned, trained and left out.",
 )
@@ -131,7 +132,7 @@ WEIGHTS = Topic(
     policy="delete",
     records=("WeightsPublished",),
     writers=("the run's trainer",),
-    readers=("rollout", "gateway (admission)", "lineage", "claw"),
+    readers=("rollout", "trainer (to resume)", "gateway (admission)", "lineage", "verify", "claw"),
     transactional=True,
     doc="Which weights versions exist and where to get them.",
 )
@@ -141,7 +142,7 @@ WORKERS = Topic(
     policy="compact",
     records=("WorkerReported",),
     writers=("rollout supervisors",),
-    readers=("gateway (routing)", "claw"),
+    readers=("gateway (routing)", "trainer", "claw"),
     doc="What each rollout worker is and can do now.",
     config={"message.timestamp.type": "LogAppendTime"},  # how old a report is must not depend on the worker's clock
 )
@@ -151,7 +152,7 @@ DEAD_LETTERS = Topic(
     policy="delete",
     records=(),
     writers=("any reader",),
-    readers=("claw", "operator"),
+    readers=("claw",),
     doc="Records that could not be read or folded, byte for byte, with the reason in headers.",
 )
 TOPICS = (CALLS, REWARDS, STEPS, TRAJECTORIES, GROUPS, POSITIONS, BATCHES, WEIGHTS, WORKERS, DEAD_LETTERS)

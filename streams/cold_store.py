@@ -7,7 +7,8 @@ with it: it is a copy, filled again from the log at every takeover.
 
 import sqlite3
 from collections.abc import Iterable, Iterator
-from typing import NamedTuple
+
+from streams.partition.groups import ColdRow
 
 CACHE_KIB = 1024
 SETUP = f"""
@@ -21,53 +22,39 @@ CREATE INDEX of_age ON rows (touched_us) WHERE touched_us IS NOT NULL;
 """
 
 
-class ShelfRow(NamedTuple):
-    """One row of the pool; value None removes it. group: `schemas.keys.group_key`."""
-
-    topic: str
-    key: bytes
-    group: bytes
-    value: bytes | None
-    touched_us: int | None = None
-    """Of a group that may be evicted one day: its last sign of life; 0: somewhere in the value. None: not to be sought."""
-
-
-class Shelf:
-    """Used by one thread at a time, not always the same."""
+class SqliteColdStore:
+    """Rows in an unnamed file that is gone with the connection. Used by one thread at a time, not always the same."""
 
     def __init__(self) -> None:
         self._database = sqlite3.connect("", isolation_level=None, check_same_thread=False)  # "": an unnamed file
         self._database.executescript(SETUP)
 
-    def write(self, rows: Iterable[ShelfRow]) -> None:
+    def write(self, rows: Iterable[ColdRow]) -> None:
         """The latest row of each key wins."""
         latest = {(row.topic, row.key): row for row in rows}
-        kept = [row for row in latest.values() if row.value is not None]
-        gone = [key for key, row in latest.items() if row.value is None]
+        present = [row for row in latest.values() if row.value is not None]
+        removed = [key for key, row in latest.items() if row.value is None]
         self._database.execute("BEGIN")
-        self._database.executemany("INSERT OR REPLACE INTO rows VALUES (?, ?, ?, ?, ?)", kept)
-        self._database.executemany("DELETE FROM rows WHERE topic = ? AND key = ?", gone)
+        self._database.executemany("INSERT OR REPLACE INTO rows VALUES (?, ?, ?, ?, ?)", present)
+        self._database.executemany("DELETE FROM rows WHERE topic = ? AND key = ?", removed)
         self._database.execute("COMMIT")
 
-    def group(self, group: bytes) -> list[bytes]:
-        """All rows of a group; none: it is not known."""
-        found = self._database.execute("SELECT value FROM rows WHERE group_id = ?", (group,))
-        return [value for (value,) in found]
-
-    def part(self, group: bytes, topic: str) -> list[bytes]:
-        """The rows of a group in one topic."""
-        found = self._database.execute("SELECT value FROM rows WHERE group_id = ? AND topic = ?", (group, topic))
-        return [value for (value,) in found]
+    def group(self, group: bytes, topic: str | None = None) -> list[bytes]:
+        """The rows of a group, all or those of one topic; none: the group is not known."""
+        rows = self._database.execute(
+            "SELECT value FROM rows WHERE group_id = ? AND (? IS NULL OR topic = ?)", (group, topic, topic)
+        )
+        return [value for (value,) in rows]
 
     def untouched(self, before_us: int, limit: int) -> list[bytes]:
         """Rows last touched at or before that time, the longest untouched first."""
-        found = self._database.execute(
+        rows = self._database.execute(
             "SELECT value FROM rows WHERE touched_us <= ? ORDER BY touched_us LIMIT ?", (before_us, limit)
         )
-        return [value for (value,) in found]
+        return [value for (value,) in rows]
 
     def touch(self, topic: str, key: bytes, touched_us: int | None) -> None:
-        """When a row was last touched, where that was not known; None: not to be sought by age any more."""
+        """When a row was last touched, where that was not known; None: never look for it by age again."""
         self._database.execute("UPDATE rows SET touched_us = ? WHERE topic = ? AND key = ?", (touched_us, topic, key))
 
     def topic(self, topic: str) -> Iterator[bytes]:

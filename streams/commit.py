@@ -12,7 +12,7 @@ from eventlog.records import Outgoing
 from eventlog.settings import LogSettings
 from schemas.envelopes import now_us
 from schemas.topics import Catalogue
-from streams.partition import PartitionState
+from streams.partition.state import PartitionState
 
 FaustEvent = Any  # faust is untyped
 Batch = tuple[list[FaustEvent], list[Outgoing]]

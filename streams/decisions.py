@@ -21,7 +21,7 @@ from eventlog.records import Outgoing, Place
 from schemas.keys import group_key
 from schemas.topics import CALLS
 from streams.metrics import StreamsMetrics
-from streams.partition import PartitionState
+from streams.partition.state import PartitionState
 from streams.reactors import Decision, decide, outlived
 
 log = structlog.get_logger()

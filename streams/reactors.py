@@ -39,7 +39,7 @@ class Untouched(NamedTuple):
     """An old group, and its trajectories that are not evicted: members or not (a closing lists some, a reward makes none)."""
 
     group: GroupRecord
-    left: Sequence[TrajectoryRecord]
+    trajectories: Sequence[TrajectoryRecord]
 
 
 def outlived(untouched: Iterable[Untouched], now_us: int, retention_us: int) -> list[TrajectoryEvicted]:
@@ -57,9 +57,9 @@ def outlived(untouched: Iterable[Untouched], now_us: int, retention_us: int) -> 
             reason=RETENTION,
             requested_by=PRODUCER,
         )
-        for group, left in untouched
+        for group, trajectories in untouched
         if group.last_progress_us + retention_us <= now_us
-        for trajectory in left
+        for trajectory in trajectories
     ]
 
 
@@ -86,6 +86,16 @@ def _group(group: GroupImage, now_us: int, idle_timeout_us: int) -> Iterator[Dec
 def lacks_rewards(group: GroupRecord) -> bool:
     """Whether a ready member was never judged: nobody trains the group, and only time ends the wait."""
     return any(member.ready and member.return_total is None for member in group.members)
+
+
+def waits(record: GroupRecord) -> bool:
+    """Whether a reactor may have to act on a group one day."""
+    open_member = any(member.status == "open" for member in record.members)
+    if record.closed:
+        return open_member
+    if record.ready:
+        return record.declared and lacks_rewards(record)
+    return record.declared or open_member
 
 
 def _abandoned(

@@ -28,7 +28,7 @@ from schemas.events import StreamPosition
 from schemas.topics import DEAD_LETTERS, POSITIONS
 from streams.commit import group_name, open_producer
 from streams.errors import PastTarget
-from streams.partition import PartitionState
+from streams.partition.state import PartitionState
 from streams.recovery import FACTS, recover
 
 FLUSH_FACTS = 5000

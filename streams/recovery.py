@@ -1,8 +1,8 @@
 """Taking a partition over: what the pool says of it, and what the group acknowledged without our folding it.
 
 Invariant: called only after the former owner is fenced, so what is read here is final. State comes from the pool's own
-records, put on a local shelf and made into states when facts ask for them; tokens are passed over by key. A position behind the group's offset is healed before the first event flows:
-Faust was seen to acknowledge records that it never delivered.
+records, put into a local cold store and made into states when facts ask for them; tokens are passed over by key. A
+position behind the group's offset is healed before the first event flows: Faust was seen to acknowledge records that it never delivered.
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,9 +17,11 @@ from schemas.codec import decode
 from schemas.events import GroupRecord, StreamPosition
 from schemas.keys import group_key, is_tokens_key, parts
 from schemas.topics import CALLS, GROUPS, POSITIONS, REWARDS, STEPS, TRAJECTORIES
-from streams.cold_store import Shelf, ShelfRow
+from streams.cold_store import SqliteColdStore
 from streams.errors import FoldVersionMismatch
-from streams.partition import RESTING_MAX, PartitionState, waits
+from streams.partition.groups import RESTING_MAX, ColdRow
+from streams.partition.state import PartitionState
+from streams.reactors import waits
 
 log = structlog.get_logger()
 
@@ -32,12 +34,12 @@ POOL = (STEPS, TRAJECTORIES, GROUPS, POSITIONS)
 
 def recover(settings: LogSettings, partitions: Sequence[int]) -> dict[int, PartitionState]:
     """States as the pool has them. Raises BrokerUnreachable, TopicMissing, FoldVersionMismatch."""
-    shelves = {partition: Shelf() for partition in partitions}
-    _fill(settings, shelves)
-    return {partition: state_of(partition, settings.partitions, shelf) for partition, shelf in shelves.items()}
+    stores = {partition: SqliteColdStore() for partition in partitions}
+    _fill(settings, stores)
+    return {partition: state_of(partition, settings.partitions, cold) for partition, cold in stores.items()}
 
 
-def _fill(settings: LogSettings, shelves: Mapping[int, Shelf]) -> None:
+def _fill(settings: LogSettings, stores: Mapping[int, SqliteColdStore]) -> None:
     """All rows but tokens, in chunks; nothing is decoded and no group is in memory."""
     topics = {settings.catalogue().name(topic): topic.name for topic in POOL}
     steps = settings.catalogue().name(STEPS)
@@ -45,42 +47,44 @@ def _fill(settings: LogSettings, shelves: Mapping[int, Shelf]) -> None:
     def wants(topic: str, key: bytes | None) -> bool:
         return topic != steps or not is_tokens_key(key or b"")
 
-    waiting: dict[int, list[ShelfRow]] = {partition: [] for partition in shelves}
-    with LogReader(settings, POOL, partitions=sorted(shelves), wants=wants) as reader:
+    chunks: dict[int, list[ColdRow]] = {partition: [] for partition in stores}
+    with LogReader(settings, POOL, partitions=sorted(stores), wants=wants) as reader:
         for record in reader.read_to_end():
-            chunk = waiting[record.partition]
+            chunk = chunks[record.partition]
             chunk.append(_row(topics[record.topic], record))
             if len(chunk) >= CHUNK_ROWS:
-                shelves[record.partition].write(chunk)
+                stores[record.partition].write(chunk)
                 chunk.clear()
-    for partition, chunk in waiting.items():
-        shelves[partition].write(chunk)
+    for partition, chunk in chunks.items():
+        stores[partition].write(chunk)
 
 
-def _row(topic: str, record: Record) -> ShelfRow:
+def _row(topic: str, record: Record) -> ColdRow:
     key = record.key or b""
     if topic in (STEPS.name, TRAJECTORIES.name):
-        return ShelfRow(topic, key, group_key(parts(key)[0]), record.value)
+        return ColdRow(topic, key, group_key(parts(key)[0]), record.value)
     if topic == GROUPS.name:
-        return ShelfRow(topic, key, key, record.value, touched_us=0)
-    return ShelfRow(topic, key, NO_GROUP, record.value)
+        return ColdRow(topic, key, key, record.value, touched_us=0)
+    return ColdRow(topic, key, NO_GROUP, record.value)
 
 
-def state_of(partition: int, partitions: int, shelf: Shelf, *, resting_max: int = RESTING_MAX) -> PartitionState:
+def state_of(
+    partition: int, partitions: int, cold: SqliteColdStore, *, resting_max: int = RESTING_MAX
+) -> PartitionState:
     """The state that these rows of the pool are the records of. Raises FoldVersionMismatch."""
-    groups = (event for value in shelf.topic(GROUPS.name) if isinstance(event := decode(value), GroupRecord))
+    groups = (event for value in cold.topic(GROUPS.name) if isinstance(event := decode(value), GroupRecord))
     return PartitionState(
         partition,
         partitions,
-        offsets=_offsets(shelf),
+        offsets=_offsets(cold),
         waiting=[event.group_id for event in groups if waits(event)],
-        shelf=shelf,
+        cold=cold,
         resting_max=resting_max,
     )
 
 
-def _offsets(shelf: Shelf) -> Mapping[str, int]:
-    for value in shelf.topic(POSITIONS.name):
+def _offsets(cold: SqliteColdStore) -> Mapping[str, int]:
+    for value in cold.topic(POSITIONS.name):
         event = decode(value)
         if isinstance(event, StreamPosition):
             if event.fold_version != FOLD_VERSION:

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from claw.local.broker import LocalBroker, check_answers
+from claw.local.broker import check_answers
+from claw.local.kafka_node import LocalBroker
 from claw.local.ports import any_answers, free_ports
 from eventlog.settings import LogSettings
 from schemas.topics import Catalogue

@@ -3,9 +3,9 @@
 import hashlib
 import itertools
 from collections.abc import Sequence
-from dataclasses import replace
 
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from datapool.fold.digests import base_digest
 from schemas.arrays import pack_floats, pack_ids

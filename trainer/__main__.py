@@ -3,57 +3,47 @@
 Exit status: 0 the run is over, or was asked to stop and can be resumed; 2 it could not go on (one line says why).
 """
 
-import argparse
 import logging
 import os
 import sys
-from pathlib import Path
-from typing import Any
+from collections.abc import Sequence
 
+from trainer import settings
 from trainer.errors import TrainerError
 
 
-def main(arguments: list[str] | None = None) -> int:
+def main(arguments: Sequence[str] | None = None) -> int:
     """Exit status of the command."""
-    parser = argparse.ArgumentParser(prog="python -m trainer", description=__doc__)
-    parser.add_argument("--config", type=Path, required=True, help="YAML or JSON file with fields of TrainerSettings")
-    parser.add_argument("--learning-rate", type=float, default=None, help="instead of the file's; 0 is the control")
-    parser.add_argument("--run-id", default=None, help="instead of the file's; the id of an earlier run resumes it")
-    options = parser.parse_args(arguments)
-    flags = {name: getattr(options, name) for name in ("learning_rate", "run_id") if getattr(options, name) is not None}
     try:
-        return _run(options.config, flags)
+        return _run(settings.load(arguments))
     except TrainerError as error:
-        return _refused(error)
+        return _refuse(error)
 
 
-def _run(config: Path, flags: dict[str, Any]) -> int:  # Any: values of any field
+def _run(chosen: settings.TrainerSettings) -> int:
+    from datapool.errors import PoolError
     from eventlog.errors import Fenced, LogError
-    from trainer import settings, signals
+    from eventlog.kafka.admin import check_catalogue
+    from trainer import signals
     from trainer.learn import model
 
-    chosen = settings.load(config, flags)
     model.check(chosen.model_dir)
     _configure_logs()
-    from datapool.errors import PoolError
-    from eventlog.kafka.admin import check_catalogue
-
     try:
-        check_catalogue(
-            chosen.log_settings()
-        )  # before torch is imported: whoever mistyped an address waits for nothing
+        # Before torch is imported: whoever mistyped an address waits for nothing.
+        check_catalogue(chosen.log_settings())
         with signals.as_flag() as stop:
             from trainer.app import train
 
             train(chosen, stop)
     except Fenced:
-        return _refused(f"run {chosen.run_id} was taken over by another trainer; this one stops")
+        return _refuse(f"run {chosen.run_id} was taken over by another trainer; this one stops")
     except (LogError, PoolError, OSError) as error:
-        return _refused(error)
+        return _refuse(error)
     return 0
 
 
-def _refused(error: object) -> int:
+def _refuse(error: object) -> int:
     print(f"trainer: {error}", file=sys.stderr)
     return 2
 

@@ -1,14 +1,16 @@
 """Settings of a training run, readable without torch. Precedence: flag > environment > file > default."""
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
 import yaml
-from pydantic import Field, ValidationError, model_validator
-from pydantic_settings import BaseSettings, EnvSettingsSource, SettingsConfigDict
+from pydantic import Field, model_validator
+from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
-from datapool.batch.spec import BatchSpec, first_problem
+from datapool.batch.spec import BatchSpec
 from eventlog.settings import LogSettings
+from schemas.runtime.command_line import CommandLine, SettingsRefused
 from trainer.errors import SettingsInvalid
 from weights.device import Wish
 
@@ -17,81 +19,110 @@ class TrainerSettings(BaseSettings):
     """Environment: `CLAW_TRAINER_<FIELD>`, fields of the spec as `CLAW_TRAINER_SPEC__<FIELD>`."""
 
     model_config = SettingsConfigDict(
-        env_prefix="CLAW_TRAINER_", env_nested_delimiter="__", frozen=True, extra="forbid"
+        env_prefix="CLAW_TRAINER_",
+        env_nested_delimiter="__",
+        frozen=True,
+        extra="forbid",
+        use_attribute_docstrings=True,
+        cli_shortcuts={"topic-prefix": "prefix", "topic-partitions": "partitions"},
     )
+    FLAG_SECTIONS: ClassVar[dict[str, str]] = {
+        "model_dir": "the run",
+        "learning_rate": "optimization",
+        "batches_max": "how long, and what stays on disk",
+        "offer_host": "weights for the workers",
+        "poll_interval_s": "waiting",
+        "bootstrap_servers": "log (Kafka)",
+    }
 
     model_dir: Path
-    """HF-format directory of the initial weights, with config and tokenizer."""
+    """Hugging Face model directory of the initial weights, with config and tokenizer."""
     model_id: str = Field(min_length=1)
-    """The model as the project knows it: the scope of versions."""
+    """Name of the model in the log: policy versions are counted per model."""
     run_id: str = Field(min_length=1)
-    """Names the run; the same id again resumes it. Also the transactional.id that fences a second trainer off."""
+    """Name of the run. The same name again resumes it. It is also the transactional id, which shuts a second trainer out."""
     spec: BatchSpec = BatchSpec()
     """What a batch is made of."""
     out_dir: Path
-    """Checkpoints, HF exports, metrics.jsonl and TensorBoard files of this run."""
+    """Directory of this run's checkpoints, exports, metrics.jsonl and TensorBoard files."""
 
     learning_rate: float = Field(default=1e-6, ge=0)
-    """Of AdamW; 0 is the control: everything runs, nothing is learned."""
+    """Learning rate of AdamW. With 0 everything runs and nothing is learned, which serves as a control."""
     weight_decay: float = Field(default=0.0, ge=0)
+    """Weight decay of AdamW."""
     grad_clip: float = Field(default=1.0, gt=0)
     """Largest global gradient norm."""
     loss: Literal["auto", "ppo_clip", "ppo_dual_clip", "cross_entropy"] = "auto"
-    """auto: the loss of the spec's algorithm, which is cross_entropy for sft and ppo_clip for all others."""
+    """How a batch is scored. auto: the loss of the spec's algorithm, cross_entropy for sft and ppo_clip for all others."""
     loss_length: int = Field(default=1024, ge=1)
     """Tokens. Algorithm dr_grpo divides the summed losses of each trajectory by this constant, about the longest reply, as
     its paper does; all others take the mean over the trained tokens of the batch."""
     clip_low: float = Field(default=0.2, gt=0, lt=1)
-    """The ratio counts down to 1 - clip_low."""
+    """The importance ratio is clipped below 1 - clip_low."""
     clip_high: float = Field(default=0.28, gt=0)
-    """The ratio counts up to 1 + clip_high."""
+    """The importance ratio is clipped above 1 + clip_high."""
     micro_batch_tokens_max: int = Field(default=16_384, ge=1)
     """Padded tokens of one forward pass; a longer sequence goes alone."""
     seed: int = Field(default=0, ge=0)
+    """Seed of the run; every batch derives its own from it."""
     zero_stage: Literal[0, 1, 2, 3] = 0
-    """Of DeepSpeed's ZeRO."""
+    """Stage of DeepSpeed's ZeRO."""
     device: Wish = "auto"
-    """auto: CUDA where torch sees it, unless the CPU build of vLLM is installed. The workers' must be the same."""
+    """Processor to run on. auto: CUDA where torch sees it, unless the CPU build of vLLM is installed. The workers' must be the same."""
     precision: Literal["auto", "fp32", "bf16"] = "auto"
-    """Of weights and forward pass; auto: bf16 on CUDA, else fp32."""
+    """Number type of weights and forward pass. auto: bf16 on CUDA, else fp32."""
 
     batches_max: int = Field(default=1000, ge=1)
+    """Batches after which the run ends."""
     batches_min: int = Field(default=0, ge=0)
-    """Batches before stop_reward is looked at."""
+    """Batches before `stop_reward` is looked at."""
     stop_reward: float | None = None
-    """Stop when the mean reward of the last 5 batches reaches it; None: go on to batches_max."""
+    """The run ends when the mean reward of its last 5 batches reaches this. Not set: it goes on to `batches_max`."""
     checkpoint_every: int = Field(default=1, ge=1)
     """Batches between checkpoints. Batches after the last one are trained again from the log after a crash."""
     checkpoints_kept: int = Field(default=2, ge=1)
+    """Newest checkpoints that stay on disk."""
     hf_every: int = Field(default=10, ge=1)
-    """Batches between exports in HF format, which serve workers when the trainer is gone."""
+    """Batches between exports in Hugging Face format, from which workers load when the trainer is gone."""
     hf_kept: int = Field(default=3, ge=1)
-    """The newest exports that stay on disk."""
-    linger_s: float = Field(default=0.0, ge=0)
-    """After the end, serve the final weights until every live worker reports them, at most this long."""
+    """Newest exports that stay on disk."""
 
     offer_host: str = "127.0.0.1"
-    """Interface that serves weights to workers."""
+    """Address on which weights are served to workers."""
     offer_port: int = Field(default=0, ge=0, le=65535)
-    """0: any free port."""
+    """Port on which weights are served; 0 takes a free one."""
     offer_advertise: str | None = None
-    """Host name that workers reach it by, where that is not offer_host."""
+    """Host name by which workers reach the weights. Not set: `offer_host`."""
     offer_timeout_s: float = Field(default=30.0, gt=0)
-    """How long one send to one worker may take."""
+    """How long sending one version to one worker may take."""
+    linger_s: float = Field(default=0.0, ge=0)
+    """After its end, the run serves its final weights until every live worker reports them, for at most this long."""
+
     poll_interval_s: float = Field(default=0.1, gt=0)
-    """How often the pool is asked for a whole batch."""
+    """Time between two looks for a whole batch in the pool."""
     wait_log_interval_s: float = Field(default=10.0, gt=0)
-    """How often a trainer without data says what it waits for."""
+    """A trainer without data logs what it waits for once per this interval."""
     warnings_file: Path | None = None
-    """Where it leaves what a person should do something about, as a JSON list of lines, for `claw status`; `claw up` and
-    `claw demo` name one. Not there while all is well. None: warnings are in the log alone."""
+    """File for what a person should act upon, as a JSON list of lines, which `claw status` shows; it does not exist while
+    all is well. Not set: warnings are in the log alone. `claw up` and `claw demo` set it."""
 
     bootstrap_servers: str | None = None
-    """Broker; None: as eventlog's settings say."""
+    """host:port of one or more brokers. Not set: as CLAW_LOG_BOOTSTRAP_SERVERS or KAFKA_BOOTSTRAP_SERVERS say."""
     topic_prefix: str | None = None
-    """Front of the topic names; None: as eventlog's settings say."""
+    """Front of every topic name. Not set: as CLAW_LOG_PREFIX says. The log's other settings are CLAW_LOG_... too."""
     topic_partitions: int | None = Field(default=None, ge=1)
-    """Partitions of each topic; None: as eventlog's settings say."""
+    """Partitions of every topic. Not set: as CLAW_LOG_PARTITIONS says."""
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],  # noqa: ARG003  # the signature of pydantic-settings
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        **_: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """The environment wins over initial values: `load` gives those of a file."""
+        return env_settings, init_settings
 
     @model_validator(mode="after")
     def _no_contradiction(self) -> Self:
@@ -126,27 +157,30 @@ class TrainerSettings(BaseSettings):
         return LogSettings(**{name: value for name, value in named.items() if value is not None})  # type: ignore[arg-type]  # each fits its field
 
 
-def load(path: Path, flags: dict[str, Any]) -> TrainerSettings:  # Any: values of any field
-    """Settings from a YAML or JSON file under the environment under `flags`. Raises SettingsInvalid in one line."""
+def command_line() -> CommandLine:
+    """The flags of a trainer."""
+    line = CommandLine("claw train", "Train a run to its end, or resume it.", TrainerSettings)
+    line.parser.add_argument(
+        "--config", type=Path, metavar="PATH", help="YAML or JSON file of settings by their names."
+    )
+    return line
+
+
+def load(arguments: Sequence[str] | None) -> TrainerSettings:
+    """Settings from the flags of `command_line` (None: this process's). Raises SettingsInvalid in one line."""
+    line = command_line()
+    flags = line.parse(arguments)
     try:
-        written = yaml.safe_load(path.read_text()) or {}
-        if not isinstance(written, dict):
-            raise SettingsInvalid(f"{path}: not a mapping of settings")
-        environment = EnvSettingsSource(TrainerSettings)()
-        return TrainerSettings(**_merged(_merged(written, environment), flags))
+        return line.read(TrainerSettings, flags, **(_contents(flags.config) if flags.config else {}))
+    except SettingsRefused as error:
+        raise SettingsInvalid(f"{flags.config}: {error}" if flags.config else str(error)) from error
+
+
+def _contents(path: Path) -> dict[str, Any]:  # Any: values of any field
+    try:
+        contents = yaml.safe_load(path.read_text()) or {}
     except (OSError, yaml.YAMLError, UnicodeDecodeError) as error:
         raise SettingsInvalid(f"{path}: cannot be read: {' '.join(str(error).split())}") from error
-    except ValidationError as error:
-        raise SettingsInvalid(f"{path}: {first_problem(error)}") from error
-
-
-def _merged(under: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
-    """`over` wins, mappings field by field."""
-    both = {
-        key: _merged(under[key], over[key]) for key in under.keys() & over.keys() if _are_maps(under[key], over[key])
-    }
-    return {**under, **over, **both}
-
-
-def _are_maps(*values: object) -> bool:
-    return all(isinstance(value, dict) for value in values)
+    if not isinstance(contents, dict):
+        raise SettingsInvalid(f"{path}: not a mapping of settings")
+    return contents

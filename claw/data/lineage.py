@@ -15,6 +15,7 @@ from consumers.lineage.trace import DataTrace, Pooled, TracedBatch, trace_data, 
 from eventlog.errors import LogError
 from eventlog.kafka.reader import FactLookup
 from eventlog.settings import LogSettings
+from schemas.codec import as_dict
 from schemas.events import CallCaptured, PlannedStep, PlannedTrajectory
 
 QUESTION_CHARACTERS = 60
@@ -112,7 +113,7 @@ def _batch(lookup: FactLookup, batch: TracedBatch) -> Json:
 
 def _trajectory(lookup: FactLookup, batch: TracedBatch, planned: PlannedTrajectory) -> Json:
     facts = requests.calls(lookup, planned.steps)
-    questions = requests.asked(facts)
+    questions = requests.questions(facts)
     return {
         "group_id": planned.group_id,
         "trajectory_id": planned.trajectory_id,
@@ -129,7 +130,7 @@ def _step(planned: PlannedTrajectory, step: PlannedStep, call: CallCaptured | No
         "call_id": step.call_id,
         "trained": step.trained,
         "advantage": planned.advantage if step.advantage is None else step.advantage,
-        "position": step.position.to_datum(),
+        "position": as_dict(step.position),
         "sampled_by": None if call is None else requests.sampled_by(call.spans),
         "request": None if call is None else _request(call, question),
     }

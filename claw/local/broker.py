@@ -1,218 +1,16 @@
-"""The broker that claw talks to: the one `KAFKA_BOOTSTRAP_SERVERS` names, else an Apache Kafka node started here.
+"""The broker that claw talks to: the one `KAFKA_BOOTSTRAP_SERVERS` names, else an Apache Kafka node started here."""
 
-The local node belongs to its data directory: the ports, the cluster id and the process's identity are kept there. So a
-node that another command runs is found and used, a dead one is started on what it had acknowledged, and two commands that
-start at once get one node.
-"""
-
-import base64
-import contextlib
-import fcntl
-import json
 import os
-import signal
-import subprocess
-import time
-import uuid
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-
-import structlog
 
 from claw.errors import CannotRun
 from claw.home import claw_home
 from claw.local import ports as tcp
-from claw.local.jars import kafka_jars
-from claw.local.java import find_java
-from claw.local.kafka_config import LOG4J, java_command, server_properties
+from claw.local.kafka_node import LocalBroker
 from eventlog.settings import LogSettings
-from schemas.runtime.child import POLL_S, start
-from schemas.runtime.files import write_atomically
-from schemas.runtime.identity import ProcessId
 
-log = structlog.get_logger()
-
-START_TIMEOUT_S = 90.0  # a restart after kill -9 looks through every partition: 6 s for tens of them, 40 s for 3,000
-STOP_TIMEOUT_S = 10.0
 ANSWER_TIMEOUT_S = 8.0
-FORMAT_HEAP_MIB = 128
-TOOL_HEAP_MIB = 256
-LOG_TAIL_LINES = 3
-TOOLS = {
-    "configs": "kafka.admin.ConfigCommand",
-    "console-consumer": "org.apache.kafka.tools.consumer.ConsoleConsumer",
-    "console-producer": "org.apache.kafka.tools.ConsoleProducer",
-    "consumer-groups": "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand",
-    "delete-records": "org.apache.kafka.tools.DeleteRecordsCommand",
-    "features": "org.apache.kafka.tools.FeatureCommand",
-    "get-offsets": "org.apache.kafka.tools.GetOffsetShell",
-    "log-dirs": "org.apache.kafka.tools.LogDirsCommand",
-    "metadata-quorum": "org.apache.kafka.tools.MetadataQuorumCommand",
-    "topics": "org.apache.kafka.tools.TopicCommand",
-    "transactions": "org.apache.kafka.tools.TransactionsCommand",
-}
-
-
-@dataclass
-class LocalBroker:
-    """One Kafka node on loopback, in `data_dir`. `ports` (broker, controller) are chosen and kept when not given.
-
-    The node ends with the thread that started it, even on kill -9.
-    """
-
-    data_dir: Path
-    ports: tuple[int, int] | None = None
-    heap_mib: int = 512
-    started_here: bool = field(default=False, init=False)
-    """Whether `start` launched the node, rather than finding it alive."""
-    _child: subprocess.Popen[bytes] | None = field(default=None, init=False, repr=False)
-
-    @property
-    def bootstrap(self) -> str:
-        """`host:port` for clients, once started."""
-        return f"127.0.0.1:{self._kept_ports()[0]}"
-
-    @property
-    def process(self) -> ProcessId | None:
-        """The node's process while it lives, whoever started it."""
-        return ProcessId.load(self.data_dir / "process.json")
-
-    def start(self) -> "LocalBroker":
-        """Returns when the node answers. Raises `CannotRun`: no Java, no jars, a port in use, the node ended (with its last words)."""
-        self.data_dir = self.data_dir.resolve()
-        self.data_dir.mkdir(parents=True, exist_ok=True)
-        with self._exclusive():
-            process = self.process
-            if process is None or not self._answers(process):  # one that is being stopped ends without answering
-                process = self._launch()
-                self.started_here = True
-                if not self._answers(process):
-                    raise CannotRun(f"Kafka ended while starting: {self._last_words()}")
-        log.info("broker_ready", bootstrap=self.bootstrap, pid=process.pid, reused=not self.started_here)
-        return self
-
-    def stop(self) -> None:
-        """Stops the node, whoever started it: gracefully, after 10 s by force."""
-        if process := self.process:
-            process.stop(STOP_TIMEOUT_S)
-        self._reap()
-
-    def kill(self) -> None:
-        """SIGKILL: what was acknowledged must survive this."""
-        if process := self.process:
-            process.signal(signal.SIGKILL)
-            process.wait(STOP_TIMEOUT_S)
-        self._reap()
-
-    def _reap(self) -> None:
-        if self._child is not None:
-            self._child.poll()
-
-    def __enter__(self) -> "LocalBroker":
-        return self.start()
-
-    def __exit__(self, *_: object) -> None:
-        if self.started_here:
-            self.stop()
-
-    @contextlib.contextmanager
-    def _exclusive(self) -> Iterator[None]:
-        """One starter at a time per data directory; the second one finds the first one's node."""
-        with (self.data_dir / "start.lock").open("w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            yield
-
-    def _launch(self) -> ProcessId:
-        java, jars = find_java(), kafka_jars()
-        broker_port, controller_port = self._choose_ports()
-        write_atomically(self.data_dir / "log4j2.yaml", LOG4J)
-        self._format(java, jars, broker_port, controller_port)
-        properties = self.data_dir / "server.properties"
-        properties.write_text(server_properties(self.data_dir / "data", broker_port, controller_port))
-        command = self._java(java, jars, self.heap_mib, "kafka.Kafka", str(properties))
-        with (self.data_dir / "broker.log").open("ab") as output:
-            streams = {"stdin": subprocess.DEVNULL, "stdout": output, "stderr": subprocess.STDOUT}
-            self._child = start(command, death_signal=signal.SIGTERM, **streams)
-        process = ProcessId.of(self._child.pid)
-        if process is None:
-            raise CannotRun(f"Kafka did not start: {self._last_words()}")
-        process.save(self.data_dir / "process.json")
-        return process
-
-    def _choose_ports(self) -> tuple[int, int]:
-        if self.ports:
-            if taken := [port for port in self.ports if not tcp.is_free(port)]:
-                raise CannotRun(
-                    f"port {taken[0]} is in use by another program: choose another port for the broker, or none"
-                )
-            chosen = self.ports
-        else:
-            chosen = self._kept_ports() if (self.data_dir / "ports.json").exists() else _new_ports()
-            if not all(tcp.is_free(port) for port in chosen):
-                log.warning("kept_ports_taken", ports=chosen)  # by a foreign program: ours was found dead
-                chosen = _new_ports()
-        write_atomically(self.data_dir / "ports.json", json.dumps(chosen))
-        return chosen
-
-    def _kept_ports(self) -> tuple[int, int]:
-        try:
-            broker_port, controller_port = json.loads((self.data_dir / "ports.json").read_text())
-        except (OSError, ValueError):
-            raise CannotRun(f"no broker was ever started in {self.data_dir}") from None
-        return int(broker_port), int(controller_port)
-
-    def _format(self, java: Path, jars: Path, broker_port: int, controller_port: int) -> None:
-        """Kafka's own format of a new data directory, under another name until it is whole."""
-        data, unfinished = self.data_dir / "data", self.data_dir / "data.unfinished"
-        if data.exists():
-            return
-        properties = self.data_dir / "format.properties"
-        properties.write_text(server_properties(unfinished, broker_port, controller_port))
-        arguments = [
-            *("kafka.tools.StorageTool", "format", "--ignore-formatted"),
-            *(f"--cluster-id={new_cluster_id()}", "-c", str(properties)),
-        ]
-        done = subprocess.run(
-            self._java(java, jars, FORMAT_HEAP_MIB, *arguments), capture_output=True, text=True, check=False
-        )
-        if done.returncode:
-            raise CannotRun(f"Kafka cannot format {data}: {(done.stderr or done.stdout).strip().splitlines()[-1:]}")
-        unfinished.rename(data)
-
-    def _java(self, java: Path, jars: Path, heap_mib: int, *arguments: str) -> list[str]:
-        return java_command(java, jars, self.data_dir / "log4j2.yaml", heap_mib, list(arguments))
-
-    def _answers(self, process: ProcessId) -> bool:
-        """Waits until the node answers; False when it ends instead."""
-        port = self._kept_ports()[0]
-        deadline = time.monotonic() + START_TIMEOUT_S
-        while not tcp.kafka_answers("127.0.0.1", port):
-            if not process.alive:
-                return False
-            if time.monotonic() > deadline:
-                raise CannotRun(
-                    f"Kafka (pid {process.pid}) does not answer on port {port} after {START_TIMEOUT_S:.0f} s: {self._last_words()}"
-                )
-            time.sleep(POLL_S)
-        return True
-
-    def _last_words(self) -> str:
-        path = self.data_dir / "broker.log"
-        lines = path.read_text(errors="replace").splitlines() if path.exists() else []
-        return " | ".join(lines[-LOG_TAIL_LINES:]) + f" (all of it: {path})"
-
-
-def new_cluster_id() -> str:
-    """A fresh id as Kafka writes it: 22 characters of base64url, not beginning with a dash, as Kafka's own never do."""
-    while (made := base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")).startswith("-"):
-        pass
-    return made
-
-
-def _new_ports() -> tuple[int, int]:
-    broker_port, controller_port = tcp.free_ports(2)
-    return broker_port, controller_port
 
 
 @dataclass
@@ -253,29 +51,10 @@ def check_answers(servers: str, timeout_s: float = ANSWER_TIMEOUT_S) -> str:
         pairs = tcp.split_servers(servers)
     except ValueError as error:
         raise CannotRun(f"KAFKA_BOOTSTRAP_SERVERS is {error}; write host:port,host:port") from None
-    ask = tcp.accepts if "security.protocol" in LogSettings().client_config else tcp.kafka_answers
-    if not tcp.any_answers(pairs, timeout_s, ask):
+    probe = tcp.accepts if "security.protocol" in LogSettings().client_config else tcp.kafka_answers
+    if not tcp.any_answers(pairs, timeout_s, probe):
         raise CannotRun(
             f"no Kafka broker answers at {servers} (KAFKA_BOOTSTRAP_SERVERS): start it or correct the address, "
             "or unset the variable and claw starts a broker of its own"
         )
     return servers
-
-
-def tool_command(name: str, arguments: Sequence[str], bootstrap: str) -> list[str]:
-    """The command line of one of Kafka's own console tools (`TOOLS`); the broker's address is added where none is given.
-
-    Raises `CannotRun` for an unknown tool.
-    """
-    if name not in TOOLS:
-        raise CannotRun(f"Kafka has no tool {name!r} here; there are: {', '.join(sorted(TOOLS))}")
-    address = [] if "--bootstrap-server" in arguments else ["--bootstrap-server", bootstrap]
-    log4j = claw_home() / "cache" / "log4j2-tools.yaml"
-    log4j.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(log4j, LOG4J)
-    return java_command(find_java(), kafka_jars(), log4j, TOOL_HEAP_MIB, [TOOLS[name], *address, *arguments])
-
-
-def kafka_tool(name: str, arguments: Sequence[str], bootstrap: str) -> int:
-    """Runs a console tool on this terminal and returns its exit code."""
-    return subprocess.run(tool_command(name, arguments, bootstrap), check=False).returncode

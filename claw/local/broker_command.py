@@ -1,6 +1,7 @@
 """`claw broker`: the kept broker in the foreground, and Kafka's own console tools against it."""
 
-from claw.local.broker import TOOLS, kafka_tool, resolve_broker
+from claw.local.broker import resolve_broker
+from claw.local.kafka_tools import TOOLS, kafka_tool
 from schemas.runtime.stop_signals import StopSignals
 
 USAGE = f"""usage: claw broker                     run the kept broker until Ctrl-C

@@ -88,10 +88,10 @@ def fetch(jars: list[Jar], directory: Path, repository: str) -> None:
 
 def _fetch_one(jar: Jar, directory: Path, repository: str) -> None:
     body = _download(f"{repository.rstrip('/')}/{jar.url_path}", jar)
-    found = hashlib.sha256(body).hexdigest()
-    if found != jar.sha256:
+    sha256 = hashlib.sha256(body).hexdigest()
+    if sha256 != jar.sha256:
         raise CannotRun(
-            f"{jar.file_name} from the Maven repository is not the locked one (sha256 {found}, locked {jar.sha256}): nothing was kept"
+            f"{jar.file_name} from the Maven repository is not the locked one (sha256 {sha256}, locked {jar.sha256}): nothing was kept"
         )
     with tempfile.NamedTemporaryFile(dir=directory, prefix=".fetch-", delete=False) as partial:
         partial.write(body)

@@ -19,15 +19,15 @@ def find_java(site_packages: Path | None = None) -> Path:
 
     `site_packages` defaults to the running interpreter's. Raises `CannotRun`, which names the ways.
     """
-    seen = []
+    rejected = []
     for candidate in _candidates(site_packages or Path(sysconfig.get_path("purelib"))):
         version = java_version(candidate)
         if version is not None and version >= JAVA_MIN:
             return candidate
-        seen.append(f"{candidate} is {'Java ' + str(version) if version else 'no working Java'}")
-    found = "; ".join(seen) or "none was found"
+        rejected.append(f"{candidate} is {'Java ' + str(version) if version else 'no working Java'}")
+    reason = "; ".join(rejected) or "none was found"
     raise CannotRun(
-        f"Kafka needs Java {JAVA_MIN} or newer ({found}): install one, set JAVA_HOME, "
+        f"Kafka needs Java {JAVA_MIN} or newer ({reason}): install one, set JAVA_HOME, "
         "run `python3 claw/bootstrap.py setup` (it brings a JRE), or set KAFKA_BOOTSTRAP_SERVERS to a running broker"
     )
 

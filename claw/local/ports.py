@@ -16,9 +16,9 @@ def free_ports(count: int) -> list[int]:
     """Ports that nobody listens on at this moment (loopback)."""
     with contextlib.ExitStack() as stack:
         sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for one in sockets:
-            one.bind(("127.0.0.1", 0))
-        return [one.getsockname()[1] for one in sockets]
+        for listener in sockets:
+            listener.bind(("127.0.0.1", 0))
+        return [listener.getsockname()[1] for listener in sockets]
 
 
 def is_free(port: int) -> bool:
@@ -56,7 +56,7 @@ def kafka_answers(host: str, port: int, timeout_s: float = TRY_S) -> bool:
 
 
 def accepts(host: str, port: int, timeout_s: float = TRY_S) -> bool:
-    """Whether anything listens there: all that can be asked of a broker that wants TLS or a password."""
+    """Whether anything listens there: all that can be learnt of a broker that wants TLS or a password."""
     try:
         socket.create_connection((host, port), timeout_s).close()
     except OSError:
@@ -65,15 +65,15 @@ def accepts(host: str, port: int, timeout_s: float = TRY_S) -> bool:
 
 
 def any_answers(
-    servers: list[tuple[str, int]], timeout_s: float, ask: Callable[[str, int, float], bool] = kafka_answers
+    servers: list[tuple[str, int]], timeout_s: float, probe: Callable[[str, int, float], bool] = kafka_answers
 ) -> bool:
-    """Whether one of the brokers answers within `timeout_s` in all; each is asked again until then."""
+    """Whether one of the brokers answers within `timeout_s` in all; they are tried in turn until then."""
     deadline = time.monotonic() + timeout_s
     for host, port in itertools.cycle(servers):
-        left = deadline - time.monotonic()
-        if left <= 0:
+        remaining_s = deadline - time.monotonic()
+        if remaining_s <= 0:
             return False
-        if ask(host, port, min(TRY_S, left)):
+        if probe(host, port, min(TRY_S, remaining_s)):
             return True
         time.sleep(PAUSE_S)
     return False

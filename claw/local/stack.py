@@ -119,7 +119,7 @@ def answers(url: str) -> Callable[[], bool]:
 
 
 def remember(run_dir: Path) -> None:
-    """Makes this run the one that `claw status` and `claw down` speak of."""
+    """Makes this run the one that `claw status` shows and `claw down` names."""
     claw_home().mkdir(parents=True, exist_ok=True)
     write_atomically(claw_home() / CURRENT, str(run_dir))
 

@@ -64,7 +64,7 @@ def trainer_settings(settings: UpSettings) -> "TrainerSettings | None":
     from trainer.settings import load
 
     try:
-        trainer = load(settings.config, {})
+        trainer = load(["--config", str(settings.config)])
         model.check(trainer.model_dir)
     except TrainerError as error:
         raise CannotRun(f"{settings.config}: {error}") from error

@@ -2,7 +2,8 @@
 
 from collections.abc import Sequence
 from contextlib import closing
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from eventlog.kafka.producer import EventProducer
 from eventlog.records import Outgoing

@@ -18,7 +18,7 @@ from eventlog.settings import LogSettings
 
 DISK_FREE_MIN_GIB = 5
 EXTRAS = {
-    "gateway": ("fastapi", "uvicorn", "uvloop", "httptools", "aiohttp"),
+    "gateway": ("fastapi", "uvicorn", "uvloop", "httptools"),
     "streams": ("faust",),
     "trainer": ("torch", "transformers", "deepspeed", "tensorboard"),
     "rollout": ("vllm", "aiohttp"),

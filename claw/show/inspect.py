@@ -7,10 +7,10 @@ import orjson
 
 from claw.data.replay import records
 from claw.errors import CannotRun
-from claw.show.conversation import Call, conversation
 from claw.show.log import log_for_reading
 from claw.show.rendering import as_plain
 from datapool.batch.deltas import bodies
+from datapool.view.conversations import conversation
 from eventlog.kafka.reader import FactLookup
 from eventlog.records import Position
 from eventlog.settings import LogSettings
@@ -121,6 +121,6 @@ def _step_line(step: StepRecord) -> str:
     return f"  {step.call_id}  {step.prompt_length}+{step.response_length} tokens  versions {versions}  rewards {rewards}  {training}  {where}"
 
 
-def _calls(inspected: Inspected) -> list[Call]:
+def _calls(inspected: Inspected) -> list[tuple[bytes, bytes]]:
     requests = bodies({fact.call_id: fact for fact in inspected.facts})
-    return [Call(request=requests.get(fact.call_id, b""), reply=fact.response_body) for fact in inspected.facts]
+    return [(requests.get(fact.call_id, b""), fact.response_body) for fact in inspected.facts]

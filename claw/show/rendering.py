@@ -6,6 +6,7 @@ from typing import Any
 import orjson
 
 from schemas import arrays
+from schemas.codec import as_dict
 from schemas.events import CallCaptured, Event
 from schemas.http import version_label
 
@@ -18,7 +19,7 @@ Plain = Any  # what JSON can hold
 
 def as_plain(event: Event) -> dict[str, Plain]:
     """An event as a JSON-able dict; the type stands under "type"."""
-    return {"type": type(event).__name__, **{name: _plain(name, value) for name, value in event.to_datum().items()}}
+    return {"type": type(event).__name__, **{name: _plain(name, value) for name, value in as_dict(event).items()}}
 
 
 def _plain(name: str, value: Plain) -> Plain:

@@ -6,7 +6,9 @@ youngest token: `staleness_max` bounds the versions within a group, and what is 
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+
+from msgspec.structs import replace
 
 from datapool.batch.advantages import Advantage
 from datapool.batch.candidates import Members, PooledGroup, PooledTrajectory

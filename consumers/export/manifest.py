@@ -12,7 +12,7 @@ from consumers.export.errors import CannotExport, ManifestInvalid
 from consumers.export.offsets import FACTS, OffsetVector
 from datapool import FOLD_VERSION
 from datapool.batch.spec import BatchSpec
-from schemas.avro_files import fingerprint
+from schemas.avro_files import fingerprint, wire_schema
 
 NAME = "manifest.json"
 FORMAT = 2
@@ -95,7 +95,7 @@ def check_reproducible(manifest: DatasetManifest) -> None:
 def fact_schemas() -> dict[str, str]:
     """Fingerprints of everything that stands on the fact topics."""
     names = sorted(f"claw.{name}" for topic in FACTS for name in topic.records)
-    return {name: fingerprint(name) for name in names}
+    return {name: fingerprint(wire_schema(name)) for name in names}
 
 
 def writer() -> dict[str, str]:

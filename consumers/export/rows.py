@@ -4,12 +4,13 @@ from array import array
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from consumers.export import messages as chat
 from consumers.export.choose import Chosen
 from datapool.batch.deltas import bodies, prompts
 from datapool.batch.sequences import rows
+from datapool.view import conversations
 from datapool.view.training_rows import call_tokens
 from schemas.arrays import ITEM_BYTES
+from schemas.codec import as_dict
 from schemas.events import CallCaptured, RewardSlot, StepRecord
 
 Row = dict[str, Any]  # a cell is whatever its column takes
@@ -19,9 +20,9 @@ Calls = Mapping[str, CallCaptured]
 
 def step_rows(chosen: Chosen, calls: Calls) -> Iterator[Row]:
     """One row for each captured call, in order."""
-    whole, asked = prompts(calls), bodies(calls)
+    whole, requests = prompts(calls), bodies(calls)
     for step in chosen.steps:
-        yield _step_row(chosen, step, calls[step.call_id], whole.get(step.call_id), asked.get(step.call_id, b""))
+        yield _step_row(chosen, step, calls[step.call_id], whole.get(step.call_id), requests.get(step.call_id, b""))
 
 
 def sequence_rows(chosen: Chosen, calls: Calls) -> Iterator[Row]:
@@ -64,7 +65,7 @@ def sequence_rows(chosen: Chosen, calls: Calls) -> Iterator[Row]:
 
 def _step_row(chosen: Chosen, step: StepRecord, call: CallCaptured, prompt: bytes | None, request: bytes) -> Row:
     assert step.position is not None  # captured
-    record, judged, reply = chosen.record, step.curation, call.response_body
+    record, curation, reply = chosen.record, step.curation, call.response_body
     trained = step.call_id in chosen.trained and prompt is not None
     return {
         "group_id": step.group_id,
@@ -82,16 +83,16 @@ def _step_row(chosen: Chosen, step: StepRecord, call: CallCaptured, prompt: byte
         "reasons": list(step.reasons),
         "trained": trained,
         "advantage": chosen.advantages.get(step.call_id) if trained else None,
-        "quality": judged.quality if judged else None,
-        "scores": [{"scorer": scorer, "score": score} for scorer, score in judged.scores.items()] if judged else [],
-        "curation_tags": list(judged.tags) if judged else [],
+        "quality": curation.quality if curation else None,
+        "scores": [{"scorer": scorer, "score": score} for scorer, score in curation.scores.items()] if curation else [],
+        "curation_tags": list(curation.tags) if curation else [],
         "prompt_ids": prompt,
         "response_ids": _whole_items(call.response_ids),
         "response_logprobs": _whole_items(call.response_logprobs),
-        "version_spans": [span.to_datum() for span in step.spans],
+        "version_spans": [as_dict(span) for span in step.spans],
         "temperature": call.sampling.temperature,
-        "messages": chat.messages(request, reply, call.choice),
-        "tools": chat.tools(request),
+        "messages": conversations.messages(request, reply, call.choice),
+        "tools": conversations.tools(request),
         "rewards": _slots(step.rewards),
         "reward_total": step.reward_total,
         **_returns(chosen),

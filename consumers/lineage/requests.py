@@ -1,9 +1,9 @@
-"""The facts behind planned steps: who asked what, and which versions sampled the answer."""
+"""The facts behind planned steps: the question of each call, and which versions sampled the answer."""
 
 from collections.abc import Iterable, Mapping
 
-from consumers.export.messages import messages
 from datapool.batch.deltas import bodies
+from datapool.view.conversations import messages
 from eventlog.errors import HistoryCut
 from eventlog.kafka.reader import FactLookup
 from eventlog.records import Position, Record
@@ -17,19 +17,15 @@ def position_of(step: PlannedStep) -> Position:
 
 def calls(lookup: FactLookup, steps: Iterable[PlannedStep]) -> dict[str, CallCaptured]:
     """Facts by call_id, of those that the log still holds. Raises BrokerUnreachable."""
-    found: dict[str, CallCaptured] = {}
-    wanted = {position_of(step): step.call_id for step in steps}
+    positions = [position_of(step) for step in steps]
     try:
-        records = lookup.get(wanted)
+        records = lookup.get(positions)
     except HistoryCut:
         records = {}
-        for position in wanted:  # one by one: what is left is shown
-            records |= _one(lookup, position)
-    for record in records.values():
-        event = record.event()
-        if isinstance(event, CallCaptured):
-            found[event.call_id] = event
-    return found
+        for position in positions:  # each alone: those that are left are shown
+            records |= _single(lookup, position)
+    events = [record.event() for record in records.values()]
+    return {event.call_id: event for event in events if isinstance(event, CallCaptured)}
 
 
 def sampled_by(spans: Iterable[VersionSpan]) -> list[str]:
@@ -37,14 +33,16 @@ def sampled_by(spans: Iterable[VersionSpan]) -> list[str]:
     return list(dict.fromkeys(version_label(span.run_id, span.version) for span in spans))
 
 
-def asked(calls: Mapping[str, CallCaptured]) -> dict[str, str]:
-    """What the last message before each answer says, by call id; bodies that are no chat say nothing."""
-    requests = bodies(calls)
-    said = {name: messages(body, calls[name].response_body, calls[name].choice) for name, body in requests.items()}
-    return {name: told[-2]["content"] or "" for name, told in said.items() if told is not None and len(told) > 1}
+def questions(calls: Mapping[str, CallCaptured]) -> dict[str, str]:
+    """The text of the last message before each answer, by call id; calls whose bodies are no chat are left out."""
+    chats = {
+        call_id: messages(body, calls[call_id].response_body, calls[call_id].choice)
+        for call_id, body in bodies(calls).items()
+    }
+    return {call_id: chat[-2]["content"] or "" for call_id, chat in chats.items() if chat is not None and len(chat) > 1}
 
 
-def _one(lookup: FactLookup, position: Position) -> dict[Position, Record]:
+def _single(lookup: FactLookup, position: Position) -> dict[Position, Record]:
     try:
         return lookup.get([position])
     except HistoryCut:

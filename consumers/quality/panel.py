@@ -1,4 +1,4 @@
-"""Several scorers as one judgement: a call is as good as its worst property. Pure."""
+"""Several scorers as one annotation: a call is as good as its worst property. Pure."""
 
 from collections.abc import Sequence
 
@@ -11,28 +11,28 @@ from schemas.events import Envelope, StepCurated
 PRODUCER = "quality"
 
 
-def who(panel: Sequence[Scorer]) -> str:
+def signature(panel: Sequence[Scorer]) -> str:
     """How a panel signs: `scorer/<name>@<version>`, several joined by `+`."""
     return "scorer/" + "+".join(sorted(scorer.label for scorer in panel))
 
 
-def judged(panel: Sequence[Scorer], sample: Sample, generation: int) -> StepCurated:
+def annotation(panel: Sequence[Scorer], sample: Sample, generation: int) -> StepCurated:
     """The lowest score, with each of them by name; null is the score of one that has nothing to say.
 
-    The event is a function of the call and of what it goes on from: id, time and bytes are the same whenever it is made again. Of several captures
-    of a call the completed one that was received last counts in the pool, and so does its score: completed ones have the
-    higher revision, and the time of a score is that at which its call was received.
+    The event is a function of the call and of the calls that its request continues: id, time and bytes are the same whenever
+    it is made again. Of several captures of a call the completed one that was received last counts in the pool, and so does
+    its score: completed ones have the higher revision, and the time of a score is that at which its call was received.
     """
     call = sample.call
     scores = {scorer.label: scorer.score(sample) for scorer in sorted(panel, key=lambda scorer: scorer.label)}
-    given = [score for score in scores.values() if score is not None]
+    numbers = [score for score in scores.values() if score is not None]
     subject = (
         "quality",
         call.group_id,
         call.trajectory_id,
         call.call_id,
         call.envelope.event_id,
-        who(panel),
+        signature(panel),
         str(generation),
     )
     return StepCurated(
@@ -46,8 +46,8 @@ def judged(panel: Sequence[Scorer], sample: Sample, generation: int) -> StepCura
         group_id=call.group_id,
         trajectory_id=call.trajectory_id,
         call_id=call.call_id,
-        quality=min(given, default=None),
+        quality=min(numbers, default=None),
         scores=scores,
-        who=who(panel),
+        who=signature(panel),
         revision=generation * REVISIONS + (call.status == "completed"),
     )

@@ -12,7 +12,8 @@ import re
 import struct
 from collections import Counter, defaultdict
 from collections.abc import Iterable
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from schemas.codec import encode
 from schemas.events import (

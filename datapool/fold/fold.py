@@ -3,7 +3,8 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from datapool.changed import changed, copier
+from msgspec.structs import replace
+
 from datapool.fold import merge, trajectory
 from datapool.fold.growing import grown
 from datapool.fold.state import (
@@ -44,7 +45,6 @@ ON_TRAJECTORY: dict[type[Event], Handler] = {
 DECISIONS = frozenset({TrajectoryAbandoned, GroupClosed, TrajectoryEvicted})
 """What a reactor may have decided is no sign of life: it must not change the id of its own next decision."""
 NEW_TRAJECTORY = TrajectoryState()
-WITH_FACT = copier(GroupState, "trajectories", "channel", "run_id", "progress")
 
 
 def fold(state: GroupState | None, fact: Fact, position: FactPosition) -> GroupState:
@@ -78,18 +78,18 @@ def _in_trajectory(
     else:
         fields = ON_TRAJECTORY[type(fact)](now, fact)
     run_id = merge.first(now.run_id, fact.envelope.run_id)
-    return changed(now, **fields, run_id=run_id, progress=max(now.progress, progress))
+    return replace(now, **fields, run_id=run_id, progress=max(now.progress, progress))
 
 
 def _observed(
     group: GroupState, fact: Fact, progress: SignOfLife, trajectories: Mapping[str, TrajectoryState]
 ) -> GroupState:
-    return WITH_FACT(
+    return replace(
         group,
-        trajectories,
-        merge.channel(group.channel, getattr(fact, "channel", "")),
-        merge.first(group.run_id, fact.envelope.run_id),
-        max(group.progress, progress),
+        trajectories=trajectories,
+        channel=merge.channel(group.channel, getattr(fact, "channel", "")),
+        run_id=merge.first(group.run_id, fact.envelope.run_id),
+        progress=max(group.progress, progress),
     )
 
 
@@ -104,28 +104,28 @@ def _opened(group: GroupState, fact: GroupOpened) -> GroupState:
     declaration = Declaration(at_us, event_id, fact.expected_size, fact.task, fact.deadline_us, fact.agent, fact.tags)
     if group.declaration is not None and declaration.rank <= group.declaration.rank:
         return group
-    return changed(group, declaration=declaration)
+    return replace(group, declaration=declaration)
 
 
 def _closed(group: GroupState, fact: GroupClosed) -> GroupState:
     closing = Closing(fact.envelope.occurred_at_us, fact.envelope.event_id, tuple(sorted(set(fact.members))))
     if group.closing is not None and closing.rank <= group.closing.rank:
         return group
-    return changed(group, closing=closing)
+    return replace(group, closing=closing)
 
 
 def flag(state: GroupState | None, fact: Fact) -> GroupState:
     """The group after a fact that the fold raised on: what it speaks of is marked, so that nobody trains on it."""
     group = state or GroupState(fact.group_id)
     if isinstance(fact, GroupOpened | GroupClosed):
-        return changed(group, buggy=True)
+        return replace(group, buggy=True)
     now = group.trajectories.get(fact.trajectory_id, NEW_TRAJECTORY)
     if now.evicted:
         return group
     call_id = getattr(fact, "call_id", None)
     if call_id is None:
-        marked = changed(now, buggy=True)
+        marked = replace(now, buggy=True)
     else:
-        step = changed(now.steps.get(call_id, StepState()), buggy=True)
-        marked = changed(now, steps=grown(now.steps, call_id, step))
-    return changed(group, trajectories=grown(group.trajectories, fact.trajectory_id, marked))
+        step = replace(now.steps.get(call_id, StepState()), buggy=True)
+        marked = replace(now, steps=grown(now.steps, call_id, step))
+    return replace(group, trajectories=grown(group.trajectories, fact.trajectory_id, marked))

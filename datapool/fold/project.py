@@ -6,10 +6,11 @@ states give equal bytes. Tokens are not projected: they pass by the state and go
 
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from datapool.changed import changed
+from msgspec import Struct
+from msgspec.structs import replace
+
 from datapool.fold import bounds, forest, merge
 from datapool.fold.digests import members_digest, row_digest, steps_digest
 from datapool.fold.readiness import counted_calls, group_reasons, trajectory_reasons
@@ -18,7 +19,6 @@ from datapool.fold.trainable import reasons
 from schemas.codec import encode
 from schemas.events import GroupMember, GroupRecord, RewardSlot, StepRecord, StepTokens, TrajectoryRecord
 from schemas.keys import group_key, step_key, tokens_key, trajectory_key
-from schemas.quick import quick
 from schemas.topics import GROUPS, STEPS, TRAJECTORIES, Topic
 
 PoolRecord = StepRecord | StepTokens | TrajectoryRecord | GroupRecord
@@ -52,9 +52,7 @@ class Surroundings(NamedTuple):
     task: str | None
 
 
-@quick
-@dataclass(frozen=True, slots=True)
-class StepImage:
+class StepImage(Struct, frozen=True):
     """What was written of a step, and from what."""
 
     state: StepState
@@ -67,24 +65,20 @@ class StepImage:
         return state is self.state and around == self.around
 
 
-@quick
-@dataclass(frozen=True, slots=True)
-class TrajectoryImage:
+class TrajectoryImage(Struct, frozen=True):
     """What was written of a trajectory."""
 
     state: TrajectoryState
     member: GroupMember
-    steps: Mapping[str, StepImage] = field(default_factory=dict)
+    steps: Mapping[str, StepImage] = {}
 
 
-@quick
-@dataclass(frozen=True, slots=True)
-class GroupImage:
+class GroupImage(Struct, frozen=True):
     """What was written of a group: with it a later state is written as a difference."""
 
     state: GroupState
     record: GroupRecord
-    trajectories: Mapping[str, TrajectoryImage] = field(default_factory=dict)
+    trajectories: Mapping[str, TrajectoryImage] = {}
 
 
 def project(state: GroupState) -> dict[RowKey, PoolRecord]:
@@ -208,7 +202,7 @@ def _step_record(ids: tuple[str, str, str], state: StepState, around: Surroundin
     blank = state.capture or StepRecord(group_id=group_id, trajectory_id=trajectory_id, call_id=call_id)
     why_not = reasons(state, around.chain_known)
     own = sorted_slots(state.slots.values())
-    return changed(
+    return replace(
         blank,
         attempts=state.attempts,
         first_received_us=state.first_received_us,
@@ -300,7 +294,7 @@ def _listed(name: str, image: TrajectoryImage | None) -> GroupMember:
     """A member of a closed group; one that never showed itself is `unknown`, also where a reward knows its name."""
     if image is None:
         return GroupMember(trajectory_id=name, status="unknown", ready=False, digest="")
-    return image.member if image.state.known else changed(image.member, status="unknown")
+    return image.member if image.state.known else replace(image.member, status="unknown")
 
 
 def _group_record(group: GroupState, images: Mapping[str, TrajectoryImage]) -> GroupRecord:

@@ -6,8 +6,9 @@ higher `rank` does; equal ranks are equal values.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import NamedTuple
+
+from msgspec import Struct
 
 from datapool.fold.merge import Rank, content
 from schemas.events import (
@@ -26,7 +27,6 @@ from schemas.events import (
     TrajectoryStarted,
     TrajectoryStatus,
 )
-from schemas.quick import quick
 
 TrajectoryFact = (
     CallCaptured
@@ -64,9 +64,7 @@ Slots = Mapping[SlotKey, RewardSlot]
 STATUS_RANK: dict[TrajectoryStatus, int] = {"open": 0, "abandoned": 1, "failed": 2, "completed": 3, "evicted": 4}
 
 
-@quick
-@dataclass(frozen=True, slots=True)
-class StepState:
+class StepState(Struct, frozen=True):
     """One call."""
 
     capture: StepRecord | None = None
@@ -74,15 +72,13 @@ class StepState:
     attempts: tuple[int, ...] = ()
     first_received_us: int = 0
     """Of all captures, whichever counts: the place among the calls."""
-    slots: Slots = field(default_factory=dict)
+    slots: Slots = {}
     curation: Curation | None = None
     buggy: bool = False
     """A fold raised on one of its facts."""
 
 
-@quick
-@dataclass(frozen=True, slots=True)
-class Ending:
+class Ending(Struct, frozen=True):
     """The winning word on how a trajectory stands, as a whole: status, counts and reward of one event."""
 
     status: TrajectoryStatus = "open"
@@ -114,9 +110,7 @@ class Ending:
         return (slot,)
 
 
-@quick
-@dataclass(frozen=True, slots=True)
-class Registration:
+class Registration(Struct, frozen=True):
     """The winning TrajectoryStarted; without an event id there was none."""
 
     occurred_at_us: int = 0
@@ -130,16 +124,14 @@ class Registration:
         return bool(self.event_id), self.occurred_at_us, self.event_id, content(self.task, self.tags, self.metadata)
 
 
-@quick
-@dataclass(frozen=True, slots=True)
-class TrajectoryState:
+class TrajectoryState(Struct, frozen=True):
     """One trajectory. Once evicted, only `ending` has content."""
 
     ending: Ending = Ending()
     registration: Registration = Registration()
-    steps: Mapping[str, StepState] = field(default_factory=dict)
+    steps: Mapping[str, StepState] = {}
     failed_calls: frozenset[str] = frozenset()
-    slots: Slots = field(default_factory=dict)
+    slots: Slots = {}
     channel: str = ""
     agent: str | None = None
     run_id: str | None = None
@@ -157,8 +149,7 @@ class TrajectoryState:
         return started or any(step.capture is not None for step in self.steps.values())
 
 
-@dataclass(frozen=True, slots=True)
-class Declaration:
+class Declaration(Struct, frozen=True):
     """The winning GroupOpened."""
 
     occurred_at_us: int
@@ -175,8 +166,7 @@ class Declaration:
         return self.occurred_at_us, self.event_id, said
 
 
-@dataclass(frozen=True, slots=True)
-class Closing:
+class Closing(Struct, frozen=True):
     """The winning GroupClosed."""
 
     occurred_at_us: int
@@ -188,15 +178,13 @@ class Closing:
         return self.occurred_at_us, self.event_id, self.members
 
 
-@quick
-@dataclass(frozen=True, slots=True)
-class GroupState:
+class GroupState(Struct, frozen=True):
     """One group. Channel, run and progress are over all of its facts, of evicted trajectories too."""
 
     group_id: str
     declaration: Declaration | None = None
     closing: Closing | None = None
-    trajectories: Mapping[str, TrajectoryState] = field(default_factory=dict)
+    trajectories: Mapping[str, TrajectoryState] = {}
     channel: str = ""
     run_id: str | None = None
     progress: SignOfLife = NO_PROGRESS

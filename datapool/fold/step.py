@@ -1,6 +1,7 @@
 """Facts about one call: its capture, its rewards, its curation."""
 
-from datapool.changed import changed
+from msgspec.structs import replace
+
 from datapool.fold import curation, merge
 from datapool.fold.digests import call_digest, row_digest
 from datapool.fold.state import SlotKey, StepState
@@ -26,14 +27,14 @@ def captured(step: StepState, call: CallCaptured, position: FactPosition) -> Ste
     """
     received_us = call.timings.received_us
     if step.capture is None:
-        return changed(step, capture=_record(call, position), attempts=(call.attempt,), first_received_us=received_us)
+        return replace(step, capture=_record(call, position), attempts=(call.attempt,), first_received_us=received_us)
     attempts = step.attempts if call.attempt in step.attempts else tuple(sorted((*step.attempts, call.attempt)))
     first_us = min(step.first_received_us, received_us)
     if _rank(call, position) > _rank(step.capture, step.capture.position):
-        return changed(step, capture=_record(call, position), attempts=attempts, first_received_us=first_us)
+        return replace(step, capture=_record(call, position), attempts=attempts, first_received_us=first_us)
     if attempts is step.attempts and first_us == step.first_received_us:
         return step
-    return changed(step, attempts=attempts, first_received_us=first_us)
+    return replace(step, attempts=attempts, first_received_us=first_us)
 
 
 def _rank(capture: CallCaptured | StepRecord, position: FactPosition | None) -> tuple[bool, int, int, int]:
@@ -113,9 +114,9 @@ def reward_slot(fact: RewardAssigned) -> tuple[SlotKey, RewardSlot]:
 
 def rewarded(step: StepState, key: SlotKey, slot: RewardSlot) -> StepState:
     """A reward of this call."""
-    return changed(step, slots=merge.slots(step.slots, key, slot))
+    return replace(step, slots=merge.slots(step.slots, key, slot))
 
 
 def curated(step: StepState, fact: StepCurated) -> StepState:
     """One more judgement, or judgements taken back."""
-    return changed(step, curation=curation.judged(step.curation, fact))
+    return replace(step, curation=curation.judged(step.curation, fact))

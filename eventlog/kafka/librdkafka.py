@@ -5,7 +5,7 @@ this file and nowhere else.
 from typing import Any
 
 import structlog
-from confluent_kafka import KafkaError, KafkaException, Message
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message
 
 from eventlog.errors import BrokerUnreachable, Fenced, LogError, NotAcknowledged, RecordTooLarge, TopicMissing
 from eventlog.records import Record
@@ -19,6 +19,8 @@ COMPRESSION_LEVEL = 1
 """Of zstd: packs token ids as well as its default of 3, in half the time (`bench.datapool --only storage`)."""
 TRANSACTION_LINGER_MS = 100
 """Every commit flushes, which sends at once; until then the rows of a transaction gather to few large requests."""
+SESSION_TIMEOUT_MS, HEARTBEAT_MS = 10_000, 1_000
+"""After the first without a sign of life a member of a group counts as dead, and others take its partitions over."""
 FRAME_BYTES = 64 << 10  # room for batch headers around the largest record
 FENCES = (KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH)
 UNREACHABLE = (KafkaError._TRANSPORT, KafkaError._TIMED_OUT, KafkaError._ALL_BROKERS_DOWN, KafkaError._RESOLVE)
@@ -99,6 +101,18 @@ def consumer_config(settings: LogSettings, *, group_id: str = "claw-reader") -> 
     }
 
 
+def member_config(settings: LogSettings, group_id: str, work_timeout_s: float) -> Config:
+    """A member of a group. `range` gives partition n of every topic to the same member, so facts of one key meet."""
+    work_timeout_ms = int(work_timeout_s * 1000)
+    return {
+        **consumer_config(settings, group_id=group_id),
+        "partition.assignment.strategy": "range",
+        "max.poll.interval.ms": work_timeout_ms,
+        "session.timeout.ms": min(SESSION_TIMEOUT_MS, work_timeout_ms),
+        "heartbeat.interval.ms": HEARTBEAT_MS,
+    }
+
+
 def lookup_config(settings: LogSettings) -> Config:
     """A reader that jumps: it fetches little ahead, since most of that would be thrown away at the next jump."""
     return {
@@ -150,6 +164,14 @@ def unreachable(settings: LogSettings) -> BrokerUnreachable:
         f"no Kafka broker answers at {settings.bootstrap_servers}: "
         "start one (`claw broker`) or set KAFKA_BOOTSTRAP_SERVERS"
     )
+
+
+def fetched(consumer: Consumer, timeout_s: float, messages_max: int) -> list[Message]:
+    """What has arrived, errors included; waits for the first message only."""
+    first = consumer.poll(timeout_s)
+    if first is None:
+        return []
+    return [first, *(consumer.consume(messages_max - 1, 0) if messages_max > 1 else ())]
 
 
 def record_of(message: Message) -> Record:

@@ -3,10 +3,11 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from eventlog.kafka import admin
+from eventlog.kafka.membership import KafkaMembership
 from eventlog.kafka.producer import EventProducer
 from eventlog.kafka.reader import FactLookup, LogReader, committed_offsets, read_range
 from eventlog.kafka.transactions import TransactionalProducer
-from eventlog.protocols import Start
+from eventlog.protocols import OnRevoked, Start
 from eventlog.records import Place, Record
 from eventlog.settings import LogSettings
 from eventlog.view import CompactedView, every_record
@@ -29,6 +30,11 @@ class KafkaLog:
         self, topics: Sequence[Topic], *, partitions: Sequence[int] | None = None, start: Start = "beginning"
     ) -> LogReader:
         return LogReader(self.settings, topics, partitions=partitions, start=start)
+
+    def membership(
+        self, topics: Sequence[Topic], group_id: str, *, on_revoked: OnRevoked, work_timeout_s: float
+    ) -> KafkaMembership:
+        return KafkaMembership(self.settings, topics, group_id, on_revoked=on_revoked, work_timeout_s=work_timeout_s)
 
     def lookup(self) -> FactLookup:
         return FactLookup(self.settings)

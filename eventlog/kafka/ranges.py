@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, Consumer, KafkaError, Message, TopicPartition
 
 from eventlog.errors import HistoryCut, LogError
-from eventlog.kafka.librdkafka import Config, consumer_config, lookup_config, record_of
+from eventlog.kafka.librdkafka import Config, consumer_config, fetched, lookup_config, record_of
 from eventlog.kafka.offsets import OUT_OF_RANGE, ReadTimeout, cut, offsets_of, out_of_range
 from eventlog.records import Place, Position, Record
 from eventlog.settings import LogSettings
@@ -104,18 +104,13 @@ class _RangeReader:
         left = dict(ranges)
         patience = ReadTimeout(self._settings)
         while left:
-            messages = self._next()
+            messages = fetched(self._consumer, POLL_S, RECORDS_PER_POLL)
             for message in messages:
                 place = (str(message.topic()), int(message.partition() or 0))
                 if place in left:
                     yield from self._take(message, place, left)
             patience.check(bool(messages))
         self._consumer.unassign()
-
-    def _next(self) -> list[Message]:
-        """What has arrived; waits for the first message only."""
-        first = self._consumer.poll(POLL_S)
-        return [] if first is None else [first, *self._consumer.consume(RECORDS_PER_POLL, 0)]
 
     def close(self) -> None:
         with contextlib.suppress(RuntimeError):  # closed already

@@ -21,7 +21,7 @@ from confluent_kafka import (
 )
 
 from eventlog.errors import BrokerUnreachable
-from eventlog.kafka.librdkafka import UNREACHABLE, consumer_config, error_of, record_of, request_failure
+from eventlog.kafka.librdkafka import UNREACHABLE, consumer_config, error_of, fetched, record_of, request_failure
 from eventlog.kafka.offsets import OUT_OF_RANGE, ReadTimeout, offsets_of, out_of_range, places_of, reached
 from eventlog.kafka.ranges import FactLookup, read_range, stream_ranges
 from eventlog.protocols import Start
@@ -76,12 +76,9 @@ class LogReader:
         records: list[Record] = []
         late = False
         while not records and not late:  # what is passed over must not hold the caller up
-            first = self._consumer.poll(max(0.0, deadline - time.monotonic()))
-            if first is None:
-                break
-            rest = self._consumer.consume(records_max - 1, 0) if records_max > 1 else []
-            records = [record for message in (first, *rest) if (record := self._accept(message))]
-            late = time.monotonic() > deadline
+            messages = fetched(self._consumer, max(0.0, deadline - time.monotonic()), records_max)
+            records = [record for message in messages if (record := self._accept(message))]
+            late = not messages or time.monotonic() > deadline
         return records
 
     def read_to_end(self) -> Iterator[Record]:
@@ -98,7 +95,7 @@ class LogReader:
             yield from self.poll(POLL_S, RECORDS_PER_POLL)
             patience.check(self._positions != before)
 
-    def read_settled(self, timeout_s: float = 120.0) -> Iterator[Record]:
+    def read_written(self, timeout_s: float = 120.0) -> Iterator[Record]:
         """Everything written by the moment of the call, once the transactions that are open now have ended.
 
         A writer that died in its transaction holds `read_to_end` back to before it, until its transaction times out.

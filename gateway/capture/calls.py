@@ -6,110 +6,111 @@ Invariant (captured means durable): the client gets a reply only after the log a
 import time
 from hashlib import sha256
 
-from gateway.capture.delta_encoding import delta_encoder
-from gateway.capture.events import CallAttempt, Capture, captured, failed, repeated
-from gateway.capture.idempotency import Attempt, Finished, RecentCalls
+from gateway.call_protocol import CallProtocol
+from gateway.capture.events import Capture, ModelCall
+from gateway.capture.idempotency import Finished
+from gateway.capture.recorder import CallRecorder
+from gateway.capture.redaction import redacted
 from gateway.capture.stream import Streams
 from gateway.control.crowding import Crowds
-from gateway.errors import CLIENT_CLOSED, ClientGone, GatewayError, HeaderList, NotCaptured, Overloaded, UpstreamBroken
+from gateway.errors import ClientGone, GatewayError, HeaderList, NotCaptured, Overloaded, UpstreamRefused
 from gateway.headers import authorization, client_headers, credentials, overhead, reply_headers
 from gateway.http.exchange import Exchange
 from gateway.identity import Identity, fresh_lane
 from gateway.metrics import Metrics
-from gateway.openai.refusal import refusal
-from gateway.openai.reply import parse_reply
-from gateway.openai.request import nothing_added, parse_chat
 from gateway.settings import GatewaySettings
 from gateway.upstream.dispatch import CallProgress, Dispatch, Dispatcher, EngineAnswer, OpenStream
 from schemas.envelopes import now_us
 from schemas.events import Timings
 
 JSON = (b"content-type", b"application/json")
+MESSAGE_CHARACTERS_MAX = 1000
+"""Of a refusal that an engine wrote in no shape that clients of the protocol know."""
 
 
 class ModelCalls:
-    """The chat completions endpoint. One instance per process; `in_flight` is its load."""
+    """Answers model calls of every protocol. One instance per process; `in_flight` is its load."""
 
     def __init__(
         self, settings: GatewaySettings, dispatcher: Dispatcher, capture: Capture, metrics: Metrics, crowds: Crowds
     ) -> None:
-        self._settings, self._dispatcher, self._capture, self._metrics = settings, dispatcher, capture, metrics
-        self._crowds = crowds
-        self._recent = RecentCalls(settings.replay_window_s, settings.replay_entries_max, settings.replay_bytes_max)
-        self._deltas = delta_encoder(settings)
-        self._streams = Streams(settings, capture, self._recent, self._deltas, metrics)
+        self._settings, self._dispatcher, self._metrics, self._crowds = settings, dispatcher, metrics, crowds
+        self._recorder = CallRecorder(settings, capture)
+        self._streams = Streams(settings, self._recorder, metrics)
         self._producer = f"gateway/{settings.instance}"
         self._passes_authorization = settings.passes_authorization
         self.in_flight = 0
 
-    async def __call__(self, client: Exchange, identity: Identity | None) -> None:
+    async def __call__(self, client: Exchange, protocol: CallProtocol, identity: Identity | None) -> None:
         """Answer one call. Raises GatewayError before anything was sent, or ClientGone."""
         self.in_flight += 1
         try:
-            await self._answer(client, identity)
+            await self._answer(client, protocol, identity or fresh_lane())
         finally:
             self.in_flight -= 1
 
-    async def _answer(self, client: Exchange, identity: Identity | None) -> None:
-        started = time.perf_counter()
-        received_us = now_us()
-        body = client.body
-        headers = client_headers(client.headers)
-        request = parse_chat(body)
-        digest = sha256(body).hexdigest()
-        who = identity or fresh_lane()
-        attempt = self._recent.begin(who, headers, digest)
-        client.call_id = attempt.call_id
-        if attempt.finished is not None:
-            await self._repeat(client, who, attempt, attempt.finished, started, received_us)
+    async def _answer(self, client: Exchange, protocol: CallProtocol, identity: Identity) -> None:
+        started_s = time.perf_counter()
+        call = self._begin(client, protocol, identity)
+        if call.attempt.finished is not None:
+            await self._repeat(client, call, call.attempt.finished, started_s)
             return
-        if self.in_flight > self._settings.calls_max:  # known by now, so that its retry is taken for no other call
-            raise Overloaded("too many model calls in flight", retry_after_s=1.0)
-        self._crowds.admit(who)
-        call = CallAttempt(
+        self._admit(call)
+        answer, finished = await self._generate(client, call)
+        if isinstance(answer, OpenStream):
+            await self._streams.relay(call, answer, client, started_s)
+        elif finished is None:
+            await self._refuse(client, call, answer, started_s)
+        else:
+            await self._reply(client, finished, started_s, answer.upstream_s)
+
+    def _begin(self, client: Exchange, protocol: CallProtocol, identity: Identity) -> ModelCall:
+        """The call that a request is. Raises InvalidRequest."""
+        received_us = now_us()
+        headers = client_headers(client.headers)
+        request = protocol.parse(client.body)
+        digest = sha256(client.body).hexdigest()
+        attempt = self._recorder.begin(identity, headers, digest)
+        client.call_id = attempt.call_id
+        return ModelCall(
             producer=self._producer,
-            identity=who,
-            call_id=attempt.call_id,
-            attempt=attempt.number,
+            identity=identity,
+            attempt=attempt,
             headers=headers,
+            protocol=protocol,
             request=request,
             request_digest=digest,
             received_us=received_us,
             secrets=credentials(client.headers) if self._passes_authorization else (),
         )
+
+    def _admit(self, call: ModelCall) -> None:
+        """Raises Overloaded, InvalidRequest. The call is remembered by then, so that its retry is taken for no other call."""
+        if self.in_flight > self._settings.calls_max:
+            raise Overloaded("too many model calls in flight", retry_after_s=1.0)
+        self._crowds.admit(call.identity)
+
+    async def _generate(self, client: Exchange, call: ModelCall) -> tuple[EngineAnswer | OpenStream, Finished | None]:
+        """The engine's answer, captured if it is a whole reply. What fails on the way is recorded, unless the log fails."""
         progress = CallProgress()
         try:
-            answer = await self._dispatch(call, client, progress)
-            if isinstance(answer, EngineAnswer):
-                client.hold(len(answer.reply.body))
-            if not self._dispatcher.adds(answer.server):
-                call = call._replace(request=nothing_added(call.request))
-            finished = await self._finished(call, attempt, answer)
-        except (GatewayError, ClientGone):
+            answer = await self._dispatch(client, call, progress)
+            return answer, await self._record(client, call, answer)
+        except NotCaptured:
+            client.upstream_s = progress.upstream_s
+            raise
+        except (GatewayError, ClientGone) as failure:
+            client.upstream_s = progress.upstream_s
+            await self._recorder.fail(call, progress, failure)
             raise
         except Exception:
-            await self._fail(call, progress, GatewayError.code, "the gateway broke over this call", GatewayError.status)
+            await self._recorder.fail(call, progress, GatewayError("the gateway broke over this call"))
             raise
-        if isinstance(answer, OpenStream):
-            await self._streams.relay(call, attempt, answer, client, started)
-        elif finished is None:
-            await self._refused(client, call, answer, started)
-        else:
-            await self._reply(client, finished, started, answer.upstream_s)
 
-    async def _finished(
-        self, call: CallAttempt, attempt: Attempt, answer: EngineAnswer | OpenStream
-    ) -> Finished | None:
-        """A completion, captured; None for what is none, or not yet."""
-        if isinstance(answer, OpenStream) or answer.reply.status != 200:
-            return None
-        return await self._finish(call, attempt, answer)
-
-    async def _dispatch(self, call: CallAttempt, client: Exchange, progress: CallProgress) -> EngineAnswer | OpenStream:
+    async def _dispatch(self, client: Exchange, call: ModelCall, progress: CallProgress) -> EngineAnswer | OpenStream:
         dispatch = Dispatch(
-            body=call.request.forwarded,
-            plain_body=call.request.body,
-            model=call.request.model,
+            protocol=call.protocol,
+            request=call.request,
             trajectory=call.identity.trajectory_id,
             run_id=call.headers.run_id,
             call_id=call.call_id,
@@ -117,78 +118,51 @@ class ModelCalls:
             authorization=authorization(client.headers) if self._passes_authorization else None,
         )
         sending = self._dispatcher.open if call.request.stream else self._dispatcher.send
-        try:
-            return await client.unless_gone(sending(dispatch, progress))
-        except ClientGone:
-            await self._fail(call, progress, "client_disconnected", "the client closed its connection", CLIENT_CLOSED)
-            raise
-        except GatewayError as error:
-            client.upstream_s = progress.upstream_s
-            await self._fail(call, progress, error.code, error.message, error.status)
-            raise
+        return await client.unless_gone(sending(dispatch, progress))
 
-    async def _finish(self, call: CallAttempt, attempt: Attempt, answer: EngineAnswer) -> Finished:
-        try:
-            reply = parse_reply(answer.reply.body, answer.reply.spans, call.request)
-        except UpstreamBroken as nonsense:
-            progress = CallProgress(answer.server, answer.dispatched_us)
-            await self._fail(call, progress, nonsense.reason, nonsense.message, nonsense.status)
-            raise
-        spans = reply.choices[0].spans
-        headers = [JSON, *reply_headers(call.identity, call.call_id, spans)]
+    async def _record(self, client: Exchange, call: ModelCall, answer: EngineAnswer | OpenStream) -> Finished | None:
+        """A whole reply, captured; None for a refusal, and for a stream, which is captured at its end."""
+        if isinstance(answer, OpenStream):
+            return None
+        client.hold(len(answer.reply.body))
+        if answer.reply.status != 200:
+            return None
+        reply = call.protocol.parse_reply(answer.reply, answer.request)
+        headers = [JSON, *reply_headers(call.identity, call.call_id, reply.choices[0].spans)]
         timings = Timings(received_us=call.received_us, dispatched_us=answer.dispatched_us, done_us=now_us())
-        encoded = self._deltas.encode(call, reply)
-        events = captured(call, answer.server, reply, timings, encoded)
-        finished = Finished(reply.body, headers, events)
-        # Kept before it is acknowledged: a retry after a missing acknowledgement must publish the same event.
-        self._recent.finish(attempt, finished)
-        await self._acknowledge(call.identity, attempt, finished)
-        self._deltas.remember(call, reply, encoded, events)
-        return finished
+        return await self._recorder.record(call, answer.engine, reply, timings, reply.body, headers)
 
-    async def _acknowledge(self, identity: Identity, attempt: Attempt, finished: Finished) -> None:
-        try:
-            await self._capture.store(finished.events, lane="named" if identity.named else "unnamed")
-        except NotCaptured:
-            raise
-        except Exception:
-            self._recent.forget(attempt, finished)
-            raise
-        self._recent.acknowledged(attempt, finished)
-
-    async def _repeat(
-        self,
-        client: Exchange,
-        identity: Identity,
-        attempt: Attempt,
-        finished: Finished,
-        started: float,
-        received_us: int,
-    ) -> None:
-        if attempt.keyed:
-            events = tuple([repeated(event, attempt.number, received_us) for event in finished.events])
-            finished = finished._replace(events=events)
-            self._recent.finish(attempt, finished)
-        if finished.events:
-            await self._acknowledge(identity, attempt, finished)
+    async def _repeat(self, client: Exchange, call: ModelCall, finished: Finished, started_s: float) -> None:
+        await self._recorder.repeat(call, finished)
         self._metrics.replayed.inc()
         client.hold(len(finished.body))
-        await client.reply(200, [*finished.headers, overhead(time.perf_counter() - started)], finished.body)
+        await client.reply(200, [*finished.headers, overhead(time.perf_counter() - started_s)], finished.body)
 
-    async def _reply(self, client: Exchange, finished: Finished, started: float, upstream_s: float) -> None:
-        overhead_s = time.perf_counter() - started - upstream_s
+    async def _reply(self, client: Exchange, finished: Finished, started_s: float, upstream_s: float) -> None:
+        overhead_s = time.perf_counter() - started_s - upstream_s
         await client.reply(200, [*finished.headers, overhead(overhead_s)], finished.body)
         self._metrics.overhead_seconds.observe(overhead_s)
 
-    async def _refused(self, client: Exchange, call: CallAttempt, answer: EngineAnswer, started: float) -> None:
+    async def _refuse(self, client: Exchange, call: ModelCall, answer: EngineAnswer, started_s: float) -> None:
         """Pass on a refusal of the engine (4xx): the client has to change its request."""
-        status, body, message = refusal(answer.reply, credentials(client.headers))
-        await self._fail(call, CallProgress(answer.server, answer.dispatched_us), "refused", message, status)
+        refusal, body = _refusal(call.protocol, answer, credentials(client.headers))
+        await self._recorder.fail(call, CallProgress(answer.engine, answer.dispatched_us), refusal)
         headers: HeaderList = [JSON, *reply_headers(call.identity, call.call_id, ())]
-        if answer.reply.retry_after:
-            headers.append((b"retry-after", answer.reply.retry_after.encode("latin-1", "replace")))
-        headers.append(overhead(time.perf_counter() - started - answer.upstream_s))
-        await client.reply(status, headers, body)
+        if retry_after := answer.reply.headers.get("retry-after"):
+            headers.append((b"retry-after", retry_after.encode("latin-1", "replace")))
+        headers.append(overhead(time.perf_counter() - started_s - answer.upstream_s))
+        await client.reply(answer.reply.status, headers, body)
 
-    async def _fail(self, call: CallAttempt, progress: CallProgress, reason: str, message: str, status: int) -> None:
-        await self._capture.store_failure(failed(call, progress, reason=reason, message=message, http_status=status))
+
+def _refusal(protocol: CallProtocol, answer: EngineAnswer, secrets: tuple[str, ...]) -> tuple[UpstreamRefused, bytes]:
+    """An engine's refusal without secrets for the event, and its body for the client: unchanged where clients can read it.
+
+    secrets: what the engine may repeat and the event must not hold; some providers repeat a key that they refuse.
+    """
+    status, body = answer.reply.status, answer.reply.body
+    message = protocol.error_message(body)
+    if message is not None:
+        return UpstreamRefused(redacted(message, secrets), status), body
+    text = redacted(body.decode(errors="replace"), secrets)[:MESSAGE_CHARACTERS_MAX]
+    refusal = UpstreamRefused(text or f"the engine answers {status}", status)
+    return refusal, protocol.error(refusal)

@@ -1,4 +1,4 @@
-"""What was acknowledged of each trajectory lately, so that a call that goes on from there is written as the rest only.
+"""Calls written against earlier ones: what a call shares with an acknowledged call of its trajectory is written as a reference.
 
 Invariant: leaving anything out of this memory makes events larger, never wrong. A base is another call of the same
 trajectory that this process captured and that is acknowledged, was received before the call itself, and ended. Every
@@ -20,9 +20,9 @@ from hashlib import sha256
 from typing import NamedTuple
 
 from datapool.fold.digests import base_digest
-from gateway.capture.events import CallAttempt, EncodedCall
+from gateway.call_protocol import EngineReply
+from gateway.capture.events import EncodedCall, ModelCall
 from gateway.identity import Identity
-from gateway.openai.reply import EngineReply
 from gateway.settings import GatewaySettings
 from schemas.arrays import ITEM_BYTES
 from schemas.events import CallCaptured, Edge
@@ -61,29 +61,35 @@ class DeltaEncoder:
         self._tips: OrderedDict[Identity, list[DeltaBase]] = OrderedDict()
         self.size_bytes = 0
 
-    def encode(self, call: CallAttempt, reply: EngineReply) -> EncodedCall:
+    def encode(self, call: ModelCall, reply: EngineReply) -> EncodedCall:
         """Edges of a call's prompt and body, against the tip that shares the most tokens (bytes where there are none)."""
         prompt, body = reply.prompt_ids, call.request.body
-        digest = sha256(prompt).hexdigest()
-        best, keep, body_keep = None, -1, -1
+        base, prompt_keep, body_keep = self._closest(call, prompt)
+        prompt_edge = _edge(prompt, ITEM_BYTES, base, prompt_keep, sha256(prompt).hexdigest())
+        request_edge = _edge(body, 1, base, body_keep, call.request_digest)
+        if base is None or not (prompt_keep or body_keep):
+            return EncodedCall(prompt_edge, request_edge, 0)
+        return EncodedCall(
+            prompt_edge, request_edge, base.depth + 1, _base_digest(base, prompt_keep) if prompt_keep else ""
+        )
+
+    def _closest(self, call: ModelCall, prompt: bytes) -> tuple[DeltaBase | None, int, int]:
+        """The base that shares the most, and how many ids and bytes are kept of it."""
+        base, ids, body_bytes = None, -1, -1
         for tip in self._tips.get(call.identity, ()):
             if _may_be_base(tip, call, len(prompt)):
-                shared = _shared(prompt, tip.whole, ITEM_BYTES), _shared(body, tip.body)
-                if shared > (keep, body_keep):
-                    best, (keep, body_keep) = tip, shared
-        if best is None:
-            return EncodedCall(_full(prompt, ITEM_BYTES, digest), _full(body, 1, call.request_digest), 0)
-        goes_on = 0 < len(best.whole) == keep * ITEM_BYTES
-        keep = keep if goes_on else min(keep, best.prompt_bytes // ITEM_BYTES)
-        prompt_keep = keep if goes_on or keep * ITEM_BYTES >= WORTH_BYTES else 0
-        prompt_edge = _edge(prompt, ITEM_BYTES, best, prompt_keep, digest)
-        request_edge = _edge(body, 1, best, body_keep if body_keep >= WORTH_BYTES else 0, call.request_digest)
-        based = prompt_edge.base_call_id or request_edge.base_call_id
-        base_digest = _base_digest(best, prompt_keep) if prompt_edge.base_call_id else ""
-        return EncodedCall(prompt_edge, request_edge, best.depth + 1 if based else 0, base_digest)
+                shared = _shared(prompt, tip.whole, ITEM_BYTES), _shared(call.request.body, tip.body)
+                if shared > (ids, body_bytes):
+                    base, (ids, body_bytes) = tip, shared
+        if base is None:
+            return None, 0, 0
+        goes_on = 0 < len(base.whole) == ids * ITEM_BYTES
+        ids = ids if goes_on else min(ids, base.prompt_bytes // ITEM_BYTES)
+        worth_it = goes_on or ids * ITEM_BYTES >= WORTH_BYTES
+        return base, ids if worth_it else 0, body_bytes if body_bytes >= WORTH_BYTES else 0
 
     def remember(
-        self, call: CallAttempt, reply: EngineReply, encoded: EncodedCall, events: Sequence[CallCaptured]
+        self, call: ModelCall, reply: EngineReply, encoded: EncodedCall, events: Sequence[CallCaptured]
     ) -> None:
         """Remember acknowledged events as bases of what comes."""
         if not call.identity.named:  # a lane that we made up has one call
@@ -104,11 +110,11 @@ class DeltaEncoder:
         self._shrink()
 
     def _add(self, identity: Identity, base: DeltaBase) -> None:
-        known = self._tips.pop(identity, [])
-        tips = [tip for tip in known if tip.call_id != base.call_id and not _stands_in(tip, base)]
+        before = self._tips.pop(identity, [])
+        tips = [tip for tip in before if tip.call_id != base.call_id and not _stands_in(tip, base)]
         tips = [*tips, base][-self._calls_max :]
         self._tips[identity] = tips
-        self.size_bytes += _bytes(tips) - _bytes(known)
+        self.size_bytes += _bytes(tips) - _bytes(before)
 
     def _shrink(self) -> None:
         while self._tips and self.size_bytes > self._bytes_max:
@@ -120,7 +126,7 @@ def _stands_in(tip: DeltaBase, base: DeltaBase) -> bool:
     return bool(tip.whole) and base.whole.startswith(tip.whole) and base.received_us > tip.received_us
 
 
-def _may_be_base(tip: DeltaBase, call: CallAttempt, prompt_bytes: int) -> bool:
+def _may_be_base(tip: DeltaBase, call: ModelCall, prompt_bytes: int) -> bool:
     itself = tip.call_id.startswith(call.call_id)  # or another choice of it
     if itself or tip.received_us >= call.received_us or tip.depth + 1 >= CHAIN_MAX:
         return False
@@ -138,15 +144,9 @@ def _bytes(tips: Sequence[DeltaBase]) -> int:
     return sum(tip.size_bytes for tip in tips)
 
 
-def _full(data: bytes, unit: int, digest: str) -> Edge:
-    return Edge(suffix=data, full_length=len(data) // unit, full_digest=digest)
-
-
-def _edge(data: bytes, unit: int, base: DeltaBase, keep: int, digest: str) -> Edge:
-    if not keep:
-        return _full(data, unit, digest)
+def _edge(data: bytes, unit: int, base: DeltaBase | None, keep: int, digest: str) -> Edge:
     return Edge(
-        base_call_id=base.call_id,
+        base_call_id=base.call_id if base is not None and keep else None,
         keep=keep,
         suffix=data[keep * unit :],
         full_length=len(data) // unit,

@@ -5,22 +5,23 @@ Output: `calls`, key group_id: CallCaptured (one per choice) or CallFailed. Deli
 
 import asyncio
 import time
-from dataclasses import replace
 from typing import NamedTuple
 
 import structlog
+from msgspec.structs import replace
 
 from eventlog.errors import LogError, RecordTooLarge
+from gateway.call_protocol import CallProtocol, CallRequest, Choice, EngineReply
 from gateway.capture.durable_log import EventSink
+from gateway.capture.idempotency import Attempt
+from gateway.capture.redaction import redacted, redacted_body
 from gateway.errors import NotCaptured
 from gateway.headers import ClientHeaders
 from gateway.identity import Identity
 from gateway.metrics import Metrics
-from gateway.openai.refusal import blanked, blanked_json
-from gateway.openai.reply import Choice, EngineReply
-from gateway.openai.request import ChatRequest
 from gateway.upstream.dispatch import CallProgress
 from gateway.upstream.engines import Engine
+from schemas.arrays import ITEM_BYTES
 from schemas.envelopes import envelope, now_us
 from schemas.events import CallCaptured, CallFailed, Edge, Envelope, Integrity, Timings, Usage
 from schemas.http import Channel
@@ -29,24 +30,28 @@ from schemas.topics import CALLS
 
 MESSAGE_CHARACTERS_MAX = 2000
 SECRET_CHARACTERS_MIN = 8
-"""No provider's key is shorter; words that SDKs want where no key is needed are (EMPTY, none), and stand in many a reply."""
+"""No provider's key is shorter. The placeholders that SDKs want where no key is needed (EMPTY, none) are, and stand in many a reply."""
 COMPLETE = Integrity(complete=True)
 log = structlog.get_logger()
 
 
-class CallAttempt(NamedTuple):
+class ModelCall(NamedTuple):
     """One attempt of a model call, as it came in."""
 
     producer: str
     identity: Identity
-    call_id: str
-    attempt: int
+    attempt: Attempt
     headers: ClientHeaders
-    request: ChatRequest
+    protocol: CallProtocol
+    request: CallRequest
     request_digest: str
     received_us: int
     secrets: tuple[str, ...] = ()
-    """What fixed servers were told, and no event may hold."""
+    """Credentials that fixed upstreams get, and no event may hold."""
+
+    @property
+    def call_id(self) -> str:
+        return self.attempt.call_id
 
 
 class EncodedCall(NamedTuple):
@@ -61,11 +66,11 @@ class EncodedCall(NamedTuple):
 
 
 def captured(
-    call: CallAttempt, server: Engine, reply: EngineReply, timings: Timings, encoded: EncodedCall
+    call: ModelCall, engine: Engine, reply: EngineReply, timings: Timings, encoded: EncodedCall
 ) -> tuple[CallCaptured, ...]:
     """One event per choice; choice k > 0 is the call `<call_id>.<k>`."""
     alone = len(reply.choices) == 1
-    secrets = [one for one in call.secrets if server.fixed and len(one) >= SECRET_CHARACTERS_MIN]
+    secrets = [secret for secret in call.secrets if engine.fixed and len(secret) >= SECRET_CHARACTERS_MIN]
     return tuple(
         [
             CallCaptured(
@@ -73,7 +78,7 @@ def captured(
                 group_id=call.identity.group_id,
                 trajectory_id=call.identity.trajectory_id,
                 call_id=choice_id(call.call_id, choice.index),
-                attempt=call.attempt,
+                attempt=call.attempt.number,
                 choice=choice.index,
                 prompt=encoded.prompt,
                 base_digest=encoded.base_digest,
@@ -81,12 +86,12 @@ def captured(
                 response_logprobs=choice.response_logprobs,
                 spans=choice.spans,
                 sampling=call.request.sampling,
-                finish_reason=choice.finish_reason and blanked(choice.finish_reason, secrets),
+                finish_reason=choice.finish_reason and redacted(choice.finish_reason, secrets),
                 request=encoded.request,
-                response_body=blanked_json(choice.body, secrets),
-                model_id=server.model_id or call.request.model or "",
-                worker_id=server.worker_id,
-                upstream=server.url,
+                response_body=redacted_body(choice.body, secrets),
+                model_id=engine.model_id or call.request.model or "",
+                worker_id=engine.worker_id,
+                upstream=engine.url,
                 agent=call.headers.agent,
                 channel=call.headers.channel or Channel.TRAIN,
                 tags=call.headers.tags,
@@ -102,21 +107,21 @@ def captured(
     )
 
 
-def failed(call: CallAttempt, progress: CallProgress, *, reason: str, message: str, http_status: int) -> CallFailed:
+def failed(call: ModelCall, progress: CallProgress, *, reason: str, message: str, http_status: int) -> CallFailed:
     """The event of a call without tokens."""
-    server, done_us = progress.server, now_us()
+    engine, done_us = progress.engine, now_us()
     return CallFailed(
         envelope=_envelope(call),
         group_id=call.identity.group_id,
         trajectory_id=call.identity.trajectory_id,
         call_id=call.call_id,
-        attempt=call.attempt,
+        attempt=call.attempt.number,
         http_status=http_status,
         reason=reason,
         message=message[:MESSAGE_CHARACTERS_MAX],
-        model_id=(server and server.model_id) or call.request.model or "",
-        worker_id=server.worker_id if server else None,
-        upstream=server.url if server else "",
+        model_id=(engine and engine.model_id) or call.request.model or "",
+        worker_id=engine.worker_id if engine else None,
+        upstream=engine.url if engine else "",
         agent=call.headers.agent,
         channel=call.headers.channel or Channel.TRAIN,
         timings=Timings(received_us=call.received_us, dispatched_us=progress.dispatched_us or done_us, done_us=done_us),
@@ -160,10 +165,10 @@ class Capture:
                 await self._publish(events[0])
             else:
                 await asyncio.gather(*(self._publish(event) for event in events))
-        except LogError as silent:
+        except LogError as unacknowledged:
             self._metrics.unacknowledged.inc()
-            log.error("call_not_captured", call_id=events[0].call_id, error=str(silent))
-            raise NotCaptured("the call could not be captured; send it again", retry_after_s=1.0) from silent
+            log.error("call_not_captured", call_id=events[0].call_id, error=str(unacknowledged))
+            raise NotCaptured("the call could not be captured; send it again", retry_after_s=1.0) from unacknowledged
         self._metrics.capture_ack_seconds.observe(time.perf_counter() - started)
         for event in events:
             self._metrics.capture(lane)
@@ -176,8 +181,8 @@ class Capture:
         log.warning("call_failed", call_id=event.call_id, reason=event.reason, upstream=event.upstream)
         try:
             await self._log.publish(CALLS, group_key(event.group_id), event)
-        except LogError as silent:
-            log.error("failure_not_captured", call_id=event.call_id, error=str(silent))
+        except LogError as unacknowledged:
+            log.error("failure_not_captured", call_id=event.call_id, error=str(unacknowledged))
 
     async def _publish(self, event: CallCaptured) -> None:
         key = group_key(event.group_id)
@@ -187,10 +192,10 @@ class Capture:
             await self._log.publish(CALLS, key, without_bodies(event))
 
 
-def _envelope(call: CallAttempt) -> Envelope:
+def _envelope(call: ModelCall) -> Envelope:
     return envelope(call.producer, run_id=call.headers.run_id, traceparent=call.headers.traceparent)
 
 
 def _own_usage(usage: Usage, choice: Choice) -> Usage:
     # The engine counts all choices of a reply together; each event counts its own, so that sums come out right.
-    return replace(usage, completion_tokens=choice.response_length)
+    return replace(usage, completion_tokens=len(choice.response_ids) // ITEM_BYTES)

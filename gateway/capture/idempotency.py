@@ -86,21 +86,21 @@ class RecentCalls:
         if not identity.named:  # made up for this one request: nobody can ask again
             return Attempt(slot, new_id(), headers.retry_count or 0)
         entry = self._entries.get(slot)
-        known = entry if entry and self._clock_s() - entry.seen_at_s <= self._window_s else None
-        if known and known.digest != digest:
+        recent = entry if entry and self._clock_s() - entry.seen_at_s <= self._window_s else None
+        if recent and recent.digest != digest:
             raise InvalidRequest(
                 "this idempotency key was used for another body",
                 param=IDEMPOTENCY_KEY_HEADER,
                 code="idempotency_key_reused",
             )
-        if known and self._is_same_call(known, headers):
-            number = max(known.attempts, headers.retry_count or 0)
-            known.attempts = number + 1
-            return Attempt(slot, known.call_id, number, known.finished, keyed)
+        if recent and self._is_same_call(recent, headers):
+            number = max(recent.attempts, headers.retry_count or 0)
+            recent.attempts = number + 1
+            return Attempt(slot, recent.call_id, number, recent.finished, keyed)
         # A key is one call for ever, so its attempts go on being counted when their replies are forgotten.
         number = max(headers.retry_count or 0, entry.attempts if entry and keyed else 0)
         call_id = _call_id(identity, headers.idempotency_key)
-        self._remember(slot, _Entry(call_id, digest, self._clock_s(), number + 1, ambiguous=known is not None))
+        self._remember(slot, _Entry(call_id, digest, self._clock_s(), number + 1, ambiguous=recent is not None))
         return Attempt(slot, call_id, number, keyed=keyed)
 
     def finish(self, attempt: Attempt, finished: Finished) -> None:
@@ -123,8 +123,8 @@ class RecentCalls:
             self._bytes -= _size(entry)
             entry.finished, entry.finished_attempt = None, -1
 
-    def _is_same_call(self, known: _Entry, headers: ClientHeaders) -> bool:
-        return headers.idempotency_key is not None or ((headers.retry_count or 0) > 0 and not known.ambiguous)
+    def _is_same_call(self, recent: _Entry, headers: ClientHeaders) -> bool:
+        return headers.idempotency_key is not None or ((headers.retry_count or 0) > 0 and not recent.ambiguous)
 
     def _remember(self, slot: Slot, entry: _Entry) -> None:
         replaced = self._entries.pop(slot, None)

@@ -1,16 +1,19 @@
 """Everything that is no model call, on FastAPI: groups, lifecycle, rewards, models, health, metrics.
 
-The front (`app.py`) has read the body, taken the identity out of the path and put it into the scope.
+The door has looked at key, path and size; the whole body and the identity of the path come with the scope (`http/asgi.py`).
 """
 
 import importlib.metadata
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from contextlib import AbstractAsyncContextManager
+from typing import Any
 
+import msgspec
 import structlog
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, Response
+from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
 
 from eventlog.errors import LogError
@@ -34,6 +37,7 @@ from gateway.control.health import Health
 from gateway.control.models import Models
 from gateway.errors import GatewayError, InvalidRequest, MethodNotAllowed, NotAdmitted, NotCaptured, NotFound, as_http
 from gateway.headers import ClientHeaders, client_headers
+from gateway.http.asgi import IDENTITY
 from gateway.identity import SERVED, Identity
 from gateway.metrics import Metrics
 from gateway.settings import GatewaySettings
@@ -42,7 +46,6 @@ from schemas.http import Channel
 from schemas.keys import group_key
 from schemas.topics import CALLS, REWARDS, Topic
 
-IDENTITY = "claw.identity"
 Lifespan = Callable[[FastAPI], AbstractAsyncContextManager[None]]
 log = structlog.get_logger()
 
@@ -115,6 +118,28 @@ class Control:
             raise NotCaptured("the event could not be stored; send it again", retry_after_s=1.0) from silent
 
 
+class StrictRequest(Request):
+    """A request whose body is read by a parser that takes nothing but JSON: no NaN, no lone surrogates, exact integers."""
+
+    async def json(self) -> Any:  # any JSON value
+        try:
+            return msgspec.json.decode(await self.body())
+        except (ValueError, RecursionError) as broken:
+            raise HTTPException(400, f"the body is not valid JSON: {broken}") from broken
+
+
+class StrictRoute(APIRoute):
+    """A route of FastAPI that reads its body as StrictRequest does."""
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        handler = super().get_route_handler()
+
+        async def read_strictly(request: Request) -> Response:
+            return await handler(StrictRequest(request.scope, request.receive))
+
+        return read_strictly
+
+
 def control_app(control: Control, models: Models, health: Health, metrics: Metrics, lifespan: Lifespan) -> FastAPI:
     """All control routes, with errors in OpenAI's shape."""
     app = FastAPI(
@@ -124,6 +149,7 @@ def control_app(control: Control, models: Models, health: Health, metrics: Metri
         redoc_url=None,
         lifespan=lifespan,
     )
+    app.router.route_class = StrictRoute
     app.add_api_route("/groups", control.open_group, methods=["POST"], status_code=201)
     app.add_api_route("/v1/groups", control.open_group, methods=["POST"], status_code=201, include_in_schema=False)
     app.add_api_route("/v1/register_trajectory", control.register_trajectory, methods=["POST"])
@@ -143,34 +169,23 @@ def control_app(control: Control, models: Models, health: Health, metrics: Metri
 
 
 def _handle_errors(app: FastAPI) -> None:
-    async def ours(_: Request, error: Exception) -> Response:
-        return _response(error if isinstance(error, GatewayError) else GatewayError("internal error"))
+    """Errors of FastAPI's own; ours go through to the door."""
 
     async def invalid(_: Request, error: Exception) -> Response:
         first = error.errors()[0] if isinstance(error, RequestValidationError) else {"msg": str(error), "loc": ()}
         where = ".".join(str(part) for part in first["loc"][1:])
-        return _response(
-            InvalidRequest(f"{where}: {first['msg']}" if where else str(first["msg"]), param=where or None)
-        )
+        raise InvalidRequest(f"{where}: {first['msg']}" if where else str(first["msg"]), param=where or None)
 
     async def http(_: Request, error: Exception) -> Response:
-        status = error.status_code if isinstance(error, HTTPException) else 500
+        status, text = (error.status_code, str(error.detail)) if isinstance(error, HTTPException) else (500, str(error))
         kinds: dict[int, type[GatewayError]] = {404: NotFound, 405: MethodNotAllowed}
-        said = f"no such route: {SERVED}" if status == 404 else str(getattr(error, "detail", error))
-        response = _response(kinds.get(status, InvalidRequest)(said))
-        for name, value in (getattr(error, "headers", None) or {}).items():
-            response.headers[name] = value
-        return response
+        refusal = kinds.get(status, InvalidRequest)(f"no such route: {SERVED}" if status == 404 else text)
+        reply = as_http(refusal)
+        headers = getattr(error, "headers", None) or {}  # the methods that are allowed
+        return Response(reply.body, reply.status, headers, media_type="application/json")
 
-    app.add_exception_handler(GatewayError, ours)
     app.add_exception_handler(RequestValidationError, invalid)
     app.add_exception_handler(HTTPException, http)
-    app.add_exception_handler(Exception, ours)
-
-
-def _response(error: GatewayError) -> Response:
-    reply = as_http(error)
-    return Response(reply.body, reply.status, {name.decode(): value.decode() for name, value in reply.headers})
 
 
 def _identity(request: Request) -> Identity:

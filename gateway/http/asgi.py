@@ -1,35 +1,58 @@
-"""The few ASGI moves of requests that are no model calls: read a body within a limit, answer."""
+"""Hands requests to an ASGI app, FastAPI's, when their bodies are whole and the door has let them in."""
 
-from starlette.types import Receive, Scope, Send
+from typing import Any
+from urllib.parse import unquote
 
-from gateway.errors import ClientGone, ErrorReply, HeaderList
-from gateway.http.exchange import too_large
+from starlette.types import ASGIApp, Message, Scope
 
+from gateway.errors import HeaderList
+from gateway.http.exchange import Exchange
 
-async def read_body(scope: Scope, receive: Receive, bytes_max: int) -> bytes:
-    """The whole request body. Raises BodyTooLarge, before reading where the length is declared, or ClientGone."""
-    declared = next((value for name, value in scope["headers"] if name == b"content-length"), b"0")
-    if int(declared) > bytes_max:
-        raise too_large(bytes_max)
-    content, more = bytearray(), True
-    while more:
-        message = await receive()
-        if message["type"] == "http.disconnect":
-            raise ClientGone
-        content += message.get("body", b"")
-        if len(content) > bytes_max:
-            raise too_large(bytes_max)
-        more = message.get("more_body", False)
-    return bytes(content)
+IDENTITY = "claw.identity"
+"""In the scope: the trajectory that the path names."""
 
 
-async def send_reply(send: Send, status: int, headers: HeaderList, body: bytes) -> None:
-    """One whole reply."""
-    length = (b"content-length", b"%d" % len(body))
-    await send({"type": "http.response.start", "status": status, "headers": [*headers, length]})
-    await send({"type": "http.response.body", "body": body})
+class AsgiHandler:
+    """Answers by an app that writes no streams. What the app raises is raised here, whatever it has sent by then."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, exchange: Exchange) -> None:
+        """Answer one request."""
+        start: Message = {}
+        body = bytearray()
+
+        async def receive() -> Message:
+            return {"type": "http.request", "body": exchange.body, "more_body": False}
+
+        async def send(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                start.update(message)
+            body.extend(message.get("body", b""))
+
+        await self._app(_scope(exchange), receive, send)
+        await exchange.reply(start["status"], _without(b"content-length", start["headers"]), bytes(body))
 
 
-async def send_error(send: Send, error: ErrorReply) -> None:
-    """An error as its reply."""
-    await send_reply(send, error.status, error.headers, error.body)
+def _scope(exchange: Exchange) -> Scope:
+    head, route = exchange.head, exchange.route
+    path = head.path if route is None else b"/v1/" + route.endpoint.encode()
+    return {
+        "type": "http",
+        "asgi": {"version": "3.0", "spec_version": "2.3"},
+        "http_version": "1.1" if head.knows_chunks else "1.0",
+        "method": head.method.decode("ascii"),
+        "scheme": "http",
+        "path": unquote(path.decode("ascii")),
+        "raw_path": path,
+        "root_path": "",
+        "query_string": head.query,
+        # Every body here is JSON, whatever a client's HTTP library calls it by default.
+        "headers": [*_without(b"content-type", exchange.headers), (b"content-type", b"application/json")],
+        IDENTITY: route and route.identity,
+    }
+
+
+def _without(name: bytes, headers: Any) -> HeaderList:  # any iterable of pairs, as ASGI allows
+    return [header for header in headers if header[0] != name]

@@ -1,8 +1,8 @@
-"""Bytes that the model calls of one process hold, all together.
+"""Bytes that the requests of one process hold, all together.
 
-Invariant: what a call took is given back when it is over, however it ends. A request that finds no room is refused; a
-reply never is, since an engine has worked for it: it counts, and keeps new requests out. Limits of one call times the
-number of calls would be more than any memory.
+Invariant: what a request took is given back when it is over, however it ends. A request that finds no room is refused;
+a reply never is, since an engine has worked for it: it counts, and keeps new requests out. Limits of one request times
+the number of requests would be more than any memory.
 """
 
 from dataclasses import dataclass

@@ -8,13 +8,14 @@ import asyncio
 import socket
 import time
 from types import FrameType
+from typing import cast
 
-import structlog
 import uvicorn
 
-CLOSE = (b"connection", b"close")
+from gateway.http.connection import ClientConnection
+from gateway.http.reply import CLOSE
+
 TICK_S = 0.02
-log = structlog.get_logger()
 
 
 class GracefulServer(uvicorn.Server):
@@ -53,25 +54,17 @@ class GracefulServer(uvicorn.Server):
 
     def _protocol(self) -> asyncio.Protocol:
         kind = self.config.http_protocol_class
-        made: asyncio.Protocol = kind(  # type: ignore[call-arg]  # uvicorn's own protocols all take these
+        connection: asyncio.Protocol = kind(  # type: ignore[call-arg]  # uvicorn's own protocols all take these
             config=self.config, server_state=self.server_state, app_state=self.lifespan.state
         )
-        return made
+        return connection
 
     async def _drain(self, deadline: float) -> None:
-        idle_since: dict[int, float] = {}
-        while self.server_state.connections and not self.force_exit and time.monotonic() < deadline:
-            for connection in list(self.server_state.connections):
-                self._drain_one(connection, idle_since)
+        connections = cast("set[ClientConnection]", self.server_state.connections)
+        idle_since: dict[ClientConnection, float] = {}
+        while connections and not self.force_exit and (now := time.monotonic()) < deadline:
+            idle_since = {each: idle_since.get(each, now) for each in connections if each.is_idle}
+            for connection, since in idle_since.items():
+                if now - since >= self._linger_s:
+                    connection.shutdown()
             await asyncio.sleep(TICK_S)
-
-    def _drain_one(self, connection: object, idle_since: dict[int, float]) -> None:
-        cycle = getattr(connection, "cycle", None)
-        if cycle is None or cycle.response_complete:
-            now = time.monotonic()
-            if now - idle_since.setdefault(id(connection), now) >= self._linger_s:
-                connection.shutdown()  # type: ignore[attr-defined]  # uvicorn's protocols share no public type
-            return
-        idle_since.pop(id(connection), None)
-        if not cycle.response_started:
-            cycle.keep_alive = False

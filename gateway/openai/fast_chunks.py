@@ -1,4 +1,4 @@
-"""The usual chunk of a stream, recognised without parsing it: nineteen of twenty say one token of one choice.
+"""The usual chunk of a stream, recognised without parsing it: nineteen of twenty hold one token of one choice.
 
 Invariant: what is recognised means what a parser would find, provided that it is JSON (and the accumulator, which parses
 it later, falls back to each chunk alone if it is not). A shape is learned from a chunk that `sse.USUAL` has matched:
@@ -20,25 +20,15 @@ TEXT_END, CONTENT_BEGIN, CONTENT_END = b'"},"logprobs":', b'{"content":[', b"]}"
 TOKENS = TEXT_END + CONTENT_BEGIN
 TOKENS_LENGTH = len(TOKENS)
 IDS = b',"token_ids":['
-RUN_MAX = 256
+LESSONS_MAX = 64
+"""Unusual events of a stream from which a shape is learned."""
 
 
-Said = tuple[bytes, bytes, bytes]
-"""What one usual chunk says, as JSON: the inside of a string, of a list of tokens and of a list of one id."""
+ChunkFields = tuple[bytes, bytes, bytes]
+"""What a usual chunk holds, as JSON: the inside of a string, of a list of tokens and of a list of one id."""
 
 
-class ChunkRun:
-    """Usual chunks of one shape that came one after the other. `events` are they, as they came; `said` what each says."""
-
-    __slots__ = ("events", "said", "shape")
-
-    def __init__(self, shape: "Shape") -> None:
-        self.shape = shape
-        self.events: list[bytes] = []
-        self.said: list[Said] = []
-
-
-class Shape:
+class ChunkShape:
     """What the usual chunks of a stream have in common."""
 
     __slots__ = (
@@ -58,10 +48,10 @@ class Shape:
         self.choice, self.name, self.front, self.ids_begin, self.end = choice, name, front, ids_begin, end
         self._front_length, self._ids_begin_length, self._end_length = len(front), len(ids_begin), len(end)
         self.tail = b"%bnull%b%b" % (TEXT_END, ids_begin[len(CONTENT_END) : -len(IDS)], end[1:])
-        """What a client that asked for nothing besides gets after the text."""
+        """What follows the text for a client that asked for neither ids nor log-probabilities."""
 
-    def said(self, event: bytes) -> Said | None:
-        """What a chunk of this shape says; None when it is not one."""
+    def read(self, event: bytes) -> ChunkFields | None:
+        """What a chunk of this shape holds; None when it is not one."""
         if event.count(b"\n") != 2 or not (event.startswith(self.front) and event.endswith(self.end)) or b"\r" in event:
             return None  # one event is one line
         text_end = event.find(TOKENS, self._front_length)
@@ -71,28 +61,50 @@ class Shape:
         text = event[self._front_length : text_end]
         tokens = event[text_end + TOKENS_LENGTH : tokens_end]
         token_id = event[tokens_end + self._ids_begin_length : -self._end_length]
-        # A text with a quote in it may end elsewhere; one chunk says one token.
+        # A text with a quote in it may end elsewhere; one chunk holds one token.
         if b'"' in text or text.endswith(b"\\") or not (tokens and token_id.isdigit()):
             return None
         return text, tokens, token_id
 
-    def shown(self, said: Said, *, token_ids: bool, logprobs: bool) -> bytes:
+    def without(self, fields: ChunkFields, *, token_ids: bool, logprobs: bool) -> bytes:
         """The chunk without its token ids, and with null for log-probabilities, where the flags say so."""
-        text, content, token_id = said
+        text, content, token_id = fields
+        if token_ids and logprobs:
+            return self.front + text + self.tail
         tokens = TEXT_END + b"null" if logprobs else b"%b%b]}" % (TOKENS, content)
         between = self.ids_begin[len(CONTENT_END) : -len(IDS)]
         ids = self.end[1:] if token_ids else b"%b%b%b" % (IDS, token_id, self.end)
         return b"".join((self.front, text, tokens, between, ids))
 
 
-def shape_of(event: bytes) -> Shape | None:
+class ChunkReader:
+    """Reads the usual chunks of one stream, whose shape it learns from the others."""
+
+    __slots__ = ("_lessons_left", "shape")
+
+    def __init__(self) -> None:
+        self.shape: ChunkShape | None = None
+        self._lessons_left = LESSONS_MAX
+
+    def read(self, event: bytes) -> ChunkFields | None:
+        """What a usual chunk holds; None for any other event."""
+        return None if self.shape is None else self.shape.read(event)
+
+    def learn(self, event: bytes) -> None:
+        """Look for a shape in an event that `read` did not know."""
+        if self._lessons_left:
+            self._lessons_left -= 1
+            self.shape = shape_of(event) or self.shape
+
+
+def shape_of(event: bytes) -> ChunkShape | None:
     """The shape of a chunk, None when it is not a usual one."""
     usual = USUAL.fullmatch(event) if b'prompt_token_ids"' not in event else None
     if usual is None:
         return None
     front, logprobs, middle, ids, end = usual.groups()
-    begun = FRONT.fullmatch(front)
+    begin = FRONT.fullmatch(front)
     listed = logprobs.startswith(CONTENT_BEGIN) and logprobs.endswith(CONTENT_END) and ids.startswith(IDS)
-    if begun is None or not listed:
+    if begin is None or not listed:
         return None
-    return Shape(int(begun[2]), begun[3].decode(), begun[1], CONTENT_END + middle + IDS, b"]" + end)
+    return ChunkShape(int(begin[2]), begin[3].decode(), begin[1], CONTENT_END + middle + IDS, b"]" + end)

@@ -5,15 +5,16 @@ three long members are cut out of the bytes, each being there once; then the res
 so that each of them is known to have stood where it belongs.
 """
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 import orjson
 
+from gateway.engine_json import Json
+
 LOGPROBS, RESPONSE_IDS, PROMPT_IDS = b'"logprobs":{', b',"token_ids":[', b',"prompt_token_ids":['
 LOGPROBS_END = b',"finish_reason":'
 NULL = b"null"
-Json = Any  # parsed JSON of a foreign server
 
 
 class _Token(msgspec.Struct, gc=False):
@@ -39,12 +40,12 @@ class ReplyParts(NamedTuple):
     response_ids: list[int]
     prompt_ids: list[int]
 
-    def shown(self, *, token_ids: bool, logprobs: bool) -> bytes:
-        """The reply with the members that a client asked for; OpenAI's schema wants the log-probabilities, be they null."""
+    def without(self, *, token_ids: bool, logprobs: bool) -> bytes:
+        """The reply without token ids, and with null for log-probabilities (OpenAI's schema wants the field), where the flags say so."""
         front, choice, rest, end = self.pieces
-        chances, response, prompt = self.members
-        ids = (response, prompt) if token_ids else (b"", b"")
-        return b"".join((front, chances if logprobs else NULL, choice, ids[0], rest, ids[1], end))
+        content, response, prompt = self.members
+        ids = (b"", b"") if token_ids else (response, prompt)
+        return b"".join((front, NULL if logprobs else content, choice, ids[0], rest, ids[1], end))
 
 
 def taken_apart(raw: bytes) -> ReplyParts | None:

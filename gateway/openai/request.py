@@ -6,36 +6,20 @@ numbers written anew by a parser that rounds them.
 """
 
 import json
-from typing import Any, NamedTuple
+from typing import Any
 
 import orjson
 
+from gateway.call_protocol import CallRequest
 from gateway.errors import InvalidRequest
 from gateway.openai.sampling import effective
-from schemas.events import Sampling
 
-CAPTURE_FIELDS = ("logprobs", "return_token_ids")
+LOGPROBS, TOKEN_IDS = "logprobs", "return_token_ids"
+"""The fields by which an engine is asked for what capture needs."""
 SPACE = b" \t\r\n"
 
 
-class ChatRequest(NamedTuple):
-    """What the gateway understood of a chat request. `body` is untouched, `forwarded` is for engines."""
-
-    body: bytes
-    forwarded: bytes
-    model: str | None
-    sampling: Sampling
-    wants_logprobs: bool
-    wants_token_ids: bool
-    stream: bool = False
-
-
-def nothing_added(request: ChatRequest) -> ChatRequest:
-    """The request to a server that was asked for nothing but what the client asked for: its reply is the client's as it is."""
-    return request._replace(wants_logprobs=True, wants_token_ids=True)
-
-
-def parse_chat(body: bytes) -> ChatRequest:
+def parse_chat(body: bytes) -> CallRequest:
     """Parse a request body. Raises InvalidRequest with the field at fault."""
     fields = _json_object(body)
     if not isinstance(fields.get("messages"), list):
@@ -43,14 +27,14 @@ def parse_chat(body: bytes) -> ChatRequest:
     model = fields.get("model")
     if not (model is None or isinstance(model, str)):
         raise InvalidRequest("model must be a string", param="model")
-    return ChatRequest(
+    added = [name for name in (LOGPROBS, TOKEN_IDS) if not fields.get(name)]
+    return CallRequest(
         body=body,
-        forwarded=_with_capture(body, fields),
+        forwarded=_with_fields(body, fields, added),
         model=model or None,
         sampling=effective(fields),
-        wants_logprobs=bool(fields.get("logprobs")),
-        wants_token_ids=bool(fields.get("return_token_ids")),
         stream=bool(fields.get("stream")),
+        added=frozenset(added),
     )
 
 
@@ -64,20 +48,19 @@ def _json_object(body: bytes) -> dict[str, Any]:
     return fields
 
 
-def _with_capture(body: bytes, fields: dict[str, Any]) -> bytes:
-    missing = [name for name in CAPTURE_FIELDS if not fields.get(name)]
-    if not missing:
+def _with_fields(body: bytes, fields: dict[str, Any], added: list[str]) -> bytes:
+    if not added:
         return body
-    if any(name in fields for name in missing):  # written, but as false or null: a second mention would be ambiguous
-        return _written_anew(body, missing)
-    added = b",".join(b'"%s":true' % name.encode() for name in missing)
+    if any(name in fields for name in added):  # written, but as false or null: a second mention would be ambiguous
+        return _written_anew(body, added)
+    members = b",".join(b'"%s":true' % name.encode() for name in added)
     front = body.rstrip(SPACE)[:-1]
-    return b"%s%s%s}" % (front, b"," if fields else b"", added)
+    return b"%s%s%s}" % (front, b"," if fields else b"", members)
 
 
-def _written_anew(body: bytes, missing: list[str]) -> bytes:
+def _written_anew(body: bytes, added: list[str]) -> bytes:
     # Not orjson, which makes floats of integers beyond 64 bits, and writes less deeply nested values than it reads.
     try:
-        return json.dumps({**json.loads(body), **dict.fromkeys(missing, True)}).encode()
+        return json.dumps({**json.loads(body), **dict.fromkeys(added, True)}).encode()
     except (RecursionError, ValueError) as broken:
         raise InvalidRequest("the body is nested too deeply, or holds a number of too many digits") from broken

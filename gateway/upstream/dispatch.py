@@ -13,6 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import NamedTuple, TypeVar
 
+from gateway.call_protocol import CallProtocol, CallRequest
 from gateway.errors import GatewayError, NotFound, NoWorker, UpstreamBroken, UpstreamUnreachable
 from gateway.metrics import Metrics
 from gateway.settings import GatewaySettings
@@ -21,9 +22,7 @@ from gateway.upstream.engines import Engine, WorkerTable
 from gateway.upstream.pool import HttpUpstream, UpstreamReply
 from gateway.upstream.routing import choose
 from schemas.envelopes import now_us
-from schemas.http import VERSION_SPANS_HEADER
 
-CHAT_PATH = "/v1/chat/completions"
 AWAY = (502, 503)
 POLL_S = 1.0
 """How often a waiting call looks by itself: reports wake it, only time brings no report."""
@@ -40,10 +39,8 @@ class EngineAway(UpstreamUnreachable):
 class Dispatch(NamedTuple):
     """What has to be known of a call to send it."""
 
-    body: bytes
-    plain_body: bytes
-    """Without the fields that capture asks for: for providers that refuse them."""
-    model: str | None
+    protocol: CallProtocol
+    request: CallRequest
     trajectory: str
     run_id: str | None
     call_id: str
@@ -56,7 +53,7 @@ class Dispatch(NamedTuple):
 class CallProgress:
     """Where a call is right now; read when it fails or is cancelled."""
 
-    server: Engine | None = None
+    engine: Engine | None = None
     dispatched_us: int | None = None
     upstream_s: float = 0.0
     """In engines, in all tries that are over."""
@@ -65,7 +62,9 @@ class CallProgress:
 class EngineAnswer(NamedTuple):
     """A reply that goes back to the client: 200, or a refusal that no retry can change."""
 
-    server: Engine
+    engine: Engine
+    request: CallRequest
+    """As this engine got it."""
     reply: UpstreamReply
     dispatched_us: int
     upstream_s: float
@@ -75,14 +74,14 @@ class EngineAnswer(NamedTuple):
 class OpenStream:
     """A stream under way. Counts as outstanding until it is closed, which ends the generation unless it is over."""
 
-    def __init__(self, server: Engine, dispatched_us: int, outstanding: Counter[str]) -> None:
-        self.server, self.dispatched_us = server, dispatched_us
+    def __init__(self, engine: Engine, request: CallRequest, dispatched_us: int, outstanding: Counter[str]) -> None:
+        self.engine, self.request, self.dispatched_us = engine, request, dispatched_us
         self.upstream_s = 0.0
         """In engines, to the first bytes of this one."""
         self._exchange: Reply | None = None
         self._first = b""
         self._outstanding, self._closed = outstanding, False
-        outstanding[server.url] += 1
+        outstanding[engine.url] += 1
 
     @property
     def exchange(self) -> Reply:
@@ -109,13 +108,13 @@ class OpenStream:
         """Idempotent."""
         if not self._closed:
             self._closed = True
-            self._outstanding[self.server.url] -= 1
+            self._outstanding[self.engine.url] -= 1
             if self._exchange is not None:
                 self._exchange.abort()
 
 
 class Dispatcher:
-    """Sends calls, and knows how many each server has in flight."""
+    """Sends calls, and knows how many each engine has in flight."""
 
     def __init__(
         self, settings: GatewaySettings, workers: WorkerTable, upstream: HttpUpstream, metrics: Metrics
@@ -141,36 +140,38 @@ class Dispatcher:
         patience = RetryBudget(self._settings)
         avoid: set[str] = set()
         while True:
-            server = progress.server = await self._server(call, patience, avoid)
-            if server.url in avoid:  # all have failed: each gets another turn
+            engine = progress.engine = await self._engine(call, patience, avoid)
+            if engine.url in avoid:  # all have failed: each gets another turn
                 avoid.clear()
             try:
-                return await attempt(server, call, progress)
+                return await attempt(engine, call, progress)
             except (UpstreamUnreachable, UpstreamBroken) as failure:
                 self._metrics.upstream_retries.labels(failure.reason).inc()
-                avoid.add(server.url)
+                avoid.add(engine.url)
                 await patience.after(failure)
 
-    async def _once(self, server: Engine, call: Dispatch, progress: CallProgress) -> EngineAnswer:
+    async def _once(self, engine: Engine, call: Dispatch, progress: CallProgress) -> EngineAnswer:
         progress.dispatched_us = dispatched_us = now_us()
-        started = time.perf_counter()
-        self._outstanding[server.url] += 1
+        started, request = time.perf_counter(), self._request(engine, call)
+        self._outstanding[engine.url] += 1
         try:
-            reply = await self._upstream.post(chat_url(server), self._body(server, call), _headers(server, call))
+            reply = await self._upstream.post(
+                call_url(engine, call.protocol), request.forwarded, _headers(engine, call)
+            )
         finally:
-            self._outstanding[server.url] -= 1
+            self._outstanding[engine.url] -= 1
             progress.upstream_s += time.perf_counter() - started
-        return EngineAnswer(server, _usable(reply), dispatched_us, progress.upstream_s)
+        return EngineAnswer(engine, request, _usable(reply), dispatched_us, progress.upstream_s)
 
-    async def _opened(self, server: Engine, call: Dispatch, progress: CallProgress) -> EngineAnswer | OpenStream:
+    async def _opened(self, engine: Engine, call: Dispatch, progress: CallProgress) -> EngineAnswer | OpenStream:
         progress.dispatched_us = dispatched_us = now_us()
-        started, reply = time.perf_counter(), None
-        opened = OpenStream(server, dispatched_us, self._outstanding)
+        started, request, reply = time.perf_counter(), self._request(engine, call), None
+        opened = OpenStream(engine, request, dispatched_us, self._outstanding)
         try:
             exchange = await self._upstream.send(
-                "POST", chat_url(server), self._body(server, call), _headers(server, call)
+                "POST", call_url(engine, call.protocol), request.forwarded, _headers(engine, call)
             )
-            if _streams(exchange):
+            if _streams(exchange, call.protocol):
                 await opened.begin(exchange)
                 exchange.pace(self._settings.stream_idle_timeout_s, self._settings.stream_timeout_s)
             else:
@@ -185,34 +186,32 @@ class Dispatcher:
             opened.upstream_s = progress.upstream_s
             return opened
         opened.close()
-        return EngineAnswer(server, _usable(reply), dispatched_us, progress.upstream_s)
+        return EngineAnswer(engine, request, _usable(reply), dispatched_us, progress.upstream_s)
 
-    def adds(self, server: Engine) -> bool:
-        """Whether this server is asked for what capture needs besides what the client asked for."""
-        return not server.fixed or self._settings.upstream_token_ids
+    def _request(self, engine: Engine, call: Dispatch) -> CallRequest:
+        """As this engine gets it. Some providers refuse the fields that capture adds."""
+        adds = not engine.fixed or self._settings.upstream_token_ids
+        return call.request if adds else call.request.unchanged()
 
-    def _body(self, server: Engine, call: Dispatch) -> bytes:
-        return call.body if self.adds(server) else call.plain_body
-
-    async def _server(self, call: Dispatch, patience: "RetryBudget", avoid: set[str]) -> Engine:
-        server = self._chosen(call, avoid)
-        while server is None:
+    async def _engine(self, call: Dispatch, patience: "RetryBudget", avoid: set[str]) -> Engine:
+        engine = self._chosen(call, avoid)
+        while engine is None:
             news = self._news.next()  # before looking again: what comes after that look sets it
-            server = self._chosen(call, avoid)
-            if server is None:
+            engine = self._chosen(call, avoid)
+            if engine is None:
                 left_s = patience.left_s(NoWorker("no rollout worker is ready", retry_after_s=1.0))
                 with suppress(TimeoutError):
                     await asyncio.wait_for(news.wait(), min(POLL_S, left_s))
-        return server
+        return engine
 
     def _chosen(self, call: Dispatch, avoid: set[str]) -> Engine | None:
-        live = self._workers.live()
-        server = choose(
-            live, self._outstanding, model=call.model, trajectory=call.trajectory, run_id=call.run_id, avoid=avoid
+        live, model = self._workers.live(), call.request.model
+        engine = choose(
+            live, self._outstanding, model=model, trajectory=call.trajectory, run_id=call.run_id, avoid=avoid
         )
-        if server is None and live and not self._workers.knows(call.model):
-            raise NotFound(f"no server has the model {call.model!r}", param="model", code="model_not_found")
-        return server
+        if engine is None and live and not self._workers.knows(model):
+            raise NotFound(f"no server has the model {model!r}", param="model", code="model_not_found")
+        return engine
 
 
 class News:
@@ -278,14 +277,11 @@ class RetryBudget:
 
 async def whole(exchange: Reply) -> UpstreamReply:
     """A reply, read to its end."""
-    headers = exchange.headers
-    return UpstreamReply(
-        exchange.status, await exchange.read(), headers.get(VERSION_SPANS_HEADER), headers.get("retry-after")
-    )
+    return UpstreamReply(exchange.status, await exchange.read(), exchange.headers)
 
 
-def _streams(exchange: Reply) -> bool:
-    return exchange.status == 200 and exchange.headers.get("content-type", "").startswith("text/event-stream")
+def _streams(exchange: Reply, protocol: CallProtocol) -> bool:
+    return exchange.status == 200 and exchange.headers.get("content-type", "").startswith(protocol.stream_type)
 
 
 def _usable(reply: UpstreamReply) -> UpstreamReply:
@@ -297,16 +293,16 @@ def _usable(reply: UpstreamReply) -> UpstreamReply:
     return reply
 
 
-def chat_url(server: Engine) -> str:
-    """Address of chat completions on a server, whose URL may or may not end in /v1."""
-    return server.url.removesuffix("/v1") + CHAT_PATH
+def call_url(engine: Engine, protocol: CallProtocol) -> str:
+    """Address of the protocol's route on an engine, whose URL may or may not end in /v1."""
+    return engine.url.removesuffix("/v1") + protocol.path
 
 
-def _headers(server: Engine, call: Dispatch) -> dict[str, str]:
+def _headers(engine: Engine, call: Dispatch) -> dict[str, str]:
     # The engine names its reply after x-request-id, so an engine's log can be joined with the events.
     headers = {"content-type": "application/json", "x-request-id": call.call_id}
     if call.traceparent:
         headers["traceparent"] = call.traceparent
-    if server.fixed and call.authorization:
+    if engine.fixed and call.authorization:
         headers["authorization"] = call.authorization.decode("latin-1")
     return headers

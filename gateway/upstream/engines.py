@@ -1,4 +1,4 @@
-"""The servers that can take a call: live rollout workers, seen through their topic, or fixed upstreams.
+"""The engines that can take a call: live rollout workers, seen through their topic, or fixed upstreams.
 
 Input: `rollout.workers`, key worker_id, newest record per worker. A replay only rebuilds the table. `apply` runs on a
 follower's thread, everything else on the event loop; entries are replaced whole, so no lock is needed.
@@ -48,7 +48,7 @@ def now_ms() -> float:
 
 
 class WorkerTable:
-    """Servers by worker id, with the moment of their last report."""
+    """Engines by worker id, with the moment of their last report."""
 
     def __init__(
         self,
@@ -78,29 +78,30 @@ class WorkerTable:
             log.warning("worker_report_undecodable", key=key.decode(errors="replace"), reason=broken.reason)
             return
         if isinstance(event, WorkerReported):
-            self._workers[key] = _server(event, record.timestamp_ms)
+            self._workers[key] = _engine(event, record.timestamp_ms)
             self.on_report()
 
     def live(self) -> list[Engine]:
-        """Servers that can take a call now.
+        """Engines that can take a call now.
 
         While the log is away, time stands still at the last report of any worker: an outage takes no engine away.
         """
         workers = list(self._workers.values())
-        now = max((one.reported_ms or 0 for one in workers), default=0) if self._log_away() else self._clock_ms()
+        now = max((worker.reported_ms or 0 for worker in workers), default=0) if self._log_away() else self._clock_ms()
         oldest = now - self._ttl_ms
-        return self._fixed + [one for one in workers if one.state in TAKES_TRAFFIC and (one.reported_ms or 0) >= oldest]
+        live = [engine for engine in workers if engine.state in TAKES_TRAFFIC and (engine.reported_ms or 0) >= oldest]
+        return self._fixed + live
 
     def knows(self, model: str | None) -> bool:
-        """Whether some server, live or not, serves this model."""
-        return any(server.serves(model) for server in [*self._fixed, *list(self._workers.values())])
+        """Whether some engine, live or not, serves this model."""
+        return any(engine.serves(model) for engine in [*self._fixed, *list(self._workers.values())])
 
 
 def _nobody() -> None:
     pass
 
 
-def _server(event: WorkerReported, timestamp_ms: int) -> Engine:
+def _engine(event: WorkerReported, timestamp_ms: int) -> Engine:
     return Engine(
         url=event.url.rstrip("/"),
         worker_id=event.worker_id,

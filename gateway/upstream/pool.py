@@ -17,7 +17,6 @@ from urllib.parse import urlsplit
 
 from gateway.errors import InvalidRequest, Overloaded, UpstreamBroken, UpstreamUnreachable
 from gateway.upstream.connection import Reply, UpstreamConnection
-from schemas.http import VERSION_SPANS_HEADER
 
 KEEPALIVE_S = 3.0  # below uvicorn's 5 s: a connection that the engine is just closing would look like a broken engine
 SWEEP_S = 0.5
@@ -31,8 +30,8 @@ class UpstreamReply(NamedTuple):
 
     status: int
     body: bytes
-    spans: str | None
-    retry_after: str | None
+    headers: Mapping[str, str]
+    """Names in lower case."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,9 +87,7 @@ class HttpUpstream:
             content = await reply.read()
         finally:
             reply.abort()
-        return UpstreamReply(
-            reply.status, content, reply.headers.get(VERSION_SPANS_HEADER), reply.headers.get("retry-after")
-        )
+        return UpstreamReply(reply.status, content, reply.headers)
 
     async def send(self, method: str, url: str, body: bytes | None, headers: Mapping[str, str]) -> Reply:
         """One request; returns when the reply's headers are here. Raises as `post`; cancelling closes the connection."""

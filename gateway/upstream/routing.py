@@ -1,4 +1,4 @@
-"""Which server takes a call: a pure choice.
+"""Which engine takes a call: a pure choice.
 
 Least outstanding calls, with affinity: the calls of a trajectory go to the same worker (its prefix cache is warm) as
 long as that one is not `AFFINITY_SLACK` calls busier than the idlest. Affinity is rendezvous hashing, so gateways agree
@@ -14,7 +14,7 @@ AFFINITY_SLACK = 4
 
 
 def choose(
-    servers: Sequence[Engine],
+    engines: Sequence[Engine],
     outstanding: Mapping[str, int],
     *,
     model: str | None,
@@ -22,18 +22,18 @@ def choose(
     run_id: str | None = None,
     avoid: Collection[str] = (),
 ) -> Engine | None:
-    """The server for a call, or None when none serves its model.
+    """The engine for a call, or None when none serves its model.
 
-    outstanding: calls in flight by server URL. run_id: prefer workers that hold weights of this run. avoid: URLs of
-    servers that failed this call; taken again only when there is no other.
+    outstanding: calls in flight by engine URL. run_id: prefer workers that hold weights of this run. avoid: URLs of
+    engines that failed this call; taken again only when there is no other.
     """
-    able = [server for server in servers if server.serves(model)]
-    able = [server for server in able if server.url not in avoid] or able if avoid else able
-    able = [server for server in able if server.run_id == run_id] or able if run_id else able
+    able = [engine for engine in engines if engine.serves(model)]
+    able = [engine for engine in able if engine.url not in avoid] or able if avoid else able
+    able = [engine for engine in able if engine.run_id == run_id] or able if run_id else able
     if len(able) < 2:
         return able[0] if able else None
-    idlest = min(able, key=lambda server: outstanding.get(server.url, 0))
-    favourite = max(able, key=lambda server: _rank(trajectory, server.url))
+    idlest = min(able, key=lambda engine: outstanding.get(engine.url, 0))
+    favourite = max(able, key=lambda engine: _rank(trajectory, engine.url))
     surplus = outstanding.get(favourite.url, 0) - outstanding.get(idlest.url, 0)
     return favourite if surplus <= AFFINITY_SLACK else idlest
 

@@ -95,7 +95,7 @@ class Processes:
     def stop(self, timeout_s: float = STOP_TIMEOUT_S, stagger_s: float = STAGGER_S) -> None:
         """Ends every component with its descendants, within `timeout_s` in all.
 
-        They are told in reverse order of start, each when the one before has ended or `stagger_s` later.
+        SIGTERM goes out in reverse order of start, to each when the one before has ended or `stagger_s` later.
         """
         self._stop(list(reversed(self._children.values())), timeout_s, stagger_s)
 
@@ -152,11 +152,11 @@ class Processes:
     def _stop(self, children: Iterable[_Child], timeout_s: float, stagger_s: float) -> None:
         """Who is slow does not take the others' time."""
         deadline_s = time.monotonic() + timeout_s - KILL_RESERVE_S
-        left = [child for child in children if child.state not in ENDED]
-        for child in left:
+        unfinished = [child for child in children if child.state not in ENDED]
+        for child in unfinished:
             if child.process is not None:
                 child_process.signalled(child.process, signal.SIGTERM, min(deadline_s - time.monotonic(), stagger_s))
-        for child in left:
+        for child in unfinished:
             self._make_sure(child, deadline_s)
         self._report()
 

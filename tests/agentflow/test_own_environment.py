@@ -3,7 +3,8 @@ from pathlib import Path
 
 from agentflow.client import GatewayClient
 from agentflow.flow import load_flow
-from agentflow.runner import Runner, RunPlan
+from agentflow.runner import Runner
+from agentflow.settings import RunPlan
 from tests.agentflow.fake_gateway import FakeGateway
 
 PAGE = Path(__file__).parents[2] / "docs" / "own-environment.md"
@@ -17,7 +18,9 @@ async def test_the_page_runs_as_it_stands(tmp_path: Path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)  # one's own flow is found where one works
     guesses = ["4", "none", "6"]
     async with FakeGateway(lambda messages: guesses[len(messages) // 2]) as fake, GatewayClient(fake.url) as client:
-        summary = await Runner(load_flow("guess:Guess"), client, RunPlan(2, 2, seed=1, groups_max=20)).run()
+        summary = await Runner(
+            load_flow("guess:Guess"), client, RunPlan(group_size=2, concurrency=2, seed=1, groups_max=20)
+        ).run()
     numbers = {body["group_id"]: body["task"]["number"] for body in fake.bodies("groups")}
     assert set(numbers.values()) == set(range(1, 8))
     assert summary.episodes_failed == 0

@@ -8,10 +8,10 @@ import pytest
 from agentflow.client import GatewayClient
 from agentflow.episode import Episode
 from agentflow.errors import GatewayUnavailable, InvalidPlan
-from agentflow.evaluate import EvaluationPlan, evaluate
+from agentflow.evaluate import evaluate
 from agentflow.flow import AgentFlow
-from agentflow.runner import Runner, RunPlan
-from agentflow.settings import AgentFlowSettings
+from agentflow.runner import Runner
+from agentflow.settings import AgentFlowSettings, EvaluationPlan, RunPlan
 from tests.agentflow.fake_gateway import FakeGateway
 
 QUICK = AgentFlowSettings(retry_budget_s=0.5, retry_pause_s=0.01, drain_timeout_s=0.2, stats_interval_s=0.02)
@@ -45,7 +45,7 @@ class Echo(AgentFlow):
 async def test_groups_share_their_task_and_members_are_told_apart(tmp_path: Path) -> None:
     """G trajectories per group, all with the group's task, no more than `concurrency` at once, every call counted."""
     flow, replied = Echo(), tmp_path / "replied.txt"
-    plan = RunPlan(group_size=4, concurrency=8, groups_max=6, run_id="r", replied_path=replied)
+    plan = RunPlan(group_size=4, concurrency=8, groups_max=6, run_id="r", replied=replied)
     async with FakeGateway(refusals=3) as fake, GatewayClient(fake.url, settings=QUICK) as client:
         summary = await Runner(flow, client, plan).run()
     tasks = {body["group_id"]: str(body["task"]["seed"]) for body in fake.bodies("groups")}
@@ -82,7 +82,7 @@ async def test_stop_ends_the_run_within_its_limit(tmp_path: Path) -> None:
     """After a stop no group is opened, hanging episodes are failed and told, the file says that it ended."""
     stats, flow = tmp_path / "stats.json", Echo(hang=True)
     async with FakeGateway() as fake, GatewayClient(fake.url, settings=QUICK) as client:
-        runner = Runner(flow, client, RunPlan(group_size=2, concurrency=4, stats_path=stats))
+        runner = Runner(flow, client, RunPlan(group_size=2, concurrency=4, stats=stats))
         running = asyncio.create_task(runner.run())
         async with asyncio.timeout(5):
             await flow.full.wait()

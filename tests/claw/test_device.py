@@ -27,7 +27,7 @@ from rollout.settings import RolloutSettings
 from trainer.app import engine_settings
 from trainer.learn.engine import TrainingEngine
 from trainer.settings import load
-chosen = load(Path(sys.argv[1]), {})
+chosen = load(["--config", sys.argv[1]])
 worker = RolloutSettings(model=chosen.model_dir, model_id=chosen.model_id, worker_id="w")
 engine = TrainingEngine(chosen.model_dir, engine_settings(chosen))
 print(engine.device.type, "cpu" if worker.runs_on_cpu else "cuda")

@@ -3,7 +3,6 @@
 import hashlib
 import re
 from array import array
-from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -12,12 +11,12 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from consumers.export.choose import FoldedGroup, choose
-from consumers.export.messages import messages, tools
 from consumers.export.rows import sequence_rows, step_rows
 from consumers.export.tables import SEQUENCES, STEPS, TableWriter
-from consumers.lineage.requests import asked
+from consumers.lineage.requests import questions
 from datapool.batch.advantages import ESTIMATORS
 from datapool.batch.candidates import with_members
 from datapool.batch.deltas import prompts
@@ -181,25 +180,6 @@ def test_row_groups_do_not_change_rows(tmp_path: Path) -> None:
     assert [row["prompt_ids"] for row in table.read().to_pylist()[:4]] == [None, [], [1, 2], None]
 
 
-def test_bodies_of_both_protocols_become_messages() -> None:
-    """OpenAI's and Anthropic's chats give the same kind of messages; anything else gives none."""
-    asked = b'{"messages": [{"role": "user", "content": "hi"}], "tools": [{"type": "function"}]}'
-    call = (
-        b'{"choices": [{"index": 1, "message": {"role": "assistant", "content": null, "tool_calls": [{"id": "x"}]}}]}'
-    )
-    told = messages(asked, call, 1)
-    assert told is not None
-    assert [m["role"] for m in told] == ["user", "assistant"]
-    assert (told[1]["content"], told[1]["tool_calls"]) == (None, '[{"id":"x"}]')
-    assert tools(asked) == '[{"type":"function"}]'
-    said = b'{"role": "assistant", "content": [{"type": "text", "text": "hello"}]}'
-    told = messages(b'{"system": "be kind", "messages": [{"role": "user", "content": "hi"}]}', said)
-    assert told is not None
-    assert [m["role"] for m in told] == ["system", "user", "assistant"]
-    assert messages(b'{"prompt": "once"}', b'{"choices": [{"text": "upon"}]}') is None
-    assert messages(b"\xff", b"") is None
-
-
 def test_edges_are_put_together_whatever_the_clocks_said() -> None:
     """A prompt that keeps ids of a call which seems to come later is whole all the same; a broken chain has no ids."""
     first = facts.call(call_id="a", ids=(7, 8), received_us=9)
@@ -214,7 +194,7 @@ def test_edges_are_put_together_whatever_the_clocks_said() -> None:
 
 
 def test_a_request_written_as_a_change_is_told_whole() -> None:
-    """Lineage says what was asked though the event holds only what is new; without its base it says nothing."""
+    """Lineage shows the question though the event holds only what is new; without its base it says nothing."""
     first = chat_call("g", "t", "a", [1], [2])
     body = b'{"messages":[{"role":"user","content":"1"},{"role":"user","content":"more"}]}'
     keep = first.request.suffix.rindex(b"]")
@@ -223,5 +203,5 @@ def test_a_request_written_as_a_change_is_told_whole() -> None:
         base_call_id="a", keep=keep, suffix=suffix, full_length=len(body), full_digest=hashlib.sha256(body).hexdigest()
     )
     second = chat_call("g", "t", "b", [1], [2], request=edge)
-    assert asked({"a": first, "b": second}) == {"a": "1", "b": "more"}
-    assert asked({"b": second}) == {}
+    assert questions({"a": first, "b": second}) == {"a": "1", "b": "more"}
+    assert questions({"b": second}) == {}

@@ -21,7 +21,7 @@ from eventlog.records import Record
 from eventlog.settings import LogSettings
 from schemas.events import RewardAssigned, TrajectoryRecord
 from schemas.topics import REWARDS
-from streams.partition import PartitionState
+from streams.partition.state import PartitionState
 from tests.consumers import published
 
 pytestmark = pytest.mark.kafka

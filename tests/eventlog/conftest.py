@@ -7,14 +7,15 @@ import pytest
 
 from eventlog.kafka.log import KafkaLog
 from eventlog.memory import MemoryLog
-from eventlog.protocols import Log, Producer
+from eventlog.protocols import Producer
 from eventlog.settings import LogSettings
+from tests.eventlog.samples import AnyLog
 
 PARTITIONS = 2
 
 
 @pytest.fixture(params=["memory", pytest.param("kafka", marks=pytest.mark.kafka)])
-def log(request: pytest.FixtureRequest) -> Log:
+def log(request: pytest.FixtureRequest) -> AnyLog:
     """A log with all topics and nothing in them."""
     if request.param == "memory":
         return MemoryLog(LogSettings(partitions=PARTITIONS))
@@ -35,7 +36,7 @@ def stack() -> Iterator[contextlib.ExitStack]:
 
 
 @pytest.fixture
-def producer(log: Log) -> Iterator[Producer]:
+def producer(log: AnyLog) -> Iterator[Producer]:
     producer = log.producer()
     yield producer
     producer.close()

@@ -3,13 +3,16 @@
 import time
 from collections.abc import Sequence
 
-from eventlog.protocols import Log
+from eventlog.kafka.log import KafkaLog
+from eventlog.memory import MemoryLog
 from eventlog.records import Outgoing, Position, Record
 from schemas.envelopes import envelope
 from schemas.events import TrajectoryStarted
 from schemas.topics import CALLS, Topic
 
-SETTLE_TIMEOUT_S = 15
+VISIBLE_TIMEOUT_S = 15
+AnyLog = MemoryLog | KafkaLog
+"""What the contract holds for: more than rooms need of a log (`eventlog.protocols.Log`)."""
 
 
 def started(trajectory: str = "t", group: str = "g") -> TrajectoryStarted:
@@ -26,9 +29,9 @@ def names(records: Sequence[Record]) -> list[str]:
     return [event.trajectory_id for event in events if isinstance(event, TrajectoryStarted)]
 
 
-def settled(log: Log, positions: Sequence[Position]) -> list[Position]:
+def visible(log: AnyLog, positions: Sequence[Position]) -> list[Position]:
     """`positions`, once readers see them: Kafka writes the markers of a transaction just after its commit returned."""
-    deadline = time.monotonic() + SETTLE_TIMEOUT_S
+    deadline = time.monotonic() + VISIBLE_TIMEOUT_S
     for at in positions:
         topic = log.settings.catalogue().topic(at.topic)
         while log.end_offsets([topic])[at.topic, at.partition] <= at.offset + 1:

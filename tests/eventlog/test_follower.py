@@ -9,15 +9,15 @@ import pytest
 
 from eventlog.errors import LogError
 from eventlog.follower import Follower
-from eventlog.protocols import Log, Producer
+from eventlog.protocols import Producer
 from eventlog.records import Outgoing, Record
 from schemas.topics import CALLS, GROUPS, WORKERS
-from tests.eventlog.samples import item, names
+from tests.eventlog.samples import AnyLog, item, names
 
 WAIT_S = 15
 
 
-def test_caught_up_means_everything_before_the_call_was_handed_over(log: Log, producer: Producer) -> None:
+def test_caught_up_means_everything_before_the_call_was_handed_over(log: AnyLog, producer: Producer) -> None:
     """After wait_caught_up each record that was committed before it has been through on_record, however slow that is."""
     seen: list[Record] = []
 
@@ -36,7 +36,7 @@ def test_caught_up_means_everything_before_the_call_was_handed_over(log: Log, pr
     assert follower.error is None
 
 
-def test_many_may_wait_at_once(log: Log, producer: Producer) -> None:
+def test_many_may_wait_at_once(log: AnyLog, producer: Producer) -> None:
     """wait_caught_up is safe from several threads; each returns only when the follower is far enough for it."""
     seen: list[Record] = []
     follower = Follower(log.reader([CALLS]), seen.append)
@@ -57,7 +57,7 @@ def test_many_may_wait_at_once(log: Log, producer: Producer) -> None:
     assert counts == [True] * 6
 
 
-def test_an_exception_in_on_record_ends_the_follower_and_is_told(log: Log, producer: Producer) -> None:
+def test_an_exception_in_on_record_ends_the_follower_and_is_told(log: AnyLog, producer: Producer) -> None:
     """The record that failed is not skipped: the follower stops there, sets error, calls on_error, fails who waits."""
     seen: list[str] = []
     told = threading.Event()
@@ -78,7 +78,7 @@ def test_an_exception_in_on_record_ends_the_follower_and_is_told(log: Log, produ
     assert seen == ["a"]
 
 
-def test_a_stopped_follower_leaves_no_thread(log: Log) -> None:
+def test_a_stopped_follower_leaves_no_thread(log: AnyLog) -> None:
     """stop ends the thread, twice is no error, and a follower may stop itself."""
     before = set(threading.enumerate())
     follower = Follower(log.reader([CALLS]), print)
@@ -88,7 +88,7 @@ def test_a_stopped_follower_leaves_no_thread(log: Log) -> None:
     assert set(threading.enumerate()) <= before
 
 
-def test_a_view_holds_the_latest_of_each_key_and_forgets_tombstones(log: Log, producer: Producer) -> None:
+def test_a_view_holds_the_latest_of_each_key_and_forgets_tombstones(log: AnyLog, producer: Producer) -> None:
     """get and items show the last record per key; a tombstone removes the key; topics are apart."""
     view = log.view([GROUPS, WORKERS])
     view.start()
@@ -106,7 +106,7 @@ def test_a_view_holds_the_latest_of_each_key_and_forgets_tombstones(log: Log, pr
     assert view.error is None
 
 
-def test_a_view_keeps_only_what_it_is_told_and_tells_changes(log: Log, producer: Producer) -> None:
+def test_a_view_keeps_only_what_it_is_told_and_tells_changes(log: AnyLog, producer: Producer) -> None:
     """A latest record that keep refuses counts as absent, and on_change hears of every change and of nothing else."""
     changes: list[tuple[bytes, list[str]]] = []
 
@@ -125,7 +125,7 @@ def test_a_view_keeps_only_what_it_is_told_and_tells_changes(log: Log, producer:
     assert view.items(GROUPS) == []
 
 
-def test_a_view_goes_on_while_transactions_come(log: Log, stack: contextlib.ExitStack) -> None:
+def test_a_view_goes_on_while_transactions_come(log: AnyLog, stack: contextlib.ExitStack) -> None:
     """Records committed later appear without anybody asking, and markers at the end do not stop the wait."""
     owner = stack.enter_context(contextlib.closing(log.transactions("pool-0")))
     owner.open()

@@ -6,8 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentflow.client import GatewayClient
-from agentflow.evaluate import EvaluationPlan, evaluate
-from agentflow.runner import Runner, RunPlan
+from agentflow.evaluate import evaluate
+from agentflow.runner import Runner
+from agentflow.settings import EvaluationPlan, RunPlan
 from examples.verbs.environment import Task, judge, right_call
 from examples.verbs.flow import VerbsFlow
 from tests.agentflow.fake_gateway import FakeGateway

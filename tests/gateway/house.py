@@ -5,7 +5,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable
-from typing import TypeVar
+from typing import TypeVar, cast
 
 import uvicorn
 
@@ -13,8 +13,9 @@ from eventlog.memory import MemoryLog
 from eventlog.records import Record
 from gateway.app import GatewayDependencies, create_gateway
 from gateway.control.admission import AdmissionView
-from gateway.http.connection import limited, limits_of
+from gateway.http.connection import ClientConnection, connections_to
 from gateway.metrics import Metrics
+from gateway.protocols import PROTOCOLS, Protocols
 from gateway.settings import GatewaySettings
 from gateway.upstream.engines import Engine, WorkerTable
 from schemas import codec
@@ -59,7 +60,7 @@ class QuickServer(uvicorn.Server):
 class House:
     """One gateway on a free port. Settings as keywords; `upstreams` makes them fixed servers."""
 
-    def __init__(self, log: MemoryLog | None = None, **settings: object) -> None:
+    def __init__(self, log: MemoryLog | None = None, protocols: Protocols = PROTOCOLS, **settings: object) -> None:
         self.settings = GatewaySettings(**{**QUICK, **settings})  # type: ignore[arg-type]
         self.log = log or MemoryLog()
         fixed = [Engine(url=url) for url in self.settings.upstreams]
@@ -74,11 +75,13 @@ class House:
             workers=self.workers,
             admission=self.admission,
             metrics=self.metrics,
+            protocols=protocols,
         )
         gateway = create_gateway(dependencies)
-        self.calls = gateway.calls
-        protocol = limited(limits_of(self.settings), gateway.calls)
-        config = uvicorn.Config(gateway.app, http=protocol, ws="none", log_config=None, timeout_graceful_shutdown=2)
+        self.door = gateway.door
+        config = uvicorn.Config(
+            gateway.app, http=connections_to(gateway.door), ws="none", log_config=None, timeout_graceful_shutdown=2
+        )
         self._server = QuickServer(config)
         self._thread = threading.Thread(target=self._server.run, args=([self._socket],), daemon=True)
 
@@ -104,12 +107,15 @@ class House:
     @property
     def waiting(self) -> int:
         """How many requests wait for others of their connections."""
-        return sum(len(one.pipeline) for one in list(self._server.server_state.connections))  # type: ignore[union-attr]
+        return sum(len(connection.waiting) for connection in self._connections())
 
     @property
     def unsent_bytes(self) -> int:
         """Of replies that clients do not read, beyond what the kernel took."""
-        return sum(one.transport.get_write_buffer_size() for one in list(self._server.server_state.connections))  # type: ignore[union-attr]
+        return sum(connection.transport.get_write_buffer_size() for connection in self._connections())
+
+    def _connections(self) -> list[ClientConnection]:
+        return cast("list[ClientConnection]", list(self._server.server_state.connections))
 
     def on_loop(self, work: Callable[[], object]) -> None:
         """Do this on the gateway's event loop, at its next turn."""
@@ -121,10 +127,10 @@ class House:
 
     def events(self, kind: type[E], topic: Topic = CALLS) -> list[E]:
         """All events of a kind in the log."""
-        found = [record.event() for record in self.log.reader([topic]).read_to_end()]
-        wanted = [event for event in found if isinstance(event, kind)]
-        # Partitions have no order among them; here the order in which the gateway made them is meant.
-        return sorted(wanted, key=lambda event: event.envelope.occurred_at_us)  # type: ignore[union-attr]
+        events = [record.event() for record in self.log.reader([topic]).read_to_end()]
+        of_kind = [event for event in events if isinstance(event, kind)]
+        # Partitions have no order among them, so events are sorted into the order in which the gateway made them.
+        return sorted(of_kind, key=lambda event: event.envelope.occurred_at_us)  # type: ignore[union-attr]
 
     @property
     def captured(self) -> list[CallCaptured]:

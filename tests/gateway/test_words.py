@@ -13,6 +13,7 @@ from gateway.identity import Identity, Route, resolve
 from gateway.openai.request import parse_chat
 from gateway.openai.sampling import effective
 from gateway.openai.version_spans import Spans, spans_of
+from gateway.protocols import PROTOCOLS
 from gateway.upstream.engines import Engine, WorkerTable
 from gateway.upstream.routing import AFFINITY_SLACK, choose
 from schemas.envelopes import envelope
@@ -27,17 +28,18 @@ from schemas.events import (
 from tests.gateway.house import record, report
 
 T1 = Identity("g", "t")
+CHAT = dict(PROTOCOLS)["chat/completions"]
 
 
 @pytest.mark.parametrize(
     ("path", "route"),
     [
-        (b"/t/g/v1/chat/completions", Route("chat/completions", T1)),
-        (b"/t/g/chat/completions", Route("chat/completions", T1)),
-        (b"/t/v1/chat/completions", Route("chat/completions", Identity("t", "t"))),
-        (b"/t/chat/completions", Route("chat/completions", Identity("t", "t"))),
-        (b"/v1/chat/completions", Route("chat/completions", None)),
-        (b"/chat/completions", Route("chat/completions", None)),
+        (b"/t/g/v1/chat/completions", Route("chat/completions", T1, CHAT)),
+        (b"/t/g/chat/completions", Route("chat/completions", T1, CHAT)),
+        (b"/t/v1/chat/completions", Route("chat/completions", Identity("t", "t"), CHAT)),
+        (b"/t/chat/completions", Route("chat/completions", Identity("t", "t"), CHAT)),
+        (b"/v1/chat/completions", Route("chat/completions", None, CHAT)),
+        (b"/chat/completions", Route("chat/completions", None, CHAT)),
         (b"/t/g/v1/models", Route("models", T1)),
         (b"/t/g/rewards", Route("rewards", T1)),
         (b"/t/g/v1/complete_trajectory", Route("complete_trajectory", T1)),
@@ -201,7 +203,7 @@ def test_forwarded_body_is_the_clients_plus_capture(extra: dict, wants: bool | N
     request = parse_chat(data + b" \n")
     assert json.loads(request.forwarded) == {**fields, "logprobs": True, "return_token_ids": True}
     assert request.body == data + b" \n"
-    assert request.wants_logprobs == bool(wants)
+    assert ("logprobs" in request.added) == (not wants)
 
 
 def test_huge_numbers_reach_the_engine_unrounded() -> None:

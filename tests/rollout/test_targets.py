@@ -1,8 +1,7 @@
 """Which version a worker serves."""
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from rollout.targets import Targets, accepts
 from schemas.envelopes import envelope

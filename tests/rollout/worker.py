@@ -72,11 +72,16 @@ class Worker:
             return children.start(command, env=environment, stderr=errors, cwd=ROOT)
 
     def last_report(self) -> Json | None:
-        lines = self.reports.read_text().splitlines() if self.reports.exists() else []
-        return json.loads(lines[-1]) if lines else None
+        reports = self._read_reports()
+        return reports[-1] if reports else None
 
     def states(self) -> list[str]:
-        return [json.loads(line)["state"] for line in self.reports.read_text().splitlines()]
+        return [report["state"] for report in self._read_reports()]
+
+    def _read_reports(self) -> list[Json]:
+        """Whole lines only: the worker may be writing the last one."""
+        text = self.reports.read_text() if self.reports.exists() else ""
+        return [json.loads(line) for line in text.rpartition("\n")[0].splitlines()]
 
     def wait_ready(self, version: int | None, seconds: float = 60) -> Json:
         """Until the worker reports that it serves this version."""

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import msgspec
 from hypothesis import strategies as st
 
 from schemas.avro_files import raw_schemas
@@ -21,7 +22,7 @@ PRIMITIVES: dict[str, st.SearchStrategy[Any]] = {
 
 def events(name: str) -> st.SearchStrategy[Event]:
     """Any event of the type with this short name."""
-    return datum(f"claw.{name}").map(EVENT_TYPES[name].from_datum)
+    return datum(f"claw.{name}").map(lambda fields: msgspec.convert(fields, EVENT_TYPES[name]))
 
 
 def datum(node: Json) -> st.SearchStrategy[Any]:
@@ -32,9 +33,9 @@ def datum(node: Json) -> st.SearchStrategy[Any]:
         return st.lists(datum(node["items"]), max_size=3)
     if isinstance(node, dict) and node["type"] == "map":
         return st.dictionaries(st.text(max_size=5), datum(node["values"]), max_size=3)
-    if node in PRIMITIVES:
+    if isinstance(node, str) and node in PRIMITIVES:
         return PRIMITIVES[node]
-    schema = raw_schemas()[node]
+    schema = raw_schemas()[node] if isinstance(node, str) else node
     if schema["type"] == "enum":
         return st.sampled_from(schema["symbols"])
     return st.fixed_dictionaries({field["name"]: datum(field["type"]) for field in schema["fields"]})

@@ -4,7 +4,7 @@ Facts of groups called `lost…` are fetched and never delivered, as Faust was s
 fold, one called `unwritable` the rows that are made of it; a judgement of `a stranger` is refused as poison, as by a release that does not know its kind yet.
 """
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from datapool.errors import UnusableFact
 from datapool.fold import fold as folds

@@ -4,7 +4,7 @@ from schemas.envelopes import envelope
 from schemas.events import GroupClosed
 from streams.decisions import Clock
 from streams.metrics import StreamsMetrics
-from streams.partition import PartitionState
+from streams.partition.state import PartitionState
 
 
 class Written:

@@ -10,7 +10,7 @@ from streams.errors import ExitCode
 from streams.rebuild import rebuild
 from tests import facts
 from tests.streams import pool
-from tests.streams.test_overfull import spoilt, wide
+from tests.streams.partition.test_isolation import spoilt, wide
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow]
 

@@ -4,8 +4,8 @@ from datapool.fold.fold import fold
 from datapool.fold.project import image, project
 from schemas.events import TrajectoryRecord
 from streams.decisions import DecisionGate
-from streams.partition import PartitionState, waits
-from streams.reactors import Untouched, decide, outlived
+from streams.partition.state import PartitionState
+from streams.reactors import Untouched, decide, outlived, waits
 from streams.watchdog import Watchdog
 from tests import facts
 
@@ -21,7 +21,7 @@ def group(*events):
 
 
 def untouched(of):
-    """As the shelf tells of the group's rows."""
+    """As the cold store has the group's rows."""
     records = project(of.state).values()
     trajectories = [one for one in records if isinstance(one, TrajectoryRecord)]
     return Untouched(of.record, [one for one in trajectories if one.status != "evicted"])
@@ -142,7 +142,7 @@ def test_what_is_no_member_of_an_old_group_leaves_the_pool_too():
     assert [member.trajectory_id for member in old.record.members] == ["t"]
     evicted = outlived([untouched(old)], 100, 100)
     assert sorted(one.trajectory_id for one in evicted) == ["late", "t", "typo"]
-    assert untouched(group(*history, *evicted)).left == []
+    assert untouched(group(*history, *evicted)).trajectories == []
 
 
 def test_a_second_reactor_decides_the_same_events():

@@ -1,12 +1,13 @@
 """The loop in one process, with the real engine, on a memory log."""
 
+import dataclasses
 import json
 import threading
 import time
-from dataclasses import replace
 
 import pytest
 import torch
+from msgspec.structs import replace
 from structlog.testing import capture_logs
 
 from datapool.batch.plan import assemble, groups_of
@@ -455,7 +456,7 @@ def world_with(log, view, chosen, stop=None):
     """The run's collaborators on a log that holds facts and pool; the view begins to read."""
     _, made = world_of(chosen, [], stop=stop, log=log)
     view.start()
-    return replace(made, pool=view, facts=log.lookup())
+    return dataclasses.replace(made, pool=view, facts=log.lookup())
 
 
 @pytest.mark.parametrize("start", range(3))

@@ -8,8 +8,10 @@ skipped, afterwards all of it is.
 import time
 from array import array
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Protocol
+
+from msgspec.structs import replace
 
 from datapool.batch.deltas import prompts
 from datapool.batch.plan import groups_of

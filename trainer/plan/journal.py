@@ -98,7 +98,7 @@ def kafka_journal(settings: LogSettings, run_id: str, model_id: str) -> Journal:
         for topic, key in ((BATCHES, run_id), (WEIGHTS, model_id)):
             partition = partition_of(key.encode(), settings.partitions)
             with LogReader(settings, [topic], partitions=[partition]) as reader:
-                yield from reader.read_settled()  # another run's dead transaction may stand before our records
+                yield from reader.read_written()  # another run's dead transaction may stand before our records
 
     return Journal(TransactionalProducer(settings, transactional_id(settings, run_id)), read, run_id)
 

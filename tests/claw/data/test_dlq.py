@@ -13,7 +13,7 @@ from eventlog.kafka.reader import LogReader
 from eventlog.records import Outgoing, Record
 from eventlog.settings import LogSettings
 from schemas.topics import CALLS, DEAD_LETTERS, POSITIONS, REWARDS, STEPS, WORKERS, Topic
-from streams.partition import PartitionState
+from streams.partition.state import PartitionState
 from tests import facts
 from tests.consumers import published
 

@@ -11,7 +11,9 @@ from pathlib import Path
 import pytest
 
 from claw.errors import CannotRun
-from claw.local.broker import ANSWER_TIMEOUT_S, LocalBroker, check_answers, new_cluster_id, resolve_broker, tool_command
+from claw.local.broker import ANSWER_TIMEOUT_S, check_answers, resolve_broker
+from claw.local.kafka_node import LocalBroker, new_cluster_id
+from claw.local.kafka_tools import tool_command
 from claw.local.ports import TRY_S, any_answers, is_free, kafka_answers, split_servers
 from schemas.runtime.identity import ProcessId
 
@@ -118,7 +120,7 @@ def test_kept_ports_that_another_program_took_are_given_up(tmp_path: Path) -> No
 STARTER = """
 import sys
 from pathlib import Path
-from claw.local.broker import LocalBroker
+from claw.local.kafka_node import LocalBroker
 broker = LocalBroker(Path(sys.argv[1])).start()
 print(broker.process.pid, file=sys.stdout, flush=True)
 sys.stdin.read()

@@ -9,28 +9,30 @@ import sys
 import threading
 import time
 from contextlib import closing, contextmanager
-from dataclasses import replace
 from functools import partial
 
 import pytest
+from msgspec.structs import replace
 
 from consumers.quality.errors import ScorerUnknown
-from consumers.quality.panel import judged, who
-from consumers.quality.requests import BLOCK, Requests, backwards
+from consumers.quality.panel import annotation, signature
 from consumers.quality.sample import Sample
 from consumers.quality.scorers import SCORERS, Scorer, named
 from consumers.quality.scoring import Scoring
 from consumers.quality.settings import QualitySettings
 from datapool.fold.fold import fold
 from datapool.fold.project import project
+from datapool.view.request_bodies import backwards
+from eventlog.consume import ConsumeLimits, ConsumerLoop
 from eventlog.kafka.reader import LogReader
 from eventlog.memory import MemoryLog
+from eventlog.records import Outgoing
 from eventlog.settings import LogSettings
 from schemas.arrays import pack_floats
 from schemas.codec import encode
 from schemas.events import Edge, Sampling, StepCurated, StepRecord
 from schemas.keys import group_key
-from schemas.topics import CALLS, REWARDS
+from schemas.topics import CALLS, DEAD_LETTERS, REWARDS
 from tests import facts
 from tests.consumers import published
 from tests.consumers.quality.own_scorer import MINE
@@ -43,21 +45,21 @@ def reply(content=None, calls=()):
     return json.dumps({"choices": [{"message": {"content": content, "tool_calls": tool_calls}}]}).encode()
 
 
-def asked(messages=()):
+def request_body(messages=()):
     return json.dumps({"tools": TOOLS, "messages": list(messages)}).encode()
 
 
-def written(body, base_call_id=None, keep=0):
+def edge(body, base_call_id=None, keep=0):
     """A request body as an edge, in full or against another call's."""
     digest = hashlib.sha256(body).hexdigest()
     return Edge(base_call_id=base_call_id, keep=keep, suffix=body[keep:], full_length=len(body), full_digest=digest)
 
 
 def call(group="g", trajectory="t", call_id="c", **changes):
-    return facts.call(group, trajectory, call_id, **{"request": written(asked()), **changes})
+    return facts.call(group, trajectory, call_id, **{"request": edge(request_body()), **changes})
 
 
-def sample(one, body=asked):
+def sample(one, body=request_body):
     return Sample(one, body)
 
 
@@ -108,23 +110,23 @@ def test_a_scorer_of_ones_own_is_named_by_module():
 
 def test_a_call_is_as_good_as_its_worst_property():
     """The lowest score is the quality, each stands by its name, the panel signs with names and versions."""
-    event = judged([MINE, SCORERS["length"]], sample(call()), generation=0)
+    event = annotation([MINE, SCORERS["length"]], sample(call()), generation=0)
     assert (event.quality, event.scores) == (0.25, {"length@1": 1.0, "mine@3": 0.25})
     assert event.who == "scorer/length@1+mine@3"
 
 
 def test_a_scorer_with_nothing_to_say_says_so():
     """A null: who waits for its word need not wait, and nothing is worse for it."""
-    silent = judged([SCORERS["tool_calls"]], sample(call()), generation=0)
+    silent = annotation([SCORERS["tool_calls"]], sample(call()), generation=0)
     assert (silent.quality, silent.scores) == (None, {"tool_calls@2": None})
-    assert judged([MINE, SCORERS["tool_calls"]], sample(call()), generation=0).quality == 0.25
+    assert annotation([MINE, SCORERS["tool_calls"]], sample(call()), generation=0).quality == 0.25
 
 
 def test_made_again_it_is_the_same_event_to_the_byte():
     """Id, time and bytes are functions of the call, the panel and the generation."""
     one = sample(call())
-    assert encode(judged([MINE], one, 0)) == encode(judged([MINE], one, 0))
-    ids = {judged(panel, one, g).envelope.event_id for panel in ([MINE], [SCORERS["length"]]) for g in (0, 1)}
+    assert encode(annotation([MINE], one, 0)) == encode(annotation([MINE], one, 0))
+    ids = {annotation(panel, one, g).envelope.event_id for panel in ([MINE], [SCORERS["length"]]) for g in (0, 1)}
     assert len(ids) == 4
 
 
@@ -137,26 +139,32 @@ def test_the_capture_that_counts_has_the_score_that_counts(order):
         call(attempt=2, received_us=3, ids=(1, 2, 3), status="aborted"),
     ]
     scorer = Scorer("tokens", 1, lambda one: len(one.call.response_ids) / 100)
-    made = [judged([scorer], sample(one), 0) for one in captures]
+    made = [annotation([scorer], sample(one), 0) for one in captures]
     events = [event for n in order for event in (captures[n], made[n])]
     state = None
     for event, position in facts.placed(events):
         state = fold(state, event, position)
     (step,) = [one for one in project(state).values() if isinstance(one, StepRecord)]
     assert (step.attempt, step.response_length, step.curation.quality) == (0, 2, 0.08)
-    assert judged([scorer], sample(call(status="aborted")), 1).revision > made[1].revision
+    assert annotation([scorer], sample(call(status="aborted")), 1).revision > made[1].revision
 
 
-def scoring(log, committed, panel=(MINE,), **settings):
-    start = {place: offset for place, offset in committed.items() if offset is not None}
-    return Scoring(
-        QualitySettings(**settings),
-        panel,
-        reader=log.reader([CALLS], start=start or "beginning"),
-        producer=log.producer(),
-        commit=committed.update,
-        earlier=partial(backwards, partial(log.read_range, CALLS), 0),
-    )
+GROUP = "quality"
+
+
+def committed(log):
+    return sum(offset or 0 for offset in log.committed_offsets(GROUP, [CALLS], range(log.settings.partitions)).values())
+
+
+def score_all(log, panel=(MINE,), records_max=500, **settings):
+    """What is in the log and not scored yet is scored, by a process that starts and ends for it."""
+    earlier = partial(backwards, partial(log.read_range, CALLS), 0)
+    scoring = Scoring(QualitySettings(**settings), panel, earlier=earlier)
+    limits = ConsumeLimits(records_max=records_max)
+    loop = ConsumerLoop(log, [CALLS], GROUP, scoring.work, on_revoked=scoring.forget, limits=limits)
+    with closing(loop):
+        while loop.step(threading.Event()):
+            pass
 
 
 def scores(log):
@@ -165,27 +173,29 @@ def scores(log):
 
 
 def test_a_replay_writes_the_same_scores():
-    """Stopped between acknowledgement and commit, the consumer repeats itself to the byte; afterwards it goes on."""
-    log, committed = MemoryLog(LogSettings(partitions=2)), {}
-    producer = log.producer()
-    for number in range(6):
-        producer.publish_now(CALLS, group_key(f"g{number}"), call(f"g{number}"))
-    producer.publish_now(CALLS, group_key("g0"), facts.completed("g0"))
-    first = scoring(log, committed)
-    while first.step():
-        pass
+    """A group that begins again repeats the scores to the byte; one that goes on writes none."""
+    log = MemoryLog(LogSettings(partitions=2))
+    publish(log, *(call(f"g{number}") for number in range(6)), facts.completed("g0"))
+    score_all(log)
     before = scores(log)
     assert len(before) == 6
-    again = scoring(log, committed)  # nothing was committed
-    while again.step():
-        pass
-    again.commit()
+    score_all(log)
+    assert scores(log) == before
+    log.commit_offsets(GROUP, dict.fromkeys(log.end_offsets([CALLS]), 0))
+    score_all(log)
     assert sorted(encode(e) for e in scores(log)) == sorted(encode(e) for e in before * 2)
-    assert scoring(log, committed).step() == 0
-    stopped = threading.Event()
-    stopped.set()
-    scoring(log, committed).run(stopped)
-    assert who([MINE]) == before[0].who
+    assert signature([MINE]) == before[0].who
+
+
+def test_a_record_that_is_no_event_is_passed_over():
+    """The streams report it, once; here there is nothing to score, and the calls after it are scored."""
+    log = MemoryLog(LogSettings(partitions=1))
+    log.producer().produce(Outgoing(topic=CALLS, key=b"g", value=b"garbage")).result()
+    publish(log, call())
+    score_all(log)
+    assert len(scores(log)) == 1
+    assert committed(log) == 2
+    assert log.end_offsets([DEAD_LETTERS]) == {(f"{log.settings.prefix}.dead-letters", 0): 0}
 
 
 INVENTED = reply(calls=[("invent", "{}")])
@@ -194,52 +204,49 @@ OFFERED = reply(calls=[("search", '{"query": "x"}')])
 
 def conversation(replies, trajectory="t"):
     """Calls whose requests go on from the one before, as the gateway writes them: the tools stand in the first alone."""
-    said, before, made = [], None, []
+    messages, before, calls = [], None, []
     for number, response in enumerate(replies):
-        said.append({"role": "user", "content": f"turn {number}"})
-        body, keep = asked(said), 0
+        messages.append({"role": "user", "content": f"turn {number}"})
+        body, keep = request_body(messages), 0
         if before is not None:
             keep = next(at for at, (a, b) in enumerate(zip(before, body, strict=False)) if a != b)
-        request = written(body, f"{trajectory}{number - 1}" if number else None, keep)
-        made.append(call("g", trajectory, f"{trajectory}{number}", request=request, response_body=response))
+        request = edge(body, f"{trajectory}{number - 1}" if number else None, keep)
+        calls.append(call("g", trajectory, f"{trajectory}{number}", request=request, response_body=response))
         before = body
-    assert all(b"search" not in one.request.suffix for one in made[1:])
-    return made
+    assert all(b"search" not in one.request.suffix for one in calls[1:])
+    return calls
 
 
-def told(log, *calls):
+def publish(log, *calls):
     producer = log.producer()
-    for one in calls:
-        producer.publish_now(CALLS, group_key(one.group_id), one)
+    for fact in calls:
+        producer.publish_now(CALLS, group_key(fact.group_id), fact)
 
 
-def tool_scores(log, committed, **settings):
+def tool_scores(log, **settings):
     """Quality by call id of what is in the log and not scored yet."""
-    process = scoring(log, committed, [SCORERS["tool_calls"]], **settings)
     before = len(scores(log))
-    while process.step():
-        pass
-    process.commit()
+    score_all(log, [SCORERS["tool_calls"]], **settings)
     return {event.call_id: event.quality for event in scores(log)[before:]}
 
 
 def test_an_invented_tool_is_seen_in_a_later_turn():
     """A request that is written against the turn before offers what the whole of it offers."""
     log = MemoryLog(LogSettings(partitions=2))
-    told(log, *conversation([OFFERED, OFFERED, INVENTED]))
-    assert tool_scores(log, {}) == {"t0": 1.0, "t1": 1.0, "t2": 0.0}
+    publish(log, *conversation([OFFERED, OFFERED, INVENTED]))
+    assert tool_scores(log) == {"t0": 1.0, "t1": 1.0, "t2": 0.0}
 
 
 @pytest.mark.parametrize("bytes_max", [0, 1 << 20])
 def test_what_was_said_before_this_start_is_read_from_the_log(bytes_max):
     """Started again in the middle of a conversation, or short of memory, it scores as if it had heard all of it."""
-    log, committed = MemoryLog(LogSettings(partitions=1)), {}
+    log = MemoryLog(LogSettings(partitions=1))
     turns = conversation([OFFERED, OFFERED, INVENTED, INVENTED])
     again = call("g", "t", "t1", attempt=1, request=turns[1].request, response_body=OFFERED)
-    told(log, *turns[:2], again, *conversation([OFFERED], "u"), facts.completed("g", "u"))
-    tool_scores(log, committed, requests_bytes_max=bytes_max)
-    told(log, turns[2], *conversation([OFFERED, INVENTED], "v"), turns[3])
-    second = tool_scores(log, committed, requests_bytes_max=bytes_max)
+    publish(log, *turns[:2], again, *conversation([OFFERED], "u"), facts.completed("g", "u"))
+    tool_scores(log, requests_bytes_max=bytes_max)
+    publish(log, turns[2], *conversation([OFFERED, INVENTED], "v"), turns[3])
+    second = tool_scores(log, requests_bytes_max=bytes_max)
     assert second == {"t2": 0.0, "v0": 1.0, "v1": 0.0, "t3": 0.0}
 
 
@@ -247,42 +254,40 @@ def test_without_its_base_a_call_has_no_word_on_tools():
     """What was offered is not known: no score, rather than a guess; the same when the bodies did not fit an event."""
     log = MemoryLog(LogSettings(partitions=1))
     orphans = conversation([OFFERED, INVENTED, INVENTED])[1:]
-    bare = call(call_id="bare", request=replace(written(asked()), suffix=b""), response_body=INVENTED)
-    told(log, *orphans, bare)
-    assert tool_scores(log, {}) == {"t1": None, "t2": None, "bare": None}
+    bare = call(call_id="bare", request=replace(edge(request_body()), suffix=b""), response_body=INVENTED)
+    publish(log, *orphans, bare)
+    assert tool_scores(log) == {"t1": None, "t2": None, "bare": None}
 
 
-def test_the_way_back_is_short_and_has_an_end():
-    """Blocks are read from the call backwards, until the chain is whole or the log begins; what is lost is sought once."""
+def test_calls_that_another_process_scored_in_between_are_not_missed():
+    """Partitions go to another process and come back: the bodies of calls that this one did not see are read from the log."""
     log = MemoryLog(LogSettings(partitions=1))
-    turns = conversation([OFFERED] * 3)
-    told(log, *(call("other", "o", f"o{n}") for n in range(BLOCK)), *turns)
-    asked_of: list[int] = []
-
-    def read(partition, start, end):
-        asked_of.append(start)
-        return log.read_range(CALLS, partition, start, end)
-
-    at = [record.position for record in log.reader([CALLS]).read_to_end()][-1]
-    requests = Requests(partial(backwards, read, 0), 1 << 20)
-    requests.heard(turns[2])
-    assert json.loads(requests.body(turns[2], at))["messages"][-1]["content"] == "turn 2"
-    assert asked_of == [at.offset - BLOCK]
-    orphan = call("g", "alone", "x", request=written(asked(), "never came", 3))
-    requests.heard(orphan)
-    assert [requests.body(orphan, at), requests.body(orphan, at)] == [None, None]
-    assert asked_of == [at.offset - BLOCK, at.offset - BLOCK, 0]
+    turns = conversation([OFFERED, OFFERED, INVENTED])
+    orphan = call("g", "t", "x", request=edge(request_body(), "never came", 3), response_body=INVENTED)
+    earlier = partial(backwards, partial(log.read_range, CALLS), 0)
+    panel = [SCORERS["tool_calls"]]
+    first = Scoring(QualitySettings(), panel, earlier=earlier)
+    stop = threading.Event()
+    with closing(ConsumerLoop(log, [CALLS], GROUP, first.work, on_revoked=first.forget)) as loop:
+        publish(log, turns[0], orphan)
+        loop.step(stop)
+    publish(log, turns[1])
+    score_all(log, panel)
+    with closing(ConsumerLoop(log, [CALLS], GROUP, first.work, on_revoked=first.forget)) as loop:
+        publish(log, turns[2])
+        loop.step(stop)
+    assert {event.call_id: event.quality for event in scores(log)} == {"t0": 1.0, "x": None, "t1": 1.0, "t2": 0.0}
 
 
 def scored(settings, count):
     """Ids of the calls that have scores, in order of the log, once there are `count`."""
     deadline = time.monotonic() + 60
     with closing(LogReader(settings, [REWARDS])) as reader:
-        found = []
-        while len(found) < count:
-            assert time.monotonic() < deadline, f"{len(found)} of {count} scores"
-            found += [record.event().call_id for record in reader.poll(0.2)]
-    return found
+        call_ids = []
+        while len(call_ids) < count:
+            assert time.monotonic() < deadline, f"{len(call_ids)} of {count} scores"
+            call_ids += [record.event().call_id for record in reader.poll(0.2)]
+    return call_ids
 
 
 @contextmanager
@@ -308,6 +313,6 @@ def test_the_broker_says_how_many_partitions_there_are(log_settings):
         assert len(scored(log_settings, 12)) == 12
     late = published.say(log_settings, *(call(f"g{n}", call_id=f"late{n}") for n in range(12)))
     with running(log_settings, partitions=1):
-        found = scored(log_settings, 24)
+        call_ids = scored(log_settings, 24)
     assert {at.partition for at in late} == {0, 1}
-    assert sorted(found) == sorted([*(f"c{n}" for n in range(12)), *(f"late{n}" for n in range(12))])
+    assert sorted(call_ids) == sorted([*(f"c{n}" for n in range(12)), *(f"late{n}" for n in range(12))])

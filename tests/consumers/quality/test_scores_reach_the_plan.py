@@ -1,8 +1,8 @@
 """From a call to what is trained: scores are facts like any other, and the batch spec says what they decide. No broker."""
 
-from dataclasses import replace
+from msgspec.structs import replace
 
-from consumers.quality.panel import judged
+from consumers.quality.panel import annotation
 from consumers.quality.sample import Sample
 from consumers.quality.scorers import SCORERS, Scorer
 from datapool.batch.plan import assemble
@@ -28,7 +28,7 @@ HISTORY = [
 def scores(panel=PANEL, generation=0):
     """What `claw quality` says of the history."""
     calls = [fact for fact in HISTORY if isinstance(fact, CallCaptured)]
-    made = [judged(panel, Sample(one, lambda: None), generation) for one in calls]
+    made = [annotation(panel, Sample(one, lambda: None), generation) for one in calls]
     return [event for event in made if event is not None]
 
 

@@ -3,10 +3,10 @@
 import hashlib
 import random
 import uuid
-from dataclasses import replace
 
 import orjson
 import pytest
+from msgspec.structs import replace
 
 from claw.data.verify import run_verify, verify_run
 from claw.errors import CannotRun

@@ -1,8 +1,7 @@
 """Which groups a run may train, and the reason of each that it may not, on pools that the real folds made."""
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from datapool.batch.members import plan_bytes
 from datapool.batch.selection import Selection, select

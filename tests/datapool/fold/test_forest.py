@@ -1,11 +1,11 @@
 """The forest on its way through the pool: prompts written as deltas, folded, and put together again from the rows."""
 
 from collections import Counter
-from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from datapool.batch.deltas import prompts
 from datapool.batch.sequences import CallTokens, rows, whole_prompt

@@ -1,8 +1,7 @@
 """Batches from a view's rows: what they hold, and that nothing with other ids than were digested gets into one."""
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from datapool.batch.plan import assemble
 from datapool.batch.selection import select

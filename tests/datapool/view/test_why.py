@@ -1,8 +1,7 @@
 """Why something is not ready, was left out, or when it was trained."""
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from datapool.batch.plan import assemble
 from datapool.batch.selection import select

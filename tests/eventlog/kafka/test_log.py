@@ -12,7 +12,7 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka import Producer as RawProducer
 
-from claw.local.broker import LocalBroker
+from claw.local.kafka_node import LocalBroker
 from claw.local.ports import free_ports
 from eventlog.errors import BrokerUnreachable, LogError, NotAcknowledged, TopicMissing
 from eventlog.kafka.admin import check_broker, check_catalogue, create_topics, describe_topics, diff_topics
@@ -22,11 +22,11 @@ from eventlog.kafka.reader import LogReader, committed_offsets
 from eventlog.kafka.session import Session
 from eventlog.kafka.transactions import TransactionalProducer
 from eventlog.memory import MemoryLog
-from eventlog.protocols import Log, Reader
+from eventlog.protocols import Reader
 from eventlog.records import Outgoing, Place, Position, Record
 from eventlog.settings import LogSettings
 from schemas.topics import BATCHES, CALLS, GROUPS, REWARDS
-from tests.eventlog.samples import item, names, settled, started
+from tests.eventlog.samples import AnyLog, item, names, started, visible
 
 pytestmark = pytest.mark.kafka
 WAIT_S = 20
@@ -61,10 +61,10 @@ def test_a_settled_read_waits_for_a_dead_writer_before_it_says_that_this_is_all(
     producer.produce(item("behind", topic=BATCHES, partition=0)).result(WAIT_S)
     reader = stack.enter_context(contextlib.closing(LogReader(kafka.settings, [BATCHES], partitions=[0])))
     with pytest.raises(BrokerUnreachable, match="transaction is still open"):
-        list(reader.read_settled(timeout_s=1.0))
+        list(reader.read_written(timeout_s=1.0))
     owner = stack.enter_context(contextlib.closing(kafka.transactions("run")))
     owner.open()
-    assert names(reader.read_settled(timeout_s=WAIT_S)) == ["behind"]
+    assert names(reader.read_written(timeout_s=WAIT_S)) == ["behind"]
     del dying
 
 
@@ -79,7 +79,7 @@ def test_a_writer_that_asks_for_no_positions_still_hears_of_failures(
     owner.open()
     assert owner.commit([item("one", topic=BATCHES), item("two", topic=BATCHES)]) == []
     reader = stack.enter_context(contextlib.closing(LogReader(kafka.settings, [BATCHES])))
-    assert sorted(names(reader.read_settled(timeout_s=WAIT_S))) == ["one", "two"]
+    assert sorted(names(reader.read_written(timeout_s=WAIT_S))) == ["one", "two"]
     lost.open()
     with pytest.raises(TopicMissing, match=r"bare\."):
         lost.commit([item("nowhere", topic=BATCHES)])
@@ -140,14 +140,14 @@ def test_memory_and_kafka_agree_on_everything(log_settings: LogSettings, seed: i
     assert _course(real, random.Random(seed)) == _course(twin, random.Random(seed))
 
 
-def _course(log: Log, dice: random.Random) -> object:
+def _course(log: AnyLog, dice: random.Random) -> object:
     told: list[object] = []
     with contextlib.closing(log.producer()) as producer, contextlib.closing(log.transactions("run")) as owner:
         owner.open()
         for step in range(60):
             items = [_random_item(dice, step) for _ in range(dice.randrange(1, 4))]
             if dice.random() < 0.5:
-                told.append(settled(log, owner.commit(items)))
+                told.append(visible(log, owner.commit(items)))
             else:
                 told.append([producer.produce(one).result(WAIT_S) for one in items])
     ends = log.end_offsets([CALLS, GROUPS])
@@ -367,7 +367,7 @@ def test_what_was_acknowledged_survives_the_death_of_the_broker(local_broker: Lo
     ends = log.end_offsets([CALLS])
     facts_read = names(log.read_range(CALLS, *_only_range(ends)))
     assert facts_read == [str(n) for n in range(len(acknowledged))]
-    settled(log, committed[-1:])
+    visible(log, committed[-1:])
     with contextlib.closing(log.reader([GROUPS])) as reader:
         assert names(list(reader.read_to_end())) == [str(n) for n in range(len(committed))]
     view.wait_caught_up(WAIT_S)

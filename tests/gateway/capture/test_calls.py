@@ -7,11 +7,11 @@ import json
 import re
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from typing import Any
 
 import aiohttp
 import pytest
+from msgspec.structs import replace
 
 from gateway.capture.events import without_bodies
 from gateway.settings import GatewaySettings

@@ -11,13 +11,16 @@ from hypothesis import strategies as st
 from datapool.batch.deltas import bodies, prompts, resolve, resolve_all
 from datapool.errors import PromptBroken
 from datapool.fold.digests import base_digest
+from gateway.call_protocol import CallRequest, EngineReply
 from gateway.capture.delta_encoding import CHAIN_MAX, EVENT_BYTES_MAX, DeltaEncoder
-from gateway.capture.events import CallAttempt, captured, without_bodies
+from gateway.capture.events import ModelCall, captured, without_bodies
+from gateway.capture.idempotency import Attempt
 from gateway.headers import ClientHeaders
 from gateway.identity import Identity
-from gateway.openai.reply import EngineReply, Sampled, understood
-from gateway.openai.request import ChatRequest
+from gateway.openai.chat import ChatCompletions
+from gateway.openai.reply import understood
 from gateway.openai.sampling import effective
+from gateway.openai.tokens import SampledTokens
 from gateway.upstream.engines import Engine
 from schemas.arrays import ITEM_BYTES, pack_floats, pack_ids
 from schemas.codec import decode, encode
@@ -50,13 +53,13 @@ class Writer:
     ) -> list[CallCaptured]:
         self.clock_us += 1
         self.made += 1
-        call = CallAttempt(
+        call = ModelCall(
             producer="gateway/test",
             identity=who,
-            call_id=call_id or f"c{self.made}",
-            attempt=0,
+            attempt=Attempt(("g", "t", ""), call_id or f"c{self.made}", 0),
             headers=headers or ClientHeaders(),
-            request=ChatRequest(body, body, None, effective({}), wants_logprobs=False, wants_token_ids=False),
+            protocol=ChatCompletions(),
+            request=CallRequest(body, body, None, effective({})),
             request_digest=hashlib.sha256(body).hexdigest(),
             received_us=self.clock_us if received_us is None else received_us,
         )
@@ -70,9 +73,9 @@ class Writer:
         return [event for event in read if isinstance(event, CallCaptured)]
 
 
-def reply_of(call: CallAttempt, prompt: list[int], responses: list[list[int]], ended: bool) -> EngineReply:
+def reply_of(call: ModelCall, prompt: list[int], responses: list[list[int]], ended: bool) -> EngineReply:
     fields = {"choices": [{"index": index} for index in range(len(responses))]}
-    sampled = [Sampled(pack_ids(ids), pack_floats([-1.0] * len(ids)), (), ended) for ids in responses]
+    sampled = [SampledTokens(pack_ids(ids), pack_floats([-1.0] * len(ids)), (), ended) for ids in responses]
     return understood(fields, pack_ids(prompt), sampled, {}, call.request)
 
 

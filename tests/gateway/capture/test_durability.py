@@ -21,7 +21,7 @@ import aiohttp
 import psutil
 import pytest
 
-from claw.local.broker import LocalBroker
+from claw.local.kafka_node import LocalBroker
 from claw.local.ports import free_ports, is_free
 from eventlog.kafka.admin import create_topics
 from eventlog.settings import LogSettings

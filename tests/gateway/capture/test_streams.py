@@ -43,11 +43,11 @@ async def read_broken(house: House, body: Json | None = None, **headers: str) ->
     async with asked(house, body, **headers) as reply:
         got: list[bytes] = []
         with pytest.raises(aiohttp.ClientPayloadError):
-            await _gather(reply.content, got)
+            await gather(reply.content, got)
         return b"".join(got)
 
 
-async def _gather(content: aiohttp.StreamReader, got: list[bytes]) -> None:
+async def gather(content: aiohttp.StreamReader, got: list[bytes]) -> None:
     async for piece in content.iter_any():
         got.append(piece)  # noqa: PERF401  # what came before the error counts
 

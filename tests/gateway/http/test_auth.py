@@ -9,7 +9,7 @@ import pytest
 from pydantic import ValidationError
 
 from gateway.api_keys import new_key
-from gateway.openai import refusal
+from gateway.capture import redaction
 from gateway.settings import GatewaySettings
 from tests.gateway.engine import Reply, ScriptedEngine, chunk, completion
 from tests.gateway.house import House
@@ -178,15 +178,15 @@ ODD = 'sk/ab"c\\d-é9'
 @pytest.mark.parametrize("written", [json.dumps(ODD), json.dumps(ODD).replace("/", "\\/"), ascii_only(ODD)])
 def test_a_secret_is_found_however_json_writes_it(before: str, written: str) -> None:
     """By numbers, behind backslashes, after other escapes."""
-    kept = refusal.blanked_json(f'{{"a": "{before}{written[1:-1]}"}}'.encode(), [ODD])
+    kept = redaction.redacted_body(f'{{"a": "{before}{written[1:-1]}"}}'.encode(), [ODD])
     assert json.loads(kept)["a"] == json.loads(f'"{before}"') + "[credential]"
 
 
 def test_a_long_reply_without_the_secret_is_searched_and_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
     """Line breaks alone are no reason: reading a megabyte of log-probabilities took a quarter of a second of the loop."""
-    monkeypatch.delattr(refusal, "loads")
+    monkeypatch.delattr(redaction, "loads")
     reply = json.dumps({"content": 'a\n"b"\\ é/'}).encode()
-    assert refusal.blanked_json(reply, [PLANTED]) is reply
+    assert redaction.redacted_body(reply, [PLANTED]) is reply
 
 
 @pytest.mark.parametrize(("word", "fixed"), [("placeholder", False), ("EMPTY", True)])

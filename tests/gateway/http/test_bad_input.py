@@ -11,7 +11,7 @@ import aiohttp
 import orjson
 import pytest
 
-from claw.local.broker import LocalBroker
+from claw.local.kafka_node import LocalBroker
 from eventlog.kafka.admin import create_topics
 from eventlog.kafka.log import KafkaLog
 from eventlog.settings import LogSettings

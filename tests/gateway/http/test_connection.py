@@ -13,7 +13,7 @@ from dataclasses import replace
 import pytest
 from structlog.testing import capture_logs
 
-from gateway.http.connection import WAITING_MAX, LimitedProtocol
+from gateway.http.connection import WAITING_MAX, ClientConnection
 from gateway.settings import GatewaySettings
 from schemas.events import RewardAssigned
 from schemas.topics import REWARDS
@@ -378,7 +378,7 @@ async def test_a_reset_connection_leaves_nothing(house: House) -> None:
 
 def connections_of(house: House) -> int:
     """Connections of this gateway that still exist."""
-    return sum(issubclass(type(one), LimitedProtocol) and one.calls is house.calls for one in gc.get_objects())
+    return sum(issubclass(type(one), ClientConnection) and one.door is house.door for one in gc.get_objects())
 
 
 async def test_other_methods_on_the_path_of_calls(strict: House) -> None:

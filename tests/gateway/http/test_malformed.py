@@ -68,6 +68,12 @@ BODIES: list[tuple[str, bytes]] = [
     ("/t/g/v1/rewards", b'{"value": null}'),
     ("/t/g/v1/rewards", b'{"value": 1, "call_id": "c", "step_index": 0}'),
     ("/t/g/v1/rewards", b'{"value": 1, "revision": 99999999999999999999}'),
+    ("/t/g/v1/rewards", b'{"value": 1, "metadata": NaN}'),
+    ("/t/g/v1/rewards", b'{"value": 1, "metadata": 1e400}'),
+    ("/t/g/v1/rewards", b'{"value": 1, "metadata": {"a": 123456789012345678901234567890}}'),
+    ("/t/g/v1/rewards", b'{"value": 1, "metadata": "\\udc00"}'),
+    ("/t/g/v1/rewards", b'{"value": 1, "\\udc00": 1}'),
+    ("/t/g/v1/rewards", b'\xef\xbb\xbf{"value": 1}'),
 ]
 
 

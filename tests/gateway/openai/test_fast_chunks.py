@@ -8,13 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.openai.accumulator import accumulated
-from gateway.openai.fast_chunks import ChunkRun, shape_of
+from gateway.call_protocol import CallRequest, EngineReply
+from gateway.openai.accumulator import Accumulator
+from gateway.openai.fast_chunks import ChunkReader, shape_of
 from gateway.openai.fast_reply import taken_apart
-from gateway.openai.request import ChatRequest, parse_chat
+from gateway.openai.request import parse_chat
 from gateway.openai.sse import without_fields
 from gateway.openai.stream_filter import StreamFilter
 
+DONE = b"data: [DONE]\n\n"
 TEXT = st.text(max_size=6) | st.sampled_from(
     ['"},"logprobs":{"content":[', ']},"finish_reason":null,"token_ids":[7', "\\", '"', "\n", "\r", "]}]}", "😀"]
 )
@@ -43,13 +45,21 @@ def chunks(draw: st.DrawFn) -> list[bytes]:
     return events
 
 
-def asked(*, token_ids: bool, logprobs: bool) -> ChatRequest:
+def asked(*, token_ids: bool, logprobs: bool) -> CallRequest:
     """A request for a stream."""
     return parse_chat(json.dumps({"messages": [], "return_token_ids": token_ids, "logprobs": logprobs}).encode())
 
 
+def one_by_one(events: list[bytes], request: CallRequest) -> EngineReply:
+    """What the chunks add up to when each of them is parsed alone."""
+    accumulator = Accumulator(request)
+    for event in events:
+        accumulator.add(event)
+    return accumulator.reply(ended=True)
+
+
 @given(chunks(), st.booleans(), st.booleans(), st.lists(st.integers(0, 2000)))
-async def test_usual_chunks_come_out_as_any_others(
+def test_usual_chunks_come_out_as_any_others(
     events: list[bytes], token_ids: bool, logprobs: bool, cuts: list[int]
 ) -> None:
     """The client gets what the cutter makes of each chunk, and the accumulator of runs is that of the chunks alone."""
@@ -57,53 +67,48 @@ async def test_usual_chunks_come_out_as_any_others(
     stream = StreamFilter(request, 1 << 20)
     for event in events:
         assert stream.feed(event) == without_fields(event, token_ids=not token_ids, logprobs=not logprobs)
-    in_pieces, whole, marks = StreamFilter(request, 1 << 20), b"".join(events), [0, *sorted(cuts), 1 << 20]
+    stream.feed(DONE)
+    in_pieces, whole, marks = StreamFilter(request, 1 << 20), b"".join([*events, DONE]), [0, *sorted(cuts), 1 << 20]
     for begin, end in pairwise(marks):  # wherever the network cut it
         in_pieces.feed(whole[begin:end])
     assert in_pieces.whole == stream.whole
-    assert (await accumulated(in_pieces.events, request)).reply(whole=True) == (
-        await accumulated(stream.events, request)
-    ).reply(whole=True)
-    by_runs = (await accumulated(stream.events, request)).reply(whole=True)
-    one_by_one = (await accumulated(events, request)).reply(whole=True)
-    assert by_runs == one_by_one
+    assert in_pieces.reply(interrupted=False) == stream.reply(interrupted=False) == one_by_one(events, request)
 
 
-async def test_usual_chunks_are_recognised() -> None:
-    """From the second one on, the chunks of an ordinary stream are runs; the last one, which says why, is not."""
-    stream = StreamFilter(asked(token_ids=False, logprobs=False), 1 << 20)
+def test_usual_chunks_are_recognised() -> None:
+    """From the second one on, the chunks of an ordinary stream need no parser; the last one, with its reason, does."""
+    reader, recognised = ChunkReader(), 0
     for number in range(300):
-        reason = '"stop"' if number == 299 else "null"
-        stream.feed(
+        reason = b'"stop"' if number == 299 else b"null"
+        event = (
             b'data: {"id":"c","choices":[{"index":0,"delta":{"content":"a\\u00e9\\n"},"logprobs":{"content":[{"token":"t",'
-            b'"logprob":-0.5}]},"finish_reason":%b,"token_ids":[%d]}]}\n\n' % (reason.encode(), number)
+            b'"logprob":-0.5}]},"finish_reason":%b,"token_ids":[%d]}]}\n\n' % (reason, number)
         )
-    runs = [event for event in stream.events if isinstance(event, ChunkRun)]
-    assert sum(len(run.events) for run in runs) == 298
+        if reader.read(event) is None:
+            reader.learn(event)
+        else:
+            recognised += 1
+    assert recognised == 298
 
 
 @pytest.mark.parametrize(
     "damage",
     [(b'"content":"b"', b'"content":"\\x"'), (b'"logprob":-1', b'"logprob":-'), (b'"b"', b'"b\n"'), (b"[8]", b"[08]")],
 )
-async def test_a_damaged_chunk_in_a_run_harms_no_other(damage: tuple[bytes, bytes]) -> None:
-    """What is no JSON among usual chunks is told as such, and the others are taken as they are."""
-    stream, request = (
-        StreamFilter(asked(token_ids=False, logprobs=False), 1 << 20),
-        asked(token_ids=False, logprobs=False),
-    )
+def test_a_damaged_chunk_in_a_run_harms_no_other(damage: tuple[bytes, bytes]) -> None:
+    """What is no JSON among usual chunks is named, and the others are taken as they are."""
+    request = asked(token_ids=False, logprobs=False)
+    stream = StreamFilter(request, 1 << 20)
     usual = (
         b'data: {"id":"c","choices":[{"index":0,"delta":{"content":"%b"},"logprobs":{"content":[{"token":"t",'
         b'"logprob":-1}]},"finish_reason":null,"token_ids":[%d]}]}\n\n'
     )
     events = [usual % (text, number) for number, text in enumerate((b"a", b"a", b"b", b"c"), 6)]
     events[2] = events[2].replace(*damage)
-    for event in events:
+    for event in (*events, DONE):
         stream.feed(event)
-    accumulator = await accumulated(stream.events, request)
-    reply, alone = accumulator.reply(whole=True), (await accumulated(events, request)).reply(whole=True)
-    assert reply == alone
-    assert reply is not None
+    reply = stream.reply(interrupted=False)
+    assert reply == one_by_one(events, request)
     assert "chunk_invalid" in reply.choices[0].missing
 
 
@@ -148,11 +153,11 @@ def test_a_reply_in_parts_is_the_reply(
     if parts is None:
         assert not (present and message is None and usage is None and "prompt_token_ids" in whole and "usage" in whole)
         return
-    assert parts.shown(token_ids=True, logprobs=True) == raw
+    assert parts.without(token_ids=False, logprobs=False) == raw
     assert (parts.response_ids, parts.prompt_ids) == (ids, ids)
     assert parts.logprobs == [token["logprob"] for token in tokens]
     del whole["prompt_token_ids"], choice["token_ids"]
-    assert json.loads(parts.shown(token_ids=False, logprobs=False)) == {
+    assert json.loads(parts.without(token_ids=True, logprobs=True)) == {
         **whole,
         "choices": [{**choice, "logprobs": None}],
     }

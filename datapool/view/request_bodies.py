@@ -1,0 +1,109 @@
+"""Whole request bodies for a running reader of the calls, which stand in the log as edges (docs/deltas.md).
+
+Invariant: the body of a call is a function of the log before it, not of what this process remembers: what is not in
+memory (of a trajectory that began before this process did, or that was crowded out) is read from the log again.
+Memory: what calls added to their bases, up to `bytes_max`; the trajectory that was silent longest goes first.
+"""
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from datapool.batch.deltas import BODY_UNIT, resolve_all
+from eventlog.records import Position, Record, readable
+from schemas.events import CallCaptured, Edge
+from schemas.keys import group_key
+
+BLOCK = 2_000
+"""Records read at once on the way back; a base is rarely far behind."""
+EDGE_BYTES = 500
+"""What an edge takes in memory beside its suffix."""
+Earlier = Callable[[Position], Iterator[Record]]
+"""The records before a position in its partition, the latest first."""
+
+
+def backwards(read: Callable[[int, int, int], Sequence[Record]], begin: int, at: Position) -> Iterator[Record]:
+    """The records with begin <= offset < at.offset, the latest first. read: (partition, start, end) to records in order."""
+    end = at.offset
+    while end > begin:
+        start = max(begin, end - BLOCK)
+        yield from reversed(read(at.partition, start, end))
+        end = start
+
+
+@dataclass(slots=True)
+class TrajectoryBodies:
+    """Edges of request bodies by call id."""
+
+    edges: dict[str, Edge] = field(default_factory=dict)
+    bytes: int = 0
+    searched: bool = False
+    """The log was read back to its beginning: a base that is not here now is lost."""
+
+    def put(self, call: CallCaptured) -> int:
+        """Keeps the call's edge, instead of that of an earlier attempt. Returns by how many bytes that is more."""
+        before = self.bytes
+        if (former := self.edges.get(call.call_id)) is not None:
+            self.bytes -= EDGE_BYTES + len(former.suffix)
+        self.edges[call.call_id] = call.request
+        self.bytes += EDGE_BYTES + len(call.request.suffix)
+        return self.bytes - before
+
+
+class RequestBodies:
+    """`add` every call in the order of the log, then ask for its body. Belongs to one thread."""
+
+    def __init__(self, earlier: Earlier, bytes_max: int) -> None:
+        self._earlier = earlier
+        self._bytes_max = bytes_max
+        self._bytes = 0
+        self._trajectories: OrderedDict[tuple[str, str], TrajectoryBodies] = OrderedDict()
+
+    def add(self, call: CallCaptured) -> None:
+        """One more call; the trajectory that was silent longest may make room for it."""
+        place = (call.group_id, call.trajectory_id)
+        self._bytes += self._trajectories.setdefault(place, TrajectoryBodies()).put(call)
+        self._trajectories.move_to_end(place)
+        self._make_room()
+
+    def body(self, call: CallCaptured, at: Position) -> bytes | None:
+        """The request of the call that was added last, as its client sent it; None where a base of it is lost.
+
+        at: where the call stands. Raises LogError.
+        """
+        trajectory = self._trajectories[call.group_id, call.trajectory_id]
+        if not trajectory.searched and _chain(trajectory.edges, call.call_id) is None:
+            self._search(trajectory, call, at)
+        chain = _chain(trajectory.edges, call.call_id)
+        return None if chain is None else resolve_all(chain, BODY_UNIT).get(call.call_id)
+
+    def _search(self, trajectory: TrajectoryBodies, call: CallCaptured, at: Position) -> None:
+        """Reads the log back to the call whose request is written in full."""
+        key = group_key(call.group_id)
+        for earlier in readable(record for record in self._earlier(at) if record.key == key):
+            if not isinstance(earlier, CallCaptured) or earlier.trajectory_id != call.trajectory_id:
+                continue
+            if earlier.call_id not in trajectory.edges:  # of several attempts the latest comes first
+                self._bytes += trajectory.put(earlier)
+            if _chain(trajectory.edges, call.call_id) is not None:
+                break
+        else:
+            trajectory.searched = True
+        self._make_room()
+
+    def _make_room(self) -> None:
+        """The trajectory at hand stays, however large it is."""
+        while self._bytes > self._bytes_max and len(self._trajectories) > 1:
+            self._bytes -= self._trajectories.popitem(last=False)[1].bytes
+
+
+def _chain(edges: Mapping[str, Edge], call_id: str) -> dict[str, Edge] | None:
+    """From a call down to the one that is written in full; None where a base is missing. A circle ends where it closes."""
+    chain: dict[str, Edge] = {}
+    cursor: str | None = call_id
+    while cursor is not None and cursor not in chain:
+        if cursor not in edges:
+            return None
+        chain[cursor] = edges[cursor]
+        cursor = edges[cursor].base_call_id
+    return chain

@@ -1,0 +1,233 @@
+"""The loop of a consumer: poll, work, publish, wait for the acknowledgements, commit.
+
+Input: the records of some topics from the committed offsets of a consumer group; a group that never committed begins at
+the beginning of the log. Output: the events that the work returns. Ordering: the records of a partition in order, one
+after the other; partition n of every topic belongs to the same member, so the facts of one key meet.
+
+Delivery: at least once. Offsets move only after the outputs of all records before them were acknowledged. A member that
+is killed in between leaves records that the next one works on again: whoever derives the event ids of its outputs from
+the record writes the same events again, and they count once. A replay (another group) is the same for all records.
+
+Hand-over: a member commits what it finished of a partition before it gives the partition up; a member that was put out
+of its group commits nothing of what it lost. Memory: the records of one poll and their outputs.
+
+Errors of the work: `Retryable` is tried again, with pauses, for `retry_s`; `RecordRefused` and undecodable bytes put the
+record into the dead letters; any other exception is a bug and ends the consumer before the record is committed.
+"""
+
+import signal
+import threading
+import time
+from collections.abc import Callable, Collection, Iterable, Sequence
+from concurrent.futures import Future
+from contextlib import closing
+from dataclasses import dataclass
+from typing import TypeVar
+
+import structlog
+
+from eventlog.dead_letters import dead_letter
+from eventlog.errors import RecordRefused, RecordTooLarge, Retryable
+from eventlog.protocols import Log, OnRevoked
+from eventlog.records import Outgoing, Place, Position, Record
+from schemas.errors import UndecodableRecord
+from schemas.events import Event
+from schemas.topics import Topic
+
+log = structlog.get_logger()
+
+POLL_S = 0.2
+PAUSE_FIRST_S, PAUSE_MAX_S = 0.1, 5.0
+OUTPUT_TOO_LARGE = "output_too_large"
+Output = tuple[Topic, bytes, Event]
+"""Topic, key, event. The key of a fact is its group's: `schemas.keys.group_key`."""
+Work = Callable[[Record], Iterable[Output]]
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumeLimits:
+    """How much at once, how often and how long."""
+
+    records_max: int = 100
+    """Records of one poll: they are committed together, so after a crash up to so many are worked on again."""
+    commit_interval_s: float = 5.0
+    """How often offsets are committed at most."""
+    work_timeout_s: float = 300.0
+    """How long the work on the records of one poll may take: after that the group gives the partitions to others."""
+    retry_s: float = 120.0
+    """How long one piece of work or one output is tried again before its error ends the consumer."""
+
+
+LIMITS = ConsumeLimits()
+
+
+class _StopRequested(Exception):
+    """The consumer was asked to stop while it waited to try something again."""
+
+
+def consume(
+    log: Log,
+    topics: Sequence[Topic],
+    group_id: str,
+    work: Work,
+    *,
+    stop: threading.Event | None = None,
+    on_revoked: OnRevoked = lambda _: None,
+    limits: ConsumeLimits = LIMITS,
+) -> None:
+    """Work on all records of `topics`, as a member of the group, until `stop` is set; without it until SIGTERM or SIGINT.
+
+    on_revoked: called with partitions that this member gave up; work that remembers records forgets them.
+    The record in hand is finished at a stop. Raises LogError, and whatever the work raises beside the module's errors.
+    """
+    with closing(ConsumerLoop(log, topics, group_id, work, on_revoked=on_revoked, limits=limits)) as loop:
+        loop.run(stop_on_signals() if stop is None else stop)
+
+
+def stop_on_signals() -> threading.Event:
+    """An event that SIGTERM and SIGINT set from now on. For the main thread."""
+    stop = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stop.set())
+    return stop
+
+
+@dataclass(slots=True)
+class _Unacknowledged:
+    """An output on its way, and the record that it was made of."""
+
+    record: Record
+    item: Outgoing
+    answer: Future[Position]
+
+
+class ConsumerLoop:
+    """Belongs to one thread."""
+
+    def __init__(
+        self,
+        log: Log,
+        topics: Sequence[Topic],
+        group_id: str,
+        work: Work,
+        *,
+        on_revoked: OnRevoked = lambda _: None,
+        limits: ConsumeLimits = LIMITS,
+    ) -> None:
+        """Raises BrokerUnreachable, TopicMissing."""
+        self._group_id = group_id
+        self._work = work
+        self._on_revoked = on_revoked
+        self._limits = limits
+        self._finished: dict[Place, int] = {}
+        self._committed: dict[Place, int] = {}
+        self._member = log.membership(
+            topics, group_id, on_revoked=self._hand_over, work_timeout_s=limits.work_timeout_s
+        )
+        self._producer = log.producer()
+
+    def run(self, stop: threading.Event) -> None:
+        """Until `stop`; then everything finished is committed."""
+        due = time.monotonic() + self._limits.commit_interval_s
+        try:
+            while not stop.is_set():
+                self.step(stop)
+                if time.monotonic() >= due:
+                    self.commit()
+                    due = time.monotonic() + self._limits.commit_interval_s
+        except _StopRequested:
+            log.info("consumer_stopped_in_a_retry", group=self._group_id)
+        self.commit()
+
+    def step(self, stop: threading.Event) -> int:
+        """One poll; returns when its outputs are in the log. The number of records that were worked on."""
+        records = self._member.poll(POLL_S, self._limits.records_max)
+        positions = self._member.positions()
+        worked = self._work_on(records, stop)
+        self._finished |= {(record.topic, record.partition): record.offset + 1 for record in worked}
+        if len(worked) == len(records):
+            self._finished |= positions
+        return len(worked)
+
+    def commit(self) -> None:
+        """The group continues after everything finished so far."""
+        self._commit(self._finished.keys())
+
+    def close(self) -> None:
+        """Leaves the group, after what is finished was committed. Idempotent."""
+        self._member.close()
+        self._producer.close()
+
+    def _work_on(self, records: Sequence[Record], stop: threading.Event) -> list[Record]:
+        """Those that were finished before `stop`, their outputs acknowledged."""
+        worked: list[Record] = []
+        sent: list[_Unacknowledged] = []
+        for record in records:
+            if stop.is_set():
+                break
+            sent += self._send(record, self._outputs(record, stop))
+            worked.append(record)
+        for output in sent:
+            self._await(output, stop)
+        return worked
+
+    def _outputs(self, record: Record, stop: threading.Event) -> list[Outgoing]:
+        try:
+            return self._retried(lambda: [Outgoing.of(*output) for output in self._work(record)], stop)
+        except (UndecodableRecord, RecordRefused) as poison:
+            return [self._letter(record, poison.reason, str(poison))]
+
+    def _send(self, record: Record, items: Iterable[Outgoing]) -> list[_Unacknowledged]:
+        return [_Unacknowledged(record, item, self._producer.produce(item)) for item in items]
+
+    def _await(self, output: _Unacknowledged, stop: threading.Event) -> None:
+        try:
+            self._acknowledged(output, stop)
+        except RecordTooLarge as error:
+            letter = self._letter(output.record, OUTPUT_TOO_LARGE, str(error))
+            for unacknowledged in self._send(output.record, [letter]):
+                self._acknowledged(unacknowledged, stop)
+
+    def _acknowledged(self, output: _Unacknowledged, stop: threading.Event) -> Position:
+        """Waits for the first answer, and produces the same bytes again where it was that none came in time."""
+        try:
+            return output.answer.result()
+        except Retryable:
+            return self._retried(lambda: self._producer.produce(output.item).result(), stop)
+
+    def _retried(self, action: Callable[[], T], stop: threading.Event) -> T:
+        """Raises the last Retryable after `retry_s`, _StopRequested at a stop."""
+        deadline = time.monotonic() + self._limits.retry_s
+        pause_s = PAUSE_FIRST_S
+        while True:
+            try:
+                return action()
+            except Retryable as error:
+                if time.monotonic() > deadline:
+                    raise
+                log.warning("consumer_retries", group=self._group_id, error=str(error), after_s=pause_s)
+            if stop.wait(pause_s):
+                raise _StopRequested
+            pause_s = min(2 * pause_s, PAUSE_MAX_S)
+
+    def _letter(self, record: Record, reason: str, error: str) -> Outgoing:
+        log.warning("consumer_dead_letter", group=self._group_id, position=str(record.position), reason=reason)
+        return dead_letter(record, reason, error, reader=self._group_id)
+
+    def _hand_over(self, places: Collection[Place]) -> None:
+        """Called by the member between two polls: everything polled before is finished."""
+        self._commit(places)
+        for place in places:
+            self._finished.pop(place, None)
+            self._committed.pop(place, None)
+        self._on_revoked(places)
+
+    def _commit(self, places: Collection[Place]) -> None:
+        moved = {
+            place: offset
+            for place, offset in self._finished.items()
+            if place in places and self._committed.get(place) != offset
+        }
+        if moved and self._member.commit(moved):
+            self._committed |= moved

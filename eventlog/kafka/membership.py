@@ -1,0 +1,157 @@
+"""One member of a Kafka consumer group.
+
+Invariant: a member commits only for partitions that it holds. It may commit in `on_revoked` for what it gives up in
+order; a partition that was taken from it, because it was silent for too long, is gone before `on_revoked` is called.
+"""
+
+import contextlib
+from collections.abc import Mapping, Sequence
+
+import structlog
+from confluent_kafka import (
+    OFFSET_BEGINNING,
+    OFFSET_INVALID,
+    Consumer,
+    KafkaError,
+    KafkaException,
+    Message,
+    TopicPartition,
+)
+
+from eventlog.kafka.librdkafka import UNREACHABLE, error_of, fetched, member_config, record_of, request_failure
+from eventlog.kafka.offsets import OUT_OF_RANGE, out_of_range, places_of
+from eventlog.protocols import OnRevoked
+from eventlog.records import Place, Record
+from eventlog.settings import LogSettings
+from schemas.topics import Topic
+
+log = structlog.get_logger()
+
+PUT_OUT = (
+    KafkaError.UNKNOWN_MEMBER_ID,
+    KafkaError.ILLEGAL_GENERATION,
+    KafkaError.REBALANCE_IN_PROGRESS,
+    KafkaError.FENCED_INSTANCE_ID,
+    KafkaError._NO_OFFSET,
+)
+"""The group goes on without this member, or is about to share the partitions out again."""
+
+
+class KafkaMembership:
+    """Joins at the first `poll`, leaves at `close`. Belongs to one thread; partitions change hands within `poll` only."""
+
+    def __init__(
+        self,
+        settings: LogSettings,
+        topics: Sequence[Topic],
+        group_id: str,
+        *,
+        on_revoked: OnRevoked,
+        work_timeout_s: float,
+    ) -> None:
+        """work_timeout_s: who does not poll for so long is put out of the group. Raises BrokerUnreachable, TopicMissing."""
+        self._settings = settings
+        self._group_id = group_id
+        self._on_revoked = on_revoked
+        self._positions: dict[Place, int | None] = {}
+        self._member_id = ""
+        self._consumer = Consumer(member_config(settings, group_id, work_timeout_s))
+        try:
+            names = [settings.catalogue().name(topic) for topic in topics]
+            places_of(self._consumer, settings, names, None)  # a missing topic would only be waited for
+            self._consumer.subscribe(names, on_assign=self._assign, on_revoke=self._revoke, on_lost=self._lose)
+        except BaseException:
+            self._consumer.close()
+            raise
+
+    def poll(self, timeout_s: float, records_max: int) -> list[Record]:
+        """Up to `records_max` records of the partitions that this member holds; [] when none came within `timeout_s`.
+
+        Raises HistoryCut when retention removed records that the group has not read; BrokerUnreachable when partitions
+        were assigned and nobody tells the committed offsets.
+        """
+        accepted = [self._accept(message) for message in fetched(self._consumer, timeout_s, records_max)]
+        return [record for record in accepted if record is not None]
+
+    def positions(self) -> dict[Place, int]:
+        """The offset at which each partition continues after the last poll, where it is known."""
+        return {place: offset for place, offset in self._positions.items() if offset is not None}
+
+    def commit(self, offsets: Mapping[Place, int]) -> bool:
+        """Where the group continues, for those of `offsets` that this member holds. False when the group refused, or did
+        not answer: the records will be delivered again. Raises LogError for what is not to be expected.
+        """
+        held = [TopicPartition(*place, offset) for place, offset in offsets.items() if place in self._positions]
+        if not held:
+            return False
+        if self._consumer.memberid() != self._member_id:
+            return self._refused("not a member any more")
+        try:
+            self._consumer.commit(offsets=held, asynchronous=False)
+        except KafkaException as raised:
+            error = error_of(raised)
+            if error.retriable() or error.code() in (*PUT_OUT, *UNREACHABLE):
+                return self._refused(error.str())
+            raise request_failure(error, self._settings, f"group {self._group_id}") from raised
+        return True
+
+    def close(self) -> None:
+        """Gives up all partitions (`on_revoked` is called) and leaves the group. Idempotent."""
+        with contextlib.suppress(RuntimeError):  # confluent's word for "closed already"
+            self._consumer.close()
+
+    def _assign(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        """A group that never committed begins at the beginning: only an explicit offset says so."""
+        try:
+            starts = consumer.committed(partitions, timeout=self._settings.connect_timeout_s) if partitions else []
+        except KafkaException as raised:
+            raise request_failure(error_of(raised), self._settings, f"group {self._group_id}") from raised
+        for start in starts:
+            start.offset = OFFSET_BEGINNING if start.offset == OFFSET_INVALID else start.offset
+        self._member_id = consumer.memberid()
+        self._positions = {(start.topic, start.partition): None for start in starts}
+        consumer.assign(starts)
+        log.info("log_partitions_assigned", group=self._group_id, partitions=len(starts))
+
+    def _revoke(self, _: Consumer, partitions: list[TopicPartition]) -> None:
+        places = _places(partitions)
+        self._on_revoked(places)
+        self._drop(places)
+
+    def _lose(self, _: Consumer, partitions: list[TopicPartition]) -> None:
+        log.warning("log_partitions_lost", group=self._group_id, partitions=len(partitions))
+        places = _places(partitions)
+        self._drop(places)
+        self._on_revoked(places)
+
+    def _drop(self, places: Sequence[Place]) -> None:
+        for place in places:
+            self._positions.pop(place, None)
+
+    def _refused(self, reason: str) -> bool:
+        log.warning("log_commit_refused", group=self._group_id, reason=reason)
+        return False
+
+    def _accept(self, message: Message) -> Record | None:
+        """Moves the position. None for an end-of-partition mark, errors that heal by themselves, and what is not held."""
+        place = (str(message.topic()), int(message.partition() or 0))
+        error = message.error()
+        if error is None and place in self._positions:
+            self._positions[place] = int(message.offset() or 0) + 1
+            return record_of(message)
+        if error is None:
+            return None
+        if error.code() == KafkaError._PARTITION_EOF and place in self._positions:
+            self._positions[place] = int(message.offset() or 0)
+        elif error.code() in OUT_OF_RANGE:
+            raise out_of_range(self._consumer, self._settings, place, int(message.offset() or 0))
+        elif not (error.retriable() or error.code() in IGNORED):
+            raise request_failure(error, self._settings, place[0])
+        return None
+
+
+IGNORED = (KafkaError._PARTITION_EOF, KafkaError._MAX_POLL_EXCEEDED, *PUT_OUT, *UNREACHABLE)
+
+
+def _places(partitions: Sequence[TopicPartition]) -> list[Place]:
+    return [(at.topic, at.partition) for at in partitions]

@@ -1,0 +1,128 @@
+"""The seam between the gateway and the protocols that model calls come in.
+
+A `CallProtocol` reads what a client asks for and what an engine answers, and writes errors as its clients read them.
+Capture, retries, routing and connections know a call by the neutral values of this module only. Which protocols are
+served, and under which paths, stands in `protocols.py`.
+"""
+
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+from gateway.errors import GatewayError
+from gateway.upstream.pool import UpstreamReply
+from schemas.events import Sampling, Usage, VersionSpan
+
+
+class CallRequest(NamedTuple):
+    """What the gateway understood of a client's request."""
+
+    body: bytes
+    """As the client wrote it."""
+    forwarded: bytes
+    """As engines get it: the client's request with `added` in it."""
+    model: str | None
+    sampling: Sampling
+    """The effective parameters, by the defaults of this protocol."""
+    stream: bool = False
+    added: frozenset[str] = frozenset()
+    """Fields that only capture asks for. What the engine answers to them is kept from the client."""
+
+    def unchanged(self) -> "CallRequest":
+        """The request to an engine that gets it as the client wrote it, and whose reply goes to the client as it is."""
+        return self._replace(forwarded=self.body, added=frozenset())
+
+
+@dataclass(slots=True, kw_only=True)
+class Choice:
+    """One sampled response of n tokens. Ids are packed int32 [n], log-probabilities float32 [n]."""
+
+    index: int
+    response_ids: bytes
+    response_logprobs: bytes
+    spans: tuple[VersionSpan, ...]
+    """They tile [0, n), or are left out."""
+    finish_reason: str | None
+    missing: tuple[str, ...]
+    """What keeps the call from being complete, in the words of `Integrity.missing`."""
+    aborted: bool
+    """The response has no end: the engine or the client gave up, or the stream broke."""
+    body: bytes
+    """The reply as the client saw it, with this choice alone."""
+
+
+class EngineReply(NamedTuple):
+    """A reply of an engine, understood."""
+
+    body: bytes
+    """What the client gets."""
+    prompt_ids: bytes
+    """Packed int32; empty where the engine gave none."""
+    choices: tuple[Choice, ...]
+    """Empty only for a stream that broke before its first choice."""
+    usage: Usage
+    ended: bool = True
+    """The engine brought it to its end: a stream without that is broken off."""
+
+
+class ReplyStream(Protocol):
+    """One streamed reply on its way through: fed with the engine's bytes, it gives out what the client may have now.
+
+    Invariant: the end of the stream is held back until its call is captured.
+    """
+
+    over: bool
+    """The engine wrote the end."""
+    first_token_us: int | None
+
+    def feed(self, piece: bytes) -> bytes:
+        """What the client gets now. Raises UpstreamBroken when the reply is over its limit."""
+        ...
+
+    @property
+    def held(self) -> bytes:
+        """The end of the stream, for a client that may have it."""
+        ...
+
+    @property
+    def whole(self) -> bytes:
+        """All that the client sees of a stream that came to its end."""
+        ...
+
+    def reply(self, *, interrupted: bool) -> EngineReply:
+        """What the stream adds up to. interrupted: it was broken off, by the engine, the client or us."""
+        ...
+
+    def error(self, error: GatewayError) -> bytes:
+        """The last bytes of a stream that is broken off, as this protocol's clients read them."""
+        ...
+
+
+class CallProtocol(Protocol):
+    """One protocol of model calls, without state."""
+
+    name: str
+    """In metrics."""
+    path: str
+    """Of the engine's route."""
+    stream_type: str
+    """What the content type of a streamed reply begins with."""
+
+    def parse(self, body: bytes) -> CallRequest:
+        """Understand a request. Raises InvalidRequest with the field at fault."""
+        ...
+
+    def parse_reply(self, reply: UpstreamReply, request: CallRequest) -> EngineReply:
+        """Understand a whole reply of status 200. Raises UpstreamBroken when it makes no sense."""
+        ...
+
+    def open_stream(self, request: CallRequest, bytes_max: int) -> ReplyStream:
+        """A stream of at most `bytes_max` that is about to arrive."""
+        ...
+
+    def error(self, error: GatewayError) -> bytes:
+        """The body of an error, as this protocol's clients read it."""
+        ...
+
+    def error_message(self, body: bytes) -> str | None:
+        """The message in an engine's error; None for a body that is no error of this protocol."""
+        ...

@@ -1,0 +1,75 @@
+"""A call becomes events: stored before its client sees the end, and kept for a retry that never saw it.
+
+Invariant: a reply is remembered before its events are acknowledged, since a retry after a missing acknowledgement must
+publish the same events; and it is forgotten when a bug keeps it from the log, since that would happen to each repeat.
+"""
+
+from gateway.call_protocol import EngineReply
+from gateway.capture.delta_encoding import delta_encoder
+from gateway.capture.events import Capture, ModelCall, captured, failed, repeated
+from gateway.capture.idempotency import Attempt, Finished, RecentCalls
+from gateway.errors import CLIENT_CLOSED, ClientGone, GatewayError, HeaderList, NotCaptured
+from gateway.headers import ClientHeaders
+from gateway.identity import Identity
+from gateway.settings import GatewaySettings
+from gateway.upstream.dispatch import CallProgress
+from gateway.upstream.engines import Engine
+from schemas.events import Timings
+
+
+class CallRecorder:
+    """Records the calls of one process."""
+
+    def __init__(self, settings: GatewaySettings, capture: Capture) -> None:
+        self._capture = capture
+        self._recent = RecentCalls(settings.replay_window_s, settings.replay_entries_max, settings.replay_bytes_max)
+        self._deltas = delta_encoder(settings)
+
+    def begin(self, identity: Identity, headers: ClientHeaders, digest: str) -> Attempt:
+        """As `RecentCalls.begin`."""
+        return self._recent.begin(identity, headers, digest)
+
+    async def record(
+        self, call: ModelCall, engine: Engine, reply: EngineReply, timings: Timings, body: bytes, headers: HeaderList
+    ) -> Finished:
+        """Store a reply, whether it ended or not. Raises NotCaptured. body, headers: what the client gets, and a retry gets again."""
+        encoded = self._deltas.encode(call, reply)
+        events = captured(call, engine, reply, timings, encoded)
+        finished = Finished(body, headers, events)
+        if not reply.ended:
+            await self._store(call, finished)
+            return finished
+        self._recent.finish(call.attempt, finished)
+        await self._acknowledge(call, finished)
+        self._deltas.remember(call, reply, encoded, events)
+        return finished
+
+    async def repeat(self, call: ModelCall, finished: Finished) -> None:
+        """Let a reply be sent once more: what of it is not acknowledged is stored before. Raises NotCaptured."""
+        if call.attempt.keyed:
+            events = tuple([repeated(event, call.attempt.number, call.received_us) for event in finished.events])
+            finished = finished._replace(events=events)
+            self._recent.finish(call.attempt, finished)
+        if finished.events:
+            await self._acknowledge(call, finished)
+
+    async def fail(self, call: ModelCall, progress: CallProgress, failure: GatewayError | ClientGone) -> None:
+        """Store that a call has no tokens. Raises nothing."""
+        if isinstance(failure, ClientGone):
+            reason, message, status = "client_disconnected", "the client closed its connection", CLIENT_CLOSED
+        else:
+            reason, message, status = failure.code, failure.message, failure.status
+        await self._capture.store_failure(failed(call, progress, reason=reason, message=message, http_status=status))
+
+    async def _acknowledge(self, call: ModelCall, finished: Finished) -> None:
+        try:
+            await self._store(call, finished)
+        except NotCaptured:
+            raise
+        except Exception:
+            self._recent.forget(call.attempt, finished)
+            raise
+        self._recent.acknowledged(call.attempt, finished)
+
+    async def _store(self, call: ModelCall, finished: Finished) -> None:
+        await self._capture.store(finished.events, lane="named" if call.identity.named else "unnamed")

@@ -1,0 +1,56 @@
+"""JSON of engines, which are foreign servers: read tolerantly, walked through within bounds, written again."""
+
+import json
+from typing import Any
+
+import orjson
+
+Json = Any  # parsed JSON of a foreign server
+INT32_MAX = (1 << 31) - 1
+DEPTH_MAX = 200
+"""Nesting of JSON that is written again: within what orjson writes (254)."""
+
+
+def loads(raw: bytes) -> Json:
+    """The value. Raises ValueError."""
+    try:
+        return orjson.loads(raw)
+    except orjson.JSONDecodeError:
+        pass
+    try:
+        return json.loads(raw)  # takes NaN, which some engines write; such a call is stored, not trainable
+    except RecursionError as deep:
+        raise ValueError("nested too deeply") from deep
+
+
+def loads_shallow(raw: bytes) -> Json:
+    """As `loads`, of what can be walked through and written again. Raises ValueError, also for what is nested too deeply."""
+    value = loads(raw)
+    if raw.count(b"[") + raw.count(b"{") > DEPTH_MAX and _is_deep(value):
+        raise ValueError("nested too deeply")
+    return value
+
+
+def dumps(fields: dict[str, Json]) -> bytes:
+    """JSON of what `loads_shallow` gave."""
+    try:
+        return orjson.dumps(fields)
+    except TypeError:  # an integer beyond 64 bits, a lone surrogate
+        return json.dumps(fields).encode()
+
+
+def count(value: Json, default: int) -> int:
+    """A count as it should be (an int32 from 0 up), else the default."""
+    return value if type(value) is int and 0 <= value <= INT32_MAX else default
+
+
+def _is_deep(value: Json) -> bool:
+    level = [value]
+    for _ in range(DEPTH_MAX):
+        containers = [
+            item.values() if isinstance(item, dict) else item for item in level if isinstance(item, (dict, list))
+        ]
+        level = [child for children in containers for child in children]
+        if not level:
+            return False
+    return True

@@ -1,0 +1,134 @@
+"""What every request passes, once: key, route and size before its body is read; errors, metrics and the log line after.
+
+Invariant: nothing behind the door sees a request without a valid key, or the key; whatever goes wrong there, the client
+gets a reply or its connection ends, and the next request is served.
+"""
+
+import time
+from collections.abc import Awaitable, Callable
+
+import structlog
+
+from gateway.call_protocol import CallProtocol
+from gateway.errors import CLIENT_CLOSED, ClientGone, GatewayError, HeaderList, MethodNotAllowed, NotFound
+from gateway.headers import overhead
+from gateway.http.access_log import log_request
+from gateway.http.auth import KeyRing
+from gateway.http.exchange import Exchange
+from gateway.http.memory_budget import Budget
+from gateway.identity import MODELS, SERVED, Identity, Route, not_served, protocol_of, resolve
+from gateway.metrics import Metrics
+from gateway.protocols import Protocols
+from gateway.settings import GatewaySettings
+from schemas.http import CALL_ID_HEADER
+
+CALL_ID = CALL_ID_HEADER.encode()
+log = structlog.get_logger()
+
+
+class Door:
+    """`calls` answers model calls, `control` all other requests."""
+
+    def __init__(
+        self,
+        settings: GatewaySettings,
+        keys: KeyRing,
+        metrics: Metrics,
+        calls: Callable[[Exchange, CallProtocol, Identity | None], Awaitable[None]],
+        control: Callable[[Exchange], Awaitable[None]],
+        protocols: Protocols,
+    ) -> None:
+        self.settings, self.budget = settings, Budget(settings.held_bytes_max)
+        self.body_bytes_max = max(settings.body_bytes_max, settings.control_bytes_max)
+        """Of a request that nobody has looked at yet."""
+        self._keys, self._metrics, self._calls, self._control = keys, metrics, calls, control
+        self._protocols = protocols
+
+    def admit(self, exchange: Exchange) -> None:
+        """Look at a request's head, before its body is read. Raises GatewayError."""
+        head, settings = exchange.head, self.settings
+        exchange.protocol = protocol_of(head.path, self._protocols) if head.method == b"POST" else None
+        exchange.headers = self._keys.checked(exchange.path, head.headers)
+        exchange.label = exchange.protocol.name if exchange.protocol else "control"
+        exchange.body_bytes_max = settings.body_bytes_max if exchange.is_call else settings.control_bytes_max
+        exchange.route = route_of(exchange, self._protocols)
+
+    async def answer(self, exchange: Exchange) -> None:
+        """Answer a request, and let go of what it holds once its client has the reply."""
+        try:
+            await self._answer(exchange)
+            await exchange.taken()
+        finally:
+            exchange.release()
+
+    def refuse(self, exchange: Exchange, error: GatewayError) -> None:
+        """Answer a request whose turn it is, and that is not begun, with an error."""
+        self._reply_error(exchange, error)
+        self._note(exchange)
+
+    def cut_off(self, exchange: Exchange, error: GatewayError) -> None:
+        """Answer a request that its connection cannot read to the end. It is no call yet, so it has no overhead."""
+        exchange.label, exchange.keep_alive = "refused", False
+        exchange.refuse(error)
+        exchange.release()
+        self._note(exchange)
+
+    def left(self, exchange: Exchange) -> None:
+        """A client closed its connection before its request was whole."""
+        exchange.status = CLIENT_CLOSED
+        self._note(exchange)
+
+    async def _answer(self, exchange: Exchange) -> None:
+        try:
+            await self._handle(exchange)
+        except ClientGone:
+            pass
+        except GatewayError as error:
+            self._reply_error(exchange, error)
+        except Exception:  # the client gets an answer, the operator the trace, the next request is served
+            log.exception("bug_in_request")
+            self._reply_error(exchange, GatewayError("internal error"))
+        finally:
+            if exchange.disconnected:
+                exchange.status = CLIENT_CLOSED
+            elif not exchange.complete:
+                exchange.abort()
+            if exchange.is_call:
+                self._metrics.request_seconds.observe(time.perf_counter() - exchange.started_s)
+            self._note(exchange)
+
+    async def _handle(self, exchange: Exchange) -> None:
+        if exchange.protocol is not None and exchange.route is not None:
+            await self._calls(exchange, exchange.protocol, exchange.route.identity)
+        else:
+            await self._control(exchange)
+
+    def _reply_error(self, exchange: Exchange, error: GatewayError) -> None:
+        headers: HeaderList = []
+        if exchange.call_id is not None:
+            headers.append((CALL_ID, exchange.call_id.encode()))
+        if exchange.is_call:
+            headers.append(overhead(time.perf_counter() - exchange.started_s - exchange.upstream_s))
+        exchange.refuse(error, headers)
+
+    def _note(self, exchange: Exchange) -> None:
+        self._metrics.request(exchange.label, exchange.status)
+        if self.settings.access_log:
+            log_request(exchange)
+
+
+def route_of(exchange: Exchange, protocols: Protocols) -> Route | None:
+    """The endpoint that a path names; None: FastAPI knows the path, or nobody. Raises GatewayError for what is not served."""
+    path = exchange.head.path
+    route = resolve(path, protocols)
+    if route is None:
+        if protocol_of(path, protocols) is not None:
+            raise NotFound(f"no such route: {SERVED}")
+        if (refusal := not_served(path)) is not None:
+            raise refusal
+    elif route.protocol is not None:
+        if not exchange.is_call:
+            raise MethodNotAllowed("model calls are POST requests")
+    elif route.identity is None and route.endpoint != MODELS:
+        raise NotFound("the path must name a trajectory: /{trajectory_id}/{group_id}/v1/…")
+    return route

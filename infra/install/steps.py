@@ -1,0 +1,83 @@
+"""The steps of the setup, in order: look, check, install, fetch Kafka, hand over. Run by `claw/bootstrap.py`.
+
+Nothing is downloaded before every check has passed. Standard library only, as everything here.
+"""
+
+import os
+import sys
+import time
+from collections.abc import Sequence
+from typing import NoReturn
+
+from claw.errors import CannotRun
+from claw.home import PROJECT, claw_home
+from infra.install.command import run, say
+from infra.install.environment import PYTHON, VENV, install, is_current
+from infra.install.machine import DISK_FRESH_GIB, check, look
+
+COMMANDS = ("demo", "test", "setup", "check")
+# Two files of tests at a time: most of them wait for engines and brokers. Each process has a broker of its own. `-n 0` undoes it.
+SIDE_BY_SIDE = ["-n", "2", "--dist", "loadfile", "--no-loadscope-reorder"]
+
+
+def main(arguments: Sequence[str], usage: str) -> int:
+    """Sets up, then becomes `claw demo` or pytest. Returns 2 with one line on stderr when something is missing."""
+    if not arguments or arguments[0] not in COMMANDS:
+        print(usage, file=sys.stderr)
+        return 0 if arguments and arguments[0] in {"-h", "--help"} else 2
+    command, rest = arguments[0], list(arguments[1:])
+    try:
+        _set_up(only_check=command == "check")
+    except CannotRun as error:
+        say(f"claw setup: {error}")
+        return 2
+    except KeyboardInterrupt:
+        say("claw setup: interrupted; the next start goes on from here")
+        return 130
+    if command in {"demo", "test"}:
+        _become(command, rest)
+    return 0
+
+
+def _set_up(*, only_check: bool) -> None:
+    started_s, machine = time.monotonic(), look()
+    current = is_current(machine.locks)
+    say(first_line(current=current, exists=VENV.exists()))
+    check(machine, fresh=not current)
+    if only_check:
+        say("claw setup: this machine can run the demo")
+        return
+    if not current:
+        install(machine.locks)
+    if machine.broker is None:
+        _fetch_kafka()
+    if not current:
+        say(f"claw setup: done in {time.monotonic() - started_s:.0f} s; the command is {VENV / 'bin' / 'claw'}")
+
+
+def first_line(*, current: bool, exists: bool) -> str:
+    """What will be downloaded, what disk it needs and about how long it takes; of a `.venv` that exists or is current."""
+    if current:
+        return "claw setup: everything is installed, nothing to download"
+    if exists:
+        return "claw setup: .venv is brought up to date; what the package cache lacks is downloaded"
+    return (
+        "claw setup: downloads about 3 GB once (Python packages, Apache Kafka), needs "
+        f"{DISK_FRESH_GIB:.0f} GB of disk, takes 1-2 minutes at 100 MB/s and about 10 at 5 MB/s; less where the caches hold it"
+    )
+
+
+def _fetch_kafka() -> None:
+    """Kafka's jars, verified, into the cache of the claw home; a package in `.venv` says from where."""
+    if not (claw_home() / "cache" / "jars").exists():
+        say("  Apache Kafka (44 MB)")
+    run([PYTHON, "-m", "claw.local.jars"])
+
+
+def _become(command: str, rest: list[str]) -> NoReturn:
+    """Replaces this process, so that Ctrl-C and the exit code are the command's own."""
+    demo = [str(VENV / "bin" / "claw"), "demo", *rest]
+    program = demo if command == "demo" else [str(PYTHON), "-m", "pytest", *SIDE_BY_SIDE, *rest]
+    sys.stdout.flush()
+    os.chdir(PROJECT)
+    os.execv(program[0], program)

@@ -1,0 +1,138 @@
+"""The groups of a partition: in memory those that a reactor may have to act on and the last ones at rest, without
+tokens; the others only in the cold store, a copy of what is in the pool. A late fact brings its group back.
+
+Invariant: a group leaves memory only when every row of it is in the cold store. Pure but for that store, a seam.
+"""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import NamedTuple, Protocol
+
+from datapool.fold.project import GroupImage, PoolRow, Rows, image
+from datapool.fold.restore import restore
+from datapool.fold.state import GroupState
+from schemas.codec import decode
+from schemas.events import GroupRecord, TrajectoryRecord
+from schemas.keys import group_key
+from schemas.topics import GROUPS, TRAJECTORIES
+from streams.reactors import Untouched, waits
+
+RESTING_MAX = 200
+"""Groups at rest that stay in memory: late facts come soon or not at all."""
+UNTOUCHED_MAX = 50
+"""Old groups that one look takes from the cold store: bounds the time in which nothing else of the worker moves."""
+
+
+class ColdRow(NamedTuple):
+    """One row of the pool; value None removes it. group: `schemas.keys.group_key`."""
+
+    topic: str
+    key: bytes
+    group: bytes
+    value: bytes | None
+    touched_us: int | None = None
+    """Of a group that may be evicted one day: its last fact; 0: somewhere in the value. None: never looked for by age."""
+
+
+class ColdStore(Protocol):
+    """The rows of groups that memory need not hold; `streams.cold_store.SqliteColdStore` is one."""
+
+    def write(self, rows: Iterable[ColdRow]) -> None:
+        """The latest row of each key wins."""
+
+    def group(self, group: bytes, topic: str | None = None) -> list[bytes]:
+        """The rows of a group, all or those of one topic; none: the group is not known."""
+
+    def untouched(self, before_us: int, limit: int) -> list[bytes]:
+        """Rows last touched at or before that time, the longest untouched first."""
+
+    def touch(self, topic: str, key: bytes, touched_us: int | None) -> None:
+        """When a row was last touched, where that was not known; None: never look for it by age again."""
+
+    def close(self) -> None:
+        """Give its space back. Idempotent."""
+
+
+class Groups:
+    """States of groups, and the images of what is written of them. Without a cold store every group stays in memory."""
+
+    def __init__(
+        self, states: Mapping[str, GroupState], waiting: Iterable[str], cold: ColdStore | None, resting_max: int
+    ) -> None:
+        """waiting: ids of groups a reactor may act on. cold: has the rows of all groups that are not in `states`."""
+        self.states: dict[str, GroupState] = dict(states)
+        self.images: dict[str, GroupImage] = {}
+        self._waiting = set(waiting)
+        self._resting: dict[str, None] = {}
+        self._resting_max = resting_max
+        self._cold = cold
+
+    def has(self, group_id: str) -> bool:
+        """Whether the group has a state; one that was put away is in memory again afterwards."""
+        if group_id not in self.states and self._cold is not None:
+            self.states |= restore(decode(value) for value in self._cold.group(group_key(group_id)))
+        return group_id in self.states
+
+    def image(self, group_id: str) -> GroupImage:
+        """Of a group that has a state."""
+        if group_id not in self.images:
+            self.images[group_id] = image(self.states[group_id])
+        return self.images[group_id]
+
+    def settle(self, rows: Mapping[str, Rows]) -> None:
+        """After a batch: its rows by group are in the cold store, and what rests longest leaves the memory."""
+        for group_id in rows:
+            self._watch(self.images[group_id].record)
+        if self._cold is None:
+            return
+        self._cold.write([row for group_id, of_group in rows.items() for row in _cold_rows(group_id, of_group)])
+        while len(self._resting) > self._resting_max:
+            oldest = next(iter(self._resting))
+            del self._resting[oldest], self.states[oldest], self.images[oldest]
+
+    def _watch(self, record: GroupRecord) -> None:
+        self._resting.pop(record.group_id, None)
+        if waits(record):
+            self._waiting.add(record.group_id)
+        else:
+            self._waiting.discard(record.group_id)
+            self._resting[record.group_id] = None
+
+    def waiting(self, changing: Collection[str]) -> list[GroupImage]:
+        """Groups that only time can move on, as they are written; but for those that are changing."""
+        idle = [group_id for group_id in sorted(self._waiting) if group_id not in changing]
+        return [self.image(group_id) for group_id in idle if self.has(group_id)]
+
+    def untouched(self, before_us: int, changing: Collection[str]) -> list[Untouched]:
+        """Groups without a fact since, as they are written, the oldest first; at most `UNTOUCHED_MAX` are looked at."""
+        if self._cold is None:
+            return []
+        old: list[Untouched] = []
+        for value in self._cold.untouched(before_us, UNTOUCHED_MAX):
+            record = decode(value)
+            assert isinstance(record, GroupRecord)  # only these have an age
+            group = group_key(record.group_id)
+            remaining = _not_evicted(self._cold.group(group, TRAJECTORIES.name))
+            if not remaining or record.last_progress_us > before_us:
+                self._cold.touch(GROUPS.name, group, record.last_progress_us if remaining else None)
+            elif record.group_id not in changing:
+                old.append(Untouched(record, remaining))
+        return old
+
+    def close(self) -> None:
+        """Give the cold store's space back."""
+        if self._cold is not None:
+            self._cold.close()
+
+
+def _not_evicted(values: Iterable[bytes]) -> Sequence[TrajectoryRecord]:
+    records = (decode(value) for value in values)
+    return [record for record in records if isinstance(record, TrajectoryRecord) and record.status != "evicted"]
+
+
+def _cold_rows(group_id: str, rows: Rows) -> list[ColdRow]:
+    group = group_key(group_id)
+    return [ColdRow(key.topic, key.key, group, row and row.value, _touched_us(row)) for key, row in rows.items()]
+
+
+def _touched_us(row: PoolRow | None) -> int | None:
+    return row.record.last_progress_us if row is not None and isinstance(row.record, GroupRecord) else None

@@ -1,0 +1,228 @@
+"""Everything derived of one partition: facts in, one batch of records out per flush. No clock, no disk, no log.
+
+Invariant: what a batch holds, together with the batches before it, is what the records up to `offsets` say; batch and
+position are written in one transaction. A fact that comes again changes nothing; a poison record makes one dead letter.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Literal, NamedTuple
+
+import structlog
+
+from datapool import FOLD_VERSION
+from datapool.errors import RecordOverfull, UnusableFact
+from datapool.fold.fold import flag, fold
+from datapool.fold.project import GroupImage, PoolRow, RowKey, Rows, changes
+from datapool.fold.state import GroupState
+from datapool.fold.step import tokens
+from datapool.fold.validation import check_place, usable
+from eventlog.dead_letters import dead_letter
+from eventlog.records import Outgoing, Record
+from schemas.cloudevents import headers
+from schemas.codec import encode
+from schemas.errors import UndecodableRecord
+from schemas.events import CallCaptured, FactPosition, StepTokens, StreamPosition
+from schemas.keys import tokens_key
+from schemas.topics import GROUPS, POSITIONS, STEPS, TRAJECTORIES
+from streams.partition.groups import RESTING_MAX, ColdStore, Groups
+from streams.partition.isolation import Fold, FoldedFact, isolate
+from streams.partition.row_sizes import check_tokens, writable_changes
+from streams.reactors import Untouched
+
+log = structlog.get_logger()
+
+Outcome = Literal["folded", "poison", "fold_bug"]
+POOL = {topic.name: topic for topic in (STEPS, TRAJECTORIES, GROUPS)}
+READER = "streams"
+
+
+class PendingTokens(NamedTuple):
+    """Tokens on their way from the fact to their row; dropped when another capture of the call wins before the flush."""
+
+    group_id: str
+    trajectory_id: str
+    call_id: str
+    record: StepTokens
+
+
+class PartitionState:
+    """The groups of one partition and what is not written of them yet."""
+
+    def __init__(
+        self,
+        partition: int,
+        partitions: int,
+        *,
+        offsets: Mapping[str, int] | None = None,
+        groups: Mapping[str, GroupState] | None = None,
+        waiting: Iterable[str] = (),
+        fold: Fold = fold,
+        cold: ColdStore | None = None,
+        resting_max: int = RESTING_MAX,
+    ) -> None:
+        """partitions: of every topic. offsets: full topic name -> next. waiting: ids of groups a reactor may act on.
+
+        Without a cold store every group stays in memory. With one, it holds the rows of all groups that are not given.
+        """
+        self.partition = partition
+        self.folded = 0
+        self._groups = Groups(groups or {}, waiting, cold, resting_max)
+        self._fold = fold
+        self._partitions = partitions
+        self._offsets: dict[str, int] = dict(offsets or {})
+        self._dirty: dict[str, list[FoldedFact]] = {}
+        self._tokens: dict[bytes, PendingTokens] = {}
+        self._letters: list[Outgoing] = []
+        self._moved = False
+
+    @property
+    def groups(self) -> Mapping[str, GroupState]:
+        """The groups that are in memory."""
+        return self._groups.states
+
+    @property
+    def pending(self) -> bool:
+        """Whether something happened that no batch holds yet."""
+        return self._moved
+
+    def expected(self, topic: str) -> int:
+        """The offset that comes next. topic: full name."""
+        return self._offsets.get(topic, 0)
+
+    def advance(self, topic: str, offset: int) -> None:
+        """Everything below `offset` is folded or is no record."""
+        if offset > self.expected(topic):
+            self._offsets[topic] = offset
+            self._moved = True
+
+    def waiting(self) -> list[GroupImage]:
+        """Groups that only time can move on, as of the last snapshot."""
+        return self._groups.waiting(self._dirty)
+
+    def untouched(self, before_us: int) -> list[Untouched]:
+        """Old groups without a fact since, as of the last snapshot, the oldest first."""
+        return self._groups.untouched(before_us, self._dirty)
+
+    def close(self) -> None:
+        """Give the cold store's space back."""
+        self._groups.close()
+
+    def apply(self, record: Record) -> Outcome:
+        """Fold one record. A record that cannot be folded becomes a dead letter; nothing is raised for it."""
+        again = record.offset < self.expected(record.topic)
+        try:
+            outcome: Outcome = self._take(record, again)
+        except (UndecodableRecord, UnusableFact) as poison:
+            outcome = "poison"
+            if not again:
+                self._bury(record, poison.reason, str(poison))
+        self.advance(record.topic, record.offset + 1)
+        self._moved = True
+        self.folded += 1
+        return outcome
+
+    def _take(self, record: Record, again: bool) -> Outcome:
+        fact = usable(record.event())
+        check_place(fact, record.key, record.partition, self._partitions)
+        if fact.group_id not in self._dirty and self._groups.has(fact.group_id):
+            self._groups.image(fact.group_id)  # of what is written, before it changes
+        self._dirty.setdefault(fact.group_id, [])
+        return self._fold_or_flag(FoldedFact(record, fact, again))
+
+    def _fold_or_flag(self, folded: FoldedFact) -> Outcome:
+        """Whatever a fold does wrong parks that one fact (architecture, promise 4)."""
+        group_id, position, states = folded.fact.group_id, folded.position, self._groups.states
+        before = states.get(group_id)
+        try:
+            check_tokens(folded.fact, len(folded.record.value or b""))
+            states[group_id] = self._fold(before, folded.fact, position)
+        except Exception as bug:  # noqa: BLE001 - a bug in a fold is not known by type
+            self._park(before, folded, bug)
+            self._dirty[group_id].append(folded._replace(parked=True))
+            return "fold_bug"
+        self._dirty[group_id].append(folded)
+        if isinstance(folded.fact, CallCaptured):
+            self._keep_tokens(folded.fact, position)
+        return "folded"
+
+    def _park(self, before: GroupState | None, folded: FoldedFact, bug: Exception) -> GroupState | None:
+        """The group with what the fact speaks of flagged. A fact that comes again changes nothing: it was settled."""
+        if folded.again:
+            return before
+        flagged = self._groups.states[folded.fact.group_id] = flag(before, folded.fact)
+        if isinstance(bug, RecordOverfull):
+            self._bury(folded.record, "record_too_large", str(bug))
+            return flagged
+        log.error("streams_fold_bug", group_id=folded.fact.group_id, fact=type(folded.fact).__name__, exc_info=bug)
+        self._bury(folded.record, "fold_bug", f"{type(bug).__name__}: {bug}")
+        return flagged
+
+    def _keep_tokens(self, fact: CallCaptured, position: FactPosition) -> None:
+        trajectory = self.groups[fact.group_id].trajectories.get(fact.trajectory_id)
+        step = trajectory.steps.get(fact.call_id) if trajectory is not None else None
+        if step is not None and step.capture is not None and step.capture.position == position:
+            ids = (fact.group_id, fact.trajectory_id, fact.call_id)
+            self._tokens[tokens_key(*ids)] = PendingTokens(*ids, tokens(fact, step.capture.digest))
+
+    def _bury(self, record: Record, reason: str, error: str) -> None:
+        log.warning(
+            "streams_dead_letter", topic=record.topic, partition=record.partition, offset=record.offset, reason=reason
+        )
+        self._letters.append(dead_letter(record, reason, error, reader=READER))
+
+    def snapshot(self, now_us: int) -> list[Outgoing]:
+        """The batch of everything since the last one: pool rows, dead letters, position. Resets what is pending."""
+        rows = {group_id: self._project(group_id) for group_id in list(self._dirty)}
+        written = [*rows.values(), self._token_rows()]
+        batch = [self._outgoing(key, row) for some in written for key, row in some.items()]
+        batch += [*self._letters, self._position(now_us)]
+        self._dirty, self._tokens, self._letters, self._moved = {}, {}, [], False
+        self._groups.settle(rows)
+        return batch
+
+    def _project(self, group_id: str) -> Rows:
+        """What changed of a group. A state that cannot be projected is built again without the facts that spoil it."""
+        groups = self._groups
+        before = groups.images.get(group_id)
+        try:
+            groups.images[group_id], rows = writable_changes(before, groups.states[group_id])
+        except Exception:  # noqa: BLE001 - as above
+            state = isolate(before, self._dirty[group_id], self._fold, self._park)
+            if state is not None:
+                groups.states[group_id] = state
+            self._keep_tokens_again(group_id)
+            # What is flagged instead may make a full row some words larger: there is room for them.
+            groups.images[group_id], rows = changes(before, groups.states[group_id])
+        return rows
+
+    def _keep_tokens_again(self, group_id: str) -> None:
+        """A capture that was parked has no tokens to write, and the one that it had outdone has them again."""
+        self._tokens = {key: pending for key, pending in self._tokens.items() if pending.group_id != group_id}
+        for folded in self._dirty[group_id]:
+            if isinstance(folded.fact, CallCaptured):
+                self._keep_tokens(folded.fact, folded.position)
+
+    def _token_rows(self) -> Rows:
+        rows: Rows = {}
+        for key, pending in self._tokens.items():
+            trajectory = self.groups[pending.group_id].trajectories.get(pending.trajectory_id)
+            if trajectory is not None and pending.call_id in trajectory.steps:  # not evicted in the meantime
+                rows[RowKey(STEPS.name, key)] = PoolRow(pending.record, encode(pending.record))
+        return rows
+
+    def _outgoing(self, key: RowKey, row: PoolRow | None) -> Outgoing:
+        topic = POOL[key.topic]
+        if row is None:
+            return Outgoing.tombstone(topic, key.key, self.partition)
+        return Outgoing(
+            topic=topic, key=key.key, value=row.value, headers=headers(row.record), partition=self.partition
+        )
+
+    def _position(self, now_us: int) -> Outgoing:
+        position = StreamPosition(
+            partition=self.partition,
+            offsets=dict(sorted(self._offsets.items())),
+            fold_version=FOLD_VERSION,
+            updated_at_us=now_us,
+        )
+        return Outgoing.of(POSITIONS, str(self.partition).encode(), position, self.partition)

@@ -1,0 +1,57 @@
+"""The rooms' command lines: every setting is a flag with its help, and `--help` loads nothing heavy."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+ROOMS = {
+    ("gateway",): ("gateway.settings:GatewaySettings", "eventlog.settings:LogSettings"),
+    ("streams",): ("streams.settings:StreamsSettings", "eventlog.settings:LogSettings"),
+    ("rollout",): ("rollout.settings:RolloutSettings", "eventlog.settings:LogSettings"),
+    ("trainer",): ("trainer.settings:TrainerSettings",),
+    ("agentflow", "run"): ("agentflow.settings:RunPlan", "agentflow.settings:AgentFlowSettings"),
+    ("agentflow", "eval"): ("agentflow.settings:EvaluationPlan", "agentflow.settings:AgentFlowSettings"),
+    ("consumers.quality",): ("consumers.quality.settings:QualitySettings", "eventlog.settings:LogSettings"),
+}
+HEAVY = {
+    "torch",
+    "vllm",
+    "transformers",
+    "deepspeed",
+    "numpy",
+    "fastapi",
+    "uvicorn",
+    "aiohttp",
+    "faust",
+    "confluent_kafka",
+}
+ASK = """
+import json, runpy, sys
+sys.argv = [sys.argv[1], *sys.argv[2:], '--help']
+try: runpy.run_module(sys.argv[0], run_name='__main__')
+except SystemExit: pass
+print(json.dumps(sorted(sys.modules)))
+"""
+
+
+def fields(name: str) -> dict[str, str | None]:
+    module, _, settings = name.partition(":")
+    model = getattr(__import__(module, fromlist=[settings]), settings)
+    return {field: info.description for field, info in model.model_fields.items()}
+
+
+@pytest.mark.parametrize("room", ROOMS, ids=".".join)
+def test_every_setting_is_a_flag_with_its_help_and_help_is_light(room: tuple[str, ...]) -> None:
+    """`--help` names each field of the room's settings classes, has a docstring for it, and imports no engine or client."""
+    done = subprocess.run([sys.executable, "-c", ASK, *room], capture_output=True, text=True, timeout=60, check=True)
+    text, _, modules = done.stdout.rstrip().rpartition("\n")
+    settings = {field: description for name in ROOMS[room] for field, description in fields(name).items()}
+    nested = {"spec"}
+    assert [name for name in settings if f"--{name.replace('_', '-')} " not in text.replace(",", " ")] in (
+        [],
+        [*nested],
+    )
+    assert [name for name, description in settings.items() if not description] == []
+    assert HEAVY & set(json.loads(modules)) == set()
