@@ -22,19 +22,19 @@ def show_status(*, as_json: bool) -> int:
     states = with_engine(read_status(run_dir)) if run_dir else []
     warnings = trainer_warnings(run_dir, states) if run_dir else []
     if as_json:
-        report = {
+        answer = {
             "run_dir": str(run_dir) if run_dir else None,
             "components": [asdict(s) for s in states],
             "warnings": warnings,
         }
-        print(orjson.dumps(report).decode())
+        print(orjson.dumps(answer).decode())
     else:
         print("\n".join([as_text(states), *(f"warning: trainer: {line}" for line in warnings)]))
     return 0 if any(state.state in ALIVE for state in states) else 1
 
 
 def trainer_warnings(run_dir: Path, states: list[ComponentState]) -> list[str]:
-    """What a living trainer of the stack has to say to a person; a dead one says nothing of today."""
+    """The warnings of a trainer that is alive; those that a dead one left are out of date."""
     if not any(state.component == "trainer" and state.state in ALIVE for state in states):
         return []
     try:
