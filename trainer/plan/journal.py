@@ -7,15 +7,15 @@ Fencing: transactional.id = run_id, opened before history is read. So whoever el
 commit nothing after that, and the history is complete.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from typing import Protocol
 
 import structlog
 
 from eventlog.kafka.reader import LogReader
 from eventlog.kafka.transactions import TransactionalProducer
 from eventlog.partitioner import partition_of
-from eventlog.protocols import Transactions
-from eventlog.records import Outgoing, Record
+from eventlog.records import Outgoing, Position, Record
 from eventlog.settings import LogSettings
 from schemas.errors import UndecodableRecord
 from schemas.events import (
@@ -33,6 +33,19 @@ from trainer.plan.history import History, history_of
 log = structlog.get_logger()
 
 RunEvent = RunStarted | BatchAssembled | BatchTrained | BatchSkipped | RunEnded | WeightsPublished
+
+
+class Transactions(Protocol):
+    """`eventlog.kafka.transactions.TransactionalProducer`, or a fake."""
+
+    def open(self) -> None:
+        """Fence the former owner."""
+
+    def commit(self, items: Sequence[Outgoing]) -> list[Position]:
+        """One transaction. Raises Fenced."""
+
+    def close(self) -> None:
+        """Let go."""
 
 
 class Journal:
