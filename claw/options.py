@@ -27,7 +27,8 @@ def spread(command: Callable[..., None]) -> Callable[..., None]:
     A field reads as a parameter does: `limit: Annotated[int, typer.Option(...)] = 20`. The command gets the dataclass.
     """
     signature = inspect.signature(command)
-    classes = {name: each.annotation for name, each in signature.parameters.items() if is_dataclass(each.annotation)}
+    annotations = {name: each.annotation for name, each in signature.parameters.items()}
+    classes = {name: cls for name, cls in annotations.items() if isinstance(cls, type) and is_dataclass(cls)}
 
     @functools.wraps(command)
     def with_objects(**values: Any) -> None:  # Any: values of every option's type

@@ -122,6 +122,7 @@ class ConsumerLoop:
         self._limits = limits
         self._finished: dict[Place, int] = {}
         self._committed: dict[Place, int] = {}
+        self._wait_logged = False
         self._member = log.membership(
             topics, group_id, on_revoked=self._hand_over, work_timeout_s=limits.work_timeout_s
         )
@@ -132,7 +133,8 @@ class ConsumerLoop:
         due = time.monotonic() + self._limits.commit_interval_s
         try:
             while not stop.is_set():
-                self.step(stop)
+                if not self.step(stop):
+                    self._log_wait()
                 if time.monotonic() >= due:
                     self.commit()
                     due = time.monotonic() + self._limits.commit_interval_s
@@ -149,6 +151,18 @@ class ConsumerLoop:
         if len(worked) == len(records):
             self._finished |= positions
         return len(worked)
+
+    def _log_wait(self) -> None:
+        """Once: whoever watches a quiet consumer learns that it is not stuck."""
+        if self._wait_logged or not self._member.positions():  # without a position no partition was read yet
+            return
+        self._wait_logged = True
+        log.info(
+            "consumer_waits",
+            group=self._group_id,
+            reason="the group has worked on every record that came so far",
+            advice="new records are worked on as they come; a group of another name begins at the beginning",
+        )
 
     def commit(self) -> None:
         """The group continues after everything finished so far."""

@@ -34,8 +34,8 @@ FACTS = (CALLS.name, REWARDS.name)
 
 def run_replay(settings: ReplaySettings, *, as_json: bool) -> int:
     """Replays; returns the exit code. Raises CannotRun for an unknown topic, bound or filter, or a target that is refused."""
-    names = [topic_of(name, settings.prefix) for name in settings.topics or FACTS]
-    topics = list({topic.name: topic for topic in names}.values())
+    catalogued = (topic_of(name, settings.prefix) for name in settings.topics or FACTS)
+    topics = list({topic.name: topic for topic in catalogued}.values())
     holds = filter_of(settings.filters or (), topics)
     if settings.into is not None:
         _check_target(topics, settings.into)

@@ -1,5 +1,7 @@
 """`claw broker`: the kept broker in the foreground, and Kafka's own console tools against it."""
 
+import sys
+
 from claw.local.broker import resolve_broker
 from claw.local.kafka_tools import TOOLS, kafka_tool
 from schemas.runtime.stop_signals import StopSignals
@@ -20,7 +22,7 @@ def run_broker(arguments: list[str]) -> int:
             print(USAGE)
             return 0
         case _:
-            print(USAGE)
+            print(USAGE, file=sys.stderr)
             return 2
 
 

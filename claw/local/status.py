@@ -34,7 +34,7 @@ def show_status(*, as_json: bool) -> int:
 
 
 def trainer_warnings(run_dir: Path, states: list[ComponentState]) -> list[str]:
-    """What a living trainer of the stack has to say to a person; a dead one says nothing of today."""
+    """The warnings of a trainer that is alive; those that a dead one left are out of date."""
     if not any(state.component == "trainer" and state.state in ALIVE for state in states):
         return []
     try:

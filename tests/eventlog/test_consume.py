@@ -4,11 +4,13 @@ import contextlib
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, MutableMapping
 from concurrent.futures import Future
 from dataclasses import replace
+from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from eventlog.consume import ConsumeLimits, ConsumerLoop, Output, Work, consume
 from eventlog.errors import LogError, NotAcknowledged, RecordRefused, Retryable, TopicMissing
@@ -19,7 +21,7 @@ from schemas.envelopes import decision_id
 from schemas.events import Envelope, TrajectoryStarted
 from schemas.topics import CALLS, DEAD_LETTERS, LARGEST_RECORD_BYTES, REWARDS
 from tests.eventlog.conftest import PARTITIONS
-from tests.eventlog.samples import AnyLog, item, names
+from tests.eventlog.samples import AnyLog, item, names, started
 
 GROUP = "judges"
 WAIT_S = 60
@@ -57,6 +59,11 @@ def committed(log: AnyLog, group: str = GROUP) -> dict[int, int | None]:
     """Where the group continues in each partition."""
     offsets = log.committed_offsets(group, [CALLS], range(PARTITIONS))
     return {number: offset for (_, number), offset in offsets.items()}
+
+
+def waits(lines: Iterable[MutableMapping[str, Any]]) -> list[MutableMapping[str, Any]]:
+    """The log lines in which a consumer says that it waits."""
+    return [line for line in lines if line["event"] == "consumer_waits"]
 
 
 def until(condition: Callable[[], object], step: Callable[[], object] = lambda: time.sleep(0.05)) -> None:
@@ -104,6 +111,18 @@ def test_each_record_is_worked_on_and_the_group_goes_on_where_it_stopped(log: An
     with running(log, judged):
         until(lambda: len(in_topic(log)) >= 24)
     assert sorted(names(in_topic(log)), key=lambda name: int(name[:-1])) == [f"{number}!" for number in range(24)]
+
+
+def test_a_consumer_without_work_says_once_that_it_waits(log: AnyLog) -> None:
+    """On an empty log, and after the last record: one line with the group, the reason and what to do, not one per poll."""
+    with capture_logs() as lines, running(log, judged):
+        until(lambda: waits(lines))
+        publish(log, numbered(4))
+        until(lambda: len(in_topic(log)) == 4)
+    (line,) = waits(lines)
+    assert line["group"] == GROUP
+    assert "every record that came" in line["reason"]
+    assert "a group of another name" in line["advice"]
 
 
 def test_offsets_never_move_past_an_output_that_is_not_acknowledged(log: AnyLog) -> None:
@@ -228,7 +247,7 @@ def test_an_output_that_no_log_takes_makes_its_record_a_dead_letter(log: AnyLog)
         (output,) = judged(record)
         if output[2].trajectory_id != "huge!":
             return [output]
-        return [output, (REWARDS, b"g", replace(output[2], trajectory_id="x" * LARGEST_RECORD_BYTES))]
+        return [output, (REWARDS, b"g", started("x" * LARGEST_RECORD_BYTES))]
 
     with running(log, work):
         until(lambda: committed(log)[0] == 2)

@@ -144,7 +144,8 @@ def test_the_command_says_what_it_did(
     with pytest.raises(CannotRun, match="no dead letter 9@9"):
         run_dlq("show", LetterQuery(ids=["9@9"]), prefix=log_settings.prefix, as_json=True)
     assert run_dlq("list", LetterQuery(pending=True), prefix=log_settings.prefix, as_json=True) == 0
-    assert capsys.readouterr().out == ""
+    shown = capsys.readouterr()
+    assert (shown.out, shown.err.count("\n"), "no dead letter meets the options" in shown.err) == ("", 1, True)
     assert run_dlq("show", LetterQuery(ids=ids), prefix=log_settings.prefix, as_json=False) == 0
     assert "header claw_reason: fold_bug" in capsys.readouterr().out
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import time
 from dataclasses import asdict
 from pathlib import Path
 
@@ -9,9 +10,10 @@ import orjson
 import pytest
 
 from claw.local.stack import TRAINER_WARNINGS, Stack, remember
-from claw.local.status import show_status
+from claw.local.status import show_status, with_engine
 from schemas.runtime.component import ComponentState, State
 from schemas.runtime.identity import ProcessId
+from tests import children
 
 SAID = "skipped 20 groups in a row, the last because of too_stale: raise it"
 
@@ -54,6 +56,32 @@ def test_a_trainer_that_is_gone_or_content_warns_of_nothing(stack: Path, capsys:
     (stack / TRAINER_WARNINGS).unlink()
     show_status(as_json=True)
     assert orjson.loads(capsys.readouterr().out)["warnings"] == []
+
+
+def test_nothing_started_is_exit_code_1_and_names_the_commands(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """In a home where nothing ran, a person reads how to start something, a program an empty list."""
+    monkeypatch.setenv("CLAW_HOME", str(tmp_path))
+    assert show_status(as_json=False) == 1
+    assert capsys.readouterr().out == "nothing was started yet: `claw demo`, or `claw up`\n"
+    assert show_status(as_json=True) == 1
+    assert orjson.loads(capsys.readouterr().out) == {"run_dir": None, "components": [], "warnings": []}
+
+
+def test_the_engine_is_listed_below_its_worker() -> None:
+    """vLLM is a child of the worker's child; a worker that is gone has none."""
+    worker = children.start(["sh", "-c", "sh -c 'sleep 60; :'; :"])
+    states = [ComponentState(name, worker.pid, State.RUNNING, 0, None) for name in ("rollout", "gateway")]
+    try:
+        while len(listed := with_engine(states)) < 3:
+            assert worker.poll() is None
+            time.sleep(0.02)
+    finally:
+        children.end(worker)
+    assert [state.component for state in listed] == ["rollout", "vllm", "gateway"]
+    assert listed[1].pid not in (None, worker.pid)
+    assert with_engine(states) == states
 
 
 def test_a_stack_tells_its_trainer_where_to_warn(stack: Path) -> None:
