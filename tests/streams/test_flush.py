@@ -1,8 +1,19 @@
-"""When a worker writes what it folded."""
+"""When a worker writes what it folded, and what it acknowledges."""
+
+from types import SimpleNamespace
 
 import pytest
 
-from streams.flush import flush_due
+from eventlog.settings import LogSettings
+from streams.errors import ExitCode
+from streams.flush import Flusher, flush_due
+from streams.metrics import StreamsMetrics
+from streams.ownership import OwnedPartition
+from streams.partition.state import PartitionState
+from streams.settings import StreamsSettings
+from streams.worker import StreamsWorker
+from tests import facts
+from tests.streams.partition.test_state import record
 
 
 @pytest.mark.parametrize(
@@ -11,3 +22,90 @@ from streams.flush import flush_due
 def test_a_flush_waits_while_facts_wait_and_never_for_long(fetched, since_s, due):
     """An idle worker writes at every interval; one that lags gathers more, up to `flush_behind_s`."""
     assert flush_due(fetched, since_s, behind_s=2.0) is due
+
+
+class Producer:
+    """A transactional producer that remembers, or fails."""
+
+    def __init__(self, failure=None):
+        self.batches = []
+        self._failure = failure
+
+    def commit(self, batch):
+        if self._failure is not None:
+            raise self._failure
+        self.batches.append(batch)
+
+
+class FaustEvent:
+    """An event as Faust delivers it."""
+
+    def __init__(self, fact, offset, generation=1):
+        self.record = record(fact, offset)
+        fields = {name: getattr(self.record, name) for name in self.record.__struct_fields__}
+        self.message = SimpleNamespace(**fields, timestamp=0.0, generation_id=generation)
+        self.acknowledged = False
+
+    def ack(self):
+        self.acknowledged = True
+
+
+async def directly(function, *arguments):
+    return function(*arguments)
+
+
+def flusher(producer, **settings):
+    owned = OwnedPartition(PartitionState(0, 1), producer)
+    return owned, Flusher(
+        StreamsSettings(**settings),
+        StreamsMetrics(),
+        {0: owned},
+        directly,
+        lambda event: event.message.generation_id == 1,
+    )
+
+
+async def test_what_is_committed_is_acknowledged_but_for_events_of_an_older_assignment():
+    """An older event would move offsets of a partition that has a new owner."""
+    producer = Producer()
+    owned, flush = flusher(producer, flush_events_max=2)
+    present, older = FaustEvent(facts.call(), 0), FaustEvent(facts.completed(), 1, generation=0)
+    flush.fold(owned, present, present.record)
+    assert not flush.is_full
+    flush.fold(owned, older, older.record)
+    assert flush.is_full
+    await flush.flush()
+    assert (present.acknowledged, older.acknowledged, len(producer.batches)) == (True, False, 1)
+    assert not flush.is_full
+    await flush.flush()
+    assert len(producer.batches) == 1, "nothing is pending"
+
+
+async def test_nothing_is_acknowledged_before_its_effect_is_committed():
+    """A transaction that fails leaves its events to whoever comes next."""
+    owned, flush = flusher(Producer(OSError("no broker")))
+    event = FaustEvent(facts.call(), 0)
+    flush.fold(owned, event, event.record)
+    with pytest.raises(OSError, match="no broker"):
+        await flush.flush()
+    assert not event.acknowledged
+
+
+async def test_a_worker_leaves_when_what_it_folded_cannot_be_written():
+    """State is ahead of the log then: the process ends, and another reads the log again."""
+    codes = []
+    worker = StreamsWorker(StreamsSettings(flush_events_max=1), LogSettings(partitions=1), leave=codes.append)
+    worker.app.consumer_generation_id = 1
+    producer = Producer()
+    worker._ownership.partitions[0] = OwnedPartition(PartitionState(0, 1), producer)
+
+    async def events(*some):
+        for event in some:
+            yield event
+
+    written, elsewhere = FaustEvent(facts.call(), 0), FaustEvent(facts.completed(), 1, generation=2)
+    await worker._consume(events(written, elsewhere))
+    assert (written.acknowledged, elsewhere.acknowledged, len(producer.batches), codes) == (True, False, 1, [])
+    worker._ownership.partitions[0] = OwnedPartition(PartitionState(0, 1), Producer(OSError("no broker")))
+    await worker._consume(events(FaustEvent(facts.call(), 0)))
+    assert codes == [ExitCode.BROKE]
