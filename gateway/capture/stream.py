@@ -69,10 +69,11 @@ class Streams:
             await exchange.unless_gone(_pump(opened, stream, exchange))
         except (GatewayError, ClientGone) as broken:
             return broken
-        except Exception as bug:
+        except Exception:  # the client gets no end, the operator the trace
             if not exchange.started:
                 raise
-            return _internal_error(call, bug)
+            log.exception("bug_in_stream", call_id=call.call_id)
+            return GatewayError("internal error")
         finally:
             exchange.on_drained = None
             opened.close()
@@ -93,7 +94,8 @@ class Streams:
         except NotCaptured as unacknowledged:
             return failure or unacknowledged
         except Exception as bug:
-            failure = bug if isinstance(bug, GatewayError) else _internal_error(call, bug)
+            log.exception("bug_in_stream", call_id=call.call_id)
+            failure = bug if isinstance(bug, GatewayError) else GatewayError("internal error")
             await self._fail(call, opened, failure)
         return failure
 
@@ -134,12 +136,6 @@ async def _pump(opened: OpenStream, stream: ReplyStream, exchange: Exchange) -> 
         async with asyncio.timeout(END_WAIT_S):
             incoming.resume()
             await incoming.relay(lambda piece: stream.feed(piece) is not None)
-
-
-def _internal_error(call: ModelCall, bug: Exception) -> GatewayError:
-    """The client gets no end of its stream, the operator the trace."""
-    log.error("bug_in_stream", call_id=call.call_id, exc_info=bug)
-    return GatewayError("internal error")
 
 
 def _no_choices() -> UpstreamBroken:
