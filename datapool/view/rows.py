@@ -18,7 +18,7 @@ from schemas.events import Edge, GroupMember, GroupRecord, StepRecord, StepToken
 from schemas.keys import TOKENS, is_tokens_key, parts
 from schemas.topics import GROUPS, STEPS, TRAJECTORIES
 
-Wanted = Callable[[GroupRecord], bool]
+KeepGroup = Callable[[GroupRecord], bool]
 
 
 @dataclass(slots=True)
@@ -38,12 +38,12 @@ class GroupRows:
 
 
 class PoolRows:
-    """The latest row per key, without those of groups that nobody wants any more. Not thread-safe."""
+    """The latest row per key, without those of groups that are not kept. Not thread-safe."""
 
-    def __init__(self, wanted: Wanted | None = None, *, tokens: bool = True) -> None:
+    def __init__(self, keep: KeepGroup | None = None, *, tokens: bool = True) -> None:
         """tokens: whether token rows are taken in; they are most of the bytes, and few questions need them."""
         self.store = StepStore()
-        self._wanted = wanted
+        self._keep = keep
         self._tokens = tokens
         self._groups: dict[str, GroupRows] = {}
         self._offered: list[GroupRecord] | None = None
@@ -77,7 +77,7 @@ class PoolRows:
         record = None if value is None else decode(value)
         assert record is None or isinstance(record, GroupRecord)  # the catalogue allows nothing else on this topic
         group.record = record
-        if record is not None and self._wanted is not None and not self._wanted(record):
+        if record is not None and self._keep is not None and not self._keep(record):
             self.forget(group_id)
 
     def forget(self, group_id: str) -> None:
