@@ -29,7 +29,7 @@ def flags(component: Component) -> dict[str, str]:
 def test_the_trainer_takes_the_settings_that_the_demo_writes(components: DemoComponents, tmp_path: Path) -> None:
     """The file is one that the trainer reads, with the demo's seed, learning rate and group size."""
     trainer = components.trainer(tmp_path / "model")
-    settings = load(Path(flags(trainer)["--config"]), {})
+    settings = load(["--config", flags(trainer)["--config"]])
     assert (settings.run_id, settings.model_id, settings.seed, settings.learning_rate) == ("demo-1", MODEL_ID, 7, 0)
     assert settings.spec.group_size == GROUP_SIZE
     assert settings.linger_s == LINGER_S < SETTLE_TIMEOUT_S, "the demo waits until the trainer has ended"

@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from claw.local.broker import LocalBroker, broker_dir
+from claw.local.broker import broker_dir
+from claw.local.kafka_node import LocalBroker
 from claw.show.log import log_for_reading
 from eventlog.kafka.admin import check_broker
 
