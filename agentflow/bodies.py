@@ -1,4 +1,4 @@
-"""The words between an agent and the gateway: what is asked, what comes back."""
+"""Requests of an agent to the gateway, and what the gateway replies."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

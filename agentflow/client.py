@@ -34,7 +34,7 @@ class GatewayClient:
         self.settings = settings or AgentFlowSettings()
         self._model = model
         labels = {RUN_ID_HEADER: run_id, CHANNEL_HEADER: channel, AGENT_HEADER: agent}
-        self._transport = GatewayTransport(base_url, _given(labels), self.settings)
+        self._transport = GatewayTransport(base_url, _without_none(labels), self.settings)
 
     async def __aenter__(self) -> Self:
         await self._transport.__aenter__()
@@ -47,7 +47,7 @@ class GatewayClient:
 
     async def open_group(self, spec: GroupSpec) -> GroupOpen | RetryAfter:
         """Declare a group; RetryAfter while the trainer has enough under way (bounded staleness)."""
-        body = _given(
+        body = _without_none(
             {
                 "group_id": spec.group_id,
                 "size": spec.size,
@@ -60,14 +60,14 @@ class GatewayClient:
         )
         answer = await self._transport.post("/groups", body, busy_is_an_answer=True)
         if answer.status == BUSY:
-            asked = answer.retry_after_s()
-            pause_s = self.settings.retry_pause_s if asked is None else asked
+            retry_after_s = answer.retry_after_s()
+            pause_s = self.settings.retry_pause_s if retry_after_s is None else retry_after_s
             return RetryAfter(min(pause_s, self.settings.retry_pause_max_s), answer.code())
         return GroupOpen(str(answer.body.get("group_id", spec.group_id)))
 
     async def chat(self, trajectory: TrajectoryId, messages: Sequence[JsonObject], **sampling: Any) -> ChatReply:
         """One model call. `sampling`: any field of OpenAI's chat body (JSON values of the caller's, hence Any)."""
-        body = _given({"model": self._model, "messages": list(messages), **sampling})
+        body = _without_none({"model": self._model, "messages": list(messages), **sampling})
         return _chat_reply(await self._transport.post(_path(trajectory, "chat/completions"), body))
 
     async def register(self, trajectory: TrajectoryId, **about: Any) -> None:
@@ -85,9 +85,9 @@ class GatewayClient:
     ) -> None:
         """Assign a reward to a call, or to the trajectory when none is given; a higher revision wins.
 
-        Rewards of different slots (subject and name) add up; within a slot the later word replaces.
+        Rewards of different slots (subject and name) add up; within a slot the later one replaces the earlier.
         """
-        body = _given({"value": value, "name": name, "call_id": call_id, "revision": revision})
+        body = _without_none({"value": value, "name": name, "call_id": call_id, "revision": revision})
         await self._transport.post(_path(trajectory, "rewards"), body)
 
     async def complete(
@@ -103,12 +103,12 @@ class GatewayClient:
 
         `reward` is a slot of its own and adds up with rewards assigned before; completing again replaces it as a whole.
         """
-        body = _given({"reward": reward, "status": status, "calls": calls, "rewards": rewards or None})
+        body = _without_none({"reward": reward, "status": status, "calls": calls, "rewards": rewards or None})
         await self._transport.post(_path(trajectory, "complete_trajectory"), body)
 
 
 async def open_when_admitted(client: GatewayClient, spec: GroupSpec, on_refusal: Callable[[str], None]) -> GroupOpen:
-    """Ask until the group is admitted; `on_refusal` is told the reason of each "not now"."""
+    """Repeat the request until the group is admitted; `on_refusal` gets the reason of each refusal."""
     while isinstance(answer := await client.open_group(spec), RetryAfter):
         on_refusal(answer.reason)
         await asyncio.sleep(answer.seconds)
@@ -119,7 +119,7 @@ def _path(trajectory: TrajectoryId, action: str) -> str:
     return f"/{quote(trajectory.trajectory_id, safe='')}/{quote(trajectory.group_id, safe='')}/v1/{action}"
 
 
-def _given(fields: dict[str, Any]) -> dict[str, Any]:
+def _without_none(fields: dict[str, Any]) -> dict[str, Any]:
     """The fields that have a value: JSON of mixed types, hence Any."""
     return {name: value for name, value in fields.items() if value is not None}
 
@@ -127,7 +127,7 @@ def _given(fields: dict[str, Any]) -> dict[str, Any]:
 def _chat_reply(answer: GatewayAnswer) -> ChatReply:
     try:
         choice = answer.body["choices"][0]
-        message = _given(choice["message"])
+        message = _without_none(choice["message"])
         usage = answer.body.get("usage") or {}
         return ChatReply(
             text=message.get("content") or "",

@@ -64,7 +64,8 @@ class Episode:
     async def reward(self, value: float, *, name: str | None = None, call_id: str | None = None) -> None:
         """Assign a reward now, to a call (its `call_id`) or to the episode.
 
-        Rewards of different slots (subject and name) add up, `outcome` among them; within a slot the later word replaces.
+        Rewards of different slots (subject and name) add up, `outcome` among them; within a slot the later one replaces
+        the earlier.
         """
         slot = (call_id, name or ("outcome" if call_id is None else "step"))
         values, finite = self._assigned.setdefault(slot, []), _finite(value)
@@ -113,7 +114,7 @@ class EpisodeResult:
     trajectory: TrajectoryId
     status: TrajectoryOutcome
     reported: bool
-    """False when the gateway could not be told; the group's deadline ends such a trajectory."""
+    """False when the gateway could not be reached; the group's deadline ends such a trajectory."""
     reward: float
     calls: int
     policy_versions: tuple[str, ...]

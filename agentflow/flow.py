@@ -40,7 +40,7 @@ async def play(flow: AgentFlow, episode: Episode, settings: AgentFlowSettings) -
     except asyncio.CancelledError:
         await _farewell(episode, settings)
         raise
-    except Exception as error:  # noqa: BLE001 - the flow is foreign code: its failure is an outcome of the episode
+    except Exception as error:  # noqa: BLE001  # the flow is foreign code: its failure is an outcome of the episode
         _log_failure(episode, error)
     reported = await _report(episode, status)
     return EpisodeResult(

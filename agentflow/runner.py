@@ -28,7 +28,7 @@ class Runner:
         plan: RunPlan,
         on_progress: Callable[[Summary], None] = lambda _: None,
     ) -> None:
-        """`on_progress` is told the counts as often as the statistics file."""
+        """`on_progress` gets the counts whenever the statistics file is written."""
         self._flow = flow
         self._client = client
         self._plan = plan
@@ -37,7 +37,7 @@ class Runner:
         self._slots = asyncio.Semaphore(plan.concurrency)
         self._on_progress = on_progress
         self._playing: set[asyncio.Task[None]] = set()
-        self._left: Counter[str] = Counter()  # episodes of each open group that have not ended
+        self._unfinished: Counter[str] = Counter()  # episodes of each open group
         self._bug: BaseException | None = None
 
     def stop(self) -> None:
@@ -73,7 +73,7 @@ class Runner:
         spec = GroupSpec(plan.group_size, plan.channel, plan.run_id, task, plan.deadline_s)
         await open_when_admitted(self._client, spec, self._stats.count_refusal)
         self._stats.count_opened()
-        self._left[spec.group_id] = plan.group_size
+        self._unfinished[spec.group_id] = plan.group_size
         for member in range(plan.group_size):
             self._start_episode(spec.group_id, task, derived_seed(seed, member))
 
@@ -95,9 +95,9 @@ class Runner:
             self._write_replied(episode.call_ids)
 
     def _count_down(self, group_id: str) -> None:
-        self._left[group_id] -= 1
-        if not self._left[group_id]:
-            del self._left[group_id]
+        self._unfinished[group_id] -= 1
+        if not self._unfinished[group_id]:
+            del self._unfinished[group_id]
             self._stats.groups_finished += 1
 
     def _forget(self, playing: asyncio.Task[None]) -> None:

@@ -1,4 +1,4 @@
-"""What a runner has done so far, and the file that tells others. The file is always one whole JSON object."""
+"""Counts of a runner, and the file and the lines that show them. The file is always one whole JSON object."""
 
 import os
 import time
@@ -131,8 +131,8 @@ def _outlook(summary: Summary, groups_max: int | None) -> str:
         return "  waiting for the first reply"
     if groups_max is None or not summary.groups_finished:
         return ""
-    left_s = summary.seconds / summary.groups_finished * (groups_max - summary.groups_finished)
-    return f"  about {left_s:.0f} s left"
+    remaining_s = summary.seconds / summary.groups_finished * (groups_max - summary.groups_finished)
+    return f"  about {remaining_s:.0f} s left"
 
 
 class ProgressLines:

@@ -40,10 +40,10 @@ class GatewayAnswer:
         return str(_error_of(self.body).get("code") or "")
 
     def retry_after_s(self) -> float | None:
-        """What the gateway asks us to wait; its body may tell fractions of a second."""
-        told = _error_of(self.body).get("retry_after_s", self.headers.get("Retry-After"))
+        """Seconds that the gateway asks for before the next attempt; its body may give fractions, its header whole ones."""
+        seconds = _error_of(self.body).get("retry_after_s", self.headers.get("Retry-After"))
         try:
-            return None if told is None else max(0.0, float(told))
+            return None if seconds is None else max(0.0, float(seconds))
         except (TypeError, ValueError):
             return None  # Retry-After may be a date; our own pause serves as well.
 
@@ -126,12 +126,12 @@ class GatewayTransport:
 
     def _pause_s(self, attempt: int, failure: _Failure) -> float:
         doubled = self._settings.retry_pause_s * 2 ** min(attempt, 16)
-        asked = doubled if failure.retry_after_s is None else failure.retry_after_s
-        return min(asked, self._settings.retry_pause_max_s)
+        pause_s = doubled if failure.retry_after_s is None else failure.retry_after_s
+        return min(pause_s, self._settings.retry_pause_max_s)
 
 
 def _json_of(content: bytes, status: int, url: str) -> JsonObject:
-    """The body as a JSON object; an error page that is none counts as an empty one, its status says enough."""
+    """The body as a JSON object; an error page of another kind counts as an empty one, because its status says enough."""
     try:
         body = orjson.loads(content) if content else {}
     except orjson.JSONDecodeError:

@@ -36,7 +36,7 @@ completed, temperature > 0, top_p 1, no top_k, min_p or penalty, not constrained
 run, its chain of prompt bases known, not curated away. A chain is known when it ends in a full prompt and each base is
 captured, begins with the ids that the prompt was written against (`base_digest`; another attempt may count by now), has
 ids that can be read, and is as long as what is kept of it. No clock says which call came first. The digest of a prompt
-put together is checked where its tokens are (`edges.resolve`).
+put together is checked where its tokens are (`batch.deltas.resolve`).
 
 **Ready trajectory** (`TrajectoryRecord.ready`, else `reasons`, see `readiness.py`): completed, or failed with
 an outcome (a reward of the trajectory itself; a failure whose end nobody judged is no data, whatever its calls earned); exactly as many calls and at least as many rewards as its completion counted; at least one trainable call.

@@ -22,7 +22,7 @@ class BrokerUnreachable(Retryable):
 
 
 class NotCaughtUp(BrokerUnreachable):
-    """A follower did not reach the end that it was asked for in time. `records_left`: None while the end is not known."""
+    """A follower did not reach the end of the log in time. `records_left`: None while the end is not known."""
 
     def __init__(self, message: str, records_left: int | None) -> None:
         super().__init__(message)

@@ -20,7 +20,7 @@ JOIN_TIMEOUT_S = 10.0
 
 
 class _Goal:
-    """How far somebody wants the follower to be. The follower's own thread asks where the end is: a client of
+    """How far a caller waits for the follower to be. The follower's own thread asks where the end is: a client of
     confluent-kafka blocks for ever when two threads use it."""
 
     def __init__(self) -> None:
@@ -30,7 +30,7 @@ class _Goal:
         return self.left(done) == 0
 
     def left(self, done: dict[Place, int]) -> int | None:
-        """Offsets to go; None while nobody knows where the end is."""
+        """Offsets to go; None while the end is not known."""
         if self.ends is None:
             return None
         return sum(max(0, end - done.get(place, 0)) for place, end in self.ends.items())

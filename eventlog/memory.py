@@ -99,12 +99,16 @@ class MemoryLog:
             return []
         name = topic if isinstance(topic, str) else self._catalogue.name(topic)
         with self.changed:
-            found = self.partition((name, partition))
-            if start < found.low:
-                raise HistoryCut(f"{name} partition {partition} begins at {found.low}, asked was {start}")
-            if end > found.end:
-                raise LogError(f"{name} partition {partition} ends at {found.end}, asked was up to {end}")
-            return found.read(start, end)
+            log_of_partition = self.partition((name, partition))
+            if start < log_of_partition.low:
+                raise HistoryCut(
+                    f"{name} partition {partition} begins at {log_of_partition.low}, the read starts at {start}"
+                )
+            if end > log_of_partition.end:
+                raise LogError(
+                    f"{name} partition {partition} ends at {log_of_partition.end}, the range goes up to {end}"
+                )
+            return log_of_partition.read(start, end)
 
     def committed_offsets(
         self, group_id: str, topics: Sequence[Topic], partitions: Iterable[int]
@@ -295,7 +299,7 @@ class MemoryReader:
     def _take(self, place: Place, records_max: int) -> list[Record]:
         partition, start = self._log.partition(place), self._positions[place]
         if start < partition.low:
-            raise HistoryCut(f"{place[0]} partition {place[1]} begins at {partition.low}, asked was {start}")
+            raise HistoryCut(f"{place[0]} partition {place[1]} begins at {partition.low}, the read starts at {start}")
         if start > partition.end:
             raise LogError(f"{place[0]} partition {place[1]} does not reach offset {start}")
         records = partition.read(start, partition.end)
@@ -381,11 +385,11 @@ class MemoryLookup:
         self._log = log
 
     def get(self, positions: Iterable[Position]) -> dict[Position, Record]:
-        found = {at: self._log.read_range(at.topic, at.partition, at.offset, at.offset + 1) for at in positions}
-        for at, records in found.items():
+        ranges = {at: self._log.read_range(at.topic, at.partition, at.offset, at.offset + 1) for at in positions}
+        for at, records in ranges.items():
             if not records:
                 raise HistoryCut(f"the log holds no record at {at}")
-        return {at: records[0] for at, records in found.items()}
+        return {at: records[0] for at, records in ranges.items()}
 
     def close(self) -> None:
         """Nothing to end."""

@@ -8,7 +8,7 @@ import time
 
 
 class MemoryGroup:
-    """Members are told apart by a number of their own."""
+    """Each member has a number of its own."""
 
     def __init__(self, partitions: int) -> None:
         self._partitions = partitions
@@ -32,7 +32,7 @@ class MemoryGroup:
         return {number for number, holder in self._holders.items() if holder == member}
 
     def share(self, member: int) -> set[int]:
-        """The numbers that the member is meant to hold: a contiguous range, as Kafka's `range` assignor gives it."""
+        """The numbers that the member should hold: a contiguous range, as Kafka's `range` assignor gives it."""
         if member not in self._deadlines:
             return set()
         members = sorted(self._deadlines)

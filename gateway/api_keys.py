@@ -1,4 +1,4 @@
-"""API keys, known by their hash only. Keys are made here (256 random bits), so one round of SHA-256 leaves nothing to guess."""
+"""API keys, of which only hashes are known here. A key is 256 random bits, so one round of SHA-256 leaves nothing to guess."""
 
 import re
 import secrets
@@ -29,15 +29,15 @@ def new_key(role: Role) -> tuple[str, str]:
 
 def parse_key(entry: str) -> ApiKey:
     """`<role>:<sha256 of the key in hex>`. Raises ValueError, which does not repeat the entry."""
-    found = CONFIGURED.fullmatch(entry)
-    if not found:
+    match = CONFIGURED.fullmatch(entry)
+    if match is None:
         raise ValueError("a key is agent:<sha256 in hex> or operator:<sha256 in hex>; make one with --new-key")
-    return ApiKey(cast("Role", found[1]), bytes.fromhex(found[2]))
+    return ApiKey(cast("Role", match[1]), bytes.fromhex(match[2]))
 
 
 @lru_cache(maxsize=1024)
 def names_loopback(authority: str) -> bool:
-    """Whether `host[:port]`, or an origin, names this machine: what the browser was told, not where it went."""
+    """Whether `host[:port]`, or an origin, names this machine. It is the name that a browser used, not the address that it reached."""
     try:
         host = urlsplit(authority if "://" in authority else f"//{authority}").hostname or ""
     except ValueError:

@@ -187,7 +187,10 @@ class ErrorReply:
 
 
 def as_http(error: GatewayError, write: Callable[[GatewayError], bytes] | None = None) -> ErrorReply:
-    """The one place where an error becomes status, headers and body. `write` makes the body, for a protocol with a shape of its own."""
+    """The one place where an error becomes status, headers and body.
+
+    write: makes the body, for clients of a protocol with a shape of its own.
+    """
     headers = [(b"content-type", b"application/json")]
     if error.retry_after_s is not None:
         # The header holds whole seconds (RFC 9110); clients that can wait less read the body.

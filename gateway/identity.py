@@ -17,9 +17,9 @@ from schemas.envelopes import new_id
 ID_CHARACTERS_MAX = 512
 CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 MODELS = "models"
-CALLS = ", ".join(f"POST /{{trajectory_id}}/{{group_id}}/v1/{end}" for end, _ in PROTOCOLS)
+CALL_ROUTES = ", ".join(f"POST /{{trajectory_id}}/{{group_id}}/v1/{end}" for end, _ in PROTOCOLS)
 SERVED = (
-    f"this gateway serves {CALLS}, GET …/v1/models, "
+    f"this gateway serves {CALL_ROUTES}, GET …/v1/models, "
     "POST …/v1/register_trajectory, …/v1/rewards, …/v1/complete_trajectory, and POST /groups"
 )
 MESSAGES = ("/messages", "/messages/count_tokens")

@@ -1,15 +1,15 @@
 """The gateway as a process: the log, its followers and the HTTP server, started and stopped in order.
 
 Invariant: after SIGTERM or SIGINT no new connection is taken, calls in flight end (within `shutdown_grace_s`), the
-log or the spool has every event, and the process exits 0. A thread that breaks ends it with 1, to be started again.
+log or the spool has every event, and the process exits 0. When a thread ends by an error, the process exits 1, to be
+started again.
 """
 
 import contextlib
 import gc
 import resource
 import socket
-import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from functools import partial
 
 import structlog
@@ -17,25 +17,22 @@ import uvicorn
 from prometheus_client import start_http_server
 
 from eventlog.errors import LogError
-from eventlog.follower import Follower
 from eventlog.kafka.admin import check_broker, check_catalogue
 from eventlog.kafka.log import KafkaLog
-from eventlog.records import Record
 from eventlog.settings import LogSettings
 from eventlog.spool.spool import Spool
 from gateway.app import GatewayDependencies, create_gateway
 from gateway.capture.durable_log import Store
 from gateway.control.admission import AdmissionView
+from gateway.followers import Followers
 from gateway.http.connection import connections_to
 from gateway.http.server import GracefulServer
 from gateway.metrics import Metrics
 from gateway.settings import GatewaySettings
 from gateway.upstream.engines import Engine, WorkerTable
-from schemas.topics import BATCHES, GROUPS, WEIGHTS, WORKERS, Topic
 
 BACKLOG = 4096
 KEEP_ALIVE_S = 75  # above what clients keep idle connections for, so that they, not we, close first
-CATCH_UP_TIMEOUT_S = 60.0
 LOG_PROBE_TIMEOUT_S = 2.0
 FILES_BESIDES = 256
 """Open files besides connections of clients and to engines."""
@@ -52,45 +49,6 @@ class SpoolUnusable(Exception):
     """The spool's directory cannot be used."""
 
 
-class Followers:
-    """What the gateway reads from the log, each topic set in a thread of its own."""
-
-    def __init__(self, kafka: KafkaLog, workers: WorkerTable, admission: AdmissionView) -> None:
-        self._kafka = kafka
-        self._wanted: list[tuple[Sequence[Topic], Callable[[Record], None]]] = [
-            ([WORKERS], workers.apply),
-            ([GROUPS, BATCHES, WEIGHTS], admission.apply),
-        ]
-        self._running: list[Follower] = []
-        self._caught_up = threading.Event()
-
-    def start(self, on_error: Callable[[BaseException], None]) -> None:
-        """Raises BrokerUnreachable, TopicMissing."""
-        for topics, apply in self._wanted:
-            follower = Follower(self._kafka.reader(topics), apply, on_error)
-            self._running.append(follower)
-            follower.start()
-        for follower in self._running:
-            follower.wait_caught_up(CATCH_UP_TIMEOUT_S)
-        self._caught_up.set()
-
-    def not_ready(self) -> str | None:
-        """Why readers are not up to date, or None."""
-        if any(follower.error for follower in self._running):
-            return "follower_ended"
-        return None if self._caught_up.is_set() else "catching_up"
-
-    @property
-    def broken(self) -> bool:
-        """Whether one of them ended by itself."""
-        return any(follower.error for follower in self._running)
-
-    def stop(self) -> None:
-        """Ends the threads."""
-        for follower in self._running:
-            follower.stop()
-
-
 def serve(settings: GatewaySettings, log_settings: LogSettings, listen_fd: int | None = None) -> int:
     """Run until asked to stop; returns the exit code. `listen_fd`: a listening socket that a parent holds.
 
@@ -103,7 +61,7 @@ def serve(settings: GatewaySettings, log_settings: LogSettings, listen_fd: int |
     spool = open_spool(settings, f"{broker.cluster_id}.{log_settings.prefix}")
     stop = _Stop()
     store = Store(
-        kafka.producer(), spool, settings, metrics, log_answers=partial(_answers, log_settings), on_error=stop
+        kafka.producer(), spool, settings, metrics, log_answers=partial(_broker_answers, log_settings), on_error=stop
     )
     fixed = [Engine(url=url) for url in settings.upstreams]
     workers = WorkerTable(settings.worker_ttl_s, fixed, log_away=lambda: store.away)
@@ -127,7 +85,7 @@ def serve(settings: GatewaySettings, log_settings: LogSettings, listen_fd: int |
         log.info("gateway_listening", url=f"http://{host}:{port}", instance=settings.instance)
         _settle_memory()
         raise_files_max(settings)
-        with exposed(metrics, settings):
+        with metrics_served(metrics, settings):
             server.run(sockets=[listener])
         return 1 if followers.broken or store.broken else 0
     finally:
@@ -136,14 +94,14 @@ def serve(settings: GatewaySettings, log_settings: LogSettings, listen_fd: int |
 
 
 def _settle_memory() -> None:
-    """What stands now stays; cycles are rare later, and looking for them after every call was a tenth of its cost."""
+    """Look for garbage rarely: what is in memory now stays, and a look after every call was a tenth of its cost."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(GARBAGE_MAX, 10, 10)
 
 
 def raise_files_max(settings: GatewaySettings) -> None:
-    """As many open files as this user may have; a warning where that is less than the limits on connections may need."""
+    """Allow as many open files as this user may have; warn where that is less than connections and calls may need."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
@@ -153,7 +111,7 @@ def raise_files_max(settings: GatewaySettings) -> None:
 
 
 class _Stop:
-    """What ends the process when a thread of it broke."""
+    """Stops the server when a thread of the process has ended by an error."""
 
     server: uvicorn.Server | None = None
 
@@ -163,11 +121,11 @@ class _Stop:
 
 
 def bind(host: str, port: int, *, shared: bool = False) -> socket.socket:
-    """A listening socket; a `shared` one lets others of this user listen on the port, too. Raises PortInUse."""
+    """A listening socket; others of this user may listen on the port of a `shared` one, too. Raises PortInUse."""
     try:
         return socket.create_server((host, port), backlog=BACKLOG, family=_family(host), reuse_port=shared)
-    except OSError as busy:
-        raise PortInUse(f"cannot listen on {host}:{port}: {busy.strerror}; choose another --port") from busy
+    except OSError as error:
+        raise PortInUse(f"cannot listen on {host}:{port}: {error.strerror}; choose another --port") from error
 
 
 def open_spool(settings: GatewaySettings, log_name: str) -> Spool:
@@ -175,20 +133,20 @@ def open_spool(settings: GatewaySettings, log_name: str) -> Spool:
     root = settings.spool_dir / log_name
     try:
         return Spool(root, settings.instance, bytes_max=settings.spool_bytes_max)
-    except OSError as refused:
-        raise SpoolUnusable(f"cannot spool in {root}: {refused.strerror}; choose another --spool-dir") from refused
+    except OSError as error:
+        raise SpoolUnusable(f"cannot spool in {root}: {error.strerror}; choose another --spool-dir") from error
 
 
 @contextlib.contextmanager
-def exposed(metrics: Metrics, settings: GatewaySettings) -> Iterator[None]:
-    """The metrics of this one process on `metrics_port`, if there is one. Raises PortInUse."""
+def metrics_served(metrics: Metrics, settings: GatewaySettings) -> Iterator[None]:
+    """Serve the metrics of this process on `metrics_port`, where that is set. Raises PortInUse."""
     if settings.metrics_port is None:
         yield
         return
     try:
         server, thread = start_http_server(settings.metrics_port, settings.host, metrics.registry)
-    except OSError as busy:
-        raise PortInUse(f"cannot show metrics on port {settings.metrics_port}: {busy.strerror}") from busy
+    except OSError as error:
+        raise PortInUse(f"cannot serve metrics on port {settings.metrics_port}: {error.strerror}") from error
     try:
         yield
     finally:
@@ -196,7 +154,7 @@ def exposed(metrics: Metrics, settings: GatewaySettings) -> Iterator[None]:
         thread.join()
 
 
-def _answers(log_settings: LogSettings) -> bool:
+def _broker_answers(log_settings: LogSettings) -> bool:
     try:
         check_broker(log_settings, LOG_PROBE_TIMEOUT_S)
     except LogError:

@@ -9,11 +9,11 @@ from eventlog.errors import LogError
 from eventlog.protocols import Log
 from rollout.command import check_model
 from rollout.errors import CannotStart
-from rollout.on_log import ReportsToLog, WeightsOnLog
 from rollout.reporter import ReportSink
 from rollout.server import VllmServer
 from rollout.settings import RolloutSettings
 from rollout.supervisor import Supervisor, WeightsFeed
+from rollout.topics import ReportsTopic, WeightsTopic
 from schemas.topics import WEIGHTS, WORKERS
 
 
@@ -36,7 +36,7 @@ async def serve_on_log(settings: RolloutSettings, log: Log) -> None:
         raise CannotStart(str(error)) from error
     producer = log.producer()
     try:
-        await serve(settings, WeightsOnLog(log), ReportsToLog(producer))
+        await serve(settings, WeightsTopic(log), ReportsTopic(producer))
     finally:
         await asyncio.to_thread(producer.close)
 

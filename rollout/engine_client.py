@@ -14,7 +14,7 @@ Json = Mapping[str, object]
 
 @dataclass(frozen=True, slots=True)
 class EngineInfo:
-    """What /claw/info says."""
+    """The reply of /claw/info."""
 
     label: str
     capabilities: tuple[str, ...]
@@ -40,7 +40,7 @@ class EngineClient:
         return status == 200
 
     async def info(self) -> EngineInfo:
-        """Capabilities, label and load; asks the engine itself, so it is the test of life, except during an update.
+        """Capabilities, label and load; from the engine itself, so that a reply shows that it lives. During an update there is none.
 
         Raises EngineLost, also when our plugin is not in that server.
         """

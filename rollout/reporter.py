@@ -1,6 +1,6 @@
 """Tells the log what this worker is: at every change, and every `report_interval_s` as a sign of life.
 
-Only the newest state is worth telling, so a slow broker delays reports and never the worker.
+Only the newest state is worth a report, so a slow broker delays reports and never the worker.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ class ReportSink(Protocol):
 
 
 class ReportLost(RuntimeError):
-    """A report was not acknowledged; the next one says more anyway."""
+    """A report was not acknowledged. The next one replaces it."""
 
 
 @dataclass(frozen=True, slots=True)

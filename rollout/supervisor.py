@@ -63,7 +63,7 @@ class Supervisor:
     async def run(self, stop: asyncio.Event) -> None:
         """Serve until `stop` is set; every process of the server is gone when this returns or raises."""
         reporting = asyncio.create_task(self._reporter.run())
-        follow = self._feed.run(self._targets.offer, self._targets.caught_up)
+        follow = self._feed.run(self._targets.consider, self._targets.caught_up)
         try:
             await _first_of(stop.wait(), follow, self._keep_serving())
             self._reporter.change(state="draining")
@@ -132,21 +132,21 @@ class Supervisor:
 
     async def _follow(self, engine: EngineClient) -> None:
         """Load every new target. Not ready before the first is loaded, ready with the old one when a later one fails."""
-        settled: WorkerState = "starting"
+        resting: WorkerState = "starting"
         while True:
             target = self._targets.latest
             if target is None or is_same_weights(target, self._reporter.status.loaded):
-                settled = "ready"
-                self._reporter.change(state=settled, detail=None)
+                resting = "ready"
+                self._reporter.change(state=resting, detail=None)
                 await self._targets.changed()
                 continue
-            self._reporter.change(state="updating" if settled == "ready" else settled)
+            self._reporter.change(state="updating" if resting == "ready" else resting)
             self._updates += 1
             try:
                 await self._load(engine, target)
             except SourceFailed as error:
                 log.warning("weights_not_had", run_id=target.run_id, version=target.version, error=str(error))
-                self._reporter.change(state=settled, detail=str(error)[:500])
+                self._reporter.change(state=resting, detail=str(error)[:500])
                 await self._targets.changed(self._settings.retry_interval_s)
 
     async def _load(self, engine: EngineClient, target: WeightsPublished) -> None:

@@ -1,4 +1,4 @@
-"""Bring one engine to one published version: offer → pause → start → update → finish(label) → resume.
+"""Bring one engine to one published version: source → pause → start → update → finish(label) → resume.
 
 Every phase has a deadline. A source that fails leaves the old weights and the old label, exactly, and the next source
 is tried; anything else that fails raises EngineLost, and the caller starts a new engine.
@@ -6,13 +6,12 @@ is tried; anything else that fails raises EngineLost, and the caller starts a ne
 
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Protocol
 
 from rollout.errors import SourceFailed
 from schemas.events import WeightsPublished
 from schemas.http import version_label
-from weights.rendezvous import Offer
 
 
 class EngineControl(Protocol):
@@ -61,7 +60,7 @@ async def sync(engine: EngineControl, target: WeightsPublished, sources: Sequenc
             continue
         now = time.monotonic()
         return Loaded(target, source.name, now - began, now - paused_at)
-    raise SourceFailed("; ".join(reasons) or "neither an offer nor a checkpoint is published")
+    raise SourceFailed("; ".join(reasons) or "the event names neither a transfer server nor a checkpoint")
 
 
 async def _opened(target: WeightsPublished, sources: Sequence[OpenSource], reasons: list[str]) -> AsyncIterator[Source]:
@@ -91,7 +90,7 @@ async def _load(engine: EngineControl, target: WeightsPublished, source: Source)
 
 
 def manifest_json(target: WeightsPublished) -> dict[str, object]:
-    """The published manifest in the plugin's form; the committed event, not the offer, says what is loaded."""
+    """The published manifest in the plugin's form; the committed event, not the transfer server, says what is loaded."""
     tensors = [{"name": spec.name, "dtype": spec.dtype, "shape": list(spec.shape)} for spec in target.manifest]
     return {"digest": target.digest, "tensors": tensors}
 
@@ -105,12 +104,3 @@ def from_checkpoint(load_timeout_s: float) -> OpenSource:
         return Source("checkpoint", {"checkpoint_uri": target.checkpoint_uri}, load_timeout_s)
 
     return open_source
-
-
-def from_offer(offer: Offer, target: WeightsPublished, load_timeout_s: float) -> Source:
-    """A transfer; raises SourceFailed when the trainer offers something else than what was published."""
-    offered = (offer.run_id, offer.version, offer.manifest.digest)
-    if offered != (target.run_id, target.version, target.digest):
-        raise SourceFailed(f"offer: the trainer offers {offered[0]}/{offered[1]} with digest {offered[2][:12]}")
-    timeout_s = offer.rendezvous.timeout_s + load_timeout_s
-    return Source("offer", {"rendezvous": asdict(offer.rendezvous)}, timeout_s)

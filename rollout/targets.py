@@ -23,11 +23,11 @@ def accepts(current: WeightsPublished | None, event: WeightsPublished, *, model_
     return event.version > current.version
 
 
-def is_same_weights(one: WeightsPublished | None, other: WeightsPublished | None) -> bool:
+def is_same_weights(left: WeightsPublished | None, right: WeightsPublished | None) -> bool:
     """Whether both are the same version of the same run."""
-    if one is None or other is None:
-        return one is other
-    return (one.run_id, one.version) == (other.run_id, other.version)
+    if left is None or right is None:
+        return left is right
+    return (left.run_id, left.version) == (right.run_id, right.version)
 
 
 class Targets:
@@ -40,8 +40,8 @@ class Targets:
         self.latest: WeightsPublished | None = None
         self.caught_up = asyncio.Event()
 
-    def offer(self, event: WeightsPublished) -> None:
-        """Take or leave one event of the log."""
+    def consider(self, event: WeightsPublished) -> None:
+        """Make the event the latest target if it replaces the current one."""
         if accepts(self.latest, event, model_id=self._model_id, run_id=self._run_id):
             self.latest = event
             self._changed.set()

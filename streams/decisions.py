@@ -56,20 +56,20 @@ class DecisionGate:
 
     def unknown(self, due: Mapping[int, list[Decision]]) -> bool:
         """Whether a decision is due that was not due before: the end of the log has to be asked for."""
-        return any(one.envelope.event_id not in self._ends for decisions in due.values() for one in decisions)
+        return any(decision.envelope.event_id not in self._ends for decisions in due.values() for decision in decisions)
 
     def note(self, due: Mapping[int, list[Decision]], ends: Ends) -> None:
         """Remember the ends for decisions that are new, and forget decisions that are due no more."""
-        ids = [one.envelope.event_id for decisions in due.values() for one in decisions]
+        ids = [decision.envelope.event_id for decisions in due.values() for decision in decisions]
         self._ends = {event_id: self._ends.get(event_id, ends) for event_id in ids}
 
     def ripe(self, due: Mapping[int, list[Decision]], states: States) -> list[Decision]:
         """Those whose evidence is complete."""
         return [
-            one
+            decision
             for number, decisions in due.items()
-            for one in decisions
-            if _folded(states[number], self._ends.get(one.envelope.event_id))
+            for decision in decisions
+            if _folded(states[number], self._ends.get(decision.envelope.event_id))
         ]
 
 
@@ -99,11 +99,11 @@ class Clock:
 
     async def due(self, states: States, now_us: int) -> dict[int, list[Decision]]:
         """Per partition what is due and was not written just now. Others have their turn between two partitions."""
-        found: dict[int, list[Decision]] = {}
+        due: dict[int, list[Decision]] = {}
         for number, state in states.items():
-            found[number] = [one for one in self._decide(state, now_us) if self._is_new(one)]
+            due[number] = [decision for decision in self._decide(state, now_us) if self._is_new(decision)]
             await asyncio.sleep(0)
-        return found
+        return due
 
     async def act(self, due: Mapping[int, list[Decision]], states: States) -> None:
         """Write what is ripe; `due` is of this moment. A log that does not answer is asked again in the next round.
@@ -112,7 +112,9 @@ class Clock:
         """
         try:
             if ripe := self._patience.ripe(due, states):
-                await self._producer.publish_all([Outgoing.of(CALLS, group_key(one.group_id), one) for one in ripe])
+                await self._producer.publish_all(
+                    [Outgoing.of(CALLS, group_key(decision.group_id), decision) for decision in ripe]
+                )
                 self._note(ripe)
             if self._patience.unknown(due):
                 self._patience.note(due, await self._ask_ends())
@@ -125,8 +127,8 @@ class Clock:
     def _note(self, written: Sequence[Decision]) -> None:
         now_s = time.monotonic()
         self._sent_at_s = {key: at for key, at in self._sent_at_s.items() if now_s - at < RESEND_S}
-        self._sent_at_s |= dict.fromkeys((one.envelope.event_id for one in written), now_s)
-        kinds = Counter(type(one).__name__ for one in written)
+        self._sent_at_s |= dict.fromkeys((decision.envelope.event_id for decision in written), now_s)
+        kinds = Counter(type(decision).__name__ for decision in written)
         for kind, count in kinds.items():
             self._metrics.decisions.labels(kind).inc(count)
-        log.info("streams_decided", **kinds, groups=sorted({one.group_id for one in written})[:GROUPS_SHOWN])
+        log.info("streams_decided", **kinds, groups=sorted({decision.group_id for decision in written})[:GROUPS_SHOWN])

@@ -64,13 +64,17 @@ def outlived(untouched: Iterable[Untouched], now_us: int, retention_us: int) -> 
 
 
 def _group(group: GroupImage, now_us: int, idle_timeout_us: int) -> Iterator[Decision]:
-    declared = group.state.declaration
-    deadline_us = declared.deadline_us if declared is not None else None
+    declaration = group.state.declaration
+    deadline_us = declaration.deadline_us if declaration is not None else None
     late = deadline_us is not None and deadline_us <= now_us
     closing, trajectories = group.state.closing, group.state.trajectories
     counted = trajectories.keys() if closing is None else trajectories.keys() & set(closing.members)
-    alive = {name: one for name in counted if (one := trajectories[name]).known and one.ending.status == "open"}
-    for trajectory_id, trajectory in sorted(alive.items()):
+    open_members = {
+        name: trajectory
+        for name in counted
+        if (trajectory := trajectories[name]).known and trajectory.ending.status == "open"
+    }
+    for trajectory_id, trajectory in sorted(open_members.items()):
         if late or trajectory.progress.occurred_at_us + idle_timeout_us <= now_us:
             yield _abandoned(group.state.group_id, trajectory_id, trajectory, DEADLINE if late else IDLE, now_us)
     if closing is not None:
@@ -79,7 +83,7 @@ def _group(group: GroupImage, now_us: int, idle_timeout_us: int) -> Iterator[Dec
     ready = group.record.ready
     patient = ready and deadline_us is not None  # judges may take longer than agents: a deadline is the time they have
     due = (late or (idle and not patient)) and (not ready or lacks_rewards(group.record))
-    if declared is not None and not alive and due:
+    if declaration is not None and not open_members and due:
         yield _closed(group, DEADLINE if late else IDLE, now_us)
 
 
@@ -114,11 +118,11 @@ def _abandoned(
 def _closed(group: GroupImage, reason: str, now_us: int) -> GroupClosed:
     """Members are those that completed, or failed with an outcome; a completed one that still lacks a call may get ready."""
     progress = group.state.progress.event_id
-    members = [one for one in group.record.members if one.status == "completed" or one.ready]
+    members = [member for member in group.record.members if member.status == "completed" or member.ready]
     return GroupClosed(
         envelope=_envelope(("closed", group.state.group_id, progress), now_us, progress, group.state.run_id),
         group_id=group.state.group_id,
-        members=tuple(one.trajectory_id for one in members),
+        members=tuple(member.trajectory_id for member in members),
         reason=reason,
         last_progress_event_id=progress,
     )

@@ -68,10 +68,10 @@ def rebuild(settings: LogSettings, to: Vector, progress: Progress, flush_facts: 
     at = positions(settings, to)
     check(settings, at, to)
     done = Rebuilt(settings.generation, dict(to))
-    told = _Told(progress, sum(to[place] - at[place] for place in to))
+    progress_report = _ProgressReport(progress, sum(to[place] - at[place] for place in to))
     for partition in sorted({partition for topic, partition in to if at[topic, partition] < to[topic, partition]}):
         with _no_collector():
-            _rebuild_partition(settings, partition, to, done, told, flush_facts)
+            _rebuild_partition(settings, partition, to, done, progress_report, flush_facts)
     # Streams of this generation begin here. Without it they would read from the beginning and find nothing new.
     commit_offsets(settings, group_name(settings.catalogue()), to)
     return done
@@ -94,19 +94,19 @@ def check(settings: LogSettings, at: Vector, to: Vector) -> None:
     if to.keys() != ends.keys():
         raise LogError("the offsets are of other topics or partitions than this log has")
     if past := [place for place in sorted(to) if at[place] > to[place]]:
-        raise PastTarget(f"generation {settings.generation} is past the offsets asked for: {_shown(past, to, at)}")
+        raise PastTarget(f"generation {settings.generation} is past the offsets asked for: {_range_list(past, to, at)}")
     if beyond := [place for place in sorted(to) if to[place] > ends[place]]:
-        raise LogError(f"the log does not reach the offsets asked for: {_shown(beyond, ends, to)}")
+        raise LogError(f"the log does not reach the offsets asked for: {_range_list(beyond, ends, to)}")
     if cut := [place for place in sorted(to) if at[place] < min(begins[place], to[place])]:
         missing = {place: min(begins[place], to[place]) for place in cut}
-        raise HistoryCut(f"retention cut the facts; the log no longer holds {_shown(cut, at, missing)}")
+        raise HistoryCut(f"retention cut the facts; the log no longer holds {_range_list(cut, at, missing)}")
 
 
-def _shown(places: list[Place], starts: Vector, ends: Vector) -> str:
+def _range_list(places: list[Place], starts: Vector, ends: Vector) -> str:
     return ", ".join(f"{topic}[{number}] {starts[topic, number]}..{ends[topic, number]}" for topic, number in places)
 
 
-class _Told:
+class _ProgressReport:
     def __init__(self, progress: Progress, total: int) -> None:
         self._progress, self._total, self._done = progress, total, 0
 
@@ -128,7 +128,7 @@ def _no_collector() -> Iterator[None]:
 
 
 def _rebuild_partition(
-    settings: LogSettings, partition: int, to: Vector, done: Rebuilt, told: _Told, flush_facts: int
+    settings: LogSettings, partition: int, to: Vector, done: Rebuilt, progress_report: _ProgressReport, flush_facts: int
 ) -> None:
     """Fence first, only then read the state: as the streams do."""
     targets = {topic: offset for (topic, number), offset in to.items() if number == partition}
@@ -142,13 +142,13 @@ def _rebuild_partition(
             unflushed += 1
             if unflushed == flush_facts:
                 _flush(producer, state, done)
-                told.more(unflushed)
+                progress_report.more(unflushed)
                 unflushed = 0
         for topic, offset in targets.items():
             state.advance(topic, offset)  # what follows the last record is none
         if state.pending:
             _flush(producer, state, done)
-        told.more(unflushed)
+        progress_report.more(unflushed)
 
 
 def _facts(settings: LogSettings, state: PartitionState, targets: Mapping[str, int]) -> Iterator[Record]:

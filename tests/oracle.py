@@ -1,3 +1,7 @@
-"""The oracle is the product's own since `claw verify` needs it: `consumers/verify/oracle.py`. Change it there."""
+"""The oracle is the product's own since `claw verify` needs it: `consumers/verify/oracle/`. Change it there."""
 
-from consumers.verify.oracle import *  # noqa: F403
+from consumers.verify.oracle.pool import pool_of
+from consumers.verify.oracle.soundness import sound
+from consumers.verify.oracle.trajectories import Pool
+
+__all__ = ["Pool", "pool_of", "sound"]

@@ -1,4 +1,4 @@
-"""The composition root of the trainer: the real engine, log, pool and offers around `TrainingRun`."""
+"""The composition root of the trainer: the real engine, log, pool and transfer server around `TrainingRun`."""
 
 import os
 import socket
@@ -16,14 +16,14 @@ from schemas.envelopes import now_us
 from schemas.events import GroupRecord
 from schemas.http import Channel
 from schemas.topics import WORKERS
-from trainer import audience
+from trainer import live_workers
 from trainer.dependencies import TrainerDependencies
 from trainer.learn.engine import EngineSettings, TrainingEngine, leave
 from trainer.plan.journal import kafka_journal
 from trainer.run import Ending, TrainingRun
 from trainer.settings import TrainerSettings
 from weights.sender import Sent
-from weights.transfer_server import WeightOffers
+from weights.transfer_server import TransferServer
 
 log = structlog.get_logger()
 
@@ -32,29 +32,29 @@ def train(settings: TrainerSettings, stop: threading.Event) -> Ending:
     """Run to the end, or until `stop` is set. Raises TrainerError, LogError, OSError (offer_port in use)."""
     log_settings = settings.log_settings()
     disable_progress_bar()
-    with ExitStack() as open_things:
+    with ExitStack() as resources:
         engine = TrainingEngine(settings.model_dir, engine_settings(settings))
-        open_things.callback(leave)
-        offers = _offers(settings, engine)
-        open_things.callback(offers.close)
+        resources.callback(leave)
+        transfer_server = _transfer_server(settings, engine)
+        resources.callback(transfer_server.close)
         # Without tokens: a trainer reads them from the facts (trainer/plan/facts.py).
         pool = PoolView(log_settings, wanted=lambda group: may_concern(group, settings.run_id), tokens=False)
-        open_things.callback(pool.stop)
+        resources.callback(pool.stop)
         pool.start()
         journal = kafka_journal(log_settings, settings.run_id, settings.model_id)
-        open_things.callback(journal.close)
+        resources.callback(journal.close)
         facts = FactLookup(log_settings)
-        open_things.callback(facts.close)
-        world = TrainerDependencies(
+        resources.callback(facts.close)
+        dependencies = TrainerDependencies(
             engine=engine,
             pool=pool,
             facts=facts,
             journal=journal,
-            offers=offers,
+            transfer_server=transfer_server,
             stop=stop,
             producer=f"trainer/{socket.gethostname()}-{os.getpid()}",
         )
-        run = TrainingRun(settings, world)
+        run = TrainingRun(settings, dependencies)
         ending = run.run()
         if ending == "finished" and settings.linger_s:
             _linger(settings, run.version, stop)
@@ -79,20 +79,20 @@ def may_concern(group: GroupRecord, run_id: str) -> bool:
     return group.run_id in (None, run_id) and group.channel != Channel.VALIDATION
 
 
-def _offers(settings: TrainerSettings, engine: TrainingEngine) -> WeightOffers:
-    return WeightOffers(
+def _transfer_server(settings: TrainerSettings, engine: TrainingEngine) -> TransferServer:
+    return TransferServer(
         settings.offer_host,
         settings.offer_port,
         advertise_host=settings.offer_advertise,
         device=str(engine.device),
         timeout_s=settings.offer_timeout_s,
-        on_sent=_say_sent,
+        on_sent=_log_sent,
     )
 
 
-def _say_sent(sent: Sent) -> None:
-    say = log.warning if sent.error else log.info
-    say("weights_sent", worker=sent.worker_id, version=sent.version, seconds=round(sent.seconds, 3), error=sent.error)
+def _log_sent(sent: Sent) -> None:
+    write = log.warning if sent.error else log.info
+    write("weights_sent", worker=sent.worker_id, version=sent.version, seconds=round(sent.seconds, 3), error=sent.error)
 
 
 def _linger(settings: TrainerSettings, version: int, stop: threading.Event) -> None:
@@ -101,9 +101,9 @@ def _linger(settings: TrainerSettings, version: int, stop: threading.Event) -> N
     try:
         view.start()
         view.wait_caught_up(settings.linger_s)
-        left = audience.wait_for_all(lambda: _behind(view, settings, version), settings.linger_s, stop)
-        if left:
-            log.warning("workers_behind_at_the_end", workers=left, version=version)
+        lagging = live_workers.wait_for_all(lambda: _behind(view, settings, version), settings.linger_s, stop)
+        if lagging:
+            log.warning("workers_behind_at_the_end", workers=lagging, version=version)
     except LogError as error:
         log.warning("workers_unknown_at_the_end", error=str(error))
     finally:
@@ -112,4 +112,4 @@ def _linger(settings: TrainerSettings, version: int, stop: threading.Event) -> N
 
 def _behind(view: CompactedView, settings: TrainerSettings, version: int) -> list[str]:
     reports = (record for _, record in view.items(WORKERS))
-    return audience.behind(reports, settings.model_id, settings.run_id, version, now_us() // 1000)
+    return live_workers.behind(reports, settings.model_id, settings.run_id, version, now_us() // 1000)

@@ -1,4 +1,4 @@
-"""What a training run touches, as seams: the engine, the pool, the facts, the log, the offers.
+"""What a training run touches, as seams: the engine, the pool, the facts, the log, the transfer server.
 
 The composition root (`app.py`) fills them with the real things, tests with fakes or with a process that kills itself.
 """
@@ -14,7 +14,7 @@ from datapool.batch.candidates import Pool
 from trainer.errors import Stopped
 from trainer.plan.facts import FactSource
 from trainer.plan.journal import Journal
-from trainer.publication import Offers
+from trainer.publication import WeightServer
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -82,13 +82,13 @@ class LivePool(Pool, Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainerDependencies:
-    """Everything that touches the world. `reached` is told of milestones; in production it does nothing."""
+    """Everything outside of the process. `reached` is told of milestones; in production it does nothing."""
 
     engine: PolicyEngine
     pool: LivePool
     facts: FactSource
     journal: Journal
-    offers: Offers
+    transfer_server: WeightServer
     stop: Flag
     producer: str
     reached: Callable[[Milestone], None] = lambda _: None

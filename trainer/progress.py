@@ -13,21 +13,21 @@ REWARDS_FOR_STOP = 5
 class TrainingProgress:
     """`sequence`: the last batch in the weights. `version`: of these weights, None while their bytes have no number.
 
-    `version_free`: the next number. `settled`: groups that were planned or skipped. `rewards`: mean reward per batch.
+    `version_free`: the next number. `consumed`: groups that were planned or skipped. `rewards`: mean reward per batch.
     `given_up`: batches that were planned and are never trained; their numbers stay taken.
     """
 
     sequence: int = NO_BATCH
     version: int | None = None
     version_free: int = 0
-    settled: set[str] = field(default_factory=set)
+    consumed: set[str] = field(default_factory=set)
     rewards: list[float] = field(default_factory=list)
     given_up: set[int] = field(default_factory=set)
 
     @property
     def batches(self) -> int:
         """Batches in the weights."""
-        return self.sequence + 1 - sum(one < self.sequence for one in self.given_up)
+        return self.sequence + 1 - sum(sequence < self.sequence for sequence in self.given_up)
 
     @property
     def sequence_free(self) -> int:

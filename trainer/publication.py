@@ -1,6 +1,6 @@
 """A weights version: staged first, exported where due, and only then an event.
 
-Invariant: a version that was published can be had, either from the offers of this incarnation or from the export that
+Invariant: a version that was published can be had, either from this incarnation's transfer server or from the export that
 its event names.
 """
 
@@ -20,15 +20,15 @@ if TYPE_CHECKING:
 NamedTensors = Iterable[tuple[str, "Tensor"]]
 
 
-class Offers(Protocol):
-    """`weights.transfer_server.WeightOffers`, or a fake."""
+class WeightServer(Protocol):
+    """Where workers get a version: `weights.transfer_server.TransferServer`, or a fake."""
 
     @property
     def url(self) -> str:
         """Where workers ask."""
 
     def stage(self, run_id: str, version: int, named_tensors: NamedTensors, manifest: WeightsManifest) -> None:
-        """Copy a version and offer it from now on."""
+        """Copy a version; from now on workers can get it."""
 
 
 class Weights(Protocol):
@@ -46,7 +46,7 @@ class Publisher:
     """Makes `WeightsPublished` events for one incarnation of one run (`epoch`); keeps the newest exports."""
 
     weights: Weights
-    offers: Offers
+    transfer_server: WeightServer
     exports: Path
     run_id: str
     model_id: str
@@ -59,8 +59,8 @@ class Publisher:
         return WeightsManifest.of(self.weights.named_tensors())
 
     def stage(self, version: int, manifest: WeightsManifest) -> None:
-        """Offer the weights as they are now under this number."""
-        self.offers.stage(self.run_id, version, self.weights.named_tensors(), manifest)
+        """Copy the weights as they are now for workers that ask for this number."""
+        self.transfer_server.stage(self.run_id, version, self.weights.named_tensors(), manifest)
 
     def export(self, version: int, manifest: WeightsManifest) -> Path:
         """Write the weights as they are now; where they lie. The digest in the name keeps other bytes apart."""
@@ -88,7 +88,7 @@ class Publisher:
             digest=manifest.digest,
             bytes_total=manifest.bytes_total,
             manifest=tuple(TensorSpec(name=t.name, dtype=t.dtype, shape=t.shape) for t in manifest.tensors),
-            offer_url=self.offers.url,
+            offer_url=self.transfer_server.url,
             epoch=self.epoch,
             checkpoint_uri=None if export is None else export.resolve().as_uri(),
             sequence=sequence,

@@ -18,21 +18,21 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger()
 
-SHOWN = ("reward", "max_logprob_gap", "staleness_max", "entropy", "kl_k3", "clip_share", "zero_variance_share")
+HIGHLIGHTS = ("reward", "max_logprob_gap", "staleness_max", "entropy", "kl_k3", "clip_share", "zero_variance_share")
 
 
 class Reports:
     """Files of one run, open from construction until `close`."""
 
     def __init__(self, out_dir: Path, trained: Iterable[BatchTrained]) -> None:
-        """`trained`: what the log knows already, in order."""
-        known = list(trained)
+        """`trained`: the batches that the log holds already, in order."""
+        earlier = list(trained)
         out_dir.mkdir(parents=True, exist_ok=True)
         path, partial = out_dir / "metrics.jsonl", out_dir / ".metrics.jsonl"
-        partial.write_text("".join(line(event) for event in known))
+        partial.write_text("".join(line(event) for event in earlier))
         partial.replace(path)
         self._lines = path.open("a", buffering=1)
-        self._board = _board(out_dir / "tensorboard", purge_from=known[-1].sequence + 1 if known else 0)
+        self._board = _board(out_dir / "tensorboard", purge_from=earlier[-1].sequence + 1 if earlier else 0)
 
     def write(self, event: BatchTrained) -> None:
         """One more batch; on disk when it returns."""
@@ -40,9 +40,9 @@ class Reports:
         for name, value in event.metrics.items():
             self._board.add_scalar(f"train/{name}", value, event.sequence)
         self._board.flush()
-        shown = {name: round(event.metrics[name], 6) for name in SHOWN if name in event.metrics}
+        highlights = {name: round(event.metrics[name], 6) for name in HIGHLIGHTS if name in event.metrics}
         seconds = {name: round(event.metrics.get(name, 0.0), 2) for name in ("wait_s", "train_s")}
-        log.info("batch_trained", batch=event.sequence, version=event.version, **shown, **seconds)
+        log.info("batch_trained", batch=event.sequence, version=event.version, **highlights, **seconds)
 
     def close(self) -> None:
         """Idempotent."""

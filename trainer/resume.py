@@ -1,4 +1,4 @@
-"""Taking a run up: from its history and its newest checkpoint to weights that have a version and an offer.
+"""Resuming a run: from its history and its newest checkpoint to weights that have a version and are served to workers.
 
 Invariant: what this does a second time, after a crash in the middle of it, ends in the same state.
 """
@@ -30,7 +30,7 @@ class Resumption:
     def __init__(
         self,
         settings: TrainerSettings,
-        world: TrainerDependencies,
+        dependencies: TrainerDependencies,
         progress: TrainingProgress,
         history: History,
         *,
@@ -39,7 +39,7 @@ class Resumption:
         updater: Updater,
     ) -> None:
         self._settings = settings
-        self._world = world
+        self._dependencies = dependencies
         self._progress = progress
         self._history = history
         self._publisher = publisher
@@ -54,31 +54,31 @@ class Resumption:
         if checkpoint is None:
             self._begin_with_initial_weights()
         else:
-            self._world.journal.commit(self._started())
+            self._dependencies.journal.commit(self._started())
             self._load(checkpoint)
         for sequence in range(self._progress.sequence + 1, len(self._history.plans)):
             if sequence not in self._progress.given_up:
                 self._replay(self._history.plans[sequence])
         if self._history.incarnations:
             self._announce()
-        log.info("weights_offered", version=self._progress.version, url=self._world.offers.url)
+        log.info("weights_served", version=self._progress.version, url=self._dependencies.transfer_server.url)
 
     def _begin_with_initial_weights(self) -> None:
         """The start of the run and its version 0 are one transaction: a run that has started has weights."""
-        manifest, known = self._publisher.manifest(), self._history.published.get(0)
-        if known is not None and known.digest != manifest.digest:
+        manifest, published = self._publisher.manifest(), self._history.published.get(0)
+        if published is not None and published.digest != manifest.digest:
             raise CheckpointInvalid(
                 f"model_dir or precision is not the one that run {self._settings.run_id} began with"
             )
         export = self._publisher.export(0, manifest)
         self._publisher.stage(0, manifest)
-        first = [] if known is not None else [self._publisher.event(0, manifest, export, None)]
-        self._world.journal.commit(self._started(), *first)
+        first = [] if published is not None else [self._publisher.event(0, manifest, export, None)]
+        self._dependencies.journal.commit(self._started(), *first)
         self._progress.version, self._progress.version_free = 0, max(1, self._history.version_free)
 
     def _load(self, checkpoint: Checkpoint) -> None:
         """The engine as it was after a batch; that batch published, if its trainer died before it could be."""
-        state = self._world.engine.load(checkpoint.path)
+        state = self._dependencies.engine.load(checkpoint.path)
         manifest = self._publisher.manifest()
         _check(checkpoint, state, manifest, self._history, self._settings.run_id)
         self._progress.sequence = checkpoint.sequence
@@ -93,7 +93,7 @@ class Resumption:
         """Train what was planned after the checkpoint, from the facts; publish what was not."""
         published = plan.sequence in self._history.trained
         try:
-            batch = read(plan, self._world.facts, self._world.engine.vocabulary)
+            batch = read(plan, self._dependencies.facts, self._dependencies.engine.vocabulary)
         except FactUnreadable as unreadable:
             if published:
                 raise BatchLost(_lost(plan, unreadable, self._history)) from unreadable
@@ -109,9 +109,9 @@ class Resumption:
     def _give_up(self, plan: BatchAssembled, unreadable: FactUnreadable) -> None:
         """Say that a batch in no weights will never be in any: its number stays taken, its groups' capacity returns."""
         log.warning("batch_given_up", batch=plan.sequence, reason=unreadable.reason, error=str(unreadable))
-        self._world.journal.commit(
+        self._dependencies.journal.commit(
             BatchSkipped(
-                envelope=envelope(self._world.producer, run_id=self._settings.run_id),
+                envelope=envelope(self._dependencies.producer, run_id=self._settings.run_id),
                 run_id=self._settings.run_id,
                 group_ids=groups_of(plan),
                 reason=f"plan_unreadable: {unreadable.reason}",
@@ -130,7 +130,7 @@ class Resumption:
         self._progress.rewards.append(trained.metrics["reward"])
 
     def _announce(self) -> None:
-        """Offer the weights here, under this epoch. Bytes without a version take a number that was never used."""
+        """Publish the weights as served here, under this epoch. Bytes without a version take a number that was never used."""
         progress, publisher = self._progress, self._publisher
         manifest = publisher.manifest()
         if progress.version is None:
@@ -138,12 +138,12 @@ class Resumption:
         publisher.stage(progress.version, manifest)
         sequence = progress.sequence if progress.sequence > NO_BATCH else None
         export = publisher.exported(progress.version, manifest)
-        self._world.journal.commit(publisher.event(progress.version, manifest, export, sequence))
+        self._dependencies.journal.commit(publisher.event(progress.version, manifest, export, sequence))
 
     def _started(self) -> RunStarted:
         settings = self._settings
         return RunStarted(
-            envelope=envelope(self._world.producer, run_id=settings.run_id),
+            envelope=envelope(self._dependencies.producer, run_id=settings.run_id),
             run_id=settings.run_id,
             model_id=settings.model_id,
             incarnation=self._history.incarnations + 1,

@@ -38,18 +38,18 @@ Ending = Literal["finished", "stopped"]
 class TrainingRun:
     """One incarnation of one run."""
 
-    def __init__(self, settings: TrainerSettings, world: TrainerDependencies) -> None:
+    def __init__(self, settings: TrainerSettings, dependencies: TrainerDependencies) -> None:
         self._settings = settings
-        self._world = world
+        self._dependencies = dependencies
         self._progress = TrainingProgress()
         self._publisher = Publisher(
-            weights=world.engine,
-            offers=world.offers,
+            weights=dependencies.engine,
+            transfer_server=dependencies.transfer_server,
             exports=settings.out_dir / "hf",
             run_id=settings.run_id,
             model_id=settings.model_id,
             epoch=new_id(),
-            producer=world.producer,
+            producer=dependencies.producer,
             exports_kept=settings.hf_kept,
         )
 
@@ -63,7 +63,7 @@ class TrainingRun:
 
         Raises Fenced when another trainer takes the run over, TrainerError and LogError for what no retry cures.
         """
-        history = self._world.journal.open()
+        history = self._dependencies.journal.open()
         self._progress.version_free = history.version_free
         if history.ended is not None:
             log.info("run_was_over", run_id=self._settings.run_id, batches=history.ended.batches)
@@ -79,23 +79,29 @@ class TrainingRun:
         return "finished"
 
     def _train(self, history: History, reports: Reports) -> None:
-        settings, world, progress = self._settings, self._world, self._progress
+        settings, dependencies, progress = self._settings, self._dependencies, self._progress
         checkpoints = Checkpoints(settings.out_dir / "checkpoints", settings.checkpoints_kept)
         updater = Updater(
             settings,
-            world,
+            dependencies,
             progress,
             publisher=self._publisher,
             checkpoints=checkpoints,
             reports=reports,
             incarnation=history.incarnations + 1,
         )
-        planner = Planner(settings, world, progress)
-        planner.settle(history.settled_groups)
+        planner = Planner(settings, dependencies, progress)
+        planner.consume(history.consumed_groups)
         Resumption(
-            settings, world, progress, history, publisher=self._publisher, checkpoints=checkpoints, updater=updater
+            settings,
+            dependencies,
+            progress,
+            history,
+            publisher=self._publisher,
+            checkpoints=checkpoints,
+            updater=updater,
         ).run()
-        world.reached(Milestone.STARTED)
+        dependencies.reached(Milestone.STARTED)
         planner.wait_for_pool()
         while (reason := reason_to_end(progress, settings)) is None:
             updater.carry_out(*planner.next_batch())
@@ -105,9 +111,9 @@ class TrainingRun:
         """The final weights once more, now with an export that outlives this process, and the end of the run."""
         manifest, version = self._publisher.manifest(), self._progress.named_version
         export = self._publisher.export(version, manifest)
-        self._world.reached(Milestone.EXPORTED)
+        self._dependencies.reached(Milestone.EXPORTED)
         ended = RunEnded(
-            envelope=envelope(self._world.producer, run_id=self._settings.run_id),
+            envelope=envelope(self._dependencies.producer, run_id=self._settings.run_id),
             run_id=self._settings.run_id,
             status="finished",
             reason=reason,
@@ -115,6 +121,6 @@ class TrainingRun:
             version=version,
         )
         final = self._publisher.event(version, manifest, export, self._progress.sequence)
-        self._world.journal.commit(final, ended)
+        self._dependencies.journal.commit(final, ended)
         log.info("run_ended", reason=reason, batches=ended.batches, version=version, export=str(export))
-        self._world.reached(Milestone.ENDED)
+        self._dependencies.reached(Milestone.ENDED)

@@ -116,10 +116,11 @@ class TrainerSettings(BaseSettings):
     @classmethod
     def settings_customise_sources(
         cls,
-        settings_cls: type[BaseSettings],  # noqa: ARG003  # the signature of pydantic-settings
+        settings_cls: type[BaseSettings],  # noqa: ARG003  # unused; the signature is that of pydantic-settings
         init_settings: PydanticBaseSettingsSource,
         env_settings: PydanticBaseSettingsSource,
-        **_: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003  # unused
+        file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003  # unused
     ) -> tuple[PydanticBaseSettingsSource, ...]:
         """The environment wins over initial values: `load` gives those of a file."""
         return env_settings, init_settings

@@ -7,7 +7,7 @@ from pathlib import Path
 from schemas.envelopes import envelope
 from schemas.events import BatchTrained
 from trainer.dependencies import Milestone, TrainerDependencies
-from trainer.learn import metrics as measured
+from trainer.learn import metrics
 from trainer.learn.checkpoints import Checkpoints
 from trainer.learn.losses import bound
 from trainer.plan.facts import TrainingBatch
@@ -19,12 +19,12 @@ from weights.manifest import WeightsManifest
 
 
 class Updater:
-    """Carries out plans for one incarnation of one run. It moves all of `progress` but `settled`."""
+    """Carries out plans for one incarnation of one run. It moves all of `progress` but `consumed`."""
 
     def __init__(
         self,
         settings: TrainerSettings,
-        world: TrainerDependencies,
+        dependencies: TrainerDependencies,
         progress: TrainingProgress,
         *,
         publisher: Publisher,
@@ -33,7 +33,7 @@ class Updater:
         incarnation: int,
     ) -> None:
         self._settings = settings
-        self._world = world
+        self._dependencies = dependencies
         self._progress = progress
         self._publisher = publisher
         self._checkpoints = checkpoints
@@ -43,29 +43,29 @@ class Updater:
 
     def carry_out(self, batch: TrainingBatch, waited_s: float) -> None:
         """Steps 2 to 5 of a batch."""
-        values = measured.finite({**self.train(batch), "wait_s": waited_s})
-        self._world.reached(Milestone.TRAINED)
+        values = metrics.finite({**self.train(batch), "wait_s": waited_s})
+        self._dependencies.reached(Milestone.TRAINED)
         manifest = self._publisher.manifest()
-        due = (batch.plan.sequence + 1) % self._settings.checkpoint_every == 0
-        kept = self._keep(manifest, values) if due else None
-        self.publish(values, manifest, kept)
+        is_checkpoint_due = (batch.plan.sequence + 1) % self._settings.checkpoint_every == 0
+        checkpoint = self._keep(manifest, values) if is_checkpoint_due else None
+        self.publish(values, manifest, checkpoint)
 
     def train(self, batch: TrainingBatch) -> dict[str, float]:
         """Step 2 alone: the weights change and have no version until they are published. Metrics of the batch."""
         began = time.monotonic()
         plan, rows = batch.plan, batch.rows
-        step = self._world.engine.train(
+        step = self._dependencies.engine.train(
             rows,
             [trajectory.advantage for trajectory in plan.trajectories],
             version=plan.version,
             loss=self._loss,
             seed=plan.seed,
             divisor=self._settings.loss_divisor(len(plan.trajectories)),
-            before_micro_batch=self._world.raise_if_stopped,
+            before_micro_batch=self._dependencies.raise_if_stopped,
         )
         self._progress.sequence, self._progress.version = plan.sequence, None
         return {
-            **measured.plan_metrics(plan),
+            **metrics.plan_metrics(plan),
             **step.totals.means(),
             "grad_norm": step.grad_norm,
             "learning_rate": self._settings.learning_rate,
@@ -86,9 +86,9 @@ class Updater:
             "metrics": dict(values),
         }
         path = self._checkpoints.write(
-            sequence, self._incarnation, lambda partial: self._world.engine.save(partial, state)
+            sequence, self._incarnation, lambda partial: self._dependencies.engine.save(partial, state)
         )
-        self._world.reached(Milestone.KEPT)
+        self._dependencies.reached(Milestone.KEPT)
         return path
 
     def publish(self, values: Mapping[str, float], manifest: WeightsManifest, checkpoint: Path | None) -> None:
@@ -96,17 +96,17 @@ class Updater:
         progress, version = self._progress, self._progress.version_free
         export = self._publisher.export(version, manifest) if version % self._settings.hf_every == 0 else None
         self._publisher.stage(version, manifest)
-        self._world.reached(Milestone.STAGED)
+        self._dependencies.reached(Milestone.STAGED)
         trained = BatchTrained(
-            envelope=envelope(self._world.producer, run_id=self._settings.run_id),
+            envelope=envelope(self._dependencies.producer, run_id=self._settings.run_id),
             run_id=self._settings.run_id,
             sequence=progress.sequence,
             version=version,
             metrics=dict(values),
             checkpoint_uri="" if checkpoint is None else checkpoint.resolve().as_uri(),
         )
-        self._world.journal.commit(self._publisher.event(version, manifest, export, progress.sequence), trained)
+        self._dependencies.journal.commit(self._publisher.event(version, manifest, export, progress.sequence), trained)
         progress.version, progress.version_free = version, version + 1
         progress.rewards.append(values["reward"])
         self._reports.write(trained)
-        self._world.reached(Milestone.PUBLISHED)
+        self._dependencies.reached(Milestone.PUBLISHED)

@@ -21,9 +21,9 @@ class DigestMismatch(WeightsError):
     """All bytes arrived, and they are not the promised ones."""
 
 
-class OfferRefused(WeightsError):
+class TransferRefused(WeightsError):
     """The trainer does not have the version that was asked for."""
 
 
-class SendersBusy(OfferRefused):
+class SendersBusy(TransferRefused):
     """The version is there, but no sender is free; ask again."""

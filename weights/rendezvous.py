@@ -19,7 +19,7 @@ class Rendezvous:
 
 
 @dataclass(frozen=True, slots=True)
-class Offer:
+class Transfer:
     """A trainer's answer to one worker: what it sends, and where its sender waits."""
 
     run_id: str
@@ -40,7 +40,7 @@ class Offer:
 
     @classmethod
     def from_json(cls, value: dict[str, Any]) -> Self:  # Any: a JSON object of another process
-        """Raises WeightsError when `value` is no offer."""
+        """Raises WeightsError when `value` is no transfer."""
         try:
             manifest = WeightsManifest.from_json({"digest": value["digest"], "tensors": value["manifest"]})
             return cls(
@@ -50,4 +50,4 @@ class Offer:
                 Rendezvous(**value["rendezvous"]),
             )
         except (KeyError, TypeError, ValueError) as error:
-            raise WeightsError(f"not an offer: {error!r}") from error
+            raise WeightsError(f"not a transfer: {error!r}") from error

@@ -59,7 +59,7 @@ class Senders:
         self._store, self._port = _listen(bind_host)
 
     def start(self, staging: Staging, worker_id: str) -> Rendezvous:
-        """Start the sender of one offer, which gives the borrowed staging back. Raises SendersBusy (still borrowed)."""
+        """Start the sender of one transfer, which gives the borrowed staging back. Raises SendersBusy (still borrowed)."""
         if not self._free.acquire(blocking=False):
             raise SendersBusy("every sender is busy")
         # The process id keeps prefixes of two trainers on one port apart when one replaces the other.
@@ -105,7 +105,7 @@ class Senders:
         self._on_sent(Sent(worker_id, staging.run_id, staging.version, total, seconds, error))
 
     def _forget(self, prefix: str) -> None:
-        """A run makes many thousand offers; their keys must not pile up in the store."""
+        """A run makes many thousand transfers; their keys must not pile up in the store."""
         store = self._store
         if store is None:
             return

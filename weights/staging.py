@@ -13,7 +13,7 @@ import torch
 from schemas.http import version_label
 from weights import buckets
 from weights.buckets import Bucket
-from weights.errors import ManifestMismatch, OfferRefused
+from weights.errors import ManifestMismatch, TransferRefused
 from weights.manifest import NamedTensors, WeightsManifest
 
 VERSIONS_KEPT = 2
@@ -72,14 +72,14 @@ class Stagings:
     def borrow(self, run_id: str | None, version: int | None) -> Staging:
         """The version asked for, the newest where none is named; its memory is not used again until `give_back`.
 
-        Raises OfferRefused.
+        Raises TransferRefused.
         """
         with self._lock:
             for staging in reversed(self._kept):
                 if run_id in (None, staging.run_id) and version in (None, staging.version):
                     staging.readers += 1
                     return staging
-        raise OfferRefused(f"{run_id or '(any run)'}/{'(newest)' if version is None else version} is not staged")
+        raise TransferRefused(f"{run_id or '(any run)'}/{'(newest)' if version is None else version} is not staged")
 
     def give_back(self, staging: Staging) -> None:
         """Its reader is done."""

@@ -1,6 +1,6 @@
-"""The trainer's side: stage versions, answer `GET /offer`, send to whoever asked.
+"""The trainer's side: stage versions, answer `GET /offer`, and send to the worker that asked.
 
-    GET /offer?worker=ID[&run_id=R][&version=N]  200 an Offer | 404 not staged | 503 every sender is busy
+    GET /offer?worker=ID[&run_id=R][&version=N]  200 a Transfer | 404 not staged | 503 every sender is busy
     GET /healthz                                 200
 
 A worker asks for exactly the version that it saw published, so a version that was staged but never published
@@ -17,9 +17,9 @@ from urllib.parse import parse_qs, urlsplit
 import torch
 
 from weights.buckets import BUCKET_BYTES_MAX
-from weights.errors import OfferRefused, SendersBusy
+from weights.errors import SendersBusy, TransferRefused
 from weights.manifest import NamedTensors, WeightsManifest
-from weights.rendezvous import Offer
+from weights.rendezvous import Transfer
 from weights.sender import Senders, Sent
 from weights.staging import Stagings
 
@@ -37,8 +37,8 @@ class Totals:
     seconds_sending: float = 0.0
 
 
-class WeightOffers:
-    """Serves offers from construction until `close`. `on_sent` is called from sender threads."""
+class TransferServer:
+    """Serves versions from construction until `close`. `on_sent` is called from sender threads."""
 
     def __init__(
         self,
@@ -68,7 +68,9 @@ class WeightOffers:
             on_sent=self._count,
         )
         self._server = ThreadingHTTPServer((host, port), _handler(self))
-        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.1,), name="offers", daemon=True)
+        self._thread = threading.Thread(
+            target=self._server.serve_forever, args=(0.1,), name="transfer-server", daemon=True
+        )
         self._thread.start()
 
     @property
@@ -77,22 +79,22 @@ class WeightOffers:
         return f"http://{self._advertise_host}:{self._server.server_address[1]}/offer"
 
     def stage(self, run_id: str, version: int, named_tensors: NamedTensors, manifest: WeightsManifest) -> None:
-        """Copy this version to host memory and offer it from now on; call it before the version is published.
+        """Copy this version to host memory, from which workers get it from now on; call it before the version is published.
 
         Raises ManifestMismatch when the tensors are not the manifest's, or the version is staged with other bytes.
         The tensors may change as soon as this returns. Host memory: two versions, three while a send runs long.
         """
         self._stagings.add(run_id, version, named_tensors, manifest)
 
-    def offer(self, worker_id: str, run_id: str | None = None, version: int | None = None) -> Offer:
-        """Start a sender for one worker. Raises OfferRefused."""
+    def start_transfer(self, worker_id: str, run_id: str | None = None, version: int | None = None) -> Transfer:
+        """Start a sender for one worker. Raises TransferRefused."""
         staging = self._stagings.borrow(run_id, version)
         try:
             rendezvous = self._senders.start(staging, worker_id)
         except SendersBusy:
             self._stagings.give_back(staging)
             raise
-        return Offer(staging.run_id, staging.version, staging.manifest, rendezvous)
+        return Transfer(staging.run_id, staging.version, staging.manifest, rendezvous)
 
     def close(self) -> None:
         """Stop answering. Running sends end: those that wait for their worker at once, others have a second."""
@@ -113,12 +115,12 @@ class WeightOffers:
             self._on_sent(sent)
 
 
-def _handler(offers: WeightOffers) -> type[BaseHTTPRequestHandler]:
+def _handler(server: TransferServer) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
         timeout = REQUEST_TIMEOUT_S  # a client that never finishes its request must not keep a thread
 
         def do_GET(self) -> None:
-            status, body = _answer(offers, self.path)
+            status, body = _answer(server, self.path)
             payload = json.dumps(body, separators=(",", ":")).encode()
             self.send_response(status)
             self.send_header("content-type", "application/json")
@@ -132,7 +134,7 @@ def _handler(offers: WeightOffers) -> type[BaseHTTPRequestHandler]:
     return Handler
 
 
-def _answer(offers: WeightOffers, target: str) -> tuple[int, dict[str, object]]:
+def _answer(server: TransferServer, target: str) -> tuple[int, dict[str, object]]:
     parts = urlsplit(target)
     query = {name: values[0] for name, values in parse_qs(parts.query).items()}
     if parts.path == "/healthz":
@@ -143,13 +145,13 @@ def _answer(offers: WeightOffers, target: str) -> tuple[int, dict[str, object]]:
     if "worker" not in query or (version is not None and not version.isdecimal()):
         return 400, {"error": "needs ?worker=ID, and version must be a whole number"}
     try:
-        offer = offers.offer(
+        transfer = server.start_transfer(
             query["worker"],
             query.get("run_id"),
             None if version is None else int(version),
         )
     except SendersBusy as refusal:
         return 503, {"error": str(refusal)}
-    except OfferRefused as refusal:
+    except TransferRefused as refusal:
         return 404, {"error": str(refusal)}
-    return 200, offer.to_json()
+    return 200, transfer.to_json()

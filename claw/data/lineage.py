@@ -56,7 +56,7 @@ def answer_of(settings: LogSettings, name: str, *, every: bool, limit: int | Non
         answer["skipped"] = [
             dict(zip(("run_id", "group_id", "reason"), skipped, strict=True)) for skipped in traced.skipped
         ]
-    return answer, 0 if any(batch.made is not None for batch in traced.batches) else 1
+    return answer, 0 if any(batch.made_version is not None for batch in traced.batches) else 1
 
 
 def kind_of(name: str, traced: DataTrace) -> str:
@@ -104,7 +104,7 @@ def _batch(lookup: FactLookup, batch: TracedBatch) -> Json:
         "run_id": batch.run_id,
         "sequence": batch.sequence,
         "from_version": batch.from_version,
-        "made_version": batch.made,
+        "made_version": batch.made_version,
         "first_version": batch.versions[0] if batch.versions else None,
         "last_version": batch.versions[-1] if batch.versions else None,
         "trajectories": [_trajectory(lookup, batch, planned) for planned in batch.trajectories],

@@ -69,9 +69,11 @@ def export(
                     sequences.write(row)
         tally.counts |= {"steps": steps.rows, "sequences": sequences.rows}
         files = {"steps.parquet": steps.rows, "sequences.parquet": sequences.rows}
-        made = _manifest(settings, vector, spec, tally, {name: _entry(partial / name, n) for name, n in files.items()})
-        (partial / manifests.NAME).write_bytes(made.to_bytes())
-    return made
+        manifest = _manifest(
+            settings, vector, spec, tally, {name: _entry(partial / name, n) for name, n in files.items()}
+        )
+        (partial / manifests.NAME).write_bytes(manifest.to_bytes())
+    return manifest
 
 
 def reproduce(
@@ -83,8 +85,8 @@ def reproduce(
     """
     manifests.check_reproducible(manifest)
     same = settings.model_copy(update={"prefix": manifest.prefix})
-    made = export(same, manifest.vector, manifest.batch_spec, out, progress)
-    return sorted(name for name in {*made.files, *manifest.files} if made.files.get(name) != manifest.files.get(name))
+    again = export(same, manifest.vector, manifest.batch_spec, out, progress)
+    return sorted(name for name in {*again.files, *manifest.files} if again.files.get(name) != manifest.files.get(name))
 
 
 def _trajectories(
@@ -114,17 +116,17 @@ def _chosen(groups: Iterable[GroupState], spec: BatchSpec | None, tally: Tally) 
     """In the order of the log: by the first captured call of each group."""
     for group in sorted(groups, key=_first_offset):
         tally.counts["groups_seen"] += 1
-        found = choose(group, spec)
-        if isinstance(found, str):
-            tally.left_out[found] += 1
+        choice = choose(group, spec)
+        if isinstance(choice, str):
+            tally.left_out[choice] += 1
             continue
         tally.counts["groups"] += 1
-        tally.counts["trajectories"] += len(found)
-        yield from found
+        tally.counts["trajectories"] += len(choice)
+        yield from choice
 
 
 def _first_offset(group: GroupState) -> tuple[int, str]:
-    captures = (step.capture for one in group.trajectories.values() for step in one.steps.values())
+    captures = (step.capture for trajectory in group.trajectories.values() for step in trajectory.steps.values())
     offsets = (at.position.offset for at in captures if at is not None and at.position is not None)
     return min(offsets, default=-1), group.group_id
 
@@ -132,12 +134,12 @@ def _first_offset(group: GroupState) -> tuple[int, str]:
 def _batches(chosen: Iterable[Chosen]) -> Iterator[list[Chosen]]:
     batch: list[Chosen] = []
     size = 0
-    for one in chosen:
-        more = sum(CALL_BYTES + TOKEN_BYTES * (s.prompt_length + s.response_length) for s in one.steps)
+    for trajectory in chosen:
+        more = sum(CALL_BYTES + TOKEN_BYTES * (s.prompt_length + s.response_length) for s in trajectory.steps)
         if batch and size + more > CALLS_BYTES:
             yield batch
             batch, size = [], 0
-        batch.append(one)
+        batch.append(trajectory)
         size += more
     if batch:
         yield batch

@@ -39,12 +39,12 @@ class OffsetVector:
         return {topic: [list(self.ranges[topic, p]) for p in range(self.partitions)] for topic in topics}
 
     @classmethod
-    def from_json(cls, found: Mapping[str, Sequence[Sequence[int]]]) -> "OffsetVector":
+    def from_json(cls, parsed: Mapping[str, Sequence[Sequence[int]]]) -> "OffsetVector":
         """The inverse of `to_json`. Raises ValueError or TypeError for anything else."""
         return cls(
             {
                 (topic, partition): (int(start), int(end))
-                for topic, ranges in found.items()
+                for topic, ranges in parsed.items()
                 for partition, (start, end) in enumerate(ranges)
             }
         )
@@ -81,4 +81,4 @@ def check_there(settings: LogSettings, vector: OffsetVector) -> None:
             missing = f"[{start}, {min(begins[place], end)})"
             raise CannotExport(f"retention cut the history: {topic} partition {partition} no longer holds {missing}")
         if end > ends[place]:
-            raise CannotExport(f"{topic} partition {partition} ends at {ends[place]}, asked was up to {end}")
+            raise CannotExport(f"{topic} partition {partition} ends at {ends[place]}, the range goes up to {end}")

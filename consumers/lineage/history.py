@@ -1,6 +1,6 @@
 """What the trainers of all runs wrote, as far as a question needs it.
 
-Memory: one small entry per batch and version, and the plans that `wanted` names.
+Memory: one small entry per batch and version, and the plans that `selects` takes.
 """
 
 from collections.abc import Callable, Iterable
@@ -12,7 +12,7 @@ from eventlog.settings import LogSettings
 from schemas.events import BatchAssembled, BatchSkipped, BatchTrained, Event, WeightsPublished
 from schemas.topics import BATCHES, WEIGHTS
 
-Wanted = Callable[[BatchAssembled], bool]
+Selects = Callable[[BatchAssembled], bool]
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,7 @@ class TracedVersion:
 
 @dataclass(slots=True)
 class TracedRun:
-    """One run: the plans that were wanted, the version that each batch made, what was published, what was skipped."""
+    """One run: the plans that the question selects, the version that each batch made, what was published, what was skipped."""
 
     plans: dict[int, BatchAssembled] = field(default_factory=dict)
     trained: dict[int, int] = field(default_factory=dict)
@@ -56,20 +56,20 @@ def published(settings: LogSettings) -> Runs:
     return runs
 
 
-def read(settings: LogSettings, wanted: Wanted) -> Runs:
-    """Every run, with the plans that are wanted. Raises BrokerUnreachable, TopicMissing."""
+def read(settings: LogSettings, selects: Selects) -> Runs:
+    """Every run, with the plans that `selects` takes. Raises BrokerUnreachable, TopicMissing."""
     runs = published(settings)
     with LogReader(settings, [BATCHES]) as reader:
-        _take(runs, readable(reader.read_to_end()), wanted)
+        _take(runs, readable(reader.read_to_end()), selects)
     return runs
 
 
-def _take(runs: Runs, events: Iterable[Event], wanted: Wanted) -> None:
+def _take(runs: Runs, events: Iterable[Event], selects: Selects) -> None:
     for event in events:
         match event:
             case WeightsPublished():
                 _run(runs, event.run_id).published[event.version] = _version(event)
-            case BatchAssembled() if wanted(event):
+            case BatchAssembled() if selects(event):
                 _run(runs, event.run_id).plans[event.sequence] = event
             case BatchTrained():
                 _run(runs, event.run_id).trained[event.sequence] = event.version
@@ -79,7 +79,7 @@ def _take(runs: Runs, events: Iterable[Event], wanted: Wanted) -> None:
                 if event.sequence is not None:
                     run.plans.pop(event.sequence, None)  # given up: it names what no weights hold
             case _:
-                pass  # runs that start and end, plans that nobody asked about
+                pass  # runs that start and end, plans that the question does not select
 
 
 def _run(runs: Runs, run_id: str) -> TracedRun:

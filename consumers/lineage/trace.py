@@ -13,22 +13,23 @@ from schemas.topics import STEPS
 
 @dataclass(frozen=True, slots=True)
 class TracedBatch:
-    """A batch, or the part of it that was asked about. `made`: its version; `versions`: published ones that hold it."""
+    """A batch, or the part of it that the question is about."""
 
     run_id: str
     sequence: int
     from_version: int
     """The version that was trained, and that made the next one."""
-    made: int | None
+    made_version: int | None
     versions: tuple[int, ...]
+    """Published ones whose weights went through this batch."""
     trajectories: tuple[PlannedTrajectory, ...]
     """Whole, because a request may be written as a change against an earlier one."""
-    meant: str | None = None
-    """The call that was asked about; None: all of them."""
+    call_id: str | None = None
+    """The call that the question is about; None: all of them."""
 
     def steps(self, planned: PlannedTrajectory) -> tuple[PlannedStep, ...]:
-        """Those that were asked about."""
-        return tuple(step for step in planned.steps if self.meant in (None, step.call_id))
+        """Those that the question is about."""
+        return tuple(step for step in planned.steps if self.call_id in (None, step.call_id))
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,29 +61,29 @@ class DataTrace:
 
 def trace_version(settings: LogSettings, run_id: str, version: int, *, every: bool) -> VersionTrace | None:
     """The batch that made a version, or every batch in it; None when nobody published it."""
-    known = published(settings).get(run_id, TracedRun()).published.get(version)
-    if known is None:
+    named = published(settings).get(run_id, TracedRun()).published.get(version)
+    if named is None:
         return None
-    last = known.sequence
+    last = named.sequence
     if last is None:
-        return VersionTrace(known, ())
+        return VersionTrace(named, ())
 
-    def wanted(plan: BatchAssembled) -> bool:
+    def holds(plan: BatchAssembled) -> bool:
         return plan.run_id == run_id and (plan.sequence <= last if every else plan.sequence == last)
 
-    run = read(settings, wanted)[run_id]
+    run = read(settings, holds)[run_id]
     plans = sorted(run.plans.values(), key=lambda plan: -plan.sequence)
-    return VersionTrace(known, tuple(_batch(run, plan, plan.trajectories) for plan in plans))
+    return VersionTrace(named, tuple(_batch(run, plan, plan.trajectories) for plan in plans))
 
 
 def trace_data(settings: LogSettings, name: str) -> DataTrace:
     """Every batch that names a group, trajectory or call of this id."""
-    runs = read(settings, lambda plan: any(_names(one, name) for one in plan.trajectories))
+    runs = read(settings, lambda plan: any(_names(item, name) for item in plan.trajectories))
     batches = tuple(_batches(runs, name))
     if batches:
         return DataTrace(batches)
     pooled = tuple(_pooled(settings, name))
-    groups = {name, *(one.group_id for one in pooled)}
+    groups = {name, *(item.group_id for item in pooled)}
     skipped = [
         (run_id, group_id, reason)
         for run_id, run in sorted(runs.items())
@@ -95,8 +96,12 @@ def trace_data(settings: LogSettings, name: str) -> DataTrace:
 def _batches(runs: Runs, name: str) -> Iterator[TracedBatch]:
     for _, run in sorted(runs.items()):
         for _, plan in sorted(run.plans.items()):
-            wholes = tuple(one for one in plan.trajectories if name in (one.group_id, one.trajectory_id))
-            parts_of = tuple(one for one in plan.trajectories if _names_call(one, name))
+            wholes = tuple(
+                trajectory
+                for trajectory in plan.trajectories
+                if name in (trajectory.group_id, trajectory.trajectory_id)
+            )
+            parts_of = tuple(trajectory for trajectory in plan.trajectories if _names_call(trajectory, name))
             yield _batch(run, plan, wholes or parts_of, None if wholes else name)
 
 
@@ -109,26 +114,26 @@ def _names_call(planned: PlannedTrajectory, name: str) -> bool:
 
 
 def _batch(
-    run: TracedRun, plan: BatchAssembled, trajectories: tuple[PlannedTrajectory, ...], meant: str | None = None
+    run: TracedRun, plan: BatchAssembled, trajectories: tuple[PlannedTrajectory, ...], call_id: str | None = None
 ) -> TracedBatch:
     return TracedBatch(
         run_id=plan.run_id,
         sequence=plan.sequence,
         from_version=plan.version,
-        made=run.trained.get(plan.sequence),
+        made_version=run.trained.get(plan.sequence),
         versions=tuple(run.versions_with(plan.sequence)),
         trajectories=trajectories,
-        meant=meant,
+        call_id=call_id,
     )
 
 
 def _pooled(settings: LogSettings, name: str) -> Iterator[Pooled]:
     """Steps whose key names the id; no value is decoded."""
-    found: set[tuple[str, ...]] = set()
+    matches: set[tuple[str, ...]] = set()
     with LogReader(settings, [STEPS]) as reader:
         for record in reader.read_to_end():
             key = record.key or b""
             if not is_tokens_key(key) and name in (ids := parts(key)):
-                found.add(ids)
-    for group_id, trajectory_id, call_id in sorted(found):
+                matches.add(ids)
+    for group_id, trajectory_id, call_id in sorted(matches):
         yield Pooled(group_id, trajectory_id, call_id)

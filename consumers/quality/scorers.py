@@ -120,9 +120,9 @@ def named(name: str) -> Scorer:
         return SCORERS[name]
     module, _, attribute = name.partition(":")
     try:
-        found = getattr(importlib.import_module(module), attribute) if attribute else None
+        scorer = getattr(importlib.import_module(module), attribute) if attribute else None
     except (ImportError, AttributeError) as error:
         raise ScorerUnknown(f"scorer {name}: {error}") from error
-    if not isinstance(found, Scorer):
+    if not isinstance(scorer, Scorer):
         raise ScorerUnknown(f"no scorer {name!r}; there are: {', '.join(SCORERS)}, or module:name of a Scorer")
-    return found
+    return scorer

@@ -2,5 +2,5 @@
 
 Input: claw.calls, claw.rewards, the pool and its positions, claw.training.batches, claw.weights, read_committed, by
 position. Output: a report; nothing is written. Delivery and order do not matter: everything is read whole. The folds are
-not trusted: `oracle.py` computes the pool a second way.
+not trusted: `oracle/` computes the pool a second way.
 """

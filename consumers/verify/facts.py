@@ -6,9 +6,10 @@ Memory: the facts of one partition.
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
-from consumers.verify import oracle
+from consumers.verify.oracle.digests import tokens_digest
+from consumers.verify.oracle.pool import pool_of
+from consumers.verify.oracle.soundness import Fact, sound
 from consumers.verify.pool import Rows, digest
 from consumers.verify.report import Report
 from consumers.verify.runs import PlannedCall
@@ -49,7 +50,7 @@ class PartitionFacts:
         }
         for record in stream_ranges(self.settings, mine):
             report.counts["facts"] += 1
-            event = self._event(record)
+            event = self._fact(record)
             if event is None:
                 report.counts["poison"] += 1
                 continue
@@ -59,13 +60,13 @@ class PartitionFacts:
                 self._call(event, at, report, planned)
         self.offsets |= {topic: end for (topic, _), (_, end) in mine.items()}
 
-    def _event(self, record: Record) -> Any | None:  # one of the fact types, which the oracle does not name
-        """The fact, or None where the streams make a dead letter of it."""
+    def _fact(self, record: Record) -> Fact | None:
+        """None where the streams make a dead letter of it."""
         try:
-            event: Any = record.event()
+            event = record.event()
         except UndecodableRecord:
             return None
-        if not oracle.sound(event):
+        if not sound(event):
             return None
         key = group_key(event.group_id)
         here = key == record.key and partition_of(key, self.settings.partitions) == record.partition
@@ -81,7 +82,7 @@ class PartitionFacts:
         if plan is None:
             return
         self.planned_seen.add(at.offset)
-        if plan.digest != oracle.tokens_digest(call):
+        if plan.digest != tokens_digest(call):
             report.found("planned_call_changed", f"{plan.where} at offset {at.offset}")
 
     def expected_at(self, offsets: Mapping[str, int]) -> Rows:
@@ -91,7 +92,7 @@ class PartitionFacts:
     def _rows(self, offsets: Mapping[str, int]) -> Iterator[tuple[tuple[str, bytes], bytes]]:
         for facts in self.groups.values():
             folded = [(event, at) for event, at in facts if at.offset < offsets.get(at.topic, 0)]
-            for key, value in oracle.pool_of(folded).items():
+            for key, value in pool_of(folded).items():
                 yield key, digest(value)
 
     def dangling(self) -> Iterator[str]:
@@ -119,16 +120,16 @@ def wrong_prompts(calls: Iterable[CallCaptured]) -> list[str]:
     """
     wholes: dict[str | None, set[bytes]] = defaultdict(set)
     wholes[None] = {b""}  # what a full prompt is written against
-    left = list(calls)
-    while rest := [call for call in left if not _put_together(call, wholes)]:
-        if len(rest) == len(left):
+    unresolved = list(calls)
+    while rest := [call for call in unresolved if not _put_together(call, wholes)]:
+        if len(rest) == len(unresolved):
             break
-        left = rest
+        unresolved = rest
     return sorted({call.call_id for call in rest if wholes[call.prompt.base_call_id]})
 
 
 def _put_together(call: CallCaptured, wholes: dict[str | None, set[bytes]]) -> bool:
-    """Whether the prompt can be; what the call hands on is added to `wholes` then: ids of prompt and response."""
+    """Whether the prompt can be put together; then the ids of prompt and response are added to `wholes`."""
     for base in tuple(wholes[call.prompt.base_call_id]):
         try:
             prompt = resolve(call.prompt, base, ITEM_BYTES)

@@ -76,11 +76,11 @@ def position(value: bytes) -> Mapping[str, int]:
     return event.offsets
 
 
-def wrong_rows(expected: Rows, found: Rows) -> Wrong:
+def wrong_rows(expected: Rows, actual: Rows) -> Wrong:
     """Rows that are missing, changed, or that no fact explains."""
-    wrong: Wrong = dict.fromkeys(expected.keys() - found.keys(), "pool_missing")
-    wrong |= dict.fromkeys(found.keys() - expected.keys(), "pool_unexpected")
-    wrong |= {key: "pool_changed" for key in expected.keys() & found.keys() if expected[key] != found[key]}
+    wrong: Wrong = dict.fromkeys(expected.keys() - actual.keys(), "pool_missing")
+    wrong |= dict.fromkeys(actual.keys() - expected.keys(), "pool_unexpected")
+    wrong |= {key: "pool_changed" for key in expected.keys() & actual.keys() if expected[key] != actual[key]}
     return dict(sorted(wrong.items()))
 
 

@@ -51,22 +51,22 @@ class Runs:
 
 def read_runs(settings: LogSettings, run_id: str | None, report: Report) -> Runs:
     """Every run, or the one named; what breaks a promise goes to the report at once. Raises BrokerUnreachable."""
-    found = Runs()
+    runs = Runs()
     calls = settings.catalogue().name(CALLS)
     for event in _events(settings, (BATCHES, WEIGHTS), report):
         if run_id is not None and getattr(event, "run_id", None) != run_id:
             continue
         if isinstance(event, BatchAssembled):
-            _plan(found, event, calls, report)
+            _plan(runs, event, calls, report)
         elif isinstance(event, BatchTrained):
-            found.runs[event.run_id].trained[event.sequence] = event.version
+            runs.runs[event.run_id].trained[event.sequence] = event.version
         elif isinstance(event, BatchSkipped) and event.sequence is not None:
-            found.runs[event.run_id].given_up.add(event.sequence)
+            runs.runs[event.run_id].given_up.add(event.sequence)
         elif isinstance(event, WeightsPublished):
-            found.runs[event.run_id].digests[event.version].add(event.digest)
-    for name, run in found.runs.items():
+            runs.runs[event.run_id].digests[event.version].add(event.digest)
+    for name, run in runs.runs.items():
         _judge(name, run, report)
-    return found
+    return runs
 
 
 def _events(settings: LogSettings, topics: Sequence[Topic], report: Report) -> Iterator[Event]:
@@ -78,8 +78,8 @@ def _events(settings: LogSettings, topics: Sequence[Topic], report: Report) -> I
                 report.found("unreadable", f"{record.topic}[{record.partition}] {record.offset}: {broken.reason}")
 
 
-def _plan(found: Runs, plan: BatchAssembled, calls: str, report: Report) -> None:
-    run = found.runs[plan.run_id]
+def _plan(runs: Runs, plan: BatchAssembled, calls: str, report: Report) -> None:
+    run = runs.runs[plan.run_id]
     run.planned.append(plan.sequence)
     where = f"{plan.run_id} batch {plan.sequence}"
     for trajectory in plan.trajectories:
@@ -91,13 +91,13 @@ def _plan(found: Runs, plan: BatchAssembled, calls: str, report: Report) -> None
                 if step_id in run.steps:
                     report.found("step_repeated", name)
                 run.steps.add(step_id)
-            _point(found, step, name, calls)
+            _point(runs, step, name, calls)
 
 
-def _point(found: Runs, step: PlannedStep, name: str, calls: str) -> None:
+def _point(runs: Runs, step: PlannedStep, name: str, calls: str) -> None:
     at = step.position
     if at.topic == calls:
-        found.calls[at.partition].setdefault(at.offset, PlannedCall(step.digest, name))
+        runs.calls[at.partition].setdefault(at.offset, PlannedCall(step.digest, name))
 
 
 def _judge(name: str, run: VerifiedRun, report: Report) -> None:

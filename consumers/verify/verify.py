@@ -33,7 +33,7 @@ def verify(
     runs = read_runs(settings, run_id, report)
     if run_id is not None and run_id not in runs.runs:
         raise RunUnknown(f"the log holds no plan, batch or weights of run {run_id!r}")
-    missing = dict.fromkeys(one.strip() for one in replied)
+    missing = dict.fromkeys(call_id.strip() for call_id in replied)
     missing.pop("", None)
     report.counts["replied"] = len(missing)
     partitions = len({number for _, number in end_offsets(settings, FACTS)})

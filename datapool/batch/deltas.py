@@ -46,13 +46,13 @@ def resolve_all(
     edges: Mapping[str, Edge],
     unit: int,
     after: Mapping[str, bytes] | None = None,
-    known: Mapping[str, bytes] | None = None,
+    resolved: Mapping[str, bytes] | None = None,
 ) -> dict[str, bytes]:
     """Wholes by call id, in whatever order the edges come; those whose chain is broken are left out.
 
     after: call id -> what follows a whole when it is a base (responses, for prompts). known: wholes that need no look.
     """
-    wholes: dict[str, bytes] = dict(known or {})
+    wholes: dict[str, bytes] = dict(resolved or {})
     tails = after or {}
     for call_id in edges:
         for link in reversed(_chain(edges, call_id, wholes)):
@@ -65,11 +65,11 @@ def resolve_all(
     return wholes
 
 
-def _chain(edges: Mapping[str, Edge], call_id: str, known: Mapping[str, bytes]) -> list[str]:
+def _chain(edges: Mapping[str, Edge], call_id: str, resolved: Mapping[str, bytes]) -> list[str]:
     """From a call down to the first that is known or has no base here; a circle ends where it closes."""
     chain: dict[str, None] = {}
     cursor: str | None = call_id
-    while cursor in edges and cursor not in known and cursor not in chain:
+    while cursor in edges and cursor not in resolved and cursor not in chain:
         assert cursor is not None
         chain[cursor] = None
         cursor = edges[cursor].base_call_id

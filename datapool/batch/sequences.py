@@ -72,15 +72,15 @@ def rows(calls: Sequence[CallTokens], trajectory: int) -> list[TrainingRow]:
     parents = _parents(calls)
     inner = {parent for parent in parents if parent is not None}
     taken: set[int] = set()
-    made: list[TrainingRow] = []
+    training_rows: list[TrainingRow] = []
     for leaf in range(len(calls)):
         if leaf in inner:
             continue
         fresh = [node for node in _path(parents, leaf) if node not in taken and calls[node].response]
         taken.update(fresh)
         if fresh:
-            made.append(_row([calls[node] for node in fresh], trajectory))
-    return made
+            training_rows.append(_row([calls[node] for node in fresh], trajectory))
+    return training_rows
 
 
 def _parents(calls: Sequence[CallTokens]) -> list[int | None]:
@@ -90,11 +90,13 @@ def _parents(calls: Sequence[CallTokens]) -> list[int | None]:
     """
     wholes = [call.whole for call in calls]
     rising = sorted(range(len(calls)), key=lambda node: (len(wholes[node]), -node))
-    found: list[int | None] = [None] * len(calls)
+    parents: list[int | None] = [None] * len(calls)
     for place, node in enumerate(rising):
         shorter = reversed(rising[:place])
-        found[node] = next((one for one in shorter if calls[node].prompt.startswith(wholes[one])), None)
-    return found
+        parents[node] = next(
+            (candidate for candidate in shorter if calls[node].prompt.startswith(wholes[candidate])), None
+        )
+    return parents
 
 
 def _path(parents: Sequence[int | None], leaf: int) -> list[int]:

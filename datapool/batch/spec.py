@@ -107,16 +107,16 @@ class BatchSpec(BaseModel):
             raise ValueError(
                 f"group_size {self.group_size}: {self.algorithm} needs {self.estimator.members_min} trajectories"
             )
-        if both := sorted({*self.tags} & {*self.tags_exclude}):
-            raise ValueError(f"tags_exclude: {both[0]!r} is in tags, too: nothing could pass")
-        if wrong := sorted(name for name in self.scores if "@" not in name):
-            raise ValueError(f"scores: {wrong[0]!r} is no name@version of a scorer")
+        if contradictory := sorted({*self.tags} & {*self.tags_exclude}):
+            raise ValueError(f"tags_exclude: {contradictory[0]!r} is in tags, too: nothing could pass")
+        if invalid := sorted(name for name in self.scores if "@" not in name):
+            raise ValueError(f"scores: {invalid[0]!r} is no name@version of a scorer")
         if self.quality_missing != "pass" and self.quality_min is None and not self.scores:
             raise ValueError(
                 f"quality_missing: {self.quality_missing} asks for quality_min or scores, else nothing is missing"
             )
-        if wrong := sorted(name for name in self.reward_weights if name != "*" and "/" not in name):
-            raise ValueError(f"reward_weights: {wrong[0]!r} is no source/name")
+        if invalid := sorted(name for name in self.reward_weights if name != "*" and "/" not in name):
+            raise ValueError(f"reward_weights: {invalid[0]!r} is no source/name")
         return self
 
     @property
@@ -169,13 +169,13 @@ def first_problem(error: ValidationError) -> str:
     where = [str(part) for part in problem["loc"]]
     if problem["type"] == "extra_forbidden":
         near = difflib.get_close_matches(where[-1], [*BatchSpec.model_fields, "preset"], n=1)
-        says = "no such field" + (f"; did you mean {near[0]}?" if near else "")
+        message = "no such field" + (f"; did you mean {near[0]}?" if near else "")
     elif problem["type"] == "value_error":
-        says = problem["msg"].removeprefix("Value error, ")
+        message = problem["msg"].removeprefix("Value error, ")
     else:
-        given = "" if isinstance(problem["input"], dict) else f"{problem['input']!r}: "
-        says = given + WORDS.get(problem["type"], problem["msg"])
-    return ": ".join((".".join(where), says)) if where else says
+        value = "" if isinstance(problem["input"], dict) else f"{problem['input']!r}: "
+        message = value + WORDS.get(problem["type"], problem["msg"])
+    return ": ".join((".".join(where), message)) if where else message
 
 
 WORDS = {

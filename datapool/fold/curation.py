@@ -18,9 +18,9 @@ SCORER_REVISION_MAX = (1 << 40) - 1
 """Below every person's: 2^40 microseconds after 1970 was a January."""
 
 
-def judged(now: Curation | None, fact: StepCurated) -> Curation:
+def annotated(now: Curation | None, fact: StepCurated) -> Curation:
     """The curation after one more judgement; of two with one event id the higher version or content is kept."""
-    said = Judgement(
+    new = Judgement(
         event_id=fact.envelope.event_id,
         occurred_at_us=fact.envelope.occurred_at_us,
         revision=fact.revision,
@@ -32,9 +32,9 @@ def judged(now: Curation | None, fact: StepCurated) -> Curation:
         undoes=fact.undoes,
         scores=dict(sorted(fact.scores.items())),
     )
-    known = {one.event_id: one for one in now.judgements} if now is not None else {}
-    known[said.event_id] = max(known.get(said.event_id, said), said, key=_content)
-    return _curation(sorted(known.values(), key=_version)[-bounds.JUDGEMENTS_MAX :])
+    by_id = {judgement.event_id: judgement for judgement in now.judgements} if now is not None else {}
+    by_id[new.event_id] = max(by_id.get(new.event_id, new), new, key=_content)
+    return _curation(sorted(by_id.values(), key=_version)[-bounds.JUDGEMENTS_MAX :])
 
 
 def counting(judgements: Iterable[Judgement]) -> list[Judgement]:
@@ -44,40 +44,45 @@ def counting(judgements: Iterable[Judgement]) -> list[Judgement]:
     """
     taken_back: set[str] = set()
     kept: list[Judgement] = []
-    for one in sorted(judgements, key=_version, reverse=True):
-        if one.event_id not in taken_back:
-            kept.append(one)
-            taken_back.update(one.undoes)
+    for judgement in sorted(judgements, key=_version, reverse=True):
+        if judgement.event_id not in taken_back:
+            kept.append(judgement)
+            taken_back.update(judgement.undoes)
     return kept
 
 
 def _curation(judgements: list[Judgement]) -> Curation:
     """judgements: sorted."""
-    said = [one for one in counting(judgements) if _says_something(one)]
+    effective = [judgement for judgement in counting(judgements) if _says_something(judgement)]
     # The highest comes last, so that of each scorer its word stands.
-    scores = {scorer: score for one in reversed(said) for scorer, score in one.scores.items()}
+    scores = {scorer: score for judgement in reversed(effective) for scorer, score in judgement.scores.items()}
     return Curation(
-        trainable=next((one.trainable for one in said if one.trainable is not None), None),
-        quality=next((one.quality for one in said if one.quality is not None), None),
-        tags=next((one.tags for one in said if one.tags is not None), ()),
-        note=next((one.note for one in said if one.note is not None), None),
-        who=said[0].who if said else "",
+        trainable=next((judgement.trainable for judgement in effective if judgement.trainable is not None), None),
+        quality=next((judgement.quality for judgement in effective if judgement.quality is not None), None),
+        tags=next((judgement.tags for judgement in effective if judgement.tags is not None), ()),
+        note=next((judgement.note for judgement in effective if judgement.note is not None), None),
+        who=effective[0].who if effective else "",
         judgements=tuple(judgements),
         scores=dict(sorted(scores.items())),
     )
 
 
-def _says_something(one: Judgement) -> bool:
-    return bool(one.scores) or (one.trainable, one.quality, one.tags, one.note) != (None,) * 4
+def _says_something(judgement: Judgement) -> bool:
+    return (
+        bool(judgement.scores)
+        or (judgement.trainable, judgement.quality, judgement.tags, judgement.note) != (None,) * 4
+    )
 
 
-def _version(one: Judgement) -> tuple[int, int, str]:
-    return one.revision, one.occurred_at_us, one.event_id
+def _version(judgement: Judgement) -> tuple[int, int, str]:
+    return judgement.revision, judgement.occurred_at_us, judgement.event_id
 
 
-def _content(one: Judgement) -> Rank:
-    scores = tuple((scorer, content(score)) for scorer, score in one.scores.items())
-    return *_version(one), *content(one.who, one.trainable, one.quality, one.tags, one.note, one.undoes, scores)
+def _content(judgement: Judgement) -> Rank:
+    scores = tuple((scorer, content(score)) for scorer, score in judgement.scores.items())
+    return *_version(judgement), *content(
+        judgement.who, judgement.trainable, judgement.quality, judgement.tags, judgement.note, judgement.undoes, scores
+    )
 
 
 def undoing(
@@ -95,27 +100,27 @@ def undoing(
     by_step: dict[tuple[str, str, str], list[StepCurated]] = defaultdict(list)
     for fact in history:
         by_step[fact.group_id, fact.trajectory_id, fact.call_id].append(fact)
-    made: list[StepCurated] = []
+    undos: list[StepCurated] = []
     for (group_id, trajectory_id, call_id), facts in sorted(by_step.items()):
-        meant = {fact.envelope.event_id for fact in facts if is_undone(fact)}
-        undone = [one for one in counting(_judgements(facts)) if one.event_id in meant]
+        undone_ids = {fact.envelope.event_id for fact in facts if is_undone(fact)}
+        undone = [judgement for judgement in counting(_judgements(facts)) if judgement.event_id in undone_ids]
         if undone:
-            made.append(
+            undos.append(
                 StepCurated(
                     envelope=make_envelope(),
                     group_id=group_id,
                     trajectory_id=trajectory_id,
                     call_id=call_id,
                     who=who,
-                    revision=max(revision, 1 + max(one.revision for one in undone)),
-                    undoes=tuple(sorted(one.event_id for one in undone)),
+                    revision=max(revision, 1 + max(judgement.revision for judgement in undone)),
+                    undoes=tuple(sorted(judgement.event_id for judgement in undone)),
                 )
             )
-    return made
+    return undos
 
 
 def _judgements(facts: Iterable[StepCurated]) -> tuple[Judgement, ...]:
     curation: Curation | None = None
     for fact in facts:
-        curation = judged(curation, fact)
+        curation = annotated(curation, fact)
     return curation.judgements if curation is not None else ()

@@ -123,12 +123,12 @@ def _trajectory(
     calls = call_order(now)
     by_index = rewards_by_index(now, calls)
     captures = {call_id: step.capture for call_id, step in now.steps.items() if step.capture is not None}
-    whole = forest.whole_chains(captures)
+    whole_chains = forest.whole_chains(captures)
     steps = {
         call_id: _step(
             (group_id, trajectory_id, call_id),
             step,
-            Surroundings(by_index.get(call_id, ()), call_id in whole, now.registration.task),
+            Surroundings(by_index.get(call_id, ()), call_id in whole_chains, now.registration.task),
             old.get(call_id),
             rows,
         )
@@ -164,14 +164,14 @@ def rewards_by_index(now: TrajectoryState, calls: Sequence[str]) -> dict[str, tu
 
     An index counts calls as a completion does; of a call with several choices it means the first.
     """
-    found: dict[str, tuple[RewardSlot, ...]] = {}
+    by_call: dict[str, tuple[RewardSlot, ...]] = {}
     indexed = [slot for slot in sorted_slots(now.slots.values()) if slot.step_index is not None]
     counted = counted_calls(calls) if indexed else []
     for slot in indexed:
         if slot.step_index is not None and slot.step_index < len(counted):
             call_id = counted[slot.step_index]
-            found[call_id] = (*found.get(call_id, ()), slot)
-    return found
+            by_call[call_id] = (*by_call.get(call_id, ()), slot)
+    return by_call
 
 
 def sorted_slots(slots: Collection[RewardSlot]) -> tuple[RewardSlot, ...]:
@@ -285,9 +285,9 @@ def members(group: GroupState, images: Mapping[str, TrajectoryImage]) -> Members
     """Once closed the listed ones, before that everybody who showed itself."""
     if group.closing is not None:
         return Members(tuple(_listed(name, images.get(name)) for name in group.closing.members))
-    known = [name for name, one in images.items() if one.state.known]
-    fitting = bounds.fit_in_group(known)
-    return Members(tuple(images[name].member for name in fitting), len(known) - len(fitting))
+    names = [name for name, image_of_member in images.items() if image_of_member.state.known]
+    fitting = bounds.fit_in_group(names)
+    return Members(tuple(images[name].member for name in fitting), len(names) - len(fitting))
 
 
 def _listed(name: str, image: TrajectoryImage | None) -> GroupMember:

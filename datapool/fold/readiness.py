@@ -32,13 +32,13 @@ def _choice_rank(call: str) -> tuple[int, str]:
 
 
 def trajectory_reasons(
-    now: TrajectoryState, calls: Sequence[str], trainable: int, judged: bool, *, left_out: int
+    now: TrajectoryState, calls: Sequence[str], trainable: int, has_outcome: bool, *, left_out: int
 ) -> tuple[str, ...]:
     """Why a trajectory is not ready, sorted.
 
-    calls: ids captured, in order; trainable: how many; judged: its outcome is; left_out: calls that its record has no room for.
+    calls: ids captured, in order; trainable: how many; has_outcome: whether its end was judged; left_out: calls that its record has no room for.
     """
-    return tuple(sorted([*_trajectory_reasons(now, calls, trainable, judged), *_overfull(now, left_out)]))
+    return tuple(sorted([*_trajectory_reasons(now, calls, trainable, has_outcome), *_overfull(now, left_out)]))
 
 
 def _overfull(now: TrajectoryState, calls_left_out: int) -> Iterator[str]:
@@ -48,13 +48,13 @@ def _overfull(now: TrajectoryState, calls_left_out: int) -> Iterator[str]:
         yield "too_many_rewards"
 
 
-def _trajectory_reasons(now: TrajectoryState, calls: Sequence[str], trainable: int, judged: bool) -> Iterator[str]:
+def _trajectory_reasons(now: TrajectoryState, calls: Sequence[str], trainable: int, has_outcome: bool) -> Iterator[str]:
     if now.buggy:
         yield FOLD_BUG
     if not now.known:
         yield "unknown"
     ending = now.ending
-    if ending.status == "failed" and not judged:
+    if ending.status == "failed" and not has_outcome:
         yield "failed_without_outcome"
     if ending.status not in ("completed", "failed"):
         yield ending.status

@@ -39,7 +39,11 @@ def restore(records: Iterable[Event]) -> dict[str, GroupState]:
             groups[record.group_id] = record
     return {
         group_id: _group(
-            record, {name: _trajectory(one, steps[group_id, name]) for name, one in trajectories[group_id].items()}
+            record,
+            {
+                name: _trajectory(trajectory, steps[group_id, name])
+                for name, trajectory in trajectories[group_id].items()
+            },
         )
         for group_id, record in groups.items()
     }
@@ -77,7 +81,7 @@ def _slots(slots: Iterable[RewardSlot]) -> dict[SlotKey, RewardSlot]:
 
 def _trajectory(record: TrajectoryRecord, steps: dict[str, StepState]) -> TrajectoryState:
     slots = _slots(record.rewards)
-    own = slots.pop(COMPLETION, None)
+    completion = slots.pop(COMPLETION, None)
     return TrajectoryState(
         ending=Ending(
             record.status,
@@ -86,7 +90,7 @@ def _trajectory(record: TrajectoryRecord, steps: dict[str, StepState]) -> Trajec
             record.reason,
             record.calls_expected,
             record.rewards_expected,
-            None if own is None else own.value,
+            None if completion is None else completion.value,
         ),
         registration=Registration(
             record.registered_us, record.registered_event_id, record.task, record.tags, record.metadata

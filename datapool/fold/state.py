@@ -91,8 +91,8 @@ class Ending(Struct, frozen=True):
 
     @property
     def rank(self) -> Rank:
-        said = content(self.reason, self.calls, self.rewards, self.reward)
-        return STATUS_RANK[self.status], self.occurred_at_us, self.event_id, said
+        words = content(self.reason, self.calls, self.rewards, self.reward)
+        return STATUS_RANK[self.status], self.occurred_at_us, self.event_id, words
 
     @property
     def slots(self) -> tuple[RewardSlot, ...]:
@@ -162,8 +162,8 @@ class Declaration(Struct, frozen=True):
 
     @property
     def rank(self) -> Rank:
-        said = content(self.expected_size, self.task, self.deadline_us, self.agent, self.tags)
-        return self.occurred_at_us, self.event_id, said
+        words = content(self.expected_size, self.task, self.deadline_us, self.agent, self.tags)
+        return self.occurred_at_us, self.event_id, words
 
 
 class Closing(Struct, frozen=True):

@@ -119,4 +119,4 @@ def rewarded(step: StepState, key: SlotKey, slot: RewardSlot) -> StepState:
 
 def curated(step: StepState, fact: StepCurated) -> StepState:
     """One more judgement, or judgements taken back."""
-    return replace(step, curation=curation.judged(step.curation, fact))
+    return replace(step, curation=curation.annotated(step.curation, fact))

@@ -48,8 +48,8 @@ def _edge_holds(edge: Edge) -> bool:
 
 def reasons(step: StepState, chain_known: bool) -> tuple[str, ...]:
     """Why a step is not trainable, sorted; empty when it is. chain_known: every prompt base up to a full one is there."""
-    found = set(_reasons(step, chain_known))
-    return tuple(sorted(found)) if found else ()
+    words = set(_reasons(step, chain_known))
+    return tuple(sorted(words)) if words else ()
 
 
 def _reasons(step: StepState, chain_known: bool) -> Iterator[str]:

@@ -43,14 +43,14 @@ def rewarded(now: TrajectoryState, fact: RewardAssigned) -> Fields:
     key, slot = step.reward_slot(fact)
     if fact.call_id is None:
         return {"slots": merge.slots(now.slots, key, slot)}
-    judged = step.rewarded(now.steps.get(fact.call_id, NEW_STEP), key, slot)
-    return {"steps": grown(now.steps, fact.call_id, judged)}
+    rewarded_step = step.rewarded(now.steps.get(fact.call_id, NEW_STEP), key, slot)
+    return {"steps": grown(now.steps, fact.call_id, rewarded_step)}
 
 
 def curated(now: TrajectoryState, fact: StepCurated) -> Fields:
     """A judgement of a call."""
-    judged = step.curated(now.steps.get(fact.call_id, NEW_STEP), fact)
-    return {"steps": grown(now.steps, fact.call_id, judged)}
+    annotated_step = step.curated(now.steps.get(fact.call_id, NEW_STEP), fact)
+    return {"steps": grown(now.steps, fact.call_id, annotated_step)}
 
 
 def started(now: TrajectoryState, fact: TrajectoryStarted) -> Fields:

@@ -45,10 +45,10 @@ def check_place(fact: Fact, key: bytes | None, partition: int, partitions: int) 
 
     key, partition: of the record that held it; partitions: of its topic.
     """
-    own = group_key(fact.group_id)
-    if key != own:
+    expected_key = group_key(fact.group_id)
+    if key != expected_key:
         raise UnusableFact("wrong_key", f"key {key!r} of a fact about group {fact.group_id}")
-    if partition_of(own, partitions) != partition:
+    if partition_of(expected_key, partitions) != partition:
         raise UnusableFact("wrong_partition", f"group {fact.group_id} does not belong to partition {partition}")
 
 

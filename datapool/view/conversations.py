@@ -24,7 +24,7 @@ class Message(TypedDict):
     tool_call_id: str | None
 
 
-class Turn(TypedDict):
+class ConversationTurn(TypedDict):
     """A message for people: without content, its tool calls are the content. A branch has no role."""
 
     role: str
@@ -39,17 +39,17 @@ def messages(request: bytes, reply: bytes, choice: int = 0) -> list[Message] | N
     return [*_request_messages(request), _message(answer)]
 
 
-def conversation(calls: Iterable[tuple[bytes, bytes]]) -> list[Turn]:
+def conversation(calls: Iterable[tuple[bytes, bytes]]) -> list[ConversationTurn]:
     """The calls of a trajectory, (request, reply) each, as one conversation.
 
     A request repeats the conversation so far: only its new tail is added, after a branch where it does not continue it.
     """
-    turns: list[Turn] = []
+    turns: list[ConversationTurn] = []
     for request, reply in calls:
         added = [_turn(message) for message in _request_messages(request)]
         common = _common(turns, added)
         if common < len(turns):
-            turns.append(Turn(role="", content=BRANCH))
+            turns.append(ConversationTurn(role="", content=BRANCH))
         turns += added[common:]
         answer = reply_message(reply)
         turns += [_turn(_message(answer))] if answer is not None else []
@@ -104,11 +104,11 @@ def _message(message: dict[str, Json]) -> Message:
     )
 
 
-def _turn(message: Message) -> Turn:
-    return Turn(role=message["role"], content=message["content"] or message["tool_calls"] or "")
+def _turn(message: Message) -> ConversationTurn:
+    return ConversationTurn(role=message["role"], content=message["content"] or message["tool_calls"] or "")
 
 
-def _common(turns: Sequence[Turn], added: Sequence[Turn]) -> int:
+def _common(turns: Sequence[ConversationTurn], added: Sequence[ConversationTurn]) -> int:
     """How many turns both begin with."""
     pairs = zip(turns, added, strict=False)
     return next((at for at, (turn, new) in enumerate(pairs) if turn != new), min(len(turns), len(added)))

@@ -60,28 +60,30 @@ def group_id(record: GroupRecord) -> tuple[str, ...]:
 
 def find_steps(
     rows: PoolRows,
-    wanted: PoolFilter,
+    pool_filter: PoolFilter,
     after: tuple[str, ...] = (),
     limit: int | None = None,
     also: Callable[[StepRecord], bool] = lambda _: True,
 ) -> list[StepRecord]:
     """Steps that meet the filter and `also`, behind `after` (a step's ids), at most `limit`."""
-    where, values = conditions(rows, wanted)
+    where, values = conditions(rows, pool_filter)
     place: Ids | None = (after[0], after[1], after[2]) if after else None
-    found: list[StepRecord] = []
+    steps: list[StepRecord] = []
     chunk = limit
     while True:
         page = rows.store.select(where, values, place, chunk)
         records = (as_step(value) for _, value in page)
-        found += [step for step in records if (wanted.text is None or step_says(step, wanted.text)) and also(step)]
-        if limit is None or len(found) >= limit or len(page) < (chunk or 0):
-            return found if limit is None else found[:limit]
+        steps += [
+            step for step in records if (pool_filter.text is None or step_says(step, pool_filter.text)) and also(step)
+        ]
+        if limit is None or len(steps) >= limit or len(page) < (chunk or 0):
+            return steps if limit is None else steps[:limit]
         place, chunk = page[-1][0], 1000  # few of a page passed: ask for more at once
 
 
-def without_text(wanted: PoolFilter) -> PoolFilter:
+def without_text(pool_filter: PoolFilter) -> PoolFilter:
     """The same filter, for who looks for the text elsewhere."""
-    return replace(wanted, text=None)
+    return replace(pool_filter, text=None)
 
 
 class Carriers(NamedTuple):
@@ -98,32 +100,36 @@ def _carriers(rows: PoolRows) -> Carriers:
     )
 
 
-NOBODY = Carriers({}, ())
+NO_CARRIERS = Carriers({}, ())
 
 
-def conditions(rows: PoolRows, wanted: PoolFilter) -> tuple[str, list[Value]]:
+def conditions(rows: PoolRows, pool_filter: PoolFilter) -> tuple[str, list[Value]]:
     """SQL over the columns of `datapool.view.store`, and its values. The text is not in it: it reads the record."""
-    return _conditions(wanted, _carriers(rows) if wanted.tags else NOBODY)
+    return _conditions(pool_filter, _carriers(rows) if pool_filter.tags else NO_CARRIERS)
 
 
-def _conditions(wanted: PoolFilter, carriers: Carriers) -> tuple[str, list[Value]]:
-    asked: list[tuple[str, Value | None]] = [
-        ("g = ?", _bytes(wanted.group)),
-        ("t = ?", _bytes(wanted.trajectory)),
-        ("channel = ?", _bytes(wanted.channel)),
-        ("agent = ?", _bytes(wanted.agent)),
-        ("trainable = ?", wanted.trainable),
-        ("quality >= ?", wanted.quality_min),
-        ("quality <= ?", wanted.quality_max),
-        ("reward >= ?", wanted.reward_min),
-        ("reward <= ?", wanted.reward_max),
-        ("max_version >= ?", wanted.version_min),
-        ("min_version <= ?", wanted.version_max),
+def _conditions(pool_filter: PoolFilter, carriers: Carriers) -> tuple[str, list[Value]]:
+    comparisons: list[tuple[str, Value | None]] = [
+        ("g = ?", _bytes(pool_filter.group)),
+        ("t = ?", _bytes(pool_filter.trajectory)),
+        ("channel = ?", _bytes(pool_filter.channel)),
+        ("agent = ?", _bytes(pool_filter.agent)),
+        ("trainable = ?", pool_filter.trainable),
+        ("quality >= ?", pool_filter.quality_min),
+        ("quality <= ?", pool_filter.quality_max),
+        ("reward >= ?", pool_filter.reward_min),
+        ("reward <= ?", pool_filter.reward_max),
+        ("max_version >= ?", pool_filter.version_min),
+        ("min_version <= ?", pool_filter.version_max),
     ]
-    given: list[tuple[str, list[Value]]] = [(condition, [value]) for condition, value in asked if value is not None]
-    given += [one for scorer, bounds in wanted.scores.items() for one in _scored(scorer, bounds)]
-    given += [_tagged(carriers, tag) for tag in wanted.tags]
-    return " AND ".join(condition for condition, _ in given) or "1", [value for _, values in given for value in values]
+    clauses: list[tuple[str, list[Value]]] = [
+        (condition, [value]) for condition, value in comparisons if value is not None
+    ]
+    clauses += [clause for scorer, bounds in pool_filter.scores.items() for clause in _scored(scorer, bounds)]
+    clauses += [_tagged(carriers, tag) for tag in pool_filter.tags]
+    return " AND ".join(condition for condition, _ in clauses) or "1", [
+        value for _, values in clauses for value in values
+    ]
 
 
 def _scored(scorer: str, bounds: Bounds) -> Iterator[tuple[str, list[Value]]]:
@@ -136,41 +142,41 @@ def _tagged(carriers: Carriers, tag: str) -> tuple[str, list[Value]]:
     """The step's own tags stand beside it, those of its group and its trajectory do not."""
     groups = [group_id for group_id, tags in carriers.groups.items() if tag in tags]
     trajectories = [trajectory_id(row) for row in carriers.trajectories if tag in row.tags]
-    asked: list[tuple[str, Value]] = [("instr(tags, ?) > 0", tag_list([tag]))]
+    clauses: list[tuple[str, Value]] = [("instr(tags, ?) > 0", tag_list([tag]))]
     if groups:
-        asked.append(("g IN (SELECT CAST(value AS BLOB) FROM json_each(?))", json.dumps(groups)))
+        clauses.append(("g IN (SELECT CAST(value AS BLOB) FROM json_each(?))", json.dumps(groups)))
     if trajectories:
         pairs = "SELECT CAST(value ->> 0 AS BLOB), CAST(value ->> 1 AS BLOB) FROM json_each(?)"
-        asked.append((f"(g, t) IN ({pairs})", json.dumps(trajectories)))
-    return f"({' OR '.join(condition for condition, _ in asked)})", [value for _, value in asked]
+        clauses.append((f"(g, t) IN ({pairs})", json.dumps(trajectories)))
+    return f"({' OR '.join(condition for condition, _ in clauses)})", [value for _, value in clauses]
 
 
 def find_trajectories(
-    rows: PoolRows, wanted: PoolFilter, after: tuple[str, ...] = (), limit: int | None = None
+    rows: PoolRows, pool_filter: PoolFilter, after: tuple[str, ...] = (), limit: int | None = None
 ) -> list[TrajectoryRecord]:
     """Trajectories that meet the filter, behind `after` (group_id, trajectory_id)."""
-    tests = _asked(
+    tests = _set_tests(
         (after or None, lambda row: trajectory_id(row) > after),
-        (wanted.trajectory, lambda row: row.trajectory_id == wanted.trajectory),
+        (pool_filter.trajectory, lambda row: row.trajectory_id == pool_filter.trajectory),
     )
-    tests += _tests(wanted, attrgetter("return_total"), _words_of_trajectory)
-    tests += _asked((wanted.agent, lambda row: row.agent == wanted.agent))
-    if (holding := _holding(rows, wanted)) is not None:
+    tests += _tests(pool_filter, attrgetter("return_total"), _words_of_trajectory)
+    tests += _set_tests((pool_filter.agent, lambda row: row.agent == pool_filter.agent))
+    if (holding := _holding(rows, pool_filter)) is not None:
         tests.append(lambda row: trajectory_id(row) in holding)
     return list(islice(_meeting(rows.trajectory_rows(), tests), limit))
 
 
 def find_groups(
-    rows: PoolRows, wanted: PoolFilter, after: tuple[str, ...] = (), limit: int | None = None
+    rows: PoolRows, pool_filter: PoolFilter, after: tuple[str, ...] = (), limit: int | None = None
 ) -> list[GroupRecord]:
     """Groups that meet the filter, whole or not, behind `after` (group_id,)."""
-    tests = _asked(
+    tests = _set_tests(
         (after or None, lambda row: group_id(row) > after),
-        (wanted.trajectory, lambda row: _has_member(rows, row, wanted.trajectory or "")),
+        (pool_filter.trajectory, lambda row: _has_member(rows, row, pool_filter.trajectory or "")),
     )
-    tests += _tests(wanted, attrgetter("reward_mean"), _words_of_group)
-    tests += _asked((wanted.agent, lambda row: wanted.agent in _agents(rows, row)))
-    if (holding := _holding(rows, wanted)) is not None:
+    tests += _tests(pool_filter, attrgetter("reward_mean"), _words_of_group)
+    tests += _set_tests((pool_filter.agent, lambda row: pool_filter.agent in _agents(rows, row)))
+    if (holding := _holding(rows, pool_filter)) is not None:
         groups = {place[0] for place in holding}
         tests.append(lambda row: row.group_id in groups)
     return list(islice(_meeting(rows.group_rows(), tests), limit))
@@ -181,49 +187,49 @@ Test = Callable[[Any], bool]  # Any: a TrajectoryRecord or a GroupRecord; mypy k
 
 
 def _tests(
-    wanted: PoolFilter, reward: Callable[[Any], float | None], words: Callable[[Any], Iterable[str | None]]
+    pool_filter: PoolFilter, reward: Callable[[Any], float | None], words: Callable[[Any], Iterable[str | None]]
 ) -> list[Test]:
     """What a filter asks of trajectories and groups alike, the cheap ones first: most rows fail one of them."""
-    sought = (wanted.text or "").lower()
-    return _asked(
-        (wanted.group, lambda row: row.group_id == wanted.group),
-        (wanted.channel, lambda row: row.channel == wanted.channel),
-        (wanted.ready, lambda row: row.ready == wanted.ready),
-        (wanted.version_min, lambda row: _within(row.max_version, wanted.version_min, None)),
-        (wanted.version_max, lambda row: _within(row.min_version, None, wanted.version_max)),
-        (wanted.reward_min, lambda row: _within(reward(row), wanted.reward_min, None)),
-        (wanted.reward_max, lambda row: _within(reward(row), None, wanted.reward_max)),
-        (wanted.text, lambda row: _hold(words(row), sought)),
+    text = (pool_filter.text or "").lower()
+    return _set_tests(
+        (pool_filter.group, lambda row: row.group_id == pool_filter.group),
+        (pool_filter.channel, lambda row: row.channel == pool_filter.channel),
+        (pool_filter.ready, lambda row: row.ready == pool_filter.ready),
+        (pool_filter.version_min, lambda row: _within(row.max_version, pool_filter.version_min, None)),
+        (pool_filter.version_max, lambda row: _within(row.min_version, None, pool_filter.version_max)),
+        (pool_filter.reward_min, lambda row: _within(reward(row), pool_filter.reward_min, None)),
+        (pool_filter.reward_max, lambda row: _within(reward(row), None, pool_filter.reward_max)),
+        (pool_filter.text, lambda row: _hold(words(row), text)),
     )
 
 
-def _holding(rows: PoolRows, wanted: PoolFilter) -> set[tuple[str, ...]] | None:
+def _holding(rows: PoolRows, pool_filter: PoolFilter) -> set[tuple[str, ...]] | None:
     """(group_id, trajectory_id) of what meets that part of a filter that steps decide; None where it asks nothing.
 
     Of tags alone those suffice that it has itself, without a step. A group without trajectories has one without a name.
     """
-    of_steps = _of_steps(wanted)
+    of_steps = _of_steps(pool_filter)
     if of_steps == EVERYTHING:
         return None
-    carriers = _carriers(rows) if wanted.tags else NOBODY
-    found: set[tuple[str, ...]] = {*rows.store.trajectories(*_conditions(of_steps, carriers))}
-    if of_steps == PoolFilter(tags=wanted.tags):
-        found.update(_carrying(rows, frozenset(wanted.tags), carriers))
-    return found
+    carriers = _carriers(rows) if pool_filter.tags else NO_CARRIERS
+    places: set[tuple[str, ...]] = {*rows.store.trajectories(*_conditions(of_steps, carriers))}
+    if of_steps == PoolFilter(tags=pool_filter.tags):
+        places.update(_carrying(rows, frozenset(pool_filter.tags), carriers))
+    return places
 
 
-def asks_steps(wanted: PoolFilter) -> bool:
+def asks_steps(pool_filter: PoolFilter) -> bool:
     """Whether steps decide which trajectories and groups meet a filter."""
-    return _of_steps(wanted) != EVERYTHING
+    return _of_steps(pool_filter) != EVERYTHING
 
 
-def _of_steps(wanted: PoolFilter) -> PoolFilter:
+def _of_steps(pool_filter: PoolFilter) -> PoolFilter:
     return PoolFilter(
-        tags=wanted.tags,
-        trainable=wanted.trainable,
-        quality_min=wanted.quality_min,
-        quality_max=wanted.quality_max,
-        scores=wanted.scores,
+        tags=pool_filter.tags,
+        trainable=pool_filter.trainable,
+        quality_min=pool_filter.quality_min,
+        quality_max=pool_filter.quality_max,
+        scores=pool_filter.scores,
     )
 
 
@@ -238,7 +244,7 @@ def _carrying(rows: PoolRows, tags: frozenset[str], carriers: Carriers) -> Itera
 
 def _has_member(rows: PoolRows, group: GroupRecord, name: str) -> bool:
     """A record that has no room for all members is not asked alone."""
-    if any(one.trajectory_id == name for one in group.members):
+    if any(member.trajectory_id == name for member in group.members):
         return True
     return group.members_left_out > 0 and rows.trajectory(group.group_id, name) is not None
 
@@ -251,7 +257,7 @@ def _agents(rows: PoolRows, group: GroupRecord) -> Iterator[str | None]:
         yield row.agent if row is not None else None
 
 
-def _asked(*tests: tuple[object, Test]) -> list[Test]:
+def _set_tests(*tests: tuple[object, Test]) -> list[Test]:
     """Those whose field of the filter is not None."""
     return [test for value, test in tests if value is not None]
 
@@ -276,9 +282,9 @@ def step_says(step: StepRecord, text: str) -> bool:
     return _hold((step.call_id, step.trajectory_id, step.group_id, note, *step.tags, *tags), text.lower())
 
 
-def _hold(words: Iterable[str | None], sought: str) -> bool:
+def _hold(words: Iterable[str | None], text: str) -> bool:
     """Whether one of them holds what is sought, which is in lower case and has no null character."""
-    return sought in "\0".join(filter(None, words)).lower()
+    return text in "\0".join(filter(None, words)).lower()
 
 
 def _within(value: float | None, low: float | None, high: float | None) -> bool:
@@ -290,16 +296,18 @@ def _bytes(text: str | None) -> bytes | None:
     return None if text is None else as_bytes(text)
 
 
-def stats(rows: PoolRows, wanted: PoolFilter = EVERYTHING, steps: Iterable[StepRecord] | None = None) -> dict[str, Any]:
+def stats(
+    rows: PoolRows, pool_filter: PoolFilter = EVERYTHING, steps: Iterable[StepRecord] | None = None
+) -> dict[str, Any]:
     """Counts over what the filter finds of each kind: steps and tokens by channel, states and reasons. JSON.
 
     steps: those that it finds, for who looks for a text elsewhere, too.
     """
-    trajectories, groups = find_trajectories(rows, wanted), find_groups(rows, wanted)
+    trajectories, groups = find_trajectories(rows, pool_filter), find_groups(rows, pool_filter)
     return {
         "groups": _summary(groups),
         "trajectories": {**_summary(trajectories), "status": _counted(row.status for row in trajectories)},
-        "steps": _step_stats(_tallies(rows, wanted) if steps is None else map(_tally, steps)),
+        "steps": _step_stats(_tallies(rows, pool_filter) if steps is None else map(_tally, steps)),
     }
 
 
@@ -327,13 +335,13 @@ def _step_stats(tallies: Iterable[Tally]) -> dict[str, Any]:  # JSON
     return {**total, "channels": dict(sorted(channels.items())), "not_trainable": dict(sorted(reasons.items()))}
 
 
-def _tallies(rows: PoolRows, wanted: PoolFilter) -> Iterator[Tally]:
-    if wanted.text is not None:
-        yield from map(_tally, find_steps(rows, wanted))
+def _tallies(rows: PoolRows, pool_filter: PoolFilter) -> Iterator[Tally]:
+    if pool_filter.text is not None:
+        yield from map(_tally, find_steps(rows, pool_filter))
         return
     columns = "channel, reasons, count(*), sum(trainable), sum(curated), sum(prompt_length), sum(response_length)"
-    found: Iterator[tuple[Any, ...]] = rows.store.tally(columns, "channel, reasons", *conditions(rows, wanted))
-    for channel, *rest in found:
+    tallies: Iterator[tuple[Any, ...]] = rows.store.tally(columns, "channel, reasons", *conditions(rows, pool_filter))
+    for channel, *rest in tallies:
         yield (as_text(channel), *rest)
 
 

@@ -89,8 +89,8 @@ class PoolRows:
     def groups(self) -> list[GroupRecord]:
         """Whole groups in order of id."""
         if self._offered is None:
-            found = (self.group(group_id) for group_id in sorted(self._groups))
-            self._offered = [record for record in found if record is not None]
+            records = (self.group(group_id) for group_id in sorted(self._groups))
+            self._offered = [record for record in records if record is not None]
         return list(self._offered)
 
     def group(self, group_id: str) -> GroupRecord | None:
@@ -111,8 +111,8 @@ class PoolRows:
         rows = self._rows(group_id, trajectory_id)
         if rows is None or rows.record is None:
             return []
-        found = self.store.steps(group_id, trajectory_id)
-        return [as_step(found[call_id]) for call_id in rows.record.calls if call_id in found]
+        values = self.store.steps(group_id, trajectory_id)
+        return [as_step(values[call_id]) for call_id in rows.record.calls if call_id in values]
 
     def members(self, record: GroupRecord) -> list[tuple[TrajectoryRecord, list[StepRecord]]] | None:
         """Ready members with their captured steps, of the moment of `record`; None: that row is not the group's, or the
@@ -152,8 +152,8 @@ class PoolRows:
 
     def trajectories_named(self, trajectory_id: str) -> list[TrajectoryRecord]:
         """The latest rows of that id, one for each group that has it, in order of group_id."""
-        found = (group.trajectories.get(trajectory_id) for group in self._groups.values())
-        records = [rows.record for rows in found if rows is not None and rows.record is not None]
+        candidates = (group.trajectories.get(trajectory_id) for group in self._groups.values())
+        records = [rows.record for rows in candidates if rows is not None and rows.record is not None]
         return sorted(records, key=lambda record: record.group_id)
 
     def _rows(self, group_id: str, trajectory_id: str) -> TrajectoryRows | None:
@@ -228,13 +228,13 @@ def _member_whole(
     digests = store.digests(group_id, member.trajectory_id)
     if not _steps_match(rows.record, digests, store):
         return False
-    matching = {one.call_id for one in digests if one.tokens == one.step}
+    matching = {digest.call_id for digest in digests if digest.tokens == digest.step}
     return not tokens_needed or matching.issuperset(rows.record.calls)
 
 
 def _steps_match(record: TrajectoryRecord, digests: list[Digests], store: StepStore) -> bool:
     """The second try is for rows that an earlier schema wrote: digests are of the current one."""
-    if record.digest == steps_digest((one.call_id, one.row.hex()) for one in digests):
+    if record.digest == steps_digest((digest.call_id, digest.row.hex()) for digest in digests):
         return True
     rows = store.steps(record.group_id, record.trajectory_id)
     return record.digest == steps_digest((call_id, record_digest(as_step(value))) for call_id, value in rows.items())

@@ -121,48 +121,48 @@ class StepStore:
 
     def steps(self, group_id: str, trajectory_id: str) -> dict[str, bytes]:
         """Step rows by call_id."""
-        found = self._db.execute(
+        rows = self._db.execute(
             "SELECT c, value FROM steps CROSS JOIN bodies USING (id) WHERE g = ? AND t = ?",
             _key((group_id, trajectory_id)),
         )
-        return {as_text(call_id): value for call_id, value in found}
+        return {as_text(call_id): value for call_id, value in rows}
 
     def tokens(self, ids: Ids) -> TokenRow | None:
         """The token row, or None."""
-        found = self._db.execute(f"SELECT * FROM tokens WHERE {PLACE}", _key(ids)).fetchone()  # noqa: S608
-        return found and _token_row(found)
+        row = self._db.execute(f"SELECT * FROM tokens WHERE {PLACE}", _key(ids)).fetchone()  # noqa: S608
+        return row and _token_row(row)
 
     def tokens_of_group(self, group_id: str) -> dict[tuple[str, str], TokenRow]:
         """Token rows by (trajectory_id, call_id): one question where many calls are wanted."""
-        found = self._db.execute("SELECT * FROM tokens WHERE g = ?", (as_bytes(group_id),))
-        rows = [_token_row(columns) for columns in found]
-        return {(row.tokens.trajectory_id, row.tokens.call_id): row for row in rows}
+        columns_of_rows = self._db.execute("SELECT * FROM tokens WHERE g = ?", (as_bytes(group_id),))
+        token_rows = [_token_row(columns) for columns in columns_of_rows]
+        return {(row.tokens.trajectory_id, row.tokens.call_id): row for row in token_rows}
 
     def digests(self, group_id: str, trajectory_id: str) -> list[Digests]:
         """Of every call with a step row."""
-        found = self._db.execute(
+        rows = self._db.execute(
             "SELECT c, row_digest, steps.digest, tokens.digest FROM steps LEFT JOIN tokens USING (g, t, c) "
             "WHERE g = ? AND t = ?",
             _key((group_id, trajectory_id)),
         )
-        return [Digests(as_text(call_id), *rest) for call_id, *rest in found]
+        return [Digests(as_text(call_id), *rest) for call_id, *rest in rows]
 
     def select(
         self, where: str, values: Sequence[Value], after: Ids | None, limit: int | None
     ) -> list[tuple[Ids, bytes]]:
         """Step rows that meet an SQL condition on the columns above, in order of ids, from behind `after` on."""
         condition = f"({where})" + (" AND (g, t, c) > (?, ?, ?)" if after else "")
-        found = self._db.execute(
+        rows = self._db.execute(
             f"SELECT g, t, c, value FROM (SELECT g, t, c, id FROM steps WHERE {condition} ORDER BY g, t, c LIMIT ?) "  # noqa: S608
             "JOIN bodies USING (id) ORDER BY g, t, c",
             (*values, *_key(after or ()), -1 if limit is None else limit),
         )
-        return [((as_text(g), as_text(t), as_text(c)), value) for g, t, c, value in found]
+        return [((as_text(g), as_text(t), as_text(c)), value) for g, t, c, value in rows]
 
     def trajectories(self, where: str, values: Sequence[Value]) -> set[tuple[str, str]]:
         """(group_id, trajectory_id) of all that have a step which meets the condition."""
-        found = self._db.execute(f"SELECT DISTINCT g, t FROM steps WHERE {where}", values)  # noqa: S608
-        return {(as_text(g), as_text(t)) for g, t in found}
+        pairs = self._db.execute(f"SELECT DISTINCT g, t FROM steps WHERE {where}", values)  # noqa: S608
+        return {(as_text(g), as_text(t)) for g, t in pairs}
 
     def tally(self, columns: str, group_by: str, where: str, values: Sequence[Value]) -> Iterator[tuple[Value, ...]]:
         """`SELECT columns … GROUP BY group_by` over the steps that meet the condition."""

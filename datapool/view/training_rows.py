@@ -33,19 +33,19 @@ def assemble_rows(pool: Tokens, group: PooledGroup, spec: BatchSpec, run_id: str
 
     Raises PromptBroken when the tokens of a trained call are not there any more (its group is being rewritten).
     """
-    found = pool.tokens_of_group(group.record.group_id)
+    token_rows = pool.tokens_of_group(group.record.group_id)
     chosen = {member.record.trajectory_id for member in trained_members(group, spec)}
     return [
         row
         for index, member in enumerate(group.members)
         if member.record.trajectory_id in chosen
-        for row in rows(_calls(found, member, spec, run_id), index)
+        for row in rows(_calls(token_rows, member, spec, run_id), index)
     ]
 
 
-def _calls(found: TokenRows, member: PooledTrajectory, spec: BatchSpec, run_id: str) -> list[CallTokens]:
+def _calls(token_rows: TokenRows, member: PooledTrajectory, spec: BatchSpec, run_id: str) -> list[CallTokens]:
     """Trained calls in order; the others are read, too, because a prompt may be an edge on one of them."""
-    tokens = {step.call_id: row for step in member.steps if (row := found.get((step.trajectory_id, step.call_id)))}
+    tokens = {step.call_id: row for step in member.steps if (row := token_rows.get((step.trajectory_id, step.call_id)))}
     prompts = _prompts(tokens)
     trained: list[CallTokens] = []
     for step in member.steps:
@@ -63,12 +63,12 @@ def _calls(found: TokenRows, member: PooledTrajectory, spec: BatchSpec, run_id: 
 
 def _prompts(rows: Mapping[str, TokenRow]) -> dict[str, bytes]:
     """By call id. A prompt that is whole in itself was digested when its row came; any other is, each time."""
-    whole = {call_id: row.tokens.prompt.suffix for call_id, row in rows.items() if row.whole}
-    if len(whole) == len(rows):
-        return whole
+    whole_prompts = {call_id: row.tokens.prompt.suffix for call_id, row in rows.items() if row.whole}
+    if len(whole_prompts) == len(rows):
+        return whole_prompts
     edges = {call_id: row.tokens.prompt for call_id, row in rows.items()}
     responses = {call_id: row.tokens.response_ids for call_id, row in rows.items()}
-    return resolve_all(edges, ITEM_BYTES, responses, whole)
+    return resolve_all(edges, ITEM_BYTES, responses, whole_prompts)
 
 
 def call_tokens(

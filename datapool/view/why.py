@@ -43,23 +43,23 @@ class Explanation:
     trained: tuple[tuple[str, int, int | None], ...] = ()
 
 
-def why(rows: PoolRows, runs: RunIndex, asked: Perspective | None, name: str) -> list[Explanation]:
+def why(rows: PoolRows, runs: RunIndex, perspective: Perspective | None, name: str) -> list[Explanation]:
     """Answers about every group, trajectory and call of that id; none when the pool knows no such id.
 
-    `asked` None: nobody trains; only readiness is told. A trajectory that is its own group is told as a trajectory.
+    perspective None: nobody trains; only readiness is explained. A trajectory that is its own group is one answer, as a trajectory.
     """
     answers: list[Explanation] = []
     group, trajectories = rows.group_row(name), rows.trajectories_named(name)
     if group is not None and not any(record.group_id == name for record in trajectories):
-        answers.append(_of_group(rows, runs, asked, group))
-    answers += [_of_trajectory(rows, runs, asked, row, rows.group_row(row.group_id)) for row in trajectories]
+        answers.append(_of_group(rows, runs, perspective, group))
+    answers += [_of_trajectory(rows, runs, perspective, row, rows.group_row(row.group_id)) for row in trajectories]
     for place, value in rows.store.select("c = ?", [as_bytes(name)], None, None):
-        answers.append(_of_step(rows, runs, asked, as_step(value), rows.group_row(place[0])))
+        answers.append(_of_step(rows, runs, perspective, as_step(value), rows.group_row(place[0])))
     return answers
 
 
-def _of_group(rows: PoolRows, runs: RunIndex, asked: Perspective | None, group: GroupRecord) -> Explanation:
-    state, lines = _fate(rows, runs, asked, group)
+def _of_group(rows: PoolRows, runs: RunIndex, perspective: Perspective | None, group: GroupRecord) -> Explanation:
+    state, lines = _fate(rows, runs, perspective, group)
     ready = sum(member.ready for member in group.members)
     size = f" of {group.expected_size}" if group.expected_size is not None else ""
     head = f"group {group.group_id}: {ready}{size} members ready" + _because(group.ready, group.reasons)
@@ -82,21 +82,21 @@ def _member_because(rows: PoolRows, group: GroupRecord, trajectory_id: str) -> s
 
 
 def _of_trajectory(
-    rows: PoolRows, runs: RunIndex, asked: Perspective | None, row: TrajectoryRecord, group: GroupRecord | None
+    rows: PoolRows, runs: RunIndex, perspective: Perspective | None, row: TrajectoryRecord, group: GroupRecord | None
 ) -> Explanation:
     head = f"trajectory {row.trajectory_id} of group {row.group_id}: {row.status}" + _because(row.ready, row.reasons)
     full = [FULL_TRAJECTORY.format(row.calls_left_out)] if row.calls_left_out else []
     batches = _batches(runs, row.group_id, row.trajectory_id, None)
-    state, lines = _inherited(rows, runs, asked, group, batches)
+    state, lines = _inherited(rows, runs, perspective, group, batches)
     if not row.ready and state not in ("trained", "planned"):
         state = "not_ready"
-    if state == "next" and asked is not None and group is not None:
-        state, lines = _within_batch(rows, asked, group, row, lines)
+    if state == "next" and perspective is not None and group is not None:
+        state, lines = _within_batch(rows, perspective, group, row, lines)
     if state in ("trained", "planned") and not batches:
         state, lines = "left_out", _left_out(runs, row.group_id, row.trajectory_id)
     ids = (row.group_id, row.trajectory_id)
-    shown = (head, *full, *_calls(row), *lines)
-    return Explanation(kind="trajectory", ids=ids, state=state, lines=shown, trained=batches)
+    lines_shown = (head, *full, *_calls(row), *lines)
+    return Explanation(kind="trajectory", ids=ids, state=state, lines=lines_shown, trained=batches)
 
 
 def _calls(row: TrajectoryRecord) -> Iterator[str]:
@@ -111,13 +111,13 @@ def _calls(row: TrajectoryRecord) -> Iterator[str]:
 
 
 def _of_step(
-    rows: PoolRows, runs: RunIndex, asked: Perspective | None, step: StepRecord, group: GroupRecord | None
+    rows: PoolRows, runs: RunIndex, perspective: Perspective | None, step: StepRecord, group: GroupRecord | None
 ) -> Explanation:
     ids = (step.group_id, step.trajectory_id, step.call_id)
     head = f"call {step.call_id} of {step.trajectory_id} in group {step.group_id}: "
     head += "trainable" if step.trainable else f"not trainable ({', '.join(step.reasons)})"
     batches = _batches(runs, step.group_id, step.trajectory_id, step.call_id)
-    state, lines = _inherited(rows, runs, asked, group, batches)
+    state, lines = _inherited(rows, runs, perspective, group, batches)
     if batches:
         return Explanation(kind="step", ids=ids, state=state, lines=(head, *lines), trained=batches)
     if state in ("trained", "planned"):
@@ -125,24 +125,24 @@ def _of_step(
         return Explanation(kind="step", ids=ids, state="left_out", lines=(head, *lines))
     if not step.trainable:
         return Explanation(kind="step", ids=ids, state="not_ready", lines=(head, *lines))
-    mask = _masked(rows, asked, step, group) if state in ("next", "left_out", "not_ready") else None
+    mask = _masked(rows, perspective, step, group) if state in ("next", "left_out", "not_ready") else None
     if mask is not None:
         lines = [*lines, mask]
         state = "left_out" if state == "next" else state
-    elif state == "next" and asked is not None and group is not None:
+    elif state == "next" and perspective is not None and group is not None:
         row = rows.trajectory(step.group_id, step.trajectory_id)
-        state, lines = (state, lines) if row is None else _within_batch(rows, asked, group, row, lines)
+        state, lines = (state, lines) if row is None else _within_batch(rows, perspective, group, row, lines)
     return Explanation(kind="step", ids=ids, state=state, lines=(head, *lines))
 
 
-def _masked(rows: PoolRows, asked: Perspective | None, step: StepRecord, group: GroupRecord | None) -> str | None:
+def _masked(rows: PoolRows, perspective: Perspective | None, step: StepRecord, group: GroupRecord | None) -> str | None:
     row = rows.trajectory(step.group_id, step.trajectory_id)
-    if asked is None or group is None or row is None:
+    if perspective is None or group is None or row is None:
         return None
-    mask = mask_of(step, member_of(group, row, (), asked.spec), asked.spec)
+    mask = mask_of(step, member_of(group, row, (), perspective.spec), perspective.spec)
     if mask is None:
         return None
-    waits = asked.spec.quality_missing == "wait" and mask.word.startswith(UNANNOTATED)
+    waits = perspective.spec.quality_missing == "wait" and mask.word.startswith(UNANNOTATED)
     return f"  {'its group waits' if waits else 'masked'}: {mask.sentence} ({mask.word})"
 
 
@@ -152,7 +152,7 @@ State = Literal["trained", "planned", "skipped", "next", "left_out", "ready", "n
 def _inherited(
     rows: PoolRows,
     runs: RunIndex,
-    asked: Perspective | None,
+    perspective: Perspective | None,
     group: GroupRecord | None,
     batches: tuple[tuple[str, int, int | None], ...],
 ) -> tuple[State, list[str]]:
@@ -162,10 +162,12 @@ def _inherited(
         return state, [_trained_line(*batch) for batch in batches]
     if group is None:
         return "not_ready", ["  the pool has no row of its group yet"]
-    return _fate(rows, runs, asked, group)
+    return _fate(rows, runs, perspective, group)
 
 
-def _fate(rows: PoolRows, runs: RunIndex, asked: Perspective | None, group: GroupRecord) -> tuple[State, list[str]]:
+def _fate(
+    rows: PoolRows, runs: RunIndex, perspective: Perspective | None, group: GroupRecord
+) -> tuple[State, list[str]]:
     """What runs did with the group, or what the run in question would do now."""
     batches = runs.planned(group.group_id)
     lines = [_trained_line(batch.run_id, batch.sequence, runs.version_made(batch)) for batch in batches]
@@ -175,16 +177,18 @@ def _fate(rows: PoolRows, runs: RunIndex, asked: Perspective | None, group: Grou
         return "trained" if any(runs.version_made(batch) is not None for batch in batches) else "planned", lines
     if skipped:
         return "skipped", lines
-    if asked is None:
+    if perspective is None:
         return ("ready" if group.ready else "not_ready"), lines
-    return _eligibility(rows, asked, group, lines)
+    return _eligibility(rows, perspective, group, lines)
 
 
-def _eligibility(rows: PoolRows, asked: Perspective, group: GroupRecord, lines: list[str]) -> tuple[State, list[str]]:
-    who = f"run {asked.run_id} at version {asked.version}"
+def _eligibility(
+    rows: PoolRows, perspective: Perspective, group: GroupRecord, lines: list[str]
+) -> tuple[State, list[str]]:
+    who = f"run {perspective.run_id} at version {perspective.version}"
     if rows.group(group.group_id) is None:
         return "not_ready", [*lines, "  its rows are of different moments; the streams are still writing"]
-    outcome = eligible(rows, group, asked.spec, asked.version, asked.run_id)
+    outcome = eligible(rows, group, perspective.spec, perspective.version, perspective.run_id)
     if not isinstance(outcome, Refusal):
         return "next", [*lines, f"  {who} would train it: it waits for its turn or for a whole batch"]
     word = {"wait": "waits", "never": "will never train it", "foreign": "does not train it"}[outcome.kind]
@@ -192,11 +196,11 @@ def _eligibility(rows: PoolRows, asked: Perspective, group: GroupRecord, lines: 
 
 
 def _within_batch(
-    rows: PoolRows, asked: Perspective, group: GroupRecord, row: TrajectoryRecord, lines: list[str]
+    rows: PoolRows, perspective: Perspective, group: GroupRecord, row: TrajectoryRecord, lines: list[str]
 ) -> tuple[State, list[str]]:
     """Its group would be trained; it may count in the baseline only."""
-    outcome = eligible(rows, group, asked.spec, asked.version, asked.run_id)
-    reasons = baseline_only(outcome, asked.spec) if isinstance(outcome, PooledGroup) else {}
+    outcome = eligible(rows, group, perspective.spec, perspective.version, perspective.run_id)
+    reasons = baseline_only(outcome, perspective.spec) if isinstance(outcome, PooledGroup) else {}
     if row.trajectory_id not in reasons:
         return "next", lines
     return "left_out", [*lines, f"  it counts in the baseline and is not trained itself: {reasons[row.trajectory_id]}"]
@@ -227,8 +231,8 @@ def _holds(batch: Planned, trajectory_id: str | None, call_id: str | None) -> It
 
 
 def _trained_line(run_id: str, sequence: int, version: int | None) -> str:
-    made = "not trained yet" if version is None else f"made version {version}"
-    return f"  in batch {sequence} of run {run_id}: {made}"
+    outcome = "not trained yet" if version is None else f"made version {version}"
+    return f"  in batch {sequence} of run {run_id}: {outcome}"
 
 
 def _because(ready: bool, reasons: tuple[str, ...]) -> str:

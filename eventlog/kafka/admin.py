@@ -89,13 +89,13 @@ def describe_topics(settings: LogSettings) -> list[TopicState]:
     """The catalogue's topics that are on the broker, in the catalogue's order."""
     catalogue = settings.catalogue()
     admin = AdminClient(admin_config(settings))
-    known = _metadata(admin, settings).topics
-    topics = {catalogue.name(topic): topic for topic in catalogue if catalogue.name(topic) in known}
+    existing = _metadata(admin, settings).topics
+    topics = {catalogue.name(topic): topic for topic in catalogue if catalogue.name(topic) in existing}
     if not topics:
         return []
     begins, ends = _begins_and_ends(settings, list(topics.values()))
     configs = _configs(admin, settings, list(topics))
-    return [_state(known[name], topic, configs[name], begins, ends) for name, topic in topics.items()]
+    return [_state(existing[name], topic, configs[name], begins, ends) for name, topic in topics.items()]
 
 
 def diff_topics(settings: LogSettings) -> list[str]:
@@ -109,12 +109,12 @@ def diff_topics(settings: LogSettings) -> list[str]:
             lines.append(f"{name}: missing; create it with `claw topics create`")
             continue
         state = states[name]
-        wanted = {"partitions": catalogue.partitions, "replication": catalogue.replication, **topic.settings()}
-        found = {"partitions": state.partitions, "replication": state.replication, **state.config}
+        expected = {"partitions": catalogue.partitions, "replication": catalogue.replication, **topic.settings()}
+        actual = {"partitions": state.partitions, "replication": state.replication, **state.config}
         lines += [
-            f"{name}: {field} is {found.get(field)}, the catalogue says {value}"
-            for field, value in wanted.items()
-            if found.get(field) != value
+            f"{name}: {field} is {actual.get(field)}, the catalogue says {value}"
+            for field, value in expected.items()
+            if actual.get(field) != value
         ]
     return lines
 
@@ -126,14 +126,14 @@ def check_catalogue(settings: LogSettings) -> None:
     TopicMissing, LogError (which names both counts), BrokerUnreachable.
     """
     catalogue = settings.catalogue()
-    known = _metadata(AdminClient(admin_config(settings)), settings).topics
+    existing = _metadata(AdminClient(admin_config(settings)), settings).topics
     for name in map(catalogue.name, catalogue):
-        if name not in known:
+        if name not in existing:
             raise TopicMissing(name)
-        if (found := len(known[name].partitions)) != settings.partitions:
+        if (count := len(existing[name].partitions)) != settings.partitions:
             raise LogError(
-                f"{name} has {found} partitions, the settings say {settings.partitions}: "
-                f"set CLAW_LOG_PARTITIONS={found} (or --partitions) or take another prefix; the count of one is never changed"
+                f"{name} has {count} partitions, the settings say {settings.partitions}: "
+                f"set CLAW_LOG_PARTITIONS={count} (or --partitions) or take another prefix; the count of one is never changed"
             )
 
 
@@ -158,8 +158,8 @@ def offsets_at(settings: LogSettings, topics: Sequence[Topic], timestamp_ms: int
         names = [settings.catalogue().name(topic) for topic in topics]
         places = places_of(consumer, settings, names, None)
         ends = offsets_of(consumer, settings, places, OFFSET_END)
-        found = offsets_of(consumer, settings, places, max(0, timestamp_ms))
-        return {place: ends[place] if at < 0 else min(at, ends[place]) for place, at in found.items()}
+        offsets = offsets_of(consumer, settings, places, max(0, timestamp_ms))
+        return {place: ends[place] if at < 0 else min(at, ends[place]) for place, at in offsets.items()}
     finally:
         consumer.close()
 

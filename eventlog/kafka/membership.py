@@ -68,7 +68,7 @@ class KafkaMembership:
         """Up to `records_max` records of the partitions that this member holds; [] when none came within `timeout_s`.
 
         Raises HistoryCut when retention removed records that the group has not read; BrokerUnreachable when partitions
-        were assigned and nobody tells the committed offsets.
+        were assigned and the committed offsets cannot be had.
         """
         accepted = [self._accept(message) for message in fetched(self._consumer, timeout_s, records_max)]
         return [record for record in accepted if record is not None]

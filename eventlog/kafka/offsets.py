@@ -46,25 +46,25 @@ def places_of(
     consumer: Consumer, settings: LogSettings, names: Sequence[str], partitions: Sequence[int] | None
 ) -> list[Place]:
     try:
-        known = consumer.list_topics(timeout=settings.connect_timeout_s).topics
+        existing = consumer.list_topics(timeout=settings.connect_timeout_s).topics
     except KafkaException as raised:
         raise request_failure(error_of(raised), settings) from raised
     for name in names:
-        if name not in known or known[name].error is not None:
+        if name not in existing or existing[name].error is not None:
             raise TopicMissing(name)
     return [
         (name, number)
         for name in names
-        for number in (sorted(known[name].partitions) if partitions is None else partitions)
+        for number in (sorted(existing[name].partitions) if partitions is None else partitions)
     ]
 
 
 def offsets_of(consumer: Consumer, settings: LogSettings, places: Sequence[Place], which: int) -> dict[Place, int]:
     """First (OFFSET_BEGINNING) or one past the last committed (OFFSET_END) offset of each place, in one request."""
-    asked = [TopicPartition(*place, which) for place in places]
+    queries = [TopicPartition(*place, which) for place in places]
     deadline = time.monotonic() + settings.connect_timeout_s
     while True:
-        answers, error = _ask_offsets(consumer, settings, asked)
+        answers, error = _ask_offsets(consumer, settings, queries)
         if error is None:
             return {(answer.topic, answer.partition): answer.offset for answer in answers}
         # A broker is named leader in the metadata a moment before it has the partition.
@@ -74,11 +74,11 @@ def offsets_of(consumer: Consumer, settings: LogSettings, places: Sequence[Place
 
 
 def _ask_offsets(
-    consumer: Consumer, settings: LogSettings, asked: list[TopicPartition]
+    consumer: Consumer, settings: LogSettings, queries: list[TopicPartition]
 ) -> tuple[list[TopicPartition], KafkaError | None]:
     """The answers, and the first error: of the request as a whole, or of one partition in it."""
     try:
-        answers = consumer.offsets_for_times(asked, timeout=settings.connect_timeout_s)
+        answers = consumer.offsets_for_times(queries, timeout=settings.connect_timeout_s)
     except KafkaException as raised:
         return [], error_of(raised)
     return answers, next((answer.error for answer in answers if answer.error is not None), None)
@@ -93,5 +93,5 @@ def out_of_range(consumer: Consumer, settings: LogSettings, place: Place, offset
 
 def cut(place: Place, offset: int, low: int) -> HistoryCut:
     return HistoryCut(
-        f"{place[0]} partition {place[1]} begins at {low}, asked was {offset}: retention removed what was before"
+        f"{place[0]} partition {place[1]} begins at {low}, the read starts at {offset}: retention removed what was before"
     )

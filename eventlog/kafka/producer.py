@@ -65,13 +65,13 @@ class EventProducer:
     def produce(self, item: Outgoing) -> Future[Position]:
         """Queues a record; waits only while the queue is full. Failures, too, are in the future."""
         future: Future[Position] = Future()
-        settle = partial(self._unblock, future)
+        report = partial(self._unblock, future)
         deadline = self._deadline()
         self._blocked.add(future)
         self._asked.set()
-        while not self._session.offer(item, settle):
+        while not self._session.enqueue(item, report):
             if time.monotonic() > deadline:
-                settle(_queue_full())
+                report(_queue_full())
                 break
             time.sleep(ROOM_POLL_S)
         return future
@@ -80,8 +80,8 @@ class EventProducer:
         """Waits up to `timeout_s` for outstanding acknowledgements, fails the rest, ends the thread. Idempotent."""
         if self._closing.is_set():
             return
-        if left := self._session.flush(timeout_s):
-            log.warning("log_records_not_acknowledged_at_close", records=left)
+        if outstanding := self._session.flush(timeout_s):
+            log.warning("log_records_not_acknowledged_at_close", records=outstanding)
         self._closing.set()
         self._asked.set()
         self._poller.join()
@@ -90,7 +90,7 @@ class EventProducer:
         """The future of an answer on the running loop; None while the queue is full."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Position] = loop.create_future()
-        if not self._session.offer(item, partial(_arrive, future)):
+        if not self._session.enqueue(item, partial(_arrive, future)):
             return None
         if loop not in self._ticking:
             self._ticking.add(loop)
@@ -113,7 +113,7 @@ class EventProducer:
 
     def _unblock(self, future: Future[Position], outcome: Outcome) -> None:
         self._blocked.discard(future)
-        _settle_future(future, outcome)
+        _resolve(future, outcome)
 
     def _tick(self, loop: asyncio.AbstractEventLoop) -> None:
         session = self._session
@@ -137,7 +137,7 @@ class EventProducer:
         self._session.end()
 
 
-def _settle_future(future: Future[Position], outcome: Outcome) -> None:
+def _resolve(future: Future[Position], outcome: Outcome) -> None:
     if not future.set_running_or_notify_cancel():
         return
     if isinstance(outcome, Position):

@@ -40,12 +40,12 @@ def stream_ranges(settings: LogSettings, ranges: Mapping[Place, tuple[int, int]]
     Raises HistoryCut or LogError before the first record when the log does not hold all of it; BrokerUnreachable when
     nothing moves for `read_timeout_s`.
     """
-    asked = {place: (start, end) for place, (start, end) in ranges.items() if start < end}
-    if not asked:
+    nonempty = {place: (start, end) for place, (start, end) in ranges.items() if start < end}
+    if not nonempty:
         return
     with contextlib.closing(_RangeReader(settings, consumer_config(settings))) as reader:
-        reader.check(asked)
-        yield from reader.read(asked)
+        reader.check(nonempty)
+        yield from reader.read(nonempty)
 
 
 class FactLookup:
@@ -56,14 +56,14 @@ class FactLookup:
 
     def get(self, positions: Iterable[Position]) -> dict[Position, Record]:
         """The record at each position: all of them, or HistoryCut, which names one that the log does not hold."""
-        wanted = set(positions)
-        found: dict[Position, Record] = {}
-        self._reader.check(_hull(wanted))
-        for sweep in sweeps(wanted):
-            found |= {record.position: record for record in self._reader.read(sweep) if record.position in wanted}
-        if missing := wanted - found.keys():
+        distinct = set(positions)
+        records: dict[Position, Record] = {}
+        self._reader.check(_hull(distinct))
+        for sweep in sweeps(distinct):
+            records |= {record.position: record for record in self._reader.read(sweep) if record.position in distinct}
+        if missing := distinct - records.keys():
             raise HistoryCut(f"the log holds no record at {min(missing)} ({len(missing)} missing)")
-        return found
+        return records
 
     def close(self) -> None:
         self._reader.close()
@@ -101,14 +101,14 @@ class _RangeReader:
     def read(self, ranges: Mapping[Place, tuple[int, int]]) -> Iterator[Record]:
         """`check` first: a fetch beyond the end would only wait."""
         self._consumer.assign([TopicPartition(*place, start) for place, (start, _) in ranges.items()])
-        left = dict(ranges)
+        remaining = dict(ranges)
         patience = ReadTimeout(self._settings)
-        while left:
+        while remaining:
             messages = fetched(self._consumer, POLL_S, RECORDS_PER_POLL)
             for message in messages:
                 place = (str(message.topic()), int(message.partition() or 0))
-                if place in left:
-                    yield from self._take(message, place, left)
+                if place in remaining:
+                    yield from self._take(message, place, remaining)
             patience.check(bool(messages))
         self._consumer.unassign()
 
@@ -126,17 +126,17 @@ class _RangeReader:
             if start < lows[place]:
                 raise cut(place, start, lows[place])
             if end > highs[place]:
-                raise LogError(f"{place[0]} partition {place[1]} ends at {highs[place]}, asked was up to {end}")
+                raise LogError(f"{place[0]} partition {place[1]} ends at {highs[place]}, the range goes up to {end}")
 
-    def _take(self, message: Message, place: Place, left: dict[Place, tuple[int, int]]) -> Iterator[Record]:
+    def _take(self, message: Message, place: Place, remaining: dict[Place, tuple[int, int]]) -> Iterator[Record]:
         error = message.error()
         if error is not None and error.code() in OUT_OF_RANGE:
-            raise out_of_range(self._consumer, self._settings, place, left[place][0])
+            raise out_of_range(self._consumer, self._settings, place, remaining[place][0])
         if error is not None and error.code() != KafkaError._PARTITION_EOF:
             return
-        end = left[place][1]
+        end = remaining[place][1]
         offset = int(message.offset() or 0)
         if error is None and offset < end:
             yield record_of(message)
         if offset >= end - (error is None):
-            del left[place]
+            del remaining[place]

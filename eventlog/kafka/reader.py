@@ -172,10 +172,10 @@ def committed_offsets(
     """Where a consumer group continues; None where it never committed. Raises BrokerUnreachable."""
     numbers = list(partitions)
     names = [settings.catalogue().name(topic) for topic in topics]
-    asked = [TopicPartition(name, number) for name in names for number in numbers]
+    queries = [TopicPartition(name, number) for name in names for number in numbers]
     consumer = Consumer(consumer_config(settings, group_id=group_id))
     try:
-        answers = consumer.committed(asked, timeout=settings.connect_timeout_s)
+        answers = consumer.committed(queries, timeout=settings.connect_timeout_s)
     except KafkaException as raised:
         raise request_failure(error_of(raised), settings) from raised
     finally:

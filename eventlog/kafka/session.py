@@ -1,7 +1,7 @@
 """One librdkafka producer and everything it still owes an answer for.
 
-Invariant: each record that was offered is settled exactly once, also when the client dies of a fatal error, in which
-case librdkafka may lose the delivery reports.
+Invariant: each record that was enqueued has exactly one outcome reported, also when the client dies of a fatal error, in
+which case librdkafka may lose the delivery reports.
 """
 
 import contextlib
@@ -20,34 +20,34 @@ from eventlog.settings import LogSettings
 log = structlog.get_logger()
 
 Outcome = Position | LogError
-Settle = Callable[[Outcome], None]
+Report = Callable[[Outcome], None]
 PURGE_TIMEOUT_S = 5.0
 
 
 class Session:
-    """`offer` and `poll` from any thread; `end` once."""
+    """`enqueue` and `poll` from any thread; `end` once."""
 
     def __init__(self, settings: LogSettings) -> None:
         self._catalogue = settings.catalogue()
         self._client = Producer(producer_config(settings))
-        self._owed: set[Settle] = set()
+        self._owed: set[Report] = set()
         self._lock = threading.Lock()
         self._ended = False
 
-    def offer(self, item: Outgoing, settle: Settle) -> bool:
-        """Hands a record to librdkafka; False when its queue is full. Any other failure goes to `settle`, at once."""
+    def enqueue(self, item: Outgoing, report: Report) -> bool:
+        """Hands a record to librdkafka; False when its queue is full. Any other failure is reported at once."""
         topic = self._catalogue.name(item.topic)
         with self._lock:
-            self._owed.add(settle)  # before producing: the acknowledgement may be faster than the next line
+            self._owed.add(report)  # before producing: the acknowledgement may be faster than the next line
             try:
-                self._produce(topic, item, settle)
+                self._produce(topic, item, report)
                 return True
             except BufferError:
-                self._owed.discard(settle)
+                self._owed.discard(report)
                 return False
             except KafkaException as raised:
                 failure = delivery_failure(error_of(raised), topic)
-        self._settle(settle, failure)
+        self._report(report, failure)
         return True
 
     @property
@@ -56,7 +56,7 @@ class Session:
         return bool(self._owed)
 
     def poll(self, timeout_s: float) -> bool:
-        """Settles what was acknowledged. False when the client is dead: it refuses everything for ever."""
+        """Reports what was acknowledged. False when the client is dead: it refuses everything for ever."""
         try:
             self._client.poll(timeout_s)
         except (KafkaException, SystemError) as fatal:  # SystemError: a report was served with the error pending
@@ -76,10 +76,10 @@ class Session:
             self._ended = True
         self._client.purge()
         self.flush(PURGE_TIMEOUT_S)
-        for settle in list(self._owed):
-            self._settle(settle, NotAcknowledged("the producer ended before the acknowledgement came"))
+        for report in list(self._owed):
+            self._report(report, NotAcknowledged("the producer ended before the acknowledgement came"))
 
-    def _produce(self, topic: str, item: Outgoing, settle: Settle) -> None:
+    def _produce(self, topic: str, item: Outgoing, report: Report) -> None:
         if self._ended:
             raise KafkaException(KafkaError(KafkaError._DESTROY, "the producer is closed"))
         self._client.produce(
@@ -88,19 +88,19 @@ class Session:
             key=item.key,
             partition=-1 if item.partition is None else item.partition,
             headers=list(item.headers),
-            on_delivery=partial(self._on_delivery, settle, topic),
+            on_delivery=partial(self._on_delivery, report, topic),
         )
 
-    def _on_delivery(self, settle: Settle, topic: str, error: KafkaError | None, message: Message) -> None:
-        self._settle(settle, position_of(message) if error is None else delivery_failure(error, topic))
+    def _on_delivery(self, report: Report, topic: str, error: KafkaError | None, message: Message) -> None:
+        self._report(report, position_of(message) if error is None else delivery_failure(error, topic))
 
-    def _settle(self, settle: Settle, outcome: Outcome) -> None:
-        self._owed.discard(settle)
-        settle(outcome)
+    def _report(self, report: Report, outcome: Outcome) -> None:
+        self._owed.discard(report)
+        report(outcome)
 
 
 def position_of(message: Message) -> Position:
     """Where an acknowledged message stands."""
     offset = message.offset()
-    known = offset if offset is not None and offset >= 0 else OFFSET_UNKNOWN
-    return Position(str(message.topic()), int(message.partition() or 0), known)
+    acknowledged = offset if offset is not None and offset >= 0 else OFFSET_UNKNOWN
+    return Position(str(message.topic()), int(message.partition() or 0), acknowledged)

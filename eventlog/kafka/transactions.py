@@ -91,13 +91,13 @@ class TransactionalProducer:
     def _attempt(self, client: Producer, items: Sequence[Outgoing]) -> list[Position] | None:
         """Positions when committed, None when aborted and worth a replay."""
         outcomes: list[Outcome | None] = [None] * len(items) if self._positions else []
-        settle: Callable[[Outcome], None] = outcomes.append
+        report: Callable[[Outcome], None] = outcomes.append
         try:
             client.begin_transaction()
             for index, item in enumerate(items):
                 if self._positions:
-                    settle = partial(outcomes.__setitem__, index)
-                self._produce(client, item, settle)
+                    report = partial(outcomes.__setitem__, index)
+                self._produce(client, item, report)
             # Serves the delivery reports. On a fatal error it raises whatever its callbacks run into; commit tells why.
             with contextlib.suppress(KafkaException, SystemError):
                 client.flush(self._timeout_ms / 1000)
@@ -111,11 +111,11 @@ class TransactionalProducer:
             raise
         return [_committed(outcome) for outcome in outcomes]
 
-    def _produce(self, client: Producer, item: Outgoing, settle: Callable[[Outcome], None]) -> None:
+    def _produce(self, client: Producer, item: Outgoing, report: Callable[[Outcome], None]) -> None:
         topic = self._catalogue.name(item.topic)
 
         def on_delivery(error: KafkaError | None, message: Message) -> None:
-            settle(delivery_failure(error, topic) if error else position_of(message))
+            report(delivery_failure(error, topic) if error else position_of(message))
 
         while True:
             try:

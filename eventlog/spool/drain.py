@@ -95,21 +95,21 @@ class Drainer:
 
     def _offer(self, wave: Sequence[Spooled]) -> bool:
         """Returns once the log has all of them; False when stopped before."""
-        left = list(wave)
-        while left and not self._stopping.is_set():
-            offered = [(spooled, self._produce(spooled.item)) for spooled in left]
-            outcomes = [(spooled, self._settled(spooled, future)) for spooled, future in offered]
-            taken = [spooled for spooled, settled in outcomes if settled]
-            left = [spooled for spooled, settled in outcomes if not settled]
+        remaining = list(wave)
+        while remaining and not self._stopping.is_set():
+            offered = [(spooled, self._produce(spooled.item)) for spooled in remaining]
+            outcomes = [(spooled, self._is_acknowledged(spooled, future)) for spooled, future in offered]
+            taken = [spooled for spooled, acknowledged in outcomes if acknowledged]
+            remaining = [spooled for spooled, acknowledged in outcomes if not acknowledged]
             if taken:
                 self._spool.acknowledged(taken)
                 self._away.clear()
             else:
                 self._away.set()
                 self._stopping.wait(RETRY_WAIT_S)
-        return not left
+        return not remaining
 
-    def _settled(self, spooled: Spooled, future: Future[Position]) -> bool:
+    def _is_acknowledged(self, spooled: Spooled, future: Future[Position]) -> bool:
         try:
             future.result()
         except RecordTooLarge:

@@ -1,4 +1,4 @@
-"""How a record lies in a segment of the spool: length, checksum, what Kafka has to be told, key, value.
+"""How a record lies in a segment of the spool: length, checksum, topic, partition and headers, key, value.
 
 Invariant: a frame that `read_frames` yields is, byte for byte, one that was written whole. A torn tail (a write that a
 crash cut short) ends the reading; a damaged frame between whole ones is left out and counted, never guessed at.
@@ -79,13 +79,13 @@ def _content(read: Callable[[int], bytes], head: bytes) -> tuple[bytes, bytes, i
 
 
 def _spooled(meta: bytes, body: bytes) -> Spooled:
-    told = orjson.loads(meta)
-    split = told["key"] or 0
+    fields = orjson.loads(meta)
+    split = fields["key"] or 0
     item = Outgoing(
-        topic=BY_NAME[told["topic"]],
-        key=None if told["key"] is None else body[:split],
-        value=None if told["value"] is None else body[split:],
-        headers=[(name, content.encode()) for name, content in told["headers"]],
-        partition=told["partition"],
+        topic=BY_NAME[fields["topic"]],
+        key=None if fields["key"] is None else body[:split],
+        value=None if fields["value"] is None else body[split:],
+        headers=[(name, content.encode()) for name, content in fields["headers"]],
+        partition=fields["partition"],
     )
-    return Spooled(item, told["behind"], told["at_s"])
+    return Spooled(item, fields["behind"], fields["at_s"])

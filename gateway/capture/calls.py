@@ -117,8 +117,7 @@ class ModelCalls:
             traceparent=call.headers.traceparent,
             authorization=authorization(client.headers) if self._passes_authorization else None,
         )
-        sending = self._dispatcher.open if call.request.stream else self._dispatcher.send
-        return await client.unless_gone(sending(dispatch, progress))
+        return await client.unless_gone(self._dispatcher.send(dispatch, progress))
 
     async def _record(self, client: Exchange, call: ModelCall, answer: EngineAnswer | OpenStream) -> Finished | None:
         """A whole reply, captured; None for a refusal, and for a stream, which is captured at its end."""

@@ -1,4 +1,4 @@
-"""Calls written against earlier ones: what a call shares with an acknowledged call of its trajectory is written as a reference.
+"""Calls are written against earlier ones: what a call shares with an acknowledged call is written as a reference to it.
 
 Invariant: leaving anything out of this memory makes events larger, never wrong. A base is another call of the same
 trajectory that this process captured and that is acknowledged, was received before the call itself, and ended. Every

@@ -30,7 +30,7 @@ from schemas.topics import CALLS
 
 MESSAGE_CHARACTERS_MAX = 2000
 SECRET_CHARACTERS_MIN = 8
-"""No provider's key is shorter. The placeholders that SDKs want where no key is needed (EMPTY, none) are, and stand in many a reply."""
+"""No provider's key is shorter. Placeholders where no key is needed (EMPTY, none) are, and stand in many a reply."""
 COMPLETE = Integrity(complete=True)
 log = structlog.get_logger()
 

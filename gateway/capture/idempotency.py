@@ -12,8 +12,9 @@ tokens that the pool counts are the tokens that the agent went on with.
 - A finished reply is repeated, byte for byte, and nothing is generated again. Under a key it is captured again, as this
   try: another gateway may have answered meanwhile. Without a key the call is this process's alone, and nothing is
   captured again; if its event was never acknowledged, the *same* event (same event_id) is published before.
-- A reply that this process does not have (still running, failed, evicted, kept from the log by a bug, made by another process) is generated anew, as
-  the next attempt of the call: the retry count that the client gives, or one more than the attempts seen here.
+- A reply that this process does not have (still running, failed, evicted, kept from the log by a bug, made by another
+  process) is generated anew, as the next attempt of the call: the retry count that the client gives, or one more than
+  the attempts seen here.
 """
 
 import time

@@ -32,7 +32,10 @@ class CallRecorder:
     async def record(
         self, call: ModelCall, engine: Engine, reply: EngineReply, timings: Timings, body: bytes, headers: HeaderList
     ) -> Finished:
-        """Store a reply, whether it ended or not. Raises NotCaptured. body, headers: what the client gets, and a retry gets again."""
+        """Store a reply, whether it ended or not. Raises NotCaptured.
+
+        body, headers: what the client gets, and a retry gets again.
+        """
         encoded = self._deltas.encode(call, reply)
         events = captured(call, engine, reply, timings, encoded)
         finished = Finished(body, headers, events)

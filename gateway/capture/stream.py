@@ -107,7 +107,7 @@ class Streams:
 
 async def _pump(opened: OpenStream, stream: ReplyStream, client: Exchange) -> None:
     """Everything that arrives goes to the client in the same turn of the loop, with no task in between."""
-    exchange = opened.exchange
+    incoming = opened.incoming
 
     def forward(piece: bytes) -> bool:
         client.hold(len(piece))
@@ -115,16 +115,16 @@ async def _pump(opened: OpenStream, stream: ReplyStream, client: Exchange) -> No
         if passed:
             client.write(passed)
             if client.congested:
-                exchange.pause()
+                incoming.pause()
         return not stream.over
 
-    client.on_drained = exchange.resume
+    client.on_drained = incoming.resume
     await opened.relay(forward)
     client.on_drained = None
     with suppress(TimeoutError, UpstreamFailed):
         async with asyncio.timeout(END_WAIT_S):
-            exchange.resume()
-            await exchange.relay(lambda piece: stream.feed(piece) is not None)
+            incoming.resume()
+            await incoming.relay(lambda piece: stream.feed(piece) is not None)
 
 
 def _no_choices() -> UpstreamBroken:

@@ -3,12 +3,12 @@
 A group that is opened now is trained at the earliest after the groups before it. While `opened - returned` groups are
 below (staleness + version + 1) x groups_per_batch, the newest of them is still within the staleness bound.
 
-Only groups that somebody declared count, and those that this process has just admitted: traffic that never asked for
-room takes none, and could not give it back.
+Only groups that somebody declared count, and those that this process has just admitted: other traffic never reserved
+room, so it takes none and could give none back.
 
 Input: `datapool.groups`, `training.batches`, `weights`; a replay only rebuilds the numbers. `apply` runs on a
-follower's thread, the rest on the event loop: a lock guards both. Several gateways count alike, and may each admit one
-group too many in the moment before they see each other's.
+follower's thread, the rest on the event loop: a lock guards both. Several gateways come to the same numbers, but each may
+admit one group too many before it reads of the groups that the others have admitted.
 """
 
 import threading
@@ -71,16 +71,16 @@ class _Run:
 
 
 class AdmissionView:
-    """What the log says about the groups of each run, and the groups that this process has just opened."""
+    """The groups of each run, as the log has them, and the groups that this process has just opened."""
 
     def __init__(self) -> None:
         self._runs: dict[str, _Run] = {}
         self._lock = threading.Lock()
         self.on_group: Callable[[GroupRecord], None] = lambda _: None
-        """Told every row of a group, besides: who else counts them reads no topic twice."""
+        """Called with every row of a group as well, so that whoever else counts groups need not read the topic again."""
 
     def apply(self, record: Record) -> None:
-        """Take in one record of the three topics."""
+        """Count one record of the three topics."""
         try:
             if record.value is None or event_name(record.value) not in COUNTED:
                 return  # tombstones return nothing: a group once opened stays opened
@@ -116,7 +116,9 @@ class AdmissionView:
             case GroupRecord(run_id=str() as run_id, channel=Channel.TRAIN):
                 _group(self._run(run_id), event)
             case GroupRecord(run_id=str() as run_id):
-                _uncount(self._run(run_id), event.group_id)  # a call in it named another channel, which wins for good
+                _uncount(
+                    self._run(run_id), event.group_id
+                )  # a call of the group named another channel, and a group stays in that one
             case RunStarted():
                 _started(self._run(event.run_id), event)
             case BatchSkipped():

@@ -1,4 +1,4 @@
-"""What agents say beside their calls: bodies of the requests, and the events they become.
+"""Bodies of control requests, and the events that they become.
 
 Output: `calls` (GroupOpened, TrajectoryStarted, TrajectoryCompleted) and `rewards` (RewardAssigned), key group_id.
 """
@@ -43,7 +43,7 @@ RewardValue = Annotated[FiniteFloat, Field(ge=-REWARD_MAX, le=REWARD_MAX)]
 
 
 class Body(BaseModel):
-    """A request body. Unknown fields are refused: a misspelt one must not be lost in silence."""
+    """A request body. Unknown fields are refused, so that a misspelt one is not ignored silently."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -81,7 +81,7 @@ class CompleteTrajectory(Body):
     calls: Count | None = None
     rewards: Count | None = None
     channel: Name | None = None
-    """Taken for symmetry with the other bodies; a completion has no channel of its own."""
+    """Accepted as in the other bodies, and not used: a completion has no channel of its own."""
     run_id: Name | None = None
 
 
@@ -107,7 +107,7 @@ class AssignReward(Body):
 
 
 def group_opened(body: OpenGroup, group_id: str, headers: ClientHeaders, producer: str) -> GroupOpened:
-    """A group as declared; its deadline counts from now."""
+    """The declaration of a group; its deadline counts from now."""
     return GroupOpened(
         envelope=_envelope(producer, body.run_id, headers, "GroupOpened", group_id),
         group_id=group_id,
@@ -123,7 +123,7 @@ def group_opened(body: OpenGroup, group_id: str, headers: ClientHeaders, produce
 def trajectory_started(
     body: RegisterTrajectory, who: Identity, headers: ClientHeaders, producer: str
 ) -> TrajectoryStarted:
-    """A trajectory as registered."""
+    """The start of a trajectory, as its agent registers it."""
     return TrajectoryStarted(
         envelope=_envelope(producer, body.run_id, headers, "TrajectoryStarted", who.group_id, who.trajectory_id),
         group_id=who.group_id,
@@ -139,7 +139,7 @@ def trajectory_started(
 def trajectory_completed(
     body: CompleteTrajectory, who: Identity, headers: ClientHeaders, producer: str
 ) -> TrajectoryCompleted:
-    """A trajectory as its agent left it."""
+    """The end of a trajectory, as its agent reports it."""
     return TrajectoryCompleted(
         envelope=_envelope(producer, body.run_id, headers, "TrajectoryCompleted", who.group_id, who.trajectory_id),
         group_id=who.group_id,
@@ -152,7 +152,7 @@ def trajectory_completed(
 
 
 def reward_assigned(body: AssignReward, who: Identity, headers: ClientHeaders, producer: str) -> RewardAssigned:
-    """A reward as given."""
+    """A reward for a trajectory, or for one of its calls."""
     return RewardAssigned(
         envelope=_envelope(producer, body.run_id, headers, "RewardAssigned", who.group_id, who.trajectory_id),
         group_id=who.group_id,
@@ -178,7 +178,7 @@ def run_of(body: OpenGroup, headers: ClientHeaders) -> str | None:
 
 
 def group_id_of(body: OpenGroup, headers: ClientHeaders) -> str:
-    """The id asked for, else a new one: the same again when the same idempotency key asks the same again."""
+    """The id in the body, else a new one; the same request under the same idempotency key gets the same id."""
     key = headers.idempotency_key
     return body.group_id or (decision_id("group", key, body.model_dump_json()) if key else new_id())
 

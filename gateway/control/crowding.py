@@ -1,8 +1,8 @@
-"""How many members each group has that nobody declared: an agent with one group id for all its tasks is told in time.
+"""The sizes of groups that nobody declared: an agent that uses one group id for all its tasks gets a warning, then an error.
 
-Invariant: a member that is known here goes on, whatever its group; a group that is declared, and one that is a
-trajectory of its own, is never refused. What counts is what this process saw and what the pool says, and never more than
-the group has; so several gateways, and one that was just started, may let some more in before the pool says so.
+Invariant: a member that is in its group already is never refused, nor is any member of a declared group or of a group
+that is one trajectory. The count is of what this process saw and of what the pool has, never more than the group has; so
+several gateways, or one that was just started, may let in some more until the pool's record arrives.
 
 Input: rows of `datapool.groups` (on a follower's thread) and the identity of each request (on the event loop).
 """
@@ -20,12 +20,12 @@ from gateway.metrics import Metrics
 from schemas.events import GroupRecord
 
 CROWDED_MIN = GROUP_SIZE_MAX * 8 // 10
-"""Members from which on a group is worth a warning, and what the pool says of it is kept."""
+"""Members from which on there is a warning, and the pool's record of a group is kept."""
 REMEMBERED_MAX = 100_000
-"""Groups, and trajectories of those that nobody declared, that one process remembers; the groups longest without a new one
-go first."""
+"""Groups, and members of undeclared ones, that one process remembers; groups whose last new member is oldest are
+forgotten first."""
 POOLED_MAX = 32
-"""Large groups whose members the pool told are kept, the latest."""
+"""The latest records of large groups that are kept."""
 WHAT_TO_DO = "give each task a group id of its own, or declare the group with POST /groups"
 log = structlog.get_logger()
 
@@ -59,7 +59,7 @@ class Crowds:
         self._lock = threading.Lock()
 
     def take(self, record: GroupRecord) -> None:
-        """What the pool says of a group."""
+        """Take in the pool's record of a group."""
         group_id, count = record.group_id, len(record.members) + record.members_left_out
         with self._lock:
             if record.declared:
@@ -67,18 +67,18 @@ class Crowds:
                 if group_id in self._seen or count >= self._crowded_min:
                     self._group(group_id).declared = True
             elif count >= self._crowded_min:
-                self._pooled[group_id] = _Pooled(frozenset(one.trajectory_id for one in record.members), count)
+                self._pooled[group_id] = _Pooled(frozenset(member.trajectory_id for member in record.members), count)
                 self._pooled.move_to_end(group_id)
                 if len(self._pooled) > POOLED_MAX:
                     self._pooled.popitem(last=False)
 
     def declared(self, group_id: str) -> None:
-        """Somebody has just declared it here."""
+        """Note that a group has just been declared through this process."""
         with self._lock:
             self._group(group_id).declared = True
 
     def admit(self, who: Identity) -> None:
-        """Let a trajectory into its group, or let it go on there. Raises InvalidRequest."""
+        """Make a trajectory a member of its group, unless it is one. Raises InvalidRequest when the group is full."""
         if who.trajectory_id == who.group_id:
             return
         seen = self._seen.get(who.group_id)

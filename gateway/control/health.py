@@ -16,7 +16,7 @@ LAG_SAMPLES = 40  # 10 s
 
 
 class Health:
-    """`not_ready` says in a word why traffic should go elsewhere, or None."""
+    """The health routes. `not_ready` returns the reason why traffic should go elsewhere, in a word, or None."""
 
     def __init__(self, workers: WorkerTable, not_ready: NotReady) -> None:
         self._workers, self._not_ready = workers, not_ready
@@ -26,7 +26,7 @@ class Health:
         return {"status": "alive"}
 
     async def ready(self) -> JSONResponse:
-        """Views are read and followed, and log or spool takes events. Calls wait for a worker, so workers are told but not required."""
+        """Whether the views are up to date and the log or the spool takes events. Calls wait for a worker, so none is required."""
         reason = self._not_ready()
         content = {"ready": reason is None, "reason": reason, "workers": len(self._workers.live())}
         return JSONResponse(content, status_code=503 if reason else 200)
@@ -37,7 +37,7 @@ class Health:
 
 
 async def watch_loop_lag(report: Callable[[float], None]) -> None:
-    """Tell, for ever, by how much the event loop was late at worst in the last 10 s."""
+    """Report, until cancelled, the longest delay of the event loop in the last 10 s, in seconds."""
     recent: deque[float] = deque(maxlen=LAG_SAMPLES)
     while True:
         before = time.perf_counter()

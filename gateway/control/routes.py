@@ -51,7 +51,7 @@ log = structlog.get_logger()
 
 
 class Control:
-    """The handlers. Each turns a body into an event and answers once the event is acknowledged."""
+    """The handlers. Each makes an event of a body, and replies once the event is acknowledged."""
 
     def __init__(
         self, settings: GatewaySettings, log: EventSink, admission: AdmissionView, metrics: Metrics, crowds: Crowds
@@ -91,13 +91,13 @@ class Control:
         return await self._accept(REWARDS, who, event, event.envelope.event_id)
 
     def _member(self, request: Request) -> Identity:
-        """Who asks, and is a member of its group by it. Raises InvalidRequest."""
+        """The trajectory of the path, which becomes a member of its group by this. Raises InvalidRequest."""
         who = _identity(request)
         self._crowds.admit(who)
         return who
 
     def _admit(self, run_id: str, group_id: str) -> bool:
-        """Whether this request took the room, so that it gives it back when it fails. Raises NotAdmitted."""
+        """Whether this request reserved room, and has to release it if it fails. Raises NotAdmitted."""
         decision = self._admission.reserve(run_id, group_id)
         self._metrics.admission.labels(decision.reason if isinstance(decision, Wait) else "admitted").inc()
         if isinstance(decision, Wait):
@@ -113,9 +113,9 @@ class Control:
     async def _publish(self, topic: Topic, group_id: str, event: Event) -> None:
         try:
             await self._log.publish(topic, group_key(group_id), event)
-        except LogError as silent:
-            log.error("event_not_captured", kind=type(event).__name__, error=str(silent))
-            raise NotCaptured("the event could not be stored; send it again", retry_after_s=1.0) from silent
+        except LogError as error:
+            log.error("event_not_captured", kind=type(event).__name__, error=str(error))
+            raise NotCaptured("the event could not be stored; send it again", retry_after_s=1.0) from error
 
 
 class StrictRequest(Request):
@@ -191,7 +191,7 @@ def _handle_errors(app: FastAPI) -> None:
 def _identity(request: Request) -> Identity:
     who = request.scope.get(IDENTITY)
     if not isinstance(who, Identity):
-        raise NotFound("the path must name a trajectory")  # the front refuses such a path earlier, and says more
+        raise NotFound("the path must name a trajectory")  # the door refuses such a path before, with more to say
     return who
 
 

@@ -51,7 +51,7 @@ class ClientConnection(asyncio.Protocol):
 
     # For the event loop
 
-    def connection_made(self, transport: asyncio.Transport) -> None:
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # TCP reads and writes
         """A connection that never asks is closed like one that never finishes asking."""
         self.transport = transport
         self._server.connections.add(self)  # type: ignore[arg-type]  # uvicorn names its own classes there
@@ -61,7 +61,7 @@ class ClientConnection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002  # asyncio gives it
         """No timer and no request outlives its connection."""
-        self._server.connections.discard(self)  # type: ignore[arg-type]  # as above
+        self._server.connections.discard(self)
         self._expect_nothing()
         self.flow.resume()
         for exchange in (self._answering, *self.waiting):

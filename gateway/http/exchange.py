@@ -26,26 +26,6 @@ CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 class Exchange(ReplyWriter):
     """One request. Its connection feeds it, the door looks at it, and whoever answers it writes the reply."""
 
-    __slots__ = (
-        "_begun",
-        "_buffer",
-        "_door",
-        "_refusal",
-        "_turn",
-        "_watcher",
-        "body",
-        "body_bytes_max",
-        "call_id",
-        "headers",
-        "held_bytes",
-        "is_whole",
-        "label",
-        "protocol",
-        "route",
-        "started_s",
-        "upstream_s",
-    )
-
     def __init__(self, connection: "ClientConnection", door: "Door", head: "RequestHead") -> None:
         super().__init__(connection, head)
         self._door = door

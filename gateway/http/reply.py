@@ -23,18 +23,6 @@ PHRASES = {status.value: status.phrase.encode() for status in HTTPStatus}
 class ReplyWriter:
     """Writes a reply; what is written after the client has gone is dropped."""
 
-    __slots__ = (
-        "_connection",
-        "complete",
-        "disconnected",
-        "head",
-        "keep_alive",
-        "on_drained",
-        "sent_bytes",
-        "started",
-        "status",
-    )
-
     def __init__(self, connection: "ClientConnection", head: "RequestHead") -> None:
         self._connection, self.head = connection, head
         self.keep_alive = head.keep_alive

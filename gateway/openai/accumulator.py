@@ -5,11 +5,11 @@ number of log-probabilities, is named; nothing here raises for what an engine se
 """
 
 from collections.abc import Sequence
-from typing import TypeVar
 
 from gateway.call_protocol import CallRequest, EngineReply
 from gateway.engine_json import Json, count, loads, loads_shallow
 from gateway.openai.fast_chunks import ChunkFields, ChunkShape
+from gateway.openai.message import joined, merge
 from gateway.openai.reply import CHOICE_INDEX, PROMPT, understood
 from gateway.openai.request import LOGPROBS
 from gateway.openai.sse import DONE, data_of, spans_comment
@@ -20,8 +20,6 @@ from schemas.events import Usage
 
 RUN_MAX = 256
 """Usual chunks that are parsed together."""
-T = TypeVar("T")
-LAST_WINS = frozenset({"role", "id", "type", "index"})
 CHUNK_INVALID, STREAM_ERROR, STREAM_END = "chunk_invalid", "stream_error", "stream_end"
 Tokens = tuple[str, list[Json], list[Json]]
 """A text, its token ids, and the objects with their log-probabilities."""
@@ -142,7 +140,7 @@ class _ChoiceAccumulator:
         """Take in what one chunk holds of this choice."""
         delta = choice.get("delta")
         delta = delta if isinstance(delta, dict) else {}
-        _merge(self._message, delta)
+        merge(self._message, delta)
         self._add_tokens(choice.get("token_ids"), _content(choice.get("logprobs")), has_output=_has_output(delta))
         for name, value in choice.items():
             if value is not None and name not in ("delta", "logprobs", "token_ids"):
@@ -151,7 +149,7 @@ class _ChoiceAccumulator:
     def add_run(self, name: str, tokens: Tokens) -> None:
         """Take in a text of this name, and its tokens."""
         text, ids, content = tokens
-        _merge(self._message, {name: text})
+        merge(self._message, {name: text})
         self._add_tokens(ids, content, has_output=True)
 
     def _add_tokens(self, ids: Json, content: list[Json], *, has_output: bool) -> None:
@@ -170,7 +168,7 @@ class _ChoiceAccumulator:
         """As in a reply that was not streamed."""
         return {
             **self._fields,
-            "message": _joined(self._message),
+            "message": joined(self._message),
             "logprobs": None if self._content is None else {"content": self._content},
             "finish_reason": self._fields.get("finish_reason"),
             "token_ids": self._ids,
@@ -202,42 +200,3 @@ def _content(logprobs: Json) -> list[Json]:
 
 def _has_output(delta: dict[str, Json]) -> bool:
     return any(value for name, value in delta.items() if name != "role")
-
-
-class _Pieces(list[str]):
-    """A text, not joined yet."""
-
-
-class _Indexed(dict[int, dict[str, Json]]):
-    """A list whose items name their places: tool calls."""
-
-
-def _merge(into: dict[str, Json], delta: dict[str, Json]) -> None:
-    """Texts grow; objects, and lists of objects with an index, are merged; of all else the last one counts."""
-    for name, value in delta.items():
-        if isinstance(value, str) and name not in LAST_WINS:
-            _container(into, name, _Pieces).append(value)
-        elif isinstance(value, dict):
-            _merge(_container(into, name, dict), value)
-        elif isinstance(value, list) and value and all(isinstance(item, dict) and "index" in item for item in value):
-            items = _container(into, name, _Indexed)
-            for item in value:
-                _merge(items.setdefault(count(item["index"], len(items)), {}), item)
-        elif value is not None or name not in into:
-            into[name] = value
-
-
-def _container(into: dict[str, Json], name: str, kind: type[T]) -> T:
-    """What stands under this name if it is of this kind; else a new one, which stands there from now on."""
-    container = into.get(name)
-    if type(container) is not kind:
-        container = into[name] = kind()
-    return container
-
-
-def _joined(value: Json) -> Json:
-    if isinstance(value, _Pieces):
-        return "".join(value)
-    if isinstance(value, _Indexed):
-        return [_joined(value[index]) for index in sorted(value)]
-    return {name: _joined(member) for name, member in value.items()} if isinstance(value, dict) else value

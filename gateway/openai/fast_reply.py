@@ -41,7 +41,7 @@ class ReplyParts(NamedTuple):
     prompt_ids: list[int]
 
     def without(self, *, token_ids: bool, logprobs: bool) -> bytes:
-        """The reply without token ids, and with null for log-probabilities (OpenAI's schema wants the field), where the flags say so."""
+        """The reply without token ids, and with null for log-probabilities, where the flags say so."""
         front, choice, rest, end = self.pieces
         content, response, prompt = self.members
         ids = (b"", b"") if token_ids else (response, prompt)
@@ -50,15 +50,15 @@ class ReplyParts(NamedTuple):
 
 def taken_apart(raw: bytes) -> ReplyParts | None:
     """The parts of a reply as vLLM writes it; None for any other."""
-    one = raw.find(LOGPROBS) + len(LOGPROBS) - 1
-    one_end = raw.rfind(LOGPROBS_END, one)  # what follows it is shorter than what stands before it
-    two = raw.find(RESPONSE_IDS, one_end)
-    three = raw.find(PROMPT_IDS, two)
-    if not 0 < one < one_end < two < three:
+    content = raw.find(LOGPROBS) + len(LOGPROBS) - 1
+    content_end = raw.rfind(LOGPROBS_END, content)  # what follows it is shorter than what stands before it
+    response = raw.find(RESPONSE_IDS, content_end)
+    prompt = raw.find(PROMPT_IDS, response)
+    if not 0 < content < content_end < response < prompt:
         return None
-    two_end, three_end = raw.find(b"]", two) + 1, raw.find(b"]", three) + 1
-    pieces = raw[:one], raw[one_end:two], raw[two_end:three], raw[three_end:]
-    members = raw[one:one_end], raw[two:two_end], raw[three:three_end]
+    response_end, prompt_end = raw.find(b"]", response) + 1, raw.find(b"]", prompt) + 1
+    pieces = raw[:content], raw[content_end:response], raw[response_end:prompt], raw[prompt_end:]
+    members = raw[content:content_end], raw[response:response_end], raw[prompt:prompt_end]
     try:
         members[0].decode()
         tokens = TOKENS.decode(members[0])
@@ -68,13 +68,13 @@ def taken_apart(raw: bytes) -> ReplyParts | None:
         fields = orjson.loads(rest)
     except (ValueError, RecursionError):
         return None
-    if not _stood_there(fields, rest):
+    if not _had_their_places(fields, rest):
         return None
     logprobs = [token.logprob for token in tokens.content]
     return ReplyParts(fields, pieces, members, logprobs, response_ids, prompt_ids)
 
 
-def _stood_there(fields: Json, rest: bytes) -> bool:
+def _had_their_places(fields: Json, rest: bytes) -> bool:
     if rest.count(b'"logprobs":') != 1 or rest.count(b'token_ids":') != 2:
         return False
     choices = fields.get("choices", ()) if isinstance(fields, dict) else ()

@@ -62,13 +62,13 @@ def effective(body: Mapping[str, Json]) -> Sampling:
     """Sampling parameters of a chat request. Raises InvalidRequest for a value that no engine takes."""
     values = tuple(map(body.get, READ))
     try:
-        return _known(values, constrained(body))
+        return _cached(values, constrained(body))
     except TypeError:  # a list of stop strings
         return _effective(dict(zip(READ, values, strict=True)), constrained(body))
 
 
 @lru_cache(maxsize=256)
-def _known(values: tuple[Json, ...], is_constrained: bool) -> Sampling:
+def _cached(values: tuple[Json, ...], is_constrained: bool) -> Sampling:
     """A run asks for the same parameters again and again. Values that are equal (1, 1.0, true) mean the same to engines."""
     return _effective(dict(zip(READ, values, strict=True)), is_constrained)
 
@@ -100,8 +100,8 @@ def constrained(body: Mapping[str, Json]) -> bool:
 
 
 def _formatted(body: Mapping[str, Json]) -> bool:
-    wanted = body.get("response_format")
-    return bool(wanted) and not (isinstance(wanted, dict) and wanted.get("type") == "text")
+    form = body.get("response_format")
+    return bool(form) and not (isinstance(form, dict) and form.get("type") == "text")
 
 
 def _forced_tool(body: Mapping[str, Json]) -> bool:
@@ -137,7 +137,7 @@ def _stop(body: Mapping[str, Json]) -> tuple[str, ...]:
     if stop is None:
         return ()
     stops = [stop] if isinstance(stop, str) else stop
-    if not isinstance(stops, list) or not all(isinstance(one, str) for one in stops):
+    if not isinstance(stops, list) or not all(isinstance(text, str) for text in stops):
         raise InvalidRequest("stop must be a string or a list of strings", param="stop")
     return tuple(stops)
 

@@ -1,4 +1,4 @@
-"""Server-sent events as bytes: cut into events, and freed of fields that nobody but capture asked for.
+"""Server-sent events as bytes: cut into events, and freed of the fields that only capture asked for.
 
 Invariant: what is forwarded is what the engine sent, byte for byte; only whole members of JSON objects are cut out, so
 no number, escape or space is written anew. An event is looked at only when it is there to its blank line, so it does
@@ -73,8 +73,8 @@ def data_of(event: bytes) -> bytes:
 
 def spans_comment(event: bytes) -> bytes | None:
     """The value of the worker's comment about weight versions, if the event holds it."""
-    found = COMMENT_LINE.search(event) if COMMENT in event else None
-    return found[1] if found else None
+    line = COMMENT_LINE.search(event) if COMMENT in event else None
+    return line[1] if line else None
 
 
 def without_comment(event: bytes) -> bytes:
@@ -90,13 +90,12 @@ def without_fields(event: bytes, *, token_ids: bool, logprobs: bool) -> bytes:
 
     Raises ValueError for an event that holds such a field and is not the JSON of a chunk that can be cut.
     """
-    wanted = (token_ids and b'token_ids"' in event) or (logprobs and b'"logprobs"' in event)
-    if not wanted:
+    if not ((token_ids and b'token_ids"' in event) or (logprobs and b'"logprobs"' in event)):
         return event
     usual = USUAL.fullmatch(event)
     if usual and b'prompt_token_ids"' not in event:
-        front, asked, middle, ids, end = usual.groups()
-        return b"".join((front, b"null" if logprobs else asked, middle, b"" if token_ids else ids, end))
+        front, content, middle, ids, end = usual.groups()
+        return b"".join((front, b"null" if logprobs else content, middle, b"" if token_ids else ids, end))
     start = event.find(b"{")
     cuts = list(_chunk_cuts(event, start + 1, token_ids=token_ids, logprobs=logprobs)) if start >= 0 else []
     return _cut(event, cuts)
@@ -122,7 +121,11 @@ def _choice_cuts(text: bytes, at: int, *, token_ids: bool, logprobs: bool) -> It
             continue
         kept = True
         if member[1] == b'"logprobs"' and logprobs:
-            yield member.start(2), member.end(2), b"null"  # OpenAI's schema wants the field, null where nobody asked
+            yield (
+                member.start(2),
+                member.end(2),
+                b"null",
+            )  # OpenAI's schema wants the field, null where a client did not ask
 
 
 def _members(text: bytes, at: int) -> Iterator[re.Match[bytes]]:

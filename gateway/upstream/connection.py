@@ -1,4 +1,4 @@
-"""One HTTP/1.1 connection to an engine, and the reply that arrives on it.
+"""One HTTP/1.1 connection to an engine.
 
 Invariant: a reply is either complete as its framing says (length, chunks, or the end of the connection where neither is
 given) or it fails; it is never silently short. A connection is used again only when its reply was complete, nothing
@@ -8,182 +8,17 @@ followed it, and the engine keeps it open. Every wait has a deadline, every buff
 import asyncio
 import time
 from collections.abc import Callable
-from typing import Self, cast
+from typing import cast
 
 import httptools
-import structlog
 
 from gateway.errors import GatewayError, UpstreamBroken, UpstreamTimeout
+from gateway.upstream.incoming_reply import IncomingReply
 
-log = structlog.get_logger()
-Sink = Callable[[bytes], bool]
-"""Takes a piece of body; False: no more. May raise GatewayError, which ends the exchange."""
 UNPRODUCTIVE_BYTES_MAX = 64 << 10
 """Headers; then chunk extensions and trailers of a whole reply: more is an attack, or no HTTP."""
 CHUNK_BYTES = 20
 """Of the framing of a chunk: a length and two line ends. What is more are extensions."""
-BUFFER_BYTES_MAX = 256 << 10
-"""What waits for a reader before the engine is told to slow down."""
-
-
-class Reply:
-    """What an engine answers, as it arrives. Filled by its connection; read once: whole, or first piece and relay.
-
-    A reply that is not read to its end is aborted (an async context manager sees to it), which closes its connection;
-    the engine then stops generating.
-    """
-
-    __slots__ = (
-        "_arrived",
-        "_buffered",
-        "_connection",
-        "_sink",
-        "_waiter",
-        "_whole",
-        "error",
-        "headers",
-        "over",
-        "status",
-    )
-
-    def __init__(self, connection: "UpstreamConnection") -> None:
-        self.status = 0
-        self.headers: dict[str, str] = {}
-        """Names in lower case."""
-        self.over = False
-        self.error: GatewayError | None = None
-        self._connection: UpstreamConnection | None = connection
-        """None once the reply is over: another one may be arriving on it."""
-        self._arrived: list[bytes] = []
-        self._buffered = 0
-        self._whole = False
-        self._sink: Sink | None = None
-        self._waiter: asyncio.Future[None] | None = None
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        self.abort()
-
-    async def started(self) -> Self:
-        """Returns when the headers are here. Raises what the exchange failed with, and is given up by whoever cancels it."""
-        try:
-            while not (self.status or self.over):
-                await self._wait()
-        except BaseException:
-            self.abort()
-            raise
-        if self.error and not self.status:
-            raise self.error
-        return self
-
-    async def first(self) -> bytes:
-        """The first piece of body; nothing when there is none. Raises as `read`."""
-        while not (self._arrived or self.over):
-            await self._wait()
-        if not self._arrived and self.error:
-            raise self.error
-        return self._take()
-
-    async def relay(self, sink: Sink) -> None:
-        """Hand the body to `sink` as it arrives, in the same turn of the loop, until it ends or `sink` says so.
-
-        Raises as `read`, or what `sink` raised.
-        """
-        self._sink = sink
-        self.resume()
-        self.flush()
-        while not self.over and self._sink is not None:
-            await self._wait()
-        self.flush()
-        self._sink = None
-        if self.error:
-            raise self.error
-
-    def flush(self) -> None:
-        """Hand over what has arrived, if somebody takes it as it comes."""
-        if self._sink is None or not self._arrived:
-            return
-        arrived, self._arrived, self._buffered = self._arrived, [], 0
-        try:
-            more = self._sink(arrived[0] if len(arrived) == 1 else b"".join(arrived))
-        except Exception as broken:  # a bug must not look like an engine that broke
-            refused = broken if isinstance(broken, GatewayError) else GatewayError("internal error")
-            if refused is not broken:
-                log.exception("bug_in_sink")
-            self._give_up(refused)
-            self.error = refused
-            return
-        if not more:
-            self._sink = None
-            self.wake()
-
-    def pace(self, idle_s: float, total_s: float) -> None:
-        """From now on the deadline is `total_s` from the request, and no piece of body within `idle_s` (to twice that) is a timeout."""
-        if self._connection:
-            self._connection.pace(idle_s, total_s)
-
-    def pause(self) -> None:
-        """Let the engine wait."""
-        if self._connection:
-            self._connection.pause()
-
-    def resume(self) -> None:
-        """Take more from it. Idempotent."""
-        if self._connection:
-            self._connection.resume()
-
-    async def read(self) -> bytes:
-        """The whole body. Raises UpstreamBroken (also when it is over its limit) or UpstreamTimeout."""
-        self._whole = True
-        if self._connection:
-            self._connection.resume()
-        while not self.over:
-            await self._wait()
-        if self.error:
-            raise self.error
-        return self._take()
-
-    def abort(self) -> None:
-        """Close the connection if the reply is not over. Idempotent."""
-        self._give_up(UpstreamBroken("the exchange was given up"))
-
-    def feed(self, piece: bytes) -> None:
-        """A piece of body arrived."""
-        self._arrived.append(piece)
-        self._buffered += len(piece)
-        if not (self._whole or self._sink):
-            if self._buffered > BUFFER_BYTES_MAX and self._connection:
-                self._connection.pause()
-            self.wake()
-
-    def finish(self, error: GatewayError | None = None) -> None:
-        """The reply is over; only the first call counts."""
-        if not self.over:
-            self.over, self.error, self._connection = True, error, None
-            self.wake()
-
-    def wake(self) -> None:
-        """Let the reader look again."""
-        if self._waiter and not self._waiter.done():
-            self._waiter.set_result(None)
-
-    def _give_up(self, error: GatewayError) -> None:
-        connection = self._connection
-        self.finish(error)
-        if connection:
-            connection.close()
-
-    async def _wait(self) -> None:
-        self._waiter = asyncio.get_running_loop().create_future()
-        await self._waiter
-
-    def _take(self) -> bytes:
-        arrived, self._arrived, self._buffered = self._arrived, [], 0
-        if self._connection:
-            self._connection.resume()
-        return arrived[0] if len(arrived) == 1 else b"".join(arrived)
 
 
 class UpstreamConnection(asyncio.Protocol):
@@ -201,7 +36,7 @@ class UpstreamConnection(asyncio.Protocol):
 
     def _forget(self) -> None:
         """The state of one exchange, as it begins."""
-        self._reply: Reply | None = None
+        self._reply: IncomingReply | None = None
         self._complete = self._keep_alive = self._framed = self._interim = False
         self._size = self._unproductive = 0
         self._timeout_s = self._begun_s = 0.0
@@ -211,11 +46,11 @@ class UpstreamConnection(asyncio.Protocol):
         self.heard = False
         """Whether a byte of the reply has arrived."""
 
-    def exchange(self, head: bytes, body: bytes, timeout_s: float) -> Reply:
+    def exchange(self, head: bytes, body: bytes, timeout_s: float) -> IncomingReply:
         """Send a request; its reply fills from now on."""
         assert self._transport is not None
         self._forget()
-        reply = self._reply = Reply(self)
+        reply = self._reply = IncomingReply(self)
         self._timeout_s, self._begun_s = timeout_s, time.monotonic()
         self._wake_in(timeout_s)
         self._transport.writelines((head, body))

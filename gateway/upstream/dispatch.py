@@ -8,25 +8,25 @@ again at most `resends_max` times.
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 from gateway.call_protocol import CallProtocol, CallRequest
-from gateway.errors import GatewayError, NotFound, NoWorker, UpstreamBroken, UpstreamUnreachable
+from gateway.errors import NotFound, NoWorker, UpstreamBroken, UpstreamUnreachable
 from gateway.metrics import Metrics
 from gateway.settings import GatewaySettings
-from gateway.upstream.connection import Reply, Sink
 from gateway.upstream.engines import Engine, WorkerTable
-from gateway.upstream.pool import HttpUpstream, UpstreamReply
+from gateway.upstream.incoming_reply import IncomingReply, Sink
+from gateway.upstream.pool import HttpUpstream, UpstreamReply, whole
+from gateway.upstream.retry_budget import RetryBudget
 from gateway.upstream.routing import choose
+from gateway.upstream.worker_reports import WorkerReports
 from schemas.envelopes import now_us
 
 AWAY = (502, 503)
 POLL_S = 1.0
 """How often a waiting call looks by itself: reports wake it, only time brings no report."""
-T = TypeVar("T")
 
 
 class EngineAway(UpstreamUnreachable):
@@ -78,39 +78,39 @@ class OpenStream:
         self.engine, self.request, self.dispatched_us = engine, request, dispatched_us
         self.upstream_s = 0.0
         """In engines, to the first bytes of this one."""
-        self._exchange: Reply | None = None
+        self._incoming: IncomingReply | None = None
         self._first = b""
         self._outstanding, self._closed = outstanding, False
         outstanding[engine.url] += 1
 
     @property
-    def exchange(self) -> Reply:
-        assert self._exchange is not None, "begun before"
-        return self._exchange
+    def incoming(self) -> IncomingReply:
+        assert self._incoming is not None, "begun before"
+        return self._incoming
 
-    async def begin(self, exchange: Reply) -> None:
+    async def begin(self, incoming: IncomingReply) -> None:
         """Wait for the first bytes: until then, a broken engine can be replaced by another one."""
-        self._exchange = exchange
-        self._first = await exchange.first()
+        self._incoming = incoming
+        self._first = await incoming.first()
         if not self._first:
             raise UpstreamBroken("the engine's stream is empty")
 
     async def relay(self, sink: Sink) -> None:
-        """The body, as `Reply.relay` gives it."""
+        """The body, as `IncomingReply.relay` gives it."""
         if sink(self._first):
-            await self.exchange.relay(sink)
+            await self.incoming.relay(sink)
 
     @property
     def content_type(self) -> str:
-        return self.exchange.headers.get("content-type", "")
+        return self.incoming.headers.get("content-type", "")
 
     def close(self) -> None:
         """Idempotent."""
         if not self._closed:
             self._closed = True
             self._outstanding[self.engine.url] -= 1
-            if self._exchange is not None:
-                self._exchange.abort()
+            if self._incoming is not None:
+                self._incoming.abort()
 
 
 class Dispatcher:
@@ -121,67 +121,43 @@ class Dispatcher:
     ) -> None:
         self._settings, self._workers, self._upstream, self._metrics = settings, workers, upstream, metrics
         self._outstanding: Counter[str] = Counter()
-        self._news = News(workers)
+        self._reports = WorkerReports(workers)
 
-    async def send(self, call: Dispatch, progress: CallProgress) -> EngineAnswer:
-        """The answer of an engine. Raises NoWorker, NotFound (model) or a subclass of UpstreamFailed."""
-        return await self._persist(call, progress, self._once)
+    async def send(self, call: Dispatch, progress: CallProgress) -> EngineAnswer | OpenStream:
+        """An engine's answer; where a stream was asked for and comes, it, with its first bytes, for the caller to close.
 
-    async def open(self, call: Dispatch, progress: CallProgress) -> EngineAnswer | OpenStream:
-        """A stream whose first bytes are here, for the caller to close; an answer where the engine did not stream.
-
-        Raises as `send`.
+        Raises NoWorker, NotFound (model) or a subclass of UpstreamFailed.
         """
-        return await self._persist(call, progress, self._opened)
-
-    async def _persist(
-        self, call: Dispatch, progress: CallProgress, attempt: Callable[[Engine, Dispatch, CallProgress], Awaitable[T]]
-    ) -> T:
-        patience = RetryBudget(self._settings)
+        budget = RetryBudget(self._settings)
         avoid: set[str] = set()
         while True:
-            engine = progress.engine = await self._engine(call, patience, avoid)
+            engine = progress.engine = await self._engine(call, budget, avoid)
             if engine.url in avoid:  # all have failed: each gets another turn
                 avoid.clear()
             try:
-                return await attempt(engine, call, progress)
+                return await self._attempt(engine, call, progress)
             except (UpstreamUnreachable, UpstreamBroken) as failure:
                 self._metrics.upstream_retries.labels(failure.reason).inc()
                 avoid.add(engine.url)
-                await patience.after(failure)
+                await budget.after(failure)
 
-    async def _once(self, engine: Engine, call: Dispatch, progress: CallProgress) -> EngineAnswer:
+    async def _attempt(self, engine: Engine, call: Dispatch, progress: CallProgress) -> EngineAnswer | OpenStream:
         progress.dispatched_us = dispatched_us = now_us()
-        started, request = time.perf_counter(), self._request(engine, call)
-        self._outstanding[engine.url] += 1
-        try:
-            reply = await self._upstream.post(
-                call_url(engine, call.protocol), request.forwarded, _headers(engine, call)
-            )
-        finally:
-            self._outstanding[engine.url] -= 1
-            progress.upstream_s += time.perf_counter() - started
-        return EngineAnswer(engine, request, _usable(reply), dispatched_us, progress.upstream_s)
-
-    async def _opened(self, engine: Engine, call: Dispatch, progress: CallProgress) -> EngineAnswer | OpenStream:
-        progress.dispatched_us = dispatched_us = now_us()
-        started, request, reply = time.perf_counter(), self._request(engine, call), None
+        started_s, request, reply = time.perf_counter(), self._request(engine, call), None
         opened = OpenStream(engine, request, dispatched_us, self._outstanding)
         try:
-            exchange = await self._upstream.send(
-                "POST", call_url(engine, call.protocol), request.forwarded, _headers(engine, call)
-            )
-            if _streams(exchange, call.protocol):
-                await opened.begin(exchange)
-                exchange.pace(self._settings.stream_idle_timeout_s, self._settings.stream_timeout_s)
+            url = engine.url.removesuffix("/v1") + call.protocol.path
+            incoming = await self._upstream.send("POST", url, request.forwarded, _headers(engine, call))
+            if request.stream and _streams(incoming, call.protocol):
+                await opened.begin(incoming)
+                incoming.pace(self._settings.stream_idle_timeout_s, self._settings.stream_timeout_s)
             else:
-                async with exchange:
-                    reply = await whole(exchange)
+                reply = await whole(incoming)
         except BaseException:  # a cancelled call, too, must not leave an engine generating
             opened.close()
             raise
         finally:
-            progress.upstream_s += time.perf_counter() - started
+            progress.upstream_s += time.perf_counter() - started_s
         if reply is None:
             opened.upstream_s = progress.upstream_s
             return opened
@@ -193,15 +169,15 @@ class Dispatcher:
         adds = not engine.fixed or self._settings.upstream_token_ids
         return call.request if adds else call.request.unchanged()
 
-    async def _engine(self, call: Dispatch, patience: "RetryBudget", avoid: set[str]) -> Engine:
+    async def _engine(self, call: Dispatch, budget: RetryBudget, avoid: set[str]) -> Engine:
         engine = self._chosen(call, avoid)
         while engine is None:
-            news = self._news.next()  # before looking again: what comes after that look sets it
+            report = self._reports.next()  # before looking again: what comes after that look sets it
             engine = self._chosen(call, avoid)
             if engine is None:
-                left_s = patience.left_s(NoWorker("no rollout worker is ready", retry_after_s=1.0))
+                left_s = budget.left_s(NoWorker("no rollout worker is ready", retry_after_s=1.0))
                 with suppress(TimeoutError):
-                    await asyncio.wait_for(news.wait(), min(POLL_S, left_s))
+                    await asyncio.wait_for(report.wait(), min(POLL_S, left_s))
         return engine
 
     def _chosen(self, call: Dispatch, avoid: set[str]) -> Engine | None:
@@ -214,74 +190,8 @@ class Dispatcher:
         return engine
 
 
-class News:
-    """Tells waiting calls, all at once, that a worker reported. Reports come on another thread."""
-
-    def __init__(self, workers: WorkerTable) -> None:
-        self._workers = workers
-        self._event: asyncio.Event | None = None
-        self._loop: asyncio.AbstractEventLoop | None = None
-
-    def next(self) -> asyncio.Event:
-        """Set by the next report."""
-        if self._loop is None:
-            self._loop = asyncio.get_running_loop()
-            self._workers.on_report = self._told
-        self._event = self._event or asyncio.Event()
-        return self._event
-
-    def _told(self) -> None:
-        if self._event is not None and self._loop is not None:
-            with suppress(RuntimeError):  # the loop is closed: nobody waits
-                self._loop.call_soon_threadsafe(self._set)
-
-    def _set(self) -> None:
-        event, self._event = self._event, None
-        if event is not None:
-            event.set()
-
-
-class RetryBudget:
-    """How much longer one call may wait and be sent again."""
-
-    def __init__(self, settings: GatewaySettings) -> None:
-        self._wait_s, self._wait_max_s = settings.retry_wait_s, settings.retry_wait_max_s
-        self._resends_left = settings.resends_max
-        self._budget_s = settings.worker_wait_s
-        self._deadline_s: float | None = None
-
-    async def after(self, failure: GatewayError) -> None:
-        """Wait before the next try, longer each time. Raises the failure when there shall be none."""
-        if isinstance(failure, UpstreamBroken):
-            if not self._resends_left:
-                raise failure
-            self._resends_left -= 1
-        await self.wait(self._wait_s, failure)
-        self._wait_s = min(2 * self._wait_s, self._wait_max_s)
-
-    async def wait(self, wait_s: float, failure: GatewayError) -> None:
-        """Sleep, or raise the failure when the budget is spent."""
-        if wait_s > self.left_s(failure):
-            raise failure
-        await asyncio.sleep(wait_s)
-
-    def left_s(self, failure: GatewayError) -> float:
-        """What is left of the budget, which begins with the first question. Raises the failure when that is nothing."""
-        now = time.monotonic()
-        if self._deadline_s is None:
-            self._deadline_s = now + self._budget_s
-        if now >= self._deadline_s:
-            raise failure
-        return self._deadline_s - now
-
-
-async def whole(exchange: Reply) -> UpstreamReply:
-    """A reply, read to its end."""
-    return UpstreamReply(exchange.status, await exchange.read(), exchange.headers)
-
-
-def _streams(exchange: Reply, protocol: CallProtocol) -> bool:
-    return exchange.status == 200 and exchange.headers.get("content-type", "").startswith(protocol.stream_type)
+def _streams(incoming: IncomingReply, protocol: CallProtocol) -> bool:
+    return incoming.status == 200 and incoming.headers.get("content-type", "").startswith(protocol.stream_type)
 
 
 def _usable(reply: UpstreamReply) -> UpstreamReply:
@@ -291,11 +201,6 @@ def _usable(reply: UpstreamReply) -> UpstreamReply:
     if reply.status >= 500 or 200 < reply.status < 400:
         raise UpstreamBroken(f"the engine answers {reply.status}")
     return reply
-
-
-def call_url(engine: Engine, protocol: CallProtocol) -> str:
-    """Address of the protocol's route on an engine, whose URL may or may not end in /v1."""
-    return engine.url.removesuffix("/v1") + protocol.path
 
 
 def _headers(engine: Engine, call: Dispatch) -> dict[str, str]:

@@ -8,15 +8,16 @@ import asyncio
 import errno
 import ssl
 import time
-from collections.abc import Coroutine, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from types import TracebackType
-from typing import Any, NamedTuple
+from typing import NamedTuple
 from urllib.parse import urlsplit
 
 from gateway.errors import InvalidRequest, Overloaded, UpstreamBroken, UpstreamUnreachable
-from gateway.upstream.connection import Reply, UpstreamConnection
+from gateway.upstream.connection import UpstreamConnection
+from gateway.upstream.incoming_reply import IncomingReply
 
 KEEPALIVE_S = 3.0  # below uvicorn's 5 s: a connection that the engine is just closing would look like a broken engine
 SWEEP_S = 0.5
@@ -70,27 +71,15 @@ class HttpUpstream:
         """How many connections wait for their next call."""
         return {origin: len(idle) for origin, idle in self._idle.items()}
 
-    def post(self, url: str, body: bytes, headers: Mapping[str, str]) -> Coroutine[Any, Any, UpstreamReply]:
-        """Send a body and read the whole reply.
+    async def get(self, url: str, headers: Mapping[str, str]) -> UpstreamReply:
+        """The whole reply. Raises as `send`, UpstreamBroken or UpstreamTimeout."""
+        return await whole(await self.send("GET", url, None, headers))
+
+    async def send(self, method: str, url: str, body: bytes | None, headers: Mapping[str, str]) -> IncomingReply:
+        """One request; returns when the reply's headers are here. Cancelling closes the connection.
 
         Raises UpstreamUnreachable (the engine never had it), UpstreamBroken (it may have had it) or UpstreamTimeout.
         """
-        return self._whole("POST", url, body, headers)
-
-    def get(self, url: str, headers: Mapping[str, str]) -> Coroutine[Any, Any, UpstreamReply]:
-        """As `post`, without a body."""
-        return self._whole("GET", url, None, headers)
-
-    async def _whole(self, method: str, url: str, body: bytes | None, headers: Mapping[str, str]) -> UpstreamReply:
-        reply = await self.send(method, url, body, headers)
-        try:
-            content = await reply.read()
-        finally:
-            reply.abort()
-        return UpstreamReply(reply.status, content, reply.headers)
-
-    async def send(self, method: str, url: str, body: bytes | None, headers: Mapping[str, str]) -> Reply:
-        """One request; returns when the reply's headers are here. Raises as `post`; cancelling closes the connection."""
         target = target_of(url)
         head = request_head(method, target, body, headers)
         connection = self._pooled(target.origin)
@@ -167,6 +156,12 @@ class HttpUpstream:
     def _close_idle(self, origin: Origin) -> None:
         for connection in self._idle.pop(origin, []):
             connection.close()
+
+
+async def whole(reply: IncomingReply) -> UpstreamReply:
+    """A reply, read to its end. Raises UpstreamBroken or UpstreamTimeout."""
+    async with reply:
+        return UpstreamReply(reply.status, await reply.read(), reply.headers)
 
 
 @lru_cache(maxsize=4096)

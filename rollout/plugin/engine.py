@@ -80,10 +80,10 @@ class ClawWeightTransfer(WeightTransferEngine[ClawInitInfo, ClawUpdateInfo]):
     def _refuse_missing(self, loaded: set[str] | None) -> None:
         if loaded is None or self.model_config.quantization is not None:
             return  # the model does not tell, or stores its parameters under other names
-        wanted = {name for name, _ in self.model.named_parameters()}
+        expected = {name for name, _ in self.model.named_parameters()}
         if _is_tied(self.model_config.hf_config):
-            wanted = {name for name in wanted if not name.startswith("lm_head.")}
-        if missing := wanted - loaded:
+            expected = {name for name in expected if not name.startswith("lm_head.")}
+        if missing := expected - loaded:
             raise RuntimeError(f"the manifest lacks weights of this model: {sorted(missing)[:3]}")
 
 

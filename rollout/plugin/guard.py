@@ -56,5 +56,5 @@ class ControlGuard:
     def _allows(self, scope: "Scope") -> bool:
         if scope["path"] in OPEN_PATHS:
             return True
-        given = next((value for name, value in scope["headers"] if name == CONTROL_HEADER.encode()), b"")
-        return bool(self._secret) and hmac.compare_digest(given, self._secret)
+        secret = next((value for name, value in scope["headers"] if name == CONTROL_HEADER.encode()), b"")
+        return bool(self._secret) and hmac.compare_digest(secret, self._secret)

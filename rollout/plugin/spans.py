@@ -8,7 +8,7 @@ Choice index -> [label, start, end) over that choice's output tokens. A reply wi
 
 from typing import TYPE_CHECKING, Any
 
-from rollout.plugin import record
+from rollout.plugin import span_record
 from schemas.http import VERSION_SPANS_COMMENT, VERSION_SPANS_HEADER
 
 if TYPE_CHECKING:
@@ -35,20 +35,20 @@ class VersionSpans:
             await self.app(scope, receive, send)
             return
         reply = TrackedReply(send)
-        token = record.current.set(reply.record)
+        token = span_record.current.set(reply.record)
         VersionSpans.in_flight += 1
         try:
             await self.app(scope, receive, reply.send)
         finally:
             VersionSpans.in_flight -= 1
-            record.current.reset(token)
+            span_record.current.reset(token)
 
 
 class TrackedReply:
     """Passes one reply on and adds its spans as soon as they are complete."""
 
     def __init__(self, send: "Send") -> None:
-        self.record = record.SpanRecord()
+        self.record = span_record.SpanRecord()
         self._send = send
         self._is_stream = False
 
@@ -91,4 +91,4 @@ class ClawSpans:
     async def init_state(self, engine_client: Any, state: Any, args: "Namespace") -> None:  # noqa: ARG002  # vLLM's signature and types
         """vLLM calls it once, before the first request."""
         if engine_client is not None:
-            record.tap_engine(engine_client)
+            span_record.tap_engine(engine_client)

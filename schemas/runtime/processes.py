@@ -64,8 +64,10 @@ class Processes:
     def start(self, component: Component) -> None:
         """Starts a component. Raises `ProcessError` when a component of this name runs."""
         previous = self._children.get(component.name)
-        if previous is not None and previous.process is not None and not child_process.has_ended(previous.process):
-            raise ProcessError(f"{component.name} runs already (pid {previous.process.pid})")
+        if previous is not None and previous.process is not None:
+            if not child_process.has_ended(previous.process):
+                raise ProcessError(f"{component.name} runs already (pid {previous.process.pid})")
+            child_process.reap(previous.process)
         self._children.pop(component.name, None)  # started again by hand, it is the youngest: stopped first
         child = self._children[component.name] = _Child(component, Deaths(component.budget))
         self._spawn(child)

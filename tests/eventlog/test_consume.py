@@ -21,7 +21,7 @@ from schemas.envelopes import decision_id
 from schemas.events import Envelope, TrajectoryStarted
 from schemas.topics import CALLS, DEAD_LETTERS, LARGEST_RECORD_BYTES, REWARDS
 from tests.eventlog.conftest import PARTITIONS
-from tests.eventlog.samples import AnyLog, item, names
+from tests.eventlog.samples import AnyLog, item, names, started
 
 GROUP = "judges"
 WAIT_S = 60
@@ -247,7 +247,7 @@ def test_an_output_that_no_log_takes_makes_its_record_a_dead_letter(log: AnyLog)
         (output,) = judged(record)
         if output[2].trajectory_id != "huge!":
             return [output]
-        return [output, (REWARDS, b"g", replace(output[2], trajectory_id="x" * LARGEST_RECORD_BYTES))]
+        return [output, (REWARDS, b"g", started("x" * LARGEST_RECORD_BYTES))]
 
     with running(log, work):
         until(lambda: committed(log)[0] == 2)

@@ -231,6 +231,14 @@ async def test_time_in_engines_that_failed_is_no_overhead(
     assert float(reply.headers["x-claw-overhead-ms"]) < 500
 
 
+async def test_time_for_a_reply_that_makes_no_sense_is_no_overhead(house: House, engine: ScriptedEngine) -> None:
+    """What an engine took to answer without choices was its time, not the gateway's."""
+    engine.then(Reply({"choices": []}, delay_s=0.5))
+    reply = await ask(house)
+    assert reply.status == 502
+    assert float(reply.headers["x-claw-overhead-ms"]) < 500
+
+
 async def test_the_spool_is_seen_while_it_holds_something(tmp_path: Path) -> None:
     """Bytes, records and age while the log is away; 0 and a count of the drained once it is back; nothing is lost."""
     here = Place(tmp_path)

@@ -28,7 +28,7 @@ from weights import buckets
 from weights.deadline import Deadline
 from weights.group import PairGroup
 from weights.manifest import WeightsManifest
-from weights.rendezvous import Offer, Rendezvous
+from weights.rendezvous import Rendezvous, Transfer
 
 pytestmark = pytest.mark.vllm
 TOLERANCE = 1e-4
@@ -190,12 +190,12 @@ class BadTrainer:
         threading.Thread(target=self._server.serve_forever, daemon=True).start()
         self.url = f"http://127.0.0.1:{self._server.server_address[1]}/offer"
 
-    def offer(self) -> Offer:
+    def offer(self) -> Transfer:
         self.asked += 1
         assert self.manifest is not None
         rendezvous = Rendezvous("127.0.0.1", self._port, f"bad/{self.asked}", 10, 64 << 10)
         threading.Thread(target=self._send, args=(rendezvous, self.manifest), daemon=True).start()
-        return Offer(RUN, self.version, self.manifest, rendezvous)
+        return Transfer(RUN, self.version, self.manifest, rendezvous)
 
     def _send(self, rendezvous: Rendezvous, manifest: WeightsManifest) -> None:
         group = PairGroup(rendezvous, 0, torch.device("cpu"), Deadline(rendezvous.timeout_s))
@@ -261,7 +261,7 @@ def test_a_killed_engine_is_replaced_and_catches_up(worker: Worker) -> None:
 
 
 def test_a_killed_supervisor_leaves_no_process(worker: Worker) -> None:
-    """After kill -9 of the supervisor neither its keeper nor any of vLLM's processes goes on."""
+    """After kill -9 of the supervisor neither its reaper nor any of vLLM's processes goes on."""
     processes = worker.processes()
     assert len(processes) >= 4
     worker.process.kill()

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from rollout.plugin import record
+from rollout.plugin import span_record
 from rollout.plugin.guard import ControlGuard
 from rollout.plugin.spans import VersionSpans
 
@@ -70,7 +70,7 @@ class Engine:
 async def replied(chunks: list[bytes], *, stream: bool, prompts: list[str], n: int = 1) -> list[Message]:
     """What a client gets from an app that asks the engine first and then sends these chunks."""
     engine, sent = Engine(), []
-    record.tap_engine(engine)
+    span_record.tap_engine(engine)
 
     async def app(scope: Message, receive: object, send: Any) -> None:
         for prompt in prompts:

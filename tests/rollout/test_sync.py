@@ -5,11 +5,12 @@ from collections.abc import Mapping
 import pytest
 
 from rollout.errors import EngineLost, SourceFailed
-from rollout.sync import OpenSource, Source, from_checkpoint, from_offer, sync
+from rollout.sync import OpenSource, Source, from_checkpoint, sync
+from rollout.transfer_client import source_of
 from schemas.envelopes import envelope
 from schemas.events import TensorSpec, WeightsPublished
 from weights.manifest import WeightsManifest
-from weights.rendezvous import Offer, Rendezvous
+from weights.rendezvous import Rendezvous, Transfer
 
 TARGET = WeightsPublished(
     envelope=envelope("test"),
@@ -65,15 +66,15 @@ def opening(source: Source | SourceFailed | None) -> OpenSource:
     return open_source
 
 
-OFFER = Source("offer", {"rendezvous": {}}, 1.0)
+TRANSFER = Source("transfer", {"rendezvous": {}}, 1.0)
 
 
 async def test_an_update_labels_before_it_resumes() -> None:
     """The label changes while the engine is paused, so no token gets the wrong one."""
     engine = Engine()
-    loaded = await sync(engine, TARGET, [opening(OFFER)])
+    loaded = await sync(engine, TARGET, [opening(TRANSFER)])
     assert engine.steps == UPDATE
-    assert loaded.source == "offer"
+    assert loaded.source == "transfer"
     assert engine.updates[0]["manifest"] == {
         "digest": "d",
         "tensors": [{"name": "t", "dtype": "float32", "shape": [1]}],
@@ -81,9 +82,9 @@ async def test_an_update_labels_before_it_resumes() -> None:
 
 
 async def test_a_failed_transfer_puts_the_old_weights_back_and_tries_the_next_source() -> None:
-    """After a failed offer the engine goes on unchanged, and the checkpoint is loaded."""
+    """After a failed transfer the engine goes on unchanged, and the checkpoint is loaded."""
     engine = Engine("update")
-    loaded = await sync(engine, TARGET, [opening(OFFER), from_checkpoint(1.0)])
+    loaded = await sync(engine, TARGET, [opening(TRANSFER), from_checkpoint(1.0)])
     assert engine.steps == RECOVERY + UPDATE
     assert loaded.source == "checkpoint"
 
@@ -101,7 +102,7 @@ async def test_any_other_failure_gives_the_engine_up(step: str) -> None:
     """A step that never fails and does leaves an unknown engine: no other source is tried."""
     engine = Engine(step)
     with pytest.raises(EngineLost):
-        await sync(engine, TARGET, [opening(OFFER), from_checkpoint(1.0)])
+        await sync(engine, TARGET, [opening(TRANSFER), from_checkpoint(1.0)])
     assert engine.steps[-1].split()[0] == step
 
 
@@ -109,13 +110,13 @@ async def test_a_recovery_that_fails_gives_the_engine_up() -> None:
     """Weights that loading left half way are never served."""
     engine = Engine("update", "finish")
     with pytest.raises(EngineLost):
-        await sync(engine, TARGET, [opening(OFFER)])
+        await sync(engine, TARGET, [opening(TRANSFER)])
     assert "resume" not in engine.steps
 
 
 @pytest.mark.parametrize(("run_id", "version", "digest"), [("other", 7, "d"), ("run", 8, "d"), ("run", 7, "e")])
-def test_an_offer_of_something_else_is_refused(run_id: str, version: int, digest: str) -> None:
+def test_a_transfer_of_something_else_is_refused(run_id: str, version: int, digest: str) -> None:
     """Only the version that was published, with the bytes that were published, is loaded under its label."""
-    offer = Offer(run_id, version, WeightsManifest((), digest), Rendezvous("h", 1, "p", 1.0, 16))
-    with pytest.raises(SourceFailed, match="offers"):
-        from_offer(offer, TARGET, 1.0)
+    transfer = Transfer(run_id, version, WeightsManifest((), digest), Rendezvous("h", 1, "p", 1.0, 16))
+    with pytest.raises(SourceFailed, match="the trainer sends"):
+        source_of(transfer, TARGET, 1.0)

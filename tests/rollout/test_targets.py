@@ -45,10 +45,10 @@ async def test_a_waiter_sees_the_newest_target_only() -> None:
     """Versions that come while the worker is busy are skipped in favour of the last."""
     targets = Targets("m", None)
     for version in range(3):
-        targets.offer(published("a", version))
+        targets.consider(published("a", version))
     await targets.changed(1)
     assert targets.latest is not None
     assert targets.latest.version == 2
     again = replace(targets.latest, offer_url="http://new")
-    targets.offer(again)
+    targets.consider(again)
     assert targets.latest is again

@@ -20,7 +20,7 @@ from schemas.envelopes import envelope
 from schemas.events import TensorSpec, WeightsPublished
 from tests import children
 from weights.manifest import WeightsManifest
-from weights.transfer_server import WeightOffers
+from weights.transfer_server import TransferServer
 
 ROOT = Path(__file__).parents[2]
 RUN = "run-1"
@@ -47,7 +47,7 @@ class Worker:
         self.log = directory / "vllm.log"
         self.errors = directory / "supervisor.log"
         self.events.touch()
-        self.offers = WeightOffers(timeout_s=10, bucket_bytes_max=64 << 10)
+        self.transfer_server = TransferServer(timeout_s=10, bucket_bytes_max=64 << 10)
         self.base = AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32).eval()
         self.versions: dict[int, torch.nn.Module] = {}
         self.http = httpx.Client(timeout=60)
@@ -114,8 +114,8 @@ class Worker:
         tensors = [(name, p.detach()) for name, p in self.changed_model(version).named_parameters()]
         manifest = WeightsManifest.of(tensors)
         if checkpoint is None and offer_url is None:
-            self.offers.stage(RUN, version, tensors, manifest)
-            offer_url = self.offers.url
+            self.transfer_server.stage(RUN, version, tensors, manifest)
+            offer_url = self.transfer_server.url
         event = WeightsPublished(
             envelope=envelope("trainer/test", run_id=RUN),
             model_id="tiny",
@@ -168,15 +168,15 @@ class Worker:
         return [root, *root.children(recursive=True)]
 
     def engine_core(self) -> psutil.Process:
-        """vLLM's engine, a great-grandchild of the supervisor: supervisor, keeper, API server, engine."""
+        """vLLM's engine, a great-grandchild of the supervisor: supervisor, reaper, API server, engine."""
         return next(p for p in self.processes() if "EngineCore" in p.name() or "EngineCore" in " ".join(p.cmdline()))
 
     def close(self) -> None:
         try:
-            self.offers.close()
+            self.transfer_server.close()
             self.http.close()
         finally:
-            children.end(self.process)  # its keeper ends vLLM with it, however it ends
+            children.end(self.process)  # its reaper ends vLLM with it, however it ends
 
 
 def gap(reference: torch.Tensor, ids: list[int], logprobs: list[float]) -> float:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from streams.worker import flush_due
+from streams.flush import flush_due
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,6 @@ from schemas.events import TrajectoryRecord
 from streams.decisions import DecisionGate
 from streams.partition.state import PartitionState
 from streams.reactors import Untouched, decide, outlived, waits
-from streams.watchdog import Watchdog
 from tests import facts
 
 IDLE_US = 100
@@ -181,17 +180,6 @@ def test_an_open_member_of_a_closed_group_is_abandoned_when_it_is_idle():
     assert kinds([abandoned]) == [("TrajectoryAbandoned", "u", "idle")]
     after = group(*history, abandoned)
     assert (after.record.ready, waits(after.record), decide([after], 10**12, IDLE_US)) == (True, False, [])
-
-
-def test_a_watchdog_barks_only_when_facts_wait_and_none_is_folded():
-    """Idle is fine, slow is fine, stuck is not."""
-    dog = Watchdog(10.0)
-    assert not dog.stalled(processed=5, lag=3, now_s=100)
-    assert not dog.stalled(processed=5, lag=3, now_s=109)
-    assert not dog.stalled(processed=6, lag=300, now_s=110)
-    assert not dog.stalled(processed=6, lag=0, now_s=200)
-    assert not dog.stalled(processed=6, lag=1, now_s=209)
-    assert dog.stalled(processed=6, lag=1, now_s=210)
 
 
 def test_a_decision_waits_until_everything_before_it_is_folded():

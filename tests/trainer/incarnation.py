@@ -22,7 +22,7 @@ SPEC = BatchSpec(groups_per_batch=2, group_size=4, staleness_max=100)
 
 
 @dataclass
-class FakeOffers:
+class FakeTransferServer:
     """Offers nothing, and remembers what was staged: (version, digest)."""
 
     staged: list[tuple[int, str]] = field(default_factory=list)
@@ -58,7 +58,7 @@ def world(
         pool=made.pool,
         facts=made.log.lookup(),
         journal=journal,
-        offers=FakeOffers(),
+        transfer_server=FakeTransferServer(),
         stop=stop or threading.Event(),
         producer="trainer/test",
         reached=reached,

@@ -109,7 +109,7 @@ def test_train_serve_stop_and_resume(log_settings, start, tmp_path):
     """A batch is trained and its weights are had by the offer; SIGTERM ends in time; the next start finishes the run, with
     the groups of the pool's next generation when it was cut over to that."""
     from weights.receive import receive
-    from weights.rendezvous import Offer
+    from weights.rendezvous import Transfer
 
     history = [e for n in range(2) for e in group(f"g{n}", [0.0, 1.0, 1.0, 0.0], at_us=n)]
     write_groups(log_settings, history)
@@ -117,7 +117,7 @@ def test_train_serve_stop_and_resume(log_settings, start, tmp_path):
     published = until(lambda: len(found := events(log_settings, WeightsPublished)) == 2 and found, process)
     assert [event.version for event in published] == [0, 1]
     with urllib.request.urlopen(f"{published[1].offer_url}?worker=w&version=1") as answer:
-        offer = Offer.from_json(json.load(answer))
+        offer = Transfer.from_json(json.load(answer))
     assert offer.manifest.digest == published[1].digest
     assert len(list(receive(offer.rendezvous, offer.manifest, "cpu"))) == len(published[1].manifest)
     process.send_signal(signal.SIGTERM)

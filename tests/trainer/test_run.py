@@ -20,7 +20,7 @@ from schemas.events import BatchAssembled, BatchSkipped, BatchTrained, RunEnded,
 from schemas.topics import BATCHES, WEIGHTS
 from tests import facts
 from tests.datapool.view.test_training_rows import BASES, written_against_c0
-from tests.trainer.incarnation import RUN, SPEC, FakeOffers, settings
+from tests.trainer.incarnation import RUN, SPEC, FakeTransferServer, settings
 from tests.trainer.pooled import SETTINGS, VOCABULARY, group, pooled, write_pool
 from tests.trainer.tiny import make_model
 from trainer.app import engine_settings
@@ -58,7 +58,7 @@ def world_of(chosen, history, reached=lambda _: None, stop=None, log=None):
         pool=made.pool,
         facts=made.log.lookup(),
         journal=memory_journal(log or made.log, chosen.run_id),
-        offers=FakeOffers(),
+        transfer_server=FakeTransferServer(),
         stop=stop or threading.Event(),
         producer="trainer/test",
         reached=reached,
@@ -84,7 +84,7 @@ def test_a_run_trains_until_batches_max(tmp_path, model_dir):
     assert run.run() == "finished"
     assert run.version == 2
     assert [e.version for e in events(log, BatchTrained)] == [1, 2]
-    staged = dict(collaborators.offers.staged)
+    staged = dict(collaborators.transfer_server.staged)
     assert {e.version: e.digest for e in events(log, WeightsPublished)} == staged
     (ended,) = events(log, RunEnded)
     assert (ended.status, ended.reason, ended.batches, ended.version) == ("finished", "batches_max", 2, 2)
@@ -190,7 +190,7 @@ def test_stopping_while_it_waits_leaves_a_run_that_can_go_on(tmp_path, model_dir
     assert events(log, RunEnded) == []
     (line, *_) = [line for line in said if line["event"] == "waiting_for_groups"]
     assert line["left_out"] == {"reward_missing_for_1": 1}
-    assert (line["ready"], line["wanted"]) == (0, SPEC.groups_per_batch)
+    assert (line["ready"], line["needed"]) == (0, SPEC.groups_per_batch)
 
 
 def test_stopping_in_the_middle_of_a_batch_abandons_it_safely(tmp_path, model_dir):

@@ -12,13 +12,13 @@ import urllib.request
 from weights.errors import WeightsError
 from weights.manifest import memory_of
 from weights.receive import receive
-from weights.rendezvous import Offer
+from weights.rendezvous import Transfer
 
 
 def main(url: str, die_after: int | None) -> None:
     """Receive, then describe."""
     with urllib.request.urlopen(url, timeout=10) as reply:
-        offer = Offer.from_json(json.load(reply))
+        offer = Transfer.from_json(json.load(reply))
     began = time.monotonic()
     got = []
     try:

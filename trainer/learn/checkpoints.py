@@ -26,25 +26,25 @@ class Checkpoint:
 
 
 class Checkpoints:
-    """Those of one run, in one folder; the `kept` newest stay."""
+    """The checkpoints of one run, in one folder. The `kept` newest stay."""
 
     def __init__(self, folder: Path, kept: int) -> None:
         self._folder = folder
         self._kept = kept
 
     def all(self) -> list[Checkpoint]:
-        """Oldest first."""
+        """Every complete checkpoint, oldest first."""
         if not self._folder.is_dir():
             return []
         named = ((NAME.fullmatch(path.name), path) for path in self._folder.iterdir())
         return sorted(Checkpoint(int(match[1]), int(match[2]), path) for match, path in named if match)
 
     def latest(self, without: Collection[int] = ()) -> Checkpoint | None:
-        """Of the highest batch; of equals the newest incarnation. without: batches that were given up meanwhile."""
-        return max((one for one in self.all() if one.sequence not in without), default=None)
+        """The checkpoint of the highest batch, and of the newest incarnation. without: batches that were given up meanwhile."""
+        return max((checkpoint for checkpoint in self.all() if checkpoint.sequence not in without), default=None)
 
     def write(self, sequence: int, incarnation: int, save: Callable[[Path], None]) -> Path:
-        """Have `save` fill a directory, give it its name, then drop what is too old."""
+        """Let `save` fill a directory, give it its name, then delete the checkpoints that are too old."""
         target = self._folder / f"{sequence:08d}-{incarnation}"
         if not target.exists():
             partial = self._folder / f".{target.name}.{os.getpid()}"

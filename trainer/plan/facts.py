@@ -34,7 +34,7 @@ class FactSource(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class TrainingBatch:
-    """A plan and its training rows. `read_s`: what it took to get them."""
+    """A plan and its training rows. `read_s`: seconds that reading them took."""
 
     plan: BatchAssembled
     rows: list[TrainingRow]
@@ -48,15 +48,15 @@ def read(plan: BatchAssembled, facts: FactSource, vocabulary: int) -> TrainingBa
 
 
 def unreadable_groups(plan: BatchAssembled, facts: FactSource, vocabulary: int) -> dict[str, str]:
-    """group_id -> reason of each group of a plan that cannot be read; one by one, because a look-up finds all or nothing."""
-    found: dict[str, str] = {}
+    """group_id -> reason of each group of a plan that cannot be read. Each is tried alone, because a look-up finds all or nothing."""
+    reasons: dict[str, str] = {}
     for group_id in groups_of(plan):
         own = tuple(trajectory for trajectory in plan.trajectories if trajectory.group_id == group_id)
         try:
             rows_of(replace(plan, trajectories=own), facts, vocabulary)
         except FactUnreadable as unreadable:
-            found[group_id] = unreadable.reason
-    return found
+            reasons[group_id] = unreadable.reason
+    return reasons
 
 
 def rows_of(plan: BatchAssembled, facts: FactSource, vocabulary: int) -> list[TrainingRow]:
@@ -69,28 +69,28 @@ def rows_of(plan: BatchAssembled, facts: FactSource, vocabulary: int) -> list[Tr
     return [
         row
         for index, planned in enumerate(plan.trajectories)
-        for row in _known_rows(_calls(planned, records, plan.run_id), index, vocabulary)
+        for row in _rows_in_vocabulary(_calls(planned, records, plan.run_id), index, vocabulary)
     ]
 
 
-def _known_rows(calls: Sequence[CallTokens], trajectory: int, vocabulary: int) -> list[TrainingRow]:
+def _rows_in_vocabulary(calls: Sequence[CallTokens], trajectory: int, vocabulary: int) -> list[TrainingRow]:
     """Rows of trained calls. A token beyond the vocabulary would raise in the forward pass, at every restart again."""
-    made = rows(calls, trajectory)
-    for row in made:
-        if not _known(row.ids, vocabulary):
+    training_rows = rows(calls, trajectory)
+    for row in training_rows:
+        if not _in_vocabulary(row.ids, vocabulary):
             call_id = next(
                 call.call_id
                 for call in calls
-                if call.call_id in row.call_ids and not _known(array("i", call.whole), vocabulary)
+                if call.call_id in row.call_ids and not _in_vocabulary(array("i", call.whole), vocabulary)
             )
             raise FactUnreadable(
                 f"token_unknown: {call_id}",
-                f"call {call_id}: its prompt or reply has a token that the model, with {vocabulary}, does not know",
+                f"call {call_id}: its prompt or reply has a token that the model, with {vocabulary}, does not have",
             )
-    return made
+    return training_rows
 
 
-def _known(ids: "array[int]", vocabulary: int) -> bool:
+def _in_vocabulary(ids: "array[int]", vocabulary: int) -> bool:
     return min(ids) >= 0 and max(ids) < vocabulary
 
 
@@ -102,19 +102,19 @@ def position_of(step: PlannedStep) -> Position:
 def _calls(planned: PlannedTrajectory, records: Mapping[Position, Record], run_id: str) -> list[CallTokens]:
     """Trained calls in order. The others are read too, because a prompt may be an edge on one of them."""
     calls = {step.call_id: _call(step, records[position_of(step)]) for step in planned.steps}
-    whole = prompts(calls)
+    prompt_ids = prompts(calls)
     trained: list[CallTokens] = []
     for step in planned.steps:
         if not step.trained:
             continue
         call = calls[step.call_id]
-        if step.call_id not in whole:
+        if step.call_id not in prompt_ids:
             raise FactUnreadable(
                 f"prompt_mismatch: {step.call_id}",
                 f"call {step.call_id}: its prompt has another digest than it says, or a base of it is not planned with it",
             )
         temperature = call.sampling.temperature
-        trained.append(call_tokens(call, whole[step.call_id], run_id, temperature, step.advantage))
+        trained.append(call_tokens(call, prompt_ids[step.call_id], run_id, temperature, step.advantage))
     return trained
 
 

@@ -21,7 +21,7 @@ class History:
     ended: RunEnded | None = None
 
     @property
-    def settled_groups(self) -> set[str]:
+    def consumed_groups(self) -> set[str]:
         """Groups that this run planned or skipped: it plans none of them again."""
         return {group_id for plan in self.plans.values() for group_id in groups_of(plan)} | self.skipped
 

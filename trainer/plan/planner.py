@@ -25,64 +25,68 @@ from trainer.settings import TrainerSettings
 
 log = structlog.get_logger()
 
-LOOK_S = 3.0
-"""How long it waits for the pool before it looks whether it shall stop; far longer than a broker needs to say where the end is."""
+CATCH_UP_STEP_S = 3.0
+"""How long one wait for the pool lasts before `stop` is checked; far longer than a broker needs to say where its end is."""
 
 
 class Planner:
-    """Plans batches of one run. It moves `progress.settled` and nothing else."""
+    """Plans batches of one run. It moves `progress.consumed` and nothing else."""
 
-    def __init__(self, settings: TrainerSettings, world: TrainerDependencies, progress: TrainingProgress) -> None:
+    def __init__(
+        self, settings: TrainerSettings, dependencies: TrainerDependencies, progress: TrainingProgress
+    ) -> None:
         self._settings = settings
-        self._world = world
+        self._dependencies = dependencies
         self._progress = progress
         self._skipped = Skips(settings)
-        self._selector = Selector(world.pool, settings.spec, settings.run_id)
+        self._selector = Selector(dependencies.pool, settings.spec, settings.run_id)
 
     def wait_for_pool(self) -> None:
         """Until the pool was read to its end: the spec's order means nothing among the groups that happen to be read.
 
         Raises Stopped, LogError when the view of the pool ended (no broker answers it any more, for example).
         """
-        began = said = time.monotonic()
+        started_at = logged_at = time.monotonic()
         while True:
-            self._world.raise_if_stopped()
+            self._dependencies.raise_if_stopped()
             try:
-                self._world.pool.wait_caught_up(LOOK_S)
+                self._dependencies.pool.wait_caught_up(CATCH_UP_STEP_S)
             except NotCaughtUp as behind:
-                if time.monotonic() - said >= self._settings.wait_log_interval_s:
-                    said = time.monotonic()
-                    log.info("reading_pool", records_left=behind.records_left, waited_s=round(said - began, 1))
+                if time.monotonic() - logged_at >= self._settings.wait_log_interval_s:
+                    logged_at = time.monotonic()
+                    log.info(
+                        "reading_pool", records_left=behind.records_left, waited_s=round(logged_at - started_at, 1)
+                    )
             else:
                 return
 
     def next_batch(self) -> tuple[TrainingBatch, float]:
         """The next batch, its plan committed, and the seconds waited for it. Raises Stopped, Fenced, LogError."""
-        began = said = time.monotonic()
+        started_at = logged_at = time.monotonic()
         while True:
-            self._world.raise_if_stopped()
+            self._dependencies.raise_if_stopped()
             selection = self._select()
             if selection.complete:
-                waited_s = time.monotonic() - began
+                waited_s = time.monotonic() - started_at
                 batch = self._put_together(selection)
                 if batch is None:
                     continue  # other groups take the places of those that cannot be read
                 self._commit(batch.plan)
                 return batch, waited_s
-            if time.monotonic() - said >= self._settings.wait_log_interval_s:
-                said = time.monotonic()
-                self._say_what_is_missing(selection, said - began)
-            self._world.stop.wait(self._settings.poll_interval_s)
+            if time.monotonic() - logged_at >= self._settings.wait_log_interval_s:
+                logged_at = time.monotonic()
+                self._log_missing_groups(selection, logged_at - started_at)
+            self._dependencies.stop.wait(self._settings.poll_interval_s)
 
-    def settle(self, group_ids: Iterable[str]) -> None:
+    def consume(self, group_ids: Iterable[str]) -> None:
         """This run plans these groups no more."""
         for group_id in group_ids:
-            self._progress.settled.add(group_id)
-            self._world.pool.forget(group_id)
+            self._progress.consumed.add(group_id)
+            self._dependencies.pool.forget(group_id)
 
     def _select(self) -> Selection:
-        """Groups that will never be trained are said so at once: others wait for their admission capacity."""
-        selection = self._selector.select(self._progress.named_version, self._progress.settled)
+        """The groups of the next batch. Groups that will never be trained are skipped at once: others wait for their capacity."""
+        selection = self._selector.select(self._progress.named_version, self._progress.consumed)
         if selection.skipped:
             self._skip(selection.skipped)
         return selection
@@ -91,26 +95,26 @@ class Planner:
         """The plan with its rows; None: groups of it cannot be read, and are skipped by name."""
         plan = self._plan(selection)
         try:
-            return read(plan, self._world.facts, self._world.engine.vocabulary)
+            return read(plan, self._dependencies.facts, self._dependencies.engine.vocabulary)
         except FactUnreadable as unreadable:
             log.warning("batch_unreadable", batch=plan.sequence, error=str(unreadable))
-            groups = unreadable_groups(plan, self._world.facts, self._world.engine.vocabulary)
+            groups = unreadable_groups(plan, self._dependencies.facts, self._dependencies.engine.vocabulary)
             if not groups:
-                raise  # each of them alone can be read: to ask again would end the same way
+                raise  # each of them alone can be read: another attempt would end the same way
             self._skip(groups)
             return None
 
     def _skip(self, skipped: Mapping[str, str]) -> None:
         """skipped: group_id -> why this run will never train it."""
-        self._world.journal.commit(*self._skips(skipped))
-        self.settle(skipped)
+        self._dependencies.journal.commit(*self._skips(skipped))
+        self.consume(skipped)
         self._skipped.count(skipped)
 
     def _skips(self, skipped: Mapping[str, str]) -> list[BatchSkipped]:
         log.info("groups_skipped", reasons=dict(Counter(skipped.values())))
         return [
             BatchSkipped(
-                envelope=envelope(self._world.producer, run_id=self._settings.run_id),
+                envelope=envelope(self._dependencies.producer, run_id=self._settings.run_id),
                 run_id=self._settings.run_id,
                 group_ids=group_ids,
                 reason=reason,
@@ -128,20 +132,20 @@ class Planner:
             sequence=sequence,
             version=self._progress.named_version,
             seed=seed_of(settings.seed, sequence),
-            envelope=envelope(self._world.producer, run_id=settings.run_id, event_id=event_id),
+            envelope=envelope(self._dependencies.producer, run_id=settings.run_id, event_id=event_id),
         )
 
     def _commit(self, plan: BatchAssembled) -> None:
-        self._world.journal.commit(plan)
-        self.settle(groups_of(plan))
+        self._dependencies.journal.commit(plan)
+        self.consume(groups_of(plan))
         self._skipped.begin_anew()
-        self._world.reached(Milestone.PLANNED)
+        self._dependencies.reached(Milestone.PLANNED)
 
-    def _say_what_is_missing(self, selection: Selection, waited_s: float) -> None:
+    def _log_missing_groups(self, selection: Selection, waited_s: float) -> None:
         log.info(
             "waiting_for_groups",
             ready=len(selection.chosen),
-            wanted=self._settings.spec.groups_per_batch,
+            needed=self._settings.spec.groups_per_batch,
             left_out=dict(Counter(reason.split(":")[0] for reason in selection.left_out.values())),
             waited_s=round(waited_s, 1),
         )

@@ -1,6 +1,6 @@
-"""Groups that a run skips one after the other: who trains nothing for one reason says so loudly, once.
+"""Groups that a run skips one after the other: a run that trains nothing for one reason warns of it, once.
 
-Invariant: the file for `claw status` tells what was said since the last batch; it is not there when nothing was.
+Invariant: the file for `claw status` holds the warnings since the last batch; it does not exist while there are none.
 """
 
 import json
@@ -16,11 +16,11 @@ log = structlog.get_logger()
 
 NUMBER = re.compile(r"\d+")
 IN_A_ROW = 20
-"""Groups skipped for one reason, without a batch in between, before a person has to hear of it."""
+"""Groups skipped for one reason, without a batch in between, before a person is warned."""
 
 
 class Skips:
-    """Those since the last batch, by the first word of their reason, whatever number stands in it."""
+    """Counts of groups skipped since the last batch, by the first word of their reason, numbers in it aside."""
 
     def __init__(self, settings: TrainerSettings) -> None:
         self._settings = settings

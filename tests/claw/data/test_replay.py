@@ -1,10 +1,10 @@
 """Replay: ranges, filters, pace and targets. On a real broker where a log is needed."""
 
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from claw.data.replay import run_replay
 from claw.data.replay_filter import filter_of

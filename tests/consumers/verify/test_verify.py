@@ -10,9 +10,9 @@ from msgspec.structs import replace
 
 from claw.data.verify import run_verify, verify_run
 from claw.errors import CannotRun
-from consumers.verify import oracle
 from consumers.verify.errors import OtherFolds, PoolMoves, RunUnknown
 from consumers.verify.facts import wrong_prompts
+from consumers.verify.oracle.digests import tokens_digest
 from consumers.verify.pool import digest, look, position, snapshot
 from consumers.verify.verify import verify
 from datapool import FOLD_VERSION
@@ -48,7 +48,7 @@ def write(settings, *items):
 
 
 def step(call, at, **changes):
-    fields = {"call_id": call.call_id, "position": at, "digest": oracle.tokens_digest(call), "trained": True, **changes}
+    fields = {"call_id": call.call_id, "position": at, "digest": tokens_digest(call), "trained": True, **changes}
     return PlannedStep(**fields)
 
 

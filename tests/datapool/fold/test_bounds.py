@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from consumers.export.choose import choose
-from consumers.verify import oracle
+from consumers.verify.oracle import bounds as oracle_bounds
 from datapool.errors import UnusableFact
 from datapool.fold import bounds
 from datapool.fold.fold import fold
@@ -21,7 +21,7 @@ from datapool.view.query import PoolFilter, find_groups
 from schemas.codec import decode, encode
 from schemas.events import Event, FactPosition, GroupRecord, StepRecord, TrajectoryRecord
 from schemas.keys import is_tokens_key
-from tests import facts
+from tests import facts, oracle
 from tests.trainer.pooled import pooled
 
 SMALL = {
@@ -30,11 +30,11 @@ SMALL = {
     (bounds, "FAILED_CALLS_MAX"): 1,
     (bounds, "REWARDS_MAX"): 2,
     (bounds, "JUDGEMENTS_MAX"): 2,
-    (oracle, "MEMBERS_BYTES"): 200,
-    (oracle, "CALLS_BYTES"): 10,
-    (oracle, "FAILURES"): 1,
-    (oracle, "SLOTS"): 2,
-    (oracle, "JUDGEMENTS"): 2,
+    (oracle_bounds, "MEMBERS_BYTES"): 200,
+    (oracle_bounds, "CALLS_BYTES"): 10,
+    (oracle_bounds, "FAILURES"): 1,
+    (oracle_bounds, "SLOTS"): 2,
+    (oracle_bounds, "JUDGEMENTS"): 2,
 }
 """Two members, two calls, one failed call, two rewards, two judgements."""
 

@@ -52,7 +52,7 @@ def test_an_open_transaction_hides_what_is_behind_it_until_its_id_is_opened_anew
     del dying
 
 
-def test_a_settled_read_waits_for_a_dead_writer_before_it_says_that_this_is_all(
+def test_a_read_of_all_that_is_written_waits_for_a_dead_writer_before_it_says_that_this_is_all(
     kafka: KafkaLog, stack: contextlib.ExitStack
 ) -> None:
     """What stands behind an open transaction is read once its owner is fenced; with nobody to end it, the read says so."""

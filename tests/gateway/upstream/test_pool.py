@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from gateway.errors import GatewayError, InvalidRequest, UpstreamBroken, UpstreamTimeout, UpstreamUnreachable
-from gateway.upstream.pool import HttpUpstream
+from gateway.upstream.pool import HttpUpstream, UpstreamReply, whole
 from tests.gateway.raw import RawServer, request
 
 OK = b"HTTP/1.1 200 OK\r\n"
@@ -20,6 +20,11 @@ async def upstream() -> AsyncIterator[HttpUpstream]:
     """A client with short deadlines and a small limit."""
     async with HttpUpstream(connect_timeout_s=1.0, timeout_s=1.0, reply_bytes_max=100_000) as client:
         yield client
+
+
+async def post(upstream: HttpUpstream, url: str, body: bytes, headers: dict[str, str]) -> UpstreamReply:
+    """Send a body and read the whole reply."""
+    return await whole(await upstream.send("POST", url, body, headers))
 
 
 def says(*pieces: bytes, pause_s: float = 0.0, then_close: bool = True) -> RawServer:
@@ -63,7 +68,7 @@ async def test_whole_replies(upstream: HttpUpstream, name: str) -> None:
     pieces, body = WHOLE[name]
     with says(*pieces) as server:
         for _ in range(3):
-            assert (await upstream.post(server.url, b"{}", {})).body == body
+            assert (await post(upstream, server.url, b"{}", {})).body == body
 
 
 BAD: dict[str, tuple[bytes, ...]] = {
@@ -102,9 +107,9 @@ BAD: dict[str, tuple[bytes, ...]] = {
 async def test_broken_replies(upstream: HttpUpstream, name: str) -> None:
     """A reply that is cut short, contradicts itself or has no end is UpstreamBroken; never a short body, never a hang."""
     with says(*BAD[name], then_close=not name.startswith("endless")) as server, pytest.raises(UpstreamBroken):
-        await upstream.post(server.url, b"{}", {})
+        await post(upstream, server.url, b"{}", {})
     with says(GOOD) as server:
-        assert (await upstream.post(server.url, b"{}", {})).body == b"hello"
+        assert (await post(upstream, server.url, b"{}", {})).body == b"hello"
 
 
 async def test_headers_and_status_come_through(upstream: HttpUpstream) -> None:
@@ -118,7 +123,7 @@ async def test_connections_are_used_again(upstream: HttpUpstream) -> None:
     """Calls one after the other share a connection, with framing that allows it."""
     with says(GOOD, then_close=False) as server:
         for _ in range(5):
-            await upstream.post(server.url, b"{}", {})
+            await post(upstream, server.url, b"{}", {})
         assert server.connections == 1
 
 
@@ -132,14 +137,14 @@ async def test_a_connection_closed_between_calls_costs_nothing(upstream: HttpUps
 
     with RawServer(handler) as server:
         for _ in range(4):
-            assert (await upstream.post(server.url, b"{}", {})).body == b"hello"
+            assert (await post(upstream, server.url, b"{}", {})).body == b"hello"
 
 
 async def test_garbage_between_calls_spoils_only_its_connection(upstream: HttpUpstream) -> None:
     """Bytes that nobody asked for are no reply to the next call."""
     with says(GOOD, b"", OK + b"content-length: 4\r\n\r\nevil", pause_s=0.02, then_close=False) as server:
         for _ in range(3):
-            assert (await upstream.post(server.url, b"{}", {})).body == b"hello"
+            assert (await post(upstream, server.url, b"{}", {})).body == b"hello"
             await asyncio.sleep(0.1)
 
 
@@ -147,14 +152,14 @@ async def test_garbage_between_calls_spoils_only_its_connection(upstream: HttpUp
 async def test_silence_has_a_deadline(upstream: HttpUpstream, pieces: tuple[bytes, ...]) -> None:
     """Silence before, within and after the headers is UpstreamTimeout."""
     with says(*pieces, then_close=False) as server, pytest.raises(UpstreamTimeout):
-        await upstream.post(server.url, b"{}", {})
+        await post(upstream, server.url, b"{}", {})
 
 
 async def test_a_drip_has_the_same_deadline(upstream: HttpUpstream) -> None:
     """An engine that sends a byte now and then does not push its deadline."""
     drip = [OK + b"\r\n", *(b"x" for _ in range(100))]
     with says(*drip, pause_s=0.05) as server, pytest.raises(UpstreamTimeout):
-        await upstream.post(server.url, b"{}", {})
+        await post(upstream, server.url, b"{}", {})
 
 
 @pytest.mark.parametrize(
@@ -163,7 +168,7 @@ async def test_a_drip_has_the_same_deadline(upstream: HttpUpstream) -> None:
 async def test_unreachable(upstream: HttpUpstream, url: str) -> None:
     """What cannot be connected to never had the call."""
     with pytest.raises(UpstreamUnreachable):
-        await upstream.post(url, b"{}", {})
+        await post(upstream, url, b"{}", {})
 
 
 @pytest.mark.parametrize("at", ["headers", "body"])
@@ -181,7 +186,7 @@ async def test_cancelling_closes_the_connection(upstream: HttpUpstream, at: str)
 
     with RawServer(handler) as server:
         with pytest.raises(TimeoutError):
-            await asyncio.wait_for(upstream.post(server.url, b"{}", {}), 0.2)
+            await asyncio.wait_for(post(upstream, server.url, b"{}", {}), 0.2)
         await asyncio.wait_for(left.wait(), 5)
 
 
@@ -240,7 +245,7 @@ async def test_a_slow_reader_slows_the_engine(upstream: HttpUpstream) -> None:
 async def test_no_header_is_injected(upstream: HttpUpstream, value: str) -> None:
     """A value that would end its line is refused before anything is sent."""
     with pytest.raises(InvalidRequest):
-        await upstream.post("http://127.0.0.1:1", b"{}", {"x-request-id": value})
+        await post(upstream, "http://127.0.0.1:1", b"{}", {"x-request-id": value})
 
 
 async def test_many_failures_leave_nothing_behind(upstream: HttpUpstream) -> None:
@@ -249,7 +254,7 @@ async def test_many_failures_leave_nothing_behind(upstream: HttpUpstream) -> Non
     with says(OK + b"content-length: 5\r\n\r\nhel") as server:
         for _ in range(200):
             with pytest.raises(GatewayError):
-                await upstream.post(server.url, b"{}", {})
+                await post(upstream, server.url, b"{}", {})
     gc.collect()
     assert len(asyncio.all_tasks()) == before
     assert not any(upstream.idle_connections.values())

@@ -138,3 +138,18 @@ def test_a_component_that_waits_for_its_restart_has_no_process(tmp_path: Path) -
     assert processes.states()[0].pid is None
     processes.stop()
     assert (processes.states()[0].state, processes.states()[0].exit_code) == (State.STOPPED, 1)
+
+
+def test_who_is_started_again_by_hand_leaves_no_descendant(tmp_path: Path) -> None:
+    """A component that ended, unseen by any poll, is ended whole before its successor starts."""
+    log_path = tmp_path / "parent.log"
+    leaves = (
+        f"import subprocess, sys\nprint(subprocess.Popen([sys.executable, '-S', '-c', {FOREVER!r}]).pid, flush=True)"
+    )
+    with Processes() as processes:
+        processes.start(child(tmp_path, "parent", leaves))
+        eventually(lambda: ProcessId.of(processes.states()[0].pid or 0) is None and log_path.read_text() != "")
+        orphan = ProcessId.of(int(log_path.read_text()))
+        assert orphan is not None
+        processes.start(child(tmp_path, "parent", FOREVER))
+        assert orphan.wait(10)

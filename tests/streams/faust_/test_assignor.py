@@ -4,9 +4,9 @@ import pytest
 from aiokafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
 
 from eventlog.settings import LogSettings
+from streams.faust_.app import faust_app
 from streams.faust_.assignor import CopartitionedAssignor
 from streams.settings import StreamsSettings
-from streams.worker import faust_app
 
 TOPICS = ["claw.calls", "claw.rewards"]
 

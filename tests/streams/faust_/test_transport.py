@@ -3,9 +3,9 @@
 import asyncio
 
 from eventlog.settings import LogSettings
+from streams.faust_.app import faust_app
 from streams.faust_.transport import Consumer
 from streams.settings import StreamsSettings
-from streams.worker import faust_app
 
 
 async def delivering(suspended):

@@ -98,7 +98,7 @@ def play(tmp_path, learning_rate):
         pool=pool,
         facts=log.lookup(),
         journal=memory_journal(log),
-        offers=sampler,
+        transfer_server=sampler,
         stop=threading.Event(),
         producer="trainer/test",
     )

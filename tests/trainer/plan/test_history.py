@@ -44,14 +44,14 @@ def test_version_numbers_are_never_free_again():
 def test_skipped_groups_are_settled():
     """What was skipped is not planned later."""
     skip = BatchSkipped(envelope=facts.envelope(), run_id="run", group_ids=("a", "b"), reason="too_stale")
-    assert history_of([skip], "run").settled_groups == {"a", "b"}
+    assert history_of([skip], "run").consumed_groups == {"a", "b"}
 
 
 def test_a_batch_that_was_given_up_keeps_its_number():
-    """It is no gap: its groups are settled like any skipped ones, and its sequence is not planned again."""
+    """It is no gap: its groups are consumed like any skipped ones, and its sequence is not planned again."""
     fields = {"run_id": "run", "group_ids": ("a",), "reason": "plan_unreadable: facts_cut"}
     history = history_of([BatchSkipped(envelope=facts.envelope(), sequence=3, **fields)], "run")
-    assert (history.given_up, history.settled_groups) == ({3}, {"a"})
+    assert (history.given_up, history.consumed_groups) == ({3}, {"a"})
 
 
 def test_rewards_before_a_batch():

@@ -1,4 +1,4 @@
-"""Who still needs the weights that only this process serves. Pure, apart from the loop that waits."""
+"""Live workers that do not have the weights yet that only this process serves. Pure, apart from the loop that waits."""
 
 import time
 from collections.abc import Callable, Iterable
@@ -26,7 +26,7 @@ def behind(reports: Iterable[Record], model_id: str, run_id: str, version: int, 
 
 
 def _report(record: Record) -> WorkerReported | None:
-    """None for what is no report: nobody is waited for because of a record that cannot be read."""
+    """The report in a record; None where there is none, since an unreadable record is no reason to wait for a worker."""
     try:
         event = record.event()
     except UndecodableRecord:
@@ -35,9 +35,9 @@ def _report(record: Record) -> WorkerReported | None:
 
 
 def wait_for_all(still_behind: Callable[[], list[str]], timeout_s: float, stop: Flag, poll_s: float = 0.1) -> list[str]:
-    """Until nobody is behind, somebody says stop, or time is up; who was still behind then."""
+    """Wait until no worker is behind, `stop` is set, or the time is over. Returns the ids of those that are behind then."""
     deadline = time.monotonic() + timeout_s
-    left = still_behind()
-    while left and time.monotonic() < deadline and not stop.wait(poll_s):
-        left = still_behind()
-    return left
+    lagging = still_behind()
+    while lagging and time.monotonic() < deadline and not stop.wait(poll_s):
+        lagging = still_behind()
+    return lagging

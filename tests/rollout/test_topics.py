@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 from eventlog.memory import MemoryLog
 from eventlog.records import Outgoing
-from rollout.on_log import ReportsToLog, WeightsOnLog
+from rollout.topics import ReportsTopic, WeightsTopic
 from schemas.codec import decode
 from schemas.envelopes import envelope
 from schemas.events import WeightsPublished, WorkerReported
@@ -39,7 +39,7 @@ async def test_the_backlog_comes_before_caught_up_and_new_versions_after() -> No
     await producer.publish(WEIGHTS, b"m", published(1))
     got: list[int] = []
     caught_up = asyncio.Event()
-    feed = asyncio.create_task(WeightsOnLog(log).run(lambda event: got.append(event.version), caught_up))
+    feed = asyncio.create_task(WeightsTopic(log).run(lambda event: got.append(event.version), caught_up))
     await asyncio.wait_for(caught_up.wait(), 5)
     assert got == [0, 1]
     await producer.publish(WEIGHTS, b"m", published(2))
@@ -55,7 +55,7 @@ async def test_a_record_that_cannot_be_decoded_is_passed_over() -> None:
     producer.produce(Outgoing(topic=WEIGHTS, key=b"m", value=b"rubbish")).result()
     await producer.publish(WEIGHTS, b"m", published(1))
     got: list[int] = []
-    feed = asyncio.create_task(WeightsOnLog(log).run(lambda event: got.append(event.version), asyncio.Event()))
+    feed = asyncio.create_task(WeightsTopic(log).run(lambda event: got.append(event.version), asyncio.Event()))
     await until(lambda: got == [1])
     feed.cancel()
 
@@ -73,7 +73,7 @@ async def test_a_report_lies_under_its_workers_key() -> None:
         state="ready",
         report_interval_s=2.0,
     )
-    await ReportsToLog(log.producer()).report(report)
+    await ReportsTopic(log.producer()).report(report)
     (record,) = log.reader([WORKERS]).read_to_end()
     assert record.key == b"w"
     assert decode(record.value) == report

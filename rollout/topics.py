@@ -21,7 +21,7 @@ RETRY_AFTER_S = 2.0
 OnEvent = Callable[[WeightsPublished], None]
 
 
-class ReportsToLog:
+class ReportsTopic:
     """A ReportSink."""
 
     def __init__(self, producer: Producer) -> None:
@@ -35,7 +35,7 @@ class ReportsToLog:
             raise ReportLost(str(error)) from error
 
 
-class WeightsOnLog:
+class WeightsTopic:
     """A WeightsFeed: the whole topic, read committed. A broker that is away is waited for; vLLM serves meanwhile."""
 
     def __init__(self, log: Log) -> None:

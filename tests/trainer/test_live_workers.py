@@ -6,7 +6,7 @@ from eventlog.records import Record
 from schemas.codec import encode
 from schemas.events import WorkerReported
 from tests import facts
-from trainer.audience import behind, wait_for_all
+from trainer.live_workers import behind, wait_for_all
 
 
 def report(worker="w", *, at_ms=10_000, **changes):

@@ -1,0 +1,68 @@
+"""Which of several facts about one thing counts, and what a record shows of all of them."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, TypeVar
+
+from consumers.verify.oracle.soundness import Fact
+from schemas.events import (
+    GroupClosed,
+    GroupOpened,
+    TrajectoryAbandoned,
+    TrajectoryCompleted,
+    TrajectoryEvicted,
+    TrajectoryStarted,
+)
+
+F = TypeVar("F", bound=Fact)
+Rank = tuple[Any, ...]  # values of fields, whose types differ, made comparable by `signed`
+
+CONTENT: Mapping[type[Fact], tuple[str, ...]] = {
+    GroupOpened: ("expected_size", "task", "deadline_us", "agent", "tags"),
+    GroupClosed: ("members",),
+    TrajectoryStarted: ("task", "tags", "metadata"),
+    TrajectoryCompleted: ("calls", "rewards", "reward"),
+    TrajectoryAbandoned: ("reason",),
+    TrajectoryEvicted: ("reason",),
+}
+"""What a record shows of its winning fact, in the order in which it decides between facts of one event id."""
+NO_SIGN = (TrajectoryAbandoned, GroupClosed, TrajectoryEvicted)
+"""Facts that are decided about others, and no sign that somebody still works."""
+
+
+def of_kind(facts: Iterable[object], kind: type[F]) -> list[F]:
+    return [fact for fact in facts if isinstance(fact, kind)]
+
+
+def newest(facts: Sequence[F]) -> F | None:
+    """Of one kind: the latest, of one moment that of the highest event id, then the last when sorted by content."""
+    return max(facts, key=lambda fact: (*_moment(fact), _content(fact)), default=None)
+
+
+def signed(value: object) -> Rank:
+    """Makes values comparable: nothing before something, False before True, -0.0 before 0.0."""
+    return () if value is None else (value, not str(value).startswith("-"))
+
+
+def sign_of_life(facts: Iterable[Fact]) -> tuple[int, str]:
+    """(time in microseconds, event id) of the latest sign; none is before 1970."""
+    return max([(0, ""), *(_moment(fact) for fact in facts if not isinstance(fact, NO_SIGN))])
+
+
+def channel_of(facts: Iterable[Fact]) -> str:
+    """`val` wins, then a channel of the operator's, the first by name, then `train`."""
+    names = {str(channel) for fact in facts if (channel := getattr(fact, "channel", ""))}
+    others = sorted(names - {"val", "train"})
+    return "val" if "val" in names else others[0] if others else "train" if names else ""
+
+
+def run_id_of(facts: Iterable[Fact]) -> str | None:
+    return min((fact.envelope.run_id for fact in facts if fact.envelope.run_id is not None), default=None)
+
+
+def _moment(fact: Fact) -> tuple[int, str]:
+    return fact.envelope.occurred_at_us, fact.envelope.event_id
+
+
+def _content(fact: Fact) -> list[Rank]:
+    values = [getattr(fact, name) for name in CONTENT[type(fact)]]
+    return [signed(tuple(sorted(set(value))) if isinstance(fact, GroupClosed) else value) for value in values]

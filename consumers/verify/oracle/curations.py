@@ -1,0 +1,73 @@
+"""What scorers and people said of a call, with what was taken back left out."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from consumers.verify.oracle import bounds
+from consumers.verify.oracle.conflicts import Rank, signed
+from schemas.events import Curation, Judgement, StepCurated
+
+CONTENT = ("revision", "who", "trainable", "quality", "tags", "note", "undoes")
+EXCLUSIVE = ("trainable", "quality", "tags", "note")
+"""Of these the latest that is not null counts."""
+Scores = Mapping[str, float | None]
+
+
+def curation_of(facts: Sequence[StepCurated]) -> Curation | None:
+    """None where nobody said anything."""
+    if not facts:
+        return None
+    rising = _rising(facts)
+    fields: dict[str, Any] = {}  # of Curation, by name
+    scores: dict[str, float | None] = {}
+    for fact in _standing(rising):
+        for scorer in fact.scores.keys() - scores.keys():
+            fields.setdefault("who", fact.who)
+            scores[scorer] = fact.scores[scorer]
+        for name in EXCLUSIVE:
+            if (value := getattr(fact, name)) is not None:
+                fields.setdefault("who", fact.who)
+                fields.setdefault(name, value)
+    return Curation(judgements=tuple(map(_judgement, rising)), scores=_by_name(scores), **fields)
+
+
+def _rising(facts: Sequence[StepCurated]) -> list[StepCurated]:
+    """One of each event id, the highest by content; by revision, time and event id; the last that a record has room for."""
+    unique = {fact.envelope.event_id: fact for fact in sorted(facts, key=_rank)}
+    rising = sorted(
+        unique.values(), key=lambda fact: (fact.revision, fact.envelope.occurred_at_us, fact.envelope.event_id)
+    )
+    return rising[-bounds.JUDGEMENTS :]
+
+
+def _standing(rising: Sequence[StepCurated]) -> list[StepCurated]:
+    """Those that no higher one that stands has taken back, the highest first."""
+    undone: set[str] = set()
+    standing = []
+    for fact in reversed(rising):
+        if fact.envelope.event_id not in undone:
+            undone |= set(fact.undoes)
+            standing.append(fact)
+    return standing
+
+
+def _judgement(fact: StepCurated) -> Judgement:
+    content: dict[str, Any] = {name: getattr(fact, name) for name in CONTENT}  # fields of Judgement
+    return Judgement(
+        event_id=fact.envelope.event_id,
+        occurred_at_us=fact.envelope.occurred_at_us,
+        scores=_by_name(fact.scores),
+        **content,
+    )
+
+
+def _by_name(scores: Scores) -> dict[str, float | None]:
+    return {scorer: scores[scorer] for scorer in sorted(scores)}
+
+
+def _rank(fact: StepCurated) -> list[Any]:  # values whose types differ, made comparable
+    """The content, in the order of the record."""
+    at_us = fact.envelope.occurred_at_us
+    values = (fact.revision, at_us, fact.who, fact.trainable, fact.quality, fact.tags, fact.note, fact.undoes)
+    scores: list[tuple[str, Rank]] = [(scorer, signed(fact.scores[scorer])) for scorer in sorted(fact.scores)]
+    return [*map(signed, values), scores]

@@ -1,0 +1,124 @@
+"""The record of a group: its members, what it waits for, and the spread of their returns."""
+
+import math
+from collections.abc import Mapping, Sequence
+
+from consumers.verify.oracle import bounds
+from consumers.verify.oracle.conflicts import channel_of, newest, of_kind, run_id_of, sign_of_life
+from consumers.verify.oracle.digests import joined, sha
+from consumers.verify.oracle.soundness import Fact
+from consumers.verify.oracle.steps import Fields
+from consumers.verify.oracle.trajectories import ExpectedTrajectory
+from schemas.codec import encode
+from schemas.events import GroupClosed, GroupMember, GroupOpened, GroupRecord
+
+Trajectories = Mapping[str, ExpectedTrajectory]
+
+
+def group_record(group_id: str, facts: Sequence[Fact], trajectories: Trajectories) -> GroupRecord:
+    opened, closed = newest(of_kind(facts, GroupOpened)), newest(of_kind(facts, GroupClosed))
+    members = _closed_members(closed, trajectories) if closed else _open_members(trajectories)
+    left_out = 0 if closed else sum(rows.is_member for rows in trajectories.values()) - len(members)
+    reasons = _reasons(members, left_out, None if closed else opened)
+    progress_us, progress_id = sign_of_life(facts)
+    return GroupRecord(
+        group_id=group_id,
+        channel=channel_of(facts),
+        run_id=run_id_of(facts),
+        members=tuple(members),
+        members_left_out=left_out,
+        ready=not reasons,
+        reasons=tuple(sorted(reasons)),
+        last_progress_event_id=progress_id,
+        last_progress_us=progress_us,
+        digest=joined([(member.trajectory_id, member.digest) for member in members]),
+        **_declaration(opened),
+        **_closing(closed),
+        **_returns([member for member in members if member.ready]),
+    )
+
+
+def _closed_members(closed: GroupClosed, trajectories: Trajectories) -> list[GroupMember]:
+    """Those that the closing lists, known or not."""
+    return [_closed_member(name, trajectories.get(name)) for name in sorted(set(closed.members))]
+
+
+def _closed_member(trajectory_id: str, rows: ExpectedTrajectory | None) -> GroupMember:
+    if rows is None:
+        return GroupMember(trajectory_id=trajectory_id, status="unknown", ready=False, digest="")
+    return _member(rows)
+
+
+def _open_members(trajectories: Trajectories) -> list[GroupMember]:
+    names = sorted(name for name, rows in trajectories.items() if rows.is_member)
+    fitting = names[: bounds.room(names, bounds.MEMBERS_BYTES, bounds.BYTES_PER_MEMBER)]
+    return [_member(trajectories[name]) for name in fitting]
+
+
+def _member(rows: ExpectedTrajectory) -> GroupMember:
+    record = rows.record
+    return GroupMember(
+        trajectory_id=record.trajectory_id,
+        status=record.status if rows.is_member else "unknown",
+        ready=record.ready,
+        return_total=record.return_total,
+        min_version=record.min_version,
+        max_version=record.max_version,
+        digest=sha(encode(record)),
+    )
+
+
+def _reasons(members: Sequence[GroupMember], left_out: int, declared: GroupOpened | None) -> set[str]:
+    """Why the group is not ready. declared: None also where a closing replaced the declaration."""
+    ready = sum(member.ready for member in members)
+    expected = declared.expected_size if declared else None
+    checks = {
+        "too_many_members": left_out > 0,
+        "members_open": any(member.status == "open" for member in members),
+        "no_ready_member": ready == 0,
+        "members_missing": expected is not None and ready < expected,
+    }
+    return {reason for reason, holds in checks.items() if holds}
+
+
+def _declaration(opened: GroupOpened | None) -> Fields:
+    return {
+        "declared": opened is not None,
+        "declared_event_id": opened.envelope.event_id if opened else "",
+        "declared_us": opened.envelope.occurred_at_us if opened else 0,
+        "expected_size": opened.expected_size if opened else None,
+        "task": opened.task if opened else None,
+        "deadline_us": opened.deadline_us if opened else None,
+        "agent": opened.agent if opened else None,
+        "tags": opened.tags if opened else (),
+    }
+
+
+def _closing(closed: GroupClosed | None) -> Fields:
+    return {
+        "closed": closed is not None,
+        "closed_event_id": closed.envelope.event_id if closed else "",
+        "closed_us": closed.envelope.occurred_at_us if closed else 0,
+        "closed_members": tuple(sorted(set(closed.members))) if closed else (),
+    }
+
+
+def _returns(ready: Sequence[GroupMember]) -> Fields:
+    """Mean and sample deviation of the returns, where every ready member has one."""
+    returns = [member.return_total for member in ready if member.return_total is not None]
+    complete = bool(returns) and len(returns) == len(ready)
+    several = complete and len(returns) > 1
+    return {
+        "reward_mean": math.fsum(returns) / len(returns) if complete else None,
+        "reward_std": _deviation(returns) if several else None,
+        "zero_variance": several and len(set(returns)) == 1,
+        "min_version": min((member.min_version for member in ready if member.min_version is not None), default=None),
+        "max_version": max((member.max_version for member in ready if member.max_version is not None), default=None),
+    }
+
+
+def _deviation(returns: Sequence[float]) -> float:
+    if len(set(returns)) == 1:
+        return 0.0  # to the last bit, which the formula does not promise
+    mean = math.fsum(returns) / len(returns)
+    return math.sqrt(math.fsum((value - mean) ** 2 for value in returns) / (len(returns) - 1))

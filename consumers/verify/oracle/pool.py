@@ -1,0 +1,40 @@
+"""Every record that the pool must hold, and no other."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+
+from consumers.verify.oracle.groups import group_record
+from consumers.verify.oracle.soundness import GroupFact, Placed, sound
+from consumers.verify.oracle.trajectories import Pool, trajectory_rows
+from schemas.codec import encode
+from schemas.events import Event, FactPosition
+from schemas.keys import group_key, trajectory_key
+from schemas.topics import GROUPS, TRAJECTORIES
+
+
+def pool_of(facts: Iterable[tuple[Event, FactPosition]]) -> Pool:
+    """The rows of all groups."""
+    by_group: dict[str, list[Placed]] = defaultdict(list)
+    for fact, position in facts:
+        if sound(fact):
+            by_group[fact.group_id].append((fact, position))
+    pool: Pool = {}
+    for group_id, placed in by_group.items():
+        pool |= group_rows(group_id, placed)
+    return pool
+
+
+def group_rows(group_id: str, placed: Sequence[Placed]) -> Pool:
+    """Those of one group: steps, tokens, trajectories and the group itself."""
+    by_trajectory: dict[str, list[Placed]] = defaultdict(list)
+    for fact, at in placed:
+        if not isinstance(fact, GroupFact):
+            by_trajectory[fact.trajectory_id].append((fact, at))
+    trajectories = {name: trajectory_rows(group_id, name, own) for name, own in by_trajectory.items()}
+    pool: Pool = {}
+    for name, rows in trajectories.items():
+        pool |= rows.rows
+        pool[TRAJECTORIES.name, trajectory_key(group_id, name)] = encode(rows.record)
+    facts = [fact for fact, _ in placed]
+    pool[GROUPS.name, group_key(group_id)] = encode(group_record(group_id, facts, trajectories))
+    return pool

@@ -1,0 +1,85 @@
+"""The rewards of a trajectory: one slot for each subject, source and name."""
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+
+from consumers.verify.oracle import bounds
+from consumers.verify.oracle.conflicts import Rank
+from consumers.verify.oracle.soundness import Fact
+from schemas.events import RewardAssigned, RewardSlot, TrajectoryCompleted
+
+
+def winning_rewards(facts: Iterable[Fact], end: Fact | None) -> list[RewardSlot]:
+    """In the order of the record, no more of a subject than it has room for. end: the ending that counts, with its reward."""
+    winners: dict[Rank, RewardSlot] = {}
+    for slot in [*_assigned(facts), *_of_ending(end)]:
+        subject = (slot.call_id, slot.step_index, slot.source, slot.name)
+        former = winners.get(subject)
+        if former is None or _rank(slot) > _rank(former):
+            winners[subject] = slot
+    return _fitting(sorted(winners.values(), key=lambda slot: (_index(slot), slot.source, slot.name)))
+
+
+def is_completion(slot: RewardSlot) -> bool:
+    """Whether it is the reward that the ending itself carries."""
+    return (slot.call_id, slot.step_index, slot.source, slot.name) == (None, None, "agent", "completion")
+
+
+def step_total(own: Sequence[RewardSlot], indexed: Sequence[RewardSlot]) -> float | None:
+    """Of the slots by call id and by index: those of one source and name are one."""
+    best: dict[tuple[str, str], RewardSlot] = {}
+    for slot in sorted([*own, *indexed], key=_rank):
+        best[slot.source, slot.name] = slot
+    return math.fsum(slot.value for slot in best.values()) if best else None
+
+
+def _assigned(facts: Iterable[Fact]) -> list[RewardSlot]:
+    return [
+        RewardSlot(
+            call_id=fact.call_id,
+            step_index=fact.step_index if fact.call_id is None else None,
+            source=fact.source,
+            name=fact.name,
+            value=fact.value,
+            revision=fact.revision,
+            event_id=fact.envelope.event_id,
+            occurred_at_us=fact.envelope.occurred_at_us,
+        )
+        for fact in facts
+        if isinstance(fact, RewardAssigned)
+    ]
+
+
+def _of_ending(end: Fact | None) -> list[RewardSlot]:
+    if not isinstance(end, TrajectoryCompleted) or end.reward is None:
+        return []
+    return [
+        RewardSlot(
+            source="agent",
+            name="completion",
+            value=end.reward,
+            revision=0,
+            event_id=end.envelope.event_id,
+            occurred_at_us=end.envelope.occurred_at_us,
+        )
+    ]
+
+
+def _rank(slot: RewardSlot) -> Rank:
+    """Revision, time, event id, then the number itself; of two zeros the one without a sign is higher."""
+    return slot.revision, slot.occurred_at_us, slot.event_id, slot.value, str(slot.value)[:1] != "-"
+
+
+def _index(slot: RewardSlot) -> int:
+    return -1 if slot.step_index is None else slot.step_index
+
+
+def _fitting(slots: Iterable[RewardSlot]) -> list[RewardSlot]:
+    counts: dict[str | None, int] = defaultdict(int)
+    fitting = []
+    for slot in slots:
+        counts[slot.call_id] += not is_completion(slot)
+        if is_completion(slot) or counts[slot.call_id] <= bounds.SLOTS:
+            fitting.append(slot)
+    return fitting

@@ -1,0 +1,131 @@
+"""The record of a call, captured or only spoken of, and the record of its tokens."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from consumers.verify.oracle import bounds
+from consumers.verify.oracle.calls import Calls, chain_is_whole, first_received
+from consumers.verify.oracle.conflicts import newest, of_kind
+from consumers.verify.oracle.curations import curation_of
+from consumers.verify.oracle.digests import sha, tokens_digest
+from consumers.verify.oracle.rewards import step_total
+from consumers.verify.oracle.soundness import Placed
+from consumers.verify.oracle.trainable import call_reasons
+from schemas.events import (
+    CallCaptured,
+    Curation,
+    FactPosition,
+    RewardSlot,
+    StepCurated,
+    StepRecord,
+    StepTokens,
+    TrajectoryStarted,
+)
+
+Fields = dict[str, Any]  # of a record, by name
+
+
+@dataclass(frozen=True, slots=True)
+class CallFacts:
+    """What is said of one call. own: rewards by its id; indexed: by its place among the counted calls."""
+
+    group_id: str
+    trajectory_id: str
+    call_id: str
+    facts: Sequence[Placed]
+    starts: Sequence[TrajectoryStarted]
+    own: Sequence[RewardSlot]
+    indexed: Sequence[RewardSlot]
+
+
+def step_record(subject: CallFacts, calls: Calls) -> StepRecord:
+    curation = curation_of(of_kind((fact for fact, _ in subject.facts), StepCurated))
+    start = newest(subject.starts)
+    spoken: Fields = {
+        "group_id": subject.group_id,
+        "trajectory_id": subject.trajectory_id,
+        "call_id": subject.call_id,
+        "rewards": (*subject.own, *subject.indexed),
+        "reward_total": step_total(subject.own, subject.indexed),
+        "curation": curation,
+        "task": start.task if start else None,
+    }
+    reasons = _curation_reasons(curation)
+    if subject.call_id not in calls:
+        return StepRecord(**spoken, reasons=tuple(sorted(reasons | {"no_call"})))
+    call, at = calls[subject.call_id]
+    reasons |= call_reasons(call)
+    if not chain_is_whole(subject.call_id, calls):
+        reasons.add("parent_missing")
+    return StepRecord(
+        **spoken,
+        **_attempts(subject.facts, at),
+        **_tokens(call),
+        **_policy(call),
+        **_circumstances(call),
+        trainable=not reasons,
+        reasons=tuple(sorted(reasons)),
+    )
+
+
+def tokens_record(call: CallCaptured, digest: str) -> StepTokens:
+    return StepTokens(
+        group_id=call.group_id,
+        trajectory_id=call.trajectory_id,
+        call_id=call.call_id,
+        attempt=call.attempt,
+        prompt=call.prompt,
+        response_ids=call.response_ids,
+        response_logprobs=call.response_logprobs,
+        spans=call.spans,
+        digest=digest,
+    )
+
+
+def _curation_reasons(curation: Curation | None) -> set[str]:
+    reasons = set()
+    if curation and curation.trainable is False:
+        reasons.add("curated_out")
+    if curation and len(curation.judgements) == bounds.JUDGEMENTS:
+        reasons.add("too_many_judgements")
+    return reasons
+
+
+def _attempts(facts: Sequence[Placed], at: FactPosition) -> Fields:
+    (received_us,) = first_received(facts).values()
+    attempts = {fact.attempt for fact in of_kind((fact for fact, _ in facts), CallCaptured)}
+    return {"attempts": tuple(sorted(attempts)), "first_received_us": received_us, "position": at}
+
+
+def _tokens(call: CallCaptured) -> Fields:
+    return {
+        "attempt": call.attempt,
+        "digest": tokens_digest(call),
+        "prompt_id": call.prompt.full_digest,
+        "response_id": sha(call.response_ids),
+        "prompt_length": call.prompt.full_length,
+        "response_length": len(call.response_ids) // 4,
+        "base_call_id": call.prompt.base_call_id,
+        "base_keep": call.prompt.keep,
+        "base_digest": call.base_digest,
+    }
+
+
+def _policy(call: CallCaptured) -> Fields:
+    runs = {span.run_id for span in call.spans}
+    return {
+        "spans": call.spans,
+        "min_version": min((span.version for span in call.spans), default=None),
+        "max_version": max((span.version for span in call.spans), default=None),
+        "policy_run_id": "mixed" if len(runs) > 1 else next(iter(runs), None),
+        "sampling": call.sampling,
+    }
+
+
+def _circumstances(call: CallCaptured) -> Fields:
+    names = (
+        *("finish_reason", "status", "model_id", "worker_id", "agent", "channel"),
+        *("tags", "usage", "timings", "integrity"),
+    )
+    return {"run_id": call.envelope.run_id, **{name: getattr(call, name) for name in names}}

@@ -1,0 +1,55 @@
+"""The topics that the gateway follows, each set in a thread of its own.
+
+Input: `rollout.workers`; `datapool.groups`, `training.batches` and `weights`. A replay only rebuilds the views.
+"""
+
+import threading
+from collections.abc import Callable, Sequence
+
+from eventlog.follower import Follower
+from eventlog.kafka.log import KafkaLog
+from eventlog.records import Record
+from gateway.control.admission import AdmissionView
+from gateway.upstream.engines import WorkerTable
+from schemas.topics import BATCHES, GROUPS, WEIGHTS, WORKERS, Topic
+
+CATCH_UP_TIMEOUT_S = 60.0
+
+
+class Followers:
+    """The readers of the log that keep the gateway's views up to date, each in a thread of its own."""
+
+    def __init__(self, kafka: KafkaLog, workers: WorkerTable, admission: AdmissionView) -> None:
+        self._kafka = kafka
+        self._views: list[tuple[Sequence[Topic], Callable[[Record], None]]] = [
+            ([WORKERS], workers.apply),
+            ([GROUPS, BATCHES, WEIGHTS], admission.apply),
+        ]
+        self._running: list[Follower] = []
+        self._caught_up = threading.Event()
+
+    def start(self, on_error: Callable[[BaseException], None]) -> None:
+        """Start to read, and wait until the views are up to date. Raises BrokerUnreachable, TopicMissing."""
+        for topics, apply in self._views:
+            follower = Follower(self._kafka.reader(topics), apply, on_error)
+            self._running.append(follower)
+            follower.start()
+        for follower in self._running:
+            follower.wait_caught_up(CATCH_UP_TIMEOUT_S)
+        self._caught_up.set()
+
+    def not_ready(self) -> str | None:
+        """The reason why views are not up to date, in a word, or None."""
+        if any(follower.error for follower in self._running):
+            return "follower_ended"
+        return None if self._caught_up.is_set() else "catching_up"
+
+    @property
+    def broken(self) -> bool:
+        """Whether one of the threads ended by an error."""
+        return any(follower.error for follower in self._running)
+
+    def stop(self) -> None:
+        """Ends the threads."""
+        for follower in self._running:
+            follower.stop()

@@ -1,0 +1,48 @@
+"""A message put together from its deltas, as the chunks of a stream hold them."""
+
+from typing import TypeVar
+
+from gateway.engine_json import Json, count
+
+T = TypeVar("T")
+LAST_WINS = frozenset({"role", "id", "type", "index"})
+
+
+class _Pieces(list[str]):
+    """A text, not joined yet."""
+
+
+class _Indexed(dict[int, dict[str, Json]]):
+    """A list whose items name their places: tool calls."""
+
+
+def merge(into: dict[str, Json], delta: dict[str, Json]) -> None:
+    """Texts grow; objects, and lists of objects with an index, are merged; of all else the last one counts."""
+    for name, value in delta.items():
+        if isinstance(value, str) and name not in LAST_WINS:
+            _container(into, name, _Pieces).append(value)
+        elif isinstance(value, dict):
+            merge(_container(into, name, dict), value)
+        elif isinstance(value, list) and value and all(isinstance(item, dict) and "index" in item for item in value):
+            items = _container(into, name, _Indexed)
+            for item in value:
+                merge(items.setdefault(count(item["index"], len(items)), {}), item)
+        elif value is not None or name not in into:
+            into[name] = value
+
+
+def _container(into: dict[str, Json], name: str, kind: type[T]) -> T:
+    """What stands under this name if it is of this kind; else a new one, which stands there from now on."""
+    container = into.get(name)
+    if type(container) is not kind:
+        container = into[name] = kind()
+    return container
+
+
+def joined(value: Json) -> Json:
+    """What was merged, as JSON has it."""
+    if isinstance(value, _Pieces):
+        return "".join(value)
+    if isinstance(value, _Indexed):
+        return [joined(value[index]) for index in sorted(value)]
+    return {name: joined(member) for name, member in value.items()} if isinstance(value, dict) else value

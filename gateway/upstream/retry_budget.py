@@ -1,0 +1,41 @@
+"""How long a call may wait for an engine, and how often it may be sent again."""
+
+import asyncio
+import time
+
+from gateway.errors import GatewayError, UpstreamBroken
+from gateway.settings import GatewaySettings
+
+
+class RetryBudget:
+    """How much longer one call may wait and be sent again."""
+
+    def __init__(self, settings: GatewaySettings) -> None:
+        self._wait_s, self._wait_max_s = settings.retry_wait_s, settings.retry_wait_max_s
+        self._resends_left = settings.resends_max
+        self._budget_s = settings.worker_wait_s
+        self._deadline_s: float | None = None
+
+    async def after(self, failure: GatewayError) -> None:
+        """Wait before the next try, longer each time. Raises the failure when there shall be none."""
+        if isinstance(failure, UpstreamBroken):
+            if not self._resends_left:
+                raise failure
+            self._resends_left -= 1
+        await self.wait(self._wait_s, failure)
+        self._wait_s = min(2 * self._wait_s, self._wait_max_s)
+
+    async def wait(self, wait_s: float, failure: GatewayError) -> None:
+        """Sleep, or raise the failure when the budget is spent."""
+        if wait_s > self.left_s(failure):
+            raise failure
+        await asyncio.sleep(wait_s)
+
+    def left_s(self, failure: GatewayError) -> float:
+        """What is left of the budget, which begins with the first question. Raises the failure when that is nothing."""
+        now = time.monotonic()
+        if self._deadline_s is None:
+            self._deadline_s = now + self._budget_s
+        if now >= self._deadline_s:
+            raise failure
+        return self._deadline_s - now

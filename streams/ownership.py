@@ -1,0 +1,95 @@
+"""The partitions that a worker owns: fenced, read from the log, and healed before their first event flows.
+
+Invariant: nothing is written for a partition whose producer is not the last one opened. Both coroutines are called under
+the worker's lock, so that no transaction is in flight and nothing is half folded.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Any
+
+import structlog
+
+from eventlog.records import Place
+from eventlog.settings import LogSettings
+from streams.commit import OwnedPartition, group_name, open_producer
+from streams.errors import NotCopartitioned
+from streams.metrics import StreamsMetrics
+from streams.partition.state import PartitionState
+from streams.recovery import heal, heal_behind_group, recover
+
+log = structlog.get_logger()
+
+InThread = Callable[..., Awaitable[Any]]
+"""(blocking function, its arguments) -> its result, without blocking the event loop."""
+
+
+class Ownership:
+    """By partition number."""
+
+    def __init__(
+        self, log_settings: LogSettings, transaction_timeout_ms: int, metrics: StreamsMetrics, in_thread: InThread
+    ) -> None:
+        self.partitions: dict[int, OwnedPartition] = {}
+        self._log_settings = log_settings
+        self._transaction_timeout_ms = transaction_timeout_ms
+        self._metrics = metrics
+        self._in_thread = in_thread
+        self._generation = 0
+
+    @property
+    def states(self) -> dict[int, PartitionState]:
+        return {number: owned.state for number, owned in self.partitions.items()}
+
+    async def take_over(self, assigned: set[int], generation: int) -> None:
+        """Give up what is not assigned any more or may have had another owner, and open the rest.
+
+        generation: of the consumer group. Call before any event of the assignment flows.
+        """
+        missed = generation - self._generation > 1  # somebody else may have owned what we hold
+        self._generation = generation
+        stale = [
+            number for number, owned in self.partitions.items() if missed or number not in assigned or owned.pending
+        ]
+        await asyncio.gather(*(self._in_thread(self.partitions.pop(number).close) for number in stale))
+        new = sorted(assigned - self.partitions.keys())
+        await self._open(new)
+        await self._heal_behind_group()
+        self._metrics.partitions.set(len(assigned))
+        log.info("streams_assigned", generation=generation, opened=new, kept=sorted(assigned - set(new)))
+
+    async def _open(self, numbers: list[int]) -> None:
+        """Fence first, all in parallel; only then read."""
+        if not numbers:
+            return
+        opening = (
+            self._in_thread(open_producer, self._log_settings, number, self._transaction_timeout_ms)
+            for number in numbers
+        )
+        producers = dict(zip(numbers, await asyncio.gather(*opening), strict=True))
+        states = await self._in_thread(recover, self._log_settings, numbers)
+        self.partitions |= {number: OwnedPartition(states[number], producers[number]) for number in numbers}
+
+    async def _heal_behind_group(self) -> None:
+        if states := self.states:
+            group = group_name(self._log_settings.catalogue())
+            self._metrics.healed.inc(await self._in_thread(heal_behind_group, self._log_settings, group, states))
+
+    async def heal(self, owned: OwnedPartition, topic: str, end: int) -> None:
+        """Fold what Faust passed over: everything of the topic up to `end`, which comes next."""
+        self._metrics.healed.inc(await self._in_thread(heal, self._log_settings, owned.state, topic, end))
+
+
+def assigned_numbers(assignment: Iterable[Place], topics: Iterable[str]) -> set[int]:
+    """Partition numbers that were assigned, the same of each of the topics. Raises NotCopartitioned.
+
+    topics: full names.
+    """
+    by_topic = {name: set[int]() for name in topics}
+    for topic, number in assignment:
+        if topic in by_topic:
+            by_topic[topic].add(number)
+    first, *others = by_topic.values()
+    if any(other != first for other in others):
+        raise NotCopartitioned(f"assigned {by_topic}")
+    return first
