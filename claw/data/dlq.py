@@ -24,6 +24,10 @@ def run_dlq(action: str, query: LetterQuery, *, prefix: str, as_json: bool) -> i
     actions = {"list": _list, "show": _show, "redrive": _redrive}
     if action not in actions:
         raise CannotRun(f"claw dlq {action}: the actions are {', '.join(actions)}")
+    if action == "show" and not query.ids:
+        raise CannotRun("claw dlq show: name letters by PARTITION@OFFSET; `claw dlq list` shows their ids")
+    if action == "redrive" and not (query.ids or query.every):
+        raise CannotRun("claw dlq redrive: name letters by PARTITION@OFFSET, or all of them by --all")
     with log_for_reading(prefix) as settings:
         try:
             return actions[action](settings, query, as_json)
@@ -75,7 +79,7 @@ def _line(letter: Letter) -> str:
 
 
 def _show(settings: LogSettings, query: LetterQuery, as_json: bool) -> int:
-    for letter in letters_named(letters(settings), query.ids):
+    for letter in letters_named(letters(settings), query.ids or ()):
         whole = {
             **summary(letter),
             "headers": dict(letter.headers),
@@ -107,8 +111,6 @@ def _whole_text(letter: Letter, whole: Json) -> str:
 
 def _redrive(settings: LogSettings, query: LetterQuery, as_json: bool) -> int:
     chosen = letters(settings, query.reason, query.source)
-    if not query.ids and not query.every:
-        raise CannotRun("claw dlq redrive: name letters by PARTITION@OFFSET, or all of them by --all")
     routes, refused = routes_of(settings, letters_named(chosen, query.ids) if query.ids else chosen)
     done = redriven(settings, routes) if routes else set()
     fresh = [route for route in routes if route.letter.id not in done]

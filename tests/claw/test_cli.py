@@ -71,6 +71,9 @@ def test_help_imports_nothing_heavy() -> None:
     ("arguments", "says"),
     [
         (["replay", "--topic", "nonsense"], "no topic 'nonsense' in the catalogue"),
+        (["replay", "--filter", "nonsense=x"], "no record has a nonsense; there are key, partition, type"),
+        (["dlq", "show"], "name letters by PARTITION@OFFSET"),
+        (["dlq", "redrive"], "or all of them by --all"),
         (["topics", "shuffle"], "the actions are create, describe, diff"),
         (["pool", "curate", "--undo", "c1", "g17"], "ids cannot stand beside it"),
         (["pool", "curate", "--undo", "c1", "--tag", "x", "--no-train"], "filters and a judgement cannot stand"),

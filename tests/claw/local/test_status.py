@@ -11,6 +11,7 @@ import pytest
 
 from claw.local.stack import TRAINER_WARNINGS, Stack, remember
 from claw.local.status import show_status, with_engine
+from schemas.runtime.child import start
 from schemas.runtime.component import ComponentState, State
 from schemas.runtime.identity import ProcessId
 from tests import children
@@ -71,7 +72,7 @@ def test_nothing_started_is_exit_code_1_and_names_the_commands(
 
 def test_the_engine_is_listed_below_its_worker() -> None:
     """vLLM is a child of the worker's child; a worker that is gone has none."""
-    worker = children.start(["sh", "-c", "sh -c 'sleep 60; :'; :"])
+    worker = start(["sh", "-c", "sh -c 'sleep 60; :'; :"])
     states = [ComponentState(name, worker.pid, State.RUNNING, 0, None) for name in ("rollout", "gateway")]
     try:
         while len(listed := with_engine(states)) < 3:
