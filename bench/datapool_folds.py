@@ -60,23 +60,23 @@ def _rate(facts: list[Record], work: Callable[[list[Record]], None]) -> float:
 
 
 def _decode(facts: list[Record]) -> None:
-    for one in facts:
-        decode(one.value)
+    for record in facts:
+        decode(record.value)
 
 
 def _state(facts: list[Record]) -> None:
     groups: dict[str, GroupState] = {}
-    for one in facts:
-        event = one.event()
+    for record in facts:
+        event = record.event()
         group_id: str = event.group_id  # type: ignore[union-attr]  # facts have a group
-        position = FactPosition(topic=one.topic, partition=one.partition, offset=one.offset)
+        position = FactPosition(topic=record.topic, partition=record.partition, offset=record.offset)
         groups[group_id] = fold(groups.get(group_id), event, position)
 
 
 def _fold(facts: list[Record]) -> None:
     state = PartitionState(0, 1)
-    for number, one in enumerate(facts, 1):
-        state.apply(one)
+    for number, record in enumerate(facts, 1):
+        state.apply(record)
         if number % FLUSH_FACTS == 0:
             state.snapshot(0)
     state.snapshot(0)

@@ -6,9 +6,8 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 
 from eventlog.records import Record
-from streams.commit import Batch, FaustEvent, OwnedPartition, acknowledge
 from streams.metrics import StreamsMetrics
-from streams.ownership import InThread
+from streams.ownership import Batch, FaustEvent, InThread, OwnedPartition
 from streams.settings import StreamsSettings
 
 
@@ -83,3 +82,10 @@ class Flusher:
         acknowledge(batch, self._is_current)
         self._metrics.commits.inc()
         self._metrics.rows.inc(len(batch[1]))
+
+
+def acknowledge(batch: Batch, current: Callable[[FaustEvent], bool]) -> None:
+    """Only events of the current generation: an older one would move offsets of a partition that has a new owner."""
+    for event in batch[0]:
+        if current(event):
+            event.ack()

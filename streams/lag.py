@@ -13,8 +13,8 @@ from eventlog.errors import BrokerUnreachable
 from eventlog.kafka.admin import end_offsets
 from eventlog.kafka.reader import committed_offsets
 from eventlog.settings import LogSettings
-from streams.commit import group_name
 from streams.metrics import StreamsMetrics
+from streams.ownership import group_name
 from streams.partition.state import PartitionState
 from streams.recovery import FACTS
 

@@ -1,7 +1,9 @@
 """The partitions that a worker owns: fenced, read from the log, and healed before their first event flows.
 
-Invariant: nothing is written for a partition whose producer is not the last one opened. Both coroutines are called under
-the worker's lock, so that no transaction is in flight and nothing is half folded.
+Invariant: nothing is written for a partition whose producer is not the last one opened, and nothing is acknowledged before
+the transaction that holds its effect is committed; after an error here the state is ahead of the log, so the only way on is
+a new process. The coroutines are called under the worker's lock, so that no transaction is in flight and nothing is half
+folded.
 """
 
 import asyncio
@@ -10,9 +12,11 @@ from typing import Any
 
 import structlog
 
-from eventlog.records import Place
+from eventlog.kafka.transactions import TransactionalProducer
+from eventlog.records import Outgoing, Place
 from eventlog.settings import LogSettings
-from streams.commit import OwnedPartition, group_name, open_producer
+from schemas.envelopes import now_us
+from schemas.topics import Catalogue
 from streams.errors import NotCopartitioned
 from streams.metrics import StreamsMetrics
 from streams.partition.state import PartitionState
@@ -20,12 +24,58 @@ from streams.recovery import heal, heal_behind_group, recover
 
 log = structlog.get_logger()
 
+FaustEvent = Any  # faust is untyped
+Batch = tuple[list[FaustEvent], list[Outgoing]]
 InThread = Callable[..., Awaitable[Any]]
 """(blocking function, its arguments) -> its result, without blocking the event loop."""
 
 
+def group_name(catalogue: Catalogue) -> str:
+    """The consumer group, one per generation of the pool; also the stem of the transactional ids of its writers."""
+    name = f"{catalogue.prefix}.streams"
+    return name if catalogue.generation == 1 else f"{name}.g{catalogue.generation}"
+
+
+def open_producer(log_settings: LogSettings, partition: int, timeout_ms: int = 60_000) -> TransactionalProducer:
+    """Fences whoever owned the partition before. Blocking. Raises Fenced, BrokerUnreachable."""
+    transactional_id = f"{group_name(log_settings.catalogue())}-{partition}"
+    producer = TransactionalProducer(log_settings, transactional_id, timeout_ms=timeout_ms, positions=False)
+    producer.open()
+    return producer
+
+
+class OwnedPartition:
+    """Its state, the producer that fences its writes, and the events that wait for their commit.
+
+    Used by the event loop, except `commit` and `close`, which block and run in a thread.
+    """
+
+    def __init__(self, state: PartitionState, producer: TransactionalProducer) -> None:
+        self.state = state
+        self.events: list[FaustEvent] = []
+        self._producer = producer
+
+    @property
+    def pending(self) -> bool:
+        return self.state.pending or bool(self.events)
+
+    def take(self) -> Batch:
+        """What happened since the last batch; a snapshot, so folding goes on while it is written."""
+        events, self.events = self.events, []
+        return events, self.state.snapshot(now_us())
+
+    def commit(self, batch: Batch) -> None:
+        """Returns when the batch is visible to committed readers. Raises Fenced and other LogErrors."""
+        self._producer.commit(batch[1])
+
+    def close(self) -> None:
+        """Give the producer's threads back."""
+        self._producer.close()
+        self.state.close()
+
+
 class Ownership:
-    """By partition number."""
+    """The owned partitions by number, kept in step with what the consumer group assigns."""
 
     def __init__(
         self, log_settings: LogSettings, transaction_timeout_ms: int, metrics: StreamsMetrics, in_thread: InThread

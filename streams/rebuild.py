@@ -26,8 +26,8 @@ from eventlog.settings import LogSettings
 from schemas.envelopes import now_us
 from schemas.events import StreamPosition
 from schemas.topics import DEAD_LETTERS, POSITIONS
-from streams.commit import group_name, open_producer
 from streams.errors import PastTarget
+from streams.ownership import group_name, open_producer
 from streams.partition.state import PartitionState
 from streams.recovery import FACTS, recover
 

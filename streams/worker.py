@@ -21,14 +21,13 @@ from eventlog.records import Place
 from eventlog.settings import LogSettings
 from schemas.envelopes import now_us
 from schemas.runtime.logs import drain_logs
-from streams.commit import FaustEvent
 from streams.decisions import Clock, by_age, by_idleness
 from streams.errors import ExitCode, exit_code_of
 from streams.faust_.app import faust_app, record_of
 from streams.flush import Flusher
 from streams.lag import LagWatch
 from streams.metrics import StreamsMetrics
-from streams.ownership import Ownership, assigned_numbers
+from streams.ownership import FaustEvent, Ownership, assigned_numbers
 from streams.recovery import FACTS
 from streams.settings import StreamsSettings
 

@@ -38,7 +38,7 @@ def train(settings: TrainerSettings, stop: threading.Event) -> Ending:
         transfer_server = _transfer_server(settings, engine)
         resources.callback(transfer_server.close)
         # Without tokens: a trainer reads them from the facts (trainer/plan/facts.py).
-        pool = PoolView(log_settings, wanted=lambda group: may_concern(group, settings.run_id), tokens=False)
+        pool = PoolView(log_settings, keep=lambda group: may_concern(group, settings.run_id), tokens=False)
         resources.callback(pool.stop)
         pool.start()
         journal = kafka_journal(log_settings, settings.run_id, settings.model_id)

@@ -65,7 +65,7 @@ class Letter:
 
 
 @dataclass(frozen=True, slots=True)
-class Route:
+class RedriveRoute:
     """Where a letter is redriven to. `start`: its copy, if there is one, stands at or after this offset of `place`."""
 
     letter: Letter
@@ -110,11 +110,11 @@ def letters_named(candidates: Sequence[Letter], ids: Iterable[str]) -> list[Lett
     return [by_id[name] for name in ids]
 
 
-def routes_of(settings: LogSettings, candidates: Iterable[Letter]) -> tuple[list[Route], dict[str, str]]:
+def routes_of(settings: LogSettings, candidates: Iterable[Letter]) -> tuple[list[RedriveRoute], dict[str, str]]:
     """Where each letter goes, and by id why some cannot go anywhere."""
     ends, begins = end_offsets(settings, FACTS), begin_offsets(settings, FACTS)
     topics = {settings.catalogue().name(topic): topic for topic in FACTS}
-    routes: list[Route] = []
+    routes: list[RedriveRoute] = []
     refused: dict[str, str] = {}
     for letter in candidates:
         source, key = letter.source, letter.record.key
@@ -127,11 +127,11 @@ def routes_of(settings: LogSettings, candidates: Iterable[Letter]) -> tuple[list
         partitions = sum(1 for topic, _ in ends if topic == source.topic)
         place = source.topic, source.partition if key is None else partition_of(key, partitions)
         start = source.offset + 1 if place[1] == source.partition else 0
-        routes.append(Route(letter, topics[source.topic], place, max(start, begins[place])))
+        routes.append(RedriveRoute(letter, topics[source.topic], place, max(start, begins[place])))
     return routes, refused
 
 
-def redriven(settings: LogSettings, routes: Sequence[Route]) -> set[str]:
+def redriven(settings: LogSettings, routes: Sequence[RedriveRoute]) -> set[str]:
     """Ids of the letters whose copy stands in its fact topic. Reads each partition once, from the first source on."""
     starts: dict[Place, int] = {}
     for route in routes:
@@ -147,7 +147,7 @@ def redriven(settings: LogSettings, routes: Sequence[Route]) -> set[str]:
     return copies & ids
 
 
-def redrive(settings: LogSettings, routes: Sequence[Route]) -> None:
+def redrive(settings: LogSettings, routes: Sequence[RedriveRoute]) -> None:
     """Appends the letters; returns when all are acknowledged. Raises LogError: whoever repeats it does no harm."""
     producer = EventProducer(settings)
     try:

@@ -179,8 +179,8 @@ def first_problem(error: ValidationError) -> str:
 
 
 WORDS = {
-    "tuple_type": "a list is wanted, such as [a, b]",
-    "model_type": "a mapping of fields is wanted",
-    "dict_type": "a mapping is wanted, such as {a: 1}",
+    "tuple_type": "expected a list, such as [a, b]",
+    "model_type": "expected a mapping of fields",
+    "dict_type": "expected a mapping, such as {a: 1}",
 }
 """Instead of those that speak of Python."""

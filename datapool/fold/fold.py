@@ -6,7 +6,6 @@ from typing import Any
 from msgspec.structs import replace
 
 from datapool.fold import merge, trajectory
-from datapool.fold.growing import grown
 from datapool.fold.state import (
     NO_PROGRESS,
     Closing,
@@ -17,6 +16,7 @@ from datapool.fold.state import (
     StepState,
     TrajectoryState,
 )
+from datapool.growing import grown
 from schemas.events import (
     CallCaptured,
     CallFailed,

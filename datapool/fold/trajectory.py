@@ -6,8 +6,8 @@ A handler returns the fields that its fact changes, so that the state is copied 
 from typing import Any
 
 from datapool.fold import bounds, merge, step
-from datapool.fold.growing import grown
 from datapool.fold.state import Ending, Registration, StepState, TrajectoryFact, TrajectoryState
+from datapool.growing import grown
 from schemas.events import (
     CallCaptured,
     CallFailed,

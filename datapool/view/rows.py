@@ -18,7 +18,7 @@ from schemas.events import Edge, GroupMember, GroupRecord, StepRecord, StepToken
 from schemas.keys import TOKENS, is_tokens_key, parts
 from schemas.topics import GROUPS, STEPS, TRAJECTORIES
 
-Wanted = Callable[[GroupRecord], bool]
+KeepGroup = Callable[[GroupRecord], bool]
 
 
 @dataclass(slots=True)
@@ -38,12 +38,12 @@ class GroupRows:
 
 
 class PoolRows:
-    """The latest row per key, without those of groups that nobody wants any more. Not thread-safe."""
+    """The latest row per key, without those of groups that are not kept. Not thread-safe."""
 
-    def __init__(self, wanted: Wanted | None = None, *, tokens: bool = True) -> None:
+    def __init__(self, keep: KeepGroup | None = None, *, tokens: bool = True) -> None:
         """tokens: whether token rows are taken in; they are most of the bytes, and few questions need them."""
         self.store = StepStore()
-        self._wanted = wanted
+        self._keep = keep
         self._tokens = tokens
         self._groups: dict[str, GroupRows] = {}
         self._offered: list[GroupRecord] | None = None
@@ -77,7 +77,7 @@ class PoolRows:
         record = None if value is None else decode(value)
         assert record is None or isinstance(record, GroupRecord)  # the catalogue allows nothing else on this topic
         group.record = record
-        if record is not None and self._wanted is not None and not self._wanted(record):
+        if record is not None and self._keep is not None and not self._keep(record):
             self.forget(group_id)
 
     def forget(self, group_id: str) -> None:
@@ -223,7 +223,7 @@ def _member_whole(
 ) -> bool:
     if rows is None or rows.record is None:
         return False
-    if member.digest not in (rows.digest, record_digest(rows.record)):
+    if rows.digest != member.digest != record_digest(rows.record):  # the second for a row that an earlier schema wrote
         return False
     digests = store.digests(group_id, member.trajectory_id)
     if not _steps_match(rows.record, digests, store):

@@ -3,7 +3,7 @@
 Input: claw.datapool.{steps,trajectories,groups}, read_committed, from the beginning. The topics are read independently,
 so a group is offered only when its rows match the chain of digests; until then it is simply not there yet. Delivery: the
 latest row per key; a replay is a restart. Steps and tokens lie in a temporary file (`store.py`), groups and trajectories
-in memory: `wanted` and `forget` bound them.
+in memory: `keep` and `forget` bound them.
 """
 
 import threading
@@ -12,7 +12,7 @@ from functools import partial
 from typing import TypeVar
 
 from datapool.errors import ViewFailed
-from datapool.view.rows import PoolRows, Wanted
+from datapool.view.rows import KeepGroup, PoolRows
 from datapool.view.store import TokenRow
 from eventlog.follower import Follower
 from eventlog.kafka.reader import LogReader
@@ -34,13 +34,13 @@ class PoolView:
         self,
         settings: LogSettings,
         *,
-        wanted: Wanted | None = None,
+        keep: KeepGroup | None = None,
         tokens: bool = True,
         group: str | None = None,
         topics: Sequence[Topic] = TOPICS,
         open_reader: Callable[[], Reader] | None = None,
     ) -> None:
-        """`wanted` is asked for each version of a group (default: all); a group that is once not wanted is forgotten.
+        """keep: decides for each version of a group whether it is kept (default: all are); one that is once not kept is forgotten.
 
         What nobody will ask for need not be taken in. tokens: whether tokens are. group: its rows alone. topics: without
         `STEPS` no group is whole, but `group_rows` and `trajectory_rows` of `ask` are there.
@@ -48,7 +48,7 @@ class PoolView:
         wants = partial(_wants, settings.catalogue().name(STEPS), tokens, group)
         self._open_reader: Callable[[], Reader] = open_reader or (lambda: LogReader(settings, topics, wants=wants))
         self._names = {settings.catalogue().name(topic): topic.name for topic in TOPICS}
-        self._rows = PoolRows(wanted, tokens=tokens)
+        self._rows = PoolRows(keep, tokens=tokens)
         self._lock = threading.Lock()
         self._follower: Follower | None = None
 

@@ -1,4 +1,4 @@
-"""The Kafka log as one object: the composition of this room, with the same shape as `eventlog.memory.MemoryLog`."""
+"""The Kafka log as one object: the composition of this room, with the same shape as `eventlog.memory.log.MemoryLog`."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 

@@ -32,7 +32,6 @@ PUT_OUT = (
     KafkaError.ILLEGAL_GENERATION,
     KafkaError.REBALANCE_IN_PROGRESS,
     KafkaError.FENCED_INSTANCE_ID,
-    KafkaError._NO_OFFSET,
 )
 """The group goes on without this member, or is about to share the partitions out again."""
 

@@ -41,37 +41,37 @@ class ModelCalls:
         self._passes_authorization = settings.passes_authorization
         self.in_flight = 0
 
-    async def __call__(self, client: Exchange, protocol: CallProtocol, identity: Identity | None) -> None:
+    async def __call__(self, exchange: Exchange, protocol: CallProtocol, identity: Identity | None) -> None:
         """Answer one call. Raises GatewayError before anything was sent, or ClientGone."""
         self.in_flight += 1
         try:
-            await self._answer(client, protocol, identity or fresh_lane())
+            await self._answer(exchange, protocol, identity or fresh_lane())
         finally:
             self.in_flight -= 1
 
-    async def _answer(self, client: Exchange, protocol: CallProtocol, identity: Identity) -> None:
+    async def _answer(self, exchange: Exchange, protocol: CallProtocol, identity: Identity) -> None:
         started_s = time.perf_counter()
-        call = self._begin(client, protocol, identity)
+        call = self._begin(exchange, protocol, identity)
         if call.attempt.finished is not None:
-            await self._repeat(client, call, call.attempt.finished, started_s)
+            await self._repeat(exchange, call, call.attempt.finished, started_s)
             return
         self._admit(call)
-        answer, finished = await self._generate(client, call)
+        answer, finished = await self._generate(exchange, call)
         if isinstance(answer, OpenStream):
-            await self._streams.relay(call, answer, client, started_s)
+            await self._streams.relay(call, answer, exchange, started_s)
         elif finished is None:
-            await self._refuse(client, call, answer, started_s)
+            await self._refuse(exchange, call, answer, started_s)
         else:
-            await self._reply(client, finished, started_s, answer.upstream_s)
+            await self._reply(exchange, finished, started_s, answer.upstream_s)
 
-    def _begin(self, client: Exchange, protocol: CallProtocol, identity: Identity) -> ModelCall:
+    def _begin(self, exchange: Exchange, protocol: CallProtocol, identity: Identity) -> ModelCall:
         """The call that a request is. Raises InvalidRequest."""
         received_us = now_us()
-        headers = client_headers(client.headers)
-        request = protocol.parse(client.body)
-        digest = sha256(client.body).hexdigest()
+        headers = client_headers(exchange.headers)
+        request = protocol.parse(exchange.body)
+        digest = sha256(exchange.body).hexdigest()
         attempt = self._recorder.begin(identity, headers, digest)
-        client.call_id = attempt.call_id
+        exchange.call_id = attempt.call_id
         return ModelCall(
             producer=self._producer,
             identity=identity,
@@ -81,7 +81,7 @@ class ModelCalls:
             request=request,
             request_digest=digest,
             received_us=received_us,
-            secrets=credentials(client.headers) if self._passes_authorization else (),
+            secrets=credentials(exchange.headers) if self._passes_authorization else (),
         )
 
     def _admit(self, call: ModelCall) -> None:
@@ -90,24 +90,24 @@ class ModelCalls:
             raise Overloaded("too many model calls in flight", retry_after_s=1.0)
         self._crowds.admit(call.identity)
 
-    async def _generate(self, client: Exchange, call: ModelCall) -> tuple[EngineAnswer | OpenStream, Finished | None]:
+    async def _generate(self, exchange: Exchange, call: ModelCall) -> tuple[EngineAnswer | OpenStream, Finished | None]:
         """The engine's answer, captured if it is a whole reply. What fails on the way is recorded, unless the log fails."""
         progress = CallProgress()
         try:
-            answer = await self._dispatch(client, call, progress)
-            return answer, await self._record(client, call, answer)
+            answer = await self._dispatch(exchange, call, progress)
+            return answer, await self._record(exchange, call, answer)
         except NotCaptured:
-            client.upstream_s = progress.upstream_s
+            exchange.upstream_s = progress.upstream_s
             raise
         except (GatewayError, ClientGone) as failure:
-            client.upstream_s = progress.upstream_s
+            exchange.upstream_s = progress.upstream_s
             await self._recorder.fail(call, progress, failure)
             raise
         except Exception:
             await self._recorder.fail(call, progress, GatewayError("the gateway broke over this call"))
             raise
 
-    async def _dispatch(self, client: Exchange, call: ModelCall, progress: CallProgress) -> EngineAnswer | OpenStream:
+    async def _dispatch(self, exchange: Exchange, call: ModelCall, progress: CallProgress) -> EngineAnswer | OpenStream:
         dispatch = Dispatch(
             protocol=call.protocol,
             request=call.request,
@@ -115,15 +115,15 @@ class ModelCalls:
             run_id=call.headers.run_id,
             call_id=call.call_id,
             traceparent=call.headers.traceparent,
-            authorization=authorization(client.headers) if self._passes_authorization else None,
+            authorization=authorization(exchange.headers) if self._passes_authorization else None,
         )
-        return await client.unless_gone(self._dispatcher.send(dispatch, progress))
+        return await exchange.unless_gone(self._dispatcher.send(dispatch, progress))
 
-    async def _record(self, client: Exchange, call: ModelCall, answer: EngineAnswer | OpenStream) -> Finished | None:
+    async def _record(self, exchange: Exchange, call: ModelCall, answer: EngineAnswer | OpenStream) -> Finished | None:
         """A whole reply, captured; None for a refusal, and for a stream, which is captured at its end."""
         if isinstance(answer, OpenStream):
             return None
-        client.hold(len(answer.reply.body))
+        exchange.hold(len(answer.reply.body))
         if answer.reply.status != 200:
             return None
         reply = call.protocol.parse_reply(answer.reply, answer.request)
@@ -131,26 +131,26 @@ class ModelCalls:
         timings = Timings(received_us=call.received_us, dispatched_us=answer.dispatched_us, done_us=now_us())
         return await self._recorder.record(call, answer.engine, reply, timings, reply.body, headers)
 
-    async def _repeat(self, client: Exchange, call: ModelCall, finished: Finished, started_s: float) -> None:
+    async def _repeat(self, exchange: Exchange, call: ModelCall, finished: Finished, started_s: float) -> None:
         await self._recorder.repeat(call, finished)
         self._metrics.replayed.inc()
-        client.hold(len(finished.body))
-        await client.reply(200, [*finished.headers, overhead(time.perf_counter() - started_s)], finished.body)
+        exchange.hold(len(finished.body))
+        await exchange.reply(200, [*finished.headers, overhead(time.perf_counter() - started_s)], finished.body)
 
-    async def _reply(self, client: Exchange, finished: Finished, started_s: float, upstream_s: float) -> None:
+    async def _reply(self, exchange: Exchange, finished: Finished, started_s: float, upstream_s: float) -> None:
         overhead_s = time.perf_counter() - started_s - upstream_s
-        await client.reply(200, [*finished.headers, overhead(overhead_s)], finished.body)
+        await exchange.reply(200, [*finished.headers, overhead(overhead_s)], finished.body)
         self._metrics.overhead_seconds.observe(overhead_s)
 
-    async def _refuse(self, client: Exchange, call: ModelCall, answer: EngineAnswer, started_s: float) -> None:
+    async def _refuse(self, exchange: Exchange, call: ModelCall, answer: EngineAnswer, started_s: float) -> None:
         """Pass on a refusal of the engine (4xx): the client has to change its request."""
-        refusal, body = _refusal(call.protocol, answer, credentials(client.headers))
+        refusal, body = _refusal(call.protocol, answer, credentials(exchange.headers))
         await self._recorder.fail(call, CallProgress(answer.engine, answer.dispatched_us), refusal)
         headers: HeaderList = [JSON, *reply_headers(call.identity, call.call_id, ())]
         if retry_after := answer.reply.headers.get("retry-after"):
             headers.append((b"retry-after", retry_after.encode("latin-1", "replace")))
         headers.append(overhead(time.perf_counter() - started_s - answer.upstream_s))
-        await client.reply(answer.reply.status, headers, body)
+        await exchange.reply(answer.reply.status, headers, body)
 
 
 def _refusal(protocol: CallProtocol, answer: EngineAnswer, secrets: tuple[str, ...]) -> tuple[UpstreamRefused, bytes]:

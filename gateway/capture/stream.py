@@ -35,36 +35,47 @@ class Streams:
     def __init__(self, settings: GatewaySettings, recorder: CallRecorder, metrics: Metrics) -> None:
         self._settings, self._recorder, self._metrics = settings, recorder, metrics
 
-    async def relay(self, call: ModelCall, opened: OpenStream, client: Exchange, started_s: float) -> None:
+    async def relay(self, call: ModelCall, opened: OpenStream, exchange: Exchange, started_s: float) -> None:
         """Raises ClientGone, after storing what had come."""
         stream = call.protocol.open_stream(opened.request, self._settings.reply_bytes_max)
         headers: HeaderList = [
             (b"content-type", opened.content_type.encode("latin-1")),
             *reply_headers(call.identity, call.call_id, ()),
         ]
-        failure = await self._forward(opened, stream, headers, client, started_s)
+        failure = await self._forward(call, opened, stream, headers, exchange, started_s)
         failure = await self._capture(call, opened, stream, headers, failure)
         self._metrics.streams.labels(_outcome(failure)).inc()
         if isinstance(failure, ClientGone):
             raise failure
         if failure is None:
-            client.end(stream.held)
+            exchange.end(stream.held)
         else:
-            client.write(stream.error(failure))
-            client.abort()
+            exchange.write(stream.error(failure))
+            exchange.abort()
 
     async def _forward(
-        self, opened: OpenStream, stream: ReplyStream, headers: HeaderList, client: Exchange, started_s: float
+        self,
+        call: ModelCall,
+        opened: OpenStream,
+        stream: ReplyStream,
+        headers: HeaderList,
+        exchange: Exchange,
+        started_s: float,
     ) -> Failure | None:
         try:
             overhead_s = time.perf_counter() - started_s - opened.upstream_s
             self._metrics.overhead_seconds.observe(overhead_s)
-            client.start(200, [*headers, overhead(overhead_s)])
-            await client.unless_gone(_pump(opened, stream, client))
+            exchange.start(200, [*headers, overhead(overhead_s)])
+            await exchange.unless_gone(_pump(opened, stream, exchange))
         except (GatewayError, ClientGone) as broken:
             return broken
+        except Exception:  # the client gets no end, the operator the trace
+            if not exchange.started:
+                raise
+            log.exception("bug_in_stream", call_id=call.call_id)
+            return GatewayError("internal error")
         finally:
-            client.on_drained = None
+            exchange.on_drained = None
             opened.close()
         return None
 
@@ -82,7 +93,7 @@ class Streams:
             await self._record(call, opened, stream, headers, reply)
         except NotCaptured as unacknowledged:
             return failure or unacknowledged
-        except Exception as bug:  # the client gets no end, the operator the trace
+        except Exception as bug:
             log.exception("bug_in_stream", call_id=call.call_id)
             failure = bug if isinstance(bug, GatewayError) else GatewayError("internal error")
             await self._fail(call, opened, failure)
@@ -105,22 +116,22 @@ class Streams:
         await self._recorder.fail(call, CallProgress(opened.engine, opened.dispatched_us), failure)
 
 
-async def _pump(opened: OpenStream, stream: ReplyStream, client: Exchange) -> None:
+async def _pump(opened: OpenStream, stream: ReplyStream, exchange: Exchange) -> None:
     """Everything that arrives goes to the client in the same turn of the loop, with no task in between."""
     incoming = opened.incoming
 
     def forward(piece: bytes) -> bool:
-        client.hold(len(piece))
+        exchange.hold(len(piece))
         passed = stream.feed(piece)
         if passed:
-            client.write(passed)
-            if client.congested:
+            exchange.write(passed)
+            if exchange.congested:
                 incoming.pause()
         return not stream.over
 
-    client.on_drained = incoming.resume
+    exchange.on_drained = incoming.resume
     await opened.relay(forward)
-    client.on_drained = None
+    exchange.on_drained = None
     with suppress(TimeoutError, UpstreamFailed):
         async with asyncio.timeout(END_WAIT_S):
             incoming.resume()

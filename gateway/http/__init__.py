@@ -1,1 +1,1 @@
-"""The one door: connections, requests, replies, who may ask, how much one process holds, and the line that is logged for each."""
+"""The one door, for every request: its connection, its key, route and limits, its reply, and its line in the access log."""

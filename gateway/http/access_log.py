@@ -1,4 +1,4 @@
-"""One line per request: what was asked, how it went, how long it took. No body, no query, no header of the client."""
+"""One line per request: method, path, status, time and size. It holds no body, query or header of the client."""
 
 import time
 

@@ -1,4 +1,4 @@
-"""Who may ask for what: API keys, known by their hash only.
+"""Who may request what: API keys, of which only hashes are known.
 
 Invariant: a request without a valid key reaches nothing but the health routes, and the key it came with is taken out of
 its headers here, so nothing behind this line can store, log or forward it.
@@ -13,13 +13,13 @@ from gateway.errors import Forbidden, HeaderList, Unauthorized
 
 KEY_BYTES_MAX = 512
 OPEN_PATHS = ("/livez", "/readyz", "/version")
-"""What a load balancer asks."""
+"""Routes for load balancers, which need no key."""
 NAMED_BY_BROWSERS = (b"host", b"origin")
 OPERATOR_PATHS = ("/metrics",)
 
 
 class KeyRing:
-    """The keys that open. Without any, everything is open to this machine, and to no web page from elsewhere."""
+    """The valid keys. Without any, everything is open to this machine, but to no web page from elsewhere."""
 
     def __init__(self, keys: Sequence[ApiKey]) -> None:
         self._keys = tuple(keys)
@@ -54,7 +54,7 @@ class KeyRing:
 
 
 def _refuse_foreign(headers: HeaderList) -> None:
-    """A browser on this machine sends what any web page asks; it says whose page, or (rebinding) for which name.
+    """Refuse web pages from elsewhere: a browser on this machine sends their requests, with their origin or their host name.
 
     Raises Forbidden.
     """

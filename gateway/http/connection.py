@@ -52,7 +52,7 @@ class ClientConnection(asyncio.Protocol):
     # For the event loop
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # TCP reads and writes
-        """A connection that never asks is closed like one that never finishes asking."""
+        """Start the clock: a client that sends nothing is cut off like one that never finishes its request."""
         self.transport = transport
         self._server.connections.add(self)  # type: ignore[arg-type]  # uvicorn names its own classes there
         self._expect_within(self._settings.headers_timeout_s)
@@ -72,7 +72,7 @@ class ClientConnection(asyncio.Protocol):
         del self._parser  # which holds this object, as its requests do
 
     def data_received(self, data: bytes) -> None:
-        """Parse it, but no more than the limits allow."""
+        """Parse what was received, as far as the limits allow."""
         if self._is_resting:
             self._is_resting = False
             self._expect_within(self._settings.headers_timeout_s)  # line breaks before a request are no request yet
@@ -89,7 +89,7 @@ class ClientConnection(asyncio.Protocol):
         self._regulate_reading()
 
     def resume_writing(self) -> None:
-        """It reads again."""
+        """The client has read enough: go on."""
         self.flow.resume()
         self._regulate_reading()
         if self._answering is not None and self._answering.on_drained is not None:
@@ -98,12 +98,12 @@ class ClientConnection(asyncio.Protocol):
     # For the parser
 
     def request_begins(self) -> None:
-        """The first byte of a request."""
+        """The first byte of a request is here."""
         self._in_headers = True
         self._expect_within(self._settings.headers_timeout_s)
 
     def request_head(self, head: RequestHead) -> None:
-        """It is looked at when its turn comes; its body may still be coming."""
+        """The headers of a request are here. The door looks at it when its turn comes; its body may still be coming."""
         if self.transport.is_closing():  # what stands behind the last request in the same packet
             return
         self._in_headers = False
@@ -119,12 +119,12 @@ class ClientConnection(asyncio.Protocol):
             self._regulate_reading()
 
     def request_body(self, piece: bytes) -> None:
-        """Progress."""
+        """A piece of its body is here."""
         if self._newest is not None:
             self._newest.feed(piece)
 
     def request_ends(self) -> None:
-        """The client has said everything."""
+        """The request is whole."""
         self._expect_nothing()
         if self._newest is not None:
             self._newest.ends()
@@ -138,13 +138,13 @@ class ClientConnection(asyncio.Protocol):
         return self._server.default_headers
 
     def begin(self, work: Coroutine[Any, Any, None]) -> None:
-        """Run an answer as a task that a stop waits for."""
+        """Answer a request in a task, for which a stop waits."""
         task = self.loop.create_task(work)
         self._server.tasks.add(task)
         task.add_done_callback(self._server.tasks.discard)
 
     def reply_complete(self) -> None:
-        """The next request may be answered; more of them are read only where few wait, and replies are read."""
+        """The turn goes to the next request."""
         self._answering = None
         if self.transport.is_closing():
             return
@@ -162,7 +162,7 @@ class ClientConnection(asyncio.Protocol):
         return self._newest is None or self._newest.complete
 
     def shutdown(self) -> None:
-        """Close, now or after the reply that is due."""
+        """Close the connection, at once or after the reply that is due."""
         if self._newest is None or self._newest.complete:
             self.transport.close()
         else:
@@ -184,6 +184,7 @@ class ClientConnection(asyncio.Protocol):
             self._deadline = None
 
     def _regulate_reading(self) -> None:
+        """Read more requests only while few wait, and while the client reads its replies."""
         if self.transport.is_closing():
             return
         if len(self.waiting) < WAITING_MAX and not self.flow.is_paused:
@@ -194,14 +195,14 @@ class ClientConnection(asyncio.Protocol):
     def _too_late(self) -> None:
         if not self.transport.is_reading():  # a pipelined request waits for us, not we for it
             self._expect_within(self._settings.body_timeout_s)
-        elif self._is_resting:  # nothing was said, so there is nothing to answer
+        elif self._is_resting:  # no request has begun, so there is none to answer
             self.transport.close()
         else:
             part = "headers" if self._in_headers else "body"
             self._refuse(RequestTimeout(f"the request's {part} did not come in time"))
 
     def _refuse(self, error: GatewayError) -> None:
-        """Say why, where that cannot pass for another reply or a part of one, and close."""
+        """Reply with the error, where that cannot pass for another reply or a part of one, and close."""
         self._expect_nothing()
         if self.transport.is_closing():
             return
@@ -211,7 +212,7 @@ class ClientConnection(asyncio.Protocol):
         self.transport.close()
 
     def _at_fault(self) -> Exchange | None:
-        """The request that is being read, if it is its turn and it has no reply yet."""
+        """The request that is being read, if its turn has come and it has no reply yet."""
         newest = self._newest
         if self.waiting or (self._in_headers and not self.is_idle):
             return None

@@ -57,7 +57,7 @@ class Exchange(ReplyWriter):
 
     @property
     def path(self) -> str:
-        """As its client means it, without a query."""
+        """Decoded, without its query."""
         return unquote(self.head.path.decode("ascii"))
 
     # For the connection
@@ -83,7 +83,7 @@ class Exchange(ReplyWriter):
             self._begin()
 
     def feed(self, piece: bytes) -> None:
-        """A piece of body arrived."""
+        """A piece of its body is here."""
         if self._begun or self._refusal is not None:  # of a request behind it that was refused, or of its own
             return
         self.hold(len(piece))
@@ -95,7 +95,7 @@ class Exchange(ReplyWriter):
         self._buffer += piece
 
     def ends(self) -> None:
-        """The body is whole."""
+        """Its body is whole."""
         self.is_whole = True
         if self._turn and not self._begun and self._refusal is None:
             self._begin()
@@ -145,7 +145,7 @@ class Exchange(ReplyWriter):
             return await work
         except asyncio.CancelledError:
             if here is None or not self._is_gone():
-                raise  # somebody else's wish
+                raise  # another reason than the client
             here.uncancel()
             raise ClientGone from None
         finally:

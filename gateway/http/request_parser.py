@@ -75,11 +75,11 @@ class RequestParser:
         self._connection.request_begins()
 
     def on_url(self, piece: bytes) -> None:
-        """A piece of its target."""
+        """A piece of its target is here."""
         self._url += piece
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """A header, or a trailer: nobody reads those."""
+        """A header is here, or a trailer, which nobody reads."""
         self._headers.append((name.lower(), value))
 
     def on_headers_complete(self) -> None:
@@ -113,11 +113,11 @@ class RequestParser:
         self._overhead_bytes = max(0, self._overhead_bytes - CHUNK_BYTES)
 
     def on_body(self, piece: bytes) -> None:
-        """A piece of its body."""
+        """A piece of its body is here."""
         self._overhead_bytes = max(0, self._overhead_bytes - len(piece))
         self._connection.request_body(piece)
 
     def on_message_complete(self) -> None:
-        """It is whole."""
+        """The request is whole."""
         self._overhead_bytes = 0
         self._connection.request_ends()

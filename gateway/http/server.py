@@ -1,6 +1,6 @@
-"""The HTTP server, stopped without an error that a client could see.
+"""The HTTP server, whose stop causes no error that a client could see.
 
-Invariant: after a stop was asked for, no connection is accepted, every reply says `connection: close`, and a connection
+Invariant: once a stop has begun, no connection is accepted, every reply says `connection: close`, and a connection
 is closed by us only when it has been idle for `linger_s`: a request that is on its way meanwhile is answered.
 """
 
@@ -19,7 +19,7 @@ TICK_S = 0.02
 
 
 class GracefulServer(uvicorn.Server):
-    """uvicorn, with a stop that clients do not notice and that is a success when it was asked for."""
+    """uvicorn's server, with a stop that clients do not notice, and after which the process can exit 0."""
 
     def __init__(self, config: uvicorn.Config, linger_s: float, grace_s: float) -> None:
         super().__init__(config)
@@ -42,7 +42,7 @@ class GracefulServer(uvicorn.Server):
         await super().shutdown(sockets)
 
     async def _accept_the_last(self, listener: socket.socket) -> None:
-        """Connections that the kernel has completed would be reset with the listener."""
+        """Take the connections that the kernel has completed: they would be reset when the listener closes."""
         loop = asyncio.get_running_loop()
         while True:
             try:

@@ -11,7 +11,7 @@ from gateway.engine_json import Json, count, loads, loads_shallow
 from gateway.openai.fast_chunks import ChunkFields, ChunkShape
 from gateway.openai.message import joined, merge
 from gateway.openai.reply import CHOICE_INDEX, PROMPT, understood
-from gateway.openai.request import LOGPROBS
+from gateway.openai.request import LOGPROBS, TOKEN_IDS
 from gateway.openai.sse import DONE, data_of, spans_comment
 from gateway.openai.tokens import SampledTokens, packed_ids, packed_logprobs
 from gateway.openai.version_spans import RawSpans, parse_header
@@ -35,6 +35,8 @@ class Accumulator:
         self._run: list[tuple[bytes, ChunkFields]] = []
         """They themselves, not parsed yet."""
         self._fields: dict[str, Json] = {}
+        self._prompt_ids: bytes | None = None
+        """Packed at once: as objects, the ids of a long prompt would take a megabyte of each open stream."""
         self._choices: dict[int, _ChoiceAccumulator] = {}
         self._spans: RawSpans = {}
         self._flaws: dict[str, None] = {}
@@ -91,7 +93,8 @@ class Accumulator:
         choices = [self._choices[index] for index in sorted(self._choices)]
         fields = {**self._fields, "choices": [choice.answer() for choice in choices]}
         sampled = [choice.sampled(flaws, ended) for choice in choices]
-        reply = understood(fields, packed_ids(fields.get(PROMPT)), sampled, self._spans, self._request)
+        prompt_ids = packed_ids(fields[PROMPT]) if PROMPT in fields else self._prompt_ids
+        reply = understood(fields, prompt_ids, sampled, self._spans, self._request)
         if not isinstance(self._fields.get("usage"), dict):  # nobody asked the engine to count
             sampled_bytes = sum(len(choice.response_ids) for choice in reply.choices)
             usage = Usage(
@@ -106,6 +109,8 @@ class Accumulator:
         for name, value in chunk.items():
             if name == "object":
                 self._fields[name] = "chat.completion"
+            elif name == PROMPT and value is not None and TOKEN_IDS in self._request.added:
+                self._prompt_ids = packed_ids(value)
             elif name != "choices" and value is not None:
                 self._fields[name] = value
         choices = chunk.get("choices") or ()

@@ -31,18 +31,6 @@ ChunkFields = tuple[bytes, bytes, bytes]
 class ChunkShape:
     """What the usual chunks of a stream have in common."""
 
-    __slots__ = (
-        "_end_length",
-        "_front_length",
-        "_ids_begin_length",
-        "choice",
-        "end",
-        "front",
-        "ids_begin",
-        "name",
-        "tail",
-    )
-
     def __init__(self, choice: int, name: str, front: bytes, ids_begin: bytes, end: bytes) -> None:
         """name: of the text in the delta. ids_begin: from the end of the log-probabilities to the id."""
         self.choice, self.name, self.front, self.ids_begin, self.end = choice, name, front, ids_begin, end
@@ -79,8 +67,6 @@ class ChunkShape:
 
 class ChunkReader:
     """Reads the usual chunks of one stream, whose shape it learns from the others."""
-
-    __slots__ = ("_lessons_left", "shape")
 
     def __init__(self) -> None:
         self.shape: ChunkShape | None = None

@@ -12,16 +12,18 @@ from gateway.openai.request import LOGPROBS, TOKEN_IDS
 from gateway.openai.sse import without_fields
 from gateway.openai.tokens import SampledTokens, packed_content, packed_ids, packed_integers, packed_logprobs
 from gateway.openai.version_spans import RawSpans, parse_header, spans_of
+from gateway.upstream.pool import UpstreamReply
 from schemas.arrays import ITEM_BYTES
 from schemas.events import Usage
+from schemas.http import VERSION_SPANS_HEADER
 
 PROMPT = "prompt_token_ids"
 CHOICE_INDEX = "choice_index"
 
 
-def parse_reply(raw: bytes, spans_header: str | None, request: CallRequest) -> EngineReply:
+def parse_reply(reply: UpstreamReply, request: CallRequest) -> EngineReply:
     """Read a 200 of an engine. Raises UpstreamBroken when it is no chat completion with choices, or nested too deeply."""
-    spans = parse_header(spans_header)
+    raw, spans = reply.body, parse_header(reply.headers.get(VERSION_SPANS_HEADER))
     parts = taken_apart(raw)
     if parts is not None:
         body = parts.without(token_ids=TOKEN_IDS in request.added, logprobs=LOGPROBS in request.added)

@@ -7,7 +7,6 @@ default and never one from the model's directory. Source of defaults and clamps:
 
 import math
 from collections.abc import Mapping
-from functools import lru_cache
 from typing import Any
 
 from gateway.errors import InvalidRequest
@@ -42,38 +41,8 @@ SHAPING = frozenset(
 Json = Any  # parsed JSON
 
 
-READ = (
-    "temperature",
-    "seed",
-    "top_p",
-    "top_k",
-    "min_p",
-    "presence_penalty",
-    "frequency_penalty",
-    "repetition_penalty",
-    "max_completion_tokens",
-    "max_tokens",
-    "n",
-    "stop",
-)
-
-
 def effective(body: Mapping[str, Json]) -> Sampling:
     """Sampling parameters of a chat request. Raises InvalidRequest for a value that no engine takes."""
-    values = tuple(map(body.get, READ))
-    try:
-        return _cached(values, constrained(body))
-    except TypeError:  # a list of stop strings
-        return _effective(dict(zip(READ, values, strict=True)), constrained(body))
-
-
-@lru_cache(maxsize=256)
-def _cached(values: tuple[Json, ...], is_constrained: bool) -> Sampling:
-    """A run asks for the same parameters again and again. Values that are equal (1, 1.0, true) mean the same to engines."""
-    return _effective(dict(zip(READ, values, strict=True)), is_constrained)
-
-
-def _effective(body: Mapping[str, Json], is_constrained: bool) -> Sampling:
     temperature = _number(body, "temperature", 1.0)
     greedy = temperature < GREEDY_BELOW
     seed = _integer(body, "seed", None)
@@ -89,7 +58,7 @@ def _effective(body: Mapping[str, Json], is_constrained: bool) -> Sampling:
         seed=None if seed == -1 else seed,
         n=_choices(body),
         stop=_stop(body),
-        constrained=is_constrained,
+        constrained=constrained(body),
     )
 
 

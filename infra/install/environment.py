@@ -54,7 +54,7 @@ def install(locks: Sequence[Path]) -> None:
 def _sync(locks: Sequence[Path]) -> None:
     """First from uv's cache alone, which needs no network and is silent when something is missing there."""
     say("  Python packages")
-    arguments = ["sync", "--require-hashes", "--compile-bytecode", *locks]
+    arguments: list[str | Path] = ["sync", "--require-hashes", "--compile-bytecode", *locks]
     try:
         _pip(*arguments, "--offline", quiet=True)
     except CannotRun:

@@ -30,4 +30,4 @@ class Deaths:
         if len(self._times_s) > self.budget.restarts_max:
             return None
         doublings = min(len(self._times_s) - 1, DOUBLINGS_MAX)
-        return min(self.budget.delay_s * 2**doublings, self.budget.delay_max_s)
+        return min(self.budget.delay_s * 2.0**doublings, self.budget.delay_max_s)

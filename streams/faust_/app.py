@@ -10,9 +10,9 @@ import faust
 from eventlog.records import Record
 from eventlog.settings import LogSettings
 from schemas.topics import LARGEST_RECORD_BYTES
-from streams.commit import group_name
 from streams.faust_ import transport
 from streams.faust_.assignor import CopartitionedAssignor
+from streams.ownership import group_name
 from streams.settings import StreamsSettings
 
 

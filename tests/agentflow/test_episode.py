@@ -38,15 +38,15 @@ async def played(client: GatewayClient, trajectory_id: str, chance: random.Rando
 
 def events_of(fake: FakeGateway) -> list[Event]:
     """What the gateway makes of the requests; the keys of an SDK make hashes of their event ids."""
-    made: list[Event] = []
+    accepted: list[Event] = []
     for action, body, headers in fake.requests:
         if action in MADE_BY:
             trajectory_id, group_id = body.pop("ids")
             kind, make = MADE_BY[action]
-            said = client_headers([(name.encode(), value.encode()) for name, value in headers.items()])
+            labels = client_headers([(name.encode(), value.encode()) for name, value in headers.items()])
             identity = Identity(group_id=group_id, trajectory_id=trajectory_id)
-            made.append(make(kind.model_validate(body), identity, said, "gateway/1"))
-    return made
+            accepted.append(make(kind.model_validate(body), identity, labels, "gateway/1"))
+    return accepted
 
 
 async def test_what_an_episode_earned_is_its_return_in_the_pool() -> None:

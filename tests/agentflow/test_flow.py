@@ -92,15 +92,15 @@ async def test_a_reward_that_is_no_number_fails_the_episode(value: float) -> Non
 
 async def test_a_cancelled_episode_says_farewell() -> None:
     """A cancelled episode tells the gateway that it failed, then ends as cancelled."""
-    asked = asyncio.Event()
+    called = asyncio.Event()
 
     async def script(episode: Episode) -> None:
-        asked.set()
+        called.set()
         await asyncio.Event().wait()
 
     async with FakeGateway() as fake:
         playing = asyncio.create_task(played(fake, script))
-        await asked.wait()
+        await called.wait()
         playing.cancel()
         with pytest.raises(asyncio.CancelledError):
             await playing

@@ -22,9 +22,11 @@ def test_every_word_of_the_glossary_has_its_place_in_the_code() -> None:
 
 @pytest.mark.parametrize("page", ["docs/changing.md", "README.md", "ARCHITECTURE.md", "CONTRIBUTING.md"])
 def test_paths_of_a_page_exist(page: str) -> None:
-    """Each path in backticks that begins with a folder of this repository leads somewhere."""
+    """Each path in backticks that begins with a folder of this repository leads somewhere; NAME is the reader's own."""
     folders = {path.name for path in ROOT.iterdir() if path.is_dir()}
-    paths = [path for path in PATH.findall((ROOT / page).read_text()) if path.split("/")[0] in folders]
+    paths = [
+        path for path in PATH.findall((ROOT / page).read_text()) if path.split("/")[0] in folders and "NAME" not in path
+    ]
     assert [path for path in paths if not _exists(path)] == []
 
 

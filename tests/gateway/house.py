@@ -67,8 +67,8 @@ class House:
         self.workers = WorkerTable(self.settings.worker_ttl_s, fixed)
         self.admission = AdmissionView()
         self.metrics = Metrics()
-        self._socket = socket.create_server(("127.0.0.1", 0))
-        self.url = f"http://127.0.0.1:{self._socket.getsockname()[1]}"
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.url = f"http://127.0.0.1:{self.listener.getsockname()[1]}"
         dependencies = GatewayDependencies(
             settings=self.settings,
             log=self.log.producer(),
@@ -79,11 +79,11 @@ class House:
         )
         gateway = create_gateway(dependencies)
         self.door = gateway.door
-        config = uvicorn.Config(
+        self.config = uvicorn.Config(
             gateway.app, http=connections_to(gateway.door), ws="none", log_config=None, timeout_graceful_shutdown=2
         )
-        self._server = QuickServer(config)
-        self._thread = threading.Thread(target=self._server.run, args=([self._socket],), daemon=True)
+        self._server = QuickServer(self.config)
+        self._thread = threading.Thread(target=self._server.run, args=([self.listener],), daemon=True)
 
     def __enter__(self) -> "House":
         self._thread.start()

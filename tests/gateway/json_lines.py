@@ -39,7 +39,8 @@ class JsonLines:
         return json.dumps({"oops": error.message}).encode()
 
     def error_message(self, body: bytes) -> str | None:
-        return json.loads(body).get("oops")
+        message = json.loads(body).get("oops")
+        return message if isinstance(message, str) else None
 
 
 class LineStream:

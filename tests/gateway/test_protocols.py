@@ -6,13 +6,14 @@ from collections.abc import Iterator
 import aiohttp
 import pytest
 
+from gateway.call_protocol import CallRequest, ReplyStream
 from gateway.protocols import PROTOCOLS
 from schemas.arrays import unpack_floats, unpack_ids
 from tests.gateway.capture.test_calls import ASK, Answer, ask
 from tests.gateway.capture.test_streams import gather
 from tests.gateway.engine import Reply, ScriptedEngine
 from tests.gateway.house import House
-from tests.gateway.json_lines import JsonLines
+from tests.gateway.json_lines import JsonLines, LineStream
 
 PATH = "/t1/g1/v1/say"
 WORDS = (
@@ -33,6 +34,16 @@ def house(engine: ScriptedEngine) -> Iterator[House]:
 
 async def say(house: House, **more: object) -> Answer:
     return await ask(house, {"prompt": "hi", **more}, PATH)
+
+
+async def broken(house: House) -> bytes:
+    """What a client gets of a stream that is broken off."""
+    received: list[bytes] = []
+    async with aiohttp.ClientSession() as session:
+        reply = await session.post(house.url + PATH, json={"prompt": "hi", "stream": True})
+        with pytest.raises(aiohttp.ClientPayloadError):
+            await gather(reply.content, received)
+    return b"".join(received)
 
 
 @pytest.mark.parametrize("streamed", [False, True])
@@ -68,13 +79,30 @@ async def test_errors_have_the_protocols_shape(house: House, engine: ScriptedEng
 async def test_a_broken_stream_ends_in_the_protocols_shape(house: House, engine: ScriptedEngine) -> None:
     """What came is passed on and stored as aborted; the error is one more line, and never the end."""
     engine.then(Reply(pieces=WORDS, headers=STREAM))
-    received: list[bytes] = []
-    async with aiohttp.ClientSession() as session:
-        reply = await session.post(house.url + PATH, json={"prompt": "hi", "stream": True})
-        with pytest.raises(aiohttp.ClientPayloadError):
-            await gather(reply.content, received)
-    assert b"".join(received) == b"".join(WORDS) + b'{"oops": "the engine\'s stream ended before its end"}\n'
+    assert await broken(house) == b"".join(WORDS) + b'{"oops": "the engine\'s stream ended before its end"}\n'
     assert [(event.status, unpack_ids(event.response_ids)) for event in house.captured] == [("aborted", [11, 12])]
+
+
+class FaultyLines(JsonLines):
+    """A protocol with a bug."""
+
+    def open_stream(self, request: CallRequest, bytes_max: int) -> ReplyStream:
+        class FaultyStream(LineStream):
+            def feed(self, piece: bytes) -> bytes:
+                raise ZeroDivisionError
+
+        return FaultyStream()
+
+
+async def test_a_bug_of_a_protocol_is_a_failed_call(engine: ScriptedEngine) -> None:
+    """It ends the stream with an error, is stored without its trace, and the next request is served."""
+    with House(protocols=(("say", FaultyLines()),)) as house:
+        house.worker(engine.url)
+        engine.then(Reply(pieces=(*WORDS, END), headers=STREAM))
+        assert await broken(house) == b'{"oops": "internal error"}\n'
+        assert [failure.reason for failure in house.failed] == ["internal_error"]
+        engine.then(Reply(b"".join((*WORDS, END))))
+        assert (await say(house)).status == 200
 
 
 async def test_the_other_protocols_are_served_as_before(house: House) -> None:

@@ -1,6 +1,7 @@
 """What an operator sees: instant help, one clear line on bad input, the proven arguments."""
 
 import json
+import os
 import subprocess
 import sys
 from itertools import pairwise
@@ -80,3 +81,8 @@ def test_contradicting_deadlines_are_refused() -> None:
     """A health deadline shorter than the interval is an error at load, not a restart loop."""
     with pytest.raises(ValidationError, match="health_timeout_s"):
         settings(health_interval_s=5, health_timeout_s=1)
+
+
+def test_a_worker_without_a_name_is_called_after_its_host() -> None:
+    """Reports need a name that is the same after a restart."""
+    assert RolloutSettings(model=Path("m"), model_id="m").worker_id == f"worker-{os.uname().nodename}"

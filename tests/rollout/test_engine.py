@@ -167,7 +167,7 @@ class BadTrainer:
     def __init__(self, version: int, how: str) -> None:
         self.version, self.how = version, how
         self.manifest: WeightsManifest | None = None
-        self.asked = 0
+        self.requests = 0
         listener = socket.create_server(("127.0.0.1", 0))
         self._port = int(listener.getsockname()[1])
         limit = timedelta(seconds=10)
@@ -191,7 +191,7 @@ class BadTrainer:
         self.url = f"http://127.0.0.1:{self._server.server_address[1]}/offer"
 
     def offer(self) -> Transfer:
-        self.asked += 1
+        self.requests += 1
         assert self.manifest is not None
         rendezvous = Rendezvous("127.0.0.1", self._port, f"bad/{self.asked}", 10, 64 << 10)
         threading.Thread(target=self._send, args=(rendezvous, self.manifest), daemon=True).start()
@@ -220,7 +220,7 @@ def test_a_transfer_that_fails_leaves_the_old_weights(worker: Worker, how: str, 
     trainer.manifest = WeightsManifest.of(tensors)
     before = worker.wait_ready(worker.last_report()["version"])["version"]  # type: ignore[index]
     worker.publish(version, offer_url=trainer.url)
-    until(lambda: trainer.asked >= 2 or None, 20, "a second attempt")
+    until(lambda: trainer.requests >= 2 or None, 20, "a second attempt")
     trainer.close()
     report = worker.wait_ready(before)
     until(lambda: (worker.last_report() or {}).get("detail"), 5, "a reason in the report")

@@ -18,8 +18,8 @@ from schemas.events import GroupRecord
 from schemas.keys import group_key
 from schemas.topics import CALLS, REWARDS
 from streams import rebuild as rebuilding
-from streams.commit import group_name, open_producer
 from streams.errors import PastTarget
+from streams.ownership import group_name, open_producer
 from streams.rebuild import rebuild
 from tests import children, facts, oracle
 from tests.streams import pool

@@ -18,8 +18,8 @@ from eventlog.settings import LogSettings
 from schemas.events import TrajectoryRecord
 from schemas.keys import group_key
 from schemas.topics import CALLS, REWARDS
-from streams.commit import group_name
 from streams.errors import ExitCode
+from streams.ownership import group_name
 from tests import facts, oracle
 from tests.streams import pool
 from tests.streams.pool import ROUNDS, whole

@@ -45,19 +45,19 @@ def memory_journal(log, run_id=RUN):
 
 
 def events(log, kind):
-    made = (record.event() for record in log.reader([BATCHES, WEIGHTS]).read_to_end())
-    return [event for event in made if isinstance(event, kind)]
+    committed = (record.event() for record in log.reader([BATCHES, WEIGHTS]).read_to_end())
+    return [event for event in committed if isinstance(event, kind)]
 
 
 def world_of(chosen, history, reached=lambda _: None, stop=None, log=None):
     """Facts, pool and the run's topics on one memory log."""
-    made = pooled(history)
+    pooled_history = pooled(history)
     engine = TrainingEngine(chosen.model_dir, engine_settings(chosen))
-    return (log or made.log), TrainerDependencies(
+    return (log or pooled_history.log), TrainerDependencies(
         engine=engine,
-        pool=made.pool,
-        facts=made.log.lookup(),
-        journal=memory_journal(log or made.log, chosen.run_id),
+        pool=pooled_history.pool,
+        facts=pooled_history.log.lookup(),
+        journal=memory_journal(log or pooled_history.log, chosen.run_id),
         transfer_server=FakeTransferServer(),
         stop=stop or threading.Event(),
         producer="trainer/test",
@@ -180,15 +180,15 @@ def test_stopping_while_it_waits_leaves_a_run_that_can_go_on(tmp_path, model_dir
     chosen = settings(tmp_path, model_dir, wait_log_interval_s=0.05)
     log, collaborators = world_of(chosen, group("a", [0.0, 1.0, None, 1.0]), stop=stop)
     endings = []
-    with capture_logs() as said:
+    with capture_logs() as logs:
         thread = threading.Thread(target=lambda: endings.append(TrainingRun(chosen, collaborators).run()))
         thread.start()
-        eventually(lambda: any(line["event"] == "waiting_for_groups" for line in said))
+        eventually(lambda: any(line["event"] == "waiting_for_groups" for line in logs))
         stop.set()
         thread.join(DEADLINE_S)
     assert endings == ["stopped"]
     assert events(log, RunEnded) == []
-    (line, *_) = [line for line in said if line["event"] == "waiting_for_groups"]
+    (line, *_) = [line for line in logs if line["event"] == "waiting_for_groups"]
     assert line["left_out"] == {"reward_missing_for_1": 1}
     assert (line["ready"], line["needed"]) == (0, SPEC.groups_per_batch)
 
@@ -284,11 +284,11 @@ def test_a_checkpoint_of_another_log_is_refused(tmp_path, model_dir):
 
 def in_pairs(*names, broken=()):
     """Groups of two whose second calls are written against the first; of the broken ones one says another digest."""
-    made = []
+    captured = []
     for at_us, name in enumerate(names):
-        told = [written_against_c0(event, BASES) for event in group(name, [0.0, 1.0], at_us=at_us)]
-        made += [wrongly_digested(event) for event in told] if name in broken else told
-    return made
+        members = [written_against_c0(event, BASES) for event in group(name, [0.0, 1.0], at_us=at_us)]
+        captured += [wrongly_digested(event) for event in members] if name in broken else members
+    return captured
 
 
 def wrongly_digested(event):
@@ -454,9 +454,9 @@ def newest_first():
 
 def world_with(log, view, chosen, stop=None):
     """The run's collaborators on a log that holds facts and pool; the view begins to read."""
-    _, made = world_of(chosen, [], stop=stop, log=log)
+    _, collaborators = world_of(chosen, [], stop=stop, log=log)
     view.start()
-    return dataclasses.replace(made, pool=view, facts=log.lookup())
+    return dataclasses.replace(collaborators, pool=view, facts=log.lookup())
 
 
 @pytest.mark.parametrize("start", range(3))
@@ -481,17 +481,17 @@ def test_a_trainer_that_reads_the_backlog_can_be_stopped(tmp_path, model_dir):
     view = PoolView(SETTINGS, open_reader=lambda: reader)
     chosen = settings(tmp_path, model_dir, wait_log_interval_s=0.01)
     endings = []
-    with capture_logs() as said:
+    with capture_logs() as logs:
         thread = threading.Thread(
             target=lambda: endings.append(TrainingRun(chosen, world_with(log, view, chosen, stop)).run())
         )
         thread.start()
-        eventually(lambda: any(line["event"] == "reading_pool" for line in said))
+        eventually(lambda: any(line["event"] == "reading_pool" for line in logs))
         stop.set()
         thread.join(DEADLINE_S)
     view.stop()
     assert endings == ["stopped"]
-    assert next(line["records_left"] for line in said if line["event"] == "reading_pool") > 8
+    assert next(line["records_left"] for line in logs if line["event"] == "reading_pool") > 8
     assert events(log, BatchAssembled) == []
 
 
@@ -523,13 +523,13 @@ def test_a_run_that_trains_nothing_says_so_loudly_and_once(tmp_path, model_dir):
     stop, warnings = threading.Event(), tmp_path / "warnings.json"
     chosen = settings(tmp_path, model_dir, warnings_file=warnings)
     _, collaborators = world_of(chosen, sampled_by("default", *MANY), stop=stop)
-    with capture_logs() as said:
+    with capture_logs() as logs:
         thread = threading.Thread(target=TrainingRun(chosen, collaborators).run)
         thread.start()
         eventually(warnings.exists)
         stop.set()
         thread.join(DEADLINE_S)
-    (line,) = [line for line in said if line["event"] == "groups_skipped_in_a_row"]
+    (line,) = [line for line in logs if line["event"] == "groups_skipped_in_a_row"]
     assert (line["log_level"], line["groups"], line["reason"]) == ("warning", 20, "policy_of_other_run: default")
     assert "model_id tiny" in line["what_to_do"]
     (shown,) = json.loads(warnings.read_text())
@@ -537,14 +537,14 @@ def test_a_run_that_trains_nothing_says_so_loudly_and_once(tmp_path, model_dir):
     assert line["what_to_do"] in shown
 
 
-@pytest.mark.parametrize(("skipped", "said_so"), [(MANY, 1), (MANY[:19], 0)], ids=["many", "few"])
-def test_with_a_batch_the_count_of_skipped_groups_begins_anew(tmp_path, model_dir, skipped, said_so):
+@pytest.mark.parametrize(("skipped", "warning_count"), [(MANY, 1), (MANY[:19], 0)], ids=["many", "few"])
+def test_with_a_batch_the_count_of_skipped_groups_begins_anew(tmp_path, model_dir, skipped, warning_count):
     """Neither 19 groups nor those before a batch are left standing as a warning."""
     warnings = tmp_path / "warnings.json"
     warnings.write_text('["of the incarnation before"]')
     chosen = settings(tmp_path, model_dir, warnings_file=warnings, batches_max=1)
     _, collaborators = world_of(chosen, [*sampled_by("default", *skipped), *two_batches()])
-    with capture_logs() as said:
+    with capture_logs() as logs:
         assert TrainingRun(chosen, collaborators).run() == "finished"
-    assert sum(line["event"] == "groups_skipped_in_a_row" for line in said) == said_so
+    assert sum(line["event"] == "groups_skipped_in_a_row" for line in logs) == warning_count
     assert not warnings.exists()

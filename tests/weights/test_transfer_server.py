@@ -53,7 +53,7 @@ def peer(server: TransferServer, *args: str, query: str = "worker=w") -> subproc
     return children.start(command, stdout=subprocess.PIPE, text=True, cwd=ROOT, env={"PYTHONPATH": str(ROOT)})
 
 
-def told(process: subprocess.Popen[str]) -> dict[str, object]:
+def outcome_of(process: subprocess.Popen[str]) -> dict[str, object]:
     try:
         out, _ = process.communicate(timeout=children.HEAVY_START_S)
     finally:
@@ -83,9 +83,9 @@ def described(tensors: Tensors) -> list[object]:
 def test_another_process_receives_the_same_bytes(server: TransferServer) -> None:
     """Names, dtypes, shapes and bytes are equal on the other side, tensors larger than a bucket included."""
     tensors = stage(server, 3)
-    got = told(peer(server))
-    assert got["version"] == 3
-    assert got["tensors"] == described(tensors)
+    received = outcome_of(peer(server))
+    assert received["version"] == 3
+    assert received["tensors"] == described(tensors)
     until(lambda: server.totals.sends_ok == 1, 5)
     assert server.totals.bytes_sent == WeightsManifest.of(tensors).bytes_total
 
@@ -94,7 +94,7 @@ def test_several_workers_receive_at_the_same_time(server: TransferServer) -> Non
     """Concurrent server do not mix: each has a rendezvous of its own."""
     tensors = stage(server, 1)
     peers = [peer(server, query=f"worker=w{i}") for i in range(3)]
-    assert all(told(p)["tensors"] == described(tensors) for p in peers)
+    assert all(outcome_of(p)["tensors"] == described(tensors) for p in peers)
 
 
 def test_a_receiver_killed_in_the_middle_costs_only_its_sender() -> None:
@@ -108,7 +108,7 @@ def test_a_receiver_killed_in_the_middle_costs_only_its_sender() -> None:
     assert victim.wait(timeout=30) == -signal.SIGKILL
     until(lambda: server.totals.sends_failed == 1, 5)
     assert sent[0].error
-    assert told(peer(server))["version"] == 1
+    assert outcome_of(peer(server))["version"] == 1
     server.close()
 
 
@@ -161,8 +161,8 @@ def test_versions_staged_during_a_send_do_not_touch_it(server: TransferServer) -
     offer = server.start_transfer("slow")
     for version in (2, 3, 4):
         stage(server, version)
-    got = list(receive(offer.rendezvous, offer.manifest))
-    assert all(torch.equal(a, b) for (_, a), (_, b) in zip(got, first, strict=True))
+    received = list(receive(offer.rendezvous, offer.manifest))
+    assert all(torch.equal(a, b) for (_, a), (_, b) in zip(received, first, strict=True))
     assert server.start_transfer("w").version == 4
 
 
@@ -170,7 +170,7 @@ def test_the_version_asked_for_is_the_version_given(server: TransferServer) -> N
     """The two newest versions can be asked for by number; others are not there, and nothing else is given instead."""
     for version in (1, 2, 3):
         stage(server, version)
-    assert told(peer(server, query="worker=w&run_id=run&version=2"))["version"] == 2
+    assert outcome_of(peer(server, query="worker=w&run_id=run&version=2"))["version"] == 2
     for query in ("worker=w&version=1", "worker=w&run_id=other"):
         with pytest.raises(urllib.error.HTTPError) as absent:
             urllib.request.urlopen(f"{server.url}?{query}", timeout=5)

@@ -35,20 +35,22 @@ def engine(model_dir, settings=SETTINGS):
 def batch(seed, temperature=1.0, logprob=-3.4):
     """Training rows of eight random trajectories of unequal length, and their advantages."""
     dice = random.Random(seed)
-    made, advantages = [], []
+    training_rows, advantages = [], []
     for index in range(8):
         prompt = [dice.randrange(VOCABULARY) for _ in range(dice.randint(2, 6))]
-        said = [dice.randrange(VOCABULARY) for _ in range(dice.randint(1, 9))]
-        n = len(said)
-        made += rows([CallTokens("c", pack_ids(prompt), pack_ids(said), [logprob] * n, [0] * n, temperature)], index)
+        response = [dice.randrange(VOCABULARY) for _ in range(dice.randint(1, 9))]
+        n = len(response)
+        training_rows += rows(
+            [CallTokens("c", pack_ids(prompt), pack_ids(response), [logprob] * n, [0] * n, temperature)], index
+        )
         advantages.append(dice.choice([-1.0, 0.0, 1.0]))
-    return made, advantages
+    return training_rows, advantages
 
 
 def train(model_dir, settings, steps=5):
-    made = engine(model_dir, settings)
-    seen = [made.train(*batch(step), **HOW) for step in range(steps)]
-    weights = {name: tensor.clone() for name, tensor in made.named_tensors()}
+    subject = engine(model_dir, settings)
+    seen = [subject.train(*batch(step), **HOW) for step in range(steps)]
+    weights = {name: tensor.clone() for name, tensor in subject.named_tensors()}
     return [(step.totals.loss, step.grad_norm) for step in seen], weights
 
 
@@ -74,9 +76,9 @@ def plain_torch(model_dir, steps):
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2, weight_decay=0.0)
     curve = []
     for step in range(steps):
-        made, advantages = batch(step)
-        total, tokens = torch.zeros(()), sum(row.trained_tokens for row in made)
-        for row in made:
+        subject, advantages = batch(step)
+        total, tokens = torch.zeros(()), sum(row.trained_tokens for row in subject)
+        for row in subject:
             ids = torch.tensor([list(row.ids)])
             logprobs = model(ids).logits[0, :-1].log_softmax(-1).gather(-1, ids[0, 1:, None])[:, 0]
             mask = torch.tensor(list(row.mask[1:]), dtype=torch.bool)
@@ -94,12 +96,12 @@ def plain_torch(model_dir, steps):
 @pytest.mark.parametrize("stage", [0, 2])
 def test_bf16_weights_are_published_as_they_are(model_dir, tmp_path, stage):
     """In bf16 the step works, the manifest says bfloat16, and the export holds the same bytes."""
-    made = engine(model_dir, replace(SETTINGS, precision="bf16", zero_stage=stage))
-    step = made.train(*batch(0), **HOW)
+    subject = engine(model_dir, replace(SETTINGS, precision="bf16", zero_stage=stage))
+    step = subject.train(*batch(0), **HOW)
     assert step.totals.loss == pytest.approx(plain_torch(model_dir, steps=1)[0][0][0], rel=0.02)
-    manifest = WeightsManifest.of(made.named_tensors())
+    manifest = WeightsManifest.of(subject.named_tensors())
     assert {spec.dtype for spec in manifest.tensors} == {"bfloat16"}
-    made.export(tmp_path / "hf")
+    subject.export(tmp_path / "hf")
     assert len(dict(read(str(tmp_path / "hf"), manifest))) == len(manifest.tensors)
 
 
@@ -114,14 +116,14 @@ def test_the_losses_are_divided_by_what_was_asked_for(model_dir):
 def test_a_loaded_checkpoint_goes_on_bit_for_bit(model_dir, tmp_path, stage):
     """Save, fresh engine, load: the next steps give the very bytes of the uninterrupted run."""
     settings = replace(SETTINGS, zero_stage=stage)
-    made = engine(model_dir, settings)
+    subject = engine(model_dir, settings)
     for step in range(2):
-        made.train(*batch(step), **HOW)
-    made.save(tmp_path, {"note": 7})
-    at_save = WeightsManifest.of(made.named_tensors())
+        subject.train(*batch(step), **HOW)
+    subject.save(tmp_path, {"note": 7})
+    at_save = WeightsManifest.of(subject.named_tensors())
     for step in range(2, 4):
-        made.train(*batch(step), **HOW)
-    expected = WeightsManifest.of(made.named_tensors())
+        subject.train(*batch(step), **HOW)
+    expected = WeightsManifest.of(subject.named_tensors())
     fresh = engine(model_dir, settings)
     assert fresh.load(tmp_path) == {"note": 7}
     assert WeightsManifest.of(fresh.named_tensors()) == at_save
@@ -133,9 +135,9 @@ def test_a_loaded_checkpoint_goes_on_bit_for_bit(model_dir, tmp_path, stage):
 @pytest.mark.parametrize("temperature", [1.0, 0.6, 1.7])
 def test_trainer_and_engine_agree_on_logprobs(model_dir, temperature):
     """Behaviour logprobs of the same weights, one sequence at a time at its temperature: a gap of rounding only."""
-    made, advantages = batch(0, temperature)
+    subject, advantages = batch(0, temperature)
     model = AutoModelForCausalLM.from_pretrained(model_dir, dtype=torch.float32, attention_dropout=0.0).eval()
-    for row in made:
+    for row in subject:
         ids = torch.tensor([list(row.ids)])
         with torch.no_grad():
             scored = (model(ids).logits[0, :-1] / temperature).log_softmax(-1).gather(-1, ids[0, 1:, None])[:, 0]
@@ -143,7 +145,7 @@ def test_trainer_and_engine_agree_on_logprobs(model_dir, temperature):
             if row.mask[at]:
                 row.logprobs[at] = float(scored[at - 1])
     trained = engine(model_dir)
-    totals = trained.train(made, advantages, **HOW).totals
+    totals = trained.train(subject, advantages, **HOW).totals
     assert totals.gap_tokens == totals.tokens
     assert totals.gap_max < 1e-5
     assert abs(totals.means()["kl_k1"]) < 1e-5
@@ -151,28 +153,28 @@ def test_trainer_and_engine_agree_on_logprobs(model_dir, temperature):
 
 def test_a_wrong_temperature_shows_as_a_gap(model_dir):
     """The gap is no decoration: rows that claim another temperature do not agree."""
-    made, advantages = batch(0)
+    subject, advantages = batch(0)
     trained = engine(model_dir)
-    assert trained.train(made, advantages, **HOW).totals.gap_max > 0.1
+    assert trained.train(subject, advantages, **HOW).totals.gap_max > 0.1
 
 
 def test_learning_rate_0_changes_no_byte(model_dir):
     """The control trains everything and learns nothing."""
-    made = engine(model_dir, replace(SETTINGS, learning_rate=0.0))
-    before = WeightsManifest.of(made.named_tensors())
-    assert made.train(*batch(0), **HOW).grad_norm > 0
-    assert WeightsManifest.of(made.named_tensors()) == before
+    subject = engine(model_dir, replace(SETTINGS, learning_rate=0.0))
+    before = WeightsManifest.of(subject.named_tensors())
+    assert subject.train(*batch(0), **HOW).grad_norm > 0
+    assert WeightsManifest.of(subject.named_tensors()) == before
 
 
 @pytest.mark.parametrize("tied", [True, False])
 def test_an_export_is_the_model_with_these_weights(tmp_path, tied):
     """It loads in transformers, has the published digest, and carries the tokenizer files along."""
     source = make_model(tmp_path / "source", tied=tied)
-    made = engine(source)
-    made.train(*batch(0), **HOW)
-    made.export(tmp_path / "hf" / "1")
-    manifest = WeightsManifest.of(made.named_tensors())
-    expected = {name: tensor.clone() for name, tensor in made.named_tensors()}
+    subject = engine(source)
+    subject.train(*batch(0), **HOW)
+    subject.export(tmp_path / "hf" / "1")
+    manifest = WeightsManifest.of(subject.named_tensors())
+    expected = {name: tensor.clone() for name, tensor in subject.named_tensors()}
     assert ("lm_head.weight" in expected) is not tied
     assert dict(read(str(tmp_path / "hf" / "1"), manifest)).keys() == expected.keys()
     loaded = dict(AutoModelForCausalLM.from_pretrained(tmp_path / "hf" / "1", dtype=torch.float32).named_parameters())
@@ -190,9 +192,9 @@ def test_an_abandoned_step_raises_before_the_next_micro_batch(model_dir):
         if len(passed) == 3:
             raise Stopped("asked to stop")
 
-    made = engine(model_dir, replace(SETTINGS, micro_batch_tokens_max=10))
+    subject = engine(model_dir, replace(SETTINGS, micro_batch_tokens_max=10))
     with pytest.raises(Stopped):
-        made.train(*batch(0), **HOW, before_micro_batch=stop_at_third)
+        subject.train(*batch(0), **HOW, before_micro_batch=stop_at_third)
     assert len(passed) == 3
 
 
@@ -209,6 +211,6 @@ def test_what_is_no_model_is_refused_in_one_line(tmp_path):
 
 def test_a_directory_without_checkpoint_is_refused(model_dir, tmp_path):
     """A damaged checkpoint is an error, not a silent fresh start."""
-    made = engine(model_dir)
+    subject = engine(model_dir)
     with pytest.raises(CheckpointInvalid):
-        made.load(tmp_path)
+        subject.load(tmp_path)

@@ -49,17 +49,17 @@ class Sampler:
             apply_to(self.pool, self.log, history)
 
     def group(self):
-        name, asked = f"g{self.played:04d}", self.dice.randrange(VOCABULARY)
+        name, prompt_token = f"g{self.played:04d}", self.dice.randrange(VOCABULARY)
         self.played += 1
-        prompts, right = [[asked] for _ in range(SPEC.group_size)], [0] * SPEC.group_size
+        prompts, correct = [[prompt_token] for _ in range(SPEC.group_size)], [0] * SPEC.group_size
         yield facts.opened(name, envelope=self.envelope(), expected_size=SPEC.group_size)
         for number in range(CALLS):
             for index, (token, logprob) in enumerate(self.sample(prompts)):
                 yield self.call(name, f"t{index}", number, prompts[index], token, logprob)
-                right[index] += token in RIGHT
+                correct[index] += token in RIGHT
                 prompts[index] = [*prompts[index], token, self.dice.randrange(VOCABULARY)]
         for index in range(SPEC.group_size):
-            reward = right[index] / CALLS
+            reward = correct[index] / CALLS
             yield facts.completed(name, f"t{index}", envelope=self.envelope(), calls=CALLS, reward=reward)
 
     def call(self, group, trajectory, number, prompt, token, logprob):

@@ -12,14 +12,14 @@ from trainer.plan.skips import IN_A_ROW, Skips
 def test_a_backlog_that_is_skipped_is_told_in_events_of_a_bounded_size() -> None:
     """200,000 stale groups in one event were more than the log takes, and ended the trainer; each group is told once."""
     stale = [f"g{number:05}" for number in range(2 * SKIPPED_GROUPS_MAX + 1)]
-    told = list(by_reason(dict.fromkeys(stale, "too_stale") | {"solved": "reward_mean_high"}))
-    assert [(reason, len(group_ids)) for reason, group_ids in told] == [
+    parts = list(by_reason(dict.fromkeys(stale, "too_stale") | {"solved": "reward_mean_high"}))
+    assert [(reason, len(group_ids)) for reason, group_ids in parts] == [
         ("reward_mean_high", 1),
         ("too_stale", SKIPPED_GROUPS_MAX),
         ("too_stale", SKIPPED_GROUPS_MAX),
         ("too_stale", 1),
     ]
-    assert [name for reason, group_ids in told[1:] for name in group_ids] == stale
+    assert [name for reason, group_ids in parts[1:] for name in group_ids] == stale
 
 
 def test_groups_that_are_skipped_for_one_reason_with_other_numbers_are_counted_together(tmp_path: Path) -> None:
@@ -29,5 +29,5 @@ def test_groups_that_are_skipped_for_one_reason_with_other_numbers_are_counted_t
     for number in range(IN_A_ROW):
         assert not warnings.exists()
         skips.count({f"g{number}": f"sampled_by_unknown_version_{number}"})
-    (told,) = json.loads(warnings.read_text())
-    assert told.startswith("skipped 20 groups in a row, the last because of sampled_by_unknown_version_19: ")
+    (warning,) = json.loads(warnings.read_text())
+    assert warning.startswith("skipped 20 groups in a row, the last because of sampled_by_unknown_version_19: ")

@@ -3,8 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from datapool.fold import growing
-from datapool.fold.growing import grown
+from datapool import growing
+from datapool.growing import grown
 
 KEYS = st.integers(0, 2000).map(str)
 

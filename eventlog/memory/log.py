@@ -1,0 +1,46 @@
+"""The log in memory as one object, with the same shape as `eventlog.kafka.log.KafkaLog`."""
+
+from collections.abc import Callable, Sequence
+
+from eventlog.memory.membership import MemoryMembership
+from eventlog.memory.readers import MemoryLookup, MemoryReader
+from eventlog.memory.topics import MemoryTopics
+from eventlog.memory.writers import MemoryProducer, MemoryTransactions
+from eventlog.protocols import OnRevoked, Start
+from eventlog.records import Record
+from eventlog.view import CompactedView, every_record
+from schemas.topics import Topic
+
+
+class MemoryLog(MemoryTopics):
+    """Topics in memory, and whatever reads or writes them."""
+
+    def producer(self) -> MemoryProducer:
+        return MemoryProducer(self)
+
+    def transactions(self, transactional_id: str) -> MemoryTransactions:
+        return MemoryTransactions(self, transactional_id)
+
+    def reader(
+        self, topics: Sequence[Topic], *, partitions: Sequence[int] | None = None, start: Start = "beginning"
+    ) -> MemoryReader:
+        return MemoryReader(self, topics, partitions=partitions, start=start)
+
+    def membership(
+        self, topics: Sequence[Topic], group_id: str, *, on_revoked: OnRevoked, work_timeout_s: float
+    ) -> MemoryMembership:
+        return MemoryMembership(self, topics, group_id, on_revoked=on_revoked, work_timeout_s=work_timeout_s)
+
+    def lookup(self) -> MemoryLookup:
+        return MemoryLookup(self)
+
+    def view(
+        self,
+        topics: Sequence[Topic],
+        *,
+        keep: Callable[[Record], bool] = every_record,
+        on_change: Callable[[bytes, Record | None], None] | None = None,
+    ) -> CompactedView:
+        return CompactedView(
+            self.settings, topics, keep=keep, on_change=on_change, open_reader=lambda: self.reader(topics)
+        )

@@ -1,0 +1,72 @@
+"""The stop of the real server: what clients notice of it."""
+
+import asyncio
+import contextlib
+import threading
+from collections.abc import Iterator
+
+from gateway.http.server import GracefulServer
+from tests.gateway.engine import Reply, ScriptedEngine, completion
+from tests.gateway.house import House, until
+from tests.gateway.http.test_connection import WHOLE
+from tests.gateway.processes import poll
+
+LIVEZ = b"GET /livez HTTP/1.1\r\nhost: localhost\r\n\r\n"
+CLOSE = b"\r\nconnection: close\r\n"
+
+
+@contextlib.contextmanager
+def serving(house: House, linger_s: float, grace_s: float) -> Iterator[GracefulServer]:
+    """The gateway of a house that is not entered, behind the server of the product."""
+    server = GracefulServer(house.config, linger_s, grace_s)
+    thread = threading.Thread(target=server.run, args=([house.listener],), daemon=True)
+    thread.start()
+    until(lambda: server.started)
+    try:
+        yield server
+    finally:
+        server.should_exit = True
+        thread.join(20)
+        assert not thread.is_alive(), "the server did not stop"
+
+
+async def connect(house: House) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """A connection of its own."""
+    return await asyncio.open_connection(*house.url.removeprefix("http://").split(":"))
+
+
+async def test_a_stop_answers_what_is_under_way_and_what_is_on_its_way(engine: ScriptedEngine) -> None:
+    """A call begun before the stop is answered, and so is a request on an idle connection; both are told to close."""
+    house = House()
+    house.worker(engine.url)
+    with serving(house, linger_s=1.0, grace_s=10.0) as server:
+        engine.then(Reply(completion({}).body, delay_s=0.5))
+        (calling, call), (idle, writer) = await connect(house), await connect(house)
+        writer.write(LIVEZ)
+        assert CLOSE not in await idle.readuntil(b"}")
+        call.write(WHOLE)
+        await poll(lambda: engine.requests)
+        server.should_exit = True
+        await poll(lambda: (b"connection", b"close") in server.server_state.default_headers)
+        writer.write(LIVEZ)
+        assert CLOSE in await idle.read(-1)
+        reply = await calling.read(-1)
+        assert reply.startswith(b"HTTP/1.1 200")
+        assert CLOSE in reply
+    assert len(house.captured) == 1
+
+
+async def test_an_idle_connection_ends_with_the_linger_and_a_call_with_the_grace(engine: ScriptedEngine) -> None:
+    """Whoever says nothing is closed without a word; a call that outlasts the grace is cut off."""
+    house = House()
+    house.worker(engine.url)
+    with serving(house, linger_s=0.1, grace_s=1.0) as server:
+        engine.then(Reply(hang=True))
+        (calling, call), (idle, _) = await connect(house), await connect(house)
+        call.write(WHOLE)
+        await poll(lambda: engine.requests)
+        server.should_exit = True
+        assert await idle.read(-1) == b""
+        assert not calling.at_eof()
+        assert await asyncio.wait_for(calling.read(-1), 15) == b""
+    assert not house.captured
