@@ -2,6 +2,7 @@
 
 import importlib.util
 import shutil
+import sys
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Literal
@@ -57,7 +58,7 @@ def machine() -> Iterator[Finding]:
     except CannotRun as missing:
         yield Finding("java", "note", str(missing))
     for room, modules in EXTRAS.items():
-        absent = [module for module in modules if importlib.util.find_spec(module) is None]
+        absent = [name for name in modules if name not in sys.modules and importlib.util.find_spec(name) is None]
         yield Finding(
             room,
             "note" if absent else "ok",
