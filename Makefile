@@ -11,14 +11,14 @@ help:  ## these lines
 demo:  ## set everything up and let agents learn through a real Kafka log
 	@$(PYTHON) claw/bootstrap.py demo $(ARGS)
 
-test:  ## set everything up and run all tests but those that need a GPU, two files at a time (`ARGS="-n 0"`: one)
+test:  ## set everything up and run all tests but those that need a GPU, three files at a time (`ARGS="-n 0"`: one)
 	@$(PYTHON) claw/bootstrap.py test $(ARGS)
 
 soak:  ## kill, stop and starve the gateway again and again: `make soak N=100`
 	@CLAW_SOAK=$(or $(N),100) $(PYTHON) claw/bootstrap.py test -m soak --timeout 7200 $(ARGS)
 
 test-unit:  ## the tests that need no broker, no engine and no other process, in about a minute
-	@$(PYTHON) claw/bootstrap.py test -m "not (kafka or vllm or process or slow or gpu)" $(ARGS)
+	@$(PYTHON) claw/bootstrap.py test -n 2 -m "not (kafka or vllm or process or slow or gpu)" $(ARGS)
 
 setup:  ## install only
 	@$(PYTHON) claw/bootstrap.py setup

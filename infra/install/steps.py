@@ -16,8 +16,8 @@ from infra.install.environment import PYTHON, VENV, install, is_current
 from infra.install.machine import DISK_FRESH_GIB, check, look
 
 COMMANDS = ("demo", "test", "setup", "check")
-# Two files of tests at a time: most of them wait for engines and brokers. Each process has a broker of its own. `-n 0` undoes it.
-SIDE_BY_SIDE = ["-n", "2", "--dist", "loadfile", "--no-loadscope-reorder"]
+# Three files of tests at a time: most of them wait for engines and brokers. Each process has a broker of its own. `-n 0` undoes it.
+SIDE_BY_SIDE = ["-n", "3", "--dist", "loadfile", "--no-loadscope-reorder"]
 
 
 def main(arguments: Sequence[str], usage: str) -> int:

@@ -25,11 +25,10 @@ def test_a_broker_that_hangs_delays_a_consumer_and_loses_nothing(local_broker: L
         bootstrap_servers=local_broker.bootstrap,
         prefix=f"t{uuid.uuid4().hex[:8]}",
         partitions=PARTITIONS,
-        ack_timeout_ms=500,
     )
     create_topics(settings)
-    log = KafkaLog(settings)
-    publish(log, numbered(6))
+    publish(KafkaLog(settings), numbered(6))
+    log = KafkaLog(settings.model_copy(update={"ack_timeout_ms": 500}))
     stop, hangs = threading.Event(), threading.Event()
     broker = local_broker.process
     assert broker is not None
