@@ -79,5 +79,5 @@ def create_gateway(dependencies: GatewayDependencies) -> Gateway:
     app = control_app(control, Models(workers, upstream), health, metrics, lifespan)
     keys = KeyRing([parse_key(entry) for entry in settings.api_keys])
     door = Door(settings, keys, metrics, calls, AsgiHandler(app), dependencies.protocols)
-    metrics.observe(lambda: calls.in_flight, lambda: len(workers.live()), lambda: door.budget.held_bytes)
+    metrics.observe(lambda: calls.in_flight, lambda: len(workers.live()), lambda: door.held_bytes)
     return Gateway(app, door)

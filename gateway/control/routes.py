@@ -35,7 +35,15 @@ from gateway.control.bodies import (
 from gateway.control.crowding import Crowds
 from gateway.control.health import Health
 from gateway.control.models import Models
-from gateway.errors import GatewayError, InvalidRequest, MethodNotAllowed, NotAdmitted, NotCaptured, NotFound, as_http
+from gateway.errors import (
+    GatewayError,
+    InvalidRequest,
+    MethodNotAllowed,
+    NotAdmitted,
+    NotCaptured,
+    NotFound,
+    error_body,
+)
 from gateway.headers import ClientHeaders, client_headers
 from gateway.http.asgi import IDENTITY
 from gateway.identity import SERVED, Identity
@@ -180,9 +188,8 @@ def _handle_errors(app: FastAPI) -> None:
         status, text = (error.status_code, str(error.detail)) if isinstance(error, HTTPException) else (500, str(error))
         kinds: dict[int, type[GatewayError]] = {404: NotFound, 405: MethodNotAllowed}
         refusal = kinds.get(status, InvalidRequest)(f"no such route: {SERVED}" if status == 404 else text)
-        reply = as_http(refusal)
         headers = getattr(error, "headers", None) or {}  # the methods that are allowed
-        return Response(reply.body, reply.status, headers, media_type="application/json")
+        return Response(error_body(refusal), refusal.status, headers, media_type="application/json")
 
     app.add_exception_handler(RequestValidationError, invalid)
     app.add_exception_handler(HTTPException, http)
