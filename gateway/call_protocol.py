@@ -75,7 +75,7 @@ class ReplyStream(Protocol):
     first_token_us: int | None
 
     def feed(self, piece: bytes) -> bytes:
-        """What the client gets now. Raises UpstreamBroken when the reply is over its limit."""
+        """What the client gets now."""
         ...
 
     @property
@@ -115,8 +115,8 @@ class CallProtocol(Protocol):
         """Understand a whole reply of status 200. Raises UpstreamBroken when it makes no sense."""
         ...
 
-    def open_stream(self, request: CallRequest, bytes_max: int) -> ReplyStream:
-        """A stream of at most `bytes_max` that is about to arrive."""
+    def open_stream(self, request: CallRequest) -> ReplyStream:
+        """A stream that is about to arrive; its connection limits its size."""
         ...
 
     def error(self, error: GatewayError) -> bytes:
