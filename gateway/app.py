@@ -15,7 +15,6 @@ from starlette.types import ASGIApp
 from gateway.api_keys import parse_key
 from gateway.capture.calls import ModelCalls
 from gateway.capture.durable_log import EventSink
-from gateway.capture.events import Capture
 from gateway.control.admission import AdmissionView
 from gateway.control.crowding import Crowds
 from gateway.control.health import Health, NotReady, watch_loop_lag
@@ -65,7 +64,7 @@ def create_gateway(dependencies: GatewayDependencies) -> Gateway:
     dispatcher = Dispatcher(settings, workers, upstream, metrics)
     crowds = Crowds(metrics)
     dependencies.admission.on_group = crowds.take
-    calls = ModelCalls(settings, dispatcher, Capture(dependencies.log, metrics), metrics, crowds)
+    calls = ModelCalls(settings, dispatcher, dependencies.log, metrics, crowds)
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
