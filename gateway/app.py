@@ -31,10 +31,6 @@ from gateway.upstream.engines import WorkerTable
 from gateway.upstream.pool import HttpUpstream
 
 
-def _always() -> str | None:
-    return None
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GatewayDependencies:
     """What the gateway works with. Tests give a log of their own and fill the tables by hand."""
@@ -44,7 +40,7 @@ class GatewayDependencies:
     workers: WorkerTable
     admission: AdmissionView = field(default_factory=AdmissionView)
     metrics: Metrics = field(default_factory=Metrics)
-    not_ready: NotReady = _always
+    not_ready: NotReady = lambda: None
     protocols: Protocols = PROTOCOLS
 
 

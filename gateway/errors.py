@@ -124,15 +124,11 @@ class NotCaptured(GatewayError):
 
 
 class UpstreamFailed(GatewayError):
-    """No usable reply came from any engine; `reason` is the word that CallFailed carries."""
+    """No usable reply came from any engine; `code` is the reason that CallFailed carries."""
 
     status = 502
     type = "upstream_error"
     code = "upstream_failed"
-
-    @property
-    def reason(self) -> str:
-        return self.code
 
 
 class UpstreamRefused(UpstreamFailed):

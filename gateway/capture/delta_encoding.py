@@ -23,7 +23,6 @@ from datapool.fold.digests import base_digest
 from gateway.call_protocol import EngineReply
 from gateway.capture.events import EncodedCall, ModelCall
 from gateway.identity import Identity
-from gateway.settings import GatewaySettings
 from schemas.arrays import ITEM_BYTES
 from schemas.events import CallCaptured, Edge
 
@@ -166,9 +165,3 @@ def _shared(left: bytes, right: bytes, unit: int = 1) -> int:
         else:
             high = middle
     return low // unit
-
-
-def delta_encoder(settings: GatewaySettings) -> DeltaEncoder:
-    """As an operator set it. Where replies may go out without their events, an event may miss, and nothing is a base."""
-    may_miss = settings.capture_on_failure == "availability"
-    return DeltaEncoder(0 if may_miss else settings.parent_bytes_max, settings.parent_calls_max)

@@ -11,7 +11,7 @@ import structlog
 
 from eventlog.errors import LogError, RecordTooLarge
 from gateway.call_protocol import EngineReply
-from gateway.capture.delta_encoding import delta_encoder
+from gateway.capture.delta_encoding import DeltaEncoder
 from gateway.capture.durable_log import EventSink
 from gateway.capture.events import ModelCall, captured, failed, repeated, without_bodies
 from gateway.capture.idempotency import Attempt, Finished, RecentCalls
@@ -35,7 +35,9 @@ class CallRecorder:
     def __init__(self, settings: GatewaySettings, sink: EventSink, metrics: Metrics) -> None:
         self._sink, self._metrics = sink, metrics
         self._recent = RecentCalls(settings.replay_window_s, settings.replay_entries_max, settings.replay_bytes_max)
-        self._deltas = delta_encoder(settings)
+        # Where replies may go out without their events, a base may be missing, so calls are written in full.
+        deltas_bytes_max = 0 if settings.capture_on_failure == "availability" else settings.parent_bytes_max
+        self._deltas = DeltaEncoder(deltas_bytes_max, settings.parent_calls_max)
 
     def begin(self, identity: Identity, headers: ClientHeaders, digest: str) -> Attempt:
         """As `RecentCalls.begin`."""

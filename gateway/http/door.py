@@ -13,16 +13,14 @@ import structlog
 
 from gateway.call_protocol import CallProtocol
 from gateway.errors import CLIENT_CLOSED, ClientGone, GatewayError, HeaderList, MethodNotAllowed, NotFound
-from gateway.headers import overhead
+from gateway.headers import CALL_ID, overhead
 from gateway.http.auth import KeyRing
 from gateway.http.exchange import Exchange
 from gateway.identity import MODELS, SERVED, Identity, Route, not_served, protocol_of, resolve
 from gateway.metrics import Metrics
 from gateway.protocols import Protocols
 from gateway.settings import GatewaySettings
-from schemas.http import CALL_ID_HEADER
 
-CALL_ID = CALL_ID_HEADER.encode()
 LOGGED_PATH_CHARACTERS_MAX = 256
 log = structlog.get_logger()
 

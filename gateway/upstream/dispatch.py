@@ -135,7 +135,7 @@ class Dispatcher:
             try:
                 return await self._attempt(engine, call, progress)
             except (UpstreamUnreachable, UpstreamBroken) as failure:
-                self._metrics.upstream_retries.labels(failure.reason).inc()
+                self._metrics.upstream_retries.labels(failure.code).inc()
                 avoid.add(engine.url)
                 await budget.after(failure)
 

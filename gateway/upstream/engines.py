@@ -44,11 +44,6 @@ class Engine:
         return self.model is None or model is None or self.model == model
 
 
-def now_ms() -> float:
-    """UTC milliseconds."""
-    return time.time() * 1000
-
-
 class WorkerTable:
     """Engines by worker id, with the moment of their last report."""
 
@@ -56,10 +51,10 @@ class WorkerTable:
         self,
         ttl_s: float,
         fixed: Sequence[Engine] = (),
-        clock_ms: Callable[[], float] = now_ms,
+        clock_ms: Callable[[], float] = lambda: time.time() * 1000,
         log_away: Callable[[], bool] = lambda: False,
     ) -> None:
-        """log_away: whether the log is known to be away, so that reports cannot arrive."""
+        """clock_ms: UTC milliseconds. log_away: whether the log is known to be away, so that reports cannot arrive."""
         self._log_away = log_away
         self._ttl_ms = ttl_s * 1000
         self._fixed = list(fixed)
