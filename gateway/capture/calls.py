@@ -96,12 +96,10 @@ class ModelCalls:
         try:
             answer = await self._dispatch(exchange, call, progress)
             return answer, await self._record(exchange, call, answer)
-        except NotCaptured:
-            exchange.upstream_s = progress.upstream_s
-            raise
         except (GatewayError, ClientGone) as failure:
             exchange.upstream_s = progress.upstream_s
-            await self._recorder.fail(call, progress, failure)
+            if not isinstance(failure, NotCaptured):
+                await self._recorder.fail(call, progress, failure)
             raise
         except Exception:
             await self._recorder.fail(call, progress, GatewayError("the gateway broke over this call"))

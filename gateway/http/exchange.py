@@ -52,7 +52,6 @@ class Exchange(ReplyWriter):
 
     @property
     def is_call(self) -> bool:
-        """Whether it is a model call."""
         return self.protocol is not None
 
     @property
@@ -83,7 +82,6 @@ class Exchange(ReplyWriter):
             self._begin()
 
     def feed(self, piece: bytes) -> None:
-        """A piece of its body is here."""
         if self._begun or self._refusal is not None:  # of a request behind it that was refused, or of its own
             return
         self.hold(len(piece))
@@ -101,7 +99,6 @@ class Exchange(ReplyWriter):
             self._begin()
 
     def gone(self) -> None:
-        """The connection is lost."""
         self.disconnected = not self.complete
         if self.disconnected and self._watcher is not None:
             self._watcher.cancel()

@@ -39,7 +39,6 @@ class StreamFilter:
         self._held: list[bytes] = []
 
     def feed(self, piece: bytes) -> bytes:
-        """As `ReplyStream.feed`."""
         # Nearly always, where tokens come one by one, a piece is a usual chunk.
         passed = None if self._splitter.rest else self._pass_usual(piece)
         if passed is None:
@@ -50,16 +49,13 @@ class StreamFilter:
 
     @property
     def held(self) -> bytes:
-        """As `ReplyStream.held`."""
         return b"".join(self._held) + self._splitter.rest
 
     @property
     def whole(self) -> bytes:
-        """As `ReplyStream.whole`."""
         return b"".join(self._passed) + self.held
 
     def reply(self, *, interrupted: bool) -> EngineReply:
-        """As `ReplyStream.reply`."""
         return self._accumulator.reply(ended=not interrupted and (self.over or self._accumulator.ended))
 
     def error(self, error: GatewayError) -> bytes:

@@ -87,7 +87,6 @@ class UpstreamConnection(asyncio.Protocol):
     # asyncio's callbacks
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """The socket is open."""
         self._transport = cast("asyncio.Transport", transport)  # uvloop's transports do not inherit from it
 
     def data_received(self, data: bytes) -> None:
@@ -142,7 +141,6 @@ class UpstreamConnection(asyncio.Protocol):
         reply.wake()
 
     def on_body(self, piece: bytes) -> None:
-        """A piece of body, within the limit."""
         if self._complete:
             return
         self._unproductive = max(0, self._unproductive - len(piece))
