@@ -66,11 +66,9 @@ class DeltaEncoder:
         base, prompt_keep, body_keep = self._closest(call, prompt)
         prompt_edge = _edge(prompt, ITEM_BYTES, base, prompt_keep, sha256(prompt).hexdigest())
         request_edge = _edge(body, 1, base, body_keep, call.request_digest)
-        if base is None or not (prompt_keep or body_keep):
-            return EncodedCall(prompt_edge, request_edge, 0)
-        return EncodedCall(
-            prompt_edge, request_edge, base.depth + 1, _base_digest(base, prompt_keep) if prompt_keep else ""
-        )
+        depth = base.depth + 1 if base is not None and (prompt_keep or body_keep) else 0
+        digest = _base_digest(base, prompt_keep) if base is not None and prompt_keep else ""
+        return EncodedCall(prompt_edge, request_edge, depth, digest)
 
     def _closest(self, call: ModelCall, prompt: bytes) -> tuple[DeltaBase | None, int, int]:
         """The base that shares the most, and how many ids and bytes are kept of it."""

@@ -36,7 +36,6 @@ class EventSink(Protocol):
 
     async def publish(self, topic: Topic, key: bytes, event: Event) -> object:
         """Returns once the event is stored, whatever it returns. Raises eventlog.errors.LogError."""
-        ...
 
 
 class Store:
