@@ -15,7 +15,6 @@ from starlette.types import ASGIApp
 from gateway.api_keys import parse_key
 from gateway.capture.calls import ModelCalls
 from gateway.capture.durable_log import EventSink
-from gateway.capture.events import Capture
 from gateway.control.admission import AdmissionView
 from gateway.control.crowding import Crowds
 from gateway.control.health import Health, NotReady, watch_loop_lag
@@ -32,10 +31,6 @@ from gateway.upstream.engines import WorkerTable
 from gateway.upstream.pool import HttpUpstream
 
 
-def _always() -> str | None:
-    return None
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GatewayDependencies:
     """What the gateway works with. Tests give a log of their own and fill the tables by hand."""
@@ -45,7 +40,7 @@ class GatewayDependencies:
     workers: WorkerTable
     admission: AdmissionView = field(default_factory=AdmissionView)
     metrics: Metrics = field(default_factory=Metrics)
-    not_ready: NotReady = _always
+    not_ready: NotReady = lambda: None
     protocols: Protocols = PROTOCOLS
 
 
@@ -65,7 +60,7 @@ def create_gateway(dependencies: GatewayDependencies) -> Gateway:
     dispatcher = Dispatcher(settings, workers, upstream, metrics)
     crowds = Crowds(metrics)
     dependencies.admission.on_group = crowds.take
-    calls = ModelCalls(settings, dispatcher, Capture(dependencies.log, metrics), metrics, crowds)
+    calls = ModelCalls(settings, dispatcher, dependencies.log, metrics, crowds)
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
@@ -79,5 +74,5 @@ def create_gateway(dependencies: GatewayDependencies) -> Gateway:
     app = control_app(control, Models(workers, upstream), health, metrics, lifespan)
     keys = KeyRing([parse_key(entry) for entry in settings.api_keys])
     door = Door(settings, keys, metrics, calls, AsgiHandler(app), dependencies.protocols)
-    metrics.observe(lambda: calls.in_flight, lambda: len(workers.live()), lambda: door.budget.held_bytes)
+    metrics.observe(lambda: calls.in_flight, lambda: len(workers.live()), lambda: door.held_bytes)
     return Gateway(app, door)

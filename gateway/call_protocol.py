@@ -75,26 +75,21 @@ class ReplyStream(Protocol):
     first_token_us: int | None
 
     def feed(self, piece: bytes) -> bytes:
-        """What the client gets now. Raises UpstreamBroken when the reply is over its limit."""
-        ...
+        """What the client gets now."""
 
     @property
     def held(self) -> bytes:
         """The end of the stream, for a client that may have it."""
-        ...
 
     @property
     def whole(self) -> bytes:
         """All that the client sees of a stream that came to its end."""
-        ...
 
     def reply(self, *, interrupted: bool) -> EngineReply:
         """What the stream adds up to. interrupted: it was broken off, by the engine, the client or us."""
-        ...
 
     def error(self, error: GatewayError) -> bytes:
         """The last bytes of a stream that is broken off, as this protocol's clients read them."""
-        ...
 
 
 class CallProtocol(Protocol):
@@ -109,20 +104,15 @@ class CallProtocol(Protocol):
 
     def parse(self, body: bytes) -> CallRequest:
         """Understand a request. Raises InvalidRequest with the field at fault."""
-        ...
 
     def parse_reply(self, reply: UpstreamReply, request: CallRequest) -> EngineReply:
         """Understand a whole reply of status 200. Raises UpstreamBroken when it makes no sense."""
-        ...
 
-    def open_stream(self, request: CallRequest, bytes_max: int) -> ReplyStream:
-        """A stream of at most `bytes_max` that is about to arrive."""
-        ...
+    def open_stream(self, request: CallRequest) -> ReplyStream:
+        """A stream that is about to arrive; its connection limits its size."""
 
     def error(self, error: GatewayError) -> bytes:
         """The body of an error, as this protocol's clients read it."""
-        ...
 
     def error_message(self, body: bytes) -> str | None:
         """The message in an engine's error; None for a body that is no error of this protocol."""
-        ...

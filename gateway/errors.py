@@ -5,8 +5,6 @@ a traceback, and names no secret.
 """
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass
 
 import orjson
 
@@ -126,15 +124,11 @@ class NotCaptured(GatewayError):
 
 
 class UpstreamFailed(GatewayError):
-    """No usable reply came from any engine; `reason` is the word that CallFailed carries."""
+    """No usable reply came from any engine; `code` is the reason that CallFailed carries."""
 
     status = 502
     type = "upstream_error"
     code = "upstream_failed"
-
-    @property
-    def reason(self) -> str:
-        return self.code
 
 
 class UpstreamRefused(UpstreamFailed):
@@ -177,25 +171,13 @@ class ClientGone(Exception):
     """The client closed its connection; there is nobody to answer."""
 
 
-@dataclass(frozen=True, slots=True)
-class ErrorReply:
-    """An error as HTTP."""
-
-    status: int
-    headers: HeaderList
-    body: bytes
-
-
-def as_http(error: GatewayError, write: Callable[[GatewayError], bytes] | None = None) -> ErrorReply:
-    """The one place where an error becomes status, headers and body.
-
-    write: makes the body, for clients of a protocol with a shape of its own.
-    """
+def error_headers(error: GatewayError) -> HeaderList:
+    """The headers that go with an error's body."""
     headers = [(b"content-type", b"application/json")]
     if error.retry_after_s is not None:
         # The header holds whole seconds (RFC 9110); clients that can wait less read the body.
         headers.append((b"retry-after", b"%d" % max(1, math.ceil(error.retry_after_s))))
-    return ErrorReply(error.status, headers, (write or error_body)(error))
+    return headers
 
 
 def error_body(error: GatewayError) -> bytes:

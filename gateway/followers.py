@@ -50,6 +50,5 @@ class Followers:
         return any(follower.error for follower in self._running)
 
     def stop(self) -> None:
-        """Ends the threads."""
         for follower in self._running:
             follower.stop()

@@ -27,7 +27,6 @@ class Histogram(Collector):
         registry.register(self)
 
     def observe(self, value: float) -> None:
-        """Count one."""
         self._counts[bisect_left(self._bounds, value)] += 1
         self._sum += value
 
@@ -82,11 +81,9 @@ class Metrics:
         self._workers = gauge("workers", "Servers that can take a call.")
 
     def request(self, route: str, status: int) -> None:
-        """Count one request."""
         self._request(route, status).inc()
 
     def capture(self, lane: str) -> None:
-        """Count one event of a captured call."""
         self._captured(lane).inc()
 
     def observe(self, in_flight: Callable[[], float], workers: Callable[[], float], held: Callable[[], float]) -> None:
@@ -111,7 +108,6 @@ class SpoolCollector(Collector):
         self._stats, self._log_away = stats, log_away
 
     def collect(self) -> Iterator[Metric]:
-        """All metrics of the spool."""
         now = self._stats()
         name = "claw_spool_"
         yield GaugeMetricFamily(name + "bytes", "On the disk, not yet all in the log.", now.bytes)

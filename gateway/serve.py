@@ -59,7 +59,10 @@ def serve(settings: GatewaySettings, log_settings: LogSettings, listen_fd: int |
     check_catalogue(log_settings)
     kafka, metrics = KafkaLog(log_settings), Metrics()
     spool = open_spool(settings, f"{broker.cluster_id}.{log_settings.prefix}")
-    stop = _Stop()
+
+    def stop(_: BaseException) -> None:  # a thread of the process has ended by an error
+        server.should_exit = True
+
     store = Store(
         kafka.producer(), spool, settings, metrics, log_answers=partial(_broker_answers, log_settings), on_error=stop
     )
@@ -75,7 +78,7 @@ def serve(settings: GatewaySettings, log_settings: LogSettings, listen_fd: int |
         metrics=metrics,
         not_ready=lambda: followers.not_ready() or store.not_ready(),
     )
-    server = stop.server = _server(dependencies)
+    server = _server(dependencies)
     try:
         followers.start(stop)
         store.start()
@@ -110,20 +113,11 @@ def raise_files_max(settings: GatewaySettings) -> None:
         log.warning("few_open_files", limit=hard, needed=needed, hint="raise the hard limit of RLIMIT_NOFILE")
 
 
-class _Stop:
-    """Stops the server when a thread of the process has ended by an error."""
-
-    server: uvicorn.Server | None = None
-
-    def __call__(self, _: BaseException) -> None:
-        if self.server is not None:
-            self.server.should_exit = True
-
-
 def bind(host: str, port: int, *, shared: bool = False) -> socket.socket:
     """A listening socket; others of this user may listen on the port of a `shared` one, too. Raises PortInUse."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
-        return socket.create_server((host, port), backlog=BACKLOG, family=_family(host), reuse_port=shared)
+        return socket.create_server((host, port), backlog=BACKLOG, family=family, reuse_port=shared)
     except OSError as error:
         raise PortInUse(f"cannot listen on {host}:{port}: {error.strerror}; choose another --port") from error
 
@@ -160,10 +154,6 @@ def _broker_answers(log_settings: LogSettings) -> bool:
     except LogError:
         return False
     return True
-
-
-def _family(host: str) -> socket.AddressFamily:
-    return socket.AF_INET6 if ":" in host else socket.AF_INET
 
 
 def _server(dependencies: GatewayDependencies) -> GracefulServer:

@@ -155,15 +155,11 @@ class GatewaySettings(BaseSettings):
         return entries
 
     @model_validator(mode="after")
-    def _guarded(self) -> Self:
+    def _consistent(self) -> Self:
         if not (self.api_keys or is_loopback(self.host)):
             raise ValueError(
                 f"host {self.host} can be reached from outside: set CLAW_GATEWAY_API_KEYS, or use 127.0.0.1"
             )
-        return self
-
-    @model_validator(mode="after")
-    def _fits(self) -> Self:
         if self.held_bytes_max < self.body_bytes_max:
             raise ValueError("held_bytes_max is below body_bytes_max: the largest request would never find room")
         return self

@@ -7,11 +7,12 @@ import time
 from hashlib import sha256
 
 from gateway.call_protocol import CallProtocol
-from gateway.capture.events import Capture, ModelCall
+from gateway.capture.durable_log import EventSink
+from gateway.capture.events import ModelCall
 from gateway.capture.idempotency import Finished
 from gateway.capture.recorder import CallRecorder
 from gateway.capture.redaction import redacted
-from gateway.capture.stream import Streams
+from gateway.capture.stream import StreamedCall
 from gateway.control.crowding import Crowds
 from gateway.errors import ClientGone, GatewayError, HeaderList, NotCaptured, Overloaded, UpstreamRefused
 from gateway.headers import authorization, client_headers, credentials, overhead, reply_headers
@@ -32,11 +33,10 @@ class ModelCalls:
     """Answers model calls of every protocol. One instance per process; `in_flight` is its load."""
 
     def __init__(
-        self, settings: GatewaySettings, dispatcher: Dispatcher, capture: Capture, metrics: Metrics, crowds: Crowds
+        self, settings: GatewaySettings, dispatcher: Dispatcher, log: EventSink, metrics: Metrics, crowds: Crowds
     ) -> None:
         self._settings, self._dispatcher, self._metrics, self._crowds = settings, dispatcher, metrics, crowds
-        self._recorder = CallRecorder(settings, capture)
-        self._streams = Streams(settings, self._recorder, metrics)
+        self._recorder = CallRecorder(settings, log, metrics)
         self._producer = f"gateway/{settings.instance}"
         self._passes_authorization = settings.passes_authorization
         self.in_flight = 0
@@ -58,7 +58,7 @@ class ModelCalls:
         self._admit(call)
         answer, finished = await self._generate(exchange, call)
         if isinstance(answer, OpenStream):
-            await self._streams.relay(call, answer, exchange, started_s)
+            await StreamedCall(call, answer, exchange, self._recorder, self._metrics).relay(started_s)
         elif finished is None:
             await self._refuse(exchange, call, answer, started_s)
         else:
@@ -96,12 +96,10 @@ class ModelCalls:
         try:
             answer = await self._dispatch(exchange, call, progress)
             return answer, await self._record(exchange, call, answer)
-        except NotCaptured:
-            exchange.upstream_s = progress.upstream_s
-            raise
         except (GatewayError, ClientGone) as failure:
             exchange.upstream_s = progress.upstream_s
-            await self._recorder.fail(call, progress, failure)
+            if not isinstance(failure, NotCaptured):
+                await self._recorder.fail(call, progress, failure)
             raise
         except Exception:
             await self._recorder.fail(call, progress, GatewayError("the gateway broke over this call"))

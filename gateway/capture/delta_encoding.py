@@ -23,7 +23,6 @@ from datapool.fold.digests import base_digest
 from gateway.call_protocol import EngineReply
 from gateway.capture.events import EncodedCall, ModelCall
 from gateway.identity import Identity
-from gateway.settings import GatewaySettings
 from schemas.arrays import ITEM_BYTES
 from schemas.events import CallCaptured, Edge
 
@@ -67,11 +66,9 @@ class DeltaEncoder:
         base, prompt_keep, body_keep = self._closest(call, prompt)
         prompt_edge = _edge(prompt, ITEM_BYTES, base, prompt_keep, sha256(prompt).hexdigest())
         request_edge = _edge(body, 1, base, body_keep, call.request_digest)
-        if base is None or not (prompt_keep or body_keep):
-            return EncodedCall(prompt_edge, request_edge, 0)
-        return EncodedCall(
-            prompt_edge, request_edge, base.depth + 1, _base_digest(base, prompt_keep) if prompt_keep else ""
-        )
+        depth = base.depth + 1 if base is not None and (prompt_keep or body_keep) else 0
+        digest = _base_digest(base, prompt_keep) if base is not None and prompt_keep else ""
+        return EncodedCall(prompt_edge, request_edge, depth, digest)
 
     def _closest(self, call: ModelCall, prompt: bytes) -> tuple[DeltaBase | None, int, int]:
         """The base that shares the most, and how many ids and bytes are kept of it."""
@@ -166,9 +163,3 @@ def _shared(left: bytes, right: bytes, unit: int = 1) -> int:
         else:
             high = middle
     return low // unit
-
-
-def delta_encoder(settings: GatewaySettings) -> DeltaEncoder:
-    """As an operator set it. Where replies may go out without their events, an event may miss, and nothing is a base."""
-    may_miss = settings.capture_on_failure == "availability"
-    return DeltaEncoder(0 if may_miss else settings.parent_bytes_max, settings.parent_calls_max)

@@ -36,7 +36,6 @@ class EventSink(Protocol):
 
     async def publish(self, topic: Topic, key: bytes, event: Event) -> object:
         """Returns once the event is stored, whatever it returns. Raises eventlog.errors.LogError."""
-        ...
 
 
 class Store:
@@ -63,7 +62,7 @@ class Store:
         metrics.observe_spool(spool.stats, lambda: self.away)
 
     def start(self) -> None:
-        """Begin to drain what is there."""
+        """Start to drain what the spool holds."""
         self._drainer.start()
         self._watch.start()
 
@@ -78,11 +77,11 @@ class Store:
         return self._drainer.error is not None
 
     def not_ready(self) -> str | None:
-        """A word while neither log nor spool takes events, else None."""
+        """The reason why no event can be stored, in a word, or None."""
         return "nothing_stores" if self._refusing or (self.away and self._spool.full) else None
 
     async def publish(self, topic: Topic, key: bytes, event: Event) -> None:
-        """Stores one event. Raises RecordTooLarge, or another LogError when neither log nor spool takes it."""
+        """Store one event. Raises RecordTooLarge, or another LogError when neither log nor spool takes it."""
         is_call = isinstance(event, CallCaptured | CallFailed)
         if not is_call and self._spool.holds(key):
             await self._keep(Outgoing.of(topic, key, event), behind=True)
@@ -91,15 +90,15 @@ class Store:
             await self._store(topic, key, event, behind=not is_call)
         except RecordTooLarge:
             raise
-        except LogError as neither:
+        except LogError as error:
             self._refusing = True
             if not (self._available and isinstance(event, CallCaptured)):
                 raise
             self._metrics.capture_lost.inc()
-            log.error("capture_lost", call_id=event.call_id, error=str(neither))
+            log.error("capture_lost", call_id=event.call_id, error=str(error))
 
     def close(self) -> None:
-        """Waits for what the log still owes, leaves the rest in the spool for the next process."""
+        """Wait for outstanding acknowledgements; what the spool still holds is left to the next process."""
         away = self.away
         self._ending.set()
         self._drainer.stop(STOP_TIMEOUT_S)
@@ -118,8 +117,8 @@ class Store:
             self._refusing = False
         except RecordTooLarge:
             raise
-        except LogError as silent:
-            log.warning("log_did_not_acknowledge", kind=type(event).__name__, error=str(silent))
+        except LogError as error:
+            log.warning("log_did_not_acknowledge", kind=type(event).__name__, error=str(error))
             self._drainer.log_is_away()
             await self._keep(Outgoing.of(topic, key, event), behind=behind)
 
@@ -127,12 +126,12 @@ class Store:
         """Into the spool. Raises SpoolFull, RecordTooLarge."""
         try:
             await asyncio.wait_for(self._spool.append(item, behind=behind), self._spool_timeout_s)
-        except TimeoutError as slow:
-            raise SpoolFull(f"the spool's disk did not write within {self._spool_timeout_s:g} s") from slow
+        except TimeoutError as error:
+            raise SpoolFull(f"the spool's disk did not write within {self._spool_timeout_s:g} s") from error
         self._refusing = False
 
     def _probe_while_refusing(self) -> None:
-        """Without traffic nobody else would notice that something stores again."""
+        """While events are refused, look whether log or spool takes them again: without traffic nothing else would notice."""
         while not self._ending.wait(PROBE_EVERY_S):
             if self._refusing and (self._spool.writable() or self._log_answers()):
                 self._refusing = False

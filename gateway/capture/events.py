@@ -1,38 +1,28 @@
-"""Events of model calls: made from what the engine said, acknowledged by the log before the client sees the end.
+"""Events of model calls, made from what the engine said.
 
 Output: `calls`, key group_id: CallCaptured (one per choice) or CallFailed. Delivery: at least once, by event_id.
 """
 
-import asyncio
-import time
 from typing import NamedTuple
 
-import structlog
 from msgspec.structs import replace
 
-from eventlog.errors import LogError, RecordTooLarge
 from gateway.call_protocol import CallProtocol, CallRequest, Choice, EngineReply
-from gateway.capture.durable_log import EventSink
 from gateway.capture.idempotency import Attempt
 from gateway.capture.redaction import redacted, redacted_body
-from gateway.errors import NotCaptured
 from gateway.headers import ClientHeaders
 from gateway.identity import Identity
-from gateway.metrics import Metrics
 from gateway.upstream.dispatch import CallProgress
 from gateway.upstream.engines import Engine
 from schemas.arrays import ITEM_BYTES
 from schemas.envelopes import envelope, now_us
 from schemas.events import CallCaptured, CallFailed, Edge, Envelope, Integrity, Timings, Usage
 from schemas.http import Channel
-from schemas.keys import group_key
-from schemas.topics import CALLS
 
 MESSAGE_CHARACTERS_MAX = 2000
 SECRET_CHARACTERS_MIN = 8
 """No provider's key is shorter. Placeholders where no key is needed (EMPTY, none) are, and stand in many a reply."""
 COMPLETE = Integrity(complete=True)
-log = structlog.get_logger()
 
 
 class ModelCall(NamedTuple):
@@ -149,47 +139,6 @@ def without_bodies(event: CallCaptured) -> CallCaptured:
     integrity = Integrity(complete=False, missing=(*event.integrity.missing, "request_body", "response_body"))
     request = replace(event.request, base_call_id=None, keep=0, suffix=b"")
     return replace(event, request=request, response_body=b"", integrity=integrity)
-
-
-class Capture:
-    """Publishes events of calls, and counts them."""
-
-    def __init__(self, log: EventSink, metrics: Metrics) -> None:
-        self._log, self._metrics = log, metrics
-
-    async def store(self, events: tuple[CallCaptured, ...], *, lane: str) -> None:
-        """Returns once all are acknowledged. Raises NotCaptured when the log does not do so in time."""
-        started = time.perf_counter()
-        try:
-            if len(events) == 1:  # nearly always; a task less
-                await self._publish(events[0])
-            else:
-                await asyncio.gather(*(self._publish(event) for event in events))
-        except LogError as unacknowledged:
-            self._metrics.unacknowledged.inc()
-            log.error("call_not_captured", call_id=events[0].call_id, error=str(unacknowledged))
-            raise NotCaptured("the call could not be captured; send it again", retry_after_s=1.0) from unacknowledged
-        self._metrics.capture_ack_seconds.observe(time.perf_counter() - started)
-        for event in events:
-            self._metrics.capture(lane)
-            for missing in event.integrity.missing:
-                self._metrics.incomplete.labels(missing).inc()
-
-    async def store_failure(self, event: CallFailed) -> None:
-        """Best effort: a failure that is not in the log costs an explanation, no data."""
-        self._metrics.failed.labels(event.reason).inc()
-        log.warning("call_failed", call_id=event.call_id, reason=event.reason, upstream=event.upstream)
-        try:
-            await self._log.publish(CALLS, group_key(event.group_id), event)
-        except LogError as unacknowledged:
-            log.error("failure_not_captured", call_id=event.call_id, error=str(unacknowledged))
-
-    async def _publish(self, event: CallCaptured) -> None:
-        key = group_key(event.group_id)
-        try:
-            await self._log.publish(CALLS, key, event)
-        except RecordTooLarge:
-            await self._log.publish(CALLS, key, without_bodies(event))
 
 
 def _envelope(call: ModelCall) -> Envelope:

@@ -4,26 +4,40 @@ Invariant: a reply is remembered before its events are acknowledged, since a ret
 publish the same events; and it is forgotten when a bug keeps it from the log, since that would happen to each repeat.
 """
 
+import asyncio
+import time
+
+import structlog
+
+from eventlog.errors import LogError, RecordTooLarge
 from gateway.call_protocol import EngineReply
-from gateway.capture.delta_encoding import delta_encoder
-from gateway.capture.events import Capture, ModelCall, captured, failed, repeated
+from gateway.capture.delta_encoding import DeltaEncoder
+from gateway.capture.durable_log import EventSink
+from gateway.capture.events import ModelCall, captured, failed, repeated, without_bodies
 from gateway.capture.idempotency import Attempt, Finished, RecentCalls
 from gateway.errors import CLIENT_CLOSED, ClientGone, GatewayError, HeaderList, NotCaptured
 from gateway.headers import ClientHeaders
 from gateway.identity import Identity
+from gateway.metrics import Metrics
 from gateway.settings import GatewaySettings
 from gateway.upstream.dispatch import CallProgress
 from gateway.upstream.engines import Engine
-from schemas.events import Timings
+from schemas.events import CallCaptured, Timings
+from schemas.keys import group_key
+from schemas.topics import CALLS
+
+log = structlog.get_logger()
 
 
 class CallRecorder:
     """Records the calls of one process."""
 
-    def __init__(self, settings: GatewaySettings, capture: Capture) -> None:
-        self._capture = capture
+    def __init__(self, settings: GatewaySettings, sink: EventSink, metrics: Metrics) -> None:
+        self._sink, self._metrics = sink, metrics
         self._recent = RecentCalls(settings.replay_window_s, settings.replay_entries_max, settings.replay_bytes_max)
-        self._deltas = delta_encoder(settings)
+        # Where replies may go out without their events, a base may be missing, so calls are written in full.
+        deltas_bytes_max = 0 if settings.capture_on_failure == "availability" else settings.parent_bytes_max
+        self._deltas = DeltaEncoder(deltas_bytes_max, settings.parent_calls_max)
 
     def begin(self, identity: Identity, headers: ClientHeaders, digest: str) -> Attempt:
         """As `RecentCalls.begin`."""
@@ -57,12 +71,18 @@ class CallRecorder:
             await self._acknowledge(call, finished)
 
     async def fail(self, call: ModelCall, progress: CallProgress, failure: GatewayError | ClientGone) -> None:
-        """Store that a call has no tokens. Raises nothing."""
+        """Store that a call has no tokens. Best effort: a failure that is not in the log costs an explanation, no data."""
         if isinstance(failure, ClientGone):
             reason, message, status = "client_disconnected", "the client closed its connection", CLIENT_CLOSED
         else:
             reason, message, status = failure.code, failure.message, failure.status
-        await self._capture.store_failure(failed(call, progress, reason=reason, message=message, http_status=status))
+        event = failed(call, progress, reason=reason, message=message, http_status=status)
+        self._metrics.failed.labels(event.reason).inc()
+        log.warning("call_failed", call_id=event.call_id, reason=event.reason, upstream=event.upstream)
+        try:
+            await self._sink.publish(CALLS, group_key(event.group_id), event)
+        except LogError as unacknowledged:
+            log.error("failure_not_captured", call_id=event.call_id, error=str(unacknowledged))
 
     async def _acknowledge(self, call: ModelCall, finished: Finished) -> None:
         try:
@@ -75,4 +95,26 @@ class CallRecorder:
         self._recent.acknowledged(call.attempt, finished)
 
     async def _store(self, call: ModelCall, finished: Finished) -> None:
-        await self._capture.store(finished.events, lane="named" if call.identity.named else "unnamed")
+        """Returns once all events are acknowledged. Raises NotCaptured when the log does not do so in time."""
+        events, started_s = finished.events, time.perf_counter()
+        try:
+            if len(events) == 1:  # nearly always; a task less
+                await self._publish(events[0])
+            else:
+                await asyncio.gather(*(self._publish(event) for event in events))
+        except LogError as unacknowledged:
+            self._metrics.unacknowledged.inc()
+            log.error("call_not_captured", call_id=call.call_id, error=str(unacknowledged))
+            raise NotCaptured("the call could not be captured; send it again", retry_after_s=1.0) from unacknowledged
+        self._metrics.capture_ack_seconds.observe(time.perf_counter() - started_s)
+        for event in events:
+            self._metrics.capture("named" if call.identity.named else "unnamed")
+            for missing in event.integrity.missing:
+                self._metrics.incomplete.labels(missing).inc()
+
+    async def _publish(self, event: CallCaptured) -> None:
+        key = group_key(event.group_id)
+        try:
+            await self._sink.publish(CALLS, key, event)
+        except RecordTooLarge:
+            await self._sink.publish(CALLS, key, without_bodies(event))

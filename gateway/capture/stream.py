@@ -11,14 +11,13 @@ from contextlib import suppress
 
 import structlog
 
-from gateway.call_protocol import EngineReply, ReplyStream
+from gateway.call_protocol import EngineReply
 from gateway.capture.events import ModelCall
 from gateway.capture.recorder import CallRecorder
 from gateway.errors import ClientGone, GatewayError, HeaderList, NotCaptured, UpstreamBroken, UpstreamFailed
 from gateway.headers import overhead, reply_headers
 from gateway.http.exchange import Exchange
 from gateway.metrics import Metrics
-from gateway.settings import GatewaySettings
 from gateway.upstream.dispatch import CallProgress, OpenStream
 from schemas.envelopes import now_us
 from schemas.events import Timings
@@ -29,117 +28,111 @@ END_WAIT_S = 1.0
 """How long after the end of the stream the engine may take to end its reply, so that its connection can be used again."""
 
 
-class Streams:
-    """Relays streams, and captures each one once."""
+class StreamedCall:
+    """One stream: relayed, and captured once."""
 
-    def __init__(self, settings: GatewaySettings, recorder: CallRecorder, metrics: Metrics) -> None:
-        self._settings, self._recorder, self._metrics = settings, recorder, metrics
-
-    async def relay(self, call: ModelCall, opened: OpenStream, exchange: Exchange, started_s: float) -> None:
-        """Raises ClientGone, after storing what had come."""
-        stream = call.protocol.open_stream(opened.request, self._settings.reply_bytes_max)
-        headers: HeaderList = [
+    def __init__(
+        self,
+        call: ModelCall,
+        opened: OpenStream,
+        exchange: Exchange,
+        recorder: CallRecorder,
+        metrics: Metrics,
+    ) -> None:
+        self._call, self._opened, self._exchange = call, opened, exchange
+        self._recorder, self._metrics = recorder, metrics
+        self._stream = call.protocol.open_stream(opened.request)
+        self._headers: HeaderList = [
             (b"content-type", opened.content_type.encode("latin-1")),
             *reply_headers(call.identity, call.call_id, ()),
         ]
-        failure = await self._forward(call, opened, stream, headers, exchange, started_s)
-        failure = await self._capture(call, opened, stream, headers, failure)
+
+    async def relay(self, started_s: float) -> None:
+        """Relay and capture; started_s: when the call was taken up (perf_counter). Raises ClientGone, after storing what had come."""
+        failure = await self._capture(await self._forward(started_s))
         self._metrics.streams.labels(_outcome(failure)).inc()
         if isinstance(failure, ClientGone):
             raise failure
         if failure is None:
-            exchange.end(stream.held)
+            self._exchange.end(self._stream.held)
         else:
-            exchange.write(stream.error(failure))
-            exchange.abort()
+            self._exchange.write(self._stream.error(failure))
+            self._exchange.abort()
 
-    async def _forward(
-        self,
-        call: ModelCall,
-        opened: OpenStream,
-        stream: ReplyStream,
-        headers: HeaderList,
-        exchange: Exchange,
-        started_s: float,
-    ) -> Failure | None:
+    async def _forward(self, started_s: float) -> Failure | None:
+        exchange, opened = self._exchange, self._opened
         try:
             overhead_s = time.perf_counter() - started_s - opened.upstream_s
             self._metrics.overhead_seconds.observe(overhead_s)
-            exchange.start(200, [*headers, overhead(overhead_s)])
-            await exchange.unless_gone(_pump(opened, stream, exchange))
+            exchange.start(200, [*self._headers, overhead(overhead_s)])
+            await exchange.unless_gone(self._pump())
         except (GatewayError, ClientGone) as broken:
             return broken
         except Exception:  # the client gets no end, the operator the trace
             if not exchange.started:
                 raise
-            log.exception("bug_in_stream", call_id=call.call_id)
+            log.exception("bug_in_stream", call_id=self._call.call_id)
             return GatewayError("internal error")
         finally:
             exchange.on_drained = None
             opened.close()
         return None
 
-    async def _capture(
-        self, call: ModelCall, opened: OpenStream, stream: ReplyStream, headers: HeaderList, failure: Failure | None
-    ) -> Failure | None:
+    async def _pump(self) -> None:
+        """Everything that arrives goes to the client in the same turn of the loop, with no task in between."""
+        incoming, stream, exchange = self._opened.incoming, self._stream, self._exchange
+
+        def forward(piece: bytes) -> bool:
+            exchange.hold(len(piece))
+            passed = stream.feed(piece)
+            if passed:
+                exchange.write(passed)
+                if exchange.congested:
+                    incoming.pause()
+            return not stream.over
+
+        exchange.on_drained = incoming.resume
+        await self._opened.relay(forward)
+        exchange.on_drained = None
+        with suppress(TimeoutError, UpstreamFailed):
+            async with asyncio.timeout(END_WAIT_S):
+                incoming.resume()
+                await incoming.relay(lambda piece: stream.feed(piece) is not None)
+
+    async def _capture(self, failure: Failure | None) -> Failure | None:
         """Store the stream, whole or not. Returns why the client must not have its end, if so."""
         try:
-            reply = stream.reply(interrupted=failure is not None)
+            reply = self._stream.reply(interrupted=failure is not None)
             if failure is None and not reply.ended:
                 failure = UpstreamBroken("the engine's stream ended before its end")
-            if not reply.choices:
-                await self._fail(call, opened, failure or _no_choices())
-                return failure
-            await self._record(call, opened, stream, headers, reply)
+            if reply.choices:
+                await self._record(reply)
+            else:
+                no_choices = UpstreamBroken("the engine's stream has no choices", code="upstream_bad_reply")
+                await self._fail(failure or no_choices)
         except NotCaptured as unacknowledged:
             return failure or unacknowledged
         except Exception as bug:
-            log.exception("bug_in_stream", call_id=call.call_id)
+            log.exception("bug_in_stream", call_id=self._call.call_id)
             failure = bug if isinstance(bug, GatewayError) else GatewayError("internal error")
-            await self._fail(call, opened, failure)
+            await self._fail(failure)
         return failure
 
-    async def _record(
-        self, call: ModelCall, opened: OpenStream, stream: ReplyStream, headers: HeaderList, reply: EngineReply
-    ) -> None:
+    async def _record(self, reply: EngineReply) -> None:
+        call, opened, first_token_us = self._call, self._opened, self._stream.first_token_us
         timings = Timings(
             received_us=call.received_us,
             dispatched_us=opened.dispatched_us,
-            first_token_us=stream.first_token_us,
+            first_token_us=first_token_us,
             done_us=now_us(),
         )
-        if stream.first_token_us is not None:
-            self._metrics.first_token_seconds.observe((stream.first_token_us - call.received_us) / 1e6)
-        await self._recorder.record(call, opened.engine, reply, timings, stream.whole, headers)
+        if first_token_us is not None:
+            self._metrics.first_token_seconds.observe((first_token_us - call.received_us) / 1e6)
+        await self._recorder.record(call, opened.engine, reply, timings, self._stream.whole, self._headers)
 
-    async def _fail(self, call: ModelCall, opened: OpenStream, failure: Failure) -> None:
-        await self._recorder.fail(call, CallProgress(opened.engine, opened.dispatched_us), failure)
-
-
-async def _pump(opened: OpenStream, stream: ReplyStream, exchange: Exchange) -> None:
-    """Everything that arrives goes to the client in the same turn of the loop, with no task in between."""
-    incoming = opened.incoming
-
-    def forward(piece: bytes) -> bool:
-        exchange.hold(len(piece))
-        passed = stream.feed(piece)
-        if passed:
-            exchange.write(passed)
-            if exchange.congested:
-                incoming.pause()
-        return not stream.over
-
-    exchange.on_drained = incoming.resume
-    await opened.relay(forward)
-    exchange.on_drained = None
-    with suppress(TimeoutError, UpstreamFailed):
-        async with asyncio.timeout(END_WAIT_S):
-            incoming.resume()
-            await incoming.relay(lambda piece: stream.feed(piece) is not None)
-
-
-def _no_choices() -> UpstreamBroken:
-    return UpstreamBroken("the engine's stream has no choices", code="upstream_bad_reply")
+    async def _fail(self, failure: Failure) -> None:
+        progress = CallProgress(self._opened.engine, self._opened.dispatched_us)
+        await self._recorder.fail(self._call, progress, failure)
 
 
 def _outcome(failure: Failure | None) -> str:

@@ -61,13 +61,11 @@ class _Run:
     skipped: set[str] = field(default_factory=set)
     barren: set[str] = field(default_factory=set)
     """Closed with no ready member."""
-    returned: int = 0
 
-    def count_returned(self, group_id: str, before: bool) -> None:
-        self.returned += self.is_returned(group_id) - before
-
-    def is_returned(self, group_id: str) -> bool:
-        return group_id in self.opened and (group_id in self.skipped or group_id in self.barren)
+    @property
+    def returned(self) -> int:
+        """How many opened groups will never be trained."""
+        return len((self.opened & self.skipped) | (self.opened & self.barren))
 
 
 class AdmissionView:
@@ -103,26 +101,24 @@ class AdmissionView:
                 return Admitted(counted=False)
             decision = admit(len(run.opened), run.returned, run.staleness, run.version, run.groups_per_batch)
             if isinstance(decision, Admitted):
-                _open(run, group_id)
+                run.opened.add(group_id)
             return decision
 
     def release(self, run_id: str, group_id: str) -> None:
         """Take a reservation back: the group could not be written."""
         with self._lock:
-            _uncount(self._run(run_id), group_id)
+            self._run(run_id).opened.discard(group_id)
 
     def _take(self, event: Event) -> None:
         match event:
             case GroupRecord(run_id=str() as run_id, channel=Channel.TRAIN):
                 _group(self._run(run_id), event)
-            case GroupRecord(run_id=str() as run_id):
-                _uncount(
-                    self._run(run_id), event.group_id
-                )  # a call of the group named another channel, and a group stays in that one
+            case GroupRecord(run_id=str() as run_id):  # a call of the group named another channel; a group stays there
+                self._run(run_id).opened.discard(event.group_id)
             case RunStarted():
                 _started(self._run(event.run_id), event)
             case BatchSkipped():
-                _skipped(self._run(event.run_id), event.group_ids)
+                self._run(event.run_id).skipped.update(event.group_ids)
             case WeightsPublished():
                 run = self._run(event.run_id)
                 run.version = max(run.version or 0, event.version)
@@ -133,38 +129,15 @@ class AdmissionView:
         return self._runs.setdefault(run_id, _Run())
 
 
-def _open(run: _Run, group_id: str) -> None:
-    before = run.is_returned(group_id)
-    run.opened.add(group_id)
-    run.count_returned(group_id, before)
-
-
-def _uncount(run: _Run, group_id: str) -> None:
-    run.returned -= run.is_returned(group_id)
-    run.opened.discard(group_id)
-
-
 def _group(run: _Run, record: GroupRecord) -> None:
     if not record.declared and record.group_id not in run.opened:
         return
-    before = run.is_returned(record.group_id)
     run.opened.add(record.group_id)
     barren = record.closed and not any(member.ready for member in record.members)
     (run.barren.add if barren else run.barren.discard)(record.group_id)
-    run.count_returned(record.group_id, before)
 
 
 def _started(run: _Run, event: RunStarted) -> None:
     if event.incarnation >= run.incarnation:
-        run.staleness, run.groups_per_batch, run.incarnation = (
-            event.staleness_max,
-            event.groups_per_batch,
-            event.incarnation,
-        )
-
-
-def _skipped(run: _Run, group_ids: tuple[str, ...]) -> None:
-    for group_id in group_ids:
-        before = run.is_returned(group_id)
-        run.skipped.add(group_id)
-        run.count_returned(group_id, before)
+        run.incarnation = event.incarnation
+        run.staleness, run.groups_per_batch = event.staleness_max, event.groups_per_batch

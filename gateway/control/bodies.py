@@ -11,13 +11,13 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, FiniteFloat, 
 
 from datapool.fold.bounds import GROUP_SIZE_MAX
 from datapool.fold.validation import COMPLETE_AGAIN, REWARD_MAX, is_of_completion
+from gateway.engine_json import INT32_MAX
 from gateway.headers import ClientHeaders
 from gateway.identity import CONTROL, ID_CHARACTERS_MAX, Identity
 from schemas.envelopes import decision_id, envelope, new_id, now_us
 from schemas.events import Envelope, GroupOpened, RewardAssigned, TrajectoryCompleted, TrajectoryStarted
 from schemas.http import Channel
 
-INT32_MAX = (1 << 31) - 1
 SURROGATE = re.compile("[\ud800-\udfff]")
 
 

@@ -32,7 +32,6 @@ class Health:
         return JSONResponse(content, status_code=503 if reason else 200)
 
     async def version(self) -> dict[str, str]:
-        """What is installed."""
         return {"name": "claw-r1", "version": importlib.metadata.version("claw-r1")}
 
 

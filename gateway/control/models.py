@@ -16,17 +16,17 @@ class Models:
     async def list(self) -> Response:
         """The list in OpenAI's shape. Raises NoWorker when nothing serves anything."""
         live = self._workers.live()
-        fixed = [server for server in live if server.fixed]
+        fixed = [engine for engine in live if engine.fixed]
         if fixed:
             return await self._passed_on(fixed[0])
         if not live:
             raise NoWorker("no rollout worker is ready", retry_after_s=1.0)
-        names = sorted({server.model for server in live if server.model})
+        names = sorted({engine.model for engine in live if engine.model})
         data = [{"id": name, "object": "model", "created": 0, "owned_by": "claw"} for name in names]
         return JSONResponse({"object": "list", "data": data})
 
-    async def _passed_on(self, server: Engine) -> Response:
-        reply = await self._upstream.get(server.url.removesuffix("/v1") + "/v1/models", {})
+    async def _passed_on(self, engine: Engine) -> Response:
+        reply = await self._upstream.get(engine.url.removesuffix("/v1") + "/v1/models", {})
         if reply.status >= 500:
             raise UpstreamBroken(f"the engine answers {reply.status}")
         return Response(reply.body, reply.status, media_type="application/json")

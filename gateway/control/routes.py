@@ -35,13 +35,21 @@ from gateway.control.bodies import (
 from gateway.control.crowding import Crowds
 from gateway.control.health import Health
 from gateway.control.models import Models
-from gateway.errors import GatewayError, InvalidRequest, MethodNotAllowed, NotAdmitted, NotCaptured, NotFound, as_http
+from gateway.errors import (
+    GatewayError,
+    InvalidRequest,
+    MethodNotAllowed,
+    NotAdmitted,
+    NotCaptured,
+    NotFound,
+    error_body,
+)
 from gateway.headers import ClientHeaders, client_headers
 from gateway.http.asgi import IDENTITY
 from gateway.identity import SERVED, Identity
 from gateway.metrics import Metrics
 from gateway.settings import GatewaySettings
-from schemas.events import Event
+from schemas.events import Event, RewardAssigned, TrajectoryCompleted, TrajectoryStarted
 from schemas.http import Channel
 from schemas.keys import group_key
 from schemas.topics import CALLS, REWARDS, Topic
@@ -78,17 +86,17 @@ class Control:
     async def register_trajectory(self, request: Request, body: RegisterTrajectory | None = None) -> JSONResponse:
         who = self._member(request)
         event = trajectory_started(body or RegisterTrajectory(), who, _headers(request), self._producer)
-        return await self._accept(CALLS, who, event, event.envelope.event_id)
+        return await self._accept(CALLS, who, event)
 
     async def complete_trajectory(self, request: Request, body: CompleteTrajectory | None = None) -> JSONResponse:
         who = self._member(request)
         event = trajectory_completed(body or CompleteTrajectory(), who, _headers(request), self._producer)
-        return await self._accept(CALLS, who, event, event.envelope.event_id)
+        return await self._accept(CALLS, who, event)
 
     async def assign_reward(self, request: Request, body: AssignReward) -> JSONResponse:
         who = _identity(request)
         event = reward_assigned(body, who, _headers(request), self._producer)
-        return await self._accept(REWARDS, who, event, event.envelope.event_id)
+        return await self._accept(REWARDS, who, event)
 
     def _member(self, request: Request) -> Identity:
         """The trajectory of the path, which becomes a member of its group by this. Raises InvalidRequest."""
@@ -106,9 +114,11 @@ class Control:
             )
         return decision.counted
 
-    async def _accept(self, topic: Topic, who: Identity, event: Event, event_id: str) -> JSONResponse:
+    async def _accept(
+        self, topic: Topic, who: Identity, event: TrajectoryStarted | TrajectoryCompleted | RewardAssigned
+    ) -> JSONResponse:
         await self._publish(topic, who.group_id, event)
-        return JSONResponse({"event_id": event_id})
+        return JSONResponse({"event_id": event.envelope.event_id})
 
     async def _publish(self, topic: Topic, group_id: str, event: Event) -> None:
         try:
@@ -180,9 +190,8 @@ def _handle_errors(app: FastAPI) -> None:
         status, text = (error.status_code, str(error.detail)) if isinstance(error, HTTPException) else (500, str(error))
         kinds: dict[int, type[GatewayError]] = {404: NotFound, 405: MethodNotAllowed}
         refusal = kinds.get(status, InvalidRequest)(f"no such route: {SERVED}" if status == 404 else text)
-        reply = as_http(refusal)
         headers = getattr(error, "headers", None) or {}  # the methods that are allowed
-        return Response(reply.body, reply.status, headers, media_type="application/json")
+        return Response(error_body(refusal), refusal.status, headers, media_type="application/json")
 
     app.add_exception_handler(RequestValidationError, invalid)
     app.add_exception_handler(HTTPException, http)

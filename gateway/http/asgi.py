@@ -19,7 +19,6 @@ class AsgiHandler:
         self._app = app
 
     async def __call__(self, exchange: Exchange) -> None:
-        """Answer one request."""
         start: Message = {}
         body = bytearray()
 

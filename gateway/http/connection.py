@@ -98,7 +98,6 @@ class ClientConnection(asyncio.Protocol):
     # For the parser
 
     def request_begins(self) -> None:
-        """The first byte of a request is here."""
         self._in_headers = True
         self._expect_within(self._settings.headers_timeout_s)
 
@@ -119,12 +118,10 @@ class ClientConnection(asyncio.Protocol):
             self._regulate_reading()
 
     def request_body(self, piece: bytes) -> None:
-        """A piece of its body is here."""
         if self._newest is not None:
             self._newest.feed(piece)
 
     def request_ends(self) -> None:
-        """The request is whole."""
         self._expect_nothing()
         if self._newest is not None:
             self._newest.ends()

@@ -1,7 +1,9 @@
 """What every request passes, once: key, route and size before its body is read; errors, metrics and the log line after.
 
 Invariant: nothing behind the door sees a request without a valid key, or the key; whatever goes wrong there, the client
-gets a reply or its connection ends, and the next request is served.
+gets a reply or its connection ends, and the next request is served. What a request took of `held_bytes` is given back when
+it is over. A request that finds no room is refused; a reply never is, since an engine has worked for it: it counts, and
+keeps new requests out. Limits of one request times the number of requests would be more than any memory.
 """
 
 import time
@@ -11,18 +13,15 @@ import structlog
 
 from gateway.call_protocol import CallProtocol
 from gateway.errors import CLIENT_CLOSED, ClientGone, GatewayError, HeaderList, MethodNotAllowed, NotFound
-from gateway.headers import overhead
-from gateway.http.access_log import log_request
+from gateway.headers import CALL_ID, overhead
 from gateway.http.auth import KeyRing
 from gateway.http.exchange import Exchange
-from gateway.http.memory_budget import Budget
 from gateway.identity import MODELS, SERVED, Identity, Route, not_served, protocol_of, resolve
 from gateway.metrics import Metrics
 from gateway.protocols import Protocols
 from gateway.settings import GatewaySettings
-from schemas.http import CALL_ID_HEADER
 
-CALL_ID = CALL_ID_HEADER.encode()
+LOGGED_PATH_CHARACTERS_MAX = 256
 log = structlog.get_logger()
 
 
@@ -38,7 +37,8 @@ class Door:
         control: Callable[[Exchange], Awaitable[None]],
         protocols: Protocols,
     ) -> None:
-        self.settings, self.budget = settings, Budget(settings.held_bytes_max)
+        self.settings, self.held_bytes = settings, 0
+        """Bytes of request bodies from their first byte, and of replies until they are with their clients."""
         self.body_bytes_max = max(settings.body_bytes_max, settings.control_bytes_max)
         """Of a request that nobody has looked at yet."""
         self._keys, self._metrics, self._calls, self._control = keys, metrics, calls, control
@@ -114,7 +114,20 @@ class Door:
     def _note(self, exchange: Exchange) -> None:
         self._metrics.request(exchange.label, exchange.status)
         if self.settings.access_log:
-            log_request(exchange)
+            _log_request(exchange)
+
+
+def _log_request(exchange: Exchange) -> None:
+    """One line for a request that is over. It holds no body, query or header of the client."""
+    log.info(
+        "request",
+        method=exchange.head.method.decode("ascii") or None,
+        path=exchange.path[:LOGGED_PATH_CHARACTERS_MAX],
+        status=exchange.status or None,
+        ms=round(1000 * (time.perf_counter() - exchange.started_s), 2),
+        reply_bytes=exchange.sent_bytes,
+        call_id=exchange.call_id,
+    )
 
 
 def route_of(exchange: Exchange, protocols: Protocols) -> Route | None:

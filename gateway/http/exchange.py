@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import unquote
 
 from gateway.call_protocol import CallProtocol
-from gateway.errors import BodyTooLarge, ClientGone, GatewayError, HeaderList, Overloaded, as_http
+from gateway.errors import BodyTooLarge, ClientGone, GatewayError, HeaderList, Overloaded, error_body, error_headers
 from gateway.http.reply import ReplyWriter
 from gateway.identity import Route
 
@@ -52,7 +52,6 @@ class Exchange(ReplyWriter):
 
     @property
     def is_call(self) -> bool:
-        """Whether it is a model call."""
         return self.protocol is not None
 
     @property
@@ -83,7 +82,6 @@ class Exchange(ReplyWriter):
             self._begin()
 
     def feed(self, piece: bytes) -> None:
-        """A piece of its body is here."""
         if self._begun or self._refusal is not None:  # of a request behind it that was refused, or of its own
             return
         self.hold(len(piece))
@@ -101,7 +99,6 @@ class Exchange(ReplyWriter):
             self._begin()
 
     def gone(self) -> None:
-        """The connection is lost."""
         self.disconnected = not self.complete
         if self.disconnected and self._watcher is not None:
             self._watcher.cancel()
@@ -117,7 +114,7 @@ class Exchange(ReplyWriter):
         """Raises BodyTooLarge, Overloaded for a body of this length, of which `held_bytes` are here already."""
         if body_bytes > self.body_bytes_max:
             raise BodyTooLarge(f"the body is over {self.body_bytes_max} bytes")
-        if body_bytes and body_bytes - self.held_bytes > self._door.budget.left_bytes:
+        if body_bytes and body_bytes - self.held_bytes > self._door.settings.held_bytes_max - self._door.held_bytes:
             raise Overloaded("the calls under way hold as many bytes as they may", retry_after_s=1.0)
 
     def _begin(self) -> None:
@@ -154,11 +151,11 @@ class Exchange(ReplyWriter):
     def hold(self, size_bytes: int) -> None:
         """So much more is held for this request, until its `release`."""
         self.held_bytes += size_bytes
-        self._door.budget.held_bytes += size_bytes
+        self._door.held_bytes += size_bytes
 
     def release(self) -> None:
         """Nothing is held for this request any more. Idempotent."""
-        self._door.budget.held_bytes -= self.held_bytes
+        self._door.held_bytes -= self.held_bytes
         self.held_bytes = 0
         self.body = b""
         self._buffer.clear()
@@ -168,8 +165,8 @@ class Exchange(ReplyWriter):
         if self.started:
             self.abort()
             return
-        reply = as_http(error, self.protocol.error if self.protocol else None)
-        self.reply_now(reply.status, [*reply.headers, *(headers or ())], reply.body)
+        body = self.protocol.error(error) if self.protocol else error_body(error)
+        self.reply_now(error.status, [*error_headers(error), *(headers or ())], body)
 
     def _is_gone(self) -> bool:
         return self.disconnected  # a method, since type checkers take a field for unchanged over an await

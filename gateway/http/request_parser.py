@@ -70,12 +70,10 @@ class RequestParser:
             raise HeadersTooLarge(f"headers are over {self._headers_bytes_max} bytes")
 
     def on_message_begin(self) -> None:
-        """A request begins."""
         self._url, self._headers, self.head = b"", [], RequestHead()
         self._connection.request_begins()
 
     def on_url(self, piece: bytes) -> None:
-        """A piece of its target is here."""
         self._url += piece
 
     def on_header(self, name: bytes, value: bytes) -> None:
@@ -113,11 +111,9 @@ class RequestParser:
         self._overhead_bytes = max(0, self._overhead_bytes - CHUNK_BYTES)
 
     def on_body(self, piece: bytes) -> None:
-        """A piece of its body is here."""
         self._overhead_bytes = max(0, self._overhead_bytes - len(piece))
         self._connection.request_body(piece)
 
     def on_message_complete(self) -> None:
-        """The request is whole."""
         self._overhead_bytes = 0
         self._connection.request_ends()

@@ -1,1 +1,1 @@
-"""OpenAI's chat completions as requests, replies and streams: the first dialect that the gateway can capture."""
+"""OpenAI's chat completions as requests, replies and streams: the first protocol that the gateway captures."""

@@ -42,7 +42,6 @@ class Accumulator:
         self._flaws: dict[str, None] = {}
 
     def add(self, event: bytes) -> None:
-        """Take in any event."""
         self._end_run()
         self._add_event(event)
 
@@ -142,7 +141,6 @@ class _ChoiceAccumulator:
         return self._fields.get("finish_reason") is not None
 
     def add(self, choice: dict[str, Json]) -> None:
-        """Take in what one chunk holds of this choice."""
         delta = choice.get("delta")
         delta = delta if isinstance(delta, dict) else {}
         merge(self._message, delta)

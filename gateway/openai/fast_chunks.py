@@ -20,10 +20,6 @@ TEXT_END, CONTENT_BEGIN, CONTENT_END = b'"},"logprobs":', b'{"content":[', b"]}"
 TOKENS = TEXT_END + CONTENT_BEGIN
 TOKENS_LENGTH = len(TOKENS)
 IDS = b',"token_ids":['
-LESSONS_MAX = 64
-"""Unusual events of a stream from which a shape is learned."""
-
-
 ChunkFields = tuple[bytes, bytes, bytes]
 """What a usual chunk holds, as JSON: the inside of a string, of a list of tokens and of a list of one id."""
 
@@ -63,24 +59,6 @@ class ChunkShape:
         between = self.ids_begin[len(CONTENT_END) : -len(IDS)]
         ids = self.end[1:] if token_ids else b"%b%b%b" % (IDS, token_id, self.end)
         return b"".join((self.front, text, tokens, between, ids))
-
-
-class ChunkReader:
-    """Reads the usual chunks of one stream, whose shape it learns from the others."""
-
-    def __init__(self) -> None:
-        self.shape: ChunkShape | None = None
-        self._lessons_left = LESSONS_MAX
-
-    def read(self, event: bytes) -> ChunkFields | None:
-        """What a usual chunk holds; None for any other event."""
-        return None if self.shape is None else self.shape.read(event)
-
-    def learn(self, event: bytes) -> None:
-        """Look for a shape in an event that `read` did not know."""
-        if self._lessons_left:
-            self._lessons_left -= 1
-            self.shape = shape_of(event) or self.shape
 
 
 def shape_of(event: bytes) -> ChunkShape | None:

@@ -7,8 +7,8 @@ default and never one from the model's directory. Source of defaults and clamps:
 
 import math
 from collections.abc import Mapping
-from typing import Any
 
+from gateway.engine_json import Json
 from gateway.errors import InvalidRequest
 from schemas.events import Sampling
 
@@ -37,8 +37,6 @@ SHAPING = frozenset(
     )
 )
 """Fields that shape the distribution whenever they hold anything."""
-
-Json = Any  # parsed JSON
 
 
 def effective(body: Mapping[str, Json]) -> Sampling:

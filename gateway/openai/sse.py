@@ -121,11 +121,8 @@ def _choice_cuts(text: bytes, at: int, *, token_ids: bool, logprobs: bool) -> It
             continue
         kept = True
         if member[1] == b'"logprobs"' and logprobs:
-            yield (
-                member.start(2),
-                member.end(2),
-                b"null",
-            )  # OpenAI's schema wants the field, null where a client did not ask
+            # OpenAI's schema wants the field, null where a client did not ask.
+            yield member.start(2), member.end(2), b"null"
 
 
 def _members(text: bytes, at: int) -> Iterator[re.Match[bytes]]:

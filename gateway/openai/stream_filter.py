@@ -8,9 +8,9 @@ import re
 
 from gateway.call_protocol import CallRequest, EngineReply
 from gateway.engine_json import dumps, loads_shallow
-from gateway.errors import GatewayError, UpstreamBroken, error_body
+from gateway.errors import GatewayError, error_body
 from gateway.openai.accumulator import Accumulator
-from gateway.openai.fast_chunks import ChunkFields, ChunkReader
+from gateway.openai.fast_chunks import ChunkShape, shape_of
 from gateway.openai.reply import clean
 from gateway.openai.request import LOGPROBS, TOKEN_IDS
 from gateway.openai.sse import DONE, Splitter, data_of, without_comment, without_fields
@@ -19,31 +19,29 @@ from schemas.envelopes import now_us
 FIRST_TOKEN = re.compile(
     rb'"token_ids"\s*:\s*\[\s*\d|"(?:content|reasoning|reasoning_content|refusal|arguments|name)"\s*:\s*"[^"]'
 )
+LESSONS_MAX = 64
+"""Unusual events of a stream from which the shape of its usual chunks is learned."""
 
 
 class StreamFilter:
     """Fed with the pieces of one stream, in order (a `ReplyStream`)."""
 
-    def __init__(self, request: CallRequest, bytes_max: int) -> None:
+    def __init__(self, request: CallRequest) -> None:
         self.over = False
         self.first_token_us: int | None = None
         self._request, self._accumulator = request, Accumulator(request)
         self._cut_ids, self._cut_logprobs = TOKEN_IDS in request.added, LOGPROBS in request.added
-        self._splitter, self._reader = Splitter(), ChunkReader()
+        self._splitter = Splitter()
+        self._shape: ChunkShape | None = None
+        self._lessons_left = LESSONS_MAX
         self._passed: list[bytes] = []
         """What the client was given."""
         self._held: list[bytes] = []
-        self._bytes_left = bytes_max
 
     def feed(self, piece: bytes) -> bytes:
-        """As `ReplyStream.feed`."""
-        self._bytes_left -= len(piece)
-        if self._bytes_left < 0:
-            raise UpstreamBroken("the engine's reply is over its limit", code="upstream_reply_too_large")
-        fields = self._read(piece) if not self._splitter.rest else None
-        if fields is not None:  # nearly always, where tokens come one by one
-            passed = self._pass_usual(piece, fields)
-        else:
+        # Nearly always, where tokens come one by one, a piece is a usual chunk.
+        passed = None if self._splitter.rest else self._pass_usual(piece)
+        if passed is None:
             passed = b"".join([self._pass(event) for event in self._splitter.feed(piece)])
         if passed:
             self._passed.append(passed)
@@ -51,32 +49,29 @@ class StreamFilter:
 
     @property
     def held(self) -> bytes:
-        """As `ReplyStream.held`."""
         return b"".join(self._held) + self._splitter.rest
 
     @property
     def whole(self) -> bytes:
-        """As `ReplyStream.whole`."""
         return b"".join(self._passed) + self.held
 
     def reply(self, *, interrupted: bool) -> EngineReply:
-        """As `ReplyStream.reply`."""
         return self._accumulator.reply(ended=not interrupted and (self.over or self._accumulator.ended))
 
     def error(self, error: GatewayError) -> bytes:
         """The event that OpenAI's SDKs raise for."""
         return b"data: %b\n\n" % error_body(error)
 
-    def _read(self, event: bytes) -> ChunkFields | None:
-        return None if self.over else self._reader.read(event)
-
     def _pass(self, event: bytes) -> bytes:
-        fields = self._read(event)
-        return self._pass_unusual(event) if fields is None else self._pass_usual(event, fields)
+        passed = self._pass_usual(event)
+        return self._pass_unusual(event) if passed is None else passed
 
-    def _pass_usual(self, event: bytes, fields: ChunkFields) -> bytes:
-        shape = self._reader.shape
-        assert shape is not None, "it recognised this event"
+    def _pass_usual(self, event: bytes) -> bytes | None:
+        """What the client gets of a usual chunk; None for any other event."""
+        shape = self._shape
+        fields = None if shape is None or self.over else shape.read(event)
+        if shape is None or fields is None:
+            return None
         self._accumulator.add_usual(event, fields, shape)
         if self.first_token_us is None:
             self.first_token_us = now_us()
@@ -86,7 +81,9 @@ class StreamFilter:
 
     def _pass_unusual(self, event: bytes) -> bytes:
         self._accumulator.add(event)
-        self._reader.learn(event)
+        if self._lessons_left:
+            self._lessons_left -= 1
+            self._shape = shape_of(event) or self._shape
         if self.first_token_us is None and FIRST_TOKEN.search(event):
             self.first_token_us = now_us()
         if not self.over and DONE in event and data_of(event).strip() == DONE:

@@ -30,12 +30,12 @@ class UpstreamConnection(asyncio.Protocol):
         self._paused = False
         self._deadline: asyncio.TimerHandle | None = None
         self._timer_s = 0.0
-        """When it rings."""
-        self._forget()
+        """Monotonic time at which the timer fires."""
+        self._reset()
         self.idle_since_s = 0.0
 
-    def _forget(self) -> None:
-        """The state of one exchange, as it begins."""
+    def _reset(self) -> None:
+        """Reset the state of the exchange before the next one."""
         self._reply: IncomingReply | None = None
         self._complete = self._keep_alive = self._framed = self._interim = False
         self._size = self._unproductive = 0
@@ -49,7 +49,7 @@ class UpstreamConnection(asyncio.Protocol):
     def exchange(self, head: bytes, body: bytes, timeout_s: float) -> IncomingReply:
         """Send a request; its reply fills from now on."""
         assert self._transport is not None
-        self._forget()
+        self._reset()
         reply = self._reply = IncomingReply(self)
         self._timeout_s, self._begun_s = timeout_s, time.monotonic()
         self._wake_in(timeout_s)
@@ -68,7 +68,7 @@ class UpstreamConnection(asyncio.Protocol):
             self._transport.abort()
 
     def pace(self, idle_s: float, total_s: float) -> None:
-        """From now on: a limit on silence, and another one on the whole exchange."""
+        """From now on, limit silence to `idle_s` (up to twice that) and the whole exchange to `total_s`."""
         self._timeout_s, self._idle_s = total_s, idle_s
         self._wake_in(min(idle_s, total_s))
 
@@ -79,7 +79,7 @@ class UpstreamConnection(asyncio.Protocol):
             self._transport.pause_reading()
 
     def resume(self) -> None:
-        """Read on."""
+        """Read again after `pause`. Idempotent."""
         if self._paused and self._transport is not None:
             self._paused = False
             self._transport.resume_reading()
@@ -87,11 +87,10 @@ class UpstreamConnection(asyncio.Protocol):
     # asyncio's callbacks
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """The socket is open."""
-        self._transport = cast("asyncio.Transport", transport)  # uvloop's is none by class, only by conduct
+        self._transport = cast("asyncio.Transport", transport)  # uvloop's transports do not inherit from it
 
     def data_received(self, data: bytes) -> None:
-        """Bytes of the reply, or bytes that nobody asked for, after which nothing on this connection can be trusted."""
+        """Parse bytes of the reply. Bytes outside an exchange close the connection: nothing after them can be trusted."""
         reply = self._reply
         if reply is None:
             self.close()
@@ -120,12 +119,12 @@ class UpstreamConnection(asyncio.Protocol):
     # httptools' callbacks
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """A header, or a trailer, which nobody needs."""
+        """A header of the reply. Trailers are ignored."""
         if self._reply is not None and not self._reply.status:
             self._reply.headers[name.decode("latin-1").lower()] = value.decode("latin-1")
 
     def on_headers_complete(self) -> None:
-        """The reply proper begins; 1xx only announce it."""
+        """The headers of the reply are complete. Interim replies (1xx) are skipped."""
         status, reply = self._parser.get_status_code(), self._reply
         self._interim = 100 <= status < 200
         if reply is None or self._complete:
@@ -142,7 +141,6 @@ class UpstreamConnection(asyncio.Protocol):
         reply.wake()
 
     def on_body(self, piece: bytes) -> None:
-        """A piece of body, within the limit."""
         if self._complete:
             return
         self._unproductive = max(0, self._unproductive - len(piece))
@@ -164,7 +162,7 @@ class UpstreamConnection(asyncio.Protocol):
             self._keep_alive = self._parser.should_keep_alive()
 
     def on_message_begin(self) -> None:
-        """A second reply to one request is nothing to build on: the connection is closed once this one is settled."""
+        """A second reply to one request: the connection is closed as soon as the first reply is settled."""
         if self._complete:
             self._keep_alive = False
 
@@ -185,8 +183,8 @@ class UpstreamConnection(asyncio.Protocol):
             reply.finish(None if self._complete else error)
         self.close()
 
-    def _look_at_clock(self) -> None:
-        """The one timer of a connection is set again for the exchange under way, if it was set for an earlier one."""
+    def _check_deadlines(self) -> None:
+        """Called by the connection's one timer, which an earlier exchange may have set: end what is late, else set it again."""
         self._deadline = None
         if self._reply is None:
             return
@@ -202,12 +200,12 @@ class UpstreamConnection(asyncio.Protocol):
             self._wake_in(min(left_s, self._idle_s))
 
     def _wake_in(self, wait_s: float) -> None:
-        """Look at the clock by then; a timer that rings earlier will set itself again."""
+        """Check the deadlines in `wait_s` at the latest; a timer that fires earlier sets itself again."""
         at_s = time.monotonic() + wait_s
         if self._deadline is not None and self._timer_s <= at_s:
             return
         self._disarm()
-        self._deadline, self._timer_s = asyncio.get_running_loop().call_later(wait_s, self._look_at_clock), at_s
+        self._deadline, self._timer_s = asyncio.get_running_loop().call_later(wait_s, self._check_deadlines), at_s
 
     def _disarm(self) -> None:
         if self._deadline is not None:

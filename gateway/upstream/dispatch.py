@@ -21,7 +21,6 @@ from gateway.upstream.incoming_reply import IncomingReply, Sink
 from gateway.upstream.pool import HttpUpstream, UpstreamReply, whole
 from gateway.upstream.retry_budget import RetryBudget
 from gateway.upstream.routing import choose
-from gateway.upstream.worker_reports import WorkerReports
 from schemas.envelopes import now_us
 
 AWAY = (502, 503)
@@ -121,7 +120,6 @@ class Dispatcher:
     ) -> None:
         self._settings, self._workers, self._upstream, self._metrics = settings, workers, upstream, metrics
         self._outstanding: Counter[str] = Counter()
-        self._reports = WorkerReports(workers)
 
     async def send(self, call: Dispatch, progress: CallProgress) -> EngineAnswer | OpenStream:
         """An engine's answer; where a stream was asked for and comes, it, with its first bytes, for the caller to close.
@@ -137,7 +135,7 @@ class Dispatcher:
             try:
                 return await self._attempt(engine, call, progress)
             except (UpstreamUnreachable, UpstreamBroken) as failure:
-                self._metrics.upstream_retries.labels(failure.reason).inc()
+                self._metrics.upstream_retries.labels(failure.code).inc()
                 avoid.add(engine.url)
                 await budget.after(failure)
 
@@ -172,7 +170,7 @@ class Dispatcher:
     async def _engine(self, call: Dispatch, budget: RetryBudget, avoid: set[str]) -> Engine:
         engine = self._chosen(call, avoid)
         while engine is None:
-            report = self._reports.next()  # before looking again: what comes after that look sets it
+            report = self._workers.next_report()  # before looking again: what comes after that look sets it
             engine = self._chosen(call, avoid)
             if engine is None:
                 left_s = budget.left_s(NoWorker("no rollout worker is ready", retry_after_s=1.0))

@@ -4,8 +4,10 @@ Input: `rollout.workers`, key worker_id, newest record per worker. A replay only
 follower's thread, everything else on the event loop; entries are replaced whole, so no lock is needed.
 """
 
+import asyncio
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 import structlog
@@ -42,11 +44,6 @@ class Engine:
         return self.model is None or model is None or self.model == model
 
 
-def now_ms() -> float:
-    """UTC milliseconds."""
-    return time.time() * 1000
-
-
 class WorkerTable:
     """Engines by worker id, with the moment of their last report."""
 
@@ -54,17 +51,17 @@ class WorkerTable:
         self,
         ttl_s: float,
         fixed: Sequence[Engine] = (),
-        clock_ms: Callable[[], float] = now_ms,
+        clock_ms: Callable[[], float] = lambda: time.time() * 1000,
         log_away: Callable[[], bool] = lambda: False,
     ) -> None:
-        """log_away: whether the log is known to be away, so that reports cannot arrive."""
+        """clock_ms: UTC milliseconds. log_away: whether the log is known to be away, so that reports cannot arrive."""
         self._log_away = log_away
         self._ttl_ms = ttl_s * 1000
         self._fixed = list(fixed)
         self._clock_ms = clock_ms
         self._workers: dict[bytes, Engine] = {}
-        self.on_report: Callable[[], None] = _nobody
-        """Called on the follower's thread after each report."""
+        self._next_report: asyncio.Event | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
 
     def apply(self, record: Record) -> None:
         """Take over the newest record of a worker; a tombstone removes it."""
@@ -79,7 +76,7 @@ class WorkerTable:
             return
         if isinstance(event, WorkerReported):
             self._workers[key] = _engine(event, record.timestamp_ms)
-            self.on_report()
+            self._wake_waiters()
 
     def live(self) -> list[Engine]:
         """Engines that can take a call now.
@@ -92,13 +89,26 @@ class WorkerTable:
         live = [engine for engine in workers if engine.state in TAKES_TRAFFIC and (engine.reported_ms or 0) >= oldest]
         return self._fixed + live
 
+    def next_report(self) -> asyncio.Event:
+        """Set by the next report of any worker, for all who wait for one. To be called on the event loop."""
+        self._loop = asyncio.get_running_loop()
+        self._next_report = self._next_report or asyncio.Event()
+        return self._next_report
+
+    def _wake_waiters(self) -> None:
+        if self._next_report is not None and self._loop is not None:
+            with suppress(RuntimeError):  # the loop is closed: nobody waits
+                self._loop.call_soon_threadsafe(self._reported)
+
+    def _reported(self) -> None:
+        """On the event loop, which alone makes and takes the event."""
+        event, self._next_report = self._next_report, None
+        if event is not None:
+            event.set()
+
     def knows(self, model: str | None) -> bool:
         """Whether some engine, live or not, serves this model."""
         return any(engine.serves(model) for engine in [*self._fixed, *list(self._workers.values())])
-
-
-def _nobody() -> None:
-    pass
 
 
 def _engine(event: WorkerReported, timestamp_ms: int) -> Engine:

@@ -28,19 +28,6 @@ class IncomingReply:
     the engine then stops generating.
     """
 
-    __slots__ = (
-        "_arrived",
-        "_buffered",
-        "_connection",
-        "_sink",
-        "_waiter",
-        "_whole",
-        "error",
-        "headers",
-        "over",
-        "status",
-    )
-
     def __init__(self, connection: "UpstreamConnection") -> None:
         self.status = 0
         self.headers: dict[str, str] = {}
@@ -145,7 +132,6 @@ class IncomingReply:
         self._give_up(UpstreamBroken("the exchange was given up"))
 
     def feed(self, piece: bytes) -> None:
-        """A piece of body arrived."""
         self._arrived.append(piece)
         self._buffered += len(piece)
         if not (self._whole or self._sink):

@@ -22,7 +22,7 @@ from gateway.upstream.incoming_reply import IncomingReply
 KEEPALIVE_S = 3.0  # below uvicorn's 5 s: a connection that the engine is just closing would look like a broken engine
 SWEEP_S = 0.5
 EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
-"""What is our own want, and no engine's."""
+"""Errors that mean that the gateway is out of resources, not that the engine is away."""
 Origin = tuple[str, int, bool]
 
 
@@ -37,7 +37,7 @@ class UpstreamReply(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class UpstreamTarget:
-    """A URL, ready to be asked."""
+    """An engine's URL in the parts that a request needs."""
 
     origin: Origin
     path: str
@@ -45,7 +45,7 @@ class UpstreamTarget:
 
 
 class HttpUpstream:
-    """HTTP connections to engines, pooled (an `Upstream`). An async context manager."""
+    """Pooled HTTP connections to engines. An async context manager, which closes those that are idle."""
 
     def __init__(self, connect_timeout_s: float, timeout_s: float, reply_bytes_max: int) -> None:
         self._connect_timeout_s, self._timeout_s, self._reply_bytes_max = connect_timeout_s, timeout_s, reply_bytes_max
@@ -83,20 +83,20 @@ class HttpUpstream:
         target = target_of(url)
         head = request_head(method, target, body, headers)
         connection = self._pooled(target.origin)
-        if connection is None:
-            fresh = await self._connect(target.origin)
-            return await fresh.exchange(head, body or b"", self._timeout_s).started()
+        if connection is not None:
+            try:
+                return await connection.exchange(head, body or b"", self._timeout_s).started()
+            except UpstreamBroken:
+                if connection.heard:
+                    raise
+            # The engine closed an idle connection while our request was on its way; a fresh one tells that from a crash.
+            self._close_idle(target.origin)
         try:
-            return await connection.exchange(head, body or b"", self._timeout_s).started()
-        except UpstreamBroken:
-            if connection.heard:
+            fresh = await self._connect(target.origin)
+        except UpstreamUnreachable as error:
+            if connection is None:
                 raise
-        # The engine closed an idle connection while our request was on its way; a fresh one tells that from a crash.
-        self._close_idle(target.origin)
-        try:
-            fresh = await self._connect(target.origin)
-        except UpstreamUnreachable as gone:
-            raise UpstreamBroken("the engine closed the connection and accepts no new one") from gone
+            raise UpstreamBroken("the engine closed the connection and accepts no new one") from error
         return await fresh.exchange(head, body or b"", self._timeout_s).started()
 
     async def _connect(self, origin: Origin) -> UpstreamConnection:
@@ -109,14 +109,14 @@ class HttpUpstream:
                     port,
                     ssl=self._context() if secure else None,
                 )
-        except TimeoutError as silent:
-            raise UpstreamUnreachable("the engine does not accept connections in time") from silent
-        except UnicodeError as nameless:  # a host with an empty or an overlong label
-            raise UpstreamUnreachable("the engine's address names no host") from nameless
-        except OSError as refused:
-            if refused.errno in EXHAUSTED:
-                raise Overloaded(f"the gateway is out of resources: {refused.strerror}", retry_after_s=1.0) from refused
-            raise UpstreamUnreachable(f"the engine does not accept connections: {refused.strerror}") from refused
+        except TimeoutError as error:
+            raise UpstreamUnreachable("the engine does not accept connections in time") from error
+        except UnicodeError as error:  # a host with an empty or an overlong label
+            raise UpstreamUnreachable("the engine's address names no host") from error
+        except OSError as error:
+            if error.errno in EXHAUSTED:
+                raise Overloaded(f"the gateway is out of resources: {error.strerror}", retry_after_s=1.0) from error
+            raise UpstreamUnreachable(f"the engine does not accept connections: {error.strerror}") from error
         return connection
 
     def _context(self) -> ssl.SSLContext:
@@ -142,7 +142,7 @@ class HttpUpstream:
             self._sweeper = asyncio.get_running_loop().call_later(SWEEP_S, self._sweep)
 
     def _sweep(self) -> None:
-        """Close what was idle for long; oldest come first in each list."""
+        """Close connections that were idle for about `KEEPALIVE_S`, and those that the engine closed."""
         oldest_s = time.monotonic() - KEEPALIVE_S + SWEEP_S
         for origin, idle in list(self._idle.items()):
             fresh = [connection for connection in idle if connection.idle_since_s >= oldest_s and connection.reusable]
@@ -166,12 +166,12 @@ async def whole(reply: IncomingReply) -> UpstreamReply:
 
 @lru_cache(maxsize=4096)
 def target_of(url: str) -> UpstreamTarget:
-    """A URL, taken apart. Raises UpstreamUnreachable for one that nobody can be reached at."""
+    """A URL, taken apart. Raises UpstreamUnreachable for a URL that names no HTTP server."""
     try:
         parts = urlsplit(url)
         secure, port = parts.scheme == "https", parts.port
-    except ValueError as broken:
-        raise UpstreamUnreachable("the engine's address is no URL") from broken
+    except ValueError as error:
+        raise UpstreamUnreachable("the engine's address is no URL") from error
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise UpstreamUnreachable("the engine's address is no http:// URL")
     path = f"{parts.path or '/'}?{parts.query}" if parts.query else parts.path or "/"

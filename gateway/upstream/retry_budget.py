@@ -22,17 +22,13 @@ class RetryBudget:
             if not self._resends_left:
                 raise failure
             self._resends_left -= 1
-        await self.wait(self._wait_s, failure)
+        if self._wait_s > self.left_s(failure):
+            raise failure
+        await asyncio.sleep(self._wait_s)
         self._wait_s = min(2 * self._wait_s, self._wait_max_s)
 
-    async def wait(self, wait_s: float, failure: GatewayError) -> None:
-        """Sleep, or raise the failure when the budget is spent."""
-        if wait_s > self.left_s(failure):
-            raise failure
-        await asyncio.sleep(wait_s)
-
     def left_s(self, failure: GatewayError) -> float:
-        """What is left of the budget, which begins with the first question. Raises the failure when that is nothing."""
+        """Seconds left of the budget, which begins to run with the first use. Raises the failure when none are left."""
         now = time.monotonic()
         if self._deadline_s is None:
             self._deadline_s = now + self._budget_s

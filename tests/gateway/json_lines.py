@@ -32,7 +32,7 @@ class JsonLines:
     def parse_reply(self, reply: UpstreamReply, request: CallRequest) -> EngineReply:
         return reply_of(reply.body, ended=True)
 
-    def open_stream(self, request: CallRequest, bytes_max: int) -> ReplyStream:
+    def open_stream(self, request: CallRequest) -> ReplyStream:
         return LineStream()
 
     def error(self, error: GatewayError) -> bytes:

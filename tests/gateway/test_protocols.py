@@ -86,7 +86,7 @@ async def test_a_broken_stream_ends_in_the_protocols_shape(house: House, engine:
 class FaultyLines(JsonLines):
     """A protocol with a bug."""
 
-    def open_stream(self, request: CallRequest, bytes_max: int) -> ReplyStream:
+    def open_stream(self, request: CallRequest) -> ReplyStream:
         class FaultyStream(LineStream):
             def feed(self, piece: bytes) -> bytes:
                 raise ZeroDivisionError

@@ -17,7 +17,6 @@ from gateway.capture.events import without_bodies
 from gateway.settings import GatewaySettings
 from gateway.upstream.dispatch import POLL_S
 from gateway.upstream.engines import WorkerTable
-from gateway.upstream.worker_reports import WorkerReports
 from schemas.arrays import unpack_floats, unpack_ids
 from schemas.envelopes import decision_id
 from schemas.events import VersionSpan
@@ -484,15 +483,14 @@ async def test_call_waits_for_the_first_worker(engine: ScriptedEngine) -> None:
 async def test_a_report_wakes_waiting_calls() -> None:
     """The wait ends with the report, not with a look at the clock; without a report it ends with the budget."""
     table = WorkerTable(15.0)
-    reports = WorkerReports(table)
     for _ in range(2):
-        signal = reports.next()
-        assert signal is reports.next(), "all who wait wait for one event"
+        signal = table.next_report()
+        assert signal is table.next_report(), "all who wait wait for one event"
         await asyncio.to_thread(table.apply, report("http://a"))
         async with asyncio.timeout(POLL_S / 2):
             await signal.wait()
     await asyncio.to_thread(table.apply, report("http://a"))  # nobody waits
-    assert not reports.next().is_set()
+    assert not table.next_report().is_set()
 
 
 async def test_no_worker_is_a_503() -> None:
