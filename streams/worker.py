@@ -27,7 +27,7 @@ from streams.faust_.app import faust_app, record_of
 from streams.flush import Flusher
 from streams.lag import LagWatch
 from streams.metrics import StreamsMetrics
-from streams.ownership import FaustEvent, Ownership, assigned_numbers
+from streams.ownership import FaustEvent, OwnedPartition, Ownership, assigned_numbers
 from streams.recovery import FACTS
 from streams.settings import StreamsSettings
 
@@ -153,18 +153,21 @@ class StreamsWorker:
                 self._leave_for(error)
 
     async def _on_event(self, event: FaustEvent) -> None:
-        message, partitions = event.message, self._ownership.partitions
-        owned = partitions.get(message.partition)
-        if owned is None or not self._is_current(event):
-            return
-        if message.offset > owned.state.expected(message.topic):
+        message = event.message
+        owned = self._owner(event)
+        if owned is not None and message.offset > owned.state.expected(message.topic):
             async with self._flusher.lock:  # so that no snapshot is taken while a thread folds
-                await self._ownership.heal(owned, message.topic, message.offset)
-            if partitions.get(message.partition) is not owned or not self._is_current(event):
-                return
+                if self._owner(event) is owned:  # it may have been given up, and closed, while this waited
+                    await self._ownership.heal(owned, message.topic, message.offset)
+        if owned is None or self._owner(event) is not owned:
+            return
         self._flusher.fold(owned, event, record_of(message))
         if self._flusher.is_full:
             await self._flusher.flush()
+
+    def _owner(self, event: FaustEvent) -> OwnedPartition | None:
+        """The partition of an event of the present assignment."""
+        return self._ownership.partitions.get(event.message.partition) if self._is_current(event) else None
 
     def _is_current(self, event: FaustEvent) -> bool:
         return bool(event.message.generation_id == self.app.consumer_generation_id)
