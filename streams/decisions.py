@@ -94,7 +94,7 @@ class Clock:
         self._decide = decide
         self._metrics = metrics
         self._ask_ends = ask_ends
-        self._patience = DecisionGate()
+        self._gate = DecisionGate()
         self._sent_at_s: dict[str, float] = {}
 
     async def due(self, states: States, now_us: int) -> dict[int, list[Decision]]:
@@ -111,13 +111,13 @@ class Clock:
         What is ripe goes first: where something new falls due in every round, the old would wait for ever.
         """
         try:
-            if ripe := self._patience.ripe(due, states):
+            if ripe := self._gate.ripe(due, states):
                 await self._producer.publish_all(
                     [Outgoing.of(CALLS, group_key(decision.group_id), decision) for decision in ripe]
                 )
                 self._note(ripe)
-            if self._patience.unknown(due):
-                self._patience.note(due, await self._ask_ends())
+            if self._gate.unknown(due):
+                self._gate.note(due, await self._ask_ends())
         except LogError as error:
             log.warning("streams_decisions_postponed", error=str(error))
 

@@ -12,7 +12,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from datapool.fold import bounds, forest, merge
-from datapool.fold.digests import members_digest, row_digest, steps_digest
+from datapool.fold.digests import row_digest, rows_digest
 from datapool.fold.readiness import counted_calls, group_reasons, trajectory_reasons
 from datapool.fold.state import GroupState, SlotKey, StepState, TrajectoryState
 from datapool.fold.trainable import reasons
@@ -258,7 +258,7 @@ def _trajectory_record(
         metadata=now.registration.metadata,
         last_progress_event_id=now.progress.event_id,
         last_progress_us=now.progress.occurred_at_us,
-        digest=steps_digest([(call_id, step.digest) for call_id, step in steps.items()]),
+        digest=rows_digest([(call_id, step.digest) for call_id, step in steps.items()]),
     )
 
 
@@ -331,7 +331,7 @@ def _group_record(group: GroupState, images: Mapping[str, TrajectoryImage]) -> G
         max_version=_highest([member.max_version for member in ready]),
         last_progress_event_id=group.progress.event_id,
         last_progress_us=group.progress.occurred_at_us,
-        digest=members_digest([(member.trajectory_id, member.digest) for member in counted]),
+        digest=rows_digest([(member.trajectory_id, member.digest) for member in counted]),
     )
 
 

@@ -9,7 +9,7 @@ its trajectory's and its group's. Steps are filtered by the store, the others (f
 import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import islice
 from operator import attrgetter
 from typing import Any, NamedTuple, TypeVar
@@ -79,11 +79,6 @@ def find_steps(
         if limit is None or len(steps) >= limit or len(page) < (chunk or 0):
             return steps if limit is None else steps[:limit]
         place, chunk = page[-1][0], 1000  # few of a page passed: ask for more at once
-
-
-def without_text(pool_filter: PoolFilter) -> PoolFilter:
-    """The same filter, for who looks for the text elsewhere."""
-    return replace(pool_filter, text=None)
 
 
 class Carriers(NamedTuple):
