@@ -79,7 +79,7 @@ def _folded(state: PartitionState, ends: Ends | None) -> bool:
     return all(state.expected(topic) >= end for (topic, number), end in ends.items() if number == state.partition)
 
 
-class Clock:
+class DecisionWriter:
     """Acts for the partitions it is shown; one instance per worker, so per partition exactly one is active."""
 
     def __init__(

@@ -61,9 +61,6 @@ class StepImage(Struct, frozen=True):
     trainable: bool
     total: float | None
 
-    def still(self, state: StepState, around: Surroundings) -> bool:
-        return state is self.state and around == self.around
-
 
 class TrajectoryImage(Struct, frozen=True):
     """What was written of a trajectory."""
@@ -146,7 +143,7 @@ def _step(
     before: StepImage | None,
     rows: Rows,
 ) -> StepImage:
-    if before is not None and before.still(state, around):
+    if before is not None and before.state is state and before.around == around:
         return before
     record = _step_record(ids, state, around)
     digest = _write(rows, STEPS, step_key(*ids), record)

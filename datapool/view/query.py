@@ -95,15 +95,9 @@ def _carriers(rows: PoolRows) -> Carriers:
     )
 
 
-NO_CARRIERS = Carriers({}, ())
-
-
 def conditions(rows: PoolRows, pool_filter: PoolFilter) -> tuple[str, list[Value]]:
     """SQL over the columns of `datapool.view.store`, and its values. The text is not in it: it reads the record."""
-    return _conditions(pool_filter, _carriers(rows) if pool_filter.tags else NO_CARRIERS)
-
-
-def _conditions(pool_filter: PoolFilter, carriers: Carriers) -> tuple[str, list[Value]]:
+    carriers = _carriers(rows) if pool_filter.tags else Carriers({}, ())
     comparisons: list[tuple[str, Value | None]] = [
         ("g = ?", _bytes(pool_filter.group)),
         ("t = ?", _bytes(pool_filter.trajectory)),
@@ -206,10 +200,9 @@ def _holding(rows: PoolRows, pool_filter: PoolFilter) -> set[tuple[str, ...]] | 
     of_steps = _of_steps(pool_filter)
     if of_steps == EVERYTHING:
         return None
-    carriers = _carriers(rows) if pool_filter.tags else NO_CARRIERS
-    places: set[tuple[str, ...]] = {*rows.store.trajectories(*_conditions(of_steps, carriers))}
+    places: set[tuple[str, ...]] = {*rows.store.trajectories(*conditions(rows, of_steps))}
     if of_steps == PoolFilter(tags=pool_filter.tags):
-        places.update(_carrying(rows, frozenset(pool_filter.tags), carriers))
+        places.update(_carrying(rows, frozenset(pool_filter.tags)))
     return places
 
 
@@ -228,8 +221,9 @@ def _of_steps(pool_filter: PoolFilter) -> PoolFilter:
     )
 
 
-def _carrying(rows: PoolRows, tags: frozenset[str], carriers: Carriers) -> Iterator[tuple[str, ...]]:
+def _carrying(rows: PoolRows, tags: frozenset[str]) -> Iterator[tuple[str, ...]]:
     """Places that have the tags whatever their steps have."""
+    carriers = _carriers(rows)
     groups = {group_id for group_id, own in carriers.groups.items() if tags.issubset(own)}
     yield from ((group_id, "") for group_id in groups)
     for row in rows.trajectory_rows() if groups else carriers.trajectories:

@@ -9,10 +9,11 @@ ask for them).
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
-from datapool.batch.sequences import whole_prompt
+from datapool.batch.deltas import resolve
 from datapool.errors import PromptBroken
 from datapool.fold.digests import record_digest, row_digest, rows_digest
 from datapool.view.store import Digests, StepStore, TokenRow
+from schemas.arrays import ITEM_BYTES
 from schemas.codec import decode
 from schemas.events import Edge, GroupMember, GroupRecord, StepRecord, StepTokens, TrajectoryRecord
 from schemas.keys import TOKENS, is_tokens_key, parts
@@ -188,7 +189,7 @@ def _is_whole(prompt: Edge) -> bool:
     if prompt.base_call_id is not None:
         return False
     try:
-        whole_prompt(prompt, None)
+        resolve(prompt, None, ITEM_BYTES)
     except PromptBroken:
         return False
     return True

@@ -2,7 +2,7 @@
 
 from schemas.envelopes import envelope
 from schemas.events import GroupClosed
-from streams.decisions import Clock
+from streams.decisions import DecisionWriter
 from streams.metrics import StreamsMetrics
 from streams.partition.state import PartitionState
 
@@ -29,8 +29,8 @@ async def test_what_is_ripe_is_written_although_something_new_falls_due_in_every
         return {}
 
     written, states = Written(), {0: PartitionState(0, 1)}
-    clock = Clock(written, lambda state, now_us: [], StreamsMetrics(), no_ends)
+    writer = DecisionWriter(written, lambda state, now_us: [], StreamsMetrics(), no_ends)
     for new in ("a", "b", "c"):
         known = [name for name in ("a", "b", "c") if name <= new and name.encode() not in written.keys]
-        await clock.act({0: [closing(name) for name in known]}, states)
+        await writer.act({0: [closing(name) for name in known]}, states)
     assert written.keys == [b"a", b"b"]
