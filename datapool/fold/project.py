@@ -271,20 +271,16 @@ def _member(record: TrajectoryRecord, digest: str) -> GroupMember:
     )
 
 
-class Members(NamedTuple):
-    """Who counts in a group, sorted, and how many more the record has no room for."""
+def members(group: GroupState, images: Mapping[str, TrajectoryImage]) -> tuple[tuple[GroupMember, ...], int]:
+    """Who counts in a group, sorted, and how many more the record has no room for.
 
-    listed: tuple[GroupMember, ...]
-    left_out: int = 0
-
-
-def members(group: GroupState, images: Mapping[str, TrajectoryImage]) -> Members:
-    """Once closed the listed ones, before that everybody who showed itself."""
+    Once it is closed those that its closing lists, before that everybody who showed itself.
+    """
     if group.closing is not None:
-        return Members(tuple(_listed(name, images.get(name)) for name in group.closing.members))
+        return tuple(_listed(name, images.get(name)) for name in group.closing.members), 0
     names = [name for name, image_of_member in images.items() if image_of_member.state.known]
     fitting = bounds.fit_in_group(names)
-    return Members(tuple(images[name].member for name in fitting), len(names) - len(fitting))
+    return tuple(images[name].member for name in fitting), len(names) - len(fitting)
 
 
 def _listed(name: str, image: TrajectoryImage | None) -> GroupMember:

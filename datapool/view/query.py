@@ -54,10 +54,6 @@ def trajectory_id(record: TrajectoryRecord) -> tuple[str, ...]:
     return record.group_id, record.trajectory_id
 
 
-def group_id(record: GroupRecord) -> tuple[str, ...]:
-    return (record.group_id,)
-
-
 def find_steps(
     rows: PoolRows,
     pool_filter: PoolFilter,
@@ -160,7 +156,7 @@ def find_groups(
 ) -> list[GroupRecord]:
     """Groups that meet the filter, whole or not, behind `after` (group_id,)."""
     tests = _set_tests(
-        (after or None, lambda row: group_id(row) > after),
+        (after or None, lambda row: (row.group_id,) > after),
         (pool_filter.trajectory, lambda row: _has_member(rows, row, pool_filter.trajectory or "")),
     )
     tests += _tests(pool_filter, attrgetter("reward_mean"), _words_of_group)
