@@ -239,8 +239,8 @@ def _trajectory_record(
         rewards=slots,
         outcome=outcome,
         return_total=math.fsum(parts) if parts else None,
-        min_version=_lowest([capture.min_version for capture in captures.values()]),
-        max_version=_highest([capture.max_version for capture in captures.values()]),
+        min_version=min(_known(capture.min_version for capture in captures.values()), default=None),
+        max_version=max(_known(capture.max_version for capture in captures.values()), default=None),
         policy_run_id=None if not runs else runs[0] if len(runs) == 1 else "mixed",
         channel=now.channel,
         agent=now.agent,
@@ -320,8 +320,8 @@ def _group_record(group: GroupState, images: Mapping[str, TrajectoryImage]) -> G
         reward_mean=math.fsum(returns) / len(returns) if judged else None,
         reward_std=_deviation(returns) if judged and len(returns) > 1 else None,
         zero_variance=judged and len(returns) > 1 and min(returns) == max(returns),
-        min_version=_lowest([member.min_version for member in ready]),
-        max_version=_highest([member.max_version for member in ready]),
+        min_version=min(_known(member.min_version for member in ready), default=None),
+        max_version=max(_known(member.max_version for member in ready), default=None),
         last_progress_event_id=group.progress.event_id,
         last_progress_us=group.progress.occurred_at_us,
         digest=rows_digest([(member.trajectory_id, member.digest) for member in counted]),
@@ -336,9 +336,5 @@ def _deviation(values: Sequence[float]) -> float:
     return math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (len(values) - 1))
 
 
-def _lowest(versions: Iterable[int | None]) -> int | None:
-    return min([version for version in versions if version is not None], default=None)
-
-
-def _highest(versions: Iterable[int | None]) -> int | None:
-    return max([version for version in versions if version is not None], default=None)
+def _known(versions: Iterable[int | None]) -> list[int]:
+    return [version for version in versions if version is not None]
