@@ -56,21 +56,26 @@ class DecisionGate:
 
     def unknown(self, due: Mapping[int, list[Decision]]) -> bool:
         """Whether a decision is due that was not due before: the end of the log has to be asked for."""
-        return any(decision.envelope.event_id not in self._ends for decisions in due.values() for decision in decisions)
+        return not _ids(due) <= self._ends.keys()
 
     def note(self, due: Mapping[int, list[Decision]], ends: Ends) -> None:
-        """Remember the ends for decisions that are new, and forget decisions that are due no more."""
-        ids = [decision.envelope.event_id for decisions in due.values() for decision in decisions]
-        self._ends = {event_id: self._ends.get(event_id, ends) for event_id in ids}
+        """Remember the ends for decisions that are new."""
+        self._ends = dict.fromkeys(_ids(due), ends) | self._ends
 
     def ripe(self, due: Mapping[int, list[Decision]], states: States) -> list[Decision]:
-        """Those whose evidence is complete."""
+        """Those whose evidence is complete. What is due no more is forgotten: when it falls due again (its partition was
+        somebody else's meanwhile, say), the log holds more."""
+        self._ends = {event_id: self._ends[event_id] for event_id in _ids(due) & self._ends.keys()}
         return [
             decision
             for number, decisions in due.items()
             for decision in decisions
             if _folded(states[number], self._ends.get(decision.envelope.event_id))
         ]
+
+
+def _ids(due: Mapping[int, list[Decision]]) -> set[str]:
+    return {decision.envelope.event_id for decisions in due.values() for decision in decisions}
 
 
 def _folded(state: PartitionState, ends: Ends | None) -> bool:
