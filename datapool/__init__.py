@@ -49,7 +49,7 @@ ready; else: at least one ready. A closed group has exactly the members that its
 (`reward_mean`, `reward_std` with ddof 1, versions) are over ready members in id order; null unless each has a return.
 
 **Digests** chain, so that a reader of three topics never combines rows of different moments: StepTokens.digest =
-StepRecord.digest (`digests.step_digest`); TrajectoryRecord.digest covers its StepRecords (`digests.steps_digest`);
+StepRecord.digest (`digests.step_digest`); TrajectoryRecord.digest covers its StepRecords (`digests.rows_digest`);
 GroupMember.digest is the sha256 of the encoded TrajectoryRecord; GroupRecord.digest covers its members.
 
 Where to look: `fold.fold(state, fact, position) -> GroupState`, `project.project(state) -> {RowKey: record}`,

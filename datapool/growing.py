@@ -42,7 +42,7 @@ class _Large(Mapping[str, Value]):
     def __len__(self) -> int:
         return len(self._shared) + sum(key not in self._shared for key in self._recent)
 
-    # Those of Mapping look each key up.
+    # Those that Mapping brings look each key up.
 
     def items(self) -> ItemsView[str, Value]:
         return self._all().items()

@@ -7,7 +7,7 @@ from msgspec import Struct
 
 from schemas import cloudevents, codec
 from schemas.errors import UndecodableRecord
-from schemas.events import Event
+from schemas.events import Event, FactPosition
 from schemas.topics import Topic
 
 Headers = Sequence[tuple[str, bytes]]
@@ -22,6 +22,11 @@ class Position(Struct, frozen=True, order=True):
     topic: str
     partition: int
     offset: int
+
+    @classmethod
+    def of(cls, fact: FactPosition) -> "Position":
+        """Where a record that another one names stands."""
+        return cls(fact.topic, fact.partition, fact.offset)
 
 
 class Record(Struct, frozen=True):

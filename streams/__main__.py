@@ -1,5 +1,6 @@
 """`python -m streams`: parse first, import what is heavy afterwards, so that `--help` is instant."""
 
+import logging
 import sys
 from collections.abc import Sequence
 
@@ -13,11 +14,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     command_line = CommandLine("claw streams", "Fold the facts of the log into the pool.", StreamsSettings, LogSettings)
     flags = command_line.parse(argv)
 
-    from streams.logs import configure_logs
-
-    configure_logs()
     from eventlog.errors import LogError
+    from schemas.runtime.logs import log_to_stderr
     from streams.serve import serve
+
+    log_to_stderr()
+    # Of Faust and aiokafka only what is wrong.
+    logging.basicConfig(level=logging.WARNING, stream=sys.stderr, format="%(levelname)s %(name)s: %(message)s")
 
     try:
         return serve(command_line.read(StreamsSettings, flags), command_line.read(LogSettings, flags))

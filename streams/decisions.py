@@ -56,15 +56,16 @@ class DecisionGate:
 
     def unknown(self, due: Mapping[int, list[Decision]]) -> bool:
         """Whether a decision is due that was not due before: the end of the log has to be asked for."""
-        return any(decision.envelope.event_id not in self._ends for decisions in due.values() for decision in decisions)
+        return not _ids(due) <= self._ends.keys()
 
     def note(self, due: Mapping[int, list[Decision]], ends: Ends) -> None:
-        """Remember the ends for decisions that are new, and forget decisions that are due no more."""
-        ids = [decision.envelope.event_id for decisions in due.values() for decision in decisions]
-        self._ends = {event_id: self._ends.get(event_id, ends) for event_id in ids}
+        """Remember the ends for decisions that are new."""
+        self._ends = dict.fromkeys(_ids(due), ends) | self._ends
 
     def ripe(self, due: Mapping[int, list[Decision]], states: States) -> list[Decision]:
-        """Those whose evidence is complete."""
+        """Those whose evidence is complete. What is due no more is forgotten: when it falls due again (its partition was
+        somebody else's meanwhile, say), the log holds more."""
+        self._ends = {event_id: self._ends[event_id] for event_id in _ids(due) & self._ends.keys()}
         return [
             decision
             for number, decisions in due.items()
@@ -73,13 +74,17 @@ class DecisionGate:
         ]
 
 
+def _ids(due: Mapping[int, list[Decision]]) -> set[str]:
+    return {decision.envelope.event_id for decisions in due.values() for decision in decisions}
+
+
 def _folded(state: PartitionState, ends: Ends | None) -> bool:
     if ends is None:
         return False
     return all(state.expected(topic) >= end for (topic, number), end in ends.items() if number == state.partition)
 
 
-class Clock:
+class DecisionWriter:
     """Acts for the partitions it is shown; one instance per worker, so per partition exactly one is active."""
 
     def __init__(
@@ -94,7 +99,7 @@ class Clock:
         self._decide = decide
         self._metrics = metrics
         self._ask_ends = ask_ends
-        self._patience = DecisionGate()
+        self._gate = DecisionGate()
         self._sent_at_s: dict[str, float] = {}
 
     async def due(self, states: States, now_us: int) -> dict[int, list[Decision]]:
@@ -111,13 +116,13 @@ class Clock:
         What is ripe goes first: where something new falls due in every round, the old would wait for ever.
         """
         try:
-            if ripe := self._patience.ripe(due, states):
+            if ripe := self._gate.ripe(due, states):
                 await self._producer.publish_all(
                     [Outgoing.of(CALLS, group_key(decision.group_id), decision) for decision in ripe]
                 )
                 self._note(ripe)
-            if self._patience.unknown(due):
-                self._patience.note(due, await self._ask_ends())
+            if self._gate.unknown(due):
+                self._gate.note(due, await self._ask_ends())
         except LogError as error:
             log.warning("streams_decisions_postponed", error=str(error))
 

@@ -79,13 +79,9 @@ class Flusher:
         self._fold_s = 0.0
 
     def _committed(self, batch: Batch) -> None:
-        acknowledge(batch, self._is_current)
-        self._metrics.commits.inc()
-        self._metrics.rows.inc(len(batch[1]))
-
-
-def acknowledge(batch: Batch, current: Callable[[FaustEvent], bool]) -> None:
-    """Only events of the current generation: an older one would move offsets of a partition that has a new owner."""
-    for event in batch[0]:
-        if current(event):
+        """Only events of the present assignment: an older one would move offsets of a partition that has a new owner."""
+        events, rows = batch
+        for event in filter(self._is_current, events):
             event.ack()
+        self._metrics.commits.inc()
+        self._metrics.rows.inc(len(rows))

@@ -96,7 +96,7 @@ class Ownership:
 
         generation: of the consumer group. Call before any event of the assignment flows.
         """
-        missed = generation - self._generation > 1  # somebody else may have owned what we hold
+        missed = generation != self._generation + 1  # somebody else may have owned what we hold
         self._generation = generation
         stale = [
             number for number, owned in self.partitions.items() if missed or number not in assigned or owned.pending

@@ -36,7 +36,7 @@ FLUSH_FACTS = 5000
 Vector = Mapping[Place, int]
 """Next offset of every partition of the fact topics."""
 Progress = Callable[[int, int], None]
-"""Told offsets done and offsets to do in all."""
+"""Called with how many facts this process has read, and how many it has to read in all."""
 
 
 @dataclass(slots=True)
@@ -68,10 +68,11 @@ def rebuild(settings: LogSettings, to: Vector, progress: Progress, flush_facts: 
     at = positions(settings, to)
     check(settings, at, to)
     done = Rebuilt(settings.generation, dict(to))
-    progress_report = _ProgressReport(progress, sum(to[place] - at[place] for place in to))
+    total = sum(to[place] - at[place] for place in to)
     for partition in sorted({partition for topic, partition in to if at[topic, partition] < to[topic, partition]}):
         with _no_collector():
-            _rebuild_partition(settings, partition, to, done, progress_report, flush_facts)
+            for _ in _flushes(settings, partition, to, done, flush_facts):
+                progress(done.outcomes.total(), total)
     # Streams of this generation begin here. Without it they would read from the beginning and find nothing new.
     commit_offsets(settings, group_name(settings.catalogue()), to)
     return done
@@ -106,15 +107,6 @@ def _range_list(places: list[Place], starts: Vector, ends: Vector) -> str:
     return ", ".join(f"{topic}[{number}] {starts[topic, number]}..{ends[topic, number]}" for topic, number in places)
 
 
-class _ProgressReport:
-    def __init__(self, progress: Progress, total: int) -> None:
-        self._progress, self._total, self._done = progress, total, 0
-
-    def more(self, offsets: int) -> None:
-        self._done += offsets
-        self._progress(self._done, self._total)
-
-
 @contextmanager
 def _no_collector() -> Iterator[None]:
     """Facts and rows have no cycles; searching all of them for some, over and over, costs a sixth of the time."""
@@ -127,28 +119,23 @@ def _no_collector() -> Iterator[None]:
             gc.enable()
 
 
-def _rebuild_partition(
-    settings: LogSettings, partition: int, to: Vector, done: Rebuilt, progress_report: _ProgressReport, flush_facts: int
-) -> None:
-    """Fence first, only then read the state: as the streams do."""
+def _flushes(settings: LogSettings, partition: int, to: Vector, done: Rebuilt, flush_facts: int) -> Iterator[None]:
+    """Folds one partition; yields after each flush. Fence first, only then read the state: as the streams do."""
     targets = {topic: offset for (topic, number), offset in to.items() if number == partition}
     with (
         closing(open_producer(settings, partition)) as producer,
         closing(recover(settings, [partition])[partition]) as state,
     ):
-        unflushed = 0
-        for record in _facts(settings, state, targets):
+        for number, record in enumerate(_facts(settings, state, targets), 1):
             done.outcomes[state.apply(record)] += 1
-            unflushed += 1
-            if unflushed == flush_facts:
+            if number % flush_facts == 0:
                 _flush(producer, state, done)
-                progress_report.more(unflushed)
-                unflushed = 0
+                yield
         for topic, offset in targets.items():
             state.advance(topic, offset)  # what follows the last record is none
         if state.pending:
             _flush(producer, state, done)
-        progress_report.more(unflushed)
+            yield
 
 
 def _facts(settings: LogSettings, state: PartitionState, targets: Mapping[str, int]) -> Iterator[Record]:

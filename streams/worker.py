@@ -21,13 +21,13 @@ from eventlog.records import Place
 from eventlog.settings import LogSettings
 from schemas.envelopes import now_us
 from schemas.runtime.logs import drain_logs
-from streams.decisions import Clock, by_age, by_idleness
+from streams.decisions import DecisionWriter, by_age, by_idleness
 from streams.errors import ExitCode, exit_code_of
 from streams.faust_.app import faust_app, record_of
 from streams.flush import Flusher
 from streams.lag import LagWatch
 from streams.metrics import StreamsMetrics
-from streams.ownership import FaustEvent, Ownership, assigned_numbers
+from streams.ownership import FaustEvent, OwnedPartition, Ownership, assigned_numbers
 from streams.recovery import FACTS
 from streams.settings import StreamsSettings
 
@@ -86,16 +86,16 @@ class StreamsWorker:
     async def run(self, stopping: asyncio.Event) -> None:
         """Until `stopping` is set; then everything folded is committed and acknowledged."""
         await self.app.start()
-        decider = EventProducer(self._log_settings) if self._settings.reactors_enabled else None
-        tasks = [asyncio.create_task(task) for task in [*self._background(), *self._clocks(decider)]]
+        producer = EventProducer(self._log_settings) if self._settings.reactors_enabled else None
+        tasks = [asyncio.create_task(task) for task in [*self._background(), *self._deciders(producer)]]
         try:
             await stopping.wait()
             await self.app.stop()
         finally:
             for task in tasks:
                 task.cancel()
-            if decider is not None:
-                await self._in_thread(decider.close)
+            if producer is not None:
+                await self._in_thread(producer.close)
             self._threads.shutdown(wait=False)
 
     def _background(self) -> Iterator[Coroutine[Any, Any, None]]:
@@ -104,14 +104,14 @@ class StreamsWorker:
         yield self._every(CRASH_POLL_S, self._check_crash)
         yield self._every(settings.watchdog_interval_s, self._check_lag)
 
-    def _clocks(self, decider: EventProducer | None) -> Iterator[Coroutine[Any, Any, None]]:
+    def _deciders(self, producer: EventProducer | None) -> Iterator[Coroutine[Any, Any, None]]:
         settings = self._settings
-        if decider is None:
+        if producer is None:
             return
-        idle = Clock(decider, by_idleness(settings.trajectory_idle_timeout_s), self.metrics, self._ends)
+        idle = DecisionWriter(producer, by_idleness(settings.trajectory_idle_timeout_s), self.metrics, self._ends)
         yield self._every(settings.reactor_interval_s, partial(self._tick, idle))
         if settings.retention_s is not None:
-            old = Clock(decider, by_age(settings.retention_s), self.metrics, self._ends)
+            old = DecisionWriter(producer, by_age(settings.retention_s), self.metrics, self._ends)
             yield self._every(settings.retention_interval_s, partial(self._tick, old))
 
     async def _every(self, interval_s: float, action: Callable[[], Awaitable[None]]) -> None:
@@ -129,12 +129,12 @@ class StreamsWorker:
         if stall is not None:
             self._exit(ExitCode.STALLED, stall)
 
-    async def _tick(self, clock: Clock) -> None:
+    async def _tick(self, writer: DecisionWriter) -> None:
         """Decisions are taken under the lock, where nothing is half folded, and written outside it."""
         async with self._flusher.lock:
             states = self._ownership.states
-            due = await clock.due(states, now_us())
-        await clock.act(due, states)
+            due = await writer.due(states, now_us())
+        await writer.act(due, states)
 
     async def _ends(self) -> dict[Place, int]:
         ends: dict[Place, int] = await self._in_thread(end_offsets, self._log_settings, FACTS)
@@ -153,18 +153,21 @@ class StreamsWorker:
                 self._leave_for(error)
 
     async def _on_event(self, event: FaustEvent) -> None:
-        message, partitions = event.message, self._ownership.partitions
-        owned = partitions.get(message.partition)
-        if owned is None or not self._is_current(event):
-            return
-        if message.offset > owned.state.expected(message.topic):
+        message = event.message
+        owned = self._owner(event)
+        if owned is not None and message.offset > owned.state.expected(message.topic):
             async with self._flusher.lock:  # so that no snapshot is taken while a thread folds
-                await self._ownership.heal(owned, message.topic, message.offset)
-            if partitions.get(message.partition) is not owned or not self._is_current(event):
-                return
+                if self._owner(event) is owned:  # it may have been given up, and closed, while this waited
+                    await self._ownership.heal(owned, message.topic, message.offset)
+        if owned is None or self._owner(event) is not owned:
+            return
         self._flusher.fold(owned, event, record_of(message))
         if self._flusher.is_full:
             await self._flusher.flush()
+
+    def _owner(self, event: FaustEvent) -> OwnedPartition | None:
+        """The partition of an event of the present assignment."""
+        return self._ownership.partitions.get(event.message.partition) if self._is_current(event) else None
 
     def _is_current(self, event: FaustEvent) -> bool:
         return bool(event.message.generation_id == self.app.consumer_generation_id)

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from contextlib import closing
+from dataclasses import replace
 from typing import Any
 
 import orjson
@@ -89,7 +90,7 @@ def find_steps(
     if filters.text is None:
         return query.find_steps(rows, filters, after, limit)
     text, conversations = filters.text, Conversations(rows, facts)
-    return query.find_steps(rows, query.without_text(filters), after, limit, lambda step: conversations.say(step, text))
+    return query.find_steps(rows, replace(filters, text=None), after, limit, lambda step: conversations.say(step, text))
 
 
 def step_key_of(row: Row) -> str:

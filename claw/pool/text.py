@@ -35,11 +35,7 @@ class Conversations:
     def _read(self, group_id: str, trajectory_id: str) -> dict[str, tuple[bytes, bytes]]:
         """(request, reply) by call_id."""
         steps = find_steps(self._rows, PoolFilter(group=group_id, trajectory=trajectory_id))
-        positions = {
-            step.call_id: Position(step.position.topic, step.position.partition, step.position.offset)
-            for step in steps
-            if step.position is not None
-        }
+        positions = {step.call_id: Position.of(step.position) for step in steps if step.position is not None}
         records = self._facts.get(positions.values())
         facts = {call_id: records[position].event() for call_id, position in positions.items()}
         calls = {call_id: fact for call_id, fact in facts.items() if isinstance(fact, CallCaptured)}

@@ -47,7 +47,7 @@ def find(settings: LogSettings, trajectory_id: str, group_id: str | None) -> Ins
     steps = _steps(settings, trajectory)
     lookup = FactLookup(settings)
     try:
-        positions = [Position(s.position.topic, s.position.partition, s.position.offset) for s in steps if s.position]
+        positions = [Position.of(step.position) for step in steps if step.position]
         facts = lookup.get(positions)
     finally:
         lookup.close()

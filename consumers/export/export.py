@@ -147,8 +147,7 @@ def _batches(chosen: Iterable[Chosen]) -> Iterator[list[Chosen]]:
 
 def positions(chosen: Chosen) -> list[Position]:
     """Where the calls of a trajectory lie, in order."""
-    places = (step.position for step in chosen.steps)
-    return [Position(at.topic, at.partition, at.offset) for at in places if at is not None]
+    return [Position.of(step.position) for step in chosen.steps if step.position is not None]
 
 
 def _calls(chosen: Chosen, records: dict[Position, Record]) -> dict[str, CallCaptured]:

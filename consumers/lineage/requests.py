@@ -11,13 +11,9 @@ from schemas.events import CallCaptured, PlannedStep, VersionSpan
 from schemas.http import version_label
 
 
-def position_of(step: PlannedStep) -> Position:
-    return Position(step.position.topic, step.position.partition, step.position.offset)
-
-
 def calls(lookup: FactLookup, steps: Iterable[PlannedStep]) -> dict[str, CallCaptured]:
     """Facts by call_id, of those that the log still holds. Raises BrokerUnreachable."""
-    positions = [position_of(step) for step in steps]
+    positions = [Position.of(step.position) for step in steps]
     try:
         records = lookup.get(positions)
     except HistoryCut:

@@ -1,13 +1,14 @@
 """A ready group with its members, as a spec sees them: what selection and plans read of the pool."""
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from datapool.batch.advantages import Return
-from datapool.batch.returns import trajectory_return
 from datapool.batch.spec import BatchSpec
-from schemas.events import GroupRecord, StepRecord, TrajectoryRecord
+from datapool.fold.project import winners
+from schemas.events import GroupRecord, RewardSlot, StepRecord, TrajectoryRecord
 
 Members = Sequence[tuple[TrajectoryRecord, Sequence[StepRecord]]]
 """Rows of one moment: a trajectory with its captured steps in order, each once, in order of trajectory_id."""
@@ -61,7 +62,30 @@ def member_of(
 ) -> PooledTrajectory:
     """A member as the spec sees it. steps: captured, in order."""
     tags = frozenset((*group.tags, *row.tags))
-    return PooledTrajectory(row, tuple(steps), trajectory_return(row, steps, spec), tags)
+    return PooledTrajectory(row, tuple(steps), _return(row, steps, spec), tags)
+
+
+def _return(record: TrajectoryRecord, steps: Sequence[StepRecord], spec: BatchSpec) -> Return | None:
+    """Total, rewards per step and outcome; None where no reward that counts was given. steps: captured, in order."""
+    if not spec.reward_weights:
+        outcome: float | None = record.outcome
+        step_rewards = [step.reward_total for step in steps]
+        total = record.return_total
+    else:
+        outcome = _weighted((slot for slot in record.rewards if slot.step_index is None), spec)
+        step_rewards = [_weighted(winners(step.rewards, ()), spec) for step in steps]
+        rewards = [reward for reward in (outcome, *step_rewards) if reward is not None]
+        total = math.fsum(rewards) if rewards else None
+    if total is None:
+        return None
+    return Return(float(total), tuple(reward or 0.0 for reward in step_rewards), outcome or 0.0)
+
+
+def _weighted(slots: Iterable[RewardSlot], spec: BatchSpec) -> float | None:
+    """Weighted sum of the slots whose weight is not 0; None where there is no such slot."""
+    weights = [(spec.weight(slot.source, slot.name), slot.value) for slot in slots]
+    terms = [weight * value for weight, value in weights if weight != 0]
+    return math.fsum(terms) if terms else None
 
 
 def all_equal(returns: Sequence[float]) -> bool:

@@ -4,7 +4,7 @@ Invariant: what comes out has the length and the digest that its writer gave; ot
 """
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from datapool.errors import PromptBroken
 from schemas.arrays import ITEM_BYTES
@@ -50,12 +50,12 @@ def resolve_all(
 ) -> dict[str, bytes]:
     """Wholes by call id, in whatever order the edges come; those whose chain is broken are left out.
 
-    after: call id -> what follows a whole when it is a base (responses, for prompts). known: wholes that need no look.
+    after: call id -> what follows a whole when it is a base (responses, for prompts). resolved: wholes that need no look.
     """
     wholes: dict[str, bytes] = dict(resolved or {})
     tails = after or {}
     for call_id in edges:
-        for link in reversed(_chain(edges, call_id, wholes)):
+        for link in reversed(chain(edges, call_id, wholes)):
             base_id = edges[link].base_call_id
             base = None if base_id not in wholes else wholes[base_id] + tails.get(base_id, b"")
             try:
@@ -65,12 +65,12 @@ def resolve_all(
     return wholes
 
 
-def _chain(edges: Mapping[str, Edge], call_id: str, resolved: Mapping[str, bytes]) -> list[str]:
-    """From a call down to the first that is known or has no base here; a circle ends where it closes."""
-    chain: dict[str, None] = {}
+def chain(edges: Mapping[str, Edge], call_id: str, resolved: Collection[str] = ()) -> list[str]:
+    """Call ids from a call down to the last that is here and not resolved; a circle ends where it closes."""
+    links: dict[str, None] = {}
     cursor: str | None = call_id
-    while cursor in edges and cursor not in resolved and cursor not in chain:
+    while cursor in edges and cursor not in resolved and cursor not in links:
         assert cursor is not None
-        chain[cursor] = None
+        links[cursor] = None
         cursor = edges[cursor].base_call_id
-    return list(chain)
+    return list(links)

@@ -4,15 +4,16 @@ A masked response is read as context of later calls and is not trained. Each fil
 is one row of `STEP_FILTERS` (docs/changing.md).
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 from datapool.batch.candidates import PooledTrajectory
 from datapool.batch.spec import BatchSpec
-from schemas.events import StepRecord
+from schemas.events import Curation, StepRecord
 
 TAGS_MISSING = "tags_missing"
 UNANNOTATED = "quality_missing"
+UNJUDGED = Curation()
 
 
 class Mask(NamedTuple):
@@ -29,18 +30,14 @@ class AnnotatedStep(NamedTuple):
     member: PooledTrajectory
 
     @property
+    def curation(self) -> Curation:
+        """An empty one where nobody judged the step."""
+        return self.step.curation or UNJUDGED
+
+    @property
     def tags(self) -> frozenset[str]:
         """As captured, by curation, and with its trajectory and group."""
-        return self.member.tags.union(self.step.tags, self.step.curation.tags if self.step.curation else ())
-
-    @property
-    def quality(self) -> float | None:
-        return self.step.curation.quality if self.step.curation else None
-
-    @property
-    def scores(self) -> Mapping[str, float | None]:
-        """By scorer; null: it looked at the step and had nothing to say."""
-        return self.step.curation.scores if self.step.curation else {}
+        return self.member.tags.union(self.step.tags, self.curation.tags)
 
 
 class StepFilter(NamedTuple):
@@ -81,13 +78,13 @@ def _tags_exclude(step: AnnotatedStep, spec: BatchSpec) -> Iterator[Mask]:
 
 
 def _quality_min(step: AnnotatedStep, spec: BatchSpec) -> Iterator[Mask]:
-    if spec.quality_min is not None and step.quality is not None and step.quality < spec.quality_min:
-        yield Mask("quality_low", f"quality {step.quality:g} is below {spec.quality_min:g}")
+    if spec.quality_min is not None and step.curation.quality is not None and step.curation.quality < spec.quality_min:
+        yield Mask("quality_low", f"quality {step.curation.quality:g} is below {spec.quality_min:g}")
 
 
 def _scores(step: AnnotatedStep, spec: BatchSpec) -> Iterator[Mask]:
     for scorer, bounds in sorted(spec.scores.items()):
-        score = step.scores.get(scorer)
+        score = step.curation.scores.get(scorer)
         if score is not None and bounds.min is not None and score < bounds.min:
             yield Mask(f"quality_low: {scorer}", f"{scorer} {score:g} is below {bounds.min:g}")
         if score is not None and bounds.max is not None and score > bounds.max:
@@ -97,9 +94,9 @@ def _scores(step: AnnotatedStep, spec: BatchSpec) -> Iterator[Mask]:
 def _quality_missing(step: AnnotatedStep, spec: BatchSpec) -> Iterator[Mask]:
     if spec.quality_missing == "pass":
         return
-    if spec.quality_min is not None and step.quality is None and not step.scores:
+    if spec.quality_min is not None and step.curation.quality is None and not step.curation.scores:
         yield Mask(UNANNOTATED, "nobody judged its quality")
-    for scorer in sorted(spec.scores.keys() - step.scores.keys()):
+    for scorer in sorted(spec.scores.keys() - step.curation.scores.keys()):
         yield Mask(f"{UNANNOTATED}: {scorer}", f"{scorer} has not looked at it")
 
 

@@ -5,6 +5,7 @@ Invariant: a selection is a function of the pool's rows, the spec and the run's 
 says so once in a BatchSkipped and the group's admission capacity returns.
 """
 
+import math
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -73,7 +74,7 @@ class Selector:
             refusal = eligibility.refusal_at(version, self._spec)
             if refusal is None:
                 tokens, size = tokens + eligibility.response_tokens, size + eligibility.plan_bytes
-                too_large = size > bounds.PLAN_BYTES_MAX or _too_many(tokens, self._spec)
+                too_large = size > bounds.PLAN_BYTES_MAX or tokens > (self._spec.response_tokens_max or math.inf)
                 full = full or len(picked) == self._spec.groups_per_batch or too_large
                 refusal = NEXT_BATCH if full else None
             if refusal is None:
@@ -113,10 +114,6 @@ class Selector:
             complete=full,
             foreign=frozenset(name for name, refusal in refusals.items() if refusal.kind == "foreign"),
         )
-
-
-def _too_many(tokens: int, spec: BatchSpec) -> bool:
-    return spec.response_tokens_max is not None and tokens > spec.response_tokens_max
 
 
 def ordered(groups: Iterable[GroupRecord], spec: BatchSpec) -> list[GroupRecord]:

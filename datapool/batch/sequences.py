@@ -10,10 +10,6 @@ from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from datapool.batch.deltas import resolve
-from schemas.arrays import ITEM_BYTES
-from schemas.events import Edge
-
 UNKNOWN_VERSION = -1
 
 
@@ -145,11 +141,3 @@ def _write(row: TrainingRow, call: CallTokens) -> None:
     row.versions[start:end] = array("q", call.versions)
     if row.advantages is not None:
         row.advantages[start:end] = array("f", [call.advantage or 0.0]) * length
-
-
-def whole_prompt(edge: Edge, base: bytes | None) -> bytes:
-    """Packed ids of a prompt: the first `keep` ids of its base's prompt + response, then the suffix.
-
-    `base` is None where the edge has none or it is not known. Raises PromptBroken when the chain or the digest breaks.
-    """
-    return resolve(edge, base, ITEM_BYTES)

@@ -15,7 +15,7 @@ from datapool.fold.merge import Rank, content
 from schemas.events import Curation, Envelope, Judgement, StepCurated
 
 SCORER_REVISION_MAX = (1 << 40) - 1
-"""Below every person's: 2^40 microseconds after 1970 was a January."""
+"""Below every person's revision, which is a time: 2^40 microseconds are the first thirteen days of 1970."""
 
 
 def annotated(now: Curation | None, fact: StepCurated) -> Curation:

@@ -53,18 +53,10 @@ def row_digest(value: bytes) -> str:
     return hashlib.sha256(value).hexdigest()
 
 
-def steps_digest(steps: Iterable[tuple[str, str]]) -> str:
-    """`TrajectoryRecord.digest`: over (call_id, record_digest of its StepRecord) of all its steps, in call_id order."""
-    return _pairs(steps)
-
-
-def members_digest(members: Iterable[tuple[str, str]]) -> str:
-    """`GroupRecord.digest`: over (trajectory_id, record_digest of its TrajectoryRecord) in trajectory_id order."""
-    return _pairs(members)
-
-
-def _pairs(pairs: Iterable[tuple[str, str]]) -> str:
-    return _sha256([part.encode("utf-8", "surrogatepass") for pair in sorted(pairs) for part in pair])
+def rows_digest(rows: Iterable[tuple[str, str]]) -> str:
+    """Over (id, `record_digest`) of rows, in order of id: `TrajectoryRecord.digest` over its steps by call_id,
+    `GroupRecord.digest` over its members by trajectory_id."""
+    return _sha256([part.encode("utf-8", "surrogatepass") for row in sorted(rows) for part in row])
 
 
 def _sha256(parts: Iterable[bytes]) -> str:

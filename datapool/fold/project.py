@@ -12,7 +12,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from datapool.fold import bounds, forest, merge
-from datapool.fold.digests import members_digest, row_digest, steps_digest
+from datapool.fold.digests import row_digest, rows_digest
 from datapool.fold.readiness import counted_calls, group_reasons, trajectory_reasons
 from datapool.fold.state import GroupState, SlotKey, StepState, TrajectoryState
 from datapool.fold.trainable import reasons
@@ -60,9 +60,6 @@ class StepImage(Struct, frozen=True):
     digest: str
     trainable: bool
     total: float | None
-
-    def still(self, state: StepState, around: Surroundings) -> bool:
-        return state is self.state and around == self.around
 
 
 class TrajectoryImage(Struct, frozen=True):
@@ -146,7 +143,7 @@ def _step(
     before: StepImage | None,
     rows: Rows,
 ) -> StepImage:
-    if before is not None and before.still(state, around):
+    if before is not None and before.state is state and before.around == around:
         return before
     record = _step_record(ids, state, around)
     digest = _write(rows, STEPS, step_key(*ids), record)
@@ -242,8 +239,8 @@ def _trajectory_record(
         rewards=slots,
         outcome=outcome,
         return_total=math.fsum(parts) if parts else None,
-        min_version=_lowest([capture.min_version for capture in captures.values()]),
-        max_version=_highest([capture.max_version for capture in captures.values()]),
+        min_version=min(_known(capture.min_version for capture in captures.values()), default=None),
+        max_version=max(_known(capture.max_version for capture in captures.values()), default=None),
         policy_run_id=None if not runs else runs[0] if len(runs) == 1 else "mixed",
         channel=now.channel,
         agent=now.agent,
@@ -258,7 +255,7 @@ def _trajectory_record(
         metadata=now.registration.metadata,
         last_progress_event_id=now.progress.event_id,
         last_progress_us=now.progress.occurred_at_us,
-        digest=steps_digest([(call_id, step.digest) for call_id, step in steps.items()]),
+        digest=rows_digest([(call_id, step.digest) for call_id, step in steps.items()]),
     )
 
 
@@ -274,20 +271,16 @@ def _member(record: TrajectoryRecord, digest: str) -> GroupMember:
     )
 
 
-class Members(NamedTuple):
-    """Who counts in a group, sorted, and how many more the record has no room for."""
+def members(group: GroupState, images: Mapping[str, TrajectoryImage]) -> tuple[tuple[GroupMember, ...], int]:
+    """Who counts in a group, sorted, and how many more the record has no room for.
 
-    listed: tuple[GroupMember, ...]
-    left_out: int = 0
-
-
-def members(group: GroupState, images: Mapping[str, TrajectoryImage]) -> Members:
-    """Once closed the listed ones, before that everybody who showed itself."""
+    Once it is closed those that its closing lists, before that everybody who showed itself.
+    """
     if group.closing is not None:
-        return Members(tuple(_listed(name, images.get(name)) for name in group.closing.members))
+        return tuple(_listed(name, images.get(name)) for name in group.closing.members), 0
     names = [name for name, image_of_member in images.items() if image_of_member.state.known]
     fitting = bounds.fit_in_group(names)
-    return Members(tuple(images[name].member for name in fitting), len(names) - len(fitting))
+    return tuple(images[name].member for name in fitting), len(names) - len(fitting)
 
 
 def _listed(name: str, image: TrajectoryImage | None) -> GroupMember:
@@ -327,11 +320,11 @@ def _group_record(group: GroupState, images: Mapping[str, TrajectoryImage]) -> G
         reward_mean=math.fsum(returns) / len(returns) if judged else None,
         reward_std=_deviation(returns) if judged and len(returns) > 1 else None,
         zero_variance=judged and len(returns) > 1 and min(returns) == max(returns),
-        min_version=_lowest([member.min_version for member in ready]),
-        max_version=_highest([member.max_version for member in ready]),
+        min_version=min(_known(member.min_version for member in ready), default=None),
+        max_version=max(_known(member.max_version for member in ready), default=None),
         last_progress_event_id=group.progress.event_id,
         last_progress_us=group.progress.occurred_at_us,
-        digest=members_digest([(member.trajectory_id, member.digest) for member in counted]),
+        digest=rows_digest([(member.trajectory_id, member.digest) for member in counted]),
     )
 
 
@@ -343,9 +336,5 @@ def _deviation(values: Sequence[float]) -> float:
     return math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (len(values) - 1))
 
 
-def _lowest(versions: Iterable[int | None]) -> int | None:
-    return min([version for version in versions if version is not None], default=None)
-
-
-def _highest(versions: Iterable[int | None]) -> int | None:
-    return max([version for version in versions if version is not None], default=None)
+def _known(versions: Iterable[int | None]) -> list[int]:
+    return [version for version in versions if version is not None]

@@ -1,8 +1,7 @@
-"""Facts about one call: its capture, its rewards, its curation."""
+"""What facts say of one call: its capture, the row of its tokens, the slot of a reward."""
 
 from msgspec.structs import replace
 
-from datapool.fold import curation, merge
 from datapool.fold.digests import call_digest, row_digest
 from datapool.fold.state import SlotKey, StepState
 from datapool.fold.trainable import capture_flaws
@@ -12,7 +11,6 @@ from schemas.events import (
     FactPosition,
     RewardAssigned,
     RewardSlot,
-    StepCurated,
     StepRecord,
     StepTokens,
 )
@@ -110,13 +108,3 @@ def reward_slot(fact: RewardAssigned) -> tuple[SlotKey, RewardSlot]:
         occurred_at_us=fact.envelope.occurred_at_us,
     )
     return SlotKey(index, fact.source, fact.name), slot
-
-
-def rewarded(step: StepState, key: SlotKey, slot: RewardSlot) -> StepState:
-    """A reward of this call."""
-    return replace(step, slots=merge.slots(step.slots, key, slot))
-
-
-def curated(step: StepState, fact: StepCurated) -> StepState:
-    """One more judgement, or judgements taken back."""
-    return replace(step, curation=curation.annotated(step.curation, fact))

@@ -5,7 +5,9 @@ A handler returns the fields that its fact changes, so that the state is copied 
 
 from typing import Any
 
-from datapool.fold import bounds, merge, step
+from msgspec.structs import replace
+
+from datapool.fold import bounds, curation, merge, step
 from datapool.fold.state import Ending, Registration, StepState, TrajectoryFact, TrajectoryState
 from datapool.growing import grown
 from schemas.events import (
@@ -43,14 +45,15 @@ def rewarded(now: TrajectoryState, fact: RewardAssigned) -> Fields:
     key, slot = step.reward_slot(fact)
     if fact.call_id is None:
         return {"slots": merge.slots(now.slots, key, slot)}
-    rewarded_step = step.rewarded(now.steps.get(fact.call_id, NEW_STEP), key, slot)
-    return {"steps": grown(now.steps, fact.call_id, rewarded_step)}
+    before = now.steps.get(fact.call_id, NEW_STEP)
+    return {"steps": grown(now.steps, fact.call_id, replace(before, slots=merge.slots(before.slots, key, slot)))}
 
 
 def curated(now: TrajectoryState, fact: StepCurated) -> Fields:
-    """A judgement of a call."""
-    annotated_step = step.curated(now.steps.get(fact.call_id, NEW_STEP), fact)
-    return {"steps": grown(now.steps, fact.call_id, annotated_step)}
+    """A judgement of a call, or judgements taken back."""
+    before = now.steps.get(fact.call_id, NEW_STEP)
+    annotated = replace(before, curation=curation.annotated(before.curation, fact))
+    return {"steps": grown(now.steps, fact.call_id, annotated)}
 
 
 def started(now: TrajectoryState, fact: TrajectoryStarted) -> Fields:

@@ -9,7 +9,7 @@ its trajectory's and its group's. Steps are filtered by the store, the others (f
 import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import islice
 from operator import attrgetter
 from typing import Any, NamedTuple, TypeVar
@@ -54,10 +54,6 @@ def trajectory_id(record: TrajectoryRecord) -> tuple[str, ...]:
     return record.group_id, record.trajectory_id
 
 
-def group_id(record: GroupRecord) -> tuple[str, ...]:
-    return (record.group_id,)
-
-
 def find_steps(
     rows: PoolRows,
     pool_filter: PoolFilter,
@@ -81,11 +77,6 @@ def find_steps(
         place, chunk = page[-1][0], 1000  # few of a page passed: ask for more at once
 
 
-def without_text(pool_filter: PoolFilter) -> PoolFilter:
-    """The same filter, for who looks for the text elsewhere."""
-    return replace(pool_filter, text=None)
-
-
 class Carriers(NamedTuple):
     """What has tags of its own beside the steps."""
 
@@ -100,15 +91,9 @@ def _carriers(rows: PoolRows) -> Carriers:
     )
 
 
-NO_CARRIERS = Carriers({}, ())
-
-
 def conditions(rows: PoolRows, pool_filter: PoolFilter) -> tuple[str, list[Value]]:
     """SQL over the columns of `datapool.view.store`, and its values. The text is not in it: it reads the record."""
-    return _conditions(pool_filter, _carriers(rows) if pool_filter.tags else NO_CARRIERS)
-
-
-def _conditions(pool_filter: PoolFilter, carriers: Carriers) -> tuple[str, list[Value]]:
+    carriers = _carriers(rows) if pool_filter.tags else Carriers({}, ())
     comparisons: list[tuple[str, Value | None]] = [
         ("g = ?", _bytes(pool_filter.group)),
         ("t = ?", _bytes(pool_filter.trajectory)),
@@ -171,7 +156,7 @@ def find_groups(
 ) -> list[GroupRecord]:
     """Groups that meet the filter, whole or not, behind `after` (group_id,)."""
     tests = _set_tests(
-        (after or None, lambda row: group_id(row) > after),
+        (after or None, lambda row: (row.group_id,) > after),
         (pool_filter.trajectory, lambda row: _has_member(rows, row, pool_filter.trajectory or "")),
     )
     tests += _tests(pool_filter, attrgetter("reward_mean"), _words_of_group)
@@ -211,10 +196,9 @@ def _holding(rows: PoolRows, pool_filter: PoolFilter) -> set[tuple[str, ...]] | 
     of_steps = _of_steps(pool_filter)
     if of_steps == EVERYTHING:
         return None
-    carriers = _carriers(rows) if pool_filter.tags else NO_CARRIERS
-    places: set[tuple[str, ...]] = {*rows.store.trajectories(*_conditions(of_steps, carriers))}
+    places: set[tuple[str, ...]] = {*rows.store.trajectories(*conditions(rows, of_steps))}
     if of_steps == PoolFilter(tags=pool_filter.tags):
-        places.update(_carrying(rows, frozenset(pool_filter.tags), carriers))
+        places.update(_carrying(rows, frozenset(pool_filter.tags)))
     return places
 
 
@@ -233,8 +217,9 @@ def _of_steps(pool_filter: PoolFilter) -> PoolFilter:
     )
 
 
-def _carrying(rows: PoolRows, tags: frozenset[str], carriers: Carriers) -> Iterator[tuple[str, ...]]:
+def _carrying(rows: PoolRows, tags: frozenset[str]) -> Iterator[tuple[str, ...]]:
     """Places that have the tags whatever their steps have."""
+    carriers = _carriers(rows)
     groups = {group_id for group_id, own in carriers.groups.items() if tags.issubset(own)}
     yield from ((group_id, "") for group_id in groups)
     for row in rows.trajectory_rows() if groups else carriers.trajectories:

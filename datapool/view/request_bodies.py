@@ -6,10 +6,10 @@ Memory: what calls added to their bases, up to `bytes_max`; the trajectory that 
 """
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from datapool.batch.deltas import BODY_UNIT, resolve_all
+from datapool.batch.deltas import BODY_UNIT, chain, resolve_all
 from eventlog.records import Position, Record, readable
 from schemas.events import CallCaptured, Edge
 from schemas.keys import group_key
@@ -49,6 +49,11 @@ class TrajectoryBodies:
         self.bytes += EDGE_BYTES + len(call.request.suffix)
         return self.bytes - before
 
+    def lacks_base(self, call_id: str) -> bool:
+        """Whether a base that the call's request goes on from, however far back, is not here."""
+        base = self.edges[chain(self.edges, call_id)[-1]].base_call_id
+        return base is not None and base not in self.edges
+
 
 class RequestBodies:
     """`add` every call in the order of the log, then ask for its body. Belongs to one thread."""
@@ -72,10 +77,10 @@ class RequestBodies:
         at: where the call stands. Raises LogError.
         """
         trajectory = self._trajectories[call.group_id, call.trajectory_id]
-        if not trajectory.searched and _chain(trajectory.edges, call.call_id) is None:
+        if not trajectory.searched and trajectory.lacks_base(call.call_id):
             self._search(trajectory, call, at)
-        chain = _chain(trajectory.edges, call.call_id)
-        return None if chain is None else resolve_all(chain, BODY_UNIT).get(call.call_id)
+        links = {link: trajectory.edges[link] for link in chain(trajectory.edges, call.call_id)}
+        return resolve_all(links, BODY_UNIT).get(call.call_id)
 
     def _search(self, trajectory: TrajectoryBodies, call: CallCaptured, at: Position) -> None:
         """Reads the log back to the call whose request is written in full."""
@@ -85,7 +90,7 @@ class RequestBodies:
                 continue
             if earlier.call_id not in trajectory.edges:  # of several attempts the latest comes first
                 self._bytes += trajectory.put(earlier)
-            if _chain(trajectory.edges, call.call_id) is not None:
+            if not trajectory.lacks_base(call.call_id):
                 break
         else:
             trajectory.searched = True
@@ -95,15 +100,3 @@ class RequestBodies:
         """The trajectory at hand stays, however large it is."""
         while self._bytes > self._bytes_max and len(self._trajectories) > 1:
             self._bytes -= self._trajectories.popitem(last=False)[1].bytes
-
-
-def _chain(edges: Mapping[str, Edge], call_id: str) -> dict[str, Edge] | None:
-    """From a call down to the one that is written in full; None where a base is missing. A circle ends where it closes."""
-    chain: dict[str, Edge] = {}
-    cursor: str | None = call_id
-    while cursor is not None and cursor not in chain:
-        if cursor not in edges:
-            return None
-        chain[cursor] = edges[cursor]
-        cursor = edges[cursor].base_call_id
-    return chain

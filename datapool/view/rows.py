@@ -9,10 +9,11 @@ ask for them).
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
-from datapool.batch.sequences import whole_prompt
+from datapool.batch.deltas import resolve
 from datapool.errors import PromptBroken
-from datapool.fold.digests import record_digest, row_digest, steps_digest
+from datapool.fold.digests import record_digest, row_digest, rows_digest
 from datapool.view.store import Digests, StepStore, TokenRow
+from schemas.arrays import ITEM_BYTES
 from schemas.codec import decode
 from schemas.events import Edge, GroupMember, GroupRecord, StepRecord, StepTokens, TrajectoryRecord
 from schemas.keys import TOKENS, is_tokens_key, parts
@@ -123,10 +124,6 @@ class PoolRows:
         rows = [(self.trajectory(record.group_id, name), self.steps(record.group_id, name)) for name in names]
         return [(row, steps) for row, steps in rows if row is not None]  # a whole group has all rows that it names
 
-    def tokens(self, group_id: str, trajectory_id: str, call_id: str) -> StepTokens | None:
-        row = self.store.tokens((group_id, trajectory_id, call_id))
-        return None if row is None else row.tokens
-
     def tokens_of_group(self, group_id: str) -> dict[tuple[str, str], TokenRow]:
         """Token rows of a group by (trajectory_id, call_id)."""
         return self.store.tokens_of_group(group_id)
@@ -173,7 +170,8 @@ def _apply_step(store: StepStore, ids: tuple[str, ...], value: bytes | None) -> 
     if value is None:
         (store.drop_tokens if is_tokens else store.drop_step)(place)
     elif is_tokens:
-        record = as_tokens(value)
+        record = decode(value)
+        assert isinstance(record, StepTokens)  # by its key
         store.put_tokens(place, record, whole=_is_whole(record.prompt))
     else:
         store.put_step(place, as_step(value), value, row_digest(value))
@@ -186,19 +184,12 @@ def as_step(value: bytes) -> StepRecord:
     return record
 
 
-def as_tokens(value: bytes) -> StepTokens:
-    """A token row decoded."""
-    record = decode(value)
-    assert isinstance(record, StepTokens)  # by its key
-    return record
-
-
 def _is_whole(prompt: Edge) -> bool:
     """Looked at once, when the row comes in, so that no batch hashes it again."""
     if prompt.base_call_id is not None:
         return False
     try:
-        whole_prompt(prompt, None)
+        resolve(prompt, None, ITEM_BYTES)
     except PromptBroken:
         return False
     return True
@@ -234,7 +225,7 @@ def _member_whole(
 
 def _steps_match(record: TrajectoryRecord, digests: list[Digests], store: StepStore) -> bool:
     """The second try is for rows that an earlier schema wrote: digests are of the current one."""
-    if record.digest == steps_digest((digest.call_id, digest.row.hex()) for digest in digests):
+    if record.digest == rows_digest((digest.call_id, digest.row.hex()) for digest in digests):
         return True
     rows = store.steps(record.group_id, record.trajectory_id)
-    return record.digest == steps_digest((call_id, record_digest(as_step(value))) for call_id, value in rows.items())
+    return record.digest == rows_digest((call_id, record_digest(as_step(value))) for call_id, value in rows.items())

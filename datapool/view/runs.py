@@ -15,7 +15,6 @@ class Planned:
 
     run_id: str
     sequence: int
-    sampled_for: int
     spec: str
     """As the plan has it: JSON of a `BatchSpec`."""
     reward: dict[str, float] = field(default_factory=dict)
@@ -72,7 +71,7 @@ class RunIndex:
             run.settled.add(trajectory.group_id)
             batches = self._planned[trajectory.group_id]
             place = (plan.run_id, plan.sequence)
-            batch = batches.setdefault(place, Planned(plan.run_id, plan.sequence, plan.version, plan.spec))
+            batch = batches.setdefault(place, Planned(plan.run_id, plan.sequence, plan.spec))
             batch.reward[trajectory.trajectory_id] = trajectory.reward
             for of_kind, trained in ((batch.trained, True), (batch.masked, False)):
                 calls = (step.call_id for step in trajectory.steps if step.trained is trained)

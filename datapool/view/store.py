@@ -127,13 +127,8 @@ class StepStore:
         )
         return {as_text(call_id): value for call_id, value in rows}
 
-    def tokens(self, ids: Ids) -> TokenRow | None:
-        """The token row, or None."""
-        row = self._db.execute(f"SELECT * FROM tokens WHERE {PLACE}", _key(ids)).fetchone()  # noqa: S608
-        return row and _token_row(row)
-
     def tokens_of_group(self, group_id: str) -> dict[tuple[str, str], TokenRow]:
-        """Token rows by (trajectory_id, call_id): one question where many calls are wanted."""
+        """Token rows by (trajectory_id, call_id)."""
         columns_of_rows = self._db.execute("SELECT * FROM tokens WHERE g = ?", (as_bytes(group_id),))
         token_rows = [_token_row(columns) for columns in columns_of_rows]
         return {(row.tokens.trajectory_id, row.tokens.call_id): row for row in token_rows}

@@ -5,7 +5,6 @@ A trainer goes another way, by position into the facts (`trainer/plan/facts.py`)
 
 from array import array
 from collections.abc import Mapping
-from typing import Protocol
 
 from datapool.batch.candidates import PooledGroup, PooledTrajectory
 from datapool.batch.deltas import resolve_all
@@ -14,6 +13,7 @@ from datapool.batch.members import trained_members
 from datapool.batch.sequences import UNKNOWN_VERSION, CallTokens, TrainingRow, rows
 from datapool.batch.spec import BatchSpec
 from datapool.errors import PromptBroken
+from datapool.view.rows import PoolRows
 from datapool.view.store import TokenRow
 from schemas.arrays import ITEM_BYTES
 from schemas.events import CallCaptured, StepTokens
@@ -21,14 +21,7 @@ from schemas.events import CallCaptured, StepTokens
 TokenRows = Mapping[tuple[str, str], TokenRow]
 
 
-class Tokens(Protocol):
-    """`datapool.view.view.PoolView`, or its rows."""
-
-    def tokens_of_group(self, group_id: str) -> TokenRows:
-        """Token rows by (trajectory_id, call_id)."""
-
-
-def assemble_rows(pool: Tokens, group: PooledGroup, spec: BatchSpec, run_id: str) -> list[TrainingRow]:
+def assemble_rows(pool: PoolRows, group: PooledGroup, spec: BatchSpec, run_id: str) -> list[TrainingRow]:
     """Training rows of a group; `TrainingRow.trajectory` is the index into `group.members`.
 
     Raises PromptBroken when the tokens of a trained call are not there any more (its group is being rewritten).

@@ -13,13 +13,12 @@ from typing import TypeVar
 
 from datapool.errors import ViewFailed
 from datapool.view.rows import KeepGroup, PoolRows
-from datapool.view.store import TokenRow
 from eventlog.follower import Follower
 from eventlog.kafka.reader import LogReader
 from eventlog.protocols import Reader
 from eventlog.records import Record
 from eventlog.settings import LogSettings
-from schemas.events import GroupRecord, StepRecord, StepTokens, TrajectoryRecord
+from schemas.events import GroupRecord, StepRecord, TrajectoryRecord
 from schemas.keys import group_key, is_tokens_key, trajectory_key
 from schemas.topics import GROUPS, STEPS, TRAJECTORIES, Topic
 
@@ -67,38 +66,13 @@ class PoolView:
         with self._lock:
             return self._live().groups()
 
-    def group(self, group_id: str) -> GroupRecord | None:
-        """The group if its rows fit together, else None. Raises ViewFailed."""
-        with self._lock:
-            return self._live().group(group_id)
-
-    def trajectory(self, group_id: str, trajectory_id: str) -> TrajectoryRecord | None:
-        """The latest row. Raises ViewFailed."""
-        with self._lock:
-            return self._live().trajectory(group_id, trajectory_id)
-
-    def steps(self, group_id: str, trajectory_id: str) -> list[StepRecord]:
-        """Captured steps of a trajectory in the order of `TrajectoryRecord.calls`. Raises ViewFailed."""
-        with self._lock:
-            return self._live().steps(group_id, trajectory_id)
-
     def members(self, record: GroupRecord) -> list[tuple[TrajectoryRecord, list[StepRecord]]] | None:
         """Ready members with their captured steps, all of the moment of `record`, or None. Raises ViewFailed."""
         with self._lock:
             return self._live().members(record)
 
-    def tokens(self, group_id: str, trajectory_id: str, call_id: str) -> StepTokens | None:
-        """Tokens of a step, or None. Raises ViewFailed."""
-        with self._lock:
-            return self._live().tokens(group_id, trajectory_id, call_id)
-
-    def tokens_of_group(self, group_id: str) -> dict[tuple[str, str], TokenRow]:
-        """Token rows of a group by (trajectory_id, call_id). Raises ViewFailed."""
-        with self._lock:
-            return self._live().tokens_of_group(group_id)
-
     def ask(self, question: Callable[[PoolRows], Answer]) -> Answer:
-        """The answer to a question about all rows at one moment (`query.py`, `why.py`); nothing is applied meanwhile.
+        """The answer to a question about the rows at one moment (`rows.py`, `query.py`, `why.py`); nothing is applied meanwhile.
 
         Raises ViewFailed, and whatever the question raises.
         """

@@ -5,7 +5,7 @@ position are written in one transaction. A fact that comes again changes nothing
 """
 
 from collections.abc import Iterable, Mapping
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import structlog
 
@@ -36,15 +36,6 @@ POOL = {topic.name: topic for topic in (STEPS, TRAJECTORIES, GROUPS)}
 READER = "streams"
 
 
-class PendingTokens(NamedTuple):
-    """Tokens on their way from the fact to their row; dropped when another capture of the call wins before the flush."""
-
-    group_id: str
-    trajectory_id: str
-    call_id: str
-    record: StepTokens
-
-
 class PartitionState:
     """The groups of one partition and what is not written of them yet."""
 
@@ -71,7 +62,8 @@ class PartitionState:
         self._partitions = partitions
         self._offsets: dict[str, int] = dict(offsets or {})
         self._dirty: dict[str, list[FoldedFact]] = {}
-        self._tokens: dict[bytes, PendingTokens] = {}
+        self._tokens: dict[bytes, StepTokens] = {}
+        """On their way from the fact to their row; another capture of the call that wins before the flush replaces them."""
         self._letters: list[Outgoing] = []
         self._moved = False
 
@@ -161,8 +153,8 @@ class PartitionState:
         trajectory = self.groups[fact.group_id].trajectories.get(fact.trajectory_id)
         step = trajectory.steps.get(fact.call_id) if trajectory is not None else None
         if step is not None and step.capture is not None and step.capture.position == position:
-            ids = (fact.group_id, fact.trajectory_id, fact.call_id)
-            self._tokens[tokens_key(*ids)] = PendingTokens(*ids, tokens(fact, step.capture.digest))
+            key = tokens_key(fact.group_id, fact.trajectory_id, fact.call_id)
+            self._tokens[key] = tokens(fact, step.capture.digest)
 
     def _bury(self, record: Record, reason: str, error: str) -> None:
         log.warning(
@@ -197,17 +189,17 @@ class PartitionState:
 
     def _keep_tokens_again(self, group_id: str) -> None:
         """A capture that was parked has no tokens to write, and the one that it had outdone has them again."""
-        self._tokens = {key: pending for key, pending in self._tokens.items() if pending.group_id != group_id}
+        self._tokens = {key: row for key, row in self._tokens.items() if row.group_id != group_id}
         for folded in self._dirty[group_id]:
             if isinstance(folded.fact, CallCaptured):
                 self._keep_tokens(folded.fact, folded.position)
 
     def _token_rows(self) -> Rows:
         rows: Rows = {}
-        for key, pending in self._tokens.items():
-            trajectory = self.groups[pending.group_id].trajectories.get(pending.trajectory_id)
-            if trajectory is not None and pending.call_id in trajectory.steps:  # not evicted in the meantime
-                rows[RowKey(STEPS.name, key)] = PoolRow(pending.record, encode(pending.record))
+        for key, row in self._tokens.items():
+            trajectory = self.groups[row.group_id].trajectories.get(row.trajectory_id)
+            if trajectory is not None and row.call_id in trajectory.steps:  # not evicted in the meantime
+                rows[RowKey(STEPS.name, key)] = PoolRow(row, encode(row))
         return rows
 
     def _outgoing(self, key: RowKey, row: PoolRow | None) -> Outgoing:

@@ -2,7 +2,7 @@
 
 from schemas.envelopes import envelope
 from schemas.events import GroupClosed
-from streams.decisions import Clock
+from streams.decisions import DecisionWriter
 from streams.metrics import StreamsMetrics
 from streams.partition.state import PartitionState
 
@@ -29,8 +29,25 @@ async def test_what_is_ripe_is_written_although_something_new_falls_due_in_every
         return {}
 
     written, states = Written(), {0: PartitionState(0, 1)}
-    clock = Clock(written, lambda state, now_us: [], StreamsMetrics(), no_ends)
+    writer = DecisionWriter(written, lambda state, now_us: [], StreamsMetrics(), no_ends)
     for new in ("a", "b", "c"):
         known = [name for name in ("a", "b", "c") if name <= new and name.encode() not in written.keys]
-        await clock.act({0: [closing(name) for name in known]}, states)
+        await writer.act({0: [closing(name) for name in known]}, states)
     assert written.keys == [b"a", b"b"]
+
+
+async def test_what_falls_due_again_waits_for_what_the_log_holds_by_then():
+    """Its partition was somebody else's meanwhile: what was asked for then says nothing of the facts since."""
+    ends = iter([0, 5])
+
+    async def ask_ends():
+        return {("claw.calls", 0): next(ends)}
+
+    written, states = Written(), {0: PartitionState(0, 1)}
+    writer = DecisionWriter(written, lambda state, now_us: [], StreamsMetrics(), ask_ends)
+    for due in ([closing("a")], [], [closing("a")], [closing("a")]):
+        await writer.act({0: due}, states)
+    assert written.keys == []
+    states[0].advance("claw.calls", 5)
+    await writer.act({0: [closing("a")]}, states)
+    assert written.keys == [b"a"]

@@ -1,10 +1,12 @@
 """When a worker writes what it folded, and what it acknowledges."""
 
+import asyncio
 from types import SimpleNamespace
 
 import pytest
 
 from eventlog.settings import LogSettings
+from streams.cold_store import SqliteColdStore
 from streams.errors import ExitCode
 from streams.flush import Flusher, flush_due
 from streams.metrics import StreamsMetrics
@@ -109,3 +111,24 @@ async def test_a_worker_leaves_when_what_it_folded_cannot_be_written():
     worker._ownership.partitions[0] = OwnedPartition(PartitionState(0, 1), Producer(OSError("no broker")))
     await worker._consume(events(FaustEvent(facts.call(), 0)))
     assert codes == [ExitCode.BROKE]
+
+
+async def test_a_gap_is_not_healed_in_a_partition_that_was_given_up_meanwhile():
+    """A rebalance may come while an event waits for the lock: its partition is closed then, and that is no failure."""
+    codes = []
+    worker = StreamsWorker(StreamsSettings(), LogSettings(partitions=1), leave=codes.append)
+    worker.app.consumer_generation_id = 1
+    owned = OwnedPartition(PartitionState(0, 1, cold=SqliteColdStore()), Producer())
+    worker._ownership.partitions[0] = owned
+
+    async def heal(*_):
+        owned.state.apply(record(facts.call(), 0))
+
+    worker._ownership.heal = heal
+    async with worker._flusher.lock:
+        consuming = asyncio.create_task(worker._on_event(FaustEvent(facts.completed(), 1)))
+        await asyncio.sleep(0)
+        del worker._ownership.partitions[0]
+        owned.state.close()
+    await consuming
+    assert (codes, owned.pending) == ([], False)

@@ -2,8 +2,11 @@
 
 import pytest
 
+from eventlog.settings import LogSettings
 from streams.errors import NotCopartitioned
-from streams.ownership import assigned_numbers
+from streams.metrics import StreamsMetrics
+from streams.ownership import OwnedPartition, Ownership, assigned_numbers
+from streams.partition.state import PartitionState
 
 TOPICS = ("claw.calls", "claw.rewards")
 
@@ -19,3 +22,37 @@ def test_half_of_a_group_is_refused():
     """Calls without their rewards would be folded to something else than the pool says."""
     with pytest.raises(NotCopartitioned):
         assigned_numbers([("claw.calls", 1), ("claw.rewards", 2)], TOPICS)
+
+
+class Owning(Ownership):
+    """Takes partitions over without a broker, and remembers which it opened."""
+
+    def __init__(self):
+        super().__init__(LogSettings(partitions=1), 1000, StreamsMetrics(), self._directly)
+        self.opened = []
+
+    async def _directly(self, function, *arguments):
+        return function(*arguments)
+
+    async def _open(self, numbers):
+        self.opened.append(numbers)
+        self.partitions |= {number: OwnedPartition(PartitionState(number, 1), Closing()) for number in numbers}
+
+    async def _heal_behind_group(self):
+        pass
+
+
+class Closing:
+    """A producer that can be closed."""
+
+    def close(self):
+        pass
+
+
+@pytest.mark.parametrize(("generation", "opened"), [(6, []), (7, [0]), (1, [0]), (5, [0])])
+async def test_a_partition_is_kept_only_from_one_assignment_to_the_very_next(generation, opened):
+    """After any other number, a group that began to count anew among them, somebody else may have owned it meanwhile."""
+    ownership = Owning()
+    await ownership.take_over({0}, 5)
+    await ownership.take_over({0}, generation)
+    assert ownership.opened == [[0], opened]

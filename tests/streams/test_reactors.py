@@ -186,14 +186,14 @@ def test_a_decision_waits_until_everything_before_it_is_folded():
     """A worker that was away must not abandon what was completed in its absence."""
     due = {0: decide([group(declared(), facts.call())], 50, IDLE_US)}
     behind, there = PartitionState(0, 1, offsets={"c": 7}), PartitionState(0, 1, offsets={"c": 9})
-    patience = DecisionGate()
-    assert patience.unknown(due)
-    assert patience.ripe(due, {0: there}) == []
-    patience.note(due, {("c", 0): 9, ("c", 1): 99})
-    assert not patience.unknown(due)
-    assert patience.ripe(due, {0: behind}) == []
-    assert patience.ripe(due, {0: there}) == due[0]
-    patience.note(due, {("c", 0): 50})
-    assert patience.ripe(due, {0: there}) == due[0]
-    patience.note({}, {})
-    assert patience.unknown(due)
+    gate = DecisionGate()
+    assert gate.unknown(due)
+    assert gate.ripe(due, {0: there}) == []
+    gate.note(due, {("c", 0): 9, ("c", 1): 99})
+    assert not gate.unknown(due)
+    assert gate.ripe(due, {0: behind}) == []
+    assert gate.ripe(due, {0: there}) == due[0]
+    gate.note(due, {("c", 0): 50})
+    assert gate.ripe(due, {0: there}) == due[0]
+    assert gate.ripe({0: []}, {0: there}) == []
+    assert gate.unknown(due), "what is due no more is forgotten"

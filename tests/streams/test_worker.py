@@ -42,7 +42,8 @@ def test_facts_become_the_pool_and_a_polite_stop_loses_nothing(log_settings, sta
     view.start()
     view.wait_caught_up(20)
     assert [(one.ready, len(one.members)) for one in view.groups()] == [(True, 4)] * 12
-    assert all(view.tokens("g0", "t0", step.call_id) for step in view.steps("g0", "t0"))
+    tokens = view.ask(lambda rows: {call_id for name, call_id in rows.tokens_of_group("g0") if name == "t0"})
+    assert tokens == set(view.ask(lambda rows: rows.trajectory("g0", "t0")).calls)
     view.stop()
 
 

@@ -63,7 +63,7 @@ def rows_of(plan: BatchAssembled, facts: FactSource, vocabulary: int) -> list[Tr
     """Training rows of a plan; `TrainingRow.trajectory` is the index into `plan.trajectories`. Raises FactUnreadable."""
     steps = [step for trajectory in plan.trajectories for step in trajectory.steps]
     try:
-        records = facts.get({position_of(step) for step in steps})
+        records = facts.get({Position.of(step.position) for step in steps})
     except HistoryCut as cut:
         raise FactUnreadable("facts_cut", str(cut)) from cut
     return [
@@ -94,14 +94,9 @@ def _in_vocabulary(ids: "array[int]", vocabulary: int) -> bool:
     return min(ids) >= 0 and max(ids) < vocabulary
 
 
-def position_of(step: PlannedStep) -> Position:
-    """Where the fact of a step lies."""
-    return Position(step.position.topic, step.position.partition, step.position.offset)
-
-
 def _calls(planned: PlannedTrajectory, records: Mapping[Position, Record], run_id: str) -> list[CallTokens]:
     """Trained calls in order. The others are read too, because a prompt may be an edge on one of them."""
-    calls = {step.call_id: _call(step, records[position_of(step)]) for step in planned.steps}
+    calls = {step.call_id: _call(step, records[Position.of(step.position)]) for step in planned.steps}
     prompt_ids = prompts(calls)
     trained: list[CallTokens] = []
     for step in planned.steps:

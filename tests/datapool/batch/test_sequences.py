@@ -7,9 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from datapool.batch.sequences import UNKNOWN_VERSION, CallTokens, TrainingRow, rows, whole_prompt
+from datapool.batch.deltas import resolve
+from datapool.batch.sequences import UNKNOWN_VERSION, CallTokens, TrainingRow, rows
 from datapool.errors import PromptBroken
-from schemas.arrays import pack_ids
+from schemas.arrays import ITEM_BYTES, pack_ids
 from schemas.events import Edge
 
 
@@ -164,13 +165,13 @@ def edge(keep: int, suffix: list[int], whole: list[int], base: str | None = "b")
 
 def test_a_prompt_is_put_together_from_its_edge() -> None:
     """The first `keep` ids of the base, then the suffix."""
-    assert whole_prompt(edge(2, [9], [1, 2, 9]), pack_ids([1, 2, 3])) == pack_ids([1, 2, 9])
-    assert whole_prompt(edge(0, [1, 2], [1, 2], base=None), None) == pack_ids([1, 2])
+    assert resolve(edge(2, [9], [1, 2, 9]), pack_ids([1, 2, 3]), ITEM_BYTES) == pack_ids([1, 2, 9])
+    assert resolve(edge(0, [1, 2], [1, 2], base=None), None, ITEM_BYTES) == pack_ids([1, 2])
 
 
 def test_a_broken_chain_is_refused() -> None:
     """A base that is missing, or other ids than were digested, is an error and never training data."""
     with pytest.raises(PromptBroken):
-        whole_prompt(edge(2, [9], [1, 2, 9]), None)
+        resolve(edge(2, [9], [1, 2, 9]), None, ITEM_BYTES)
     with pytest.raises(PromptBroken):
-        whole_prompt(edge(2, [9], [1, 2, 9]), pack_ids([1, 5, 3]))
+        resolve(edge(2, [9], [1, 2, 9]), pack_ids([1, 5, 3]), ITEM_BYTES)

@@ -5,18 +5,16 @@ import itertools
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from datapool.fold.curation import SCORER_REVISION_MAX, undoing
-from datapool.fold.state import StepState
-from datapool.fold.step import curated
+from datapool.fold.curation import SCORER_REVISION_MAX, annotated, undoing
 from schemas.envelopes import now_us
 from tests import facts
 
 
 def folded(events):
-    state = StepState()
+    curation = None
     for event in events:
-        state = curated(state, event)
-    return state.curation
+        curation = annotated(curation, event)
+    return curation
 
 
 def undo(history, event_id, revision=99):

@@ -7,13 +7,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from datapool.batch.deltas import prompts
-from datapool.batch.sequences import CallTokens, rows, whole_prompt
+from datapool.batch.deltas import prompts, resolve
+from datapool.batch.sequences import CallTokens, rows
 from datapool.fold import forest
 from datapool.fold.fold import fold
 from datapool.fold.project import project
 from datapool.fold.step import tokens
-from schemas.arrays import pack_floats, pack_ids, unpack_floats
+from schemas.arrays import ITEM_BYTES, pack_floats, pack_ids, unpack_floats
 from schemas.codec import decode, encode
 from schemas.events import CallCaptured, Edge, StepRecord, StepTokens, TrajectoryRecord, VersionSpan
 from tests import facts
@@ -72,7 +72,7 @@ def put_together(calls: list[CallCaptured], steps: dict[str, StepRecord]) -> dic
         assert isinstance(row, StepTokens)
         base = made.get(row.prompt.base_call_id or "")
         logprobs = unpack_floats(row.response_logprobs)
-        prompt = whole_prompt(row.prompt, base.whole if base else None)
+        prompt = resolve(row.prompt, base.whole if base else None, ITEM_BYTES)
         made[call.call_id] = CallTokens(
             call.call_id, prompt, row.response_ids, logprobs, [3] * len(logprobs), temperature=1.0
         )

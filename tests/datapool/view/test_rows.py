@@ -46,7 +46,7 @@ def test_a_whole_group_is_offered_with_all_its_rows():
     assert group.ready
     assert view.trajectory("a/b", "t").return_total == 0.5
     assert [step.call_id for step in view.steps("a/b", "t")] == ["c"]
-    assert view.tokens("a/b", "t", "c").response_ids == CALL.response_ids
+    assert view.tokens_of_group("a/b")["t", "c"].tokens.response_ids == CALL.response_ids
 
 
 @pytest.mark.parametrize("late", ["datapool.steps", "datapool.trajectories", "datapool.groups"])
@@ -106,13 +106,13 @@ def test_groups_that_nobody_wants_leave_no_rows():
     """A filter by run drops the group's rows whatever came first."""
     rows = writes(HISTORY)
     for order in itertools.islice(itertools.permutations(rows), 200):
-        assert view_of(order, lambda record: record.run_id == "other").tokens("a/b", "t", "c") is None
+        assert view_of(order, lambda record: record.run_id == "other").tokens_of_group("a/b") == {}
 
 
 def test_an_evicted_trajectory_leaves_no_tokens():
     """Tombstones of a step and its tokens remove both."""
     view = view_of(writes([*HISTORY, facts.evicted("a/b", "t")]))
-    assert view.tokens("a/b", "t", "c") is None
+    assert view.tokens_of_group("a/b") == {}
     assert view.group("a/b").members[0].status == "evicted"
 
 
@@ -126,5 +126,5 @@ def test_rows_without_tokens_offer_the_same_groups():
     for row in rows:
         view.apply(*row)
     assert view.groups() == view_of(writes(HISTORY)).groups() != []
-    assert view.tokens("a/b", "t", "c") is None
+    assert view.tokens_of_group("a/b") == {}
     assert [step.call_id for step in view.steps("a/b", "t")] == ["c"]

@@ -68,8 +68,7 @@ def from_facts(made: Pooled) -> list[TrainingRow]:
 
 def change_prompt(pool: PoolRows, call_id: str) -> None:
     """The token row of a call of g/t0 comes again, another id at the end of its prompt, under the digests it had."""
-    tokens = pool.tokens("g", "t0", call_id)
-    assert tokens is not None
+    tokens = pool.tokens_of_group("g")["t0", call_id].tokens
     prompt = replace(tokens.prompt, suffix=tokens.prompt.suffix[:-ITEM_BYTES] + pack_ids([31]))
     pool.apply(STEPS.name, tokens_key("g", "t0", call_id), encode(replace(tokens, prompt=prompt)))
 
