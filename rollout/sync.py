@@ -41,7 +41,6 @@ OpenSource = Callable[[WeightsPublished], Awaitable[Source | None]]
 class Loaded:
     """What the engine serves now, and what it took."""
 
-    target: WeightsPublished
     source: str
     seconds: float
     paused_s: float
@@ -59,7 +58,7 @@ async def sync(engine: EngineControl, target: WeightsPublished, sources: Sequenc
             reasons.append(f"{source.name}: {error}")
             continue
         now = time.monotonic()
-        return Loaded(target, source.name, now - began, now - paused_at)
+        return Loaded(source.name, now - began, now - paused_at)
     raise SourceFailed("; ".join(reasons) or "the event names neither a transfer server nor a checkpoint")
 
 
