@@ -94,12 +94,8 @@ def manifest_json(target: WeightsPublished) -> dict[str, object]:
     return {"digest": target.digest, "tensors": tensors}
 
 
-def from_checkpoint(load_timeout_s: float) -> OpenSource:
+async def from_checkpoint(load_timeout_s: float, target: WeightsPublished) -> Source | None:
     """The HF directory that the event names, if it names one."""
-
-    async def open_source(target: WeightsPublished) -> Source | None:
-        if target.checkpoint_uri is None:
-            return None
-        return Source("checkpoint", {"checkpoint_uri": target.checkpoint_uri}, load_timeout_s)
-
-    return open_source
+    if target.checkpoint_uri is None:
+        return None
+    return Source("checkpoint", {"checkpoint_uri": target.checkpoint_uri}, load_timeout_s)
