@@ -54,8 +54,8 @@ def read_lock(lock: Path = LOCK) -> list[Jar]:
         raise CannotRun(
             f"cannot read the list of Kafka's jars {lock} ({error.strerror}): run claw from a clone of the project"
         ) from None
-    entries = [line.split() for line in lines if line.strip() and not line.startswith("#")]
-    return [Jar(*coordinate.split(":"), sha256) for coordinate, sha256 in entries]
+    entries = [re.split("[: ]", line.strip()) for line in lines if line.strip() and not line.startswith("#")]
+    return [Jar(group, artifact, version, sha256) for group, artifact, version, sha256 in entries]
 
 
 def kafka_jars(lock: Path = LOCK, home: Path | None = None) -> Path:
