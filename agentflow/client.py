@@ -6,6 +6,7 @@ durable. One client serves many episodes at once.
 
 import asyncio
 from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from types import TracebackType
 from typing import Any, Self
 from urllib.parse import quote
@@ -47,18 +48,7 @@ class GatewayClient:
 
     async def open_group(self, spec: GroupSpec) -> GroupOpen | RetryAfter:
         """Declare a group; RetryAfter while the trainer has enough under way (bounded staleness)."""
-        body = _without_none(
-            {
-                "group_id": spec.group_id,
-                "size": spec.size,
-                "channel": spec.channel,
-                "run_id": spec.run_id,
-                "task": spec.task,
-                "deadline_s": spec.deadline_s,
-                "admission": spec.admission,
-            }
-        )
-        answer = await self._transport.post("/groups", body, busy_is_an_answer=True)
+        answer = await self._transport.post("/groups", _without_none(asdict(spec)), busy_is_an_answer=True)
         if answer.status == BUSY:
             retry_after_s = answer.retry_after_s()
             pause_s = self.settings.retry_pause_s if retry_after_s is None else retry_after_s

@@ -32,7 +32,7 @@ class Runner:
         self._flow = flow
         self._client = client
         self._plan = plan
-        self._stats = Stats(plan.run_id, plan.channel)
+        self._stats = Stats(run_id=plan.run_id, channel=plan.channel)
         self._stopping = asyncio.Event()
         self._slots = asyncio.Semaphore(plan.concurrency)
         self._on_progress = on_progress

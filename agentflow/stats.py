@@ -1,9 +1,8 @@
 """Counts of a runner, and the file and the lines that show them. The file is always one whole JSON object."""
 
-import os
 import time
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from statistics import fmean
 from typing import TextIO
@@ -11,6 +10,7 @@ from typing import TextIO
 import orjson
 
 from agentflow.episode import EpisodeResult
+from schemas.runtime.files import write_atomically
 
 RECENT = 64
 WAITING = {
@@ -19,47 +19,42 @@ WAITING = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Summary:
-    """A snapshot, as it is written to the file."""
-
-    run_id: str | None
-    channel: str
-    state: str
-    groups_opened: int
-    groups_finished: int
-    """Groups of which every episode has ended, well or not."""
-    groups_refused: int
-    """Answers "not now" of the gateway: how often the runner waited for the trainer."""
-    refused_for: str | None
-    """The gateway's word for why the next group has to wait; None: it does not."""
-    episodes_running: int
-    episodes_completed: int
-    episodes_failed: int
-    completions_lost: int
-    calls_replied: int
-    """Model calls whose reply carried a call id."""
-    reward_mean: float | None
-    reward_mean_recent: float | None
-    """Over the last 64 completed episodes."""
-    seconds: float
-
-
-@dataclass(slots=True)
-class Stats:
-    """Counts of one runner; mutable, owned by it."""
+@dataclass(slots=True, kw_only=True)
+class Counts:
+    """What a runner has done so far."""
 
     run_id: str | None
     channel: str
     state: str = "running"
     groups_opened: int = 0
     groups_finished: int = 0
+    """Groups of which every episode has ended, well or not."""
     groups_refused: int = 0
+    """Answers "not now" of the gateway: how often the runner waited for the trainer."""
     refused_for: str | None = None
+    """The gateway's word for why the next group has to wait; None: it does not."""
     episodes_completed: int = 0
     episodes_failed: int = 0
     completions_lost: int = 0
     calls_replied: int = 0
+    """Model calls whose reply carried a call id."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Summary(Counts):
+    """A snapshot, as it is written to the file."""
+
+    episodes_running: int
+    reward_mean: float | None
+    reward_mean_recent: float | None
+    """Over the last 64 completed episodes."""
+    seconds: float
+
+
+@dataclass(slots=True, kw_only=True)
+class Stats(Counts):
+    """Counts of one runner; mutable, owned by it."""
+
     reward_sum: float = 0.0
     recent: deque[float] = field(default_factory=lambda: deque(maxlen=RECENT))
     started_s: float = field(default_factory=time.monotonic)
@@ -88,18 +83,8 @@ class Stats:
         """The counts of this moment."""
         completed = self.episodes_completed
         return Summary(
-            run_id=self.run_id,
-            channel=self.channel,
-            state=self.state,
-            groups_opened=self.groups_opened,
-            groups_finished=self.groups_finished,
-            groups_refused=self.groups_refused,
-            refused_for=self.refused_for,
+            **{count.name: getattr(self, count.name) for count in fields(Counts)},
             episodes_running=episodes_running,
-            episodes_completed=completed,
-            episodes_failed=self.episodes_failed,
-            completions_lost=self.completions_lost,
-            calls_replied=self.calls_replied,
             reward_mean=self.reward_sum / completed if completed else None,
             reward_mean_recent=fmean(self.recent) if self.recent else None,
             seconds=round(time.monotonic() - self.started_s, 3),
@@ -157,6 +142,4 @@ def _two_digits(value: float | None) -> str:
 
 def write_summary(path: Path, summary: Summary) -> None:
     """Replace the file in one step: a reader sees the old object or the new one."""
-    draft = path.with_name(f".{path.name}.{os.getpid()}")
-    draft.write_bytes(orjson.dumps(summary, option=orjson.OPT_INDENT_2) + b"\n")
-    draft.replace(path)
+    write_atomically(path, orjson.dumps(summary, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE).decode())

@@ -18,7 +18,11 @@ class LogSettings(BaseSettings):
     """Settings `CLAW_LOG_*`; the broker's address also comes from `KAFKA_BOOTSTRAP_SERVERS`."""
 
     model_config = SettingsConfigDict(
-        env_prefix="CLAW_LOG_", frozen=True, extra="ignore", use_attribute_docstrings=True
+        env_prefix="CLAW_LOG_",
+        frozen=True,
+        extra="ignore",
+        use_attribute_docstrings=True,
+        cli_shortcuts={"bootstrap-servers": "bootstrap"},
     )
     FLAG_SECTIONS: ClassVar[dict[str, str]] = {"bootstrap_servers": "log (Kafka)"}
 

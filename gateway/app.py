@@ -56,7 +56,7 @@ class Gateway:
 def create_gateway(dependencies: GatewayDependencies) -> Gateway:
     """The gateway, composed."""
     settings, metrics, workers = dependencies.settings, dependencies.metrics, dependencies.workers
-    upstream = HttpUpstream(settings.upstream_connect_timeout_s, settings.upstream_timeout_s, settings.reply_bytes_max)
+    upstream = HttpUpstream(settings.connect_timeout_s, settings.upstream_timeout_s, settings.reply_bytes_max)
     dispatcher = Dispatcher(settings, workers, upstream, metrics)
     crowds = Crowds(metrics)
     dependencies.admission.on_group = crowds.take

@@ -63,7 +63,7 @@ class GatewaySettings(BaseSettings):
     """How long a call waits for an engine while none is known, or while its own restarts."""
     worker_ttl_s: float = Field(15.0, gt=0)
     """A worker whose newest report is older than this (by the record's timestamp) gets no calls."""
-    upstream_connect_timeout_s: float = Field(5.0, gt=0)
+    connect_timeout_s: float = Field(5.0, gt=0)
     """How long opening a connection to an engine may take."""
     upstream_timeout_s: float = Field(600.0, gt=0)
     """How long an engine may take for a reply; of a stream, for its first bytes."""

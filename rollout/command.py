@@ -5,20 +5,20 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from rollout.errors import BadModelDirectory
+from rollout.errors import CannotStart
 from rollout.plugin.guard import SECRET_VARIABLE
 from rollout.plugin.register import BACKEND, DIE_WITH_PARENT
 from rollout.settings import RolloutSettings
 
 
 def check_model(directory: Path) -> None:
-    """Raises BadModelDirectory with one line that says what is missing."""
+    """Raises CannotStart with one line that says what is missing."""
     if not directory.is_dir():
-        raise BadModelDirectory(f"{directory} is no directory; give a HF model directory (config.json, *.safetensors)")
+        raise CannotStart(f"{directory} is no directory; give a HF model directory (config.json, *.safetensors)")
     if not (directory / "config.json").is_file():
-        raise BadModelDirectory(f"{directory} has no config.json, so it is no HF model directory")
+        raise CannotStart(f"{directory} has no config.json, so it is no HF model directory")
     if not any(directory.glob("*.safetensors")):
-        raise BadModelDirectory(f"{directory} has no *.safetensors; save the model with save_pretrained()")
+        raise CannotStart(f"{directory} has no *.safetensors; save the model with save_pretrained()")
 
 
 def arguments(settings: RolloutSettings, port: int) -> list[str]:

@@ -16,7 +16,6 @@ Json = Mapping[str, object]
 class EngineInfo:
     """The reply of /claw/info."""
 
-    label: str
     capabilities: tuple[str, ...]
     in_flight: int
 
@@ -40,14 +39,14 @@ class EngineClient:
         return status == 200
 
     async def info(self) -> EngineInfo:
-        """Capabilities, label and load; from the engine itself, so that a reply shows that it lives. During an update there is none.
+        """Capabilities and load; from the engine itself, so that a reply shows that it lives. During an update there is none.
 
         Raises EngineLost, also when our plugin is not in that server.
         """
         body = await self._must("GET", "/claw/info", timeout_s=self._health_timeout_s)
         try:
             capabilities = tuple(str(word) for word in body["capabilities"])  # type: ignore[attr-defined]  # JSON
-            return EngineInfo(str(body["label"]), capabilities, int(str(body["in_flight"])))
+            return EngineInfo(capabilities, int(str(body["in_flight"])))
         except (KeyError, TypeError, ValueError) as error:
             raise EngineLost(f"/claw/info is not ours: {body}") from error
 

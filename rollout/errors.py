@@ -9,10 +9,6 @@ class CannotStart(RolloutError):
     """Something that the operator must mend, said in one line; nothing was started."""
 
 
-class BadModelDirectory(CannotStart):
-    """The model directory is none."""
-
-
 class SourceFailed(RolloutError):
     """Weights could not be had from one source; the engine serves its old ones, exactly."""
 

@@ -9,6 +9,7 @@ replay    reading claw.weights again changes nothing: a version that is loaded i
 import asyncio
 import time
 from collections.abc import Callable, Coroutine
+from functools import partial
 from typing import Protocol
 
 import aiohttp
@@ -150,7 +151,10 @@ class Supervisor:
                 await self._targets.changed(self._settings.retry_interval_s)
 
     async def _load(self, engine: EngineClient, target: WeightsPublished) -> None:
-        sources = [from_trainer(self._http, self._settings), from_checkpoint(self._settings.load_timeout_s)]
+        sources = [
+            partial(from_trainer, self._http, self._settings),
+            partial(from_checkpoint, self._settings.load_timeout_s),
+        ]
         loaded = await sync(engine, target, sources)
         times = {"seconds": round(loaded.seconds, 3), "paused_s": round(loaded.paused_s, 3)}
         log.info("weights_loaded", run_id=target.run_id, version=target.version, source=loaded.source, **times)

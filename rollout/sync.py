@@ -41,7 +41,6 @@ OpenSource = Callable[[WeightsPublished], Awaitable[Source | None]]
 class Loaded:
     """What the engine serves now, and what it took."""
 
-    target: WeightsPublished
     source: str
     seconds: float
     paused_s: float
@@ -59,7 +58,7 @@ async def sync(engine: EngineControl, target: WeightsPublished, sources: Sequenc
             reasons.append(f"{source.name}: {error}")
             continue
         now = time.monotonic()
-        return Loaded(target, source.name, now - began, now - paused_at)
+        return Loaded(source.name, now - began, now - paused_at)
     raise SourceFailed("; ".join(reasons) or "the event names neither a transfer server nor a checkpoint")
 
 
@@ -95,12 +94,8 @@ def manifest_json(target: WeightsPublished) -> dict[str, object]:
     return {"digest": target.digest, "tensors": tensors}
 
 
-def from_checkpoint(load_timeout_s: float) -> OpenSource:
+async def from_checkpoint(load_timeout_s: float, target: WeightsPublished) -> Source | None:
     """The HF directory that the event names, if it names one."""
-
-    async def open_source(target: WeightsPublished) -> Source | None:
-        if target.checkpoint_uri is None:
-            return None
-        return Source("checkpoint", {"checkpoint_uri": target.checkpoint_uri}, load_timeout_s)
-
-    return open_source
+    if target.checkpoint_uri is None:
+        return None
+    return Source("checkpoint", {"checkpoint_uri": target.checkpoint_uri}, load_timeout_s)

@@ -41,10 +41,6 @@ def short(full_name: str) -> str:
     return full_name.rpartition(".")[2]
 
 
-def is_record(node: Json) -> bool:
-    return isinstance(node, str) and node in raw_schemas() and raw_schemas()[node]["type"] == "record"
-
-
 def annotation(node: Json) -> str:
     """Avro type -> Python annotation: arrays are tuples, maps are mappings, enums are literals."""
     if isinstance(node, list):

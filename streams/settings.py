@@ -10,7 +10,11 @@ class StreamsSettings(BaseSettings):
     """Settings `CLAW_STREAMS_*`."""
 
     model_config = SettingsConfigDict(
-        env_prefix="CLAW_STREAMS_", frozen=True, extra="ignore", use_attribute_docstrings=True
+        env_prefix="CLAW_STREAMS_",
+        frozen=True,
+        extra="ignore",
+        use_attribute_docstrings=True,
+        cli_shortcuts={"reactors-enabled": "reactors"},
     )
     FLAG_SECTIONS: ClassVar[dict[str, str]] = {
         "flush_interval_s": "flushes of the pool",

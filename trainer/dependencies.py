@@ -3,7 +3,7 @@
 The composition root (`app.py`) fills them with the real things, tests with fakes or with a process that kills itself.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -14,11 +14,9 @@ from datapool.batch.candidates import Pool
 from trainer.errors import Stopped
 from trainer.plan.facts import FactSource
 from trainer.plan.journal import Journal
-from trainer.publication import WeightServer
+from trainer.publication import Weights, WeightServer
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
     from datapool.batch.sequences import TrainingRow
     from trainer.learn.engine import Step
     from trainer.learn.losses import Loss
@@ -37,7 +35,7 @@ class Milestone(StrEnum):
     ENDED = "ended"
 
 
-class PolicyEngine(Protocol):
+class PolicyEngine(Weights, Protocol):
     """`trainer.learn.engine.TrainingEngine`, or a fake."""
 
     @property
@@ -56,12 +54,6 @@ class PolicyEngine(Protocol):
         before_micro_batch: Callable[[], None],
     ) -> "Step":
         """One optimizer step."""
-
-    def named_tensors(self) -> "Iterator[tuple[str, Tensor]]":
-        """Every parameter."""
-
-    def export(self, target: Path) -> None:
-        """A HF-format directory."""
 
     def save(self, directory: Path, state: dict[str, Any]) -> None:  # Any: JSON values
         """A checkpoint."""

@@ -5,19 +5,17 @@ its event names.
 """
 
 import shutil
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from schemas.envelopes import envelope
 from schemas.events import TensorSpec, WeightsPublished
-from weights.manifest import WeightsManifest
+from weights.manifest import NamedTensors, WeightsManifest
 
 if TYPE_CHECKING:
     from torch import Tensor
-
-NamedTensors = Iterable[tuple[str, "Tensor"]]
 
 
 class WeightServer(Protocol):

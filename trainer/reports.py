@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import structlog
 
 from schemas.events import BatchTrained
+from schemas.runtime.files import write_atomically
 
 if TYPE_CHECKING:
     from torch.utils.tensorboard import SummaryWriter
@@ -28,9 +29,8 @@ class Reports:
         """`trained`: the batches that the log holds already, in order."""
         earlier = list(trained)
         out_dir.mkdir(parents=True, exist_ok=True)
-        path, partial = out_dir / "metrics.jsonl", out_dir / ".metrics.jsonl"
-        partial.write_text("".join(line(event) for event in earlier))
-        partial.replace(path)
+        path = out_dir / "metrics.jsonl"
+        write_atomically(path, "".join(map(line, earlier)))
         self._lines = path.open("a", buffering=1)
         self._board = _board(out_dir / "tensorboard", purge_from=earlier[-1].sequence + 1 if earlier else 0)
 

@@ -16,7 +16,8 @@ def as_flag() -> Iterator[threading.Event]:
     stop = threading.Event()
 
     def on_signal(*_: object) -> None:
-        stop.set()
+        # Not by this thread: it may be inside `stop.wait` and hold the lock that `set` waits for.
+        threading.Thread(target=stop.set, daemon=True).start()
         timer = threading.Timer(STOP_TIMEOUT_S, os._exit, (0,))
         timer.daemon = True
         timer.start()

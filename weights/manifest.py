@@ -4,9 +4,12 @@ Free of torch at import: a supervisor reads manifests and never touches a tensor
 """
 
 import hashlib
-from collections.abc import Iterable, Iterator, Sequence
+import math
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
+
+import msgspec
 
 from weights.errors import DigestMismatch, ManifestMismatch
 
@@ -45,10 +48,7 @@ class TensorShape:
         """Bytes of the contiguous tensor; raises ManifestMismatch for a dtype that cannot travel."""
         if self.dtype not in ITEM_BYTES:
             raise ManifestMismatch(f"{self.name}: dtype {self.dtype} cannot be sent")
-        count = 1
-        for length in self.shape:
-            count *= length
-        return count * ITEM_BYTES[self.dtype]
+        return math.prod(self.shape) * ITEM_BYTES[self.dtype]
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,22 +75,16 @@ class WeightsManifest:
 
     def to_json(self) -> dict[str, object]:
         """Plain values; `from_json` is the inverse."""
-        tensors = [{"name": t.name, "dtype": t.dtype, "shape": list(t.shape)} for t in self.tensors]
-        return {"digest": self.digest, "tensors": tensors}
+        value: dict[str, object] = msgspec.to_builtins(self)
+        return value
 
     @classmethod
     def from_json(cls, value: dict[str, object]) -> Self:
         """Raises ManifestMismatch when `value` is no manifest."""
         try:
-            rows: list[dict[str, object]] = value["tensors"]  # type: ignore[assignment]  # checked by the uses below
-            return cls(tuple(_spec_from_json(row) for row in rows), str(value["digest"]))
-        except (KeyError, TypeError, ValueError) as error:
-            raise ManifestMismatch(f"not a manifest: {error!r}") from error
-
-
-def _spec_from_json(row: dict[str, object]) -> TensorShape:
-    shape: Sequence[int] = row["shape"]  # type: ignore[assignment]  # int() below refuses anything else
-    return TensorShape(str(row["name"]), str(row["dtype"]), tuple(int(n) for n in shape))
+            return msgspec.convert(value, cls)
+        except msgspec.ValidationError as error:
+            raise ManifestMismatch(f"not a manifest: {error}") from error
 
 
 def spec_of(name: str, tensor: "torch.Tensor") -> TensorShape:

@@ -6,7 +6,7 @@ next one. A staging never changes while a sender reads it; memory of a dropped o
 
 import threading
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import torch
 
@@ -26,9 +26,8 @@ class Staging:
     run_id: str
     version: int
     manifest: WeightsManifest
-    layout: tuple[Bucket, ...]
     memory: list[torch.Tensor]
-    readers: int = field(default=0)
+    readers: int = 0
 
 
 class Stagings:
@@ -48,7 +47,7 @@ class Stagings:
         memory = self._memory_for(layout)
         buckets.pack(named_tensors, manifest.tensors, layout, memory)
         with self._lock:
-            self._kept.append(Staging(run_id, version, manifest, layout, memory))
+            self._kept.append(Staging(run_id, version, manifest, memory))
             for dropped in self._kept[:-VERSIONS_KEPT]:
                 self._spare = dropped.memory if dropped.readers == 0 else self._spare
             del self._kept[:-VERSIONS_KEPT]

@@ -10,7 +10,6 @@ A worker asks for exactly the version that it saw published, so a version that w
 import json
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import parse_qs, urlsplit
 
@@ -27,16 +26,6 @@ REQUEST_TIMEOUT_S = 5.0
 CLOSE_WAIT_S = 1.0
 
 
-@dataclass(slots=True)
-class Totals:
-    """Counters since the start, for metrics."""
-
-    sends_ok: int = 0
-    sends_failed: int = 0
-    bytes_sent: int = 0
-    seconds_sending: float = 0.0
-
-
 class TransferServer:
     """Serves versions from construction until `close`. `on_sent` is called from sender threads."""
 
@@ -50,11 +39,8 @@ class TransferServer:
         timeout_s: float = 30.0,
         bucket_bytes_max: int = BUCKET_BYTES_MAX,
         senders_max: int = 16,
-        on_sent: Callable[[Sent], None] | None = None,
+        on_sent: Callable[[Sent], None] = lambda _: None,
     ) -> None:
-        self.totals = Totals()
-        self._totals_lock = threading.Lock()
-        self._on_sent = on_sent
         self._advertise_host = advertise_host or host
         self._stagings = Stagings(bucket_bytes_max)
         self._senders = Senders(
@@ -65,7 +51,7 @@ class TransferServer:
             timeout_s=timeout_s,
             bucket_bytes_max=bucket_bytes_max,
             senders_max=senders_max,
-            on_sent=self._count,
+            on_sent=on_sent,
         )
         self._server = ThreadingHTTPServer((host, port), _handler(self))
         self._thread = threading.Thread(
@@ -102,17 +88,6 @@ class TransferServer:
         self._server.server_close()
         self._thread.join(timeout=1.0)
         self._senders.close(CLOSE_WAIT_S)
-
-    def _count(self, sent: Sent) -> None:
-        with self._totals_lock:
-            self.totals.seconds_sending += sent.seconds
-            if sent.error is None:
-                self.totals.sends_ok += 1
-                self.totals.bytes_sent += sent.bytes_total
-            else:
-                self.totals.sends_failed += 1
-        if self._on_sent is not None:
-            self._on_sent(sent)
 
 
 def _handler(server: TransferServer) -> type[BaseHTTPRequestHandler]:

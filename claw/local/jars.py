@@ -4,11 +4,11 @@ A file under its final name is therefore whole and right, and a fetch killed hal
 Standard library only: the setup runs it as `python -m claw.local.jars`.
 """
 
-import ast
 import concurrent.futures
 import hashlib
 import importlib.util
 import os
+import re
 import sys
 import tempfile
 import urllib.error
@@ -54,13 +54,8 @@ def read_lock(lock: Path = LOCK) -> list[Jar]:
         raise CannotRun(
             f"cannot read the list of Kafka's jars {lock} ({error.strerror}): run claw from a clone of the project"
         ) from None
-    entries = [line.split() for line in lines if line.strip() and not line.startswith("#")]
-    return [_jar(coordinate, sha256) for coordinate, sha256 in entries]
-
-
-def _jar(coordinate: str, sha256: str) -> Jar:
-    group, artifact, version = coordinate.split(":")
-    return Jar(group, artifact, version, sha256)
+    entries = [re.split("[: ]", line.strip()) for line in lines if line.strip() and not line.startswith("#")]
+    return [Jar(group, artifact, version, sha256) for group, artifact, version, sha256 in entries]
 
 
 def kafka_jars(lock: Path = LOCK, home: Path | None = None) -> Path:
@@ -147,15 +142,9 @@ def _jgo_default() -> str | None:
     spec = importlib.util.find_spec("jgo")
     if spec is None or not spec.submodule_search_locations:
         return None
-    constants = ast.parse((Path(spec.submodule_search_locations[0]) / "constants.py").read_text())
-    for node in constants.body:
-        if (
-            isinstance(node, ast.Assign)
-            and isinstance(node.targets[0], ast.Name)
-            and node.targets[0].id == "MAVEN_CENTRAL_URL"
-        ):
-            return str(ast.literal_eval(node.value))
-    return None
+    constants = (Path(spec.submodule_search_locations[0]) / "constants.py").read_text()
+    url = re.search(r"""^MAVEN_CENTRAL_URL\s*=\s*["'](.+)["']""", constants, re.MULTILINE)
+    return url[1] if url else None
 
 
 def main() -> int:

@@ -32,6 +32,7 @@ log = structlog.get_logger()
 
 START_TIMEOUT_S = 90.0  # a restart after kill -9 looks through every partition: 6 s for tens of them, 40 s for 3,000
 STOP_TIMEOUT_S = 10.0
+HEAP_MIB = 512
 FORMAT_HEAP_MIB = 128
 LOG_TAIL_LINES = 3
 
@@ -45,7 +46,6 @@ class LocalBroker:
 
     data_dir: Path
     ports: tuple[int, int] | None = None
-    heap_mib: int = 512
     started_here: bool = field(default=False, init=False)
     """Whether `start` launched the node, rather than finding it alive."""
     _child: subprocess.Popen[bytes] | None = field(default=None, init=False, repr=False)
@@ -112,7 +112,7 @@ class LocalBroker:
         self._format(java, jars, broker_port, controller_port)
         properties = self.data_dir / "server.properties"
         properties.write_text(server_properties(self.data_dir / "data", broker_port, controller_port))
-        command = self._java(java, jars, self.heap_mib, "kafka.Kafka", str(properties))
+        command = self._java(java, jars, HEAP_MIB, "kafka.Kafka", str(properties))
         with (self.data_dir / "broker.log").open("ab") as output:
             streams = {"stdin": subprocess.DEVNULL, "stdout": output, "stderr": subprocess.STDOUT}
             self._child = start(command, death_signal=signal.SIGTERM, **streams)

@@ -4,6 +4,7 @@ import json
 import os
 from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
 
 from schemas.runtime.component import ComponentState, State
 from schemas.runtime.files import write_atomically
@@ -26,11 +27,26 @@ def read_status(run_dir: Path) -> list[ComponentState]:
 
     When the manager is gone its components are, too (`schemas/runtime/die_with_parent.py`), whatever the file says.
     """
-    try:
-        status = json.loads((run_dir / STATUS_FILE).read_text())
-    except (OSError, ValueError):
-        return []
+    status = _status(run_dir)
     states = [ComponentState(**{**entry, "state": State(entry["state"])}) for entry in status["components"]]
-    if status["manager"] and ProcessId(**status["manager"]).alive:
+    if _living_manager(status):
         return states
     return [state if state.state in OVER else replace(state, pid=None, state=State.DEAD) for state in states]
+
+
+def read_manager(run_dir: Path) -> ProcessId | None:
+    """The manager that writes there, while it lives."""
+    return _living_manager(_status(run_dir))
+
+
+def _status(run_dir: Path) -> dict[str, Any]:  # Any: as `write_status` wrote it
+    try:
+        status: dict[str, Any] = json.loads((run_dir / STATUS_FILE).read_text())
+    except (OSError, ValueError):
+        return {"manager": None, "components": []}
+    return status
+
+
+def _living_manager(status: dict[str, Any]) -> ProcessId | None:
+    manager = ProcessId(**status["manager"]) if status["manager"] else None
+    return manager if manager and manager.alive else None

@@ -14,7 +14,7 @@ from claw.local.broker import resolve_broker
 from claw.local.ports import free_ports, is_free
 from claw.local.settings import UpSettings
 from claw.local.stack import DEMO_PARTITIONS, Stack, one_device, remember, remembered
-from claw.local.status_file import STATUS_FILE, read_status, write_status
+from claw.local.status_file import STATUS_FILE, read_manager, read_status, write_status
 from eventlog.kafka.admin import create_topics, describe_topics
 from eventlog.settings import LogSettings
 from schemas.runtime.component import Component, State
@@ -26,7 +26,6 @@ from weights.device import Device
 if TYPE_CHECKING:
     from trainer.settings import TrainerSettings
 
-MANAGER_FILE = "manager.json"
 POLL_S = 0.2
 UP_TIMEOUT_S = 300.0
 DOWN_TIMEOUT_S = 20.0
@@ -103,10 +102,7 @@ def _refuse_other_log(trainer: "TrainerSettings", stack: Stack) -> None:
 def _serve(settings: UpSettings, trainer: "TrainerSettings | None", device: Device) -> int:
     stop = StopSignals()
     run_dir = claw_home() / "up"
-    run_dir.mkdir(parents=True, exist_ok=True)
-    manager = ProcessId.of(os.getpid())
-    if manager:
-        manager.save(run_dir / MANAGER_FILE)
+    write_status(run_dir, [])  # from here on, `claw down` can stop this process
     with resolve_broker() as broker, Processes(partial(write_status, run_dir)) as processes:
         stack = _stack(settings, run_dir, broker.bootstrap, device)
         port = settings.port or free_ports(1)[0]
@@ -188,7 +184,7 @@ def _last_line(path: Path) -> str:
 
 
 def _manager() -> ProcessId | None:
-    return ProcessId.load(claw_home() / "up" / MANAGER_FILE)
+    return read_manager(claw_home() / "up")
 
 
 def run_down() -> int:

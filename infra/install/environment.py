@@ -24,15 +24,14 @@ SUPPORTED = "import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 12)
 
 def is_current(locks: Sequence[Path]) -> bool:
     """Whether `.venv` was made from these locks and this project, and runs."""
-    return _stamp() == expected_stamp(locks) and _runs()
+    return STAMP.exists() and STAMP.read_text() == expected_stamp(locks) and _runs()
 
 
-def expected_stamp(locks: Sequence[Path]) -> list[str]:
-    """Digests of all that decides what `.venv` holds: the locked packages; the project's own metadata and place."""
+def expected_stamp(locks: Sequence[Path]) -> str:
+    """Digest of all that decides what `.venv` holds: the locked packages; the project's own metadata and place."""
     project = tomllib.loads((PROJECT / "pyproject.toml").read_text())
     own = repr((project["project"], project["build-system"], project["tool"]["hatch"], str(PROJECT)))
-    packages = b"".join(lock.read_bytes() for lock in locks)
-    return [hashlib.sha256(part).hexdigest() for part in (packages, own.encode())]
+    return hashlib.sha256(b"".join(lock.read_bytes() for lock in locks) + own.encode()).hexdigest()
 
 
 def install(locks: Sequence[Path]) -> None:
@@ -42,13 +41,10 @@ def install(locks: Sequence[Path]) -> None:
         if VENV.exists() and not STAMP.exists():
             raise CannotRun(f"{VENV} holds no Python 3.11 or 3.12, and claw did not make it: move it away")
         run([UV, "venv", "-q", "--clear", "-p", sys.executable, VENV])
-    packages, project = expected_stamp(locks)
-    if _stamp()[:1] != [packages]:
-        STAMP.write_text("")  # what is cut off from here on is whole under no lock
-        _sync(locks)
-        STAMP.write_text(f"{packages}\n")
+    STAMP.write_text("")  # what is cut off from here on is whole under no lock
+    _sync(locks)
     _pip("install", "--no-deps", "--no-build-isolation", "-e", PROJECT)
-    STAMP.write_text(f"{packages}\n{project}\n")
+    STAMP.write_text(expected_stamp(locks))
 
 
 def _sync(locks: Sequence[Path]) -> None:
@@ -76,13 +72,6 @@ def _have_uv() -> None:
     run(
         [tool / "bin" / "python", "-m", "pip", "install", "-q", "--no-deps", "--require-hashes", "-r", LOCKS / "uv.txt"]
     )
-
-
-def _stamp() -> list[str]:
-    try:
-        return STAMP.read_text().split()
-    except OSError:
-        return []
 
 
 def _runs() -> bool:

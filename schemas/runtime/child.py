@@ -8,6 +8,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 from schemas.runtime.die_with_parent import dying_with_parent
@@ -72,7 +73,5 @@ def reap(process: "subprocess.Popen[Any]") -> int:
 
 def kill_group(leader_pid: int) -> None:
     """SIGKILL to a child and to those of its descendants that are still in its process group."""
-    try:
+    with suppress(ProcessLookupError):  # nothing is left, the usual case
         os.killpg(leader_pid, signal.SIGKILL)
-    except ProcessLookupError:
-        return  # nothing is left, the usual case

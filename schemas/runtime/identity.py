@@ -4,6 +4,7 @@ import json
 import os
 import signal
 import time
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -44,10 +45,8 @@ class ProcessId:
     def signal(self, number: int) -> None:
         """Sends a signal if the process still runs."""
         if self.alive:
-            try:
+            with suppress(ProcessLookupError):  # it ended between the look and the call
                 os.kill(self.pid, number)
-            except ProcessLookupError:
-                return  # it ended between the look and the call
 
     def stop(self, timeout_s: float) -> None:
         """SIGTERM, after `timeout_s` SIGKILL; returns when the process is gone."""

@@ -6,6 +6,11 @@ import sys
 
 import pytest
 
+from eventlog.settings import LogSettings
+from gateway.settings import GatewaySettings
+from schemas.runtime.command_line import CommandLine
+from streams.settings import StreamsSettings
+
 ROOMS = {
     ("gateway",): ("gateway.settings:GatewaySettings", "eventlog.settings:LogSettings"),
     ("streams",): ("streams.settings:StreamsSettings", "eventlog.settings:LogSettings"),
@@ -55,3 +60,13 @@ def test_every_setting_is_a_flag_with_its_help_and_help_is_light(room: tuple[str
     )
     assert [name for name, description in settings.items() if not description] == []
     assert HEAVY & set(json.loads(modules)) == set()
+
+
+def test_settings_keep_the_names_that_people_have_written_down() -> None:
+    """A variable or flag of an earlier version that came to be spelled otherwise would be passed over in silence."""
+    gateway = CommandLine("gateway", "", GatewaySettings, LogSettings)
+    flags = gateway.parse(["--bootstrap", "broker:1", "--connect-timeout-s", "3"])
+    assert gateway.read(GatewaySettings, flags).connect_timeout_s == 3
+    assert gateway.read(LogSettings, flags).bootstrap_servers == "broker:1"
+    streams = CommandLine("streams", "", StreamsSettings)
+    assert not streams.read(StreamsSettings, streams.parse(["--no-reactors"])).reactors_enabled

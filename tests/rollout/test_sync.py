@@ -1,6 +1,7 @@
 """The sequence of an update, with an engine and sources that are told how to fail."""
 
 from collections.abc import Mapping
+from functools import partial
 
 import pytest
 
@@ -84,7 +85,7 @@ async def test_an_update_labels_before_it_resumes() -> None:
 async def test_a_failed_transfer_puts_the_old_weights_back_and_tries_the_next_source() -> None:
     """After a failed transfer the engine goes on unchanged, and the checkpoint is loaded."""
     engine = Engine("update")
-    loaded = await sync(engine, TARGET, [opening(TRANSFER), from_checkpoint(1.0)])
+    loaded = await sync(engine, TARGET, [opening(TRANSFER), partial(from_checkpoint, 1.0)])
     assert engine.steps == RECOVERY + UPDATE
     assert loaded.source == "checkpoint"
 
@@ -102,7 +103,7 @@ async def test_any_other_failure_gives_the_engine_up(step: str) -> None:
     """A step that never fails and does leaves an unknown engine: no other source is tried."""
     engine = Engine(step)
     with pytest.raises(EngineLost):
-        await sync(engine, TARGET, [opening(TRANSFER), from_checkpoint(1.0)])
+        await sync(engine, TARGET, [opening(TRANSFER), partial(from_checkpoint, 1.0)])
     assert engine.steps[-1].split()[0] == step
 
 

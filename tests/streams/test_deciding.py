@@ -77,11 +77,11 @@ def test_at_a_deadline_that_its_owner_does_not_see_the_other_worker_acts_alone(l
 
 
 def test_nothing_is_decided_without_reactors_and_by_a_rebuild(log_settings, start):
-    """`--no-reactors-enabled` and `claw rebuild` fold what is overdue and old, and write no fact; a worker with reactors acts."""
+    """`--no-reactors` and `claw rebuild` fold what is overdue and old, and write no fact; a worker with reactors acts."""
     publish(log_settings, due_at(now_us() - SECOND_US, "g"))
     before = end_offsets(log_settings, [CALLS, REWARDS, DEAD_LETTERS])
     old = {"CLAW_STREAMS_RETENTION_S": "1", "CLAW_STREAMS_RETENTION_INTERVAL_S": "0.2"}
-    idle = start("--no-reactors-enabled", **QUICK, **old)
+    idle = start("--no-reactors", **QUICK, **old)
     whole(log_settings)
     second = log_settings.model_copy(update={"generation": 2})
     rebuild(second, end_offsets(log_settings, [CALLS, REWARDS]), lambda done, total: None)

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 
 import structlog
 
+from schemas.runtime.files import write_atomically
 from trainer.settings import TrainerSettings
 
 log = structlog.get_logger()
@@ -49,9 +50,7 @@ class Skips:
         self._warnings[word] = f"skipped {IN_A_ROW} groups in a row, the last because of {reason}: {advice}"
         if (path := self._settings.warnings_file) is not None:
             path.parent.mkdir(parents=True, exist_ok=True)
-            partial = path.with_name(f".{path.name}")
-            partial.write_text(json.dumps(list(self._warnings.values())))
-            partial.replace(path)
+            write_atomically(path, json.dumps(list(self._warnings.values())))
 
 
 def what_to_do(word: str, group_id: str, settings: TrainerSettings) -> str:

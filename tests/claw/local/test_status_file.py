@@ -1,12 +1,16 @@
 """What a manager leaves for other processes to read."""
 
+import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 
-from claw.local.status_file import read_status
+import pytest
+
+from claw.local.status_file import read_manager, read_status
+from claw.local.up import run_down
 from schemas.runtime.component import State
 from schemas.runtime.identity import ProcessId
 
@@ -56,3 +60,18 @@ def test_where_no_manager_ran_there_is_no_status(tmp_path: Path) -> None:
     assert read_status(tmp_path) == []
     (tmp_path / "status.json").write_text('{"manager"')
     assert read_status(tmp_path) == []
+
+
+ALONE = "import sys, time; from pathlib import Path; from claw.local.status_file import write_status\n"
+ALONE += "write_status(Path(sys.argv[1]), []); time.sleep(60)"
+
+
+def test_down_ends_a_manager_that_has_started_nothing_yet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stack whose broker does not come up can be stopped; once its manager is gone, there is nothing to stop."""
+    monkeypatch.setenv("CLAW_HOME", str(tmp_path))
+    with subprocess.Popen([sys.executable, "-c", ALONE, str(tmp_path / "up")]) as manager:
+        eventually(lambda: read_manager(tmp_path / "up") is not None)
+        assert run_down() == 0
+    assert manager.returncode == -signal.SIGTERM
+    assert read_manager(tmp_path / "up") is None
+    assert run_down() == 1
