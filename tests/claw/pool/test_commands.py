@@ -17,10 +17,10 @@ from claw.pool.evict import not_evicted, rows_of
 from datapool.batch.plan import assemble
 from datapool.batch.selection import select
 from datapool.batch.spec import BatchSpec
+from datapool.fold.curation import annotated
 from datapool.fold.fold import fold
 from datapool.fold.project import project
 from datapool.fold.state import StepState
-from datapool.fold.step import curated
 from datapool.view.rows import PoolRows
 from eventlog.kafka.admin import create_topics, delete_records, end_offsets
 from eventlog.kafka.producer import EventProducer
@@ -194,7 +194,7 @@ def test_a_curation_is_audited_and_can_be_taken_back(pool_settings: LogSettings)
     claw(pool_settings, "curate", "--undo", done["curation_id"], "--who", "bob")
     state = StepState()
     for fact in curations(pool_settings, before):
-        state = curated(state, fact)
+        state = replace(state, curation=annotated(state.curation, fact))
     assert state.curation is not None
     assert (state.curation.trainable, state.curation.quality, state.curation.note) == (None, None, None)
     assert state.curation.scores == {}
