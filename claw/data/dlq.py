@@ -11,7 +11,6 @@ from claw.errors import CannotRun
 from claw.show.log import log_for_reading
 from claw.show.notice import notice
 from claw.show.rendering import as_plain
-from eventlog.errors import LogError
 from eventlog.settings import LogSettings
 from schemas.errors import UndecodableRecord
 
@@ -20,7 +19,7 @@ Json = dict[str, Any]  # what JSON can hold
 
 
 def run_dlq(action: str, query: LetterQuery, *, prefix: str, as_json: bool) -> int:
-    """Carries out one action; exit code 1 when a letter could not be redriven. Raises CannotRun."""
+    """Carries out one action; exit code 1 when a letter could not be redriven. Raises CannotRun, LogError."""
     actions = {"list": _list, "show": _show, "redrive": _redrive}
     if action not in actions:
         raise CannotRun(f"claw dlq {action}: the actions are {', '.join(actions)}")
@@ -29,10 +28,7 @@ def run_dlq(action: str, query: LetterQuery, *, prefix: str, as_json: bool) -> i
     if action == "redrive" and not (query.ids or query.every):
         raise CannotRun("claw dlq redrive: name letters by PARTITION@OFFSET, or all of them by --all")
     with log_for_reading(prefix) as settings:
-        try:
-            return actions[action](settings, query, as_json)
-        except LogError as broken:
-            raise CannotRun(str(broken)) from broken
+        return actions[action](settings, query, as_json)
 
 
 def _list(settings: LogSettings, query: LetterQuery, as_json: bool) -> int:

@@ -7,12 +7,10 @@ from typing import Any
 
 import orjson
 
-from claw.errors import CannotRun
 from claw.show.log import log_for_reading
 from consumers.lineage import requests
 from consumers.lineage.history import TracedVersion
 from consumers.lineage.trace import DataTrace, Pooled, TracedBatch, trace_data, trace_version
-from eventlog.errors import LogError
 from eventlog.kafka.reader import FactLookup
 from eventlog.settings import LogSettings
 from schemas.codec import as_dict
@@ -31,10 +29,7 @@ def run_lineage(name: str, *, every: bool, limit: int | None, prefix: str, as_js
     """
     trajectories_max = limit if limit is not None or as_json else TRAJECTORIES_SHOWN
     with log_for_reading(prefix) as settings:
-        try:
-            answer, code = answer_of(settings, name, every=every, limit=trajectories_max)
-        except LogError as broken:
-            raise CannotRun(str(broken)) from broken
+        answer, code = answer_of(settings, name, every=every, limit=trajectories_max)
     print(orjson.dumps(answer).decode() if as_json else "\n".join(as_text(answer)))
     return code
 

@@ -21,7 +21,6 @@ from claw.errors import CannotRun
 from claw.show.log import log_for_reading
 from claw.show.notice import notice
 from claw.show.rendering import as_plain, one_line
-from eventlog.errors import LogError
 from eventlog.kafka.reader import LogReader
 from eventlog.records import Record
 from eventlog.settings import LogSettings
@@ -40,10 +39,7 @@ def run_replay(settings: ReplaySettings, *, as_json: bool) -> int:
     if settings.into is not None:
         _check_target(topics, settings.into)
     with log_for_reading(settings.prefix) as log:
-        try:
-            return _replay(log, topics, settings, holds, as_json=as_json)
-        except LogError as broken:
-            raise CannotRun(str(broken)) from broken
+        return _replay(log, topics, settings, holds, as_json=as_json)
 
 
 def _replay(

@@ -29,7 +29,6 @@ from claw.local.broker import resolve_broker
 from claw.local.ports import free_ports
 from claw.local.stack import DEMO_PARTITIONS, Stack, one_device, remember
 from claw.local.status_file import write_status
-from eventlog.errors import LogError
 from eventlog.follower import Follower
 from eventlog.kafka.admin import check_catalogue, create_topics, end_offsets
 from eventlog.kafka.reader import LogReader
@@ -60,8 +59,6 @@ def run_demo(settings: DemoSettings, *, as_json: bool) -> int:
     except KeyboardInterrupt:
         print("claw demo: interrupted, everything is stopped", file=sys.stderr)
         return 130
-    except LogError as error:
-        raise CannotRun(str(error)) from error
     reached = targets(result, control=settings.control)
     if as_json:
         print(orjson.dumps(result.as_dict()).decode(), flush=True)
