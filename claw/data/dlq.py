@@ -4,6 +4,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import orjson
+from msgspec.structs import asdict
 
 from claw.data.dead_letters import Letter, letters, letters_named, redrive, redriven, routes_of
 from claw.data.settings import LetterQuery
@@ -57,9 +58,7 @@ def summary(letter: Letter) -> Json:
         "reason": letter.header("reason"),
         "error": letter.header("error"),
         "reader": letter.header("reader"),
-        "source": None
-        if source is None
-        else {"topic": source.topic, "partition": source.partition, "offset": source.offset},
+        "source": source and asdict(source),
         "key": None if letter.record.key is None else letter.record.key.decode("utf-8", "replace"),
         "failed_at": letter.header("failed_at"),
         "attempt": letter.header("attempt"),

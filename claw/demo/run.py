@@ -18,8 +18,7 @@ import structlog
 
 from claw.demo.components import GREEDY_EPISODES, GROUP_SIZE, GROUPS_PER_BATCH, DemoComponents
 from claw.demo.display import Display
-from claw.demo.measurement import calls_captured, since, trajectories
-from claw.demo.observer import WATCHED, DemoProgress, Observer
+from claw.demo.observer import WATCHED, DemoProgress, Observer, calls_captured, trajectories
 from claw.demo.report import Result, of_batches, plot, reward_first, targets
 from claw.demo.settings import DemoSettings
 from claw.demo.summary import print_summary
@@ -129,7 +128,7 @@ class Demo:
 
     @contextmanager
     def _observed(self) -> Iterator[None]:
-        reader = LogReader(self._log, WATCHED, start=since(self._log, self._start_offsets, WATCHED))
+        reader = LogReader(self._log, WATCHED, start=self._start_offsets)
         follower = Follower(reader, self._observer.on_record, on_error=self._lost_sight)
         follower.start()
         try:

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 from pydantic import ValidationError
 
-from claw.data.replay import records
 from claw.errors import CannotRun
 from claw.pool.options import PerspectiveOptions
 from claw.show.log import log_for_reading
@@ -14,6 +13,7 @@ from datapool.batch.spec import BatchSpec, first_problem, load, of_preset
 from datapool.view.runs import RunIndex
 from datapool.view.view import TOPICS, PoolView
 from datapool.view.why import Perspective
+from eventlog.kafka.reader import read_topics
 from eventlog.records import readable
 from eventlog.settings import LogSettings
 from schemas.topics import BATCHES, Topic
@@ -31,7 +31,7 @@ class OpenPool:
     def runs(self) -> RunIndex:
         """What runs did so far."""
         index = RunIndex()
-        for event in readable(records(self.settings, BATCHES)):
+        for event in readable(read_topics(self.settings, [BATCHES])):
             index.apply(event)
         return index
 

@@ -71,7 +71,9 @@ def broker(prefix: str) -> Iterator[Finding]:
     try:
         with log_for_reading(prefix) as settings:
             info = check_broker(settings)
-            yield Finding("broker", "ok", f"{settings.bootstrap_servers} answers ({info})")
+            yield Finding(
+                "broker", "ok", f"{settings.bootstrap_servers} answers, with the brokers {', '.join(info.brokers)}"
+            )
             yield from topics(settings)
     except (CannotRun, LogError) as unreachable:
         yield Finding("broker", "bad", str(unreachable))

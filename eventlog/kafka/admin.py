@@ -30,7 +30,6 @@ METADATA_POLL_S = 0.05
 class BrokerInfo:
     """A cluster that answered."""
 
-    bootstrap_servers: str
     cluster_id: str
     brokers: tuple[str, ...]
     """host:port as advertised."""
@@ -62,7 +61,7 @@ def check_broker(settings: LogSettings, timeout_s: float = 8) -> BrokerInfo:
     except KafkaException as raised:
         raise unreachable(settings) from raised
     brokers = tuple(f"{broker.host}:{broker.port}" for broker in metadata.brokers.values())
-    return BrokerInfo(settings.bootstrap_servers, metadata.cluster_id or "", brokers)
+    return BrokerInfo(metadata.cluster_id or "", brokers)
 
 
 def create_topics(settings: LogSettings) -> list[str]:

@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping, Sequence
 
 from consumers.verify.oracle import bounds
-from consumers.verify.oracle.conflicts import channel_of, newest, of_kind, run_id_of, shown, sign_of_life
+from consumers.verify.oracle.conflicts import channel_of, content_of, newest, of_kind, run_id_of, sign_of_life
 from consumers.verify.oracle.digests import joined, sha
 from consumers.verify.oracle.soundness import Fact
 from consumers.verify.oracle.steps import Fields
@@ -85,7 +85,7 @@ def _declaration(opened: GroupOpened | None) -> Fields:
     if opened is None:
         return {"declared": False}
     at = opened.envelope
-    return {"declared": True, "declared_event_id": at.event_id, "declared_us": at.occurred_at_us, **shown(opened)}
+    return {"declared": True, "declared_event_id": at.event_id, "declared_us": at.occurred_at_us, **content_of(opened)}
 
 
 def _closing(closed: GroupClosed | None) -> Fields:
