@@ -60,7 +60,7 @@ def run_demo(settings: DemoSettings, *, as_json: bool) -> int:
         return 130
     reached = targets(result, control=settings.control)
     if as_json:
-        print(orjson.dumps(result.as_dict()).decode(), flush=True)
+        print(orjson.dumps(result).decode(), flush=True)
     print_summary(result, reached, demo.episodes(), demo.stack.run_dir, prefix=settings.prefix, to_stderr=as_json)
     return 0 if all(target.met for target in reached) else 1
 

@@ -4,7 +4,7 @@ import importlib.util
 import shutil
 import sys
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Literal
 
 import orjson
@@ -39,7 +39,7 @@ def run_doctor(*, prefix: str, as_json: bool) -> int:
     """Prints every finding; exit code 1 when one is bad."""
     findings = [*machine(), *broker(prefix)]
     if as_json:
-        print(orjson.dumps({"ok": not _bad(findings), "findings": [asdict(finding) for finding in findings]}).decode())
+        print(orjson.dumps({"ok": not _bad(findings), "findings": findings}).decode())
     else:
         print("\n".join(f"{finding.state:<5} {finding.check:<12} {finding.says}" for finding in findings))
     return 1 if _bad(findings) else 0
