@@ -42,11 +42,8 @@ def _list(settings: LogSettings, query: LetterQuery, as_json: bool) -> int:
         print(orjson.dumps(summary(letter)).decode() if as_json else _line(letter))
     if not chosen:
         narrowed = query.reason or query.source or query.pending
-        notice(
-            "no dead letter meets the options; `claw dlq list` shows all"
-            if narrowed
-            else "there are no dead letters: every record could be read and folded"
-        )
+        every = "there are no dead letters: every record could be read and folded"
+        notice("no dead letter meets the options; `claw dlq list` shows all" if narrowed else every)
     return 0
 
 
