@@ -44,10 +44,6 @@ POLL_S = 0.2
 RECORDS_PER_POLL = 2000
 
 
-def every_key(_topic: str, _key: bytes | None) -> bool:
-    return True
-
-
 class LogReader:
     """Reads some partitions of some topics. Belongs to one thread: a second one in any method blocks both."""
 
@@ -58,7 +54,7 @@ class LogReader:
         *,
         partitions: Sequence[int] | None = None,
         start: Start = "beginning",
-        wants: Callable[[str, bytes | None], bool] = every_key,
+        wants: Callable[[str, bytes | None], bool] = lambda _topic, _key: True,
     ) -> None:
         """Opens and assigns. `partitions` None: all. A place that a `start` mapping leaves out begins at the beginning.
 
