@@ -14,14 +14,16 @@ from claw.panels import DATA
 from claw.pool.commands import pool
 from claw.rooms import rooms
 from claw.show.commands import show
+from consumers.errors import ConsumerError
 from datapool.errors import PoolError
 from eventlog.errors import LogError
 from schemas.errors import UndecodableRecord
 from schemas.runtime.errors import ProcessError
 from schemas.runtime.logs import log_to_stderr
+from streams.errors import StreamsError
 
-REFUSALS = (CannotRun, ProcessError, LogError, PoolError, UndecodableRecord)
-"""A missing precondition; a process that does not run; a log that is not there, or not whole any more; records that this version does not read."""
+REFUSALS = (CannotRun, ProcessError, LogError, PoolError, StreamsError, ConsumerError, UndecodableRecord)
+"""What ends a command with one line for a person: each room's own errors need no other name on the way here."""
 app = typer.Typer(
     name="claw",
     help="Claw-R1, event-sourced: agents learn through a Kafka log.",

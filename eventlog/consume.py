@@ -11,7 +11,7 @@ the record writes the same events again, and they count once. A replay (another 
 Hand-over: a member commits what it finished of a partition before it gives the partition up; a member that was put out
 of its group commits nothing of what it lost. Memory: the records of one poll and their outputs.
 
-Errors of the work: `Retryable` is tried again, with pauses, for `retry_s`; `RecordRefused` and undecodable bytes put the
+Errors of the work: `Retryable` is tried again, with pauses, for `retry_s`, then ends the consumer; `RecordRefused` and undecodable bytes put the
 record into the dead letters; any other exception is a bug and ends the consumer before the record is committed.
 """
 
@@ -56,7 +56,8 @@ class ConsumeLimits:
     work_timeout_s: float = 300.0
     """How long the work on the records of one poll may take: after that the group gives the partitions to others."""
     retry_s: float = 120.0
-    """How long one piece of work or one output is tried again before its error ends the consumer."""
+    """How long one piece of work or one output is tried again before its error ends the consumer: at most, since no
+    retry begins after half of `work_timeout_s`, while the member can still commit what it finished."""
 
 
 LIMITS = ConsumeLimits()
@@ -79,7 +80,7 @@ def consume(
     """Work on all records of `topics`, as a member of the group, until `stop` is set; without it until SIGTERM or SIGINT.
 
     on_revoked: called with partitions that this member gave up; work that remembers records forgets them.
-    The record in hand is finished at a stop. Raises LogError, and whatever the work raises beside the module's errors.
+    The record in hand is finished at a stop, unless it waits to be tried again. Raises LogError, and whatever the work raises beside the module's errors.
     """
     with closing(ConsumerLoop(log, topics, group_id, work, on_revoked=on_revoked, limits=limits)) as loop:
         loop.run(stop_on_signals() if stop is None else stop)
@@ -93,13 +94,12 @@ def stop_on_signals() -> threading.Event:
     return stop
 
 
-@dataclass(slots=True)
-class _Unacknowledged:
-    """An output on its way, and the record that it was made of."""
+@dataclass(frozen=True, slots=True)
+class _Worked:
+    """A record, and its outputs on their way."""
 
     record: Record
-    item: Outgoing
-    answer: Future[Position]
+    outputs: list[tuple[Outgoing, Future[Position]]]
 
 
 class ConsumerLoop:
@@ -123,6 +123,7 @@ class ConsumerLoop:
         self._finished: dict[Place, int] = {}
         self._committed: dict[Place, int] = {}
         self._wait_logged = False
+        self._retry_end = 0.0
         self._member = log.membership(
             topics, group_id, on_revoked=self._hand_over, work_timeout_s=limits.work_timeout_s
         )
@@ -133,7 +134,7 @@ class ConsumerLoop:
         due = time.monotonic() + self._limits.commit_interval_s
         try:
             while not stop.is_set():
-                if not self.step(stop):
+                if not self.step(stop) and not stop.is_set():
                     self._log_wait()
                 if time.monotonic() >= due:
                     self.commit()
@@ -143,11 +144,22 @@ class ConsumerLoop:
         self.commit()
 
     def step(self, stop: threading.Event) -> int:
-        """One poll; returns when its outputs are in the log. The number of records that were worked on."""
+        """One poll; returns when its outputs are in the log. The number of records that were worked on.
+
+        An exception leaves the records before it finished: whoever closes the loop commits them.
+        """
         records = self._member.poll(POLL_S, self._limits.records_max)
         positions = self._member.positions()
-        worked = self._work_on(records, stop)
-        self._finished |= {(record.topic, record.partition): record.offset + 1 for record in worked}
+        self._retry_end = time.monotonic() + self._limits.work_timeout_s / 2
+        worked: list[_Worked] = []
+        try:
+            for record in records:
+                if stop.is_set():
+                    break
+                worked.append(_Worked(record, self._send(self._outputs(record, stop))))
+        finally:
+            for each in worked:
+                self._finish(each, stop)
         if len(worked) == len(records):
             self._finished |= positions
         return len(worked)
@@ -173,46 +185,36 @@ class ConsumerLoop:
         self._member.close()
         self._producer.close()
 
-    def _work_on(self, records: Sequence[Record], stop: threading.Event) -> list[Record]:
-        """Those that were finished before `stop`, their outputs acknowledged."""
-        worked: list[Record] = []
-        sent: list[_Unacknowledged] = []
-        for record in records:
-            if stop.is_set():
-                break
-            sent += self._send(record, self._outputs(record, stop))
-            worked.append(record)
-        for output in sent:
-            self._await(output, stop)
-        return worked
-
     def _outputs(self, record: Record, stop: threading.Event) -> list[Outgoing]:
         try:
             return self._retried(lambda: [Outgoing.of(*output) for output in self._work(record)], stop)
         except (UndecodableRecord, RecordRefused) as poison:
             return [self._letter(record, poison.reason, str(poison))]
 
-    def _send(self, record: Record, items: Iterable[Outgoing]) -> list[_Unacknowledged]:
-        return [_Unacknowledged(record, item, self._producer.produce(item)) for item in items]
+    def _send(self, items: Iterable[Outgoing]) -> list[tuple[Outgoing, Future[Position]]]:
+        return [(item, self._producer.produce(item)) for item in items]
 
-    def _await(self, output: _Unacknowledged, stop: threading.Event) -> None:
-        try:
-            self._acknowledged(output, stop)
-        except RecordTooLarge as error:
-            letter = self._letter(output.record, OUTPUT_TOO_LARGE, str(error))
-            for unacknowledged in self._send(output.record, [letter]):
-                self._acknowledged(unacknowledged, stop)
+    def _finish(self, worked: _Worked, stop: threading.Event) -> None:
+        """Returns once the log has every output of the record, or the dead letter of one that no log takes."""
+        record = worked.record
+        for item, answer in worked.outputs:
+            try:
+                self._await(item, answer, stop)
+            except RecordTooLarge as error:
+                for letter, letter_answer in self._send([self._letter(record, OUTPUT_TOO_LARGE, str(error))]):
+                    self._await(letter, letter_answer, stop)
+        self._finished[record.topic, record.partition] = record.offset + 1
 
-    def _acknowledged(self, output: _Unacknowledged, stop: threading.Event) -> Position:
+    def _await(self, item: Outgoing, answer: Future[Position], stop: threading.Event) -> None:
         """Waits for the first answer, and produces the same bytes again where it was that none came in time."""
         try:
-            return output.answer.result()
+            answer.result()
         except Retryable:
-            return self._retried(lambda: self._producer.produce(output.item).result(), stop)
+            self._retried(lambda: self._producer.produce(item).result(), stop)
 
     def _retried(self, action: Callable[[], T], stop: threading.Event) -> T:
-        """Raises the last Retryable after `retry_s`, _StopRequested at a stop."""
-        deadline = time.monotonic() + self._limits.retry_s
+        """Raises the last Retryable when the time to retry is over, _StopRequested at a stop."""
+        deadline = min(time.monotonic() + self._limits.retry_s, self._retry_end)
         pause_s = PAUSE_FIRST_S
         while True:
             try:

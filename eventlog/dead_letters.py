@@ -39,16 +39,11 @@ def dead_letter(record: Record, reason: str, error: str, *, reader: str) -> Outg
     }
     theirs = [(name, value) for name, value in record.headers if not name.startswith(MARK)]
     size = len(record.key or b"") + len(record.value or b"") + sum(len(name) + len(value) for name, value in theirs)
+    key, value = record.key, record.value
     if size > LARGEST_RECORD_BYTES - ROOM_BYTES:
-        ours = {**ours, LEFT_OUT: str(size).encode()}
-        return Outgoing(topic=DEAD_LETTERS, key=None, value=None, headers=[*ours.items()], partition=record.partition)
-    return Outgoing(
-        topic=DEAD_LETTERS,
-        key=record.key,
-        value=record.value,
-        headers=[*theirs, *ours.items()],
-        partition=record.partition,
-    )
+        key, value, theirs = None, None, [(LEFT_OUT, str(size).encode())]
+    headers = [*theirs, *ours.items()]
+    return Outgoing(topic=DEAD_LETTERS, key=key, value=value, headers=headers, partition=record.partition)
 
 
 def _number(text: bytes) -> int:

@@ -6,6 +6,7 @@ the log or of `on_record`, ends the follower: it never skips.
 
 import threading
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import structlog
 
@@ -19,15 +20,12 @@ POLL_S = 0.1
 JOIN_TIMEOUT_S = 10.0
 
 
+@dataclass(eq=False, slots=True)
 class _Goal:
     """How far a caller waits for the follower to be. The follower's own thread asks where the end is: a client of
     confluent-kafka blocks for ever when two threads use it."""
 
-    def __init__(self) -> None:
-        self.ends: dict[Place, int] | None = None
-
-    def reached(self, done: dict[Place, int]) -> bool:
-        return self.left(done) == 0
+    ends: dict[Place, int] | None = None
 
     def left(self, done: dict[Place, int]) -> int | None:
         """Offsets to go; None while the end is not known."""
@@ -67,7 +65,7 @@ class Follower:
         goal = _Goal()
         with self._moved:
             self._goals.append(goal)
-            reached = self._moved.wait_for(lambda: self.error is not None or goal.reached(self._done), timeout_s)
+            reached = self._moved.wait_for(lambda: self.error is not None or goal.left(self._done) == 0, timeout_s)
             self._goals.remove(goal)
         if self.error is not None:
             raise LogError(f"the follower ended: {self.error}") from self.error

@@ -1,7 +1,6 @@
 """The latest record of each key of compacted topics, in memory.
 
-Invariant: the view equals the log's latest record per key at the positions reached; a tombstone means absent, and so
-does a latest record that `keep` refuses.
+Invariant: the view equals the log's latest record per key at the positions reached; a tombstone means absent.
 """
 
 import threading
@@ -15,34 +14,19 @@ from eventlog.settings import LogSettings
 from schemas.topics import Topic
 
 
-def every_record(_: Record) -> bool:
-    return True
-
-
 class CompactedView:
     """Reads from the beginning in a thread of its own; reads of the view are safe from any thread.
 
-    `on_change(key, record or None)` is called in that thread after each change, outside the lock. An exception in it,
-    or of the log, ends the view: `error` is set and `on_error` called.
+    An exception of the log ends the view: `error` is set.
     """
 
     def __init__(
-        self,
-        settings: LogSettings,
-        topics: Sequence[Topic],
-        *,
-        keep: Callable[[Record], bool] = every_record,
-        on_change: Callable[[bytes, Record | None], None] | None = None,
-        on_error: Callable[[BaseException], None] = lambda _: None,
-        open_reader: Callable[[], Reader] | None = None,
+        self, settings: LogSettings, topics: Sequence[Topic], open_reader: Callable[[], Reader] | None = None
     ) -> None:
-        self._names = {settings.catalogue().name(topic): topic for topic in topics}
+        """open_reader: of all the topics, from the beginning; None for that of the Kafka log."""
         self._open_reader: Callable[[], Reader] = open_reader or (lambda: LogReader(settings, topics))
         self._catalogue = settings.catalogue()
-        self._keep = keep
-        self._on_change = on_change
-        self._on_error = on_error
-        self._latest: dict[str, dict[bytes, Record]] = {name: {} for name in self._names}
+        self._latest: dict[str, dict[bytes, Record]] = {self._catalogue.name(topic): {} for topic in topics}
         self._lock = threading.Lock()
         self._follower: Follower | None = None
 
@@ -53,7 +37,7 @@ class CompactedView:
 
     def start(self) -> None:
         """Raises BrokerUnreachable, TopicMissing."""
-        self._follower = Follower(self._open_reader(), self._apply, self._on_error)
+        self._follower = Follower(self._open_reader(), self._apply)
         self._follower.start()
 
     def wait_caught_up(self, timeout_s: float) -> None:
@@ -78,11 +62,8 @@ class CompactedView:
 
     def _apply(self, record: Record) -> None:
         key = record.key or b""
-        latest = record if record.value is not None and self._keep(record) else None
         with self._lock:
-            table = self._latest[record.topic]
-            before = table.pop(key, None)
-            if latest is not None:
-                table[key] = latest
-        if self._on_change is not None and (before is not None or latest is not None):
-            self._on_change(key, latest)
+            latest = self._latest[record.topic]
+            latest.pop(key, None)
+            if record.value is not None:
+                latest[key] = record

@@ -11,7 +11,6 @@ from claw.errors import CannotRun
 from claw.home import claw_home
 from claw.show.notice import notice
 from consumers.export import manifest as manifests
-from consumers.export.errors import ManifestInvalid
 from consumers.export.manifest import DatasetManifest
 from schemas.runtime.files import write_atomically
 
@@ -58,26 +57,18 @@ def datasets(directory: Path | None) -> Iterator[Dataset]:
         return
     for pattern in (manifests.NAME, f"*/{manifests.NAME}"):
         for file in sorted(directory.glob(pattern)):
-            yield Dataset(load(file), file.parent)
+            yield Dataset(manifests.load(file), file.parent)
 
 
 def find(name: str, directory: Path | None) -> Dataset:
-    """A dataset by its path or the beginning of its id. Raises CannotRun."""
+    """A dataset by its path or the beginning of its id. Raises CannotRun, ManifestInvalid."""
     if Path(name).exists():
         path = Path(name)
-        return Dataset(load(path), path if path.is_dir() else path.parent)
+        return Dataset(manifests.load(path), path if path.is_dir() else path.parent)
     matches = {dataset.manifest.id: dataset for dataset in datasets(directory) if dataset.manifest.id.startswith(name)}
     if len(matches) != 1:
         raise CannotRun(f"{len(matches)} datasets have an id that begins with {name!r}; `claw dataset list` shows all")
     return next(iter(matches.values()))
-
-
-def load(path: Path) -> DatasetManifest:
-    """A manifest. Raises CannotRun."""
-    try:
-        return manifests.load(path)
-    except ManifestInvalid as invalid:
-        raise CannotRun(str(invalid)) from invalid
 
 
 def differences(left: DatasetManifest, right: DatasetManifest) -> dict[str, list[Any]]:  # of JSON

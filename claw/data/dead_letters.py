@@ -8,6 +8,7 @@ fold takes once; and where both fail again, their letters tell of one failure an
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -149,9 +150,6 @@ def redriven(settings: LogSettings, routes: Sequence[RedriveRoute]) -> set[str]:
 
 def redrive(settings: LogSettings, routes: Sequence[RedriveRoute]) -> None:
     """Appends the letters; returns when all are acknowledged. Raises LogError: whoever repeats it does no harm."""
-    producer = EventProducer(settings)
-    try:
+    with closing(EventProducer(settings)) as producer:
         for future in [producer.produce(route.outgoing()) for route in routes]:
             future.result()
-    finally:
-        producer.close()

@@ -4,6 +4,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import orjson
+from msgspec.structs import asdict
 
 from claw.data.dead_letters import Letter, letters, letters_named, redrive, redriven, routes_of
 from claw.data.settings import LetterQuery
@@ -11,7 +12,6 @@ from claw.errors import CannotRun
 from claw.show.log import log_for_reading
 from claw.show.notice import notice
 from claw.show.rendering import as_plain
-from eventlog.errors import LogError
 from eventlog.settings import LogSettings
 from schemas.errors import UndecodableRecord
 
@@ -20,7 +20,7 @@ Json = dict[str, Any]  # what JSON can hold
 
 
 def run_dlq(action: str, query: LetterQuery, *, prefix: str, as_json: bool) -> int:
-    """Carries out one action; exit code 1 when a letter could not be redriven. Raises CannotRun."""
+    """Carries out one action; exit code 1 when a letter could not be redriven. Raises CannotRun, LogError."""
     actions = {"list": _list, "show": _show, "redrive": _redrive}
     if action not in actions:
         raise CannotRun(f"claw dlq {action}: the actions are {', '.join(actions)}")
@@ -29,10 +29,7 @@ def run_dlq(action: str, query: LetterQuery, *, prefix: str, as_json: bool) -> i
     if action == "redrive" and not (query.ids or query.every):
         raise CannotRun("claw dlq redrive: name letters by PARTITION@OFFSET, or all of them by --all")
     with log_for_reading(prefix) as settings:
-        try:
-            return actions[action](settings, query, as_json)
-        except LogError as broken:
-            raise CannotRun(str(broken)) from broken
+        return actions[action](settings, query, as_json)
 
 
 def _list(settings: LogSettings, query: LetterQuery, as_json: bool) -> int:
@@ -45,11 +42,8 @@ def _list(settings: LogSettings, query: LetterQuery, as_json: bool) -> int:
         print(orjson.dumps(summary(letter)).decode() if as_json else _line(letter))
     if not chosen:
         narrowed = query.reason or query.source or query.pending
-        notice(
-            "no dead letter meets the options; `claw dlq list` shows all"
-            if narrowed
-            else "there are no dead letters: every record could be read and folded"
-        )
+        every = "there are no dead letters: every record could be read and folded"
+        notice("no dead letter meets the options; `claw dlq list` shows all" if narrowed else every)
     return 0
 
 
@@ -61,9 +55,7 @@ def summary(letter: Letter) -> Json:
         "reason": letter.header("reason"),
         "error": letter.header("error"),
         "reader": letter.header("reader"),
-        "source": None
-        if source is None
-        else {"topic": source.topic, "partition": source.partition, "offset": source.offset},
+        "source": source and asdict(source),
         "key": None if letter.record.key is None else letter.record.key.decode("utf-8", "replace"),
         "failed_at": letter.header("failed_at"),
         "attempt": letter.header("attempt"),

@@ -1,9 +1,6 @@
 """`claw export`: a dataset out of the facts, from a spec or again from a manifest. It writes files and nothing to the log."""
 
-import sys
-import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import orjson
@@ -12,39 +9,22 @@ from claw.data.datasets import remember
 from claw.data.settings import ExportSettings
 from claw.errors import CannotRun
 from claw.show.log import log_for_reading
-from consumers.export.errors import ExportError
+from claw.show.notice import Progress
 from consumers.export.export import export, reproduce
 from consumers.export.manifest import DatasetManifest, load
 from consumers.export.offsets import Bound, resolve
 from datapool.batch.spec import load as load_spec
-from datapool.errors import BatchSpecInvalid
-from eventlog.errors import LogError
 from eventlog.records import Place
 
-SAY_EVERY_S = 2.0
-
-
-@dataclass(slots=True)
-class ExportProgress:
-    """Progress on stderr, a line every two seconds."""
-
-    last: float = field(default_factory=time.monotonic)
-
-    def __call__(self, read: int, of: int) -> None:
-        if time.monotonic() - self.last >= SAY_EVERY_S:
-            self.last = time.monotonic()
-            print(f"claw export: {read} facts read of at most {of}", file=sys.stderr, flush=True)
+PROGRESS = "claw export: {done} facts read of at most {total}"
 
 
 def run_export(request: ExportSettings, *, as_json: bool) -> int:
-    """Exports; exit code 1 when a manifest gave other bytes. Raises CannotRun."""
+    """Exports; exit code 1 when a manifest gave other bytes. Raises CannotRun, ConsumerError, BatchSpecInvalid, LogError."""
     if request.manifest is not None and request.spec is not None:
         raise CannotRun("a manifest names its spec: give --manifest or --spec, not both")
-    try:
-        differ = _export(request)
-        dataset = load(request.out)
-    except (ExportError, BatchSpecInvalid, LogError) as refused:
-        raise CannotRun(str(refused)) from refused
+    differ = _export(request)
+    dataset = load(request.out)
     if not differ:
         remember(dataset, request.out)
     answer = {"id": dataset.id, "out": str(request.out), "differ": differ, "manifest": dataset.model_dump(mode="json")}
@@ -58,14 +38,14 @@ def _export(request: ExportSettings) -> list[str]:
     spec = None if request.spec is None else load_spec(request.spec)
     with log_for_reading(request.prefix if manifest is None else manifest.prefix) as settings:
         if manifest is not None:
-            return reproduce(settings, manifest, request.out, ExportProgress())
+            return reproduce(settings, manifest, request.out, Progress(PROGRESS))
         vector = resolve(settings, bound(request.start), bound(request.end))
-        export(settings, vector, spec, request.out, ExportProgress())
+        export(settings, vector, spec, request.out, Progress(PROGRESS))
     return []
 
 
 def bound(text: str) -> Bound:
-    """A word, an offset, or the ends of the manifest in a file. Raises CannotRun, ManifestInvalid."""
+    """A word, an offset, or the ends of the manifest in a file. Raises ManifestInvalid."""
     if text.isdecimal():
         return int(text)
     return ends_of(load(Path(text))) if Path(text).exists() else text

@@ -7,12 +7,10 @@ from typing import Any
 
 import orjson
 
-from claw.errors import CannotRun
 from claw.show.log import log_for_reading
 from consumers.lineage import requests
 from consumers.lineage.history import TracedVersion
-from consumers.lineage.trace import DataTrace, Pooled, TracedBatch, trace_data, trace_version
-from eventlog.errors import LogError
+from consumers.lineage.trace import DataTrace, TracedBatch, trace_data, trace_version
 from eventlog.kafka.reader import FactLookup
 from eventlog.settings import LogSettings
 from schemas.codec import as_dict
@@ -31,10 +29,7 @@ def run_lineage(name: str, *, every: bool, limit: int | None, prefix: str, as_js
     """
     trajectories_max = limit if limit is not None or as_json else TRAJECTORIES_SHOWN
     with log_for_reading(prefix) as settings:
-        try:
-            answer, code = answer_of(settings, name, every=every, limit=trajectories_max)
-        except LogError as broken:
-            raise CannotRun(str(broken)) from broken
+        answer, code = answer_of(settings, name, every=every, limit=trajectories_max)
     print(orjson.dumps(answer).decode() if as_json else "\n".join(as_text(answer)))
     return code
 
@@ -62,13 +57,9 @@ def answer_of(settings: LogSettings, name: str, *, every: bool, limit: int | Non
 def kind_of(name: str, traced: DataTrace) -> str:
     """group, trajectory or call, the first of them that has this id; unknown when nothing has."""
     trajectories = [trajectory for batch in traced.batches for trajectory in batch.trajectories]
-    steps = [
-        Pooled(trajectory.group_id, trajectory.trajectory_id, step.call_id)
-        for trajectory in trajectories
-        for step in trajectory.steps
-    ]
-    for kind in ("group", "trajectory", "call"):
-        if any(getattr(trajectory, f"{kind}_id") == name for trajectory in (*steps, *traced.pooled)):
+    planned = [(t.group_id, t.trajectory_id, step.call_id) for t in trajectories for step in t.steps]
+    for place, kind in enumerate(("group", "trajectory", "call")):
+        if any(ids[place] == name for ids in (*planned, *traced.pooled)):
             return kind
     return "unknown" if not traced.skipped else "group"
 

@@ -1,8 +1,7 @@
 """`claw rebuild`: the facts into the next generation of the pool, up to offsets. Killed and started again it goes on."""
 
-import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -11,24 +10,18 @@ import orjson
 from claw.data.settings import RebuildSettings
 from claw.errors import CannotRun
 from claw.show.log import as_on_broker, log_for_reading
-from eventlog.errors import LogError
+from claw.show.notice import Progress
 from eventlog.kafka.admin import end_offsets, offsets_at
 from eventlog.records import Place
 from eventlog.settings import LogSettings
-from streams.errors import StreamsError
 from streams.rebuild import Rebuilt, rebuild
 from streams.recovery import FACTS
 
-SAY_EVERY_S = 2.0
-
 
 def run_rebuild(request: RebuildSettings, *, as_json: bool) -> int:
-    """Rebuilds; returns 0. Raises CannotRun: retention cut the facts, or the generation cannot be taken there."""
+    """Rebuilds; returns 0. Raises StreamsError: retention cut the facts, or the generation cannot be taken there."""
     with log_for_reading(request.prefix) as settings:
-        try:
-            done, seconds = _rebuild(as_on_broker(settings), request)
-        except (LogError, StreamsError) as refused:
-            raise CannotRun(str(refused)) from refused
+        done, seconds = _rebuild(as_on_broker(settings), request)
     manifest = orjson.dumps(done.manifest()).decode()
     if request.manifest is not None:
         request.manifest.write_text(manifest + "\n")
@@ -44,21 +37,9 @@ def _rebuild(settings: LogSettings, request: RebuildSettings) -> tuple[Rebuilt, 
         raise CannotRun(f"generation {generation} is in use here (CLAW_LOG_GENERATION): a rebuild makes another one")
     target = settings.model_copy(update={"generation": generation})
     begun = time.monotonic()
-    done = rebuild(target, vector(settings, request.to), said(generation), request.flush_facts)
+    progress = Progress(f"claw rebuild: generation {generation}: {{done}} of {{total}} facts")
+    done = rebuild(target, vector(settings, request.to), progress, request.flush_facts)
     return done, time.monotonic() - begun
-
-
-def said(generation: int) -> Callable[[int, int], None]:
-    """Progress on stderr, a line every two seconds."""
-    last_s = time.monotonic()
-
-    def say(done: int, total: int) -> None:
-        nonlocal last_s
-        if time.monotonic() - last_s >= SAY_EVERY_S:
-            last_s = time.monotonic()
-            print(f"claw rebuild: generation {generation}: {done} of {total} facts", file=sys.stderr, flush=True)
-
-    return say
 
 
 def vector(settings: LogSettings, to: str) -> dict[Place, int]:

@@ -6,7 +6,6 @@ the same records in the same order.
 
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import closing
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -21,8 +20,6 @@ from claw.errors import CannotRun
 from claw.show.log import log_for_reading
 from claw.show.notice import notice
 from claw.show.rendering import as_plain, one_line
-from eventlog.errors import LogError
-from eventlog.kafka.reader import LogReader
 from eventlog.records import Record
 from eventlog.settings import LogSettings
 from schemas.errors import UndecodableRecord
@@ -40,10 +37,7 @@ def run_replay(settings: ReplaySettings, *, as_json: bool) -> int:
     if settings.into is not None:
         _check_target(topics, settings.into)
     with log_for_reading(settings.prefix) as log:
-        try:
-            return _replay(log, topics, settings, holds, as_json=as_json)
-        except LogError as broken:
-            raise CannotRun(str(broken)) from broken
+        return _replay(log, topics, settings, holds, as_json=as_json)
 
 
 def _replay(
@@ -101,12 +95,6 @@ def topic_of(name: str, prefix: str) -> Topic:
         if topic.name == bare:
             return topic
     raise CannotRun(f"no topic {name!r} in the catalogue; there are: {', '.join(topic.name for topic in TOPICS)}")
-
-
-def records(settings: LogSettings, topic: Topic) -> Iterator[Record]:
-    """Every record up to the ends at the moment of the call, partition by partition as they come."""
-    with closing(LogReader(settings, [topic])) as reader:
-        yield from reader.read_to_end()
 
 
 def json_line(record: Record) -> str:

@@ -4,7 +4,6 @@ Invariant: a range is offsets, decided once; a time is only a way to find them. 
 times as far as the order of each partition of each allows, so the same range comes in the same order each time.
 """
 
-import heapq
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -53,42 +52,21 @@ def merged(
     if not unread:
         return
     waiting: dict[Place, deque[Record]] = {place: deque() for place in unread}
-    heads: list[tuple[int, Place]] = []
     patience = ReadTimeout(settings)
     numbers = sorted({number for _, number in unread})
     with LogReader(settings, topics, partitions=numbers, start=starts) as reader:
-        while unread or heads:
+        while unread or any(waiting.values()):
             while any(not waiting[place] for place in unread):
                 before = reader.positions()
                 for record in reader.poll(POLL_S, RECORDS_PER_POLL):
-                    _queue(record, ends, waiting, heads)
+                    if record.offset < ends[place := (record.topic, record.partition)]:
+                        waiting[place].append(record)
                 after = reader.positions()
                 unread = {place for place in unread if after[place] < ends[place]}
                 patience.check(before != after)
+            heads = [(queue[0].timestamp_ms, place) for place, queue in waiting.items() if queue]
             if heads:
-                yield _next(waiting, heads)
-
-
-def _queue(
-    record: Record,
-    ends: Mapping[Place, int],
-    waiting: Mapping[Place, deque[Record]],
-    heads: list[tuple[int, Place]],
-) -> None:
-    place = record.topic, record.partition
-    if record.offset >= ends[place]:
-        return
-    if not waiting[place]:
-        heapq.heappush(heads, (record.timestamp_ms, place))
-    waiting[place].append(record)
-
-
-def _next(waiting: Mapping[Place, deque[Record]], heads: list[tuple[int, Place]]) -> Record:
-    _, place = heapq.heappop(heads)
-    record = waiting[place].popleft()
-    if waiting[place]:
-        heapq.heappush(heads, (waiting[place][0].timestamp_ms, place))
-    return record
+                yield waiting[min(heads)[1]].popleft()
 
 
 def paced(

@@ -7,6 +7,7 @@ import os
 from collections import deque
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future
+from contextlib import closing
 from pathlib import Path
 
 from claw.errors import CannotRun
@@ -72,21 +73,16 @@ def _check_allowed(name: str, rest: str, *, force: bool) -> None:
 
 def into_topic(records: Iterable[Record], settings: LogSettings, topic: Topic, partitions: int) -> int:
     """Appends the records; how many, once all are acknowledged. Raises LogError."""
-    producer = EventProducer(settings)
     waiting: deque[Future[Position]] = deque()
     count = 0
-    try:
-        for record in records:
-            place = (
-                record.partition % partitions if record.key is None else None
-            )  # murmur2 of the key decides otherwise
+    with closing(EventProducer(settings)) as producer:
+        for count, record in enumerate(records, 1):  # noqa: B007 - the last count is the result
+            # With a key its murmur2 decides.
+            place = record.partition % partitions if record.key is None else None
             item = Outgoing(topic=topic, key=record.key, value=record.value, headers=record.headers, partition=place)
             waiting.append(producer.produce(item))
-            count += 1
             if len(waiting) >= OUTSTANDING_MAX:
                 waiting.popleft().result()
-        while waiting:
-            waiting.popleft().result()
-    finally:
-        producer.close()
+        for future in waiting:
+            future.result()
     return count

@@ -1,7 +1,5 @@
 """`claw verify`: whether the log keeps its promises. It writes nothing."""
 
-import sys
-import time
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -9,13 +7,12 @@ import orjson
 
 from claw.errors import CannotRun
 from claw.show.log import as_on_broker, log_for_reading
-from consumers.verify.errors import VerifyError
+from claw.show.notice import Progress
 from consumers.verify.report import Report
 from consumers.verify.verify import verify
-from eventlog.errors import HistoryCut
 from eventlog.settings import LogSettings
 
-SAY_EVERY_S = 2.0
+PROGRESS = "claw verify: {done} of {total} partitions"
 SHOWN_MAX = 20
 """Ids of a finding that are shown to a person; `--json` has them all."""
 
@@ -23,7 +20,7 @@ SHOWN_MAX = 20
 def run_verify(replied: Path | None, run_id: str | None, *, prefix: str, as_json: bool) -> int:
     """Verifies; 0 when every promise holds, 1 when not. `replied`: a file with one x-claw-call-id per line.
 
-    Raises CannotRun when there is no answer: no file, retention cut the facts, the pool moves.
+    Raises CannotRun without the file, HistoryCut when retention cut the facts, ConsumerError when the pool moves.
     """
     try:
         calls = () if replied is None else replied.read_text().splitlines()
@@ -38,20 +35,9 @@ def run_verify(replied: Path | None, run_id: str | None, *, prefix: str, as_json
 def verify_run(settings: LogSettings, run_id: str | None, replied: Iterable[str] | None = None) -> Report:
     """The pool of `settings.generation`, all captured calls, and one run's plans (None: every run's).
 
-    Call it when the streams are quiet. Raises CannotRun, BrokerUnreachable, TopicMissing.
+    Call it when the streams are quiet. Raises ConsumerError, HistoryCut, BrokerUnreachable, TopicMissing.
     """
-    last_s = time.monotonic()
-
-    def say(done: int, total: int) -> None:
-        nonlocal last_s
-        if time.monotonic() - last_s >= SAY_EVERY_S:
-            last_s = time.monotonic()
-            print(f"claw verify: {done} of {total} partitions", file=sys.stderr, flush=True)
-
-    try:
-        return verify(settings, run_id=run_id, replied=replied or (), progress=say)
-    except (VerifyError, HistoryCut) as refused:
-        raise CannotRun(str(refused)) from refused
+    return verify(settings, run_id=run_id, replied=replied or (), progress=Progress(PROGRESS))
 
 
 def as_text(report: Report) -> str:

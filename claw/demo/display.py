@@ -1,7 +1,6 @@
 """How a running demo looks: one live line on a terminal, a line per batch elsewhere. Everything goes to stderr."""
 
 import sys
-from types import TracebackType
 
 from rich.console import Console
 from rich.live import Live
@@ -25,9 +24,7 @@ class Display:
             self._live.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._live:
             self._live.stop()
 

@@ -5,14 +5,25 @@ offsets gives the same counts; nothing is written.
 """
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from eventlog.records import Record
+from eventlog.kafka.reader import read_topics
+from eventlog.records import Place, Record, readable
+from eventlog.settings import LogSettings
 from schemas.errors import UndecodableRecord
-from schemas.events import BatchTrained, Event, GroupRecord, RunEnded, WeightsPublished, WorkerReported
+from schemas.events import (
+    BatchTrained,
+    CallCaptured,
+    Event,
+    GroupRecord,
+    RunEnded,
+    TrajectoryRecord,
+    WeightsPublished,
+    WorkerReported,
+)
 from schemas.http import Channel
-from schemas.topics import BATCHES, CALLS, DEAD_LETTERS, GROUPS, WEIGHTS, WORKERS, Catalogue
+from schemas.topics import BATCHES, CALLS, DEAD_LETTERS, GROUPS, TRAJECTORIES, WEIGHTS, WORKERS, Catalogue
 
 WATCHED = (CALLS, GROUPS, BATCHES, WEIGHTS, WORKERS, DEAD_LETTERS)
 CALL_TYPE = ("ce_type", b"claw.CallCaptured")
@@ -81,3 +92,15 @@ class Observer:
         """Whether the condition came true within the timeout."""
         with self._changed:
             return self._changed.wait_for(lambda: condition(self.progress), timeout_s)
+
+
+def trajectories(settings: LogSettings, offsets: Mapping[Place, int]) -> list[TrajectoryRecord]:
+    """Latest record of each trajectory that changed since the offsets."""
+    latest = {record.key: record for record in read_topics(settings, [TRAJECTORIES], offsets)}
+    return [event for event in readable(latest.values()) if isinstance(event, TrajectoryRecord)]
+
+
+def calls_captured(settings: LogSettings, offsets: Mapping[Place, int]) -> int:
+    """Number of distinct calls captured since the offsets: the agents must have got as many replies."""
+    events = readable(read_topics(settings, [CALLS], offsets))
+    return len({event.call_id for event in events if isinstance(event, CallCaptured)})

@@ -1,6 +1,6 @@
 """The result of a demo: one JSON object, a table, a plot and two episodes; pure but for the plot's file."""
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TypedDict
 
@@ -37,9 +37,6 @@ class Result:
     dead_letters: int
     seconds: float
     plot: str
-
-    def as_dict(self) -> dict[str, float | int | str | None]:
-        return asdict(self)
 
 
 @dataclass(frozen=True, slots=True)

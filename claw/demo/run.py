@@ -18,8 +18,7 @@ import structlog
 
 from claw.demo.components import GREEDY_EPISODES, GROUP_SIZE, GROUPS_PER_BATCH, DemoComponents
 from claw.demo.display import Display
-from claw.demo.measurement import calls_captured, since, trajectories
-from claw.demo.observer import WATCHED, DemoProgress, Observer
+from claw.demo.observer import WATCHED, DemoProgress, Observer, calls_captured, trajectories
 from claw.demo.report import Result, of_batches, plot, reward_first, targets
 from claw.demo.settings import DemoSettings
 from claw.demo.summary import print_summary
@@ -29,7 +28,6 @@ from claw.local.broker import resolve_broker
 from claw.local.ports import free_ports
 from claw.local.stack import DEMO_PARTITIONS, Stack, one_device, remember
 from claw.local.status_file import write_status
-from eventlog.errors import LogError
 from eventlog.follower import Follower
 from eventlog.kafka.admin import check_catalogue, create_topics, end_offsets
 from eventlog.kafka.reader import LogReader
@@ -60,11 +58,9 @@ def run_demo(settings: DemoSettings, *, as_json: bool) -> int:
     except KeyboardInterrupt:
         print("claw demo: interrupted, everything is stopped", file=sys.stderr)
         return 130
-    except LogError as error:
-        raise CannotRun(str(error)) from error
     reached = targets(result, control=settings.control)
     if as_json:
-        print(orjson.dumps(result.as_dict()).decode(), flush=True)
+        print(orjson.dumps(result).decode(), flush=True)
     print_summary(result, reached, demo.episodes(), demo.stack.run_dir, prefix=settings.prefix, to_stderr=as_json)
     return 0 if all(target.met for target in reached) else 1
 
@@ -132,7 +128,7 @@ class Demo:
 
     @contextmanager
     def _observed(self) -> Iterator[None]:
-        reader = LogReader(self._log, WATCHED, start=since(self._log, self._start_offsets, WATCHED))
+        reader = LogReader(self._log, WATCHED, start=self._start_offsets)
         follower = Follower(reader, self._observer.on_record, on_error=self._lost_sight)
         follower.start()
         try:

@@ -11,7 +11,6 @@ from functools import partial
 
 import orjson
 
-from claw.data.replay import records
 from claw.errors import CannotRun
 from claw.pool.acts import act_envelope, append
 from claw.pool.listing import find_steps
@@ -24,7 +23,7 @@ from datapool.fold.validation import usable
 from datapool.view.query import PoolFilter
 from datapool.view.rows import PoolRows, as_step
 from datapool.view.store import as_bytes
-from eventlog.kafka.reader import FactLookup
+from eventlog.kafka.reader import FactLookup, read_topics
 from eventlog.records import readable
 from eventlog.settings import LogSettings
 from schemas.envelopes import new_id, now_us
@@ -79,7 +78,7 @@ def run_undo(undone: str, *, who: str | None, dry_run: bool, prefix: str, as_jso
     if not who:
         raise CannotRun("who judges? --who NAME")
     with log_for_reading(prefix) as settings:
-        history = [event for event in readable(records(settings, REWARDS)) if isinstance(event, StepCurated)]
+        history = [event for event in readable(read_topics(settings, [REWARDS])) if isinstance(event, StepCurated)]
         curation_id = new_id()
         events = undoing(
             history,

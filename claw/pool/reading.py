@@ -6,15 +6,14 @@ from dataclasses import dataclass
 
 from pydantic import ValidationError
 
-from claw.data.replay import records
 from claw.errors import CannotRun
 from claw.pool.options import PerspectiveOptions
 from claw.show.log import log_for_reading
 from datapool.batch.spec import BatchSpec, first_problem, load, of_preset
-from datapool.errors import BatchSpecInvalid
 from datapool.view.runs import RunIndex
 from datapool.view.view import TOPICS, PoolView
 from datapool.view.why import Perspective
+from eventlog.kafka.reader import read_topics
 from eventlog.records import readable
 from eventlog.settings import LogSettings
 from schemas.topics import BATCHES, Topic
@@ -32,7 +31,7 @@ class OpenPool:
     def runs(self) -> RunIndex:
         """What runs did so far."""
         index = RunIndex()
-        for event in readable(records(self.settings, BATCHES)):
+        for event in readable(read_topics(self.settings, [BATCHES])):
             index.apply(event)
         return index
 
@@ -77,17 +76,12 @@ def perspective_of(
 
 
 def named_spec(options: PerspectiveOptions) -> BatchSpec | None:
-    """The spec that a person named, if any. Raises CannotRun, before anything is read."""
-    try:
-        if options.spec is not None and options.preset is not None:
-            raise CannotRun(
-                "--spec and --preset: name one of them (a file may say `preset: NAME` and change fields of it)"
-            )
-        if options.spec is not None:
-            return load(options.spec)
-        return None if options.preset is None else of_preset(options.preset)
-    except BatchSpecInvalid as error:
-        raise CannotRun(str(error)) from error
+    """The spec that a person named, if any. Raises CannotRun, BatchSpecInvalid, before anything is read."""
+    if options.spec is not None and options.preset is not None:
+        raise CannotRun("--spec and --preset: name one of them (a file may say `preset: NAME` and change fields of it)")
+    if options.spec is not None:
+        return load(options.spec)
+    return None if options.preset is None else of_preset(options.preset)
 
 
 def _spec_of(run: str) -> BatchSpec:

@@ -1,7 +1,5 @@
 """`claw pool why`: the answers of `datapool.view.why`, for a person or as JSON."""
 
-from dataclasses import asdict
-
 import orjson
 
 from claw.pool.options import PerspectiveOptions
@@ -17,7 +15,7 @@ def explain(name: str, options: PerspectiveOptions, *, prefix: str, as_json: boo
         perspective = perspective_of(pool, runs, spec, options)
         answers = pool.view.ask(lambda rows: why(rows, runs, perspective, name))
     for answer in answers:
-        print(orjson.dumps(asdict(answer)).decode() if as_json else "\n".join((*answer.lines, f"  → {answer.state}")))
+        print(orjson.dumps(answer).decode() if as_json else "\n".join((*answer.lines, f"  → {answer.state}")))
     if not answers:
         print(
             orjson.dumps({"found": False}).decode() if as_json else f"the pool has no group, trajectory or call {name}"

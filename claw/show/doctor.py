@@ -4,7 +4,7 @@ import importlib.util
 import shutil
 import sys
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Literal
 
 import orjson
@@ -39,7 +39,7 @@ def run_doctor(*, prefix: str, as_json: bool) -> int:
     """Prints every finding; exit code 1 when one is bad."""
     findings = [*machine(), *broker(prefix)]
     if as_json:
-        print(orjson.dumps({"ok": not _bad(findings), "findings": [asdict(finding) for finding in findings]}).decode())
+        print(orjson.dumps({"ok": not _bad(findings), "findings": findings}).decode())
     else:
         print("\n".join(f"{finding.state:<5} {finding.check:<12} {finding.says}" for finding in findings))
     return 1 if _bad(findings) else 0
@@ -71,7 +71,9 @@ def broker(prefix: str) -> Iterator[Finding]:
     try:
         with log_for_reading(prefix) as settings:
             info = check_broker(settings)
-            yield Finding("broker", "ok", f"{settings.bootstrap_servers} answers ({info})")
+            yield Finding(
+                "broker", "ok", f"{settings.bootstrap_servers} answers, with the brokers {', '.join(info.brokers)}"
+            )
             yield from topics(settings)
     except (CannotRun, LogError) as unreachable:
         yield Finding("broker", "bad", str(unreachable))

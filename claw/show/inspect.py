@@ -1,22 +1,23 @@
 """`claw inspect`: one trajectory as the pool sees it, and its conversation as the facts have it. It writes nothing."""
 
+from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
 
 import orjson
 
-from claw.data.replay import records
 from claw.errors import CannotRun
 from claw.show.log import log_for_reading
 from claw.show.rendering import as_plain
 from datapool.batch.deltas import bodies
 from datapool.view.conversations import conversation
-from eventlog.kafka.reader import FactLookup
+from eventlog.kafka.reader import FactLookup, read_topics
 from eventlog.records import Position
 from eventlog.settings import LogSettings
-from schemas.events import CallCaptured, StepRecord, TrajectoryRecord
+from schemas.events import CallCaptured, Event, StepRecord, TrajectoryRecord
 from schemas.keys import is_tokens_key, parts
-from schemas.topics import STEPS, TRAJECTORIES
+from schemas.topics import STEPS, TRAJECTORIES, Topic
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,24 +46,19 @@ def find(settings: LogSettings, trajectory_id: str, group_id: str | None) -> Ins
     if trajectory is None:
         return None
     steps = _steps(settings, trajectory)
-    lookup = FactLookup(settings)
-    try:
-        positions = [Position.of(step.position) for step in steps if step.position]
+    positions = [Position.of(step.position) for step in steps if step.position]
+    with closing(FactLookup(settings)) as lookup:
         facts = lookup.get(positions)
-    finally:
-        lookup.close()
     events = [facts[position].event() for position in positions]
     return Inspected(trajectory, steps, [event for event in events if isinstance(event, CallCaptured)])
 
 
 def _trajectory(settings: LogSettings, trajectory_id: str, group_id: str | None) -> TrajectoryRecord | None:
-    latest: dict[bytes, TrajectoryRecord | None] = {}
-    for record in records(settings, TRAJECTORIES):
-        group, trajectory = parts(record.key or b"")
-        if trajectory == trajectory_id and group_id in (None, group):
-            event = record.event() if record.value is not None else None
-            latest[record.key or b""] = event if isinstance(event, TrajectoryRecord) else None
-    matches = [trajectory for trajectory in latest.values() if trajectory is not None]
+    def belongs(key: bytes) -> bool:
+        group, trajectory = parts(key)
+        return trajectory == trajectory_id and group_id in (None, group)
+
+    matches = [event for event in _latest(settings, TRAJECTORIES, belongs) if isinstance(event, TrajectoryRecord)]
     if len(matches) > 1:
         groups = ", ".join(trajectory.group_id for trajectory in matches)
         raise CannotRun(f"several groups have a trajectory {trajectory_id}: name one by --group ({groups})")
@@ -71,18 +67,16 @@ def _trajectory(settings: LogSettings, trajectory_id: str, group_id: str | None)
 
 def _steps(settings: LogSettings, trajectory: TrajectoryRecord) -> list[StepRecord]:
     place = (trajectory.group_id, trajectory.trajectory_id)
-    latest: dict[str, StepRecord] = {}
-    for record in records(settings, STEPS):
-        key = record.key or b""
-        if is_tokens_key(key) or parts(key)[:2] != place:
-            continue
-        event = record.event() if record.value is not None else None
-        if isinstance(event, StepRecord):
-            latest[event.call_id] = event
-        else:
-            latest.pop(parts(key)[2], None)
+    events = _latest(settings, STEPS, lambda key: not is_tokens_key(key) and parts(key)[:2] == place)
     order = {call_id: number for number, call_id in enumerate(trajectory.calls)}
-    return sorted(latest.values(), key=lambda step: order.get(step.call_id, len(order)))
+    steps = [event for event in events if isinstance(event, StepRecord)]
+    return sorted(steps, key=lambda step: order.get(step.call_id, len(order)))
+
+
+def _latest(settings: LogSettings, topic: Topic, belongs: Callable[[bytes], bool]) -> list[Event]:
+    """The latest event of each key that belongs here; tombstones are none."""
+    latest = {key: record for record in read_topics(settings, [topic]) if belongs(key := record.key or b"")}
+    return [record.event() for record in latest.values() if record.value is not None]
 
 
 def as_json_object(inspected: Inspected) -> dict[str, Any]:  # JSON

@@ -3,10 +3,9 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from claw.errors import CannotRun
 from claw.local.broker import resolve_broker
 from claw.show.notice import notice
-from eventlog.errors import BrokerUnreachable, TopicMissing
+from eventlog.errors import TopicMissing
 from eventlog.kafka.admin import describe_topics
 from eventlog.settings import LogSettings
 from schemas.topics import CALLS
@@ -19,17 +18,14 @@ STARTED = (
 
 @contextmanager
 def log_for_reading(prefix: str) -> Iterator[LogSettings]:
-    """Settings of a broker that answers. Raises CannotRun with the ways out when there is none, or no topic.
+    """Settings of a broker that answers. Raises CannotRun with the ways out when there is none.
 
     Whoever waits for a broker to start and stop is told so, once, on stderr.
     """
     with resolve_broker() as broker:
         if broker.local is not None and broker.local.started_here:
             notice(STARTED)
-        try:
-            yield LogSettings(bootstrap_servers=broker.bootstrap, prefix=prefix)
-        except (BrokerUnreachable, TopicMissing) as error:
-            raise CannotRun(str(error)) from error
+        yield LogSettings(bootstrap_servers=broker.bootstrap, prefix=prefix)
 
 
 def as_on_broker(settings: LogSettings) -> LogSettings:

@@ -1,11 +1,9 @@
-"""`python -m claw.show.tables`: writes the README's tables of rooms and topics from the code; `--check` only compares.
+"""`python -m claw.show.tables`: writes the README's tables of rooms and topics from the code.
 
 A table stands between `<!-- name -->` and `<!-- /name -->`.
 """
 
-import argparse
 import ast
-import sys
 from pathlib import Path
 
 from claw.home import PROJECT
@@ -61,17 +59,5 @@ def with_tables(text: str) -> str:
     return text
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--check", action="store_true", help="write nothing; exit 1 when a table is out of date")
-    check = parser.parse_args().check
-    text = with_tables(README.read_text())
-    stale = text != README.read_text()
-    if stale and not check:
-        README.write_text(text)
-    print("README: tables out of date" if stale and check else "README: tables are up to date")
-    return 1 if stale and check else 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    README.write_text(with_tables(README.read_text()))

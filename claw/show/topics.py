@@ -1,6 +1,5 @@
 """`claw topics create|describe|diff`: the catalogue against the broker."""
 
-import dataclasses
 from collections.abc import Mapping
 
 import orjson
@@ -37,7 +36,7 @@ def describe(settings: LogSettings, as_json: bool) -> int:
             f"the broker has no topic with the prefix {settings.prefix}: name another --prefix, or `claw topics create`"
         )
     if as_json:
-        print(orjson.dumps([dataclasses.asdict(state) for state in states], option=orjson.OPT_NON_STR_KEYS).decode())
+        print(orjson.dumps(states, option=orjson.OPT_NON_STR_KEYS).decode())
         return 0
     catalogue = settings.catalogue()
     print(f"{'topic':<32} {'key':<36} {'policy':<8} {'partitions':>10} {'replicas':>8} {'records':>9}")

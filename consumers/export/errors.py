@@ -1,13 +1,11 @@
-"""What stops an export. Each message is one line for a person."""
+"""What stops an export."""
+
+from consumers.errors import ConsumerError
 
 
-class ExportError(Exception):
-    """Root of this room's errors."""
-
-
-class CannotExport(ExportError):
+class CannotExport(ConsumerError):
     """A precondition is missing: the history is cut, the directory is in use, the manifest is of another fold."""
 
 
-class ManifestInvalid(ExportError, ValueError):
+class ManifestInvalid(ConsumerError, ValueError):
     """A file is no manifest, or one of another format."""

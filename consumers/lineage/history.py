@@ -6,7 +6,7 @@ Memory: one small entry per batch and version, and the plans that `selects` take
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-from eventlog.kafka.reader import LogReader
+from eventlog.kafka.reader import read_topics
 from eventlog.records import readable
 from eventlog.settings import LogSettings
 from schemas.events import BatchAssembled, BatchSkipped, BatchTrained, Event, WeightsPublished
@@ -51,16 +51,14 @@ Runs = dict[str, TracedRun]
 def published(settings: LogSettings) -> Runs:
     """Every run that published weights. Raises BrokerUnreachable, TopicMissing."""
     runs: Runs = {}
-    with LogReader(settings, [WEIGHTS]) as reader:
-        _take(runs, readable(reader.read_to_end()), lambda _: False)
+    _take(runs, readable(read_topics(settings, [WEIGHTS])), lambda _: False)
     return runs
 
 
 def read(settings: LogSettings, selects: Selects) -> Runs:
     """Every run, with the plans that `selects` takes. Raises BrokerUnreachable, TopicMissing."""
     runs = published(settings)
-    with LogReader(settings, [BATCHES]) as reader:
-        _take(runs, readable(reader.read_to_end()), selects)
+    _take(runs, readable(read_topics(settings, [BATCHES])), selects)
     return runs
 
 

@@ -1,12 +1,13 @@
 """The facts behind planned steps: the question of each call, and which versions sampled the answer."""
 
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 
 from datapool.batch.deltas import bodies
 from datapool.view.conversations import messages
 from eventlog.errors import HistoryCut
 from eventlog.kafka.reader import FactLookup
-from eventlog.records import Position, Record
+from eventlog.records import Position
 from schemas.events import CallCaptured, PlannedStep, VersionSpan
 from schemas.http import version_label
 
@@ -19,7 +20,8 @@ def calls(lookup: FactLookup, steps: Iterable[PlannedStep]) -> dict[str, CallCap
     except HistoryCut:
         records = {}
         for position in positions:  # each alone: those that are left are shown
-            records |= _single(lookup, position)
+            with suppress(HistoryCut):
+                records |= lookup.get([position])
     events = [record.event() for record in records.values()]
     return {event.call_id: event for event in events if isinstance(event, CallCaptured)}
 
@@ -36,10 +38,3 @@ def questions(calls: Mapping[str, CallCaptured]) -> dict[str, str]:
         for call_id, body in bodies(calls).items()
     }
     return {call_id: chat[-2]["content"] or "" for call_id, chat in chats.items() if chat is not None and len(chat) > 1}
-
-
-def _single(lookup: FactLookup, position: Position) -> dict[Position, Record]:
-    try:
-        return lookup.get([position])
-    except HistoryCut:
-        return {}

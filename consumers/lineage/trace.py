@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from consumers.lineage.history import Runs, TracedRun, TracedVersion, published, read
-from eventlog.kafka.reader import LogReader
+from eventlog.kafka.reader import read_topics
 from eventlog.settings import LogSettings
 from schemas.events import BatchAssembled, PlannedStep, PlannedTrajectory
 from schemas.keys import is_tokens_key, parts
@@ -41,20 +41,12 @@ class VersionTrace:
 
 
 @dataclass(frozen=True, slots=True)
-class Pooled:
-    """An id that the pool knows."""
-
-    group_id: str
-    trajectory_id: str
-    call_id: str
-
-
-@dataclass(frozen=True, slots=True)
 class DataTrace:
     """Where a group, trajectory or call went. Without batches: what the pool knows of it, and which runs skipped it."""
 
     batches: tuple[TracedBatch, ...]
-    pooled: tuple[Pooled, ...] = ()
+    pooled: tuple[tuple[str, ...], ...] = ()
+    """(group_id, trajectory_id, call_id) of the pool's steps of this id"""
     skipped: tuple[tuple[str, str, str], ...] = ()
     """(run_id, group_id, reason)"""
 
@@ -82,8 +74,8 @@ def trace_data(settings: LogSettings, name: str) -> DataTrace:
     batches = tuple(_batches(runs, name))
     if batches:
         return DataTrace(batches)
-    pooled = tuple(_pooled(settings, name))
-    groups = {name, *(item.group_id for item in pooled)}
+    pooled = _pooled(settings, name)
+    groups = {name, *(group_id for group_id, *_ in pooled)}
     skipped = [
         (run_id, group_id, reason)
         for run_id, run in sorted(runs.items())
@@ -127,13 +119,11 @@ def _batch(
     )
 
 
-def _pooled(settings: LogSettings, name: str) -> Iterator[Pooled]:
+def _pooled(settings: LogSettings, name: str) -> tuple[tuple[str, ...], ...]:
     """Steps whose key names the id; no value is decoded."""
     matches: set[tuple[str, ...]] = set()
-    with LogReader(settings, [STEPS]) as reader:
-        for record in reader.read_to_end():
-            key = record.key or b""
-            if not is_tokens_key(key) and name in (ids := parts(key)):
-                matches.add(ids)
-    for group_id, trajectory_id, call_id in sorted(matches):
-        yield Pooled(group_id, trajectory_id, call_id)
+    for record in read_topics(settings, [STEPS]):
+        key = record.key or b""
+        if not is_tokens_key(key) and name in (ids := parts(key)):
+            matches.add(ids)
+    return tuple(sorted(matches))

@@ -15,13 +15,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     flags = command_line.parse(argv)
 
+    from consumers.errors import ConsumerError
     from consumers.quality.app import serve
-    from consumers.quality.errors import QualityError
     from eventlog.errors import LogError
 
     try:
         serve(command_line.read(QualitySettings, flags), command_line.read(LogSettings, flags))
-    except (SettingsRefused, LogError, QualityError) as error:
+    except (SettingsRefused, LogError, ConsumerError) as error:
         print(f"quality: {' '.join(str(error).split())}", file=sys.stderr)
         return 2
     return 0

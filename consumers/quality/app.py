@@ -3,9 +3,8 @@
 from collections.abc import Iterator
 from functools import partial
 
-from consumers.quality.panel import signature
 from consumers.quality.scorers import named
-from consumers.quality.scoring import Scoring
+from consumers.quality.scoring import Scoring, signature
 from consumers.quality.settings import QualitySettings
 from datapool.view.request_bodies import backwards
 from eventlog.consume import ConsumeLimits, consume

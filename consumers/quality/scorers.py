@@ -11,11 +11,15 @@ from typing import Any
 
 import orjson
 
-from consumers.quality.errors import ScorerUnknown
+from consumers.errors import ConsumerError
 from consumers.quality.sample import Sample
 
 SOFT_SHARE = 0.8
 NGRAM = 4
+
+
+class ScorerUnknown(ConsumerError, ValueError):
+    """No scorer of that name, and no `module:name` that is one."""
 
 
 @dataclass(frozen=True, slots=True)

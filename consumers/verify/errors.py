@@ -1,17 +1,15 @@
-"""What stops a verification before it has an answer. Each message is one line for a person."""
+"""What stops a verification before it has an answer."""
+
+from consumers.errors import ConsumerError
 
 
-class VerifyError(Exception):
-    """Root of this room's errors."""
-
-
-class PoolMoves(VerifyError):
+class PoolMoves(ConsumerError):
     """The pool changed at every look, so that it never was at one offset vector: stop the streams, or look again."""
 
 
-class RunUnknown(VerifyError):
+class RunUnknown(ConsumerError):
     """The log holds nothing of the run that was named."""
 
 
-class OtherFolds(VerifyError):
-    """The pool was folded by another version than the one that would judge it."""
+class OtherFolds(ConsumerError):
+    """The pool was folded by another version of the folds than this one."""

@@ -87,13 +87,11 @@ class PartitionFacts:
 
     def expected_at(self, offsets: Mapping[str, int]) -> Rows:
         """Digests of the rows that the pool must have at these offsets."""
-        return dict(self._rows(offsets))
-
-    def _rows(self, offsets: Mapping[str, int]) -> Iterator[tuple[tuple[str, bytes], bytes]]:
+        rows: dict[tuple[str, bytes], bytes] = {}
         for facts in self.groups.values():
             folded = [(event, at) for event, at in facts if at.offset < offsets.get(at.topic, 0)]
-            for key, value in pool_of(folded).items():
-                yield key, digest(value)
+            rows |= {key: digest(value) for key, value in pool_of(folded).items()}
+        return rows
 
     def dangling(self) -> Iterator[str]:
         """Calls whose prompt or request continues a call that is not there."""

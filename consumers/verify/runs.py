@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from consumers.verify.report import Report
-from eventlog.kafka.reader import LogReader
+from eventlog.kafka.reader import read_topics
 from eventlog.settings import LogSettings
 from schemas.errors import UndecodableRecord
-from schemas.events import BatchAssembled, BatchSkipped, BatchTrained, Event, PlannedStep, WeightsPublished
+from schemas.events import BatchAssembled, BatchSkipped, BatchTrained, Event, WeightsPublished
 from schemas.topics import BATCHES, CALLS, WEIGHTS, Topic
 
 
@@ -70,12 +70,11 @@ def read_runs(settings: LogSettings, run_id: str | None, report: Report) -> Runs
 
 
 def _events(settings: LogSettings, topics: Sequence[Topic], report: Report) -> Iterator[Event]:
-    with LogReader(settings, topics) as reader:
-        for record in reader.read_to_end():
-            try:
-                yield record.event()
-            except UndecodableRecord as broken:
-                report.found("unreadable", f"{record.topic}[{record.partition}] {record.offset}: {broken.reason}")
+    for record in read_topics(settings, topics):
+        try:
+            yield record.event()
+        except UndecodableRecord as broken:
+            report.found("unreadable", f"{record.topic}[{record.partition}] {record.offset}: {broken.reason}")
 
 
 def _plan(runs: Runs, plan: BatchAssembled, calls: str, report: Report) -> None:
@@ -91,13 +90,8 @@ def _plan(runs: Runs, plan: BatchAssembled, calls: str, report: Report) -> None:
                 if step_id in run.steps:
                     report.found("step_repeated", name)
                 run.steps.add(step_id)
-            _point(runs, step, name, calls)
-
-
-def _point(runs: Runs, step: PlannedStep, name: str, calls: str) -> None:
-    at = step.position
-    if at.topic == calls:
-        runs.calls[at.partition].setdefault(at.offset, PlannedCall(step.digest, name))
+            if (at := step.position).topic == calls:
+                runs.calls[at.partition].setdefault(at.offset, PlannedCall(step.digest, name))
 
 
 def _judge(name: str, run: VerifiedRun, report: Report) -> None:

@@ -21,7 +21,7 @@ def verify(
     *,
     run_id: str | None = None,
     replied: Iterable[str] = (),
-    progress: Progress | None = None,
+    progress: Progress = lambda _done, _of: None,
 ) -> Report:
     """Whether the log keeps its promises; findings by kind (docs/rebuild.md lists them).
 
@@ -40,8 +40,7 @@ def verify(
     settings = settings.model_copy(update={"partitions": partitions})
     for partition in range(partitions):
         _verify_partition(settings, partition, runs, missing, report)
-        if progress is not None:
-            progress(partition + 1, partitions)
+        progress(partition + 1, partitions)
     for call_id in missing:
         report.found("call_not_captured", call_id)
     return report

@@ -30,7 +30,6 @@ METADATA_POLL_S = 0.05
 class BrokerInfo:
     """A cluster that answered."""
 
-    bootstrap_servers: str
     cluster_id: str
     brokers: tuple[str, ...]
     """host:port as advertised."""
@@ -62,7 +61,7 @@ def check_broker(settings: LogSettings, timeout_s: float = 8) -> BrokerInfo:
     except KafkaException as raised:
         raise unreachable(settings) from raised
     brokers = tuple(f"{broker.host}:{broker.port}" for broker in metadata.brokers.values())
-    return BrokerInfo(settings.bootstrap_servers, metadata.cluster_id or "", brokers)
+    return BrokerInfo(metadata.cluster_id or "", brokers)
 
 
 def create_topics(settings: LogSettings) -> list[str]:
@@ -93,7 +92,7 @@ def describe_topics(settings: LogSettings) -> list[TopicState]:
     topics = {catalogue.name(topic): topic for topic in catalogue if catalogue.name(topic) in existing}
     if not topics:
         return []
-    begins, ends = _begins_and_ends(settings, list(topics.values()))
+    begins, ends = _offsets(settings, list(topics.values()), OFFSET_BEGINNING, OFFSET_END)
     configs = _configs(admin, settings, list(topics))
     return [_state(existing[name], topic, configs[name], begins, ends) for name, topic in topics.items()]
 
@@ -139,12 +138,12 @@ def check_catalogue(settings: LogSettings) -> None:
 
 def end_offsets(settings: LogSettings, topics: Sequence[Topic]) -> dict[Place, int]:
     """For each partition the first offset that is not yet readable. Raises BrokerUnreachable, TopicMissing."""
-    return _begins_and_ends(settings, topics)[1]
+    return _offsets(settings, topics, OFFSET_END)[0]
 
 
 def begin_offsets(settings: LogSettings, topics: Sequence[Topic]) -> dict[Place, int]:
     """For each partition the first offset that retention left. Raises BrokerUnreachable, TopicMissing."""
-    return _begins_and_ends(settings, topics)[0]
+    return _offsets(settings, topics, OFFSET_BEGINNING)[0]
 
 
 def offsets_at(settings: LogSettings, topics: Sequence[Topic], timestamp_ms: int) -> dict[Place, int]:
@@ -153,15 +152,8 @@ def offsets_at(settings: LogSettings, topics: Sequence[Topic], timestamp_ms: int
     Record times are those of the producers' clocks: a time is a way to find an offset and never a position itself.
     Raises BrokerUnreachable, TopicMissing.
     """
-    consumer = Consumer(consumer_config(settings))
-    try:
-        names = [settings.catalogue().name(topic) for topic in topics]
-        places = places_of(consumer, settings, names, None)
-        ends = offsets_of(consumer, settings, places, OFFSET_END)
-        offsets = offsets_of(consumer, settings, places, max(0, timestamp_ms))
-        return {place: ends[place] if at < 0 else min(at, ends[place]) for place, at in offsets.items()}
-    finally:
-        consumer.close()
+    ends, offsets = _offsets(settings, topics, OFFSET_END, max(0, timestamp_ms))
+    return {place: ends[place] if at < 0 else min(at, ends[place]) for place, at in offsets.items()}
 
 
 def delete_records(settings: LogSettings, before: Mapping[Place, int]) -> None:
@@ -204,21 +196,20 @@ def _wait_for_leaders(admin: AdminClient, settings: LogSettings, names: Sequence
         if time.monotonic() > deadline:
             raise BrokerUnreachable(f"topics were created, but have no leaders after {METADATA_TIMEOUT_S:.0f} s")
         time.sleep(METADATA_POLL_S)
-    _begins_and_ends(settings, list(settings.catalogue()))  # waits until the leaders know it, too
+    end_offsets(settings, list(settings.catalogue()))  # waits until the leaders know it, too
 
 
 def _has_leaders(topic: TopicMetadata | None) -> bool:
     return topic is not None and bool(topic.partitions) and all(at.leader >= 0 for at in topic.partitions.values())
 
 
-def _begins_and_ends(settings: LogSettings, topics: Sequence[Topic]) -> tuple[dict[Place, int], dict[Place, int]]:
+def _offsets(settings: LogSettings, topics: Sequence[Topic], *which: int) -> list[dict[Place, int]]:
+    """One answer for each of `which`: OFFSET_BEGINNING, OFFSET_END, or a time in milliseconds."""
     consumer = Consumer(consumer_config(settings))
     try:
         names = [settings.catalogue().name(topic) for topic in topics]
         places = places_of(consumer, settings, names, None)
-        return offsets_of(consumer, settings, places, OFFSET_BEGINNING), offsets_of(
-            consumer, settings, places, OFFSET_END
-        )
+        return [offsets_of(consumer, settings, places, each) for each in which]
     finally:
         consumer.close()
 

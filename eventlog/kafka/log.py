@@ -1,6 +1,6 @@
 """The Kafka log as one object: the composition of this room, with the same shape as `eventlog.memory.log.MemoryLog`."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from eventlog.kafka import admin
 from eventlog.kafka.membership import KafkaMembership
@@ -10,7 +10,7 @@ from eventlog.kafka.transactions import TransactionalProducer
 from eventlog.protocols import OnRevoked, Start
 from eventlog.records import Place, Record
 from eventlog.settings import LogSettings
-from eventlog.view import CompactedView, every_record
+from eventlog.view import CompactedView
 from schemas.topics import Topic
 
 
@@ -39,14 +39,8 @@ class KafkaLog:
     def lookup(self) -> FactLookup:
         return FactLookup(self.settings)
 
-    def view(
-        self,
-        topics: Sequence[Topic],
-        *,
-        keep: Callable[[Record], bool] = every_record,
-        on_change: Callable[[bytes, Record | None], None] | None = None,
-    ) -> CompactedView:
-        return CompactedView(self.settings, topics, keep=keep, on_change=on_change)
+    def view(self, topics: Sequence[Topic]) -> CompactedView:
+        return CompactedView(self.settings, topics)
 
     def read_range(self, topic: str | Topic, partition: int, start: int, end: int) -> list[Record]:
         return read_range(self.settings, topic, partition, start, end)

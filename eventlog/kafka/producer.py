@@ -113,7 +113,8 @@ class EventProducer:
 
     def _unblock(self, future: Future[Position], outcome: Outcome) -> None:
         self._blocked.discard(future)
-        _resolve(future, outcome)
+        if future.set_running_or_notify_cancel():
+            _settle(future, outcome)
 
     def _tick(self, loop: asyncio.AbstractEventLoop) -> None:
         session = self._session
@@ -137,15 +138,6 @@ class EventProducer:
         self._session.end()
 
 
-def _resolve(future: Future[Position], outcome: Outcome) -> None:
-    if not future.set_running_or_notify_cancel():
-        return
-    if isinstance(outcome, Position):
-        future.set_result(outcome)
-    else:
-        future.set_exception(outcome)
-
-
 def _arrive(future: asyncio.Future[Position], outcome: Outcome) -> None:
     """Runs on the future's loop, or in a thread: the one that polls, or one where a record is refused or the end."""
     loop = future.get_loop()
@@ -157,8 +149,11 @@ def _arrive(future: asyncio.Future[Position], outcome: Outcome) -> None:
 
 
 def _land(future: asyncio.Future[Position], outcome: Outcome) -> None:
-    if future.done():  # the caller was cancelled; the record stands all the same
-        return
+    if not future.done():  # else the caller was cancelled; the record stands all the same
+        _settle(future, outcome)
+
+
+def _settle(future: Future[Position] | asyncio.Future[Position], outcome: Outcome) -> None:
     if isinstance(outcome, Position):
         future.set_result(outcome)
     else:

@@ -30,14 +30,18 @@ from eventlog.settings import LogSettings
 from schemas.topics import Topic
 
 # The ways of reading, all in one place.
-__all__ = ["FactLookup", "LogReader", "commit_offsets", "committed_offsets", "read_range", "stream_ranges"]
+__all__ = [
+    "FactLookup",
+    "LogReader",
+    "commit_offsets",
+    "committed_offsets",
+    "read_range",
+    "read_topics",
+    "stream_ranges",
+]
 
 POLL_S = 0.2
 RECORDS_PER_POLL = 2000
-
-
-def every_key(_topic: str, _key: bytes | None) -> bool:
-    return True
 
 
 class LogReader:
@@ -50,7 +54,7 @@ class LogReader:
         *,
         partitions: Sequence[int] | None = None,
         start: Start = "beginning",
-        wants: Callable[[str, bytes | None], bool] = every_key,
+        wants: Callable[[str, bytes | None], bool] = lambda _topic, _key: True,
     ) -> None:
         """Opens and assigns. `partitions` None: all. A place that a `start` mapping leaves out begins at the beginning.
 
@@ -164,6 +168,15 @@ class LogReader:
         if error.retriable() or error.code() in UNREACHABLE:
             return None
         raise request_failure(error, self._settings, place[0])
+
+
+def read_topics(settings: LogSettings, topics: Sequence[Topic], start: Start = "beginning") -> Iterator[Record]:
+    """Every record up to the ends at the first step of the iteration, partition by partition as they come.
+
+    Raises what `LogReader` raises.
+    """
+    with LogReader(settings, topics, start=start) as reader:
+        yield from reader.read_to_end()
 
 
 def committed_offsets(

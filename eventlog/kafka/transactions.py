@@ -18,13 +18,12 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from eventlog.errors import Fenced, LogError, RecordTooLarge, TopicMissing
 from eventlog.kafka.librdkafka import FENCES, delivery_failure, error_of, transactional_config, unreachable
-from eventlog.kafka.session import position_of
+from eventlog.kafka.session import Outcome, position_of
 from eventlog.records import Outgoing, Position
 from eventlog.settings import LogSettings
 
 log = structlog.get_logger()
 
-Outcome = Position | LogError
 ATTEMPT_S = 10.0
 ATTEMPT_MIN_S = 0.1
 ROOM_POLL_S = 0.01

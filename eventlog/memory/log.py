@@ -1,14 +1,13 @@
 """The log in memory as one object, with the same shape as `eventlog.kafka.log.KafkaLog`."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from eventlog.memory.membership import MemoryMembership
 from eventlog.memory.readers import MemoryLookup, MemoryReader
 from eventlog.memory.topics import MemoryTopics
 from eventlog.memory.writers import MemoryProducer, MemoryTransactions
 from eventlog.protocols import OnRevoked, Start
-from eventlog.records import Record
-from eventlog.view import CompactedView, every_record
+from eventlog.view import CompactedView
 from schemas.topics import Topic
 
 
@@ -34,13 +33,5 @@ class MemoryLog(MemoryTopics):
     def lookup(self) -> MemoryLookup:
         return MemoryLookup(self)
 
-    def view(
-        self,
-        topics: Sequence[Topic],
-        *,
-        keep: Callable[[Record], bool] = every_record,
-        on_change: Callable[[bytes, Record | None], None] | None = None,
-    ) -> CompactedView:
-        return CompactedView(
-            self.settings, topics, keep=keep, on_change=on_change, open_reader=lambda: self.reader(topics)
-        )
+    def view(self, topics: Sequence[Topic]) -> CompactedView:
+        return CompactedView(self.settings, topics, lambda: self.reader(topics))

@@ -131,10 +131,7 @@ class Spool:
 
     def adopt(self) -> int:
         """Takes over the spools of dead processes below the same root; how many records they hold."""
-        adopted = 0
-        for directory in adopt_orphans(self._root):
-            adopted += self._adopt(directory)
-        return adopted
+        return sum(map(self._adopt, adopt_orphans(self._root)))
 
     def next_segment(self, timeout_s: float) -> Segment | None:
         """The oldest segment, closed for writing; waits for one. Call `drained` when the log has it all."""

@@ -302,6 +302,39 @@ def test_a_bug_of_the_work_ends_the_consumer_before_the_record_is_committed(log:
         until(lambda: names(in_topic(log))[-1] == "bug!")
 
 
+def test_records_that_were_polled_with_a_bug_are_finished_once(log: AnyLog) -> None:
+    """A consumer that a bug ends again and again appends nothing twice: what came before in the same poll is committed."""
+    publish(log, [item(name, partition=0) for name in ("fine", "bug")])
+    until(lambda: len(in_topic(log, CALLS)) == 2)
+
+    def work(record: Record) -> list[Output]:
+        if names([record]) == ["bug"]:
+            raise ZeroDivisionError
+        return judged(record)
+
+    for _ in range(3):
+        with pytest.raises(ZeroDivisionError), running(log, work) as thread:
+            thread.join(WAIT_S)
+    assert committed(log)[0] == 1
+    assert names(in_topic(log)) == ["fine!"]
+
+
+def test_retries_end_before_the_group_takes_the_partitions_away() -> None:
+    """However long `retry_s` is: a member that was put out could commit nothing, and its successor would begin again."""
+    log = MemoryLog(LogSettings(partitions=PARTITIONS))
+    publish(log, [item(name, partition=0) for name in ("fine", "away")])
+
+    def work(record: Record) -> list[Output]:
+        if names([record]) == ["away"]:
+            raise Retryable("the model is away")
+        return judged(record)
+
+    limits = ConsumeLimits(work_timeout_s=0.4, retry_s=NEVER_S)
+    with pytest.raises(Retryable, match="away"), running(log, work, limits=limits) as thread:
+        thread.join(WAIT_S)
+    assert committed(log)[0] == 1
+
+
 def test_a_stop_waits_for_the_record_in_hand_and_no_other(log: AnyLog) -> None:
     """Of a poll of many records the one in hand is finished and committed; the rest is the next start's."""
     publish(log, [item(str(number), partition=0) for number in range(50)])
@@ -318,16 +351,18 @@ def test_a_stop_waits_for_the_record_in_hand_and_no_other(log: AnyLog) -> None:
 
 
 def test_a_stop_ends_a_retry(log: AnyLog) -> None:
-    """Whoever waits for a service that is away stops at once, without the record."""
-    publish(log, [item(partition=0)])
+    """Whoever waits for a service that is away stops at once, without the record, and with those before it."""
+    publish(log, [item(name, partition=0) for name in ("fine", "away")])
     stop = threading.Event()
 
     def work(record: Record) -> list[Output]:
+        if names([record]) == ["fine"]:
+            return judged(record)
         stop.set()
         raise Retryable("the model is away")
 
     consume(log, [CALLS], GROUP, work, stop=stop)
-    assert committed(log)[0] is None
+    assert committed(log)[0] == 1
 
 
 def test_no_more_records_are_in_hand_than_the_limit_says(log: AnyLog) -> None:

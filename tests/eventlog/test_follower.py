@@ -106,25 +106,6 @@ def test_a_view_holds_the_latest_of_each_key_and_forgets_tombstones(log: AnyLog,
     assert view.error is None
 
 
-def test_a_view_keeps_only_what_it_is_told_and_tells_changes(log: AnyLog, producer: Producer) -> None:
-    """A latest record that keep refuses counts as absent, and on_change hears of every change and of nothing else."""
-    changes: list[tuple[bytes, list[str]]] = []
-
-    def on_change(key: bytes, record: Record | None) -> None:
-        changes.append((key, names([record] if record else [])))
-
-    view = log.view([GROUPS], keep=lambda record: names([record]) != ["hide"], on_change=on_change)
-    for name in ("a", "hide", "hide", "b"):
-        producer.produce(item(name, topic=GROUPS)).result(WAIT_S)
-    producer.produce(Outgoing.tombstone(GROUPS, b"g")).result(WAIT_S)
-    producer.produce(Outgoing.tombstone(GROUPS, b"g")).result(WAIT_S)
-    view.start()
-    view.wait_caught_up(WAIT_S)
-    view.stop()
-    assert changes == [(b"g", ["a"]), (b"g", []), (b"g", ["b"]), (b"g", [])]
-    assert view.items(GROUPS) == []
-
-
 def test_a_view_goes_on_while_transactions_come(log: AnyLog, stack: contextlib.ExitStack) -> None:
     """Records committed later appear without anybody asking, and markers at the end do not stop the wait."""
     owner = stack.enter_context(contextlib.closing(log.transactions("pool-0")))

@@ -59,10 +59,15 @@ def run_id_of(facts: Iterable[Fact]) -> str | None:
     return min((fact.envelope.run_id for fact in facts if fact.envelope.run_id is not None), default=None)
 
 
+def content_of(fact: Fact | None) -> dict[str, Any]:  # fields of a record, by name
+    """What a record shows of its winning fact; without one, the defaults of the record hold."""
+    return {} if fact is None else {name: getattr(fact, name) for name in CONTENT[type(fact)]}
+
+
 def _moment(fact: Fact) -> tuple[int, str]:
     return fact.envelope.occurred_at_us, fact.envelope.event_id
 
 
 def _content(fact: Fact) -> list[Rank]:
-    values = [getattr(fact, name) for name in CONTENT[type(fact)]]
+    values = content_of(fact).values()
     return [signed(tuple(sorted(set(value))) if isinstance(fact, GroupClosed) else value) for value in values]

@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping, Sequence
 
 from consumers.verify.oracle import bounds
-from consumers.verify.oracle.conflicts import channel_of, newest, of_kind, run_id_of, sign_of_life
+from consumers.verify.oracle.conflicts import channel_of, content_of, newest, of_kind, run_id_of, sign_of_life
 from consumers.verify.oracle.digests import joined, sha
 from consumers.verify.oracle.soundness import Fact
 from consumers.verify.oracle.steps import Fields
@@ -82,25 +82,17 @@ def _reasons(members: Sequence[GroupMember], left_out: int, declared: GroupOpene
 
 
 def _declaration(opened: GroupOpened | None) -> Fields:
-    return {
-        "declared": opened is not None,
-        "declared_event_id": opened.envelope.event_id if opened else "",
-        "declared_us": opened.envelope.occurred_at_us if opened else 0,
-        "expected_size": opened.expected_size if opened else None,
-        "task": opened.task if opened else None,
-        "deadline_us": opened.deadline_us if opened else None,
-        "agent": opened.agent if opened else None,
-        "tags": opened.tags if opened else (),
-    }
+    if opened is None:
+        return {"declared": False}
+    at = opened.envelope
+    return {"declared": True, "declared_event_id": at.event_id, "declared_us": at.occurred_at_us, **content_of(opened)}
 
 
 def _closing(closed: GroupClosed | None) -> Fields:
-    return {
-        "closed": closed is not None,
-        "closed_event_id": closed.envelope.event_id if closed else "",
-        "closed_us": closed.envelope.occurred_at_us if closed else 0,
-        "closed_members": tuple(sorted(set(closed.members))) if closed else (),
-    }
+    if closed is None:
+        return {}
+    at, members = closed.envelope, tuple(sorted(set(closed.members)))
+    return {"closed": True, "closed_event_id": at.event_id, "closed_us": at.occurred_at_us, "closed_members": members}
 
 
 def _returns(ready: Sequence[GroupMember]) -> Fields:

@@ -3,6 +3,7 @@
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 from consumers.verify.oracle import bounds
 from consumers.verify.oracle.conflicts import Rank
@@ -13,7 +14,10 @@ from schemas.events import RewardAssigned, RewardSlot, TrajectoryCompleted
 def winning_rewards(facts: Iterable[Fact], end: Fact | None) -> list[RewardSlot]:
     """In the order of the record, no more of a subject than it has room for. end: the ending that counts, with its reward."""
     winners: dict[Rank, RewardSlot] = {}
-    for slot in [*_assigned(facts), *_of_ending(end)]:
+    slots = [_assigned(fact) for fact in facts if isinstance(fact, RewardAssigned)]
+    if isinstance(end, TrajectoryCompleted) and end.reward is not None:
+        slots.append(_slot(end, source="agent", name="completion", value=end.reward, revision=0))
+    for slot in slots:
         subject = (slot.call_id, slot.step_index, slot.source, slot.name)
         former = winners.get(subject)
         if former is None or _rank(slot) > _rank(former):
@@ -34,36 +38,13 @@ def step_total(own: Sequence[RewardSlot], indexed: Sequence[RewardSlot]) -> floa
     return math.fsum(slot.value for slot in best.values()) if best else None
 
 
-def _assigned(facts: Iterable[Fact]) -> list[RewardSlot]:
-    return [
-        RewardSlot(
-            call_id=fact.call_id,
-            step_index=fact.step_index if fact.call_id is None else None,
-            source=fact.source,
-            name=fact.name,
-            value=fact.value,
-            revision=fact.revision,
-            event_id=fact.envelope.event_id,
-            occurred_at_us=fact.envelope.occurred_at_us,
-        )
-        for fact in facts
-        if isinstance(fact, RewardAssigned)
-    ]
+def _assigned(fact: RewardAssigned) -> RewardSlot:
+    content = {name: getattr(fact, name) for name in ("call_id", "source", "name", "value", "revision")}
+    return _slot(fact, step_index=fact.step_index if fact.call_id is None else None, **content)
 
 
-def _of_ending(end: Fact | None) -> list[RewardSlot]:
-    if not isinstance(end, TrajectoryCompleted) or end.reward is None:
-        return []
-    return [
-        RewardSlot(
-            source="agent",
-            name="completion",
-            value=end.reward,
-            revision=0,
-            event_id=end.envelope.event_id,
-            occurred_at_us=end.envelope.occurred_at_us,
-        )
-    ]
+def _slot(fact: Fact, **content: Any) -> RewardSlot:  # fields of the slot
+    return RewardSlot(event_id=fact.envelope.event_id, occurred_at_us=fact.envelope.occurred_at_us, **content)
 
 
 def _rank(slot: RewardSlot) -> Rank:

@@ -70,26 +70,16 @@ def step_record(subject: CallFacts, calls: Calls) -> StepRecord:
 
 
 def tokens_record(call: CallCaptured, digest: str) -> StepTokens:
-    return StepTokens(
-        group_id=call.group_id,
-        trajectory_id=call.trajectory_id,
-        call_id=call.call_id,
-        attempt=call.attempt,
-        prompt=call.prompt,
-        response_ids=call.response_ids,
-        response_logprobs=call.response_logprobs,
-        spans=call.spans,
-        digest=digest,
-    )
+    names = ("group_id", "trajectory_id", "call_id", "attempt", "prompt", "response_ids", "response_logprobs", "spans")
+    return StepTokens(digest=digest, **{name: getattr(call, name) for name in names})
 
 
 def _curation_reasons(curation: Curation | None) -> set[str]:
-    reasons = set()
-    if curation and curation.trainable is False:
-        reasons.add("curated_out")
-    if curation and len(curation.judgements) == bounds.JUDGEMENTS:
-        reasons.add("too_many_judgements")
-    return reasons
+    checks = {
+        "curated_out": curation is not None and curation.trainable is False,
+        "too_many_judgements": curation is not None and len(curation.judgements) == bounds.JUDGEMENTS,
+    }
+    return {reason for reason, holds in checks.items() if holds}
 
 
 def _attempts(facts: Sequence[Placed], at: FactPosition) -> Fields:

@@ -8,7 +8,7 @@ from typing import Any
 
 from consumers.verify.oracle import bounds
 from consumers.verify.oracle.calls import Calls, branches, counted, first_received, in_order, winning_calls
-from consumers.verify.oracle.conflicts import channel_of, newest, of_kind, run_id_of, sign_of_life
+from consumers.verify.oracle.conflicts import channel_of, content_of, newest, of_kind, run_id_of, sign_of_life
 from consumers.verify.oracle.digests import joined, sha
 from consumers.verify.oracle.rewards import is_completion, winning_rewards
 from consumers.verify.oracle.soundness import Fact, Placed
@@ -199,9 +199,7 @@ class _Trajectory:
         return {
             "channel": channel_of(self.facts),
             "agent": min(agents, default=None),
-            "task": start.task if start else None,
-            "tags": start.tags if start else (),
-            "metadata": start.metadata if start else None,
+            **content_of(start),
             "registered_event_id": start.envelope.event_id if start else "",
             "registered_us": start.envelope.occurred_at_us if start else 0,
             "run_id": run_id_of(self.facts),

@@ -6,9 +6,9 @@ from pathlib import Path
 import orjson
 import pytest
 
+from claw.cli import REFUSALS
 from claw.data.rebuild import run_rebuild, vector
 from claw.data.settings import RebuildSettings
-from claw.errors import CannotRun
 from claw.show.log import as_on_broker
 from eventlog.kafka.admin import delete_records, end_offsets
 from eventlog.kafka.producer import EventProducer
@@ -67,9 +67,9 @@ def test_it_refuses_in_one_line(log: LogSettings, tmp_path: Path) -> None:
         (RebuildSettings(prefix=log.prefix, generation=1), "is in use"),
         (RebuildSettings(prefix="nothing-here"), "nothing-here.calls is not on the broker"),
     ):
-        with pytest.raises(CannotRun, match=line):
+        with pytest.raises(REFUSALS, match=line):
             run_rebuild(asked, as_json=True)
     (place,) = [place for place, end in end_offsets(log, [CALLS]).items() if end]
     delete_records(log, {place: 2})
-    with pytest.raises(CannotRun, match=rf"retention cut the facts.* {place[0]}\[{place[1]}\] 0\.\.2"):
+    with pytest.raises(REFUSALS, match=rf"retention cut the facts.* {place[0]}\[{place[1]}\] 0\.\.2"):
         run_rebuild(RebuildSettings(prefix=log.prefix), as_json=True)

@@ -6,8 +6,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
-from claw.cli import app
-from claw.errors import CannotRun
+from claw.cli import REFUSALS, app
 from claw.pool.preview import as_text, previewed
 from claw.pool.spec_help import knobs
 from datapool.batch.spec import PRESETS, BatchSpec
@@ -148,7 +147,7 @@ def test_a_mistake_is_told_before_the_broker_is_asked(
     spec = tmp_path / "spec.yaml"
     spec.write_text("scores: {entropy: {min: 0.3}}")
     done = typed(*[str(spec) if word == "SPEC" else word for word in arguments])
-    assert isinstance(done.exception, CannotRun)
+    assert isinstance(done.exception, REFUSALS)
     assert says in str(done.exception)
     assert "\n" not in str(done.exception)
 

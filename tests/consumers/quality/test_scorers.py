@@ -14,11 +14,9 @@ from functools import partial
 import pytest
 from msgspec.structs import replace
 
-from consumers.quality.errors import ScorerUnknown
-from consumers.quality.panel import annotation, signature
 from consumers.quality.sample import Sample
-from consumers.quality.scorers import SCORERS, Scorer, named
-from consumers.quality.scoring import Scoring
+from consumers.quality.scorers import SCORERS, Scorer, ScorerUnknown, named
+from consumers.quality.scoring import Scoring, annotation, signature
 from consumers.quality.settings import QualitySettings
 from datapool.fold.fold import fold
 from datapool.fold.project import project

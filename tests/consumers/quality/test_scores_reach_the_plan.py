@@ -2,9 +2,9 @@
 
 from msgspec.structs import replace
 
-from consumers.quality.panel import annotation
 from consumers.quality.sample import Sample
 from consumers.quality.scorers import SCORERS, Scorer
+from consumers.quality.scoring import annotation
 from datapool.batch.plan import assemble
 from datapool.batch.selection import select
 from datapool.batch.spec import BatchSpec

@@ -9,13 +9,13 @@ import pytest
 from msgspec.structs import replace
 
 from claw.data.verify import run_verify, verify_run
-from claw.errors import CannotRun
 from consumers.verify.errors import OtherFolds, PoolMoves, RunUnknown
 from consumers.verify.facts import wrong_prompts
 from consumers.verify.oracle.digests import tokens_digest
 from consumers.verify.pool import digest, look, position, snapshot
 from consumers.verify.verify import verify
 from datapool import FOLD_VERSION
+from eventlog.errors import HistoryCut
 from eventlog.kafka.admin import create_topics, delete_records, end_offsets
 from eventlog.records import Outgoing
 from eventlog.settings import LogSettings
@@ -303,7 +303,7 @@ def test_without_all_facts_or_the_run_there_is_no_answer(log):
         verify(log, run_id="misspelt")
     place = next(place for place, end in end_offsets(log, [CALLS]).items() if end)
     delete_records(log, {place: 1})
-    with pytest.raises(CannotRun, match="retention removed"):
+    with pytest.raises(HistoryCut, match="retention removed"):
         verify_run(log, None)
 
 
