@@ -6,9 +6,8 @@ from typing import Any
 
 from consumers.export.choose import Chosen
 from datapool.batch.deltas import bodies, prompts
-from datapool.batch.sequences import rows
+from datapool.batch.sequences import call_tokens, rows
 from datapool.view import conversations
-from datapool.view.training_rows import call_tokens
 from schemas.arrays import ITEM_BYTES
 from schemas.codec import as_dict
 from schemas.events import CallCaptured, RewardSlot, StepRecord

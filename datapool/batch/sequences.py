@@ -10,6 +10,8 @@ from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from schemas.events import CallCaptured, StepTokens
+
 UNKNOWN_VERSION = -1
 
 
@@ -55,6 +57,25 @@ class TrainingRow:
     @property
     def trained_tokens(self) -> int:
         return sum(self.mask)
+
+
+def call_tokens(
+    source: CallCaptured | StepTokens, prompt: bytes, run_id: str, temperature: float, advantage: float | None = None
+) -> CallTokens:
+    """A call as `sequences.rows` takes it. Versions of another run are no versions here."""
+    versions = array("q")
+    for span in source.spans:
+        version = span.version if span.run_id == run_id else UNKNOWN_VERSION
+        versions += array("q", [version]) * (span.end - span.start)
+    return CallTokens(
+        call_id=source.call_id,
+        prompt=prompt,
+        response=source.response_ids,
+        logprobs=array("f", source.response_logprobs),
+        versions=versions,
+        temperature=temperature,
+        advantage=advantage,
+    )
 
 
 def rows(calls: Sequence[CallTokens], trajectory: int) -> list[TrainingRow]:

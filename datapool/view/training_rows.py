@@ -3,20 +3,18 @@
 A trainer goes another way, by position into the facts (`trainer/plan/facts.py`); both end in `sequences.rows`.
 """
 
-from array import array
 from collections.abc import Mapping
 
 from datapool.batch.candidates import PooledGroup, PooledTrajectory
 from datapool.batch.deltas import resolve_all
 from datapool.batch.masks import is_trained
 from datapool.batch.members import trained_members
-from datapool.batch.sequences import UNKNOWN_VERSION, CallTokens, TrainingRow, rows
+from datapool.batch.sequences import CallTokens, TrainingRow, call_tokens, rows
 from datapool.batch.spec import BatchSpec
 from datapool.errors import PromptBroken
 from datapool.view.rows import PoolRows
 from datapool.view.store import TokenRow
 from schemas.arrays import ITEM_BYTES
-from schemas.events import CallCaptured, StepTokens
 
 TokenRows = Mapping[tuple[str, str], TokenRow]
 
@@ -62,22 +60,3 @@ def _prompts(rows: Mapping[str, TokenRow]) -> dict[str, bytes]:
     edges = {call_id: row.tokens.prompt for call_id, row in rows.items()}
     responses = {call_id: row.tokens.response_ids for call_id, row in rows.items()}
     return resolve_all(edges, ITEM_BYTES, responses, whole_prompts)
-
-
-def call_tokens(
-    source: CallCaptured | StepTokens, prompt: bytes, run_id: str, temperature: float, advantage: float | None = None
-) -> CallTokens:
-    """A call as `sequences.rows` takes it. Versions of another run are no versions here."""
-    versions = array("q")
-    for span in source.spans:
-        version = span.version if span.run_id == run_id else UNKNOWN_VERSION
-        versions += array("q", [version]) * (span.end - span.start)
-    return CallTokens(
-        call_id=source.call_id,
-        prompt=prompt,
-        response=source.response_ids,
-        logprobs=array("f", source.response_logprobs),
-        versions=versions,
-        temperature=temperature,
-        advantage=advantage,
-    )

@@ -15,9 +15,8 @@ from msgspec.structs import replace
 
 from datapool.batch.deltas import prompts
 from datapool.batch.plan import groups_of
-from datapool.batch.sequences import CallTokens, TrainingRow, rows
+from datapool.batch.sequences import CallTokens, TrainingRow, call_tokens, rows
 from datapool.fold.digests import call_digest
-from datapool.view.training_rows import call_tokens
 from eventlog.errors import HistoryCut
 from eventlog.records import Position, Record
 from schemas.errors import UndecodableRecord
