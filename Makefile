@@ -17,8 +17,8 @@ test:  ## set everything up and run all tests but those that need a GPU, three f
 soak:  ## kill, stop and starve the gateway again and again: `make soak N=100`
 	@CLAW_SOAK=$(or $(N),100) $(PYTHON) claw/bootstrap.py test -m soak --timeout 7200 $(ARGS)
 
-test-unit:  ## the tests that need no broker, no engine and no other process, in about a minute
-	@$(PYTHON) claw/bootstrap.py test -n 2 -m "not (kafka or vllm or process or slow or gpu)" $(ARGS)
+test-unit:  ## the tests that need no broker, no engine and no other process, in a minute or two
+	@$(PYTHON) claw/bootstrap.py test --dist worksteal -m "not (kafka or vllm or process or slow or gpu)" $(ARGS)
 
 setup:  ## install only
 	@$(PYTHON) claw/bootstrap.py setup
