@@ -13,8 +13,6 @@ import psutil
 from schemas.runtime.child import POLL_S
 from schemas.runtime.files import write_atomically
 
-TICKS_PER_S = os.sysconf("SC_CLK_TCK")
-
 
 @dataclass(frozen=True)
 class ProcessId:
@@ -33,8 +31,8 @@ class ProcessId:
             process = psutil.Process(pid)
             if process.status() in {psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD} and process.num_threads() <= 1:
                 return None
-            return cls(pid, round((process.create_time() - psutil.boot_time()) * TICKS_PER_S))
-        except psutil.NoSuchProcess:
+            return cls(pid, _started_ticks(pid))
+        except (psutil.NoSuchProcess, OSError):
             return None
 
     @property
@@ -76,3 +74,9 @@ class ProcessId:
         except (OSError, ValueError, TypeError):
             return None
         return saved if saved.alive else None
+
+
+def _started_ticks(pid: int) -> int:
+    """Field 22 of proc(5)'s stat. psutil gives a time of day instead, and what it counts from moves when the clock is set."""
+    behind_name = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2]
+    return int(behind_name.split()[19])

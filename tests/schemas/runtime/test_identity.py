@@ -9,6 +9,9 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+import psutil
+import pytest
+
 from schemas.runtime.identity import ProcessId
 
 
@@ -31,6 +34,13 @@ def test_a_process_is_alive_until_its_last_thread_is_gone() -> None:
         assert not here.wait(0)
         here.signal(signal.SIGKILL)
         assert here.wait(10)
+
+
+def test_an_identity_outlives_a_change_of_the_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The time of the boot, seen from a clock that was set, is another one; the process is the same."""
+    before = ProcessId.of(os.getpid())
+    monkeypatch.setattr(psutil, "boot_time", lambda: 0.0)
+    assert ProcessId.of(os.getpid()) == before
 
 
 def test_the_same_pid_with_another_start_is_another_process(tmp_path: Path) -> None:
