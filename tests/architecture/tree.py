@@ -4,21 +4,10 @@ import ast
 from functools import cache
 from pathlib import Path
 
+from claw.show import tables
+
 ROOT = Path(__file__).resolve().parents[2]
-ROOMS = (
-    "schemas",
-    "eventlog",
-    "datapool",
-    "gateway",
-    "streams",
-    "weights",
-    "trainer",
-    "rollout",
-    "agentflow",
-    "consumers",
-    "claw",
-    "examples",
-)
+ROOMS = (*tables.ROOMS, "examples")
 GENERATED = {"schemas/events.py"}
 
 

@@ -9,22 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from schemas import http
+from tests.architecture.tree import ROOMS, ROOT
 
-ROOT = Path(http.__file__).parents[1]
-ROOMS = [
-    "schemas",
-    "eventlog",
-    "datapool",
-    "gateway",
-    "streams",
-    "weights",
-    "trainer",
-    "rollout",
-    "agentflow",
-    "consumers",
-    "claw",
-    "examples",
-]
 OWN_WORDS = {
     "schemas/http.py": "the place itself",
     "schemas/events.py": "generated from avro/*.avsc, where the log's default channel is written",
