@@ -59,6 +59,10 @@ class PlannedStep(Struct, frozen=True, kw_only=True):
     """False: its response is context only."""
     advantage: float | None = None
     """Of this response; null: the trajectory's."""
+    reward: float = 0.0
+    """Of this call; the outcome's is with the last call."""
+    weights: tuple[float, ...] | None = None
+    """Of the policy loss, cross-entropy and reference KL in this response; null: as the run's settings say."""
 
 
 class PlannedTrajectory(Struct, frozen=True, kw_only=True):
@@ -91,6 +95,8 @@ class BatchAssembled(Struct, frozen=True, kw_only=True):
     trajectories: tuple[PlannedTrajectory, ...]
     seed: Int64
     """Of everything random in the step."""
+    oldest_version: Int64 | None = None
+    """Tokens that an older version sampled are context only; null: all may be trained."""
 
 
 class BatchSkipped(Struct, frozen=True, kw_only=True):
@@ -114,6 +120,8 @@ class BatchTrained(Struct, frozen=True, kw_only=True):
     """The version that the step made."""
     metrics: Mapping[str, float]
     checkpoint_uri: str = ""
+    critic_digest: str = ""
+    """sha256 hex of the critic after the batch; empty: there is none."""
 
 
 class BlobRef(Struct, frozen=True, kw_only=True):
@@ -687,6 +695,25 @@ class TrajectoryStarted(Struct, frozen=True, kw_only=True):
     """JSON"""
 
 
+class VersionEvaluated(Struct, frozen=True, kw_only=True):
+    """What the evaluation of a policy version on the val channel came to, as its trainer read it from the pool."""
+
+    envelope: Envelope
+    run_id: str
+    version: Int64
+    """That sampled all of it."""
+    trajectories: Int64
+    """How many were counted."""
+    greedy: float | None = None
+    """Mean return at temperature 0; null: none was played."""
+    pass_at: Mapping[str, float] = {}
+    """k -> share of tasks that one of k samples solves, unbiased."""
+    best: bool
+    """Whether no version evaluated before was better."""
+    checkpoint_uri: str | None = None
+    """HF-format directory with exactly these weights; null: none was kept."""
+
+
 class WeightsPublished(Struct, frozen=True, kw_only=True):
     """A weights version exists and can be had."""
 
@@ -750,6 +777,7 @@ Event = (
     | TrajectoryEvicted
     | TrajectoryRecord
     | TrajectoryStarted
+    | VersionEvaluated
     | WeightsPublished
     | WorkerReported
 )
@@ -775,6 +803,7 @@ EVENT_TYPES: dict[str, type[Event]] = {
     "TrajectoryEvicted": TrajectoryEvicted,
     "TrajectoryRecord": TrajectoryRecord,
     "TrajectoryStarted": TrajectoryStarted,
+    "VersionEvaluated": VersionEvaluated,
     "WeightsPublished": WeightsPublished,
     "WorkerReported": WorkerReported,
 }

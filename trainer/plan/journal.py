@@ -25,6 +25,7 @@ from schemas.events import (
     Event,
     RunEnded,
     RunStarted,
+    VersionEvaluated,
     WeightsPublished,
 )
 from schemas.topics import BATCHES, WEIGHTS
@@ -32,7 +33,7 @@ from trainer.plan.history import History, history_of
 
 log = structlog.get_logger()
 
-RunEvent = RunStarted | BatchAssembled | BatchTrained | BatchSkipped | RunEnded | WeightsPublished
+RunEvent = RunStarted | BatchAssembled | BatchTrained | BatchSkipped | VersionEvaluated | RunEnded | WeightsPublished
 
 
 class Transactions(Protocol):
