@@ -72,13 +72,3 @@ LOSSES: Mapping[str, Loss] = {"ppo_clip": ppo_clip, "ppo_dual_clip": ppo_dual_cl
 def bound(name: str, *, clip_low: float, clip_high: float) -> Loss:
     """The loss of that name with its bounds set."""
     return partial(LOSSES[name], clip_low=clip_low, clip_high=clip_high)
-
-
-def summed(values: Tensor, mask: Tensor, divisor: int) -> Tensor:
-    """Share of this micro-batch in the loss of the batch: the sum over its trained tokens / `divisor` (scalar).
-
-    divisor: of the whole batch, so micro-batches of any size add up to the same loss as one pass over everything. All
-    trained tokens: their mean (DAPO, arXiv 2503.14476). A constant per trajectory: Dr. GRPO, arXiv 2503.20783, where
-    a token weighs the same however long the replies of its batch are.
-    """
-    return (values * mask).sum() / divisor
