@@ -5,22 +5,15 @@ behaviour policy is corrected for, not assumed away.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import partial
 
 import torch
 from torch import Tensor
 
+from trainer.algorithms.losses import TokenLosses
+
 LOG_RATIO_MAX = 20.0
 """Bound on |log ratio| before it is exponentiated; e^20 is far outside every clip."""
-
-
-@dataclass(frozen=True, slots=True)
-class TokenLosses:
-    """`values`, `clipped`: the shape of the inputs. `clipped` marks tokens whose gradient the clip removed."""
-
-    values: Tensor
-    clipped: Tensor
 
 
 Loss = Callable[..., TokenLosses]
