@@ -1,8 +1,8 @@
 """Settings -> the learner of one rank. Everything that computes; nothing that talks to the log."""
 
+from trainer.algorithms.losses import bound
 from trainer.learn.engine import EngineSettings, TrainingEngine
 from trainer.learn.learner import Learner
-from trainer.learn.losses import bound
 from trainer.learn.objective import Objective
 from trainer.settings import TrainerSettings
 
@@ -16,7 +16,7 @@ def objective_of(settings: TrainerSettings) -> Objective:
     """What the batches of a run are trained towards."""
     return Objective(
         loss=bound(settings.loss_name, clip_low=settings.clip_low, clip_high=settings.clip_high),
-        norm="constant" if settings.spec.estimator.divisor == "length" else "token_mean",
+        norm=settings.norm_name,
         loss_length=settings.loss_length,
     )
 
