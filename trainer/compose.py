@@ -1,8 +1,8 @@
 """Settings -> the learner of one rank. Everything that computes; nothing that talks to the log."""
 
+from trainer.algorithms.losses import bound
 from trainer.learn.engine import EngineSettings, TrainingEngine
 from trainer.learn.learner import Learner
-from trainer.learn.losses import bound
 from trainer.learn.objective import Objective
 from trainer.settings import TrainerSettings
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from trainer.learn.losses import log_ratio
+from trainer.algorithms.losses import log_ratio
 
 
 @dataclass(slots=True)

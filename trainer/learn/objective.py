@@ -5,10 +5,10 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
+from trainer.algorithms.losses import Loss, TokenLosses
 from trainer.learn.examples import Example, Norm, scaled
 from trainer.learn.head import TokenScores
 from trainer.learn.layouts import TrainedTokens
-from trainer.learn.losses import Loss, TokenLosses
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,7 +25,7 @@ class Objective:
 
     def losses(self, tokens: TrainedTokens, scores: TokenScores) -> TokenLosses:
         """Per token, weights applied."""
-        policy = self.loss(scores.logprobs, tokens.behaviour, tokens.advantages)
+        policy = self.loss(scores.logprobs, tokens.behaviour, tokens.advantages, tokens.responses)
         values = tokens.weights[:, 0] * policy.values - tokens.weights[:, 1] * scores.logprobs
         return TokenLosses(values, policy.clipped)
 
