@@ -62,13 +62,13 @@ class TrainingEngine:
             raise SettingsInvalid("device cuda: torch sees no CUDA here; drop it, or say device: cpu")
         self._settings = settings
         self._model_dir = model_dir
-        self._precision = settings.precision or ("bf16" if self.device.type == "cuda" else "fp32")
-        model = models.load(model_dir, self._precision)
+        self.precision: models.Precision = settings.precision or ("bf16" if self.device.type == "cuda" else "fp32")
+        model = models.load(model_dir, self.precision)
         policy = PolicyModel(model)
         self._causal = policy.causal
         self._vocabulary = policy.vocabulary
         join_alone(self.device)
-        self._engine = _initialize(policy, settings, self._precision)
+        self._engine = _initialize(policy, settings, self.precision)
 
     @property
     def vocabulary(self) -> int:
