@@ -23,7 +23,7 @@ from trainer.errors import Stopped
 from trainer.learn.checkpoints import Checkpoints
 from trainer.plan.history import History
 from trainer.plan.planner import Planner
-from trainer.progress import TrainingProgress, reason_to_end
+from trainer.progress import NO_BATCH, TrainingProgress, reason_to_end
 from trainer.publication import Publisher
 from trainer.reports import Reports
 from trainer.resume import Resumption
@@ -63,14 +63,16 @@ class TrainingRun:
 
         Raises Fenced when another trainer takes the run over, TrainerError and LogError for what no retry cures.
         """
-        history = self._dependencies.journal.open()
+        checkpoints = Checkpoints(self._settings.out_dir / "checkpoints", self._settings.checkpoints_kept)
+        oldest = min((checkpoint.sequence for checkpoint in checkpoints.all()), default=NO_BATCH)
+        history = self._dependencies.journal.open(plans_after=oldest)
         self._progress.version_free = history.version_free
         if history.ended is not None:
             log.info("run_was_over", run_id=self._settings.run_id, batches=history.ended.batches)
             return "finished"
         reports = Reports(self._settings.out_dir, [history.trained[s] for s in sorted(history.trained)])
         try:
-            self._train(history, reports)
+            self._train(history, checkpoints, reports)
         except Stopped:
             log.info("stopped", run_id=self._settings.run_id, batches=self._progress.batches)
             return "stopped"
@@ -78,9 +80,8 @@ class TrainingRun:
             reports.close()
         return "finished"
 
-    def _train(self, history: History, reports: Reports) -> None:
+    def _train(self, history: History, checkpoints: Checkpoints, reports: Reports) -> None:
         settings, dependencies, progress = self._settings, self._dependencies, self._progress
-        checkpoints = Checkpoints(settings.out_dir / "checkpoints", settings.checkpoints_kept)
         updater = Updater(
             settings,
             dependencies,
