@@ -32,5 +32,9 @@ class CheckpointInvalid(TrainerError):
     """A checkpoint is damaged, or belongs to another run or another log."""
 
 
+class NothingLearned(TrainerError):
+    """Batch after batch, the optimizer step had to be skipped: a loss or gradient was not finite."""
+
+
 class Stopped(TrainerError):
     """Somebody asked the trainer to stop; the run can be resumed."""
