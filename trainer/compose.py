@@ -16,7 +16,7 @@ def objective_of(settings: TrainerSettings) -> Objective:
     """What the batches of a run are trained towards."""
     return Objective(
         loss=bound(settings.loss_name, clip_low=settings.clip_low, clip_high=settings.clip_high),
-        norm="constant" if settings.spec.estimator.divisor == "length" else "token_mean",
+        norm=settings.norm_name,
         loss_length=settings.loss_length,
     )
 

@@ -52,11 +52,13 @@ class TrainerSettings(BaseSettings):
     """Weight decay of AdamW."""
     grad_clip: float = Field(default=1.0, gt=0)
     """Largest global gradient norm."""
-    loss: Literal["auto", "ppo_clip", "ppo_dual_clip", "cross_entropy"] = "auto"
+    loss: Literal["auto", "ppo_clip", "ppo_dual_clip", "gspo", "cross_entropy"] = "auto"
     """How a batch is scored. auto: the loss of the spec's algorithm, cross_entropy for sft and ppo_clip for all others."""
+    norm: Literal["auto", "token_mean", "sequence_mean", "trajectory_mean", "constant"] = "auto"
+    """How the losses of tokens become one (docs/algorithms.md). auto: sequence_mean with loss gspo, constant with algorithm
+    dr_grpo, else token_mean, the mean over the trained tokens of the batch."""
     loss_length: int = Field(default=1024, ge=1)
-    """Tokens. Algorithm dr_grpo divides the summed losses of each trajectory by this constant, about the longest reply, as
-    its paper does; all others take the mean over the trained tokens of the batch."""
+    """Tokens. Norm constant divides the summed losses of each trajectory by it; about the longest reply."""
     clip_low: float = Field(default=0.2, gt=0, lt=1)
     """The importance ratio is clipped below 1 - clip_low."""
     clip_high: float = Field(default=0.28, gt=0)
@@ -143,6 +145,13 @@ class TrainerSettings(BaseSettings):
     def loss_name(self) -> str:
         """What `loss` comes to."""
         return self.spec.estimator.loss if self.loss == "auto" else self.loss
+
+    @property
+    def norm_name(self) -> str:
+        """What `norm` comes to."""
+        if self.norm != "auto":
+            return self.norm
+        return "sequence_mean" if self.loss_name == "gspo" else self.spec.estimator.norm
 
     def log_settings(self) -> LogSettings:
         """Where the log is."""

@@ -6,12 +6,12 @@ into micro-batches or dealt to ranks, so that no cut changes a number.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-Norm = Literal["token_mean", "constant"]
+from trainer.algorithms.norms import scales
+
 Floats = NDArray[np.float32]
 Ints = NDArray[np.int64]
 
@@ -53,12 +53,18 @@ class LearnerBatch:
     trajectories: int
 
 
-def scaled(examples: Sequence[Example], norm: Norm, *, trajectories: int, loss_length: int) -> list[Example]:
-    """The same examples with the scale that `norm` gives to each of their tokens, all of them together being the batch.
-
-    token_mean: 1 / trained tokens (DAPO, arXiv 2503.14476). constant: 1 / (trajectories x loss_length), Dr. GRPO,
-    arXiv 2503.20783, where a token weighs the same however long the replies of its batch are.
-    """
-    tokens = sum(len(example.at) for example in examples)
-    divisor = max(1, tokens) if norm == "token_mean" else trajectories * loss_length
-    return [replace(each, scale=np.full(len(each.at), 1 / divisor, dtype=np.float32)) for each in examples]
+def scaled(examples: Sequence[Example], norm: str, *, trajectories: int, loss_length: int) -> list[Example]:
+    """The same examples with the scale that `norm` (of `algorithms.norms.NORMS`) gives to each of their tokens, all of them
+    together being what one optimizer step trains. trajectories: of the batch, untrained ones included."""
+    if not examples:
+        return []
+    per_token = scales(
+        norm,
+        np.concatenate([example.responses for example in examples]),
+        np.concatenate([example.trajectories for example in examples]),
+        n_trajectories=trajectories,
+        loss_length=loss_length,
+    ).astype(np.float32)
+    ends = np.cumsum([len(example.at) for example in examples])
+    parts = np.split(per_token, ends[:-1])
+    return [replace(example, scale=part) for example, part in zip(examples, parts, strict=True)]

@@ -6,17 +6,17 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from trainer.algorithms.losses import Loss, TokenLosses
-from trainer.learn.examples import Example, Norm, scaled
+from trainer.learn.examples import Example, scaled
 from trainer.learn.head import TokenScores
 from trainer.learn.layouts import TrainedTokens
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Objective:
-    """`loss_length`: of norm `constant`."""
+    """`norm`: a name of `algorithms.norms.NORMS`. `loss_length`: tokens, of norm `constant`."""
 
     loss: Loss
-    norm: Norm = "token_mean"
+    norm: str = "token_mean"
     loss_length: int = 1024
 
     def scaled(self, examples: Sequence[Example], trajectories: int) -> list[Example]:
