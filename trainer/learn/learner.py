@@ -38,6 +38,7 @@ class Learner:
         return {
             **step.totals.means(),
             "grad_norm": step.grad_norm,
+            "step_skipped": float(step.skipped),
             "micro_batches": float(step.micro_batches),
             "sequences": float(len(batch.examples)),
             "tokens": float(sum(map(len, batch.examples))),
