@@ -74,6 +74,7 @@ class TrainingRun:
         try:
             self._train(history, checkpoints, reports)
         except Stopped:
+            self._export_before_leaving()
             log.info("stopped", run_id=self._settings.run_id, batches=self._progress.batches)
             return "stopped"
         finally:
@@ -108,6 +109,21 @@ class TrainingRun:
             updater.carry_out(*planner.next_batch())
         self._end(reason)
 
+    def _export_before_leaving(self) -> None:
+        """The last version once more, with an export: a worker that starts while no trainer serves it loads it from there.
+
+        Whoever stops the process bounds the time (`signals.py`); a kill in the middle of this leaves no half of it.
+        """
+        progress, publisher = self._progress, self._publisher
+        manifest = publisher.manifest()
+        if progress.version is None or progress.digest != manifest.digest:
+            log.warning("stopped_without_export", reason="the weights in memory are in the middle of a batch")
+        elif publisher.exported(progress.version, manifest) is None:
+            log.info("exporting_before_leaving", version=progress.version, timeout_s=self._settings.stop_timeout_s)
+            export = publisher.export(progress.version, manifest)
+            event = publisher.event(progress.version, manifest, export, progress.sequence_published)
+            self._dependencies.journal.commit(event)
+
     def _end(self, reason: str) -> None:
         """The final weights once more, now with an export that outlives this process, and the end of the run."""
         manifest, version = self._publisher.manifest(), self._progress.named_version
@@ -121,7 +137,7 @@ class TrainingRun:
             batches=self._progress.batches,
             version=version,
         )
-        final = self._publisher.event(version, manifest, export, self._progress.sequence)
+        final = self._publisher.event(version, manifest, export, self._progress.sequence_published)
         self._dependencies.journal.commit(final, ended)
         log.info("run_ended", reason=reason, batches=ended.batches, version=version, export=str(export))
         self._dependencies.reached(Milestone.ENDED)
