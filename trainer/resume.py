@@ -16,7 +16,7 @@ from trainer.errors import BatchLost, CheckpointForeign, CheckpointInvalid, Fact
 from trainer.learn.checkpoints import Checkpoint, Checkpoints
 from trainer.plan.facts import read
 from trainer.plan.history import History
-from trainer.progress import NO_BATCH, TrainingProgress
+from trainer.progress import TrainingProgress
 from trainer.publication import Publisher
 from trainer.settings import TrainerSettings
 from trainer.update import Updater
@@ -76,7 +76,8 @@ class Resumption:
         self._publisher.stage(0, manifest)
         first = [] if published is not None else [self._publisher.event(0, manifest, export, None)]
         self._dependencies.journal.commit(self._started(), *first)
-        self._progress.version, self._progress.version_free = 0, max(1, self._history.version_free)
+        self._progress.version, self._progress.digest = 0, manifest.digest
+        self._progress.version_free = max(1, self._history.version_free)
 
     def _load_newest(self, usable: list[Checkpoint]) -> None:
         """Of the checkpoints the newest that can be loaded; newer ones are set aside under another name.
@@ -169,7 +170,7 @@ class Resumption:
         same = self._history.digests[trained.version] == manifest.digest
         if not same:
             log.warning("replay_gave_other_bytes", batch=sequence, version=trained.version)
-        self._progress.version = trained.version if same else None
+        self._progress.version, self._progress.digest = (trained.version, manifest.digest) if same else (None, "")
         self._progress.count(sequence, trained.metrics)
 
     def _announce(self) -> None:
@@ -178,10 +179,12 @@ class Resumption:
         manifest = publisher.manifest()
         if progress.version is None:
             progress.version, progress.version_free = progress.version_free, progress.version_free + 1
+            progress.digest = manifest.digest
         publisher.stage(progress.version, manifest)
-        sequence = progress.sequence if progress.sequence > NO_BATCH else None
         export = publisher.exported(progress.version, manifest)
-        self._dependencies.journal.commit(publisher.event(progress.version, manifest, export, sequence))
+        self._dependencies.journal.commit(
+            publisher.event(progress.version, manifest, export, progress.sequence_published)
+        )
 
     def _started(self) -> RunStarted:
         settings = self._settings
