@@ -24,6 +24,7 @@ from trainer.learn.logprobs import score
 from trainer.learn.losses import Loss, summed
 from trainer.learn.metrics import TokenTotals
 from trainer.learn.microbatches import MicroBatch, as_tensors, pack
+from trainer.learn.tensor_names import CheckpointTensors
 from weights.device import Wish, resolved
 
 STATE_KEY = "trainer"  # deepspeed merges its own keys into the client state
@@ -65,6 +66,7 @@ class TrainingEngine:
         self._precision = settings.precision or ("bf16" if self.device.type == "cuda" else "fp32")
         model = models.load(model_dir, self._precision)
         self._vocabulary: int = model.get_input_embeddings().num_embeddings
+        self._tensors = CheckpointTensors(model)
         join_alone(self.device)
         self._engine = _initialize(model, settings, self._precision)
 
@@ -125,18 +127,11 @@ class TrainingEngine:
         return float(torch.nn.utils.get_total_norm(grads)) if grads else 0.0
 
     def named_tensors(self) -> Iterator[tuple[str, Tensor]]:
-        """Every parameter under its name in the HF checkpoint, whole, always in the same order. A tied head is absent.
+        """Every saved tensor under its name in the HF checkpoint, whole, always in the same order. A tied head is absent.
 
-        Not copies, stage 3 aside: stage or write them before the next step.
+        Not copies, and at stage 3 right until the next one is asked for; there every rank must iterate to the end.
         """
-        import deepspeed
-
-        for name, parameter in self._engine.module.named_parameters():
-            if self._settings.zero_stage == 3:
-                with deepspeed.zero.GatheredParameters([parameter]):
-                    yield name, parameter.detach().clone()
-            else:
-                yield name, parameter.detach()
+        yield from self._tensors(partitioned=self._settings.zero_stage == 3)
 
     def export(self, target: Path) -> None:
         """The weights as a HF-format directory, whole or not at all."""
