@@ -27,6 +27,7 @@ from trainer.learn.layouts import MicroBatch, pack, padded_rows
 from trainer.learn.metrics import TokenTotals
 from trainer.learn.objective import Objective, summed
 from trainer.learn.policy_model import PolicyModel
+from trainer.learn.tensor_names import CheckpointTensors
 from weights.device import Wish, resolved
 
 log = structlog.get_logger()
@@ -75,6 +76,7 @@ class TrainingEngine:
         model = models.load(model_dir, self._precision)
         policy = PolicyModel(model)
         self._causal = policy.causal
+        self._tensors = CheckpointTensors(model)
         self._vocabulary = policy.vocabulary
         join_alone(self.device)
         self._engine = _initialize(policy, settings, self._stage, self._precision)
@@ -154,18 +156,11 @@ class TrainingEngine:
         return float(torch.nn.utils.get_total_norm(grads)) if grads else 0.0
 
     def named_tensors(self) -> Iterator[tuple[str, Tensor]]:
-        """Every parameter under its name in the HF checkpoint, whole, always in the same order. A tied head is absent.
+        """Every saved tensor under its name in the HF checkpoint, whole, always in the same order. A tied head is absent.
 
-        Not copies, stage 3 aside: stage or write them before the next step.
+        Not copies, and at stage 3 right until the next one is asked for; there every rank must iterate to the end.
         """
-        import deepspeed
-
-        for name, parameter in self._causal.named_parameters():
-            if self._stage == 3:
-                with deepspeed.zero.GatheredParameters([parameter]):
-                    yield name, parameter.detach().clone()
-            else:
-                yield name, parameter.detach()
+        yield from self._tensors(partitioned=self._stage == 3)
 
     def export(self, target: Path) -> None:
         """The weights as a HF-format directory, whole or not at all."""
