@@ -37,6 +37,13 @@ class TrainerSettings(BaseSettings):
         "poll_interval_s": "waiting",
         "bootstrap_servers": "log (Kafka)",
     }
+    MAY_CHANGE: ClassVar[frozenset[str]] = frozenset({
+        "run_id", "out_dir", "allow_change", "micro_batch_tokens_max", "batches_max", "batches_min", "stop_reward",
+        "checkpoint_every", "checkpoints_kept", "hf_every", "hf_kept", "stop_timeout_s", "offer_host", "offer_port",
+        "offer_advertise", "offer_timeout_s", "linger_s", "poll_interval_s", "wait_log_interval_s", "warnings_file",
+        "bootstrap_servers", "topic_prefix", "topic_partitions",
+    })  # fmt: skip
+    """Settings that may differ when a run is resumed. All others change what is trained (`trainer/sections/changes.py`)."""
 
     model_dir: Path
     """Hugging Face model directory of the initial weights, with config and tokenizer."""
@@ -48,6 +55,9 @@ class TrainerSettings(BaseSettings):
     """What a batch is made of."""
     out_dir: Path
     """Directory of this run's checkpoints, exports, metrics.jsonl and TensorBoard files."""
+    allow_change: tuple[str, ...] = ()
+    """A setting in which this run may differ from what it was resumed with, such as learning_rate, spec.algorithm or spec for
+    all of it: such a change is refused otherwise."""
 
     learning_rate: float = Field(default=1e-6, ge=0)
     """Learning rate of AdamW. With 0 everything runs and nothing is learned, which serves as a control."""
@@ -96,6 +106,9 @@ class TrainerSettings(BaseSettings):
     """Batches between exports in Hugging Face format, from which workers load when the trainer is gone."""
     hf_kept: int = Field(default=3, ge=1)
     """Newest exports that stay on disk."""
+    stop_timeout_s: float = Field(default=6.0, gt=0)
+    """From SIGTERM to the end of the process, wherever it stands. The last version is exported in this time, for workers that
+    start while no trainer serves it: give a large model more, but less than whoever sends the signal waits (claw: 10 s)."""
 
     offer_host: str = "127.0.0.1"
     """Address on which weights are served to workers."""

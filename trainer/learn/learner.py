@@ -44,6 +44,7 @@ class Learner:
             **metrics,
             **step.totals.means(),
             "grad_norm": step.grad_norm,
+            "step_skipped": float(step.skipped),
             "micro_batches": float(step.micro_batches),
             "sequences": float(len(batch.examples)),
             "tokens": float(sum(map(len, batch.examples))),
