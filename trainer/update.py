@@ -97,6 +97,7 @@ class Updater:
             version=version,
             metrics=dict(values),
             checkpoint_uri="" if checkpoint is None else checkpoint.resolve().as_uri(),
+            critic_digest=self._dependencies.learner.critic_digest(),
         )
         self._dependencies.journal.commit(self._publisher.event(version, manifest, export, progress.sequence), trained)
         progress.version, progress.digest, progress.version_free = version, manifest.digest, version + 1
