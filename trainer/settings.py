@@ -12,6 +12,8 @@ from datapool.batch.spec import BatchSpec
 from eventlog.settings import LogSettings
 from schemas.runtime.command_line import CommandLine, SettingsRefused
 from trainer.errors import SettingsInvalid
+from trainer.sections.critic import CriticSettings
+from trainer.sections.reference import ReferenceSettings
 from weights.device import Wish
 
 
@@ -29,6 +31,7 @@ class TrainerSettings(BaseSettings):
     FLAG_SECTIONS: ClassVar[dict[str, str]] = {
         "model_dir": "the run",
         "learning_rate": "optimization",
+        "critic": "critic (algorithm gae) and reference",
         "batches_max": "how long, and what stays on disk",
         "offer_host": "weights for the workers",
         "poll_interval_s": "waiting",
@@ -83,6 +86,11 @@ class TrainerSettings(BaseSettings):
     """Processor to run on. auto: CUDA where torch sees it, unless the CPU build of vLLM is installed. The workers' must be the same."""
     precision: Literal["auto", "fp32", "bf16"] = "auto"
     """Number type of weights and forward pass. auto: bf16 on CUDA, else fp32."""
+
+    critic: CriticSettings = CriticSettings()
+    """The critic, which algorithm gae has and no other."""
+    reference: ReferenceSettings = ReferenceSettings()
+    """The frozen model that the policy is held near."""
 
     batches_max: int = Field(default=1000, ge=1)
     """Batches after which the run ends."""
@@ -150,9 +158,21 @@ class TrainerSettings(BaseSettings):
             raise ValueError(
                 f"loss {self.loss} needs advantages, and algorithm {self.spec.algorithm} has none; drop it"
             )
+        if not self.has_critic and self.critic != CriticSettings():
+            raise ValueError(f"critic: algorithm {self.spec.algorithm} has none; set spec.algorithm: gae or drop it")
+        if self.reference.coefficient and self.reference.place == "reward" and not self.has_critic:
+            raise ValueError(
+                f"reference.place reward: the plan freezes the advantages of {self.spec.algorithm}, so that no reward changes "
+                "them afterwards; take place: loss, or spec.algorithm: gae"
+            )
         if self.out_dir.resolve() == self.model_dir.resolve():
             raise ValueError("out_dir is model_dir: the initial weights would be overwritten")
         return self
+
+    @property
+    def has_critic(self) -> bool:
+        """Whether advantages come from a critic's values."""
+        return self.spec.algorithm == "gae"
 
     @property
     def loss_name(self) -> str:

@@ -69,17 +69,17 @@ class TrainingEngine:
             raise SettingsInvalid("device cuda: torch sees no CUDA here; drop it, or say device: cpu")
         self._settings = settings
         self._model_dir = model_dir
-        self._precision = settings.precision or ("bf16" if self.device.type == "cuda" else "fp32")
-        self._stage = deepspeed_config.resolved_stage(settings.zero_stage, self._precision)
+        self.precision: models.Precision = settings.precision or ("bf16" if self.device.type == "cuda" else "fp32")
+        self._stage = deepspeed_config.resolved_stage(settings.zero_stage, self.precision)
         if self._stage != settings.zero_stage:
             log.info("zero_stage_raised", zero_stage=self._stage, reason="stage 0 would sum gradients in bf16")
-        model = models.load(model_dir, self._precision)
+        model = models.load(model_dir, self.precision)
         policy = PolicyModel(model)
         self._causal = policy.causal
         self._tensors = CheckpointTensors(model)
         self._vocabulary = policy.vocabulary
         join_alone(self.device)
-        self._engine = _initialize(policy, settings, self._stage, self._precision)
+        self._engine = _initialize(policy, settings, self._stage, self.precision)
 
     @property
     def vocabulary(self) -> int:
