@@ -2,5 +2,6 @@
 
 Invariant: a batch is trained exactly once per run, from facts that its plan names; a version number never names two
 different sets of bytes. Where to look: `run.py` for the order, `resume.py` for what happens after a crash, `update.py`
-for one batch, `engine.py` for DeepSpeed, `losses.py` and `metrics.py` for the formulas.
+for one batch, `learn/learner.py` for what computes it, `learn/engine.py` for DeepSpeed, `learn/objective.py` and
+`learn/metrics.py` for what is computed.
 """

@@ -17,8 +17,10 @@ from schemas.events import GroupRecord
 from schemas.http import Channel
 from schemas.topics import WORKERS
 from trainer import live_workers
+from trainer.compose import learner_of
 from trainer.dependencies import TrainerDependencies
-from trainer.learn.engine import EngineSettings, TrainingEngine, leave
+from trainer.learn.engine import leave
+from trainer.learn.learner import Learner
 from trainer.plan.journal import kafka_journal
 from trainer.run import Ending, TrainingRun
 from trainer.settings import TrainerSettings
@@ -33,9 +35,9 @@ def train(settings: TrainerSettings, stop: threading.Event) -> Ending:
     log_settings = settings.log_settings()
     disable_progress_bar()
     with ExitStack() as resources:
-        engine = TrainingEngine(settings.model_dir, engine_settings(settings))
+        learner = learner_of(settings)
         resources.callback(leave)
-        transfer_server = _transfer_server(settings, engine)
+        transfer_server = _transfer_server(settings, learner)
         resources.callback(transfer_server.close)
         # Without tokens: a trainer reads them from the facts (trainer/plan/facts.py).
         pool = PoolView(log_settings, keep=lambda group: may_concern(group, settings.run_id), tokens=False)
@@ -46,7 +48,7 @@ def train(settings: TrainerSettings, stop: threading.Event) -> Ending:
         facts = FactLookup(log_settings)
         resources.callback(facts.close)
         dependencies = TrainerDependencies(
-            engine=engine,
+            learner=learner,
             pool=pool,
             facts=facts,
             journal=journal,
@@ -61,30 +63,17 @@ def train(settings: TrainerSettings, stop: threading.Event) -> Ending:
         return ending
 
 
-def engine_settings(settings: TrainerSettings) -> EngineSettings:
-    """The engine's part of the settings."""
-    return EngineSettings(
-        learning_rate=settings.learning_rate,
-        weight_decay=settings.weight_decay,
-        grad_clip=settings.grad_clip,
-        zero_stage=settings.zero_stage,
-        device=settings.device,
-        precision=None if settings.precision == "auto" else settings.precision,
-        micro_batch_tokens_max=settings.micro_batch_tokens_max,
-    )
-
-
 def may_concern(group: GroupRecord, run_id: str) -> bool:
     """Whether the run may ever look at a group: the view forgets others for good, so only what stays true may decide."""
     return group.run_id in (None, run_id) and group.channel != Channel.VALIDATION
 
 
-def _transfer_server(settings: TrainerSettings, engine: TrainingEngine) -> TransferServer:
+def _transfer_server(settings: TrainerSettings, learner: Learner) -> TransferServer:
     return TransferServer(
         settings.offer_host,
         settings.offer_port,
         advertise_host=settings.offer_advertise,
-        device=str(engine.device),
+        device=str(learner.device),
         timeout_s=settings.offer_timeout_s,
         on_sent=_log_sent,
     )

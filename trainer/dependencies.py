@@ -1,9 +1,9 @@
-"""What a training run touches, as seams: the engine, the pool, the facts, the log, the transfer server.
+"""What a training run touches, as seams: the learner, the pool, the facts, the log, the transfer server.
 
 The composition root (`app.py`) fills them with the real things, tests with fakes or with a process that kills itself.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -17,9 +17,7 @@ from trainer.plan.journal import Journal
 from trainer.publication import Weights, WeightServer
 
 if TYPE_CHECKING:
-    from datapool.batch.sequences import TrainingRow
-    from trainer.learn.engine import Step
-    from trainer.learn.losses import Loss
+    from trainer.learn.examples import LearnerBatch
 
 
 class Milestone(StrEnum):
@@ -35,25 +33,15 @@ class Milestone(StrEnum):
     ENDED = "ended"
 
 
-class PolicyEngine(Weights, Protocol):
-    """`trainer.learn.engine.TrainingEngine`, or a fake."""
+class PolicyLearner(Weights, Protocol):
+    """`trainer.learn.learner.Learner`, or a fake."""
 
     @property
     def vocabulary(self) -> int:
         """How many tokens the model has."""
 
-    def train(
-        self,
-        rows: "Sequence[TrainingRow]",
-        advantages: Sequence[float],
-        *,
-        version: int,
-        loss: "Loss",
-        seed: int,
-        divisor: int | None,
-        before_micro_batch: Callable[[], None],
-    ) -> "Step":
-        """One optimizer step."""
+    def train(self, batch: "LearnerBatch", before_micro_batch: Callable[[], None]) -> dict[str, float]:
+        """One batch into the weights; its metrics."""
 
     def save(self, directory: Path, state: dict[str, Any]) -> None:  # Any: JSON values
         """A checkpoint."""
@@ -76,7 +64,7 @@ class LivePool(Pool, Protocol):
 class TrainerDependencies:
     """Everything outside of the process. `reached` is told of milestones; in production it does nothing."""
 
-    engine: PolicyEngine
+    learner: PolicyLearner
     pool: LivePool
     facts: FactSource
     journal: Journal

@@ -78,7 +78,7 @@ class Resumption:
 
     def _load(self, checkpoint: Checkpoint) -> None:
         """The engine as it was after a batch; that batch published, if its trainer died before it could be."""
-        state = self._dependencies.engine.load(checkpoint.path)
+        state = self._dependencies.learner.load(checkpoint.path)
         manifest = self._publisher.manifest()
         _check(checkpoint, state, manifest, self._history, self._settings.run_id)
         self._progress.sequence = checkpoint.sequence
@@ -93,7 +93,7 @@ class Resumption:
         """Train what was planned after the checkpoint, from the facts; publish what was not."""
         published = plan.sequence in self._history.trained
         try:
-            batch = read(plan, self._dependencies.facts, self._dependencies.engine.vocabulary)
+            batch = read(plan, self._dependencies.facts, self._dependencies.learner.vocabulary)
         except FactUnreadable as unreadable:
             if published:
                 raise BatchLost(_lost(plan, unreadable, self._history)) from unreadable

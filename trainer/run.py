@@ -43,7 +43,7 @@ class TrainingRun:
         self._dependencies = dependencies
         self._progress = TrainingProgress()
         self._publisher = Publisher(
-            weights=dependencies.engine,
+            weights=dependencies.learner,
             transfer_server=dependencies.transfer_server,
             exports=settings.out_dir / "hf",
             run_id=settings.run_id,

@@ -144,10 +144,6 @@ class TrainerSettings(BaseSettings):
         """What `loss` comes to."""
         return self.spec.estimator.loss if self.loss == "auto" else self.loss
 
-    def loss_divisor(self, trajectories: int) -> int | None:
-        """What the losses of a batch of so many trajectories are divided by; None: the number of its trained tokens."""
-        return trajectories * self.loss_length if self.spec.estimator.divisor == "length" else None
-
     def log_settings(self) -> LogSettings:
         """Where the log is."""
         named = {

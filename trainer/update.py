@@ -7,10 +7,11 @@ from pathlib import Path
 from schemas.envelopes import envelope
 from schemas.events import BatchTrained
 from trainer.dependencies import Milestone, TrainerDependencies
-from trainer.learn import metrics
 from trainer.learn.checkpoints import Checkpoints
-from trainer.learn.losses import bound
+from trainer.learn.metrics import finite
+from trainer.plan.examples import learner_batch
 from trainer.plan.facts import TrainingBatch
+from trainer.plan.plan_metrics import plan_metrics
 from trainer.progress import TrainingProgress
 from trainer.publication import Publisher
 from trainer.reports import Reports
@@ -39,11 +40,10 @@ class Updater:
         self._checkpoints = checkpoints
         self._reports = reports
         self._incarnation = incarnation
-        self._loss = bound(settings.loss_name, clip_low=settings.clip_low, clip_high=settings.clip_high)
 
     def carry_out(self, batch: TrainingBatch, waited_s: float) -> None:
         """Steps 2 to 5 of a batch."""
-        values = metrics.finite({**self.train(batch), "wait_s": waited_s})
+        values = finite({**self.train(batch), "wait_s": waited_s})
         self._dependencies.reached(Milestone.TRAINED)
         manifest = self._publisher.manifest()
         is_checkpoint_due = (batch.plan.sequence + 1) % self._settings.checkpoint_every == 0
@@ -53,25 +53,12 @@ class Updater:
     def train(self, batch: TrainingBatch) -> dict[str, float]:
         """Step 2 alone: the weights change and have no version until they are published. Metrics of the batch."""
         began = time.monotonic()
-        plan, rows = batch.plan, batch.rows
-        step = self._dependencies.engine.train(
-            rows,
-            [trajectory.advantage for trajectory in plan.trajectories],
-            version=plan.version,
-            loss=self._loss,
-            seed=plan.seed,
-            divisor=self._settings.loss_divisor(len(plan.trajectories)),
-            before_micro_batch=self._dependencies.raise_if_stopped,
-        )
-        self._progress.sequence, self._progress.version = plan.sequence, None
+        values = self._dependencies.learner.train(learner_batch(batch), self._dependencies.raise_if_stopped)
+        self._progress.sequence, self._progress.version = batch.plan.sequence, None
         return {
-            **metrics.plan_metrics(plan),
-            **step.totals.means(),
-            "grad_norm": step.grad_norm,
+            **plan_metrics(batch.plan),
+            **values,
             "learning_rate": self._settings.learning_rate,
-            "sequences": float(len(rows)),
-            "tokens": float(sum(map(len, rows))),
-            "micro_batches": float(step.micro_batches),
             "read_s": batch.read_s,
             "train_s": time.monotonic() - began,
         }
@@ -86,7 +73,7 @@ class Updater:
             "metrics": dict(values),
         }
         path = self._checkpoints.write(
-            sequence, self._incarnation, lambda partial: self._dependencies.engine.save(partial, state)
+            sequence, self._incarnation, lambda partial: self._dependencies.learner.save(partial, state)
         )
         self._dependencies.reached(Milestone.KEPT)
         return path

@@ -50,6 +50,8 @@ class TrainingRow:
     temperatures: array  # type: ignore[type-arg]  # of float32
     versions: array  # type: ignore[type-arg]  # of int64
     advantages: array | None = None  # type: ignore[type-arg]  # of float32, 0 where nothing is trained; None: the trajectory's
+    responses: tuple[tuple[int, int], ...] = ()
+    """[start, end) of each call's response, in order."""
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -141,6 +143,7 @@ def _row(trained: Sequence[CallTokens], trajectory: int) -> TrainingRow:
         temperatures=array("f", [1.0]) * n,
         versions=array("q", [UNKNOWN_VERSION]) * n,
         advantages=array("f", bytes(4 * n)) if trained[-1].advantage is not None else None,
+        responses=tuple((len(call.prompt) // 4, len(call.whole) // 4) for call in trained),
     )
     for call in trained:
         _write(row, call)

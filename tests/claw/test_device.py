@@ -24,13 +24,12 @@ import torch
 torch.cuda.is_available = lambda: True
 from pathlib import Path
 from rollout.settings import RolloutSettings
-from trainer.app import engine_settings
-from trainer.learn.engine import TrainingEngine
+from trainer.compose import learner_of
 from trainer.settings import load
 chosen = load(["--config", sys.argv[1]])
 worker = RolloutSettings(model=chosen.model_dir, model_id=chosen.model_id, worker_id="w")
-engine = TrainingEngine(chosen.model_dir, engine_settings(chosen))
-print(engine.device.type, "cpu" if worker.runs_on_cpu else "cuda")
+learner = learner_of(chosen)
+print(learner.device.type, "cpu" if worker.runs_on_cpu else "cuda")
 """
 
 

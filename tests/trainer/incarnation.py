@@ -10,9 +10,8 @@ from pathlib import Path
 from datapool.batch.spec import BatchSpec
 from tests.trainer.file_log import file_journal
 from tests.trainer.pooled import RUN, pooled, random_groups
-from trainer.app import engine_settings
+from trainer.compose import learner_of
 from trainer.dependencies import Milestone, TrainerDependencies
-from trainer.learn.engine import TrainingEngine
 from trainer.run import TrainingRun
 from trainer.settings import TrainerSettings
 from weights.manifest import WeightsManifest
@@ -54,7 +53,7 @@ def world(
 ) -> TrainerDependencies:
     made = pooled(random_groups(groups, 4))
     return TrainerDependencies(
-        engine=TrainingEngine(chosen.model_dir, engine_settings(chosen)),
+        learner=learner_of(chosen),
         pool=made.pool,
         facts=made.log.lookup(),
         journal=journal,

@@ -6,7 +6,6 @@ import threading
 import time
 
 import pytest
-import torch
 from msgspec.structs import replace
 from structlog.testing import capture_logs
 
@@ -23,11 +22,10 @@ from tests.datapool.view.test_training_rows import BASES, written_against_c0
 from tests.trainer.incarnation import RUN, SPEC, FakeTransferServer, settings
 from tests.trainer.pooled import SETTINGS, VOCABULARY, group, pooled, write_pool
 from tests.trainer.tiny import make_model
-from trainer.app import engine_settings
+from trainer.compose import learner_of
 from trainer.dependencies import Milestone, TrainerDependencies
 from trainer.errors import BatchLost, CheckpointInvalid
-from trainer.learn.engine import TrainingEngine
-from trainer.learn.microbatches import as_tensors
+from trainer.plan.examples import examples_of
 from trainer.plan.facts import rows_of
 from trainer.plan.journal import Journal
 from trainer.run import TrainingRun
@@ -52,9 +50,8 @@ def events(log, kind):
 def world_of(chosen, history, reached=lambda _: None, stop=None, log=None):
     """Facts, pool and the run's topics on one memory log."""
     pooled_history = pooled(history)
-    engine = TrainingEngine(chosen.model_dir, engine_settings(chosen))
     return (log or pooled_history.log), TrainerDependencies(
-        engine=engine,
+        learner=learner_of(chosen),
         pool=pooled_history.pool,
         facts=pooled_history.log.lookup(),
         journal=memory_journal(log or pooled_history.log, chosen.run_id),
@@ -131,13 +128,13 @@ def test_advantages_of_steps_reach_their_tokens(tmp_path, model_dir):
     log, collaborators = world_of(chosen, history)
     assert TrainingRun(chosen, collaborators).run() == "finished"
     (plan,) = events(log, BatchAssembled)
-    first, second = rows_of(plan, collaborators.facts, collaborators.engine.vocabulary)
+    first, second = rows_of(plan, collaborators.facts, collaborators.learner.vocabulary)
     pushed = [
         sorted({round(a, 3) for a, m in zip(row.advantages, row.mask, strict=True) if m}) for row in (first, second)
     ]
     assert pushed == [[0.0, 0.707], [-0.707, 0.0]]
-    tensors = as_tensors([first, second], [9.0, 9.0], torch.device("cpu"))
-    assert torch.equal(tensors.advantages[0, : len(first)], torch.tensor(list(first.advantages)))
+    example, _ = examples_of([first, second], plan)
+    assert example.advantages.tolist() == [first.advantages[at] for at in example.at]
 
 
 def test_learning_rate_0_publishes_versions_of_equal_bytes(tmp_path, model_dir):

@@ -17,13 +17,13 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from datapool.batch.sequences import TrainingRow
 from trainer.errors import CheckpointInvalid, SettingsInvalid
 from trainer.learn import model as models
-from trainer.learn.logprobs import score
-from trainer.learn.losses import Loss, summed
+from trainer.learn.examples import Example
+from trainer.learn.layouts import MicroBatch, pack, padded_rows
 from trainer.learn.metrics import TokenTotals
-from trainer.learn.microbatches import MicroBatch, as_tensors, pack
+from trainer.learn.objective import Objective, summed
+from trainer.learn.policy_model import PolicyModel
 from weights.device import Wish, resolved
 
 STATE_KEY = "trainer"  # deepspeed merges its own keys into the client state
@@ -64,9 +64,11 @@ class TrainingEngine:
         self._model_dir = model_dir
         self._precision = settings.precision or ("bf16" if self.device.type == "cuda" else "fp32")
         model = models.load(model_dir, self._precision)
-        self._vocabulary: int = model.get_input_embeddings().num_embeddings
+        policy = PolicyModel(model)
+        self._causal = policy.causal
+        self._vocabulary = policy.vocabulary
         join_alone(self.device)
-        self._engine = _initialize(model, settings, self._precision)
+        self._engine = _initialize(policy, settings, self._precision)
 
     @property
     def vocabulary(self) -> int:
@@ -75,50 +77,45 @@ class TrainingEngine:
 
     def train(
         self,
-        rows: Sequence[TrainingRow],
-        advantages: Sequence[float],
+        examples: Sequence[Example],
+        objective: Objective,
         *,
         version: int,
-        loss: Loss,
         seed: int,
-        divisor: int | None = None,
         before_micro_batch: Callable[[], None] = lambda: None,
     ) -> Step:
-        """One optimizer step over all `rows`, in micro-batches; the loss is the sum over all trained tokens / divisor.
+        """One optimizer step over all `examples`, whose scales are set, in micro-batches.
 
-        divisor: None is their number, so that the loss is their mean. advantages: by `TrainingRow.trajectory`. version: the one being trained; its own tokens give the log-probability gap.
-        before_micro_batch may raise to abandon the step; then load a checkpoint before training again.
+        version: the one being trained; its own tokens give the log-probability gap. before_micro_batch may raise to
+        abandon the step; then load a checkpoint before training again.
         """
         torch.manual_seed(seed)
-        packed = pack(rows, self._settings.micro_batch_tokens_max)
-        divisor = divisor or max(1, sum(row.trained_tokens for row in rows))
+        packed = pack(examples, self._settings.micro_batch_tokens_max)
         totals, norm = TokenTotals(), 0.0
         self._engine.train()
         for index, part in enumerate(packed):
             before_micro_batch()
             last = index == len(packed) - 1
             self._engine.set_gradient_accumulation_boundary(last)
-            batch = as_tensors(part, advantages, self.device)
-            self._engine.backward(self._forward(batch, version, loss, divisor, totals))
+            self._engine.backward(self._loss(padded_rows(part, self.device), objective, version, totals))
             norm = self._own_norm() if last else norm
             self._engine.step()
         reported = self._engine.get_global_grad_norm()  # None at stage 0
         return Step(totals, norm if reported is None else float(reported), len(packed))
 
-    def _forward(self, batch: MicroBatch, version: int, loss: Loss, divisor: int, totals: TokenTotals) -> Tensor:
-        logits = self._engine(input_ids=batch.ids, attention_mask=batch.attention, use_cache=False).logits
-        scores = score(logits, batch.ids, batch.temperatures)
-        losses = loss(scores.logprobs, batch.behaviour, batch.advantages)
+    def _loss(self, batch: MicroBatch, objective: Objective, version: int, totals: TokenTotals) -> Tensor:
+        tokens = batch.tokens
+        scores = self._engine(batch.ids, batch.positions, batch.attention, tokens.at, tokens.ids, tokens.temperatures)
+        losses = objective.losses(tokens, scores)
         totals.add(
-            mask=batch.mask,
             losses=losses.values.detach(),
             clipped=losses.clipped,
-            entropy=scores.entropy,
+            entropy=scores.entropy.detach(),
             logprobs=scores.logprobs.detach(),
-            behaviour=batch.behaviour,
-            current=batch.versions == version,
+            behaviour=tokens.behaviour,
+            current=tokens.versions == version,
         )
-        return summed(losses.values, batch.mask, divisor)
+        return summed(losses, tokens)
 
     def _own_norm(self) -> float:
         grads = [p.grad for p in self._engine.module.parameters() if p.grad is not None]
@@ -131,7 +128,7 @@ class TrainingEngine:
         """
         import deepspeed
 
-        for name, parameter in self._engine.module.named_parameters():
+        for name, parameter in self._causal.named_parameters():
             if self._settings.zero_stage == 3:
                 with deepspeed.zero.GatheredParameters([parameter]):
                     yield name, parameter.detach().clone()
@@ -140,7 +137,7 @@ class TrainingEngine:
 
     def export(self, target: Path) -> None:
         """The weights as a HF-format directory, whole or not at all."""
-        models.export(self._engine.module, self.named_tensors(), self._model_dir, target)
+        models.export(self._causal, self.named_tensors(), self._model_dir, target)
 
     def save(self, directory: Path, state: dict[str, Any]) -> None:  # Any: JSON values of the caller
         """Everything that training goes on from, and `state`, into a directory."""

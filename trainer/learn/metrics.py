@@ -4,16 +4,12 @@ Sums are kept per token, so that micro-batches of any size give the same metrics
 """
 
 import math
-import statistics
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
 
-from datapool.batch.plan import groups_of
-from schemas.events import BatchAssembled, PlannedTrajectory
-from trainer.learn.losses import log_ratio
+from trainer.algorithms.losses import log_ratio
 
 
 @dataclass(slots=True)
@@ -34,7 +30,6 @@ class TokenTotals:
     def add(
         self,
         *,
-        mask: Tensor,
         losses: Tensor,
         clipped: Tensor,
         entropy: Tensor,
@@ -42,20 +37,19 @@ class TokenTotals:
         behaviour: Tensor,
         current: Tensor,
     ) -> None:
-        """All tensors of one shape. `current` marks tokens that the version being trained sampled."""
+        """All tensors [T], of trained tokens. `current` marks those that the version being trained sampled."""
         with torch.no_grad():
-            chosen = mask.bool()
-            lr = log_ratio(logprobs, behaviour)[chosen].double()
+            lr = log_ratio(logprobs, behaviour).double()
             ratio = lr.exp()
-            self.tokens += int(chosen.sum())
-            self.loss += float(losses[chosen].double().sum())
-            self.entropy += float(entropy[chosen].double().sum())
-            self.clipped += float(clipped[chosen].sum())
+            self.tokens += len(lr)
+            self.loss += float(losses.double().sum())
+            self.entropy += float(entropy.double().sum())
+            self.clipped += float(clipped.sum())
             self.k1 += float(-lr.sum())
             self.k3 += float((ratio - 1 - lr).sum())
             self.ratio += float(ratio.sum())
             self.ratio_squared += float((ratio * ratio).sum())
-            self._add_gap((logprobs - behaviour)[chosen & current])
+            self._add_gap((logprobs - behaviour)[current])
 
     def _add_gap(self, gaps: Tensor) -> None:
         if gaps.numel():
@@ -82,29 +76,6 @@ class TokenTotals:
             "gap_tokens": float(self.gap_tokens),
             **gap,
         }
-
-
-def plan_metrics(plan: BatchAssembled) -> dict[str, float]:
-    """Reward, staleness (version trained - oldest version that sampled the trajectory) and zero-variance share."""
-    rewards = [trajectory.reward for trajectory in plan.trajectories]
-    stale = [plan.version - t.min_version for t in plan.trajectories if t.min_version is not None] or [0]
-    by_group = [_rewards_of(plan.trajectories, group_id) for group_id in groups_of(plan)]
-    return {
-        "reward": statistics.fmean(rewards),
-        "reward_min": min(rewards),
-        "reward_max": max(rewards),
-        "reward_std": statistics.pstdev(rewards),
-        "staleness_mean": statistics.fmean(stale),
-        "staleness_max": float(max(stale)),
-        "zero_variance_share": statistics.fmean(float(max(group) == min(group)) for group in by_group),
-        "groups": float(len(by_group)),
-        "trajectories": float(len(rewards)),
-        "steps": float(sum(len(trajectory.steps) for trajectory in plan.trajectories)),
-    }
-
-
-def _rewards_of(trajectories: Sequence[PlannedTrajectory], group_id: str) -> list[float]:
-    return [trajectory.reward for trajectory in trajectories if trajectory.group_id == group_id]
 
 
 def finite(metrics: dict[str, float]) -> dict[str, float]:

@@ -95,10 +95,10 @@ class Planner:
         """The plan with its rows; None: groups of it cannot be read, and are skipped by name."""
         plan = self._plan(selection)
         try:
-            return read(plan, self._dependencies.facts, self._dependencies.engine.vocabulary)
+            return read(plan, self._dependencies.facts, self._dependencies.learner.vocabulary)
         except FactUnreadable as unreadable:
             log.warning("batch_unreadable", batch=plan.sequence, error=str(unreadable))
-            groups = unreadable_groups(plan, self._dependencies.facts, self._dependencies.engine.vocabulary)
+            groups = unreadable_groups(plan, self._dependencies.facts, self._dependencies.learner.vocabulary)
             if not groups:
                 raise  # each of them alone can be read: another attempt would end the same way
             self._skip(groups)

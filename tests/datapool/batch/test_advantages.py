@@ -8,6 +8,7 @@ from pydantic import ValidationError
 
 from datapool.batch.advantages import ESTIMATORS, Return, dr_grpo, grpo, rloo
 from datapool.batch.spec import PRESETS, BatchSpec
+from trainer.compose import objective_of
 from trainer.settings import TrainerSettings
 
 PAGE = Path(__file__).parents[3] / "docs" / "batches.md"
@@ -85,11 +86,10 @@ def test_an_estimator_is_its_row(algorithm):
         model_id="m",
         run_id="r",
         out_dir=Path("out"),
-        loss_length=7,
         spec=BatchSpec(algorithm=algorithm, group_size=row.members_min),
     )
     assert settings.loss_name == row.loss
-    assert settings.loss_divisor(3) == (21 if row.divisor == "length" else None)
+    assert (objective_of(settings).norm == "constant") is (row.divisor == "length")
     assert f"| `{algorithm}` |" in PAGE.read_text()
     if row.members_min > 1:
         with pytest.raises(ValidationError, match="group_size"):

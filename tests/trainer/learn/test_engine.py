@@ -7,12 +7,12 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
-from datapool.batch.sequences import CallTokens, rows
-from schemas.arrays import pack_ids
+from tests.trainer.examples import example
 from tests.trainer.tiny import VOCABULARY, make_model
+from trainer.algorithms.losses import bound
 from trainer.errors import CheckpointInvalid, ModelInvalid, Stopped
 from trainer.learn.engine import EngineSettings, TrainingEngine
-from trainer.learn.losses import bound
+from trainer.learn.objective import Objective
 from weights.checkpoint import read
 from weights.manifest import WeightsManifest
 
@@ -20,7 +20,8 @@ pytestmark = pytest.mark.process
 
 LOSS = bound("ppo_clip", clip_low=0.2, clip_high=0.28)
 SETTINGS = EngineSettings(learning_rate=1e-2, micro_batch_tokens_max=10_000)
-HOW = {"version": 0, "loss": LOSS, "seed": 1}
+OBJECTIVE = Objective(loss=LOSS)
+HOW = {"objective": OBJECTIVE, "version": 0, "seed": 1}
 
 
 @pytest.fixture(scope="module")
@@ -33,23 +34,22 @@ def engine(model_dir, settings=SETTINGS):
 
 
 def batch(seed, temperature=1.0, logprob=-3.4):
-    """Training rows of eight random trajectories of unequal length, and their advantages."""
+    """Eight random trajectories of unequal length, scaled by their number of trained tokens."""
     dice = random.Random(seed)
-    training_rows, advantages = [], []
+    examples = []
     for index in range(8):
         prompt = [dice.randrange(VOCABULARY) for _ in range(dice.randint(2, 6))]
         response = [dice.randrange(VOCABULARY) for _ in range(dice.randint(1, 9))]
-        n = len(response)
-        training_rows += rows(
-            [CallTokens("c", pack_ids(prompt), pack_ids(response), [logprob] * n, [0] * n, temperature)], index
+        advantage = dice.choice([-1.0, 0.0, 1.0])
+        examples.append(
+            example(prompt, response, logprob=logprob, temperature=temperature, advantage=advantage, index=index)
         )
-        advantages.append(dice.choice([-1.0, 0.0, 1.0]))
-    return training_rows, advantages
+    return OBJECTIVE.scaled(examples, 8)
 
 
 def train(model_dir, settings, steps=5):
     subject = engine(model_dir, settings)
-    seen = [subject.train(*batch(step), **HOW) for step in range(steps)]
+    seen = [subject.train(batch(step), **HOW) for step in range(steps)]
     weights = {name: tensor.clone() for name, tensor in subject.named_tensors()}
     return [(step.totals.loss, step.grad_norm) for step in seen], weights
 
@@ -76,14 +76,17 @@ def plain_torch(model_dir, steps):
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2, weight_decay=0.0)
     curve = []
     for step in range(steps):
-        subject, advantages = batch(step)
-        total, tokens = torch.zeros(()), sum(row.trained_tokens for row in subject)
-        for row in subject:
-            ids = torch.tensor([list(row.ids)])
+        subject = batch(step)
+        total, tokens = torch.zeros(()), sum(len(each.at) for each in subject)
+        for each in subject:
+            ids = torch.from_numpy(each.ids).long()[None]
             logprobs = model(ids).logits[0, :-1].log_softmax(-1).gather(-1, ids[0, 1:, None])[:, 0]
-            mask = torch.tensor(list(row.mask[1:]), dtype=torch.bool)
+            trained = logprobs[torch.from_numpy(each.at) - 1]
             total = (
-                total + LOSS(logprobs, torch.tensor(-3.4), torch.tensor(advantages[row.trajectory])).values[mask].sum()
+                total
+                + LOSS(
+                    trained, torch.tensor(-3.4), torch.from_numpy(each.advantages), torch.zeros(len(each.at))
+                ).values.sum()
             )
         optimizer.zero_grad()
         (total / tokens).backward()
@@ -97,7 +100,7 @@ def plain_torch(model_dir, steps):
 def test_bf16_weights_are_published_as_they_are(model_dir, tmp_path, stage):
     """In bf16 the step works, the manifest says bfloat16, and the export holds the same bytes."""
     subject = engine(model_dir, replace(SETTINGS, precision="bf16", zero_stage=stage))
-    step = subject.train(*batch(0), **HOW)
+    step = subject.train(batch(0), **HOW)
     assert step.totals.loss == pytest.approx(plain_torch(model_dir, steps=1)[0][0][0], rel=0.02)
     manifest = WeightsManifest.of(subject.named_tensors())
     assert {spec.dtype for spec in manifest.tensors} == {"bfloat16"}
@@ -105,11 +108,11 @@ def test_bf16_weights_are_published_as_they_are(model_dir, tmp_path, stage):
     assert len(dict(read(str(tmp_path / "hf"), manifest))) == len(manifest.tensors)
 
 
-def test_the_losses_are_divided_by_what_was_asked_for(model_dir):
-    """Half the divisor, twice the gradient; without one, the number of trained tokens."""
-    tokens = sum(row.trained_tokens for row in batch(0)[0])
-    norms = [engine(model_dir).train(*batch(0), **HOW, divisor=each).grad_norm for each in (None, tokens, 2 * tokens)]
-    assert norms == pytest.approx([norms[0], norms[0], norms[0] / 2], rel=1e-5)
+def test_the_gradient_is_that_of_the_scales(model_dir):
+    """Norm `constant`: half the gradient for twice the constant."""
+    by_length = [Objective(loss=LOSS, norm="constant", loss_length=length) for length in (5, 10)]
+    norms = [engine(model_dir).train(each.scaled(batch(0), 8), **HOW).grad_norm for each in by_length]
+    assert norms[1] == pytest.approx(norms[0] / 2, rel=1e-5)
 
 
 @pytest.mark.parametrize("stage", [0, 2])
@@ -118,34 +121,31 @@ def test_a_loaded_checkpoint_goes_on_bit_for_bit(model_dir, tmp_path, stage):
     settings = replace(SETTINGS, zero_stage=stage)
     subject = engine(model_dir, settings)
     for step in range(2):
-        subject.train(*batch(step), **HOW)
+        subject.train(batch(step), **HOW)
     subject.save(tmp_path, {"note": 7})
     at_save = WeightsManifest.of(subject.named_tensors())
     for step in range(2, 4):
-        subject.train(*batch(step), **HOW)
+        subject.train(batch(step), **HOW)
     expected = WeightsManifest.of(subject.named_tensors())
     fresh = engine(model_dir, settings)
     assert fresh.load(tmp_path) == {"note": 7}
     assert WeightsManifest.of(fresh.named_tensors()) == at_save
     for step in range(2, 4):
-        fresh.train(*batch(step), **HOW)
+        fresh.train(batch(step), **HOW)
     assert WeightsManifest.of(fresh.named_tensors()) == expected
 
 
 @pytest.mark.parametrize("temperature", [1.0, 0.6, 1.7])
 def test_trainer_and_engine_agree_on_logprobs(model_dir, temperature):
     """Behaviour logprobs of the same weights, one sequence at a time at its temperature: a gap of rounding only."""
-    subject, advantages = batch(0, temperature)
+    subject = batch(0, temperature)
     model = AutoModelForCausalLM.from_pretrained(model_dir, dtype=torch.float32, attention_dropout=0.0).eval()
-    for row in subject:
-        ids = torch.tensor([list(row.ids)])
+    for each in subject:
+        ids = torch.from_numpy(each.ids).long()[None]
         with torch.no_grad():
             scored = (model(ids).logits[0, :-1] / temperature).log_softmax(-1).gather(-1, ids[0, 1:, None])[:, 0]
-        for at in range(1, len(row)):
-            if row.mask[at]:
-                row.logprobs[at] = float(scored[at - 1])
-    trained = engine(model_dir)
-    totals = trained.train(subject, advantages, **HOW).totals
+        each.behaviour[:] = scored.numpy()[each.at - 1]
+    totals = engine(model_dir).train(subject, **HOW).totals
     assert totals.gap_tokens == totals.tokens
     assert totals.gap_max < 1e-5
     assert abs(totals.means()["kl_k1"]) < 1e-5
@@ -153,16 +153,14 @@ def test_trainer_and_engine_agree_on_logprobs(model_dir, temperature):
 
 def test_a_wrong_temperature_shows_as_a_gap(model_dir):
     """The gap is no decoration: rows that claim another temperature do not agree."""
-    subject, advantages = batch(0)
-    trained = engine(model_dir)
-    assert trained.train(subject, advantages, **HOW).totals.gap_max > 0.1
+    assert engine(model_dir).train(batch(0), **HOW).totals.gap_max > 0.1
 
 
 def test_learning_rate_0_changes_no_byte(model_dir):
     """The control trains everything and learns nothing."""
     subject = engine(model_dir, replace(SETTINGS, learning_rate=0.0))
     before = WeightsManifest.of(subject.named_tensors())
-    assert subject.train(*batch(0), **HOW).grad_norm > 0
+    assert subject.train(batch(0), **HOW).grad_norm > 0
     assert WeightsManifest.of(subject.named_tensors()) == before
 
 
@@ -171,7 +169,7 @@ def test_an_export_is_the_model_with_these_weights(tmp_path, tied):
     """It loads in transformers, has the published digest, and carries the tokenizer files along."""
     source = make_model(tmp_path / "source", tied=tied)
     subject = engine(source)
-    subject.train(*batch(0), **HOW)
+    subject.train(batch(0), **HOW)
     subject.export(tmp_path / "hf" / "1")
     manifest = WeightsManifest.of(subject.named_tensors())
     expected = {name: tensor.clone() for name, tensor in subject.named_tensors()}
@@ -194,7 +192,7 @@ def test_an_abandoned_step_raises_before_the_next_micro_batch(model_dir):
 
     subject = engine(model_dir, replace(SETTINGS, micro_batch_tokens_max=10))
     with pytest.raises(Stopped):
-        subject.train(*batch(0), **HOW, before_micro_batch=stop_at_third)
+        subject.train(batch(0), **HOW, before_micro_batch=stop_at_third)
     assert len(passed) == 3
 
 

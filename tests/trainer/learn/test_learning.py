@@ -16,9 +16,8 @@ from tests.trainer.incarnation import RUN, settings
 from tests.trainer.pooled import SETTINGS, ReadRows, apply_to
 from tests.trainer.test_run import events, memory_journal
 from tests.trainer.tiny import VOCABULARY, make_model
-from trainer.app import engine_settings
+from trainer.compose import learner_of
 from trainer.dependencies import TrainerDependencies
-from trainer.learn.engine import TrainingEngine
 from trainer.run import TrainingRun
 
 TEMPERATURE = 0.8
@@ -94,7 +93,7 @@ def play(tmp_path, learning_rate):
     pool = ReadRows()
     sampler = Sampler(model_dir, log, pool)
     world = TrainerDependencies(
-        engine=TrainingEngine(model_dir, engine_settings(chosen)),
+        learner=learner_of(chosen),
         pool=pool,
         facts=log.lookup(),
         journal=memory_journal(log),

@@ -10,28 +10,28 @@ from datapool.batch.selection import select
 from datapool.batch.spec import BatchSpec
 from tests import facts
 from tests.trainer.pooled import RUN, group, pooled
-from trainer.learn.metrics import TokenTotals, finite, plan_metrics
+from trainer.learn.metrics import TokenTotals, finite
+from trainer.plan.plan_metrics import plan_metrics
 
 
-def totals(logprobs, behaviour, mask, current, parts=1):
+def totals(logprobs, behaviour, current, parts=1):
     made = TokenTotals()
-    columns = [torch.tensor(x) for x in (logprobs, behaviour, mask, current)]
+    columns = [torch.tensor(x) for x in (logprobs, behaviour, current)]
     for piece in zip(*(c.chunk(parts) for c in columns), strict=True):
         zeros = torch.zeros_like(piece[0])
         made.add(
-            logprobs=piece[0], behaviour=piece[1], mask=piece[2], current=piece[3],
-            losses=zeros, clipped=zeros.bool(), entropy=zeros,
-        )  # fmt: skip
+            logprobs=piece[0], behaviour=piece[1], current=piece[2], losses=zeros, clipped=zeros.bool(), entropy=zeros
+        )
     return made.means()
 
 
-ENGINE, TRAINER = [-1.0, -2.0, -0.5, 9.0], [-1.2, -1.5, -0.5, 0.0]
-MASK, ALL = [1.0, 1.0, 1.0, 0.0], [True] * 4
+ENGINE, TRAINER = [-1.0, -2.0, -0.5], [-1.2, -1.5, -0.5]
+ALL = [True] * 3
 
 
 def test_kl_estimators():
-    """k1 and k3 of Schulman's note for logp -1, -2, -.5 and ref -1.2, -1.5, -.5; masked tokens do not count."""
-    means = totals(TRAINER, ENGINE, MASK, ALL)
+    """k1 and k3 of Schulman's note for logp -1, -2, -.5 and ref -1.2, -1.5, -.5."""
+    means = totals(TRAINER, ENGINE, ALL)
     assert means["kl_k1"] == pytest.approx((0.2 - 0.5 + 0) / 3, abs=1e-6)
     assert means["kl_k3"] == pytest.approx((0.018731 + 0.148721 + 0) / 3, abs=1e-6)
     assert means["trained_tokens"] == 3
@@ -39,23 +39,23 @@ def test_kl_estimators():
 
 def test_effective_sample_size():
     """Equal ratios: 1; unequal: (sum w)^2 / (n sum w^2)."""
-    assert totals(ENGINE, ENGINE, MASK, ALL)["ess"] == pytest.approx(1.0)
+    assert totals(ENGINE, ENGINE, ALL)["ess"] == pytest.approx(1.0)
     w = [math.exp(-0.2), math.exp(0.5), 1.0]
     expected = sum(w) ** 2 / (3 * sum(x * x for x in w))
-    assert totals(TRAINER, ENGINE, MASK, ALL)["ess"] == pytest.approx(expected, abs=1e-6)
+    assert totals(TRAINER, ENGINE, ALL)["ess"] == pytest.approx(expected, abs=1e-6)
 
 
 def test_gap_counts_only_tokens_of_the_version_that_is_trained():
     """max |engine - trainer| over current tokens; without one there is no gap to report, not a gap of 0."""
-    assert totals(TRAINER, ENGINE, MASK, [True, False, True, True])["max_logprob_gap"] == pytest.approx(0.2, abs=1e-6)
-    nothing = totals(TRAINER, ENGINE, MASK, [False] * 4)
+    assert totals(TRAINER, ENGINE, [True, False, True])["max_logprob_gap"] == pytest.approx(0.2, abs=1e-6)
+    nothing = totals(TRAINER, ENGINE, [False] * 3)
     assert "max_logprob_gap" not in nothing
     assert nothing["gap_tokens"] == 0
 
 
 def test_micro_batches_do_not_change_metrics():
     """Parts give the metrics of the whole."""
-    assert totals(TRAINER, ENGINE, MASK, ALL, parts=2) == pytest.approx(totals(TRAINER, ENGINE, MASK, ALL))
+    assert totals(TRAINER, ENGINE, ALL, parts=2) == pytest.approx(totals(TRAINER, ENGINE, ALL))
 
 
 def test_metrics_of_a_plan():
