@@ -32,7 +32,7 @@ def _run(chosen: settings.TrainerSettings) -> int:
     try:
         # Before torch is imported: whoever mistyped an address waits for nothing.
         check_catalogue(chosen.log_settings())
-        with signals.as_flag() as stop:
+        with signals.as_flag(chosen.stop_timeout_s) as stop:
             from trainer.app import train
 
             train(chosen, stop)

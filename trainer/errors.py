@@ -29,7 +29,11 @@ class BatchLost(TrainerError):
 
 
 class CheckpointInvalid(TrainerError):
-    """A checkpoint is damaged, or belongs to another run or another log."""
+    """A checkpoint cannot be loaded. An older one may do."""
+
+
+class CheckpointForeign(CheckpointInvalid):
+    """It belongs to another run or another log, and so may every other one beside it."""
 
 
 class Stopped(TrainerError):

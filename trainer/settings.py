@@ -86,6 +86,9 @@ class TrainerSettings(BaseSettings):
     """Batches between exports in Hugging Face format, from which workers load when the trainer is gone."""
     hf_kept: int = Field(default=3, ge=1)
     """Newest exports that stay on disk."""
+    stop_timeout_s: float = Field(default=6.0, gt=0)
+    """From SIGTERM to the end of the process, wherever it stands. The last version is exported in this time, for workers that
+    start while no trainer serves it: give a large model more, but less than whoever sends the signal waits (claw: 10 s)."""
 
     offer_host: str = "127.0.0.1"
     """Address on which weights are served to workers."""

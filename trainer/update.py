@@ -93,7 +93,7 @@ class Updater:
             checkpoint_uri="" if checkpoint is None else checkpoint.resolve().as_uri(),
         )
         self._dependencies.journal.commit(self._publisher.event(version, manifest, export, progress.sequence), trained)
-        progress.version, progress.version_free = version, version + 1
+        progress.version, progress.digest, progress.version_free = version, manifest.digest, version + 1
         progress.rewards.append(values["reward"])
         self._reports.write(trained)
         self._dependencies.reached(Milestone.PUBLISHED)
