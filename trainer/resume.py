@@ -12,12 +12,12 @@ from schemas.envelopes import envelope
 from schemas.events import BatchAssembled, BatchSkipped, RunStarted
 from trainer.dependencies import TrainerDependencies
 from trainer.errors import BatchLost, CheckpointInvalid, FactUnreadable
-from trainer.learn.checkpoints import Checkpoint, Checkpoints
 from trainer.plan.facts import read
 from trainer.plan.history import History
 from trainer.progress import NO_BATCH, TrainingProgress
 from trainer.publication import Publisher
 from trainer.settings import TrainerSettings
+from trainer.storage.checkpoints import Checkpoint, Checkpoints
 from trainer.update import Updater
 from weights.manifest import WeightsManifest
 
@@ -65,29 +65,29 @@ class Resumption:
 
     def _begin_with_initial_weights(self) -> None:
         """The start of the run and its version 0 are one transaction: a run that has started has weights."""
-        manifest, published = self._publisher.manifest(), self._history.published.get(0)
-        if published is not None and published.digest != manifest.digest:
+        snapshot, published = self._publisher.snapshot(), self._history.published.get(0)
+        if published is not None and published.digest != snapshot.manifest.digest:
             raise CheckpointInvalid(
                 f"model_dir or precision is not the one that run {self._settings.run_id} began with"
             )
-        export = self._publisher.export(0, manifest)
-        self._publisher.stage(0, manifest)
-        first = [] if published is not None else [self._publisher.event(0, manifest, export, None)]
+        export = self._publisher.export(0, snapshot)
+        self._publisher.stage(0, snapshot)
+        first = [] if published is not None else [self._publisher.event(0, snapshot.manifest, export, None)]
         self._dependencies.journal.commit(self._started(), *first)
         self._progress.version, self._progress.version_free = 0, max(1, self._history.version_free)
 
     def _load(self, checkpoint: Checkpoint) -> None:
         """The engine as it was after a batch; that batch published, if its trainer died before it could be."""
         state = self._dependencies.learner.load(checkpoint.path)
-        manifest = self._publisher.manifest()
-        _check(checkpoint, state, manifest, self._history, self._settings.run_id)
+        snapshot = self._publisher.snapshot()
+        _check(checkpoint, state, snapshot.manifest, self._history, self._settings.run_id)
         self._progress.sequence = checkpoint.sequence
         self._progress.rewards = self._history.rewards(before=checkpoint.sequence)
         log.info("checkpoint_loaded", batch=checkpoint.sequence, path=str(checkpoint.path))
         if checkpoint.sequence in self._history.trained:
-            self._recognise(checkpoint.sequence, manifest)
+            self._recognise(checkpoint.sequence, snapshot.manifest)
         else:
-            self._updater.publish(state["metrics"], manifest, checkpoint.path)
+            self._updater.publish(state["metrics"], snapshot, checkpoint.path)
 
     def _replay(self, plan: BatchAssembled) -> None:
         """Train what was planned after the checkpoint, from the facts; publish what was not."""
@@ -102,7 +102,7 @@ class Resumption:
         log.info("batch_replayed", batch=plan.sequence, published=published)
         if published:
             self._updater.train(batch)
-            self._recognise(plan.sequence, self._publisher.manifest())
+            self._recognise(plan.sequence, self._publisher.snapshot().manifest)
         else:
             self._updater.carry_out(batch, waited_s=0.0)
 
@@ -132,13 +132,13 @@ class Resumption:
     def _announce(self) -> None:
         """Publish the weights as served here, under this epoch. Bytes without a version take a number that was never used."""
         progress, publisher = self._progress, self._publisher
-        manifest = publisher.manifest()
+        snapshot = publisher.snapshot()
         if progress.version is None:
             progress.version, progress.version_free = progress.version_free, progress.version_free + 1
-        publisher.stage(progress.version, manifest)
+        publisher.stage(progress.version, snapshot)
         sequence = progress.sequence if progress.sequence > NO_BATCH else None
-        export = publisher.exported(progress.version, manifest)
-        self._dependencies.journal.commit(publisher.event(progress.version, manifest, export, sequence))
+        export = publisher.exported(progress.version, snapshot.manifest)
+        self._dependencies.journal.commit(publisher.event(progress.version, snapshot.manifest, export, sequence))
 
     def _started(self) -> RunStarted:
         settings = self._settings

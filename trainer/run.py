@@ -20,7 +20,6 @@ from schemas.envelopes import envelope, new_id
 from schemas.events import RunEnded
 from trainer.dependencies import Milestone, TrainerDependencies
 from trainer.errors import Stopped
-from trainer.learn.checkpoints import Checkpoints
 from trainer.plan.history import History
 from trainer.plan.planner import Planner
 from trainer.progress import TrainingProgress, reason_to_end
@@ -28,7 +27,9 @@ from trainer.publication import Publisher
 from trainer.reports import Reports
 from trainer.resume import Resumption
 from trainer.settings import TrainerSettings
+from trainer.storage.checkpoints import Checkpoints
 from trainer.update import Updater
+from weights.snapshot import Snapshots
 
 log = structlog.get_logger()
 
@@ -51,6 +52,7 @@ class TrainingRun:
             epoch=new_id(),
             producer=dependencies.producer,
             exports_kept=settings.hf_kept,
+            snapshots=Snapshots(),
         )
 
     @property
@@ -109,8 +111,8 @@ class TrainingRun:
 
     def _end(self, reason: str) -> None:
         """The final weights once more, now with an export that outlives this process, and the end of the run."""
-        manifest, version = self._publisher.manifest(), self._progress.named_version
-        export = self._publisher.export(version, manifest)
+        snapshot, version = self._publisher.snapshot(), self._progress.named_version
+        export = self._publisher.export(version, snapshot)
         self._dependencies.reached(Milestone.EXPORTED)
         ended = RunEnded(
             envelope=envelope(self._dependencies.producer, run_id=self._settings.run_id),
@@ -120,7 +122,7 @@ class TrainingRun:
             batches=self._progress.batches,
             version=version,
         )
-        final = self._publisher.event(version, manifest, export, self._progress.sequence)
+        final = self._publisher.event(version, snapshot.manifest, export, self._progress.sequence)
         self._dependencies.journal.commit(final, ended)
         log.info("run_ended", reason=reason, batches=ended.batches, version=version, export=str(export))
         self._dependencies.reached(Milestone.ENDED)

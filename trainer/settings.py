@@ -86,6 +86,8 @@ class TrainerSettings(BaseSettings):
     """Batches between exports in Hugging Face format, from which workers load when the trainer is gone."""
     hf_kept: int = Field(default=3, ge=1)
     """Newest exports that stay on disk."""
+    hf_shard_gb: float = Field(default=5.0, gt=0)
+    """Gigabytes of one weights file of an export; a larger tensor has a file of its own."""
 
     offer_host: str = "127.0.0.1"
     """Address on which weights are served to workers."""
