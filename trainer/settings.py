@@ -109,6 +109,8 @@ class TrainerSettings(BaseSettings):
     stop_timeout_s: float = Field(default=6.0, gt=0)
     """From SIGTERM to the end of the process, wherever it stands. The last version is exported in this time, for workers that
     start while no trainer serves it: give a large model more, but less than whoever sends the signal waits (claw: 10 s)."""
+    hf_shard_gb: float = Field(default=5.0, gt=0)
+    """Gigabytes of one weights file of an export; a larger tensor has a file of its own."""
 
     offer_host: str = "127.0.0.1"
     """Address on which weights are served to workers."""
