@@ -7,7 +7,7 @@ import pytest
 
 from datapool.batch.advantages import EPSILON
 from datapool.batch.spec import BatchSpec
-from trainer.learn.losses import LOG_RATIO_MAX, LOSSES
+from trainer.algorithms.losses import LOG_RATIO_MAX, LOSSES
 from trainer.settings import TrainerSettings
 
 PAGE = Path(__file__).parents[2] / "docs" / "batches.md"
@@ -41,7 +41,7 @@ def test_the_figures_of_the_page_are_those_of_the_code(row: str, said: str) -> N
 def test_that_there_is_no_reference_is_said_while_there_is_none() -> None:
     """No loss takes a reference policy's log-probabilities; whoever adds one changes the page, too."""
     taken = {name for loss in LOSSES.values() for name in inspect.signature(loss).parameters}
-    assert taken == {"logprobs", "behaviour", "advantages", "clip_low", "clip_high", "negative_max"}
+    assert taken == {"logprobs", "behaviour", "advantages", "sequences", "clip_low", "clip_high", "negative_max"}
     assert rows()["reference policy"].startswith("none")
 
 

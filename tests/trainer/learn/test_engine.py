@@ -9,9 +9,9 @@ from transformers import AutoModelForCausalLM
 
 from tests.trainer.examples import example
 from tests.trainer.tiny import VOCABULARY, make_model
+from trainer.algorithms.losses import bound
 from trainer.errors import CheckpointInvalid, ModelInvalid, Stopped
 from trainer.learn.engine import EngineSettings, TrainingEngine
-from trainer.learn.losses import bound
 from trainer.learn.objective import Objective
 from weights.checkpoint import read
 from weights.manifest import WeightsManifest
@@ -82,7 +82,12 @@ def plain_torch(model_dir, steps):
             ids = torch.from_numpy(each.ids).long()[None]
             logprobs = model(ids).logits[0, :-1].log_softmax(-1).gather(-1, ids[0, 1:, None])[:, 0]
             trained = logprobs[torch.from_numpy(each.at) - 1]
-            total = total + LOSS(trained, torch.tensor(-3.4), torch.from_numpy(each.advantages)).values.sum()
+            total = (
+                total
+                + LOSS(
+                    trained, torch.tensor(-3.4), *map(torch.from_numpy, (each.advantages, each.responses))
+                ).values.sum()
+            )
         optimizer.zero_grad()
         (total / tokens).backward()
         norm = torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)

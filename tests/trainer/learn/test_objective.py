@@ -4,9 +4,9 @@ import pytest
 import torch
 
 from tests.trainer.examples import example
+from trainer.algorithms.losses import bound
 from trainer.learn.head import TokenScores
 from trainer.learn.layouts import padded_rows
-from trainer.learn.losses import bound
 from trainer.learn.objective import Objective, summed
 
 LOSS = bound("ppo_dual_clip", clip_low=0.2, clip_high=0.28)
