@@ -22,7 +22,7 @@ from trainer.dependencies import Milestone, TrainerDependencies
 from trainer.errors import Stopped
 from trainer.plan.history import History
 from trainer.plan.planner import Planner
-from trainer.progress import TrainingProgress, reason_to_end
+from trainer.progress import NO_BATCH, TrainingProgress, reason_to_end
 from trainer.publication import Publisher
 from trainer.reports import Reports
 from trainer.resume import Resumption
