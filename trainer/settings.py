@@ -103,6 +103,9 @@ class TrainerSettings(BaseSettings):
 
     poll_interval_s: float = Field(default=0.1, gt=0)
     """Time between two looks for a whole batch in the pool."""
+    evaluation_wait_s: float = Field(default=60.0, ge=0)
+    """How long training waits, without a sign of it, for the evaluation that agents play of the version in memory
+    (`claw agents run --eval-every`). 0: never; episodes that two versions sampled are left out of the evaluation."""
     wait_log_interval_s: float = Field(default=10.0, gt=0)
     """A trainer without data logs what it waits for once per this interval."""
     warnings_file: Path | None = None
