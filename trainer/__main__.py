@@ -25,9 +25,9 @@ def _run(chosen: settings.TrainerSettings) -> int:
     from eventlog.errors import Fenced, LogError
     from eventlog.kafka.admin import check_catalogue
     from trainer import signals
-    from trainer.learn import model
+    from trainer.sections import directories
 
-    model.check(chosen.model_dir)
+    directories.check(chosen)
     _configure_logs()
     try:
         # Before torch is imported: whoever mistyped an address waits for nothing.

@@ -36,5 +36,9 @@ class CheckpointForeign(CheckpointInvalid):
     """It belongs to another run or another log, and so may every other one beside it."""
 
 
+class NothingLearned(TrainerError):
+    """Batch after batch, the optimizer step had to be skipped: a loss or gradient was not finite."""
+
+
 class Stopped(TrainerError):
     """Somebody asked the trainer to stop; the run can be resumed."""

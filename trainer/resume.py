@@ -115,7 +115,9 @@ class Resumption:
         manifest = self._publisher.manifest()
         _check(checkpoint, state, manifest, self._settings.run_id)
         self._progress.sequence = checkpoint.sequence
-        self._progress.rewards = self._history.rewards(before=checkpoint.sequence)
+        self._progress.rewards, self._progress.skipped = [], []
+        for sequence in sorted(sequence for sequence in self._history.trained if sequence < checkpoint.sequence):
+            self._progress.count(sequence, self._history.trained[sequence].metrics)
         log.info("checkpoint_loaded", batch=checkpoint.sequence, path=str(checkpoint.path))
         if checkpoint.sequence in self._history.trained:
             self._recognise(checkpoint.sequence, manifest)
@@ -169,7 +171,7 @@ class Resumption:
         if not same:
             log.warning("replay_gave_other_bytes", batch=sequence, version=trained.version)
         self._progress.version, self._progress.digest = (trained.version, manifest.digest) if same else (None, "")
-        self._progress.rewards.append(trained.metrics["reward"])
+        self._progress.count(sequence, trained.metrics)
 
     def _announce(self) -> None:
         """Publish the weights as served here, under this epoch. Bytes without a version take a number that was never used."""

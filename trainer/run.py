@@ -28,6 +28,7 @@ from trainer.progress import NO_BATCH, TrainingProgress, reason_to_end
 from trainer.publication import Publisher
 from trainer.reports import Reports
 from trainer.resume import Resumption
+from trainer.sections.changes import check_changes
 from trainer.settings import TrainerSettings
 from trainer.update import Updater
 
@@ -71,6 +72,7 @@ class TrainingRun:
         if history.ended is not None:
             log.info("run_was_over", run_id=self._settings.run_id, batches=history.ended.batches)
             return "finished"
+        self._check_settings(history)
         reports = Reports(self._settings.out_dir, [history.trained[s] for s in sorted(history.trained)])
         try:
             self._train(history, checkpoints, reports)
@@ -81,6 +83,18 @@ class TrainingRun:
         finally:
             reports.close()
         return "finished"
+
+    def _check_settings(self, history: History) -> None:
+        """Before this incarnation says that it started: what it would do to the run is then still undone."""
+        if history.started is not None:
+            chosen = self._settings
+            check_changes(
+                history.started.config,
+                chosen,
+                run_id=chosen.run_id,
+                may_change=chosen.MAY_CHANGE,
+                allowed=chosen.allow_change,
+            )
 
     def _train(self, history: History, checkpoints: Checkpoints, reports: Reports) -> None:
         settings, dependencies, progress = self._settings, self._dependencies, self._progress

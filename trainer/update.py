@@ -20,7 +20,10 @@ from weights.manifest import WeightsManifest
 
 
 class Updater:
-    """Carries out plans for one incarnation of one run. It moves all of `progress` but `consumed`."""
+    """Carries out plans for one incarnation of one run. It moves all of `progress` but `consumed`.
+
+    A batch whose step was skipped is published like any other, as a version of equal bytes: it counts, and nothing waits.
+    """
 
     def __init__(
         self,
@@ -79,7 +82,10 @@ class Updater:
         return path
 
     def publish(self, values: Mapping[str, float], manifest: WeightsManifest, checkpoint: Path | None) -> None:
-        """Steps 4 and 5: the weights in memory become the next version, made by batch `progress.sequence`."""
+        """Steps 4 and 5: the weights in memory become the next version, made by batch `progress.sequence`.
+
+        Raises NothingLearned.
+        """
         progress, version = self._progress, self._progress.version_free
         export = self._publisher.export(version, manifest) if version % self._settings.hf_every == 0 else None
         self._publisher.stage(version, manifest)
@@ -94,6 +100,7 @@ class Updater:
         )
         self._dependencies.journal.commit(self._publisher.event(version, manifest, export, progress.sequence), trained)
         progress.version, progress.digest, progress.version_free = version, manifest.digest, version + 1
-        progress.rewards.append(values["reward"])
+        progress.count(trained.sequence, values)
         self._reports.write(trained)
         self._dependencies.reached(Milestone.PUBLISHED)
+        progress.raise_if_nothing_learned()
