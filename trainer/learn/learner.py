@@ -15,6 +15,7 @@ from trainer.learn.examples import Example, LearnerBatch
 from trainer.learn.models.critic import Critic
 from trainer.learn.models.reference import Reference
 from trainer.learn.objective import Objective
+from weights.snapshot import WeightsSnapshot
 
 
 class Learner:
@@ -85,9 +86,9 @@ class Learner:
         """Of the policy, see `TrainingEngine.named_tensors`."""
         return self._policy.named_tensors()
 
-    def export(self, target: Path) -> None:
-        """The policy as a HF-format directory, whole or not at all."""
-        self._policy.export(target)
+    def export(self, snapshot: WeightsSnapshot, target: Path) -> None:
+        """A snapshot of the policy as a HF-format directory, whole or not at all. From any thread."""
+        self._policy.export(snapshot, target)
 
     def save(self, directory: Path, state: dict[str, Any]) -> None:  # Any: JSON values of the caller
         """Everything that training goes on from, and `state`, into a directory."""
