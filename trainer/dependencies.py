@@ -43,6 +43,7 @@ class PolicyLearner(Weights, Protocol):
     def train(self, batch: "LearnerBatch", before_micro_batch: Callable[[], None]) -> dict[str, float]:
         """One batch into the weights; its metrics."""
 
+    @property
     def critic_digest(self) -> str:
         """Of the critic as it is now; empty: there is none."""
 

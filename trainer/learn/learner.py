@@ -33,6 +33,8 @@ class Learner:
         self._objective = objective
         self._reference = reference
         self._critic = critic
+        self.critic_digest = ""
+        """sha256 hex of the critic after the last batch or checkpoint; empty: there is none."""
         self.device = policy.device
         self.vocabulary = policy.vocabulary
 
@@ -62,6 +64,7 @@ class Learner:
             }
         if self._critic is not None and not skipped:
             metrics |= self._critic.train(examples, seed=batch.seed, before_micro_batch=before_micro_batch)
+        self.critic_digest = self._digest()
         return {
             **metrics,
             "sequences": float(len(batch.examples)),
@@ -78,8 +81,7 @@ class Learner:
             metrics |= of_critic
         return prepared, metrics
 
-    def critic_digest(self) -> str:
-        """sha256 hex of the critic as it is now; empty: there is none. Reads every byte."""
+    def _digest(self) -> str:
         return "" if self._critic is None else self._critic.digest()
 
     def named_tensors(self) -> Iterator[tuple[str, Tensor]]:
@@ -92,7 +94,7 @@ class Learner:
 
     def save(self, directory: Path, state: dict[str, Any]) -> None:  # Any: JSON values of the caller
         """Everything that training goes on from, and `state`, into a directory."""
-        self._policy.save(directory, {**state, "critic_digest": self.critic_digest()})
+        self._policy.save(directory, {**state, "critic_digest": self.critic_digest})
         if self._critic is not None:
             self._critic.save(directory)
 
@@ -101,6 +103,7 @@ class Learner:
         state = self._policy.load(directory)
         if self._critic is not None:
             self._critic.load(directory)
-        if self.critic_digest() != state.pop("critic_digest", ""):
+            self.critic_digest = self._digest()
+        if self.critic_digest != state.pop("critic_digest", ""):
             raise CheckpointInvalid(f"checkpoint {directory.name} holds another critic than it was written with")
         return state

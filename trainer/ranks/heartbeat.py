@@ -141,12 +141,14 @@ class Heartbeat:
     def _write(self, failure: str = "") -> None:
         with self._lock:
             before = self._beat
-            self._beat = Beat(**{
-                **asdict(before),
-                "count": before.count + 1,
-                "stopping": self._stop_requested.is_set(),
-                "failure": failure,
-            })
+            self._beat = Beat(
+                **{
+                    **asdict(before),
+                    "count": before.count + 1,
+                    "stopping": self._stop_requested.is_set(),
+                    "failure": failure,
+                }
+            )
             self._store.set(f"beat/{self._rank}", json.dumps(asdict(self._beat)))
 
     def _read(self) -> dict[int, Beat]:
