@@ -2,14 +2,15 @@
 
 from trainer.algorithms.losses import bound
 from trainer.learn.engine import EngineSettings, TrainingEngine
-from trainer.learn.learner import Learner
+from trainer.learn.learner import Learner, Pace
 from trainer.learn.objective import Objective
 from trainer.settings import TrainerSettings
 
 
 def learner_of(settings: TrainerSettings) -> Learner:
     """Loads the model. Raises ModelInvalid, SettingsInvalid."""
-    return Learner(TrainingEngine(settings.model_dir, engine_settings(settings)), objective_of(settings))
+    policy = TrainingEngine(settings.model_dir, engine_settings(settings))
+    return Learner(policy, objective_of(settings), Pace(learning_rate=settings.learning_rate))
 
 
 def objective_of(settings: TrainerSettings) -> Objective:

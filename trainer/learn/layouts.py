@@ -34,6 +34,7 @@ class TrainedTokens:
     trajectories: Tensor
     weights: Tensor
     scale: Tensor
+    proximal: Tensor | None = None
 
     def __len__(self) -> int:
         return len(self.at)
@@ -91,4 +92,5 @@ def trained_tokens(examples: Sequence[Example], at: np.ndarray, device: torch.de
         trajectories=column("trajectories"),
         weights=column("weights"),
         scale=column("scale"),
+        proximal=None if any(example.proximal is None for example in examples) else column("proximal"),
     )
