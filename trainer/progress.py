@@ -17,12 +17,14 @@ SKIPPED_MAX = 3
 class TrainingProgress:
     """`sequence`: the last batch in the weights. `version`: of these weights, None while their bytes have no number.
 
-    `version_free`: the next number. `consumed`: groups that were planned or skipped. `rewards`: mean reward per batch.
-    `skipped`: the newest batches in a row of which a step was skipped. `given_up`: batches that were planned and are never trained; their numbers stay taken.
+    `digest`: of the weights that `version` names. `version_free`: the next number. `consumed`: groups that were planned or
+    skipped. `rewards`: mean reward per batch. `skipped`: the newest batches in a row of which a step was skipped.
+    `given_up`: batches that were planned and are never trained; their numbers stay taken.
     """
 
     sequence: int = NO_BATCH
     version: int | None = None
+    digest: str = ""
     version_free: int = 0
     consumed: set[str] = field(default_factory=set)
     rewards: list[float] = field(default_factory=list)
@@ -47,6 +49,11 @@ class TrainingProgress:
     def batches(self) -> int:
         """Batches in the weights."""
         return self.sequence + 1 - sum(sequence < self.sequence for sequence in self.given_up)
+
+    @property
+    def sequence_published(self) -> int | None:
+        """The last batch in the weights, as their event names it; None: they are the initial ones."""
+        return None if self.sequence == NO_BATCH else self.sequence
 
     @property
     def sequence_free(self) -> int:

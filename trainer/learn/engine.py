@@ -29,7 +29,11 @@ from trainer.learn.layouts import MicroBatch, TrainedTokens, pack, padded_rows
 from trainer.learn.metrics import TokenTotals
 from trainer.learn.objective import Objective, ObjectiveLosses, summed
 from trainer.learn.policy_model import PolicyModel
+from trainer.learn.tensor_names import CheckpointTensors
+from trainer.storage import exports
+from weights.checkpoint import SHARD_BYTES_MAX
 from weights.device import Wish, resolved
+from weights.snapshot import WeightsSnapshot
 
 log = structlog.get_logger()
 
@@ -48,6 +52,7 @@ class EngineSettings:
     device: Wish = "auto"
     precision: models.Precision | None = None
     micro_batch_tokens_max: int = 16_384
+    export_shard_bytes_max: int = SHARD_BYTES_MAX
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +62,7 @@ class Step:
     totals: TokenTotals
     grad_norm: float
     micro_batches: int
+    learning_rate: float
     skipped: bool = False
 
 
@@ -70,16 +76,17 @@ class TrainingEngine:
             raise SettingsInvalid("device cuda: torch sees no CUDA here; drop it, or say device: cpu")
         self._settings = settings
         self._model_dir = model_dir
-        self._precision = settings.precision or ("bf16" if self.device.type == "cuda" else "fp32")
-        self._stage = deepspeed_config.resolved_stage(settings.zero_stage, self._precision)
+        self.precision: models.Precision = settings.precision or ("bf16" if self.device.type == "cuda" else "fp32")
+        self._stage = deepspeed_config.resolved_stage(settings.zero_stage, self.precision)
         if self._stage != settings.zero_stage:
             log.info("zero_stage_raised", zero_stage=self._stage, reason="stage 0 would sum gradients in bf16")
-        model = models.load(model_dir, self._precision)
+        model = models.load(model_dir, self.precision)
         policy = PolicyModel(model)
         self._causal = policy.causal
+        self._tensors = CheckpointTensors(model)
         self._vocabulary = policy.vocabulary
         join_alone(self.device)
-        self._engine = _initialize(policy, settings, self._stage, self._precision)
+        self._engine = _initialize(policy, settings, self._stage, self.precision)
 
     @property
     def vocabulary(self) -> int:
@@ -93,21 +100,22 @@ class TrainingEngine:
         *,
         version: int,
         seed: int,
-        learning_rate: float | None = None,
+        rate_factor: float = 1.0,
         on_policy: bool = True,
         before_micro_batch: Callable[[], None] = lambda: None,
     ) -> Step:
         """One optimizer step over all `examples`, whose scales are set, in micro-batches.
 
         Where a loss or a gradient is not finite, the step is skipped: weights and optimizer state keep every bit.
-        Examples without gradient are not computed, a sample of them aside. version: the one being trained. learning_rate:
-        None: that of the settings. on_policy: no step was taken since the weights had that version. before_micro_batch
+        Examples without gradient are not computed, a sample of them aside. version: the one being trained. rate_factor:
+        of the learning rate. on_policy: no step was taken since the weights had that version. before_micro_batch
         may raise to abandon the step; then load a checkpoint before training again.
         """
         torch.manual_seed(seed)
         self._engine.train()
+        rate = rate_factor * self._settings.learning_rate
         for group in self._engine.optimizer.param_groups:
-            group["lr"] = self._settings.learning_rate if learning_rate is None else learning_rate
+            group["lr"] = rate
         totals, split = TokenTotals(), objective.split(examples, seed)
         about = {"version": version, "on_policy": on_policy}
         with torch.no_grad():
@@ -129,7 +137,7 @@ class TrainingEngine:
                 norm, skipped = self._apply()
             else:
                 self._engine.step()
-        return Step(totals, norm, len(parts), skipped)
+        return Step(totals, norm, len(parts), rate, skipped)
 
     @torch.no_grad()
     def with_proximal(self, examples: Sequence[Example], before_micro_batch: Callable[[], None]) -> list[Example]:
@@ -179,22 +187,15 @@ class TrainingEngine:
         return float(torch.nn.utils.get_total_norm(grads)) if grads else 0.0
 
     def named_tensors(self) -> Iterator[tuple[str, Tensor]]:
-        """Every parameter under its name in the HF checkpoint, whole, always in the same order. A tied head is absent.
+        """Every saved tensor under its name in the HF checkpoint, whole, always in the same order. A tied head is absent.
 
-        Not copies, stage 3 aside: stage or write them before the next step.
+        Not copies, and at stage 3 right until the next one is asked for; there every rank must iterate to the end.
         """
-        import deepspeed
+        yield from self._tensors(partitioned=self._stage == 3)
 
-        for name, parameter in self._causal.named_parameters():
-            if self._stage == 3:
-                with deepspeed.zero.GatheredParameters([parameter]):
-                    yield name, parameter.detach().clone()
-            else:
-                yield name, parameter.detach()
-
-    def export(self, target: Path) -> None:
-        """The weights as a HF-format directory, whole or not at all."""
-        models.export(self._causal, self.named_tensors(), self._model_dir, target)
+    def export(self, snapshot: WeightsSnapshot, target: Path) -> None:
+        """A snapshot of the weights as a HF-format directory, whole or not at all. From any thread."""
+        exports.write(snapshot, self._causal.config, self._model_dir, target, self._settings.export_shard_bytes_max)
 
     def save(self, directory: Path, state: dict[str, Any]) -> None:  # Any: JSON values of the caller
         """Everything that training goes on from, and `state`, into a directory."""

@@ -4,8 +4,9 @@ Invariant: everything that depends on the whole batch (advantages, scales) stand
 into micro-batches or dealt to ranks, so that no cut changes a number.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,10 +21,13 @@ Ints = NDArray[np.int64]
 class Example:
     """One sequence of n token ids, of which T are trained. All vectors but `ids` have length T, in order of `at`.
 
-    `proximal`: log-probabilities before the first step of the batch, None where they were not computed. `at`: where in `ids` each trained token stands, >= 1. `responses`, `trajectories`: whose token it is, by index within
-    the batch; a response is what one call sampled. `scale`: what its loss is multiplied by; the loss of a batch is the
+    `at`: where in `ids` each trained token stands, >= 1. `responses`, `trajectories`: whose token it is, by index within
+    the batch; a response is what one call sampled, and those of a trajectory are numbered in the order of its calls.
+    `scale`: what its loss is multiplied by; the loss of a batch is the
     plain sum of scale x loss. `rewards`: given after this token. `weights`: [T, 3], of policy loss, cross-entropy and
-    reference KL. `group`: index of its group within the batch.
+    reference KL. `group`: index of its group within the batch. `reference`: log-probabilities under the frozen reference.
+    `values`: what the critic expected before the batch, `returns`: what it is trained towards. `proximal`:
+    log-probabilities before the batch's first optimizer step. None where there is none.
     """
 
     ids: NDArray[np.int32]
@@ -39,6 +43,9 @@ class Example:
     scale: Floats
     group: int = 0
     proximal: Floats | None = None
+    reference: Floats | None = None
+    values: Floats | None = None
+    returns: Floats | None = None
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -55,8 +62,8 @@ class LearnerBatch:
     examples: Sequence[Example]
     version: int
     seed: int
-    sequence: int
     group_sizes: tuple[int, ...]
+    sequence: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,11 +99,34 @@ def scaled(examples: Sequence[Example], norm: str, *, trajectories: int, loss_le
         return []
     per_token = scales(
         norm,
-        np.concatenate([example.responses for example in examples]),
-        np.concatenate([example.trajectories for example in examples]),
+        column(examples, "responses"),
+        column(examples, "trajectories"),
         n_trajectories=trajectories,
         loss_length=loss_length,
-    ).astype(np.float32)
+    )
+    return with_column(examples, "scale", per_token)
+
+
+def column(examples: Sequence[Example], name: str) -> NDArray[Any]:  # Any: of the dtype of that column
+    """A vector of all examples, one after the other: over the trained tokens of the batch."""
+    return np.concatenate([getattr(example, name) for example in examples])
+
+
+def with_column(examples: Sequence[Example], name: str, flat: NDArray[Any]) -> list[Example]:  # Any: as above
+    """The same examples with another column of floats, the inverse of `column`."""
     ends = np.cumsum([len(example.at) for example in examples])
-    parts = np.split(per_token, ends[:-1])
-    return [replace(example, scale=part) for example, part in zip(examples, parts, strict=True)]
+    parts = np.split(flat.astype(np.float32), ends[:-1]) if examples else []
+    changes: list[dict[str, Any]] = [{name: part} for part in parts]  # Any: fields of Example
+    return [replace(example, **change) for example, change in zip(examples, changes, strict=True)]
+
+
+def by_trajectory(examples: Sequence[Example]) -> Iterator[tuple[int, Ints]]:
+    """Each trajectory with the places of its trained tokens in a `column`, in the order in which they were sampled.
+
+    A trajectory has several examples where its calls do not extend each other; its calls are in the order of the plan.
+    """
+    order = np.lexsort((column(examples, "at"), column(examples, "responses")))
+    trajectories = column(examples, "trajectories")[order]
+    starts = np.flatnonzero(np.diff(trajectories, prepend=-1))
+    for start, tokens in zip(starts, np.split(order, starts[1:]), strict=True):
+        yield int(trajectories[start]), tokens

@@ -35,6 +35,9 @@ class TrainedTokens:
     weights: Tensor
     scale: Tensor
     proximal: Tensor | None = None
+    reference: Tensor | None = None
+    values: Tensor | None = None
+    returns: Tensor | None = None
 
     def __len__(self) -> int:
         return len(self.at)
@@ -81,6 +84,9 @@ def trained_tokens(examples: Sequence[Example], at: np.ndarray, device: torch.de
     def column(name: str) -> Tensor:
         return torch.from_numpy(np.concatenate([getattr(example, name) for example in examples])).to(device)
 
+    def column_if_any(name: str) -> Tensor | None:
+        return None if getattr(examples[0], name) is None else column(name)
+
     return TrainedTokens(
         at=torch.from_numpy(at).to(device),
         ids=torch.from_numpy(np.concatenate([each.ids[each.at].astype(np.int64) for each in examples])).to(device),
@@ -92,5 +98,8 @@ def trained_tokens(examples: Sequence[Example], at: np.ndarray, device: torch.de
         trajectories=column("trajectories"),
         weights=column("weights"),
         scale=column("scale"),
-        proximal=None if any(example.proximal is None for example in examples) else column("proximal"),
+        proximal=column_if_any("proximal"),
+        reference=column_if_any("reference"),
+        values=column_if_any("values"),
+        returns=column_if_any("returns"),
     )

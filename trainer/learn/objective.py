@@ -8,6 +8,7 @@ import numpy as np
 from torch import Tensor
 
 from trainer.algorithms.corrections import CORRECTIONS, corrected
+from trainer.algorithms.divergence import Divergence
 from trainer.algorithms.losses import Loss
 from trainer.learn.examples import Example, scaled
 from trainer.learn.head import TokenScores
@@ -33,7 +34,8 @@ class Split:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Objective:
-    """`norm`: a name of `algorithms.norms.NORMS`. `loss_length`: tokens, of norm `constant`.
+    """`norm`: a name of `algorithms.norms.NORMS`. `loss_length`: tokens, of norm `constant`. `divergence`: from the
+    reference, `kl_coefficient` times of which is added to the loss; None: there is none in the loss.
 
     `correction`: a name of `algorithms.corrections.CORRECTIONS`, with the `cap` of its weights and the bounds of its `mask`.
     `entropy_bonus`: coefficient. `silent_sample`: so many examples without gradient are scored for the metrics.
@@ -47,6 +49,8 @@ class Objective:
     mask: tuple[float, float] | None = None
     entropy_bonus: float = 0.0
     silent_sample: int = 16
+    divergence: Divergence | None = None
+    kl_coefficient: float = 0.0
 
     @property
     def needs_proximal(self) -> bool:
@@ -62,7 +66,10 @@ class Objective:
         policy = example.weights[:, 0] != 0
         if not self.entropy_bonus:
             policy &= example.advantages != 0  # nan is not 0: it must be seen, and the step skipped
-        return bool((policy | (example.weights[:, 1] != 0)).any())
+        others = example.weights[:, 1] != 0
+        if self.divergence is not None and self.kl_coefficient:
+            others |= example.weights[:, 2] != 0
+        return bool((policy | others).any())
 
     def split(self, examples: Sequence[Example], seed: int) -> Split:
         """Those that the loss needs, and a sample of the others. Where it needs none, the shortest one is trained all the
@@ -90,6 +97,9 @@ class Objective:
         policy = self.loss(scores.logprobs, off_policy.denominator, tokens.advantages, tokens.responses)
         towards = off_policy.weights * policy.values - self.entropy_bonus * scores.entropy
         values = tokens.weights[:, 0] * towards - tokens.weights[:, 1] * scores.logprobs
+        if self.divergence is not None and tokens.reference is not None:
+            kl = self.divergence(scores.logprobs, tokens.reference)
+            values = values + self.kl_coefficient * tokens.weights[:, 2] * kl
         return ObjectiveLosses(values, policy.clipped, off_policy.measured)
 
 
