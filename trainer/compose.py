@@ -4,7 +4,7 @@ from trainer.algorithms.divergence import DIVERGENCES
 from trainer.algorithms.losses import bound
 from trainer.learn.deepspeed_config import resolved_stage
 from trainer.learn.engine import EngineSettings, TrainingEngine
-from trainer.learn.learner import Learner
+from trainer.learn.learner import Learner, Pace
 from trainer.learn.models.critic import Critic
 from trainer.learn.models.reference import Reference
 from trainer.learn.objective import Objective
@@ -16,7 +16,11 @@ def learner_of(settings: TrainerSettings) -> Learner:
     """Loads the model. Raises ModelInvalid, SettingsInvalid."""
     policy = TrainingEngine(settings.model_dir, engine_settings(settings))
     return Learner(
-        policy, objective_of(settings), reference=reference_of(settings, policy), critic=critic_of(settings, policy)
+        policy,
+        objective_of(settings),
+        Pace(),
+        reference=reference_of(settings, policy),
+        critic=critic_of(settings, policy),
     )
 
 

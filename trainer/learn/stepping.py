@@ -48,7 +48,7 @@ class SteppedModel:
         import deepspeed
 
         _quiet(deepspeed)
-        self._stage = settings.zero_stage
+        self._stage, self._rate = settings.zero_stage, settings.learning_rate
         self._healthy = True
         optimizer = torch.optim.AdamW(
             module.parameters(), lr=settings.learning_rate, weight_decay=settings.weight_decay
@@ -60,6 +60,14 @@ class SteppedModel:
 
     def __call__(self, *arguments: object) -> Any:  # Any: what the module returns
         return self._engine(*arguments)
+
+    def begin(self, seed: int, rate_factor: float = 1.0) -> float:
+        """Before the first micro-batch of a step: its learning rate, which is `rate_factor` times that of the settings."""
+        torch.manual_seed(seed)
+        self._engine.train()
+        for group in self._engine.optimizer.param_groups:
+            group["lr"] = rate_factor * self._rate
+        return rate_factor * self._rate
 
     def backward(self, loss: Tensor, *, last: bool) -> None:
         """Adds the gradient of one micro-batch. After the `last` one comes `step`."""

@@ -175,5 +175,5 @@ def _identity() -> dict[str, Any]:  # Any: fields of Beat
     """This process, as others on this machine find it."""
     own = ProcessId.of(os.getpid())
     boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    namespace = os.readlink("/proc/self/ns/pid")
+    namespace = Path("/proc/self/ns/pid").readlink()
     return {"machine": f"{boot} {namespace}", "pid": os.getpid(), "started_ticks": own.started_ticks if own else 0}

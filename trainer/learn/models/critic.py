@@ -101,10 +101,15 @@ class Critic:
         return judged, metrics
 
     def train(
-        self, examples: Sequence[Example], *, seed: int, before_micro_batch: Callable[[], None] = lambda: None
+        self,
+        examples: Sequence[Example],
+        *,
+        seed: int,
+        rate_factor: float = 1.0,
+        before_micro_batch: Callable[[], None] = lambda: None,
     ) -> dict[str, float]:
         """One optimizer step towards the returns over all trained tokens, each of the same weight; metrics."""
-        torch.manual_seed(seed)
+        rate = self._model.begin(seed, rate_factor)
         count = sum(len(example.at) for example in examples)
         packed = pack(examples, self._tokens_max)
         loss, clipped = 0.0, 0.0
@@ -119,6 +124,7 @@ class Critic:
             self._model.backward(mean, last=index == len(packed) - 1)
         step = self._model.step()
         return {
+            "critic_learning_rate": rate,
             "value_loss": loss,
             "value_clip_share": clipped,
             "critic_grad_norm": step.grad_norm,
