@@ -25,14 +25,14 @@ def _run(chosen: settings.TrainerSettings) -> int:
     from eventlog.errors import Fenced, LogError
     from eventlog.kafka.admin import check_catalogue
     from trainer import signals
-    from trainer.learn import model
+    from trainer.sections import directories
 
-    model.check(chosen.model_dir)
+    directories.check(chosen)
     _configure_logs()
     try:
         # Before torch is imported: whoever mistyped an address waits for nothing.
         check_catalogue(chosen.log_settings())
-        with signals.as_flag() as stop:
+        with signals.as_flag(chosen.stop_timeout_s) as stop:
             from trainer.app import train
 
             train(chosen, stop)

@@ -1,23 +1,42 @@
 """Settings -> the learner of one rank. Everything that computes; nothing that talks to the log."""
 
+from trainer.algorithms.divergence import DIVERGENCES
 from trainer.algorithms.losses import bound
 from trainer.learn.engine import EngineSettings, TrainingEngine
 from trainer.learn.learner import Learner
 from trainer.learn.objective import Objective
+from trainer.learn.reference import Reference
 from trainer.settings import TrainerSettings
 
 
 def learner_of(settings: TrainerSettings) -> Learner:
     """Loads the model. Raises ModelInvalid, SettingsInvalid."""
-    return Learner(TrainingEngine(settings.model_dir, engine_settings(settings)), objective_of(settings))
+    policy = TrainingEngine(settings.model_dir, engine_settings(settings))
+    return Learner(policy, objective_of(settings), reference=reference_of(settings, policy))
+
+
+def reference_of(settings: TrainerSettings, policy: TrainingEngine) -> Reference | None:
+    """The frozen model, where a coefficient asks for one. Raises ModelInvalid."""
+    if not settings.reference.coefficient:
+        return None
+    return Reference(
+        settings.reference.model_dir or settings.model_dir,
+        settings.reference,
+        device=policy.device,
+        precision=policy.precision,
+        vocabulary=policy.vocabulary,
+        micro_batch_tokens_max=settings.micro_batch_tokens_max,
+    )
 
 
 def objective_of(settings: TrainerSettings) -> Objective:
     """What the batches of a run are trained towards."""
     return Objective(
         loss=bound(settings.loss_name, clip_low=settings.clip_low, clip_high=settings.clip_high),
-        norm="constant" if settings.spec.estimator.divisor == "length" else "token_mean",
+        norm=settings.norm_name,
         loss_length=settings.loss_length,
+        divergence=DIVERGENCES[settings.reference.kl_name] if settings.reference.in_loss else None,
+        kl_coefficient=settings.reference.coefficient,
     )
 
 

@@ -12,6 +12,8 @@ from datapool.batch.spec import BatchSpec
 from eventlog.settings import LogSettings
 from schemas.runtime.command_line import CommandLine, SettingsRefused
 from trainer.errors import SettingsInvalid
+from trainer.sections.critic import CriticSettings
+from trainer.sections.reference import ReferenceSettings
 from weights.device import Wish
 
 
@@ -29,11 +31,19 @@ class TrainerSettings(BaseSettings):
     FLAG_SECTIONS: ClassVar[dict[str, str]] = {
         "model_dir": "the run",
         "learning_rate": "optimization",
+        "critic": "critic (algorithm gae) and reference",
         "batches_max": "how long, and what stays on disk",
         "offer_host": "weights for the workers",
         "poll_interval_s": "waiting",
         "bootstrap_servers": "log (Kafka)",
     }
+    MAY_CHANGE: ClassVar[frozenset[str]] = frozenset({
+        "run_id", "out_dir", "allow_change", "micro_batch_tokens_max", "batches_max", "batches_min", "stop_reward",
+        "checkpoint_every", "checkpoints_kept", "hf_every", "hf_kept", "stop_timeout_s", "offer_host", "offer_port",
+        "offer_advertise", "offer_timeout_s", "linger_s", "poll_interval_s", "wait_log_interval_s", "warnings_file",
+        "bootstrap_servers", "topic_prefix", "topic_partitions",
+    })  # fmt: skip
+    """Settings that may differ when a run is resumed. All others change what is trained (`trainer/sections/changes.py`)."""
 
     model_dir: Path
     """Hugging Face model directory of the initial weights, with config and tokenizer."""
@@ -45,6 +55,9 @@ class TrainerSettings(BaseSettings):
     """What a batch is made of."""
     out_dir: Path
     """Directory of this run's checkpoints, exports, metrics.jsonl and TensorBoard files."""
+    allow_change: tuple[str, ...] = ()
+    """A setting in which this run may differ from what it was resumed with, such as learning_rate, spec.algorithm or spec for
+    all of it: such a change is refused otherwise."""
 
     learning_rate: float = Field(default=1e-6, ge=0)
     """Learning rate of AdamW. With 0 everything runs and nothing is learned, which serves as a control."""
@@ -52,11 +65,13 @@ class TrainerSettings(BaseSettings):
     """Weight decay of AdamW."""
     grad_clip: float = Field(default=1.0, gt=0)
     """Largest global gradient norm."""
-    loss: Literal["auto", "ppo_clip", "ppo_dual_clip", "cross_entropy"] = "auto"
+    loss: Literal["auto", "ppo_clip", "ppo_dual_clip", "gspo", "cross_entropy"] = "auto"
     """How a batch is scored. auto: the loss of the spec's algorithm, cross_entropy for sft and ppo_clip for all others."""
+    norm: Literal["auto", "token_mean", "sequence_mean", "trajectory_mean", "constant"] = "auto"
+    """How the losses of tokens become one (docs/algorithms.md). auto: sequence_mean with loss gspo, constant with algorithm
+    dr_grpo, else token_mean, the mean over the trained tokens of the batch."""
     loss_length: int = Field(default=1024, ge=1)
-    """Tokens. Algorithm dr_grpo divides the summed losses of each trajectory by this constant, about the longest reply, as
-    its paper does; all others take the mean over the trained tokens of the batch."""
+    """Tokens. Norm constant divides the summed losses of each trajectory by it; about the longest reply."""
     clip_low: float = Field(default=0.2, gt=0, lt=1)
     """The importance ratio is clipped below 1 - clip_low."""
     clip_high: float = Field(default=0.28, gt=0)
@@ -71,6 +86,11 @@ class TrainerSettings(BaseSettings):
     """Processor to run on. auto: CUDA where torch sees it, unless the CPU build of vLLM is installed. The workers' must be the same."""
     precision: Literal["auto", "fp32", "bf16"] = "auto"
     """Number type of weights and forward pass. auto: bf16 on CUDA, else fp32."""
+
+    critic: CriticSettings = CriticSettings()
+    """The critic, which algorithm gae has and no other."""
+    reference: ReferenceSettings = ReferenceSettings()
+    """The frozen model that the policy is held near."""
 
     batches_max: int = Field(default=1000, ge=1)
     """Batches after which the run ends."""
@@ -88,6 +108,9 @@ class TrainerSettings(BaseSettings):
     """Newest exports that stay on disk."""
     hf_shard_gb: float = Field(default=5.0, gt=0)
     """Gigabytes of one weights file of an export; a larger tensor has a file of its own."""
+    stop_timeout_s: float = Field(default=6.0, gt=0)
+    """From SIGTERM to the end of the process, wherever it stands. The last version is exported in this time, for workers that
+    start while no trainer serves it: give a large model more, but less than whoever sends the signal waits (claw: 10 s)."""
 
     offer_host: str = "127.0.0.1"
     """Address on which weights are served to workers."""
@@ -137,14 +160,33 @@ class TrainerSettings(BaseSettings):
             raise ValueError(
                 f"loss {self.loss} needs advantages, and algorithm {self.spec.algorithm} has none; drop it"
             )
+        if not self.has_critic and self.critic != CriticSettings():
+            raise ValueError(f"critic: algorithm {self.spec.algorithm} has none; set spec.algorithm: gae or drop it")
+        if self.reference.coefficient and self.reference.place == "reward" and not self.has_critic:
+            raise ValueError(
+                f"reference.place reward: the plan freezes the advantages of {self.spec.algorithm}, so that no reward changes "
+                "them afterwards; take place: loss, or spec.algorithm: gae"
+            )
         if self.out_dir.resolve() == self.model_dir.resolve():
             raise ValueError("out_dir is model_dir: the initial weights would be overwritten")
         return self
 
     @property
+    def has_critic(self) -> bool:
+        """Whether advantages come from a critic's values."""
+        return self.spec.algorithm == "gae"
+
+    @property
     def loss_name(self) -> str:
         """What `loss` comes to."""
         return self.spec.estimator.loss if self.loss == "auto" else self.loss
+
+    @property
+    def norm_name(self) -> str:
+        """What `norm` comes to."""
+        if self.norm != "auto":
+            return self.norm
+        return "sequence_mean" if self.loss_name == "gspo" else self.spec.estimator.norm
 
     def log_settings(self) -> LogSettings:
         """Where the log is."""

@@ -21,7 +21,10 @@ from weights.snapshot import WeightsSnapshot
 
 
 class Updater:
-    """Carries out plans for one incarnation of one run. It moves all of `progress` but `consumed`."""
+    """Carries out plans for one incarnation of one run. It moves all of `progress` but `consumed`.
+
+    A batch whose step was skipped is published like any other, as a version of equal bytes: it counts, and nothing waits.
+    """
 
     def __init__(
         self,
@@ -80,7 +83,10 @@ class Updater:
         return path
 
     def publish(self, values: Mapping[str, float], snapshot: WeightsSnapshot, checkpoint: Path | None) -> None:
-        """Steps 4 and 5: the snapshot of the weights becomes the next version, made by batch `progress.sequence`."""
+        """Steps 4 and 5: the snapshot of the weights becomes the next version, made by batch `progress.sequence`.
+
+        Raises NothingLearned.
+        """
         progress, version = self._progress, self._progress.version_free
         export = self._publisher.export(version, snapshot) if version % self._settings.hf_every == 0 else None
         self._publisher.stage(version, snapshot)
@@ -95,7 +101,8 @@ class Updater:
         )
         published = self._publisher.event(version, snapshot.manifest, export, progress.sequence)
         self._dependencies.journal.commit(published, trained)
-        progress.version, progress.version_free = version, version + 1
-        progress.rewards.append(values["reward"])
+        progress.version, progress.digest, progress.version_free = version, snapshot.manifest.digest, version + 1
+        progress.count(trained.sequence, values)
         self._reports.write(trained)
         self._dependencies.reached(Milestone.PUBLISHED)
+        progress.raise_if_nothing_learned()

@@ -116,15 +116,15 @@ class Estimator:
     """Ready trajectories that a group needs: 2 where they are compared with each other."""
     loss: Literal["ppo_clip", "cross_entropy"] = "ppo_clip"
     """The loss of `loss: auto`. Under cross_entropy advantages are only weights, and no other loss is accepted."""
-    divisor: Literal["tokens", "length"] = "tokens"
-    """What the summed losses are divided by: the trained tokens of the batch, or trajectories x `loss_length`."""
+    norm: Literal["token_mean", "constant"] = "token_mean"
+    """What the summed losses are divided by under `norm: auto`: the trained tokens of the batch, or trajectories x `loss_length`."""
     over_batch: bool = False
     """Whether groups of one batch are compared with each other; a single group then has no advantages."""
 
 
 ESTIMATORS: Mapping[str, Estimator] = {
     "grpo": Estimator(_per_group(grpo)),
-    "dr_grpo": Estimator(_per_group(dr_grpo), divisor="length"),
+    "dr_grpo": Estimator(_per_group(dr_grpo), norm="constant"),
     "rloo": Estimator(_per_group(rloo)),
     "reinforce_pp": Estimator(reinforce_pp, members_min=1, over_batch=True),
     "step_grpo": Estimator(step_grpo),

@@ -24,7 +24,7 @@ from tests.trainer.pooled import SETTINGS, VOCABULARY, group, pooled, write_pool
 from tests.trainer.tiny import make_model
 from trainer.compose import learner_of
 from trainer.dependencies import Milestone, TrainerDependencies
-from trainer.errors import BatchLost, CheckpointInvalid
+from trainer.errors import BatchLost, CheckpointInvalid, SettingsInvalid
 from trainer.plan.examples import examples_of
 from trainer.plan.facts import rows_of
 from trainer.plan.journal import Journal
@@ -263,10 +263,28 @@ def test_another_model_under_the_same_run_is_refused(tmp_path, model_dir):
     chosen = settings(tmp_path / "a", model_dir)
     log, collaborators = world_of(chosen, [], lambda _: stop.set(), stop)
     TrainingRun(chosen, collaborators).run()
-    other = settings(tmp_path / "b", make_model(tmp_path / "other", seed=5))
+    other = settings(tmp_path / "b", make_model(tmp_path / "other", seed=5), allow_change=("model_dir",))
     _, again = world_of(other, [], log=log)
     with pytest.raises(CheckpointInvalid, match="began with"):
         TrainingRun(other, again).run()
+
+
+def test_settings_that_would_make_another_run_are_refused_before_anything_is_written(tmp_path, model_dir):
+    """By name; the run goes on with them once somebody allows it, and what changes nothing needs no leave."""
+    chosen = settings(tmp_path, model_dir, batches_max=2)
+    log, collaborators = world_of(chosen, two_batches(), stop=threading.Event())
+    collaborators.stop.set()
+    assert TrainingRun(chosen, collaborators).run() == "stopped"
+    ends = log.end_offsets([BATCHES, WEIGHTS])
+    changed = {"learning_rate": 0.5, "batches_max": 1}
+    _, again = world_of(settings(tmp_path, model_dir), two_batches(), log=log)
+    with pytest.raises(SettingsInvalid, match=r"learning_rate was 0\.01 and is 0\.5") as refused:
+        TrainingRun(settings(tmp_path, model_dir, **changed), again).run()
+    assert "batches_max" not in str(refused.value)
+    assert log.end_offsets([BATCHES, WEIGHTS]) == ends
+    allowed = settings(tmp_path, model_dir, **changed, allow_change=("learning_rate",))
+    _, again = world_of(allowed, two_batches(), log=log)
+    assert TrainingRun(allowed, again).run() == "finished"
 
 
 def test_a_checkpoint_of_another_log_is_refused(tmp_path, model_dir):

@@ -58,6 +58,10 @@ def test_the_log_is_where_it_was_said_to_be(config):
         ({"spec": {"group_size": 1}}, "group_size 1: grpo needs 2 trajectories"),
         ({"spec": {"preset": "sft_best"}, "loss": "ppo_clip"}, "algorithm sft has none"),
         ({"run_id": ""}, "run_id"),
+        ({"critic": {"lam": 0.5}}, "algorithm grpo has none"),
+        ({"reference": {"coefficient": 0.1, "place": "reward"}}, "the plan freezes the advantages of grpo"),
+        ({"reference": {"coefficient": 0.1, "kl": "k1"}}, "its gradient is 0 on average"),
+        ({"reference": {"place": "reward"}}, "set reference.coefficient"),
     ],
 )
 def test_a_mistake_is_one_line(tmp_path, change, named):
@@ -82,6 +86,22 @@ def test_a_model_directory_that_is_none_is_exit_2(config):
     assert done.returncode == 2
     assert done.stdout == ""
     assert done.stderr.strip().startswith("trainer: model_dir model is no directory")
+    assert "\n" not in done.stderr.strip()
+
+
+def test_a_reference_of_another_vocabulary_is_exit_2_before_torch(tmp_path, config):
+    """Told from both config.json, in one line: no weights are read, torch is not imported, no broker is asked."""
+    model, other = make_model(tmp_path / "model"), make_model(tmp_path / "other")
+    read = json.loads((other / "config.json").read_text())
+    (other / "config.json").write_text(json.dumps({**read, "vocab_size": 40}))
+    (tmp_path / "torch.py").write_text("raise RuntimeError('torch was imported')")
+    done = command(
+        *("--config", str(config), "--model-dir", str(model)),
+        *("--reference.model-dir", str(other), "--reference.coefficient", "0.1"),
+        PYTHONPATH=str(tmp_path),
+    )
+    assert done.returncode == 2
+    assert done.stderr.strip().endswith("has 40 tokens and the policy has 32: they must be the same")
     assert "\n" not in done.stderr.strip()
 
 

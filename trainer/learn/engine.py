@@ -6,6 +6,7 @@ replace it by a real rendezvous, hand each rank its share of the micro-batches, 
 """
 
 import logging
+import math
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -13,11 +14,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import structlog
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
 from trainer.errors import CheckpointInvalid, SettingsInvalid
+from trainer.learn import deepspeed_config
 from trainer.learn import model as models
 from trainer.learn.examples import Example
 from trainer.learn.layouts import MicroBatch, pack, padded_rows
@@ -29,6 +32,8 @@ from trainer.storage import exports
 from weights.checkpoint import SHARD_BYTES_MAX
 from weights.device import Wish, resolved
 from weights.snapshot import WeightsSnapshot
+
+log = structlog.get_logger()
 
 STATE_KEY = "trainer"  # deepspeed merges its own keys into the client state
 TAG = "state"
@@ -50,11 +55,12 @@ class EngineSettings:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What one optimizer step saw. `grad_norm` is before clipping."""
+    """What one optimizer step saw. `grad_norm` is before clipping. `skipped`: a loss or gradient was not finite."""
 
     totals: TokenTotals
     grad_norm: float
     micro_batches: int
+    skipped: bool = False
 
 
 class TrainingEngine:
@@ -67,14 +73,17 @@ class TrainingEngine:
             raise SettingsInvalid("device cuda: torch sees no CUDA here; drop it, or say device: cpu")
         self._settings = settings
         self._model_dir = model_dir
-        self._precision = settings.precision or ("bf16" if self.device.type == "cuda" else "fp32")
-        model = models.load(model_dir, self._precision)
+        self.precision: models.Precision = settings.precision or ("bf16" if self.device.type == "cuda" else "fp32")
+        self._stage = deepspeed_config.resolved_stage(settings.zero_stage, self.precision)
+        if self._stage != settings.zero_stage:
+            log.info("zero_stage_raised", zero_stage=self._stage, reason="stage 0 would sum gradients in bf16")
+        model = models.load(model_dir, self.precision)
         policy = PolicyModel(model)
         self._causal = policy.causal
         self._tensors = CheckpointTensors(model)
         self._vocabulary = policy.vocabulary
         join_alone(self.device)
-        self._engine = _initialize(policy, settings, self._precision)
+        self._engine = _initialize(policy, settings, self._stage, self.precision)
 
     @property
     def vocabulary(self) -> int:
@@ -92,22 +101,45 @@ class TrainingEngine:
     ) -> Step:
         """One optimizer step over all `examples`, whose scales are set, in micro-batches.
 
+        Where a loss or a gradient is not finite, the step is skipped: weights and optimizer state keep every bit.
         version: the one being trained; its own tokens give the log-probability gap. before_micro_batch may raise to
         abandon the step; then load a checkpoint before training again.
         """
         torch.manual_seed(seed)
         packed = pack(examples, self._settings.micro_batch_tokens_max)
-        totals, norm = TokenTotals(), 0.0
+        totals, outcome, healthy = TokenTotals(), (0.0, False), True
         self._engine.train()
         for index, part in enumerate(packed):
             before_micro_batch()
             last = index == len(packed) - 1
+            loss = self._loss(padded_rows(part, self.device), objective, version, totals)
+            healthy = healthy and math.isfinite(loss.detach())
             self._engine.set_gradient_accumulation_boundary(last)
-            self._engine.backward(self._loss(padded_rows(part, self.device), objective, version, totals))
-            norm = self._own_norm() if last else norm
+            # A loss that is not finite can have finite gradients; no rank may step on them.
+            self._engine.backward(loss if healthy or not last else loss * math.nan)
+            if last:
+                outcome = self._apply()
+            else:
+                self._engine.step()
+        norm, skipped = outcome
+        return Step(totals, norm, len(packed), skipped)
+
+    def _apply(self) -> tuple[float, bool]:
+        """The optimizer step, unless a gradient is not finite: gradient norm, and whether the step was skipped.
+
+        DeepSpeed looks for itself from stage 1 on. At stage 0 it would clip by a norm that is no number.
+        """
+        if self._stage == 0:
+            norm = self._own_norm()
+            if not math.isfinite(norm):
+                self._engine.set_gradient_accumulation_boundary(False)
+                self._engine.step()  # counts a micro-batch and steps nothing
+                self._engine.zero_grad()
+                return norm, True
             self._engine.step()
-        reported = self._engine.get_global_grad_norm()  # None at stage 0
-        return Step(totals, norm if reported is None else float(reported), len(packed))
+            return norm, False
+        self._engine.step()
+        return float(self._engine.get_global_grad_norm()), not self._engine.was_step_applied()
 
     def _loss(self, batch: MicroBatch, objective: Objective, version: int, totals: TokenTotals) -> Tensor:
         tokens = batch.tokens
@@ -132,7 +164,7 @@ class TrainingEngine:
 
         Not copies, and at stage 3 right until the next one is asked for; there every rank must iterate to the end.
         """
-        yield from self._tensors(partitioned=self._settings.zero_stage == 3)
+        yield from self._tensors(partitioned=self._stage == 3)
 
     def export(self, snapshot: WeightsSnapshot, target: Path) -> None:
         """A snapshot of the weights as a HF-format directory, whole or not at all. From any thread."""
@@ -171,19 +203,12 @@ def leave() -> None:
         dist.destroy_process_group()
 
 
-def _initialize(model: torch.nn.Module, settings: EngineSettings, precision: str) -> Any:  # Any: deepspeed is untyped
+def _initialize(model: torch.nn.Module, settings: EngineSettings, stage: int, precision: str) -> Any:  # Any: untyped
     import deepspeed
 
     _quiet(deepspeed)
     optimizer = torch.optim.AdamW(model.parameters(), lr=settings.learning_rate, weight_decay=settings.weight_decay)
-    config = {
-        "train_micro_batch_size_per_gpu": 1,  # of no effect: accumulation is bounded by hand, micro-batches vary
-        "gradient_accumulation_steps": 1,
-        "gradient_clipping": settings.grad_clip,
-        "zero_optimization": {"stage": settings.zero_stage},
-        "bf16": {"enabled": precision == "bf16"},
-        "steps_per_print": 10**9,
-    }
+    config = deepspeed_config.config_of(zero_stage=stage, precision=precision, grad_clip=settings.grad_clip)
     engine, *_ = deepspeed.initialize(model=model, optimizer=optimizer, config=config)
     return engine
 

@@ -34,6 +34,9 @@ class TrainedTokens:
     trajectories: Tensor
     weights: Tensor
     scale: Tensor
+    reference: Tensor | None = None
+    values: Tensor | None = None
+    returns: Tensor | None = None
 
     def __len__(self) -> int:
         return len(self.at)
@@ -80,6 +83,9 @@ def trained_tokens(examples: Sequence[Example], at: np.ndarray, device: torch.de
     def column(name: str) -> Tensor:
         return torch.from_numpy(np.concatenate([getattr(example, name) for example in examples])).to(device)
 
+    def column_if_any(name: str) -> Tensor | None:
+        return None if getattr(examples[0], name) is None else column(name)
+
     return TrainedTokens(
         at=torch.from_numpy(at).to(device),
         ids=torch.from_numpy(np.concatenate([each.ids[each.at].astype(np.int64) for each in examples])).to(device),
@@ -91,4 +97,7 @@ def trained_tokens(examples: Sequence[Example], at: np.ndarray, device: torch.de
         trajectories=column("trajectories"),
         weights=column("weights"),
         scale=column("scale"),
+        reference=column_if_any("reference"),
+        values=column_if_any("values"),
+        returns=column_if_any("returns"),
     )

@@ -12,15 +12,17 @@ from torch import Tensor
 from trainer.learn.engine import TrainingEngine
 from trainer.learn.examples import LearnerBatch
 from trainer.learn.objective import Objective
+from trainer.learn.reference import Reference
 from weights.snapshot import WeightsSnapshot
 
 
 class Learner:
     """A policy under training towards an objective. Belongs to one thread."""
 
-    def __init__(self, policy: TrainingEngine, objective: Objective) -> None:
+    def __init__(self, policy: TrainingEngine, objective: Objective, *, reference: Reference | None = None) -> None:
         self._policy = policy
         self._objective = objective
+        self._reference = reference
         self.device = policy.device
         self.vocabulary = policy.vocabulary
 
@@ -29,16 +31,21 @@ class Learner:
 
         before_micro_batch may raise to abandon it; then load a checkpoint before training again.
         """
+        examples, metrics = batch.examples, dict[str, float]()
+        if self._reference is not None:
+            examples, metrics = self._reference.compared(examples)
         step = self._policy.train(
-            self._objective.scaled(batch.examples, batch.trajectories),
+            self._objective.scaled(examples, batch.trajectories),
             self._objective,
             version=batch.version,
             seed=batch.seed,
             before_micro_batch=before_micro_batch,
         )
         return {
+            **metrics,
             **step.totals.means(),
             "grad_norm": step.grad_norm,
+            "step_skipped": float(step.skipped),
             "micro_batches": float(step.micro_batches),
             "sequences": float(len(batch.examples)),
             "tokens": float(sum(map(len, batch.examples))),

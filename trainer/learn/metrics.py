@@ -79,5 +79,6 @@ class TokenTotals:
 
 
 def finite(metrics: dict[str, float]) -> dict[str, float]:
-    """Metrics as events and JSON carry them: what is not a finite number is left out."""
-    return {name: float(value) for name, value in sorted(metrics.items()) if math.isfinite(value)}
+    """Metrics as events and JSON carry them: what is not a finite number becomes `nonfinite_<name>: 1`."""
+    numbers = {name if math.isfinite(value) else f"nonfinite_{name}": value for name, value in metrics.items()}
+    return {name: float(value) if math.isfinite(value) else 1.0 for name, value in sorted(numbers.items())}

@@ -30,6 +30,7 @@ from schemas.events import (
 )
 from schemas.topics import BATCHES, WEIGHTS
 from trainer.plan.history import History, history_of
+from trainer.progress import NO_BATCH
 
 log = structlog.get_logger()
 
@@ -57,10 +58,15 @@ class Journal:
         self._read = read
         self._run_id = run_id
 
-    def open(self) -> History:
-        """Take the run over, then read what it did. Raises LogError when the log cannot be read."""
+    def open(self, plans_after: int = NO_BATCH) -> History:
+        """Take the run over, then read what it did, as `history` does. Raises LogError when the log cannot be read."""
         self._transactions.open()
-        return history_of((event for record in self._read() if (event := _decoded(record))), self._run_id)
+        return self.history(plans_after)
+
+    def history(self, plans_after: int = NO_BATCH) -> History:
+        """What the run did so far, with the plans of the batches after `plans_after`. Whoever owns the run keeps it."""
+        events = (event for record in self._read() if (event := _decoded(record)))
+        return history_of(events, self._run_id, plans_after)
 
     def commit(self, *events: RunEvent) -> None:
         """All of them in one transaction. Raises Fenced when another trainer took the run over."""

@@ -8,6 +8,8 @@ from pydantic import ValidationError
 
 from datapool.batch.advantages import ESTIMATORS, Return, dr_grpo, grpo, rloo
 from datapool.batch.spec import PRESETS, BatchSpec
+from trainer.algorithms.losses import LOSSES
+from trainer.algorithms.norms import NORMS
 from trainer.compose import objective_of
 from trainer.settings import TrainerSettings
 
@@ -79,7 +81,7 @@ def test_the_algorithms_of_a_spec_are_the_rows_of_the_table():
 
 @pytest.mark.parametrize("algorithm", ESTIMATORS)
 def test_an_estimator_is_its_row(algorithm):
-    """Group size, loss and divisor of an algorithm are those of its row, in the spec and in the trainer; the page has a line."""
+    """Group size, loss and norm of an algorithm are those of its row, in the spec and in the trainer; the page has a line."""
     row = ESTIMATORS[algorithm]
     settings = TrainerSettings(
         model_dir=Path("model"),
@@ -89,7 +91,7 @@ def test_an_estimator_is_its_row(algorithm):
         spec=BatchSpec(algorithm=algorithm, group_size=row.members_min),
     )
     assert settings.loss_name == row.loss
-    assert (objective_of(settings).norm == "constant") is (row.divisor == "length")
+    assert objective_of(settings).norm == row.norm
     assert f"| `{algorithm}` |" in PAGE.read_text()
     if row.members_min > 1:
         with pytest.raises(ValidationError, match="group_size"):
@@ -99,3 +101,13 @@ def test_an_estimator_is_its_row(algorithm):
 def test_every_preset_is_a_valid_spec_and_every_algorithm_has_one():
     """Whoever adds an estimator says in which sizes it is meant to be used."""
     assert {BatchSpec.model_validate({"preset": name}).algorithm for name in PRESETS} == set(ESTIMATORS)
+
+
+def test_the_norm_of_a_run_is_that_of_its_loss_or_algorithm_unless_named():
+    """GSPO is a mean over responses, as its paper has it; a name overrides all."""
+    base = {"model_dir": Path("model"), "model_id": "m", "run_id": "r", "out_dir": Path("out")}
+    assert TrainerSettings(**base).norm_name == "token_mean"
+    assert TrainerSettings(**base, loss="gspo").norm_name == "sequence_mean"
+    assert TrainerSettings(**base, loss="gspo", norm="constant").norm_name == "constant"
+    assert set(get_args(TrainerSettings.model_fields["norm"].annotation)) == {"auto", *NORMS}
+    assert set(get_args(TrainerSettings.model_fields["loss"].annotation)) == {"auto", *LOSSES}

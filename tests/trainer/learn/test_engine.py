@@ -86,7 +86,7 @@ def plain_torch(model_dir, steps):
             total = (
                 total
                 + LOSS(
-                    trained, torch.tensor(-3.4), torch.from_numpy(each.advantages), torch.zeros(len(each.at))
+                    trained, torch.tensor(-3.4), *map(torch.from_numpy, (each.advantages, each.responses))
                 ).values.sum()
             )
         optimizer.zero_grad()

@@ -71,6 +71,6 @@ def test_metrics_of_a_plan():
     assert (values["groups"], values["trajectories"], values["steps"]) == (2, 4, 8)
 
 
-def test_what_is_not_finite_is_left_out():
-    """Events and JSON carry finite numbers only."""
-    assert finite({"a": math.nan, "b": math.inf, "c": 1}) == {"c": 1.0}
+def test_what_is_not_finite_is_named():
+    """Events and JSON carry finite numbers only, and the evidence stays."""
+    assert finite({"a": math.nan, "b": math.inf, "c": 1}) == {"nonfinite_a": 1.0, "nonfinite_b": 1.0, "c": 1.0}
