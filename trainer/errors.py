@@ -42,3 +42,7 @@ class NothingLearned(TrainerError):
 
 class Stopped(TrainerError):
     """Somebody asked the trainer to stop; the run can be resumed."""
+
+
+class RankLost(TrainerError):
+    """The ranks of a run are no longer at the same point; all of them end, and the next start resumes."""

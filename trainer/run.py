@@ -20,6 +20,7 @@ from schemas.envelopes import envelope, new_id
 from schemas.events import RunEnded
 from trainer.dependencies import Milestone, TrainerDependencies
 from trainer.errors import Stopped
+from trainer.evaluations import Evaluations
 from trainer.plan.history import History
 from trainer.plan.planner import Planner
 from trainer.progress import NO_BATCH, TrainingProgress, reason_to_end
@@ -121,8 +122,12 @@ class TrainingRun:
         ).run()
         dependencies.reached(Milestone.STARTED)
         planner.wait_for_pool()
+        evaluations = Evaluations(settings, dependencies, progress, self._publisher, history.evaluated)
         while (reason := reason_to_end(progress, settings)) is None:
-            updater.carry_out(*planner.next_batch())
+            batch, waited_s = planner.next_batch()
+            evaluations.look()
+            updater.carry_out(batch, waited_s)
+        evaluations.conclude_all()
         self._end(reason)
 
     def _export_before_leaving(self) -> None:

@@ -37,6 +37,7 @@ class TrainedTokens:
     reference: Tensor | None = None
     values: Tensor | None = None
     returns: Tensor | None = None
+    proximal: Tensor | None = None
 
     def __len__(self) -> int:
         return len(self.at)
@@ -100,4 +101,5 @@ def trained_tokens(examples: Sequence[Example], at: np.ndarray, device: torch.de
         reference=column_if_any("reference"),
         values=column_if_any("values"),
         returns=column_if_any("returns"),
+        proximal=column_if_any("proximal"),
     )
