@@ -31,4 +31,5 @@ def engine_settings(settings: TrainerSettings) -> EngineSettings:
         device=settings.device,
         precision=None if settings.precision == "auto" else settings.precision,
         micro_batch_tokens_max=settings.micro_batch_tokens_max,
+        layout=settings.layout,
     )

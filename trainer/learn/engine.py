@@ -18,9 +18,10 @@ import torch.distributed as dist
 from torch import Tensor
 
 from trainer.errors import CheckpointInvalid, SettingsInvalid
+from trainer.learn import attention
 from trainer.learn import model as models
 from trainer.learn.examples import Example
-from trainer.learn.layouts import MicroBatch, pack, padded_rows
+from trainer.learn.layouts import MicroBatch, lay_out
 from trainer.learn.metrics import TokenTotals
 from trainer.learn.objective import Objective, summed
 from trainer.learn.policy_model import PolicyModel
@@ -41,6 +42,7 @@ class EngineSettings:
     device: Wish = "auto"
     precision: models.Precision | None = None
     micro_batch_tokens_max: int = 16_384
+    layout: attention.LayoutWish = "auto"
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +52,7 @@ class Step:
     totals: TokenTotals
     grad_norm: float
     micro_batches: int
+    tokens_computed: int
 
 
 class TrainingEngine:
@@ -64,6 +67,7 @@ class TrainingEngine:
         self._model_dir = model_dir
         self._precision = settings.precision or ("bf16" if self.device.type == "cuda" else "fp32")
         model = models.load(model_dir, self._precision)
+        self._layout = attention.layout_of(model, settings.layout, self.device)
         policy = PolicyModel(model)
         self._causal = policy.causal
         self._vocabulary = policy.vocabulary
@@ -90,18 +94,18 @@ class TrainingEngine:
         abandon the step; then load a checkpoint before training again.
         """
         torch.manual_seed(seed)
-        packed = pack(examples, self._settings.micro_batch_tokens_max)
+        layout = lay_out(examples, self._settings.micro_batch_tokens_max, self._layout)
         totals, norm = TokenTotals(), 0.0
         self._engine.train()
-        for index, part in enumerate(packed):
+        for index, part in enumerate(layout.parts):
             before_micro_batch()
-            last = index == len(packed) - 1
+            last = index == len(layout.parts) - 1
             self._engine.set_gradient_accumulation_boundary(last)
-            self._engine.backward(self._loss(padded_rows(part, self.device), objective, version, totals))
+            self._engine.backward(self._loss(layout.micro_batch(part, self.device), objective, version, totals))
             norm = self._own_norm() if last else norm
             self._engine.step()
         reported = self._engine.get_global_grad_norm()  # None at stage 0
-        return Step(totals, norm if reported is None else float(reported), len(packed))
+        return Step(totals, norm if reported is None else float(reported), len(layout.parts), layout.tokens_computed)
 
     def _loss(self, batch: MicroBatch, objective: Objective, version: int, totals: TokenTotals) -> Tensor:
         tokens = batch.tokens

@@ -41,6 +41,7 @@ class Learner:
             "micro_batches": float(step.micro_batches),
             "sequences": float(len(batch.examples)),
             "tokens": float(sum(map(len, batch.examples))),
+            "tokens_computed": float(step.tokens_computed),
         }
 
     def named_tensors(self) -> Iterator[tuple[str, Tensor]]:
