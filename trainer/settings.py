@@ -77,7 +77,10 @@ class TrainerSettings(BaseSettings):
     clip_high: float = Field(default=0.28, gt=0)
     """The importance ratio is clipped above 1 + clip_high."""
     micro_batch_tokens_max: int = Field(default=16_384, ge=1)
-    """Padded tokens of one forward pass; a longer sequence goes alone."""
+    """Tokens of one forward pass, padding included; a longer sequence goes alone."""
+    layout: Literal["auto", "rows", "tree"] = "auto"
+    """How sequences go through the model: one padded row each, or in a tree that computes what they begin with together
+    once. auto: a tree for each batch where that saves a tenth of the tokens. The result is the same."""
     seed: int = Field(default=0, ge=0)
     """Seed of the run; every batch derives its own from it."""
     zero_stage: Literal[0, 1, 2, 3] = 0
