@@ -15,7 +15,7 @@ KEPT_SHARE_MIN = 0.5
 """Of the base's prompt. A call that keeps less shares instructions with its base, say, and does not go on with it."""
 
 
-class Place(NamedTuple):
+class LinePlace(NamedTuple):
     """`root`: the call that a line begins with; `depth`: how many calls lie between."""
 
     root: str
@@ -71,9 +71,9 @@ def _length(step: StepRecord) -> int:
     return step.prompt_length + step.response_length
 
 
-def _places(parents: Mapping[str, str], calls: Iterable[str]) -> dict[str, Place]:
+def _places(parents: Mapping[str, str], calls: Iterable[str]) -> dict[str, LinePlace]:
     """Of every call; a circle, which no sound log has, ends where it closes."""
-    places: dict[str, Place] = {}
+    places: dict[str, LinePlace] = {}
     for call_id in calls:
         path: dict[str, None] = {}
         cursor: str | None = call_id
@@ -86,5 +86,5 @@ def _places(parents: Mapping[str, str], calls: Iterable[str]) -> dict[str, Place
         elif links:
             root, depth = links[0], 0
         for number, link in enumerate(links):
-            places[link] = Place(root, depth + number)
+            places[link] = LinePlace(root, depth + number)
     return places
