@@ -13,6 +13,8 @@ from eventlog.settings import LogSettings
 from schemas.runtime.command_line import CommandLine, SettingsRefused
 from trainer.errors import SettingsInvalid
 from trainer.sections.critic import CriticSettings
+from trainer.sections.objective import ObjectiveSettings
+from trainer.sections.optimizer import OptimizerSettings
 from trainer.sections.reference import ReferenceSettings
 from weights.device import Wish
 
@@ -90,6 +92,10 @@ class TrainerSettings(BaseSettings):
     precision: Literal["auto", "fp32", "bf16"] = "auto"
     """Number type of weights and forward pass. auto: bf16 on CUDA, else fp32."""
 
+    objective: ObjectiveSettings = ObjectiveSettings()
+    """Steps per batch, and off-policy correction."""
+    optimizer: OptimizerSettings = OptimizerSettings()
+    """AdamW, its schedule and DeepSpeed."""
     critic: CriticSettings = CriticSettings()
     """The critic, which algorithm gae has and no other."""
     reference: ReferenceSettings = ReferenceSettings()
@@ -172,6 +178,13 @@ class TrainerSettings(BaseSettings):
             raise ValueError(
                 f"reference.place reward: the plan freezes the advantages of {self.spec.algorithm}, so that no reward changes "
                 "them afterwards; take place: loss, or spec.algorithm: gae"
+            )
+        if self.loss_name == "cross_entropy" and self.objective.needs_ratio:
+            raise ValueError(f"{self.objective.needs_ratio}: loss cross_entropy has no ratio to correct; drop it")
+        if self.objective.minibatches > self.spec.groups_per_batch:
+            raise ValueError(
+                f"objective.minibatches {self.objective.minibatches}: a batch of {self.spec.groups_per_batch} groups cannot be "
+                "dealt into so many parts"
             )
         if self.out_dir.resolve() == self.model_dir.resolve():
             raise ValueError("out_dir is model_dir: the initial weights would be overwritten")

@@ -10,7 +10,7 @@ import math
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +30,7 @@ from trainer.learn.metrics import TokenTotals
 from trainer.learn.objective import Objective, ObjectiveLosses, summed
 from trainer.learn.policy_model import PolicyModel
 from trainer.learn.tensor_names import CheckpointTensors
+from trainer.sections.optimizer import OptimizerSettings
 from trainer.storage import exports
 from weights.checkpoint import SHARD_BYTES_MAX
 from weights.device import Wish, resolved
@@ -52,6 +53,7 @@ class EngineSettings:
     device: Wish = "auto"
     precision: models.Precision | None = None
     micro_batch_tokens_max: int = 16_384
+    optimizer: OptimizerSettings = field(default_factory=OptimizerSettings)
     export_shard_bytes_max: int = SHARD_BYTES_MAX
     layout: attention.LayoutWish = "auto"
 
@@ -84,6 +86,8 @@ class TrainingEngine:
             log.info("zero_stage_raised", zero_stage=self._stage, reason="stage 0 would sum gradients in bf16")
         model = models.load(model_dir, self.precision)
         self._layout = attention.layout_of(model, settings.layout, self.device)
+        if settings.optimizer.gradient_checkpointing:
+            model.gradient_checkpointing_enable({"use_reentrant": False})
         policy = PolicyModel(model)
         self._causal = policy.causal
         self._tensors = CheckpointTensors(model)
@@ -146,14 +150,16 @@ class TrainingEngine:
     def with_proximal(self, examples: Sequence[Example], before_micro_batch: Callable[[], None]) -> list[Example]:
         """The same examples, in the order in which they are packed, with the log-probabilities of the weights as they are."""
         self._engine.train()
-        made: list[Example] = []
+        prepared: list[Example] = []
         layout = self._laid_out(examples)
         for part, micro_batch in zip(layout.parts, layout.micro_batches(self.device), strict=True):
             before_micro_batch()
             logprobs = self._scores(micro_batch).logprobs.cpu().numpy()
             ends = np.cumsum([len(example.at) for example in part])
-            made += [replace(each, proximal=own) for each, own in zip(part, np.split(logprobs, ends[:-1]), strict=True)]
-        return made
+            prepared += [
+                replace(each, proximal=own) for each, own in zip(part, np.split(logprobs, ends[:-1]), strict=True)
+            ]
+        return prepared
 
     def _laid_out(self, examples: Sequence[Example]) -> Layout:
         return lay_out(examples, self._settings.micro_batch_tokens_max, self._layout)
@@ -237,8 +243,17 @@ def _initialize(model: torch.nn.Module, settings: EngineSettings, stage: int, pr
     import deepspeed
 
     _quiet(deepspeed)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=settings.learning_rate, weight_decay=settings.weight_decay)
-    config = deepspeed_config.config_of(zero_stage=stage, precision=precision, grad_clip=settings.grad_clip)
+    own = settings.optimizer
+    optimizer = torch.optim.AdamW(
+        model.parameters(),
+        lr=settings.learning_rate,
+        betas=(own.beta1, own.beta2),
+        eps=own.epsilon,
+        weight_decay=settings.weight_decay,
+    )
+    config = deepspeed_config.config_of(
+        zero_stage=stage, precision=precision, grad_clip=settings.grad_clip, file=own.deepspeed
+    )
     engine, *_ = deepspeed.initialize(model=model, optimizer=optimizer, config=config)
     return engine
 
