@@ -25,9 +25,11 @@ def _run(chosen: settings.TrainerSettings) -> int:
     from eventlog.errors import Fenced, LogError
     from eventlog.kafka.admin import check_catalogue
     from trainer import signals
+    from trainer.learn import deepspeed_config
     from trainer.sections import directories
 
     directories.check(chosen)
+    deepspeed_config.check(chosen)
     _configure_logs()
     try:
         # Before torch is imported: whoever mistyped an address waits for nothing.

@@ -18,7 +18,7 @@ def learner_of(settings: TrainerSettings) -> Learner:
     return Learner(
         policy,
         objective_of(settings),
-        Pace(),
+        pace_of(settings),
         reference=reference_of(settings, policy),
         critic=critic_of(settings, policy),
     )
@@ -28,8 +28,9 @@ def critic_of(settings: TrainerSettings, policy: TrainingEngine) -> Critic | Non
     """A critic, where the spec's algorithm has one. Raises ModelInvalid."""
     if not settings.has_critic:
         return None
+    rate = settings.critic.learning_rate
     stepping = StepSettings(
-        learning_rate=settings.critic.learning_rate,
+        learning_rate=10 * settings.learning_rate if rate is None else rate,
         precision=policy.precision,
         weight_decay=settings.critic.weight_decay,
         grad_clip=settings.critic.grad_clip,
@@ -59,12 +60,30 @@ def reference_of(settings: TrainerSettings, policy: TrainingEngine) -> Reference
     )
 
 
+def pace_of(settings: TrainerSettings) -> Pace:
+    """How many steps a batch gives, and how their learning rate goes."""
+    objective, optimizer = settings.objective, settings.optimizer
+    return Pace(
+        mini_batches=objective.minibatches,
+        epochs=objective.epochs,
+        schedule=optimizer.schedule,
+        warmup_steps=optimizer.warmup_steps,
+        steps_max=(optimizer.decay_batches or 1) * objective.minibatches * objective.epochs,
+        floor=optimizer.floor,
+    )
+
+
 def objective_of(settings: TrainerSettings) -> Objective:
     """What the batches of a run are trained towards."""
     return Objective(
         loss=bound(settings.loss_name, clip_low=settings.clip_low, clip_high=settings.clip_high),
         norm=settings.norm_name,
         loss_length=settings.loss_length,
+        correction=settings.objective.correction,
+        cap=settings.objective.correction_cap,
+        mask=settings.objective.mask,
+        entropy_bonus=settings.objective.entropy_bonus,
+        silent_sample=settings.objective.silent_sample,
         divergence=DIVERGENCES[settings.reference.kl_name] if settings.reference.in_loss else None,
         kl_coefficient=settings.reference.coefficient,
     )
@@ -80,5 +99,7 @@ def engine_settings(settings: TrainerSettings) -> EngineSettings:
         device=settings.device,
         precision=None if settings.precision == "auto" else settings.precision,
         micro_batch_tokens_max=settings.micro_batch_tokens_max,
+        optimizer=settings.optimizer,
         export_shard_bytes_max=int(settings.hf_shard_gb * 1e9),
+        layout=settings.layout,
     )

@@ -128,6 +128,7 @@ class Learner:
             "step_skipped": float(sum(step.skipped for step in steps)),
             "optimizer_steps": float(len(steps)),
             "micro_batches": float(sum(step.micro_batches for step in steps)),
+            "tokens_computed": float(sum(step.tokens_computed for step in steps)),
         }
 
     def named_tensors(self) -> Iterator[tuple[str, Tensor]]:
