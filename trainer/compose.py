@@ -35,6 +35,7 @@ def critic_of(settings: TrainerSettings, policy: TrainingEngine) -> Critic | Non
         weight_decay=settings.critic.weight_decay,
         grad_clip=settings.critic.grad_clip,
         zero_stage=resolved_stage(settings.zero_stage, policy.precision),
+        optimizer=settings.optimizer,
     )
     return Critic(
         settings.critic.model_dir or settings.model_dir,
@@ -43,6 +44,7 @@ def critic_of(settings: TrainerSettings, policy: TrainingEngine) -> Critic | Non
         device=policy.device,
         vocabulary=policy.vocabulary,
         micro_batch_tokens_max=settings.micro_batch_tokens_max,
+        layout=settings.layout,
     )
 
 
@@ -57,6 +59,7 @@ def reference_of(settings: TrainerSettings, policy: TrainingEngine) -> Reference
         precision=policy.precision,
         vocabulary=policy.vocabulary,
         micro_batch_tokens_max=settings.micro_batch_tokens_max,
+        layout=settings.layout,
     )
 
 
