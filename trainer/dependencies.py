@@ -62,7 +62,10 @@ class LivePool(Pool, Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainerDependencies:
-    """Everything outside of the process. `reached` is told of milestones; in production it does nothing."""
+    """Everything outside of the process. `reached` is told of milestones; in production it does nothing.
+
+    `pool_grows`: others add to the pool, so that it is worth waiting for a whole batch.
+    """
 
     learner: PolicyLearner
     pool: LivePool
@@ -72,6 +75,7 @@ class TrainerDependencies:
     stop: Flag
     producer: str
     reached: Callable[[Milestone], None] = lambda _: None
+    pool_grows: bool = True
 
     def raise_if_stopped(self) -> None:
         """Raises Stopped once somebody asked for it."""
