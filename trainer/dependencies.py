@@ -43,6 +43,10 @@ class PolicyLearner(Weights, Protocol):
     def train(self, batch: "LearnerBatch", before_micro_batch: Callable[[], None]) -> dict[str, float]:
         """One batch into the weights; its metrics."""
 
+    @property
+    def critic_digest(self) -> str:
+        """Of the critic as it is now; empty: there is none."""
+
     def save(self, directory: Path, state: dict[str, Any]) -> None:  # Any: JSON values
         """A checkpoint."""
 

@@ -200,7 +200,7 @@ class TrainerSettings(BaseSettings):
     @property
     def has_critic(self) -> bool:
         """Whether advantages come from a critic's values."""
-        return self.spec.algorithm == "gae"
+        return self.spec.estimator.critic
 
     @property
     def loss_name(self) -> str:
