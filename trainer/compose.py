@@ -3,7 +3,7 @@
 from trainer.algorithms.divergence import DIVERGENCES
 from trainer.algorithms.losses import bound
 from trainer.learn.engine import EngineSettings, TrainingEngine
-from trainer.learn.learner import Learner
+from trainer.learn.learner import Learner, Pace
 from trainer.learn.objective import Objective
 from trainer.learn.reference import Reference
 from trainer.settings import TrainerSettings
@@ -12,7 +12,7 @@ from trainer.settings import TrainerSettings
 def learner_of(settings: TrainerSettings) -> Learner:
     """Loads the model. Raises ModelInvalid, SettingsInvalid."""
     policy = TrainingEngine(settings.model_dir, engine_settings(settings))
-    return Learner(policy, objective_of(settings), reference=reference_of(settings, policy))
+    return Learner(policy, objective_of(settings), Pace(), reference=reference_of(settings, policy))
 
 
 def reference_of(settings: TrainerSettings, policy: TrainingEngine) -> Reference | None:

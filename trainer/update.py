@@ -62,7 +62,6 @@ class Updater:
         return {
             **plan_metrics(batch.plan),
             **values,
-            "learning_rate": self._settings.learning_rate,
             "read_s": batch.read_s,
             "train_s": time.monotonic() - began,
         }

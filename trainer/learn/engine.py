@@ -10,10 +10,11 @@ import math
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import structlog
 import torch
 import torch.distributed as dist
@@ -23,9 +24,10 @@ from trainer.errors import CheckpointInvalid, SettingsInvalid
 from trainer.learn import deepspeed_config
 from trainer.learn import model as models
 from trainer.learn.examples import Example
-from trainer.learn.layouts import MicroBatch, pack, padded_rows
+from trainer.learn.head import TokenScores
+from trainer.learn.layouts import MicroBatch, TrainedTokens, pack, padded_rows
 from trainer.learn.metrics import TokenTotals
-from trainer.learn.objective import Objective, summed
+from trainer.learn.objective import Objective, ObjectiveLosses, summed
 from trainer.learn.policy_model import PolicyModel
 from trainer.learn.tensor_names import CheckpointTensors
 from trainer.storage import exports
@@ -60,6 +62,7 @@ class Step:
     totals: TokenTotals
     grad_norm: float
     micro_batches: int
+    learning_rate: float
     skipped: bool = False
 
 
@@ -97,32 +100,70 @@ class TrainingEngine:
         *,
         version: int,
         seed: int,
+        rate_factor: float = 1.0,
+        on_policy: bool = True,
         before_micro_batch: Callable[[], None] = lambda: None,
     ) -> Step:
         """One optimizer step over all `examples`, whose scales are set, in micro-batches.
 
         Where a loss or a gradient is not finite, the step is skipped: weights and optimizer state keep every bit.
-        version: the one being trained; its own tokens give the log-probability gap. before_micro_batch may raise to
-        abandon the step; then load a checkpoint before training again.
+        Examples without gradient are not computed, a sample of them aside. version: the one being trained. rate_factor:
+        of the learning rate. on_policy: no step was taken since the weights had that version. before_micro_batch
+        may raise to abandon the step; then load a checkpoint before training again.
         """
         torch.manual_seed(seed)
-        packed = pack(examples, self._settings.micro_batch_tokens_max)
-        totals, outcome, healthy = TokenTotals(), (0.0, False), True
         self._engine.train()
-        for index, part in enumerate(packed):
+        rate = rate_factor * self._settings.learning_rate
+        for group in self._engine.optimizer.param_groups:
+            group["lr"] = rate
+        totals, split = TokenTotals(), objective.split(examples, seed)
+        about = {"version": version, "on_policy": on_policy}
+        with torch.no_grad():
+            for part in self._packed(split.silent):
+                before_micro_batch()
+                totals.add(*self._scored(part, objective), **about, weight=split.weight)
+        norm, skipped, healthy = 0.0, False, True
+        parts = self._packed(split.taught)
+        for number, part in enumerate(parts, 1):
             before_micro_batch()
-            last = index == len(packed) - 1
-            loss = self._loss(padded_rows(part, self.device), objective, version, totals)
+            tokens, scores, losses = self._scored(part, objective)
+            totals.add(tokens, scores, losses, **about)
+            loss, last = summed(losses, tokens), number == len(parts)
             healthy = healthy and math.isfinite(loss.detach())
             self._engine.set_gradient_accumulation_boundary(last)
             # A loss that is not finite can have finite gradients; no rank may step on them.
             self._engine.backward(loss if healthy or not last else loss * math.nan)
             if last:
-                outcome = self._apply()
+                norm, skipped = self._apply()
             else:
                 self._engine.step()
-        norm, skipped = outcome
-        return Step(totals, norm, len(packed), skipped)
+        return Step(totals, norm, len(parts), rate, skipped)
+
+    @torch.no_grad()
+    def with_proximal(self, examples: Sequence[Example], before_micro_batch: Callable[[], None]) -> list[Example]:
+        """The same examples, in the order in which they are packed, with the log-probabilities of the weights as they are."""
+        self._engine.train()
+        made: list[Example] = []
+        for part in self._packed(examples):
+            before_micro_batch()
+            logprobs = self._scores(padded_rows(part, self.device)).logprobs.cpu().numpy()
+            ends = np.cumsum([len(example.at) for example in part])
+            made += [replace(each, proximal=own) for each, own in zip(part, np.split(logprobs, ends[:-1]), strict=True)]
+        return made
+
+    def _packed(self, examples: Sequence[Example]) -> list[list[Example]]:
+        return pack(examples, self._settings.micro_batch_tokens_max)
+
+    def _scored(self, part: list[Example], objective: Objective) -> tuple[TrainedTokens, TokenScores, ObjectiveLosses]:
+        batch = padded_rows(part, self.device)
+        scores = self._scores(batch, entropy_gradient=objective.entropy_bonus != 0)
+        return batch.tokens, scores, objective.losses(batch.tokens, scores)
+
+    def _scores(self, batch: MicroBatch, *, entropy_gradient: bool = False) -> TokenScores:
+        at, ids, temperatures = batch.tokens.at, batch.tokens.ids, batch.tokens.temperatures
+        inputs = batch.ids, batch.positions, batch.attention, at, ids, temperatures, entropy_gradient
+        scores: TokenScores = self._engine(*inputs)
+        return scores
 
     def _apply(self) -> tuple[float, bool]:
         """The optimizer step, unless a gradient is not finite: gradient norm, and whether the step was skipped.
@@ -140,20 +181,6 @@ class TrainingEngine:
             return norm, False
         self._engine.step()
         return float(self._engine.get_global_grad_norm()), not self._engine.was_step_applied()
-
-    def _loss(self, batch: MicroBatch, objective: Objective, version: int, totals: TokenTotals) -> Tensor:
-        tokens = batch.tokens
-        scores = self._engine(batch.ids, batch.positions, batch.attention, tokens.at, tokens.ids, tokens.temperatures)
-        losses = objective.losses(tokens, scores)
-        totals.add(
-            losses=losses.values.detach(),
-            clipped=losses.clipped,
-            entropy=scores.entropy.detach(),
-            logprobs=scores.logprobs.detach(),
-            behaviour=tokens.behaviour,
-            current=tokens.versions == version,
-        )
-        return summed(losses, tokens)
 
     def _own_norm(self) -> float:
         grads = [p.grad for p in self._engine.module.parameters() if p.grad is not None]

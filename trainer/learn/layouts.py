@@ -34,6 +34,7 @@ class TrainedTokens:
     trajectories: Tensor
     weights: Tensor
     scale: Tensor
+    proximal: Tensor | None = None
     reference: Tensor | None = None
     values: Tensor | None = None
     returns: Tensor | None = None
@@ -97,6 +98,7 @@ def trained_tokens(examples: Sequence[Example], at: np.ndarray, device: torch.de
         trajectories=column("trajectories"),
         weights=column("weights"),
         scale=column("scale"),
+        proximal=column_if_any("proximal"),
         reference=column_if_any("reference"),
         values=column_if_any("values"),
         returns=column_if_any("returns"),

@@ -4,24 +4,47 @@ Each rank calls the same verb with the same arguments; which part of the work is
 """
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from torch import Tensor
 
+from trainer.algorithms.schedules import factor
 from trainer.learn.engine import TrainingEngine
-from trainer.learn.examples import LearnerBatch
+from trainer.learn.examples import LearnerBatch, mini_batches
+from trainer.learn.metrics import merged
 from trainer.learn.objective import Objective
 from trainer.learn.reference import Reference
 from weights.snapshot import WeightsSnapshot
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pace:
+    """How many optimizer steps a batch gives, and what their learning rate is multiplied by: see `schedules.factor`."""
+
+    mini_batches: int = 1
+    epochs: int = 1
+    schedule: str = "constant"
+    warmup_steps: int = 0
+    steps_max: int = 1
+    floor: float = 0.0
+
+    def factor(self, sequence: int, index: int) -> float:
+        """Of the step with this index within the batch of this sequence number."""
+        step = sequence * self.mini_batches * self.epochs + index
+        return factor(self.schedule, step, warmup_steps=self.warmup_steps, steps_max=self.steps_max, floor=self.floor)
+
+
 class Learner:
     """A policy under training towards an objective. Belongs to one thread."""
 
-    def __init__(self, policy: TrainingEngine, objective: Objective, *, reference: Reference | None = None) -> None:
+    def __init__(
+        self, policy: TrainingEngine, objective: Objective, pace: Pace = Pace(), *, reference: Reference | None = None
+    ) -> None:
         self._policy = policy
         self._objective = objective
+        self._pace = pace
         self._reference = reference
         self.device = policy.device
         self.vocabulary = policy.vocabulary
@@ -34,21 +57,38 @@ class Learner:
         examples, metrics = batch.examples, dict[str, float]()
         if self._reference is not None:
             examples, metrics = self._reference.compared(examples)
-        step = self._policy.train(
-            self._objective.scaled(examples, batch.trajectories),
-            self._objective,
-            version=batch.version,
-            seed=batch.seed,
-            before_micro_batch=before_micro_batch,
-        )
         return {
             **metrics,
-            **step.totals.means(),
-            "grad_norm": step.grad_norm,
-            "step_skipped": float(step.skipped),
-            "micro_batches": float(step.micro_batches),
+            **self._train_policy(replace(batch, examples=examples), before_micro_batch),
             "sequences": float(len(batch.examples)),
             "tokens": float(sum(map(len, batch.examples))),
+        }
+
+    def _train_policy(self, batch: LearnerBatch, before_micro_batch: Callable[[], None]) -> dict[str, float]:
+        """All optimizer steps of a batch. A token that is trained in each epoch counts in the means as often."""
+        pace, objective = self._pace, self._objective
+        if pace.mini_batches * pace.epochs > 1 and objective.needs_proximal:
+            batch = replace(batch, examples=self._policy.with_proximal(batch.examples, before_micro_batch))
+        parts = mini_batches(batch, pace.mini_batches, pace.epochs)
+        steps = [
+            self._policy.train(
+                objective.scaled(part.examples, part.trajectories),
+                objective,
+                version=batch.version,
+                seed=batch.seed + part.index,
+                rate_factor=pace.factor(batch.sequence, part.index),
+                on_policy=part is parts[0],
+                before_micro_batch=before_micro_batch,
+            )
+            for part in parts
+        ]
+        return {
+            **merged([step.totals for step in steps]).means(),
+            "grad_norm": sum(step.grad_norm for step in steps) / max(1, len(steps)),
+            "learning_rate": steps[-1].learning_rate if steps else 0.0,
+            "step_skipped": float(sum(step.skipped for step in steps)),
+            "optimizer_steps": float(len(steps)),
+            "micro_batches": float(sum(step.micro_batches for step in steps)),
         }
 
     def named_tensors(self) -> Iterator[tuple[str, Tensor]]:

@@ -1,7 +1,7 @@
 """Training rows of a plan -> what the learner takes."""
 
 from array import array
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -22,8 +22,13 @@ POLICY_LOSS_ALONE = (1.0, 0.0, 1.0)
 def learner_batch(batch: TrainingBatch) -> LearnerBatch:
     """The rows of a plan with everything that the plan says about them."""
     plan = batch.plan
+    sizes = Counter(trajectory.group_id for trajectory in plan.trajectories)
     return LearnerBatch(
-        examples_of(batch.rows, plan), plan.version, plan.seed, len(plan.trajectories), sequence=plan.sequence
+        examples_of(batch.rows, plan),
+        version=plan.version,
+        seed=plan.seed,
+        sequence=plan.sequence,
+        group_sizes=tuple(sizes[group_id] for group_id in groups_of(plan)),
     )
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import structlog
 
 from trainer.errors import TrainerError
+from trainer.learn.examples import LearnerBatch
 from trainer.learn.learner import Learner
 from trainer.ranks.channel import LEAVE, Channel
 from trainer.ranks.member import member
@@ -37,6 +38,7 @@ def follow(settings: TrainerSettings, place: Place) -> None:
 def _perform(learner: Learner, channel: Channel, verb: str, arguments: tuple[object, ...]) -> None:
     if verb == "train":
         (batch,) = arguments
+        assert isinstance(batch, LearnerBatch)
         learner.train(batch, channel.follow)
     elif verb in VERBS:
         result = getattr(learner, verb)(*arguments)

@@ -141,12 +141,14 @@ class Heartbeat:
     def _write(self, failure: str = "") -> None:
         with self._lock:
             before = self._beat
-            self._beat = Beat(**{
-                **asdict(before),
-                "count": before.count + 1,
-                "stopping": self._stop_requested.is_set(),
-                "failure": failure,
-            })
+            self._beat = Beat(
+                **{
+                    **asdict(before),
+                    "count": before.count + 1,
+                    "stopping": self._stop_requested.is_set(),
+                    "failure": failure,
+                }
+            )
             self._store.set(f"beat/{self._rank}", json.dumps(asdict(self._beat)))
 
     def _read(self) -> dict[int, Beat]:
@@ -173,5 +175,5 @@ def _identity() -> dict[str, Any]:  # Any: fields of Beat
     """This process, as others on this machine find it."""
     own = ProcessId.of(os.getpid())
     boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    namespace = os.readlink("/proc/self/ns/pid")
+    namespace = Path("/proc/self/ns/pid").readlink()
     return {"machine": f"{boot} {namespace}", "pid": os.getpid(), "started_ticks": own.started_ticks if own else 0}
