@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from datapool.batch.candidates import Members
-from schemas.events import GroupRecord
+from schemas.events import GroupRecord, TrajectoryRecord
 from schemas.http import Channel
 from trainer.dependencies import LivePool
 
@@ -40,6 +40,9 @@ class AnybodysSamples:
             return None
         unversioned = {"policy_run_id": self._run_id, "min_version": None, "max_version": None}
         return [(replace(trajectory, **unversioned), steps) for trajectory, steps in members]
+
+    def trajectories(self, record: GroupRecord) -> Sequence[TrajectoryRecord] | None:
+        return self._pool.trajectories(record)
 
     def forget(self, group_id: str) -> None:
         self._pool.forget(group_id)
