@@ -12,8 +12,7 @@ from trainer.settings import TrainerSettings
 def learner_of(settings: TrainerSettings) -> Learner:
     """Loads the model. Raises ModelInvalid, SettingsInvalid."""
     policy = TrainingEngine(settings.model_dir, engine_settings(settings))
-    pace = Pace(learning_rate=settings.learning_rate)
-    return Learner(policy, objective_of(settings), pace, reference=reference_of(settings, policy))
+    return Learner(policy, objective_of(settings), Pace(), reference=reference_of(settings, policy))
 
 
 def reference_of(settings: TrainerSettings, policy: TrainingEngine) -> Reference | None:

@@ -64,7 +64,8 @@ def _sizes(answer: dict[str, Any]) -> list[str]:  # JSON
     rows = f"  rows          {answer['rows']}, {answer['row_tokens']} tokens, the longest {answer['row_tokens_max']}; "
     return [
         f"  trajectories  {answer['trajectories_trained']} of {answer['trajectories']} trained"
-        + _listed(answer["baseline_only"], "in the baseline only"),
+        + _listed(answer["baseline_only"], "in the baseline only")
+        + _listed(answer["dropped"], "not counted"),
         f"  responses     {answer['responses_trained']} trained, {answer['response_tokens']} tokens"
         + _listed(answer["masked"], "masked"),
         rows + f"shared prefixes save {saved} of {alone}{share}",

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from datapool.batch.candidates import PooledGroup, all_equal
-from datapool.batch.masks import is_trained, mask_of
+from datapool.batch.masks import mask_at
 from datapool.batch.members import baseline_only, trained_members
 from datapool.batch.selection import Selection, select
 from datapool.batch.sequences import TrainingRow
@@ -59,7 +59,7 @@ def _selected(rows: PoolRows, perspective: Perspective, settled: set[str]) -> tu
 
 def _broken(rows: PoolRows, group: PooledGroup, perspective: Perspective) -> str | None:
     try:
-        assemble_rows(rows, group, perspective.spec, perspective.run_id)
+        assemble_rows(rows, group, perspective.spec, perspective.run_id, perspective.version)
     except PromptBroken as why:
         return f"prompt_mismatch: {why.call_id}"
     return None
@@ -90,20 +90,21 @@ def counts(rows: PoolRows, chosen: tuple[PooledGroup, ...], perspective: Perspec
     spec = perspective.spec
     training_rows: list[TrainingRow] = []
     for group in chosen:
-        training_rows += assemble_rows(rows, group, spec, perspective.run_id)
+        training_rows += assemble_rows(rows, group, spec, perspective.run_id, perspective.version)
     members = [member for group in chosen for member in trained_members(group, spec)]
-    trained = [step for member in members for step in member.steps if is_trained(step, member, spec)]
-    masks = [mask for member in members for step in member.steps if (mask := mask_of(step, member, spec))]
+    steps = [(step, mask_at(step, member, spec, perspective.version)) for member in members for step in member.steps]
+    trained = [step for step, mask in steps if mask is None]
     one_by_one = sum(step.prompt_length + step.response_length for step in trained)
     row_tokens = sum(map(len, training_rows))
     return {
         "groups": len(chosen),
         "trajectories": sum(len(group.members) for group in chosen),
         "trajectories_trained": len(members),
+        "dropped": _counted("truncated" for group in chosen for _ in group.dropped),
         "baseline_only": _counted(why for group in chosen for why in baseline_only(group, spec).values()),
         "responses_trained": len(trained),
         "response_tokens": sum(row.trained_tokens for row in training_rows),
-        "masked": _counted(mask.word for mask in masks),
+        "masked": _counted(mask.word for _, mask in steps if mask is not None),
         "rows": len(training_rows),
         "row_tokens": row_tokens,
         "row_tokens_max": max(map(len, training_rows), default=0),

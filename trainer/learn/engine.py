@@ -62,6 +62,7 @@ class Step:
     totals: TokenTotals
     grad_norm: float
     micro_batches: int
+    learning_rate: float
     skipped: bool = False
 
 
@@ -99,21 +100,22 @@ class TrainingEngine:
         *,
         version: int,
         seed: int,
-        learning_rate: float | None = None,
+        rate_factor: float = 1.0,
         on_policy: bool = True,
         before_micro_batch: Callable[[], None] = lambda: None,
     ) -> Step:
         """One optimizer step over all `examples`, whose scales are set, in micro-batches.
 
         Where a loss or a gradient is not finite, the step is skipped: weights and optimizer state keep every bit.
-        Examples without gradient are not computed, a sample of them aside. version: the one being trained. learning_rate:
-        None: that of the settings. on_policy: no step was taken since the weights had that version. before_micro_batch
+        Examples without gradient are not computed, a sample of them aside. version: the one being trained. rate_factor:
+        of the learning rate. on_policy: no step was taken since the weights had that version. before_micro_batch
         may raise to abandon the step; then load a checkpoint before training again.
         """
         torch.manual_seed(seed)
         self._engine.train()
+        rate = rate_factor * self._settings.learning_rate
         for group in self._engine.optimizer.param_groups:
-            group["lr"] = self._settings.learning_rate if learning_rate is None else learning_rate
+            group["lr"] = rate
         totals, split = TokenTotals(), objective.split(examples, seed)
         about = {"version": version, "on_policy": on_policy}
         with torch.no_grad():
@@ -135,7 +137,7 @@ class TrainingEngine:
                 norm, skipped = self._apply()
             else:
                 self._engine.step()
-        return Step(totals, norm, len(parts), skipped)
+        return Step(totals, norm, len(parts), rate, skipped)
 
     @torch.no_grad()
     def with_proximal(self, examples: Sequence[Example], before_micro_batch: Callable[[], None]) -> list[Example]:

@@ -26,8 +26,8 @@ class Example:
     `scale`: what its loss is multiplied by; the loss of a batch is the
     plain sum of scale x loss. `rewards`: given after this token. `weights`: [T, 3], of policy loss, cross-entropy and
     reference KL. `group`: index of its group within the batch. `reference`: log-probabilities under the frozen reference.
-    `values`: what the critic expected before the batch, `returns`: what it is trained towards. None where there is none.
-    `proximal`: log-probabilities before the first step of the batch, None where nothing computed them.
+    `values`: what the critic expected before the batch, `returns`: what it is trained towards. `proximal`:
+    log-probabilities before the batch's first optimizer step. None where there is none.
     """
 
     ids: NDArray[np.int32]
@@ -42,10 +42,10 @@ class Example:
     weights: Floats
     scale: Floats
     group: int = 0
+    proximal: Floats | None = None
     reference: Floats | None = None
     values: Floats | None = None
     returns: Floats | None = None
-    proximal: Floats | None = None
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -62,8 +62,8 @@ class LearnerBatch:
     examples: Sequence[Example]
     version: int
     seed: int
-    sequence: int
     group_sizes: tuple[int, ...]
+    sequence: int = 0
 
 
 @dataclass(frozen=True, slots=True)

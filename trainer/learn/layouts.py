@@ -34,10 +34,10 @@ class TrainedTokens:
     trajectories: Tensor
     weights: Tensor
     scale: Tensor
+    proximal: Tensor | None = None
     reference: Tensor | None = None
     values: Tensor | None = None
     returns: Tensor | None = None
-    proximal: Tensor | None = None
 
     def __len__(self) -> int:
         return len(self.at)
@@ -98,8 +98,8 @@ def trained_tokens(examples: Sequence[Example], at: np.ndarray, device: torch.de
         trajectories=column("trajectories"),
         weights=column("weights"),
         scale=column("scale"),
+        proximal=column_if_any("proximal"),
         reference=column_if_any("reference"),
         values=column_if_any("values"),
         returns=column_if_any("returns"),
-        proximal=column_if_any("proximal"),
     )

@@ -21,9 +21,8 @@ from weights.snapshot import WeightsSnapshot
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pace:
-    """How many optimizer steps a batch gives, and how large they are."""
+    """How many optimizer steps a batch gives, and what their learning rate is multiplied by: see `schedules.factor`."""
 
-    learning_rate: float
     mini_batches: int = 1
     epochs: int = 1
     schedule: str = "constant"
@@ -31,19 +30,17 @@ class Pace:
     steps_max: int = 1
     floor: float = 0.0
 
-    def rate(self, sequence: int, index: int) -> float:
-        """Learning rate of the step with this index within the batch of this sequence number."""
+    def factor(self, sequence: int, index: int) -> float:
+        """Of the step with this index within the batch of this sequence number."""
         step = sequence * self.mini_batches * self.epochs + index
-        return self.learning_rate * factor(
-            self.schedule, step, warmup_steps=self.warmup_steps, steps_max=self.steps_max, floor=self.floor
-        )
+        return factor(self.schedule, step, warmup_steps=self.warmup_steps, steps_max=self.steps_max, floor=self.floor)
 
 
 class Learner:
     """A policy under training towards an objective. Belongs to one thread."""
 
     def __init__(
-        self, policy: TrainingEngine, objective: Objective, pace: Pace, *, reference: Reference | None = None
+        self, policy: TrainingEngine, objective: Objective, pace: Pace = Pace(), *, reference: Reference | None = None
     ) -> None:
         self._policy = policy
         self._objective = objective
@@ -57,36 +54,41 @@ class Learner:
 
         before_micro_batch may raise to abandon it; then load a checkpoint before training again.
         """
-        metrics: dict[str, float] = {}
+        examples, metrics = batch.examples, dict[str, float]()
         if self._reference is not None:
-            examples, metrics = self._reference.compared(batch.examples)
-            batch = replace(batch, examples=examples)
-        parts = mini_batches(batch, self._pace.mini_batches, self._pace.epochs)
-        if len(parts) > 1 and self._objective.needs_proximal:
-            examples = self._policy.with_proximal(batch.examples, before_micro_batch)
-            parts = mini_batches(replace(batch, examples=examples), self._pace.mini_batches, self._pace.epochs)
+            examples, metrics = self._reference.compared(examples)
+        return {
+            **metrics,
+            **self._train_policy(replace(batch, examples=examples), before_micro_batch),
+            "sequences": float(len(batch.examples)),
+            "tokens": float(sum(map(len, batch.examples))),
+        }
+
+    def _train_policy(self, batch: LearnerBatch, before_micro_batch: Callable[[], None]) -> dict[str, float]:
+        """All optimizer steps of a batch. A token that is trained in each epoch counts in the means as often."""
+        pace, objective = self._pace, self._objective
+        if pace.mini_batches * pace.epochs > 1 and objective.needs_proximal:
+            batch = replace(batch, examples=self._policy.with_proximal(batch.examples, before_micro_batch))
+        parts = mini_batches(batch, pace.mini_batches, pace.epochs)
         steps = [
             self._policy.train(
-                self._objective.scaled(part.examples, part.trajectories),
-                self._objective,
+                objective.scaled(part.examples, part.trajectories),
+                objective,
                 version=batch.version,
                 seed=batch.seed + part.index,
-                learning_rate=self._pace.rate(batch.sequence, part.index),
+                rate_factor=pace.factor(batch.sequence, part.index),
                 on_policy=part is parts[0],
                 before_micro_batch=before_micro_batch,
             )
             for part in parts
         ]
         return {
-            **metrics,
             **merged([step.totals for step in steps]).means(),
             "grad_norm": sum(step.grad_norm for step in steps) / max(1, len(steps)),
-            "learning_rate": self._pace.rate(batch.sequence, parts[-1].index if parts else 0),
+            "learning_rate": steps[-1].learning_rate if steps else 0.0,
             "step_skipped": float(sum(step.skipped for step in steps)),
             "optimizer_steps": float(len(steps)),
             "micro_batches": float(sum(step.micro_batches for step in steps)),
-            "sequences": float(len(batch.examples)),
-            "tokens": float(sum(map(len, batch.examples))),
         }
 
     def named_tensors(self) -> Iterator[tuple[str, Tensor]]:
