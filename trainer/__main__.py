@@ -30,9 +30,11 @@ def _run(chosen: settings.TrainerSettings, flags: Namespace) -> int:
     from datapool.errors import PoolError
     from eventlog.errors import Fenced, LogError
     from trainer import signals
+    from trainer.learn import deepspeed_config
     from trainer.sections import directories
 
     directories.check(chosen)
+    deepspeed_config.check(chosen)
     _configure_logs()
     try:
         with signals.as_flag(chosen.stop_timeout_s) as stop:
