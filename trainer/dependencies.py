@@ -44,6 +44,10 @@ class PolicyLearner(Weights, Protocol):
     def train(self, batch: "LearnerBatch", before_micro_batch: Callable[[], None]) -> dict[str, float]:
         """One batch into the weights; its metrics."""
 
+    @property
+    def critic_digest(self) -> str:
+        """Of the critic as it is now; empty: there is none."""
+
     def save(self, directory: Path, state: dict[str, Any]) -> None:  # Any: JSON values
         """A checkpoint."""
 
@@ -66,7 +70,10 @@ class LivePool(Pool, Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainerDependencies:
-    """Everything outside of the process. `reached` is told of milestones; in production it does nothing."""
+    """Everything outside of the process. `reached` is told of milestones; in production it does nothing.
+
+    `pool_grows`: others add to the pool, so that it is worth waiting for a whole batch.
+    """
 
     learner: PolicyLearner
     pool: LivePool
@@ -76,6 +83,7 @@ class TrainerDependencies:
     stop: Flag
     producer: str
     reached: Callable[[Milestone], None] = lambda _: None
+    pool_grows: bool = True
 
     def raise_if_stopped(self) -> None:
         """Raises Stopped once somebody asked for it."""

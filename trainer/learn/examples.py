@@ -81,15 +81,15 @@ def mini_batches(batch: LearnerBatch, count: int, epochs: int) -> list[MiniBatch
     A part whose groups have nothing to train is left out.
     """
     dice = np.random.default_rng(batch.seed)
-    made: list[MiniBatch] = []
+    dealt: list[MiniBatch] = []
     for index in range(epochs * count):
         if index % count == 0:
             parts = np.array_split(dice.permutation(len(batch.group_sizes)), count)
         groups = set(parts[index % count].tolist())
         examples = [example for example in batch.examples if example.group in groups]
         if examples:
-            made.append(MiniBatch(index, examples, sum(batch.group_sizes[group] for group in groups)))
-    return made
+            dealt.append(MiniBatch(index, examples, sum(batch.group_sizes[group] for group in groups)))
+    return dealt
 
 
 def scaled(examples: Sequence[Example], norm: str, *, trajectories: int, loss_length: int) -> list[Example]:
