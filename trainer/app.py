@@ -27,7 +27,7 @@ from trainer.learn.engine import leave
 from trainer.learn.learner import Learner
 from trainer.offline.dataset import OfflineDataset
 from trainer.offline.journal import file_journal
-from trainer.offline.samples import AnybodysSamples, is_sample
+from trainer.offline.samples import AnybodysSamples, is_sample, unaged
 from trainer.plan.facts import FactSource
 from trainer.plan.journal import kafka_history, kafka_journal
 from trainer.plan.replay_batch import replay
@@ -67,6 +67,7 @@ def train(settings: TrainerSettings, stop: threading.Event) -> Answer:
 
 def train_offline(settings: TrainerSettings, source: str, stop: threading.Event) -> Answer:
     """The same on what is in the pool, or in a dataset, until it is used up. source: `pool` or a directory."""
+    settings = unaged(settings)
     with ExitStack() as resources:
         samples: LivePool
         facts: FactSource

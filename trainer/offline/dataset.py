@@ -57,6 +57,9 @@ class OfflineDataset:
     def members(self, record: GroupRecord) -> Members | None:
         return self._groups[record.group_id][1]
 
+    def trajectories(self, record: GroupRecord) -> Sequence[TrajectoryRecord] | None:
+        return [trajectory for trajectory, _ in self._groups[record.group_id][1]]
+
     def forget(self, group_id: str) -> None:
         self._groups.pop(group_id, None)
 
@@ -153,6 +156,8 @@ def _step(row: Row) -> StepRecord:
         call_id=row["call_id"],
         position=_position(row),
         digest=row["digest"],
+        prompt_id=hashlib.sha256(row["prompt_ids"]).hexdigest(),
+        finish_reason=row["finish_reason"],
         prompt_length=len(row["prompt_ids"]) // 4,
         response_length=len(row["response_ids"]) // 4,
         spans=_spans(row),

@@ -9,9 +9,15 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from datapool.batch.candidates import Members
-from schemas.events import GroupRecord
+from schemas.events import GroupRecord, TrajectoryRecord
 from schemas.http import Channel
 from trainer.dependencies import LivePool
+from trainer.settings import TrainerSettings
+
+
+def unaged(settings: TrainerSettings) -> TrainerSettings:
+    """The same without a bound on age: `stale: tokens` would make context of every token of another run."""
+    return settings.model_copy(update={"spec": settings.spec.model_copy(update={"stale": "group"})})
 
 
 def is_sample(group: GroupRecord) -> bool:
@@ -32,6 +38,10 @@ class AnybodysSamples:
         rows = self._pool.groups()
         self._own = {row.group_id: (row, self._as_own(row)) for row in rows}
         return [own for _, own in self._own.values()]
+
+    def trajectories(self, record: GroupRecord) -> Sequence[TrajectoryRecord] | None:
+        row, _ = self._own.get(record.group_id, (record, record))
+        return self._pool.trajectories(row)
 
     def members(self, record: GroupRecord) -> Members | None:
         row, _ = self._own.get(record.group_id, (record, record))
