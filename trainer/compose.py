@@ -28,12 +28,14 @@ def critic_of(settings: TrainerSettings, policy: TrainingEngine) -> Critic | Non
     """A critic, where the spec's algorithm has one. Raises ModelInvalid."""
     if not settings.has_critic:
         return None
+    rate = settings.critic.learning_rate
     stepping = StepSettings(
-        learning_rate=settings.critic.learning_rate,
+        learning_rate=10 * settings.learning_rate if rate is None else rate,
         precision=policy.precision,
         weight_decay=settings.critic.weight_decay,
         grad_clip=settings.critic.grad_clip,
         zero_stage=resolved_stage(settings.zero_stage, policy.precision),
+        optimizer=settings.optimizer,
     )
     return Critic(
         settings.critic.model_dir or settings.model_dir,
@@ -42,6 +44,7 @@ def critic_of(settings: TrainerSettings, policy: TrainingEngine) -> Critic | Non
         device=policy.device,
         vocabulary=policy.vocabulary,
         micro_batch_tokens_max=settings.micro_batch_tokens_max,
+        layout=settings.layout,
     )
 
 
@@ -56,6 +59,7 @@ def reference_of(settings: TrainerSettings, policy: TrainingEngine) -> Reference
         precision=policy.precision,
         vocabulary=policy.vocabulary,
         micro_batch_tokens_max=settings.micro_batch_tokens_max,
+        layout=settings.layout,
     )
 
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from bench.gpu_check.parts import PARTS, Failed, Figures, Ground, Skipped
+from bench.gpu_check.parts import PARTS, Failed, Figures, Ground, Skipped, run_apart
 
 LARGE = {"groups": 4, "members": 4, "prompt": 512, "response": 512, "micro_batch_tokens_max": 16_384}
 """16 k tokens in one micro-batch."""
@@ -25,7 +25,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     why_not = obstacle()
     results: dict[str, Figures] = {}
     with tempfile.TemporaryDirectory(prefix="gpu-check-") as folder:
-        ground = Ground(folder=Path(folder), large_job=LARGE)
+        ground = Ground(folder=Path(folder), large_job=LARGE, run=run_apart)
         for name in options.part or PARTS:
             results[name] = {"status": "skipped", "reason": why_not} if why_not else checked(name, ground)
             figures = {key: value for key, value in results[name].items() if key != "status"}

@@ -36,15 +36,28 @@ class Failed(Exception):
     """The part ran and is wrong."""
 
 
+def run_apart(job: Job) -> Outcome:
+    """In a process of its own. Raises Failed with its last words."""
+    environment = {**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"}
+    command = [sys.executable, "-m", "bench.gpu_check.work", json.dumps(asdict(job))]
+    done = subprocess.run(
+        command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=TIMEOUT_S, check=False
+    )
+    if done.returncode:
+        raise Failed(" ".join(done.stderr.strip().splitlines()[-1:]) or f"exit code {done.returncode}")
+    return Outcome(**json.loads(done.stdout.strip().splitlines()[-1]))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ground:
-    """Where the check runs: a folder of its own, the device, and shapes that a test makes small."""
+    """Where the check runs: a folder of its own, the device, shapes that a test makes small, and how a job is run."""
 
     folder: Path
     device: str = "cuda"
     small: Shape = SMALL
     large: Shape = QWEN3_06B
     large_job: Mapping[str, int]
+    run: Callable[[Job], Outcome]
     """Sizes of the batch of the large model."""
 
     def model(self, name: str, shape: Shape) -> str:
@@ -57,23 +70,11 @@ class Ground:
         return replace(Job(model_dir=self.model("small", self.small), device=self.device, precision="fp32"), **changes)
 
 
-def run(job: Job) -> Outcome:
-    """In a process of its own. Raises Failed with its last words."""
-    environment = {**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"}
-    command = [sys.executable, "-m", "bench.gpu_check.work", json.dumps(asdict(job))]
-    done = subprocess.run(
-        command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=TIMEOUT_S, check=False
-    )
-    if done.returncode:
-        raise Failed(" ".join(done.stderr.strip().splitlines()[-1:]) or f"exit code {done.returncode}")
-    return Outcome(**json.loads(done.stdout.strip().splitlines()[-1]))
-
-
 def fp32(ground: Ground) -> Figures:
     """Five steps in fp32: the device against the CPU."""
     here, there = (ground.folder / f"fp32-{side}.pt" for side in ("device", "cpu"))
-    ours = run(ground.job(weights=str(here)))
-    cpu = run(ground.job(weights=str(there), device="cpu"))
+    ours = ground.run(ground.job(weights=str(here)))
+    cpu = ground.run(ground.job(weights=str(there), device="cpu"))
     figures = {
         "loss_difference": max(abs(a - b) for a, b in zip(ours.losses, cpu.losses, strict=True)),
         "weight_difference": max(_differences(here, there)),
@@ -86,12 +87,12 @@ def fp32(ground: Ground) -> Figures:
 def bf16(ground: Ground) -> Figures:
     """The same steps in bf16 at each stage of ZeRO: losses as in fp32, weights that moved in the same direction."""
     start, truth = ground.folder / "start.pt", ground.folder / "fp32.pt"
-    run(ground.job(steps=0, weights=str(start)))
-    exact = run(ground.job(weights=str(truth)))
+    ground.run(ground.job(steps=0, weights=str(start)))
+    exact = ground.run(ground.job(weights=str(truth)))
     figures: Figures = {}
     for stage in range(4):
         path = ground.folder / f"bf16-{stage}.pt"
-        rounded = run(ground.job(precision="bf16", stage=stage, weights=str(path)))
+        rounded = ground.run(ground.job(precision="bf16", stage=stage, weights=str(path)))
         figures[f"zero{stage}_loss_difference"] = max(
             abs(a - b) for a, b in zip(exact.losses, rounded.losses, strict=True)
         )
@@ -106,7 +107,7 @@ def large(ground: Ground) -> Figures:
     """Steps of 0.6 B parameters: seconds, tokens per second, and the peak of memory against the estimate of --dry-run."""
     directory = ground.model("large", ground.large)
     job = ground.job(model_dir=directory, precision="bf16", stage=1, steps=3, learning_rate=1e-5, **ground.large_job)
-    outcome = run(job)
+    outcome = ground.run(job)
     seconds = statistics.median(outcome.seconds[1:])  # the first one compiles and allocates
     figures: Figures = {
         "tokens": outcome.tokens,
@@ -139,8 +140,8 @@ def trees(ground: Ground) -> Figures:
         if shutil.which("cc") is None and shutil.which("gcc") is None:
             raise Skipped("triton needs a C compiler (cc or gcc), and there is none")
     sizes = {"groups": 2, "members": 8, "prompt": 1024 if ground.device == "cuda" else 64, "response": 64}
-    rows = run(ground.job(layout="rows", **sizes))
-    tree = run(ground.job(layout="tree", **sizes))
+    rows = ground.run(ground.job(layout="rows", **sizes))
+    tree = ground.run(ground.job(layout="tree", **sizes))
     figures = {
         "loss_difference": max(abs(a - b) for a, b in zip(rows.losses, tree.losses, strict=True)),
         "norm_difference": max(abs(a / b - 1) for a, b in zip(rows.norms, tree.norms, strict=True)),
@@ -155,9 +156,9 @@ def resume(ground: Ground) -> Figures:
     """Two steps, a checkpoint, two more in another process: the weights of four steps in one."""
     straight, resumed, kept = (ground.folder / name for name in ("straight.pt", "resumed.pt", "checkpoint"))
     stage = 2
-    run(ground.job(steps=4, stage=stage, weights=str(straight)))
-    run(ground.job(steps=2, stage=stage, save=str(kept)))
-    run(ground.job(steps=2, first=2, stage=stage, load=str(kept), weights=str(resumed)))
+    ground.run(ground.job(steps=4, stage=stage, weights=str(straight)))
+    ground.run(ground.job(steps=2, stage=stage, save=str(kept)))
+    ground.run(ground.job(steps=2, first=2, stage=stage, load=str(kept), weights=str(resumed)))
     figures = {"weight_difference": max(_differences(straight, resumed))}
     _at_most(figures, "weight_difference", RESUME_DIFFERENCE_MAX if ground.device == "cuda" else 0.0)
     return figures

@@ -55,10 +55,10 @@ def run(job: Job) -> Outcome:
     """Here and now."""
     import torch
 
-    from trainer.learn.engine import EngineSettings, TrainingEngine, leave
+    from trainer.learn.engine import EngineSettings, TrainingEngine
     from trainer.learn.objective import Objective
 
-    torch.set_num_threads(max(1, torch.get_num_threads() // 2) if job.device == "cuda" else 1)
+    torch.set_num_threads(1)
     engine = TrainingEngine(
         Path(job.model_dir),
         EngineSettings(
@@ -70,17 +70,14 @@ def run(job: Job) -> Outcome:
             layout=job.layout,  # type: ignore[arg-type]
         ),
     )
-    try:
-        if job.load is not None:
-            engine.load(Path(job.load))
-        outcome = _steps(engine, Objective(loss=_loss()), job)
-        if job.save is not None:
-            engine.save(Path(job.save), {})
-        if job.weights is not None:
-            torch.save({name: tensor.float().cpu().clone() for name, tensor in engine.named_tensors()}, job.weights)
-        return outcome
-    finally:
-        leave()
+    if job.load is not None:
+        engine.load(Path(job.load))
+    outcome = _steps(engine, Objective(loss=_loss()), job)
+    if job.save is not None:
+        engine.save(Path(job.save), {})
+    if job.weights is not None:
+        torch.save({name: tensor.float().cpu().clone() for name, tensor in engine.named_tensors()}, job.weights)
+    return outcome
 
 
 def _steps(engine: "TrainingEngine", objective: "Objective", job: Job) -> Outcome:  # noqa: F821  # imported where used
@@ -144,5 +141,14 @@ def batch(job: Job, number: int, vocabulary: int) -> Sequence["Example"]:  # noq
     return examples
 
 
+def main() -> None:
+    """In a process of its own."""
+    outcome = run(Job(**json.loads(sys.argv[1])))
+    from trainer.learn.engine import leave
+
+    leave()
+    print("\n" + json.dumps(asdict(outcome)))
+
+
 if __name__ == "__main__":
-    print("\n" + json.dumps(asdict(run(Job(**json.loads(sys.argv[1]))))))
+    main()

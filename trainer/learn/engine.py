@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import structlog
 import torch
 import torch.distributed as dist
 from torch import Tensor
@@ -36,7 +35,7 @@ from weights.checkpoint import SHARD_BYTES_MAX
 from weights.device import Wish, resolved
 from weights.snapshot import WeightsSnapshot
 
-log = structlog.get_logger()
+log = logging.getLogger(__name__)  # not structlog: a GPU machine of `bench.gpu_check` has torch and little else
 
 STATE_KEY = "trainer"  # deepspeed merges its own keys into the client state
 TAG = "state"
@@ -83,7 +82,7 @@ class TrainingEngine:
         self.precision: models.Precision = settings.precision or ("bf16" if self.device.type == "cuda" else "fp32")
         self._stage = deepspeed_config.resolved_stage(settings.zero_stage, self.precision)
         if self._stage != settings.zero_stage:
-            log.info("zero_stage_raised", zero_stage=self._stage, reason="stage 0 would sum gradients in bf16")
+            log.warning("zero_stage raised to %d: stage 0 would sum gradients in bf16", self._stage)
         model = models.load(model_dir, self.precision)
         self._layout = attention.layout_of(model, settings.layout, self.device)
         if settings.optimizer.gradient_checkpointing:

@@ -7,7 +7,7 @@ import logging
 import math
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from trainer.errors import CheckpointInvalid
 from trainer.learn import deepspeed_config
 from trainer.learn.model import Precision
+from trainer.sections.optimizer import OptimizerSettings
 
 STATE_KEY = "trainer"  # deepspeed merges its own keys into the client state
 TAG = "state"
@@ -31,6 +32,7 @@ class StepSettings:
     weight_decay: float = 0.0
     grad_clip: float = 1.0
     zero_stage: int = 0
+    optimizer: OptimizerSettings = field(default_factory=OptimizerSettings)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,11 +52,19 @@ class SteppedModel:
         _quiet(deepspeed)
         self._stage, self._rate = settings.zero_stage, settings.learning_rate
         self._healthy = True
+        own = settings.optimizer
         optimizer = torch.optim.AdamW(
-            module.parameters(), lr=settings.learning_rate, weight_decay=settings.weight_decay
+            module.parameters(),
+            lr=settings.learning_rate,
+            betas=(own.beta1, own.beta2),
+            eps=own.epsilon,
+            weight_decay=settings.weight_decay,
         )
         config = deepspeed_config.config_of(
-            zero_stage=settings.zero_stage, precision=settings.precision, grad_clip=settings.grad_clip
+            zero_stage=settings.zero_stage,
+            precision=settings.precision,
+            grad_clip=settings.grad_clip,
+            file=own.deepspeed,
         )
         self._engine, *_ = deepspeed.initialize(model=module, optimizer=optimizer, config=config)
 

@@ -57,7 +57,7 @@ class OfflineDataset:
     def members(self, record: GroupRecord) -> Members | None:
         return self._groups[record.group_id][1]
 
-    def trajectories(self, record: GroupRecord) -> Sequence[TrajectoryRecord] | None:
+    def trajectories(self, record: GroupRecord) -> Sequence[TrajectoryRecord]:
         return [trajectory for trajectory, _ in self._groups[record.group_id][1]]
 
     def forget(self, group_id: str) -> None:

@@ -5,6 +5,7 @@ over the whole batch; so a replay from a checkpoint repeats them to the bit.
 """
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,9 +16,11 @@ from torch import Tensor, nn
 from trainer.algorithms.gae import gae, whitened
 from trainer.algorithms.values import explained_variance, value_loss
 from trainer.learn import model as models
+from trainer.learn.attention import LayoutWish, TrieAttention, layout_of
 from trainer.learn.examples import Example, by_trajectory, column, with_column
-from trainer.learn.layouts import MicroBatch, pack, padded_rows
+from trainer.learn.layouts import MicroBatch, lay_out
 from trainer.learn.models.reference import per_token
+from trainer.learn.policy_model import hidden_states
 from trainer.learn.stepping import SteppedModel, StepSettings
 from trainer.sections.critic import CriticSettings
 from trainer.sections.directories import refuse_other_vocabulary
@@ -49,14 +52,12 @@ class CriticModel(nn.Module):
     def __init__(self, causal: "PreTrainedModel") -> None:
         super().__init__()
         self.vocabulary: int = causal.get_input_embeddings().num_embeddings
-        self.trunk = causal.base_model
+        self.trunk = causal.base_model  # its own head is no parameter of this module, so nobody keeps state for it
         self.value = ValueHead(causal.config.get_text_config().hidden_size, causal.dtype)
 
-    def forward(self, ids: Tensor, positions: Tensor, attention: object | None, at: Tensor) -> Tensor:
+    def forward(self, ids: Tensor, positions: Tensor, attention: TrieAttention | None, at: Tensor) -> Tensor:
         """Values [T], float32. ids, positions [rows, n]; at [T]: into the hidden states as [rows * n, width]."""
-        hidden = self.trunk(
-            input_ids=ids, position_ids=positions, attention_mask=attention, use_cache=False
-        ).last_hidden_state
+        hidden = hidden_states(self.trunk, ids, positions, attention)
         values: Tensor = self.value(hidden.reshape(-1, hidden.shape[-1])[at]).squeeze(-1)
         return values
 
@@ -73,14 +74,19 @@ class Critic:
         device: torch.device,
         vocabulary: int,
         micro_batch_tokens_max: int,
+        layout: LayoutWish = "auto",
     ) -> None:
         """vocabulary: the policy's. Raises ModelInvalid where it is another one, or `model_dir` is no model."""
-        model = CriticModel(models.load(model_dir, stepping.precision))
+        causal = models.load(model_dir, stepping.precision)
+        wish = layout_of(causal, layout, device)
+        self._lay_out = partial(lay_out, tokens_max=micro_batch_tokens_max, wish=wish)
+        if stepping.optimizer.gradient_checkpointing:
+            causal.gradient_checkpointing_enable({"use_reentrant": False})
+        model = CriticModel(causal)
         refuse_other_vocabulary("critic.model_dir", model_dir, model.vocabulary, vocabulary)
         self._model = SteppedModel(model, stepping)
         self._settings = settings
         self._device = device
-        self._tokens_max = micro_batch_tokens_max
 
     def warms_up(self, sequence: int) -> bool:
         """Whether the critic alone is trained on the batch of this number."""
@@ -88,7 +94,7 @@ class Critic:
 
     def judged(self, examples: Sequence[Example]) -> tuple[list[Example], dict[str, float]]:
         """The same examples with `values`, `returns` and the advantages that follow from them; metrics of the values."""
-        values = per_token(examples, self._tokens_max, self._device, self._values).astype(np.float64)
+        values = per_token(self._lay_out(examples), examples, self._device, self._values).astype(np.float64)
         advantages = advantages_of(examples, values, self._settings)
         returns = values + advantages
         judged = with_column(with_column(examples, "values", values), "returns", returns)
@@ -111,17 +117,16 @@ class Critic:
         """One optimizer step towards the returns over all trained tokens, each of the same weight; metrics."""
         rate = self._model.begin(seed, rate_factor)
         count = sum(len(example.at) for example in examples)
-        packed = pack(examples, self._tokens_max)
+        layout = self._lay_out(examples)
         loss, clipped = 0.0, 0.0
-        for index, part in enumerate(packed):
+        for number, batch in enumerate(layout.micro_batches(self._device), 1):
             before_micro_batch()
-            batch = padded_rows(part, self._device)
             tokens = batch.tokens
             assert tokens.returns is not None and tokens.values is not None  # noqa: PT018  # `judged` gave them
             losses = value_loss(self._values(batch), tokens.returns, tokens.values, clip=self._settings.clip)
             mean = losses.values.sum() / count
             loss, clipped = loss + float(mean.detach()), clipped + float(losses.clipped.sum()) / count
-            self._model.backward(mean, last=index == len(packed) - 1)
+            self._model.backward(mean, last=number == len(layout.parts))
         step = self._model.step()
         return {
             "critic_learning_rate": rate,
