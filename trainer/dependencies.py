@@ -43,8 +43,8 @@ class PolicyLearner(Weights, Protocol):
     def train(self, batch: "LearnerBatch", before_micro_batch: Callable[[], None]) -> dict[str, float]:
         """One batch into the weights; its metrics."""
 
-    def save(self, directory: Path, state: dict[str, Any]) -> None:  # Any: JSON values
-        """A checkpoint."""
+    def save(self, directory: Path, state: dict[str, Any]) -> Callable[[], None]:  # Any: JSON values
+        """A checkpoint is copied; what is returned writes it, from any thread."""
 
     def load(self, directory: Path) -> dict[str, Any]:  # Any: as saved
         """The inverse."""
