@@ -26,8 +26,8 @@ class Example:
     `scale`: what its loss is multiplied by; the loss of a batch is the
     plain sum of scale x loss. `rewards`: given after this token. `weights`: [T, 3], of policy loss, cross-entropy and
     reference KL. `group`: index of its group within the batch. `reference`: log-probabilities under the frozen reference.
-    `values`: what the critic expected before the batch, `returns`: what it is trained towards. None where there is none.
-    `proximal`: log-probabilities before the first step of the batch, None where nothing computed them.
+    `values`: what the critic expected before the batch, `returns`: what it is trained towards. `proximal`:
+    log-probabilities before the batch's first optimizer step. None where there is none.
     """
 
     ids: NDArray[np.int32]
@@ -42,10 +42,10 @@ class Example:
     weights: Floats
     scale: Floats
     group: int = 0
+    proximal: Floats | None = None
     reference: Floats | None = None
     values: Floats | None = None
     returns: Floats | None = None
-    proximal: Floats | None = None
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -62,8 +62,8 @@ class LearnerBatch:
     examples: Sequence[Example]
     version: int
     seed: int
-    sequence: int
     group_sizes: tuple[int, ...]
+    sequence: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,15 +81,15 @@ def mini_batches(batch: LearnerBatch, count: int, epochs: int) -> list[MiniBatch
     A part whose groups have nothing to train is left out.
     """
     dice = np.random.default_rng(batch.seed)
-    made: list[MiniBatch] = []
+    dealt: list[MiniBatch] = []
     for index in range(epochs * count):
         if index % count == 0:
             parts = np.array_split(dice.permutation(len(batch.group_sizes)), count)
         groups = set(parts[index % count].tolist())
         examples = [example for example in batch.examples if example.group in groups]
         if examples:
-            made.append(MiniBatch(index, examples, sum(batch.group_sizes[group] for group in groups)))
-    return made
+            dealt.append(MiniBatch(index, examples, sum(batch.group_sizes[group] for group in groups)))
+    return dealt
 
 
 def scaled(examples: Sequence[Example], norm: str, *, trajectories: int, loss_length: int) -> list[Example]:

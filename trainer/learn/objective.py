@@ -34,10 +34,10 @@ class Split:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Objective:
-    """`norm`: a name of `algorithms.norms.NORMS`. `loss_length`: tokens, of norm `constant`.
+    """`norm`: a name of `algorithms.norms.NORMS`. `loss_length`: tokens, of norm `constant`. `divergence`: from the
+    reference, `kl_coefficient` times of which is added to the loss; None: there is none in the loss.
 
     `correction`: a name of `algorithms.corrections.CORRECTIONS`, with the `cap` of its weights and the bounds of its `mask`.
-    `divergence`: from the reference, `kl_coefficient` times of which is added to the loss; None: there is none in the loss.
     `entropy_bonus`: coefficient. `silent_sample`: so many examples without gradient are scored for the metrics.
     """
 
@@ -47,10 +47,10 @@ class Objective:
     correction: str = "none"
     cap: float = 2.0
     mask: tuple[float, float] | None = None
-    divergence: Divergence | None = None
-    kl_coefficient: float = 0.0
     entropy_bonus: float = 0.0
     silent_sample: int = 16
+    divergence: Divergence | None = None
+    kl_coefficient: float = 0.0
 
     @property
     def needs_proximal(self) -> bool:
@@ -66,8 +66,10 @@ class Objective:
         policy = example.weights[:, 0] != 0
         if not self.entropy_bonus:
             policy &= example.advantages != 0  # nan is not 0: it must be seen, and the step skipped
-        towards_reference = (example.weights[:, 2] != 0) & (self.divergence is not None)
-        return bool((policy | (example.weights[:, 1] != 0) | towards_reference).any())
+        others = example.weights[:, 1] != 0
+        if self.divergence is not None and self.kl_coefficient:
+            others |= example.weights[:, 2] != 0
+        return bool((policy | others).any())
 
     def split(self, examples: Sequence[Example], seed: int) -> Split:
         """Those that the loss needs, and a sample of the others. Where it needs none, the shortest one is trained all the
