@@ -68,9 +68,10 @@ async def _run(line: CommandLine, flags: argparse.Namespace) -> "Summary":
 
     plan = line.read(RunPlan, flags)
     flow, client = _player(line, flags, plan.run_id, plan.channel)
-    async with client:
+    _, evaluation_client = _player(line, flags, plan.run_id, Channel.VALIDATION)
+    async with client, evaluation_client:
         progress = ProgressLines(sys.stderr, plan.groups_max, client.settings.progress_interval_s)
-        runner = Runner(flow, client, plan, progress)
+        runner = Runner(flow, client, plan, progress, evaluation_client=evaluation_client)
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, runner.stop)
         return await runner.run()

@@ -1,6 +1,6 @@
 """Requests of an agent to the gateway, and what the gateway replies."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 from uuid import uuid4
@@ -38,6 +38,7 @@ class GroupSpec:
     """After it the group is closed with the members that are complete."""
     admission: bool = True
     """False: never refused for staleness (evaluation)."""
+    tags: Sequence[str] | None = None
     group_id: str = field(default_factory=lambda: uuid4().hex)
 
 

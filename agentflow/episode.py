@@ -5,7 +5,7 @@ trajectory ready for training only when all of it has arrived, and no reply that
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,8 +24,12 @@ class Episode:
         task: JsonObject,
         seed: int,
         sampling: Mapping[str, Any] | None = None,
+        on_version: Callable[[str], None] = lambda _: None,
     ) -> None:
-        """`sampling` (fields of OpenAI's body, hence Any) overrides what the flow asks for: evaluation is greedy."""
+        """`sampling` (fields of OpenAI's body, hence Any) overrides what the flow asks for: evaluation is greedy.
+
+        `on_version` gets the label of the versions that sampled a reply, as soon as it is there.
+        """
         self.task = task
         """Equal for all members of the group."""
         self.seed = seed
@@ -38,6 +42,7 @@ class Episode:
         """The conversation as of the last call, its reply included."""
         self._client = client
         self._sampling = dict(sampling or {})
+        self._on_version = on_version
         self._outcome: float | None = None
         self._assigned: dict[tuple[str | None, str], list[float]] = {}
 
@@ -59,6 +64,7 @@ class Episode:
             self.call_ids.append(reply.call_id)
         if reply.policy_version is not None:
             self.policy_versions.add(reply.policy_version)
+            self._on_version(reply.policy_version)
         return reply
 
     async def reward(self, value: float, *, name: str | None = None, call_id: str | None = None) -> None:

@@ -10,9 +10,8 @@ from agentflow.episode import Episode, EpisodeResult
 from agentflow.flow import AgentFlow, play
 from agentflow.seeds import derived_seed
 from agentflow.settings import EvaluationPlan
+from agentflow.version_evaluation import GREEDY
 from schemas.http import Channel
-
-GREEDY = {"temperature": 0.0}
 
 
 @dataclass(frozen=True, slots=True)

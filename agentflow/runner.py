@@ -16,6 +16,7 @@ from agentflow.flow import AgentFlow, play
 from agentflow.seeds import derived_seed
 from agentflow.settings import RunPlan
 from agentflow.stats import Stats, Summary, write_summary
+from agentflow.version_evaluation import VersionEvaluation
 
 
 class Runner:
@@ -27,8 +28,13 @@ class Runner:
         client: GatewayClient,
         plan: RunPlan,
         on_progress: Callable[[Summary], None] = lambda _: None,
+        *,
+        evaluation_client: GatewayClient | None = None,
     ) -> None:
-        """`on_progress` gets the counts whenever the statistics file is written."""
+        """`on_progress` gets the counts whenever the statistics file is written.
+
+        `evaluation_client` carries the channel `val`; it is needed where the plan evaluates.
+        """
         self._flow = flow
         self._client = client
         self._plan = plan
@@ -39,6 +45,9 @@ class Runner:
         self._playing: set[asyncio.Task[None]] = set()
         self._unfinished: Counter[str] = Counter()  # episodes of each open group
         self._bug: BaseException | None = None
+        self._evaluation: VersionEvaluation | None = None
+        if plan.eval_every is not None and evaluation_client is not None:
+            self._evaluation = VersionEvaluation(flow, evaluation_client, plan, self._count_calls)
 
     def stop(self) -> None:
         """Open no more groups; running episodes get `drain_timeout_s` to end, then fail."""
@@ -48,12 +57,14 @@ class Runner:
         """Play until the plan is fulfilled or `stop`. Raises GatewayUnavailable, RequestRefused, MalformedReply."""
         writing = asyncio.create_task(self._write_stats_regularly())
         opening = asyncio.create_task(self._open_groups())
+        evaluating = asyncio.create_task(self._evaluate())
+        evaluating.add_done_callback(self._end_with)
         try:
             await self._until_stopped(opening)
             await _cancelled(opening)
             await self._drain()
         finally:
-            await _cancelled(opening, writing, *self._playing)
+            await _cancelled(opening, evaluating, writing, *self._playing)
             self._stats.state = "ended"
             self._write_stats()
         if self._bug is not None:
@@ -78,7 +89,8 @@ class Runner:
             self._start_episode(spec.group_id, task, derived_seed(seed, member))
 
     def _start_episode(self, group_id: str, task: JsonObject, seed: int) -> None:
-        episode = Episode(self._client, TrajectoryId.new(group_id), task=task, seed=seed)
+        saw = (lambda _: None) if self._evaluation is None else self._evaluation.saw
+        episode = Episode(self._client, TrajectoryId.new(group_id), task=task, seed=seed, on_version=saw)
         playing = asyncio.create_task(self._play(episode))
         self._playing.add(playing)
         playing.add_done_callback(self._forget)
@@ -90,9 +102,16 @@ class Runner:
             self._stats.episodes_failed += 1
             raise
         finally:
-            self._stats.calls_replied += episode.calls
+            self._count_calls(episode)
             self._count_down(episode.trajectory.group_id)
-            self._write_replied(episode.call_ids)
+
+    async def _evaluate(self) -> None:
+        if self._evaluation is not None:
+            await self._evaluation.run()
+
+    def _count_calls(self, episode: Episode) -> None:
+        self._stats.calls_replied += episode.calls
+        self._write_replied(episode.call_ids)
 
     def _count_down(self, group_id: str) -> None:
         self._unfinished[group_id] -= 1
@@ -103,8 +122,12 @@ class Runner:
     def _forget(self, playing: asyncio.Task[None]) -> None:
         self._playing.discard(playing)
         self._slots.release()
-        if not playing.cancelled() and (error := playing.exception()) is not None:
-            self._bug = error  # `play` raises nothing: this is a fault of ours, and it ends the run.
+        self._end_with(playing)
+
+    def _end_with(self, task: asyncio.Task[None]) -> None:
+        """The error of a task ends the run: `play` raises nothing, so it is a fault of ours, or the gateway's end."""
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._bug = error
             self.stop()
 
     async def _until_stopped(self, work: asyncio.Task[None]) -> None:

@@ -50,11 +50,21 @@ class RunPlan(_Settings):
     """File for the counts as one JSON object, written regularly and at the end."""
     replied: Path | None = None
     """File to which the call id of every reply is appended, one per line, for `claw verify --replied`."""
+    eval_every: int | None = Field(default=None, ge=1)
+    """Versions of the run between two evaluations on the channel val, the first of version 0. Not set: none."""
+    eval_tasks: int = Field(default=32, ge=1)
+    """Tasks of an evaluation, the same each time; beside the training episodes, as many again of them run at once."""
+    eval_samples: int = Field(default=4, ge=0)
+    """Episodes of each of these tasks beside the greedy one, sampled as the flow samples, for pass@k. 0: none."""
+    eval_solved: float = 1.0
+    """Return from which an episode counts as a solution of its task."""
 
     @model_validator(mode="after")
     def _fits(self) -> Self:
         if self.group_size > self.concurrency:
             raise InvalidPlan(f"a group of {self.group_size} does not fit into {self.concurrency} episodes at once")
+        if self.eval_every is not None and self.run_id is None:
+            raise InvalidPlan("eval_every counts the versions of a run: it needs a run_id")
         return self
 
 

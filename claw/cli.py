@@ -10,9 +10,10 @@ import typer
 from claw.data.commands import data
 from claw.errors import CannotRun
 from claw.local.commands import stack
-from claw.panels import DATA
+from claw.panels import DATA, ENGINEERS
 from claw.pool.commands import pool
 from claw.rooms import rooms
+from claw.runs.commands import runs
 from claw.show.commands import show
 from consumers.errors import ConsumerError
 from datapool.errors import PoolError
@@ -34,6 +35,7 @@ app = typer.Typer(
 for commands in (stack, rooms, data, show):
     app.add_typer(commands)
 app.add_typer(pool, rich_help_panel=DATA)
+app.add_typer(runs, rich_help_panel=ENGINEERS)
 
 
 def main() -> None:

@@ -122,7 +122,7 @@ BATCHES = Topic(
     policy="delete",
     records=("RunStarted", "BatchAssembled", "BatchTrained", "BatchSkipped", "VersionEvaluated", "RunEnded"),
     writers=("the run's trainer",),
-    readers=("trainer (to resume)", "gateway (admission)", "lineage", "verify", "claw"),
+    readers=("trainer (to resume)", "gateway (admission)", "lineage", "verify", "runs", "claw"),
     transactional=True,
     doc="What each run planned, trained and left out.",
 )
@@ -132,7 +132,7 @@ WEIGHTS = Topic(
     policy="delete",
     records=("WeightsPublished",),
     writers=("the run's trainer",),
-    readers=("rollout", "trainer (to resume)", "gateway (admission)", "lineage", "verify", "claw"),
+    readers=("rollout", "trainer (to resume)", "gateway (admission)", "lineage", "verify", "runs", "claw"),
     transactional=True,
     doc="Which weights versions exist and where to get them.",
 )

@@ -29,8 +29,20 @@ class BatchLost(TrainerError):
 
 
 class CheckpointInvalid(TrainerError):
-    """A checkpoint is damaged, or belongs to another run or another log."""
+    """A checkpoint cannot be loaded. An older one may do."""
+
+
+class CheckpointForeign(CheckpointInvalid):
+    """It belongs to another run or another log, and so may every other one beside it."""
+
+
+class NothingLearned(TrainerError):
+    """Batch after batch, the optimizer step had to be skipped: a loss or gradient was not finite."""
 
 
 class Stopped(TrainerError):
     """Somebody asked the trainer to stop; the run can be resumed."""
+
+
+class RankLost(TrainerError):
+    """The ranks of a run are no longer at the same point; all of them end, and the next start resumes."""

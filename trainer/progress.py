@@ -1,33 +1,59 @@
 """Where a run stands, and whether it is over. Pure."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from trainer.errors import NothingLearned
 from trainer.settings import TrainerSettings
 
 NO_BATCH = -1
 REWARDS_FOR_STOP = 5
 """Batches whose mean reward is compared with stop_reward."""
+SKIPPED_MAX = 3
+"""Batches in a row whose step was skipped, after which the run ends."""
 
 
 @dataclass(slots=True)
 class TrainingProgress:
     """`sequence`: the last batch in the weights. `version`: of these weights, None while their bytes have no number.
 
-    `version_free`: the next number. `consumed`: groups that were planned or skipped. `rewards`: mean reward per batch.
+    `digest`: of the weights that `version` names. `version_free`: the next number. `consumed`: groups that were planned or
+    skipped. `rewards`: mean reward per batch. `skipped`: the newest batches in a row of which a step was skipped.
     `given_up`: batches that were planned and are never trained; their numbers stay taken.
     """
 
     sequence: int = NO_BATCH
     version: int | None = None
+    digest: str = ""
     version_free: int = 0
     consumed: set[str] = field(default_factory=set)
     rewards: list[float] = field(default_factory=list)
+    skipped: list[int] = field(default_factory=list)
     given_up: set[int] = field(default_factory=set)
+
+    def count(self, sequence: int, metrics: Mapping[str, float]) -> None:
+        """One more batch was trained and published."""
+        self.rewards.append(metrics["reward"])
+        self.skipped = [*self.skipped, sequence] if metrics.get("step_skipped") else []
+
+    def raise_if_nothing_learned(self) -> None:
+        """Raises NothingLearned when the last SKIPPED_MAX batches had to be skipped. Resumed, the run tries one more."""
+        if len(self.skipped) >= SKIPPED_MAX:
+            names = ", ".join(map(str, self.skipped))
+            raise NothingLearned(
+                f"batches {names}: a loss or gradient was not finite, so no weight was changed (see nonfinite_* in their "
+                f"metrics). `--replay-batch {self.skipped[-1]}` shows every number of the last one"
+            )
 
     @property
     def batches(self) -> int:
         """Batches in the weights."""
         return self.sequence + 1 - sum(sequence < self.sequence for sequence in self.given_up)
+
+    @property
+    def sequence_published(self) -> int | None:
+        """The last batch in the weights, as their event names it; None: they are the initial ones."""
+        return None if self.sequence == NO_BATCH else self.sequence
 
     @property
     def sequence_free(self) -> int:

@@ -3,6 +3,7 @@
 Invariant: what this does a second time, after a crash in the middle of it, ends in the same state.
 """
 
+from pathlib import Path
 from typing import Any
 
 import structlog
@@ -11,17 +12,20 @@ from datapool.batch.plan import groups_of
 from schemas.envelopes import envelope
 from schemas.events import BatchAssembled, BatchSkipped, RunStarted
 from trainer.dependencies import TrainerDependencies
-from trainer.errors import BatchLost, CheckpointInvalid, FactUnreadable
-from trainer.learn.checkpoints import Checkpoint, Checkpoints
+from trainer.errors import BatchLost, CheckpointForeign, CheckpointInvalid, FactUnreadable
 from trainer.plan.facts import read
 from trainer.plan.history import History
-from trainer.progress import NO_BATCH, TrainingProgress
+from trainer.progress import TrainingProgress
 from trainer.publication import Publisher
 from trainer.settings import TrainerSettings
+from trainer.storage.checkpoints import Checkpoint, Checkpoints
 from trainer.update import Updater
 from weights.manifest import WeightsManifest
 
 log = structlog.get_logger()
+
+DAMAGED = ".damaged"
+"""Behind the name of a checkpoint that could not be loaded: it counts no more, and is left for whoever wants to know why."""
 
 
 class Resumption:
@@ -50,44 +54,84 @@ class Resumption:
         """Raises CheckpointInvalid, BatchLost, Stopped, Fenced."""
         self._checkpoints.clear_partial()
         self._progress.given_up |= self._history.given_up
-        checkpoint = self._checkpoints.latest(without=self._history.given_up)
-        if checkpoint is None:
-            self._begin_with_initial_weights()
-        else:
+        usable = [each for each in self._checkpoints.all() if each.sequence not in self._history.given_up]
+        if usable:
             self._dependencies.journal.commit(self._started())
-            self._load(checkpoint)
-        for sequence in range(self._progress.sequence + 1, len(self._history.plans)):
-            if sequence not in self._progress.given_up:
-                self._replay(self._history.plans[sequence])
+            self._load_newest(usable)
+        else:
+            self._begin_with_initial_weights()
+        self._replay_plans()
         if self._history.incarnations:
             self._announce()
         log.info("weights_served", version=self._progress.version, url=self._dependencies.transfer_server.url)
 
     def _begin_with_initial_weights(self) -> None:
         """The start of the run and its version 0 are one transaction: a run that has started has weights."""
-        manifest, published = self._publisher.manifest(), self._history.published.get(0)
-        if published is not None and published.digest != manifest.digest:
+        snapshot, published = self._publisher.snapshot(), self._history.digests.get(0)
+        if published not in (None, snapshot.manifest.digest):
             raise CheckpointInvalid(
                 f"model_dir or precision is not the one that run {self._settings.run_id} began with"
             )
-        export = self._publisher.export(0, manifest)
-        self._publisher.stage(0, manifest)
-        first = [] if published is not None else [self._publisher.event(0, manifest, export, None)]
+        export = self._publisher.export(0, snapshot)
+        self._publisher.stage(0, snapshot)
+        first = [] if published is not None else [self._publisher.event(0, snapshot.manifest, export, None)]
         self._dependencies.journal.commit(self._started(), *first)
-        self._progress.version, self._progress.version_free = 0, max(1, self._history.version_free)
+        self._progress.version, self._progress.digest = 0, snapshot.manifest.digest
+        self._progress.version_free = max(1, self._history.version_free)
+
+    def _load_newest(self, usable: list[Checkpoint]) -> None:
+        """Of the checkpoints the newest that can be loaded; newer ones are set aside under another name.
+
+        Only once another one was loaded: what keeps all of them from being loaded is no fault of theirs.
+        """
+        damages: dict[Path, CheckpointInvalid] = {}
+        for checkpoint in reversed(usable):
+            try:
+                self._load(checkpoint)
+            except CheckpointForeign:
+                raise
+            except CheckpointInvalid as damage:
+                log.warning("checkpoint_unusable", batch=checkpoint.sequence, error=str(damage))
+                damages[checkpoint.path] = damage
+            else:
+                for path in damages:
+                    path.rename(path.with_name(path.name + DAMAGED))
+                return
+        names = ", ".join(path.name for path in damages)
+        raise CheckpointInvalid(
+            f"no checkpoint of run {self._settings.run_id} can be loaded ({names}). Put one back, or move these away: "
+            f"then all {self._history.sequence_free} batches are trained again from the initial weights. The newest: "
+            f"{next(iter(damages.values()))}"
+        )
 
     def _load(self, checkpoint: Checkpoint) -> None:
         """The engine as it was after a batch; that batch published, if its trainer died before it could be."""
+        if checkpoint.sequence >= self._history.sequence_free:
+            name = checkpoint.path.name
+            raise CheckpointForeign(
+                f"checkpoint {name} holds a batch that the log never planned; was the log replaced?"
+            )
         state = self._dependencies.learner.load(checkpoint.path)
-        manifest = self._publisher.manifest()
-        _check(checkpoint, state, manifest, self._history, self._settings.run_id)
+        snapshot = self._publisher.snapshot()
+        _check(checkpoint, state, snapshot.manifest, self._settings.run_id)
         self._progress.sequence = checkpoint.sequence
-        self._progress.rewards = self._history.rewards(before=checkpoint.sequence)
+        self._progress.rewards, self._progress.skipped = [], []
+        for sequence in sorted(sequence for sequence in self._history.trained if sequence < checkpoint.sequence):
+            self._progress.count(sequence, self._history.trained[sequence].metrics)
         log.info("checkpoint_loaded", batch=checkpoint.sequence, path=str(checkpoint.path))
         if checkpoint.sequence in self._history.trained:
-            self._recognise(checkpoint.sequence, manifest)
+            self._recognise(checkpoint.sequence, snapshot.manifest)
         else:
-            self._updater.publish(state["metrics"], manifest, checkpoint.path)
+            self._updater.publish(state["metrics"], snapshot, checkpoint.path)
+
+    def _replay_plans(self) -> None:
+        """Every batch after those in the weights. A run whose checkpoints are all useless reads its history once more."""
+        first, plans = self._progress.sequence + 1, self._history.plans
+        if first <= self._history.plans_after:
+            plans = self._dependencies.journal.history().plans
+        for sequence in range(first, self._history.sequence_free):
+            if sequence not in self._progress.given_up:
+                self._replay(plans[sequence])
 
     def _replay(self, plan: BatchAssembled) -> None:
         """Train what was planned after the checkpoint, from the facts; publish what was not."""
@@ -102,7 +146,7 @@ class Resumption:
         log.info("batch_replayed", batch=plan.sequence, published=published)
         if published:
             self._updater.train(batch)
-            self._recognise(plan.sequence, self._publisher.manifest())
+            self._recognise(plan.sequence, self._publisher.snapshot().manifest)
         else:
             self._updater.carry_out(batch, waited_s=0.0)
 
@@ -123,22 +167,26 @@ class Resumption:
     def _recognise(self, sequence: int, manifest: WeightsManifest) -> None:
         """The version that a trained batch made, if the weights in memory have its bytes; else they have none yet."""
         trained = self._history.trained[sequence]
-        same = self._history.published[trained.version].digest == manifest.digest
+        same = self._history.digests[trained.version] == manifest.digest
         if not same:
             log.warning("replay_gave_other_bytes", batch=sequence, version=trained.version)
-        self._progress.version = trained.version if same else None
-        self._progress.rewards.append(trained.metrics["reward"])
+        if trained.critic_digest != self._dependencies.learner.critic_digest:
+            log.warning("replay_gave_another_critic", batch=sequence, version=trained.version)
+        self._progress.version, self._progress.digest = (trained.version, manifest.digest) if same else (None, "")
+        self._progress.count(sequence, trained.metrics)
 
     def _announce(self) -> None:
         """Publish the weights as served here, under this epoch. Bytes without a version take a number that was never used."""
         progress, publisher = self._progress, self._publisher
-        manifest = publisher.manifest()
+        snapshot = publisher.snapshot()
         if progress.version is None:
             progress.version, progress.version_free = progress.version_free, progress.version_free + 1
-        publisher.stage(progress.version, manifest)
-        sequence = progress.sequence if progress.sequence > NO_BATCH else None
-        export = publisher.exported(progress.version, manifest)
-        self._dependencies.journal.commit(publisher.event(progress.version, manifest, export, sequence))
+            progress.digest = snapshot.manifest.digest
+        publisher.stage(progress.version, snapshot)
+        export = publisher.exported(progress.version, snapshot.manifest)
+        self._dependencies.journal.commit(
+            publisher.event(progress.version, snapshot.manifest, export, progress.sequence_published)
+        )
 
     def _started(self) -> RunStarted:
         settings = self._settings
@@ -157,11 +205,11 @@ class Resumption:
 
 def _lost(plan: BatchAssembled, unreadable: FactUnreadable, history: History) -> str:
     """What to do about a batch that published weights hold, and that no replay can give again."""
-    exported = max(version for version, event in history.published.items() if event.checkpoint_uri)
+    version, export = history.exported or (0, "model_dir")
     return (
         f"batch {plan.sequence} is in published weights but in no checkpoint, and cannot be trained again ({unreadable}). "
-        f"Put back its checkpoint or its facts, or begin another run_id with these weights (version {exported}) as "
-        f"model_dir: {history.published[exported].checkpoint_uri}"
+        f"Put back its checkpoint or its facts, or begin another run_id with these weights (version {version}) as "
+        f"model_dir: {export}"
     )
 
 
@@ -169,14 +217,11 @@ def _check(
     checkpoint: Checkpoint,
     state: dict[str, Any],  # Any: JSON values
     manifest: WeightsManifest,
-    history: History,
     run_id: str,
 ) -> None:
-    """Raises CheckpointInvalid unless the checkpoint is of this run on this log, and whole."""
+    """Raises CheckpointInvalid unless the checkpoint is of this run, and whole."""
     name = checkpoint.path.name
     if state["run_id"] != run_id:
-        raise CheckpointInvalid(f"checkpoint {name} is of run {state['run_id']}; give run {run_id} another out_dir")
-    if checkpoint.sequence not in history.plans:
-        raise CheckpointInvalid(f"checkpoint {name} holds a batch that the log never planned; was the log replaced?")
+        raise CheckpointForeign(f"checkpoint {name} is of run {state['run_id']}; give run {run_id} another out_dir")
     if state["digest"] != manifest.digest:
         raise CheckpointInvalid(f"checkpoint {name} holds other weights than it was written with")

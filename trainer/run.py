@@ -20,15 +20,18 @@ from schemas.envelopes import envelope, new_id
 from schemas.events import RunEnded
 from trainer.dependencies import Milestone, TrainerDependencies
 from trainer.errors import Stopped
-from trainer.learn.checkpoints import Checkpoints
+from trainer.evaluations import Evaluations
 from trainer.plan.history import History
 from trainer.plan.planner import Planner
-from trainer.progress import TrainingProgress, reason_to_end
+from trainer.progress import NO_BATCH, TrainingProgress, reason_to_end
 from trainer.publication import Publisher
 from trainer.reports import Reports
 from trainer.resume import Resumption
+from trainer.sections.changes import check_changes
 from trainer.settings import TrainerSettings
+from trainer.storage.checkpoints import Checkpoints
 from trainer.update import Updater
+from weights.snapshot import Snapshots
 
 log = structlog.get_logger()
 
@@ -51,6 +54,7 @@ class TrainingRun:
             epoch=new_id(),
             producer=dependencies.producer,
             exports_kept=settings.hf_kept,
+            snapshots=Snapshots(),
         )
 
     @property
@@ -58,29 +62,56 @@ class TrainingRun:
         """The version that this run published last."""
         return self._progress.version_free - 1
 
+    @property
+    def standing(self) -> dict[str, int | float | str | None]:
+        """How far the run is, for people and programs."""
+        progress = self._progress
+        last = progress.rewards[-1] if progress.rewards else None
+        return {
+            "run_id": self._settings.run_id,
+            "batches": progress.batches,
+            "version": self.version,
+            "reward_last": last,
+        }
+
     def run(self) -> Ending:
         """Until the run is over (also when it was before), or somebody asked to stop: it can be resumed then.
 
         Raises Fenced when another trainer takes the run over, TrainerError and LogError for what no retry cures.
         """
-        history = self._dependencies.journal.open()
+        checkpoints = Checkpoints(self._settings.out_dir / "checkpoints", self._settings.checkpoints_kept)
+        oldest = min((checkpoint.sequence for checkpoint in checkpoints.all()), default=NO_BATCH)
+        history = self._dependencies.journal.open(plans_after=oldest)
         self._progress.version_free = history.version_free
         if history.ended is not None:
             log.info("run_was_over", run_id=self._settings.run_id, batches=history.ended.batches)
             return "finished"
+        self._check_settings(history)
         reports = Reports(self._settings.out_dir, [history.trained[s] for s in sorted(history.trained)])
         try:
-            self._train(history, reports)
+            self._train(history, checkpoints, reports)
         except Stopped:
+            self._export_before_leaving()
             log.info("stopped", run_id=self._settings.run_id, batches=self._progress.batches)
             return "stopped"
         finally:
             reports.close()
         return "finished"
 
-    def _train(self, history: History, reports: Reports) -> None:
+    def _check_settings(self, history: History) -> None:
+        """Before this incarnation says that it started: what it would do to the run is then still undone."""
+        if history.started is not None:
+            chosen = self._settings
+            check_changes(
+                history.started.config,
+                chosen,
+                run_id=chosen.run_id,
+                may_change=chosen.MAY_CHANGE,
+                allowed=chosen.allow_change,
+            )
+
+    def _train(self, history: History, checkpoints: Checkpoints, reports: Reports) -> None:
         settings, dependencies, progress = self._settings, self._dependencies, self._progress
-        checkpoints = Checkpoints(settings.out_dir / "checkpoints", settings.checkpoints_kept)
         updater = Updater(
             settings,
             dependencies,
@@ -103,14 +134,36 @@ class TrainingRun:
         ).run()
         dependencies.reached(Milestone.STARTED)
         planner.wait_for_pool()
+        evaluations = Evaluations(settings, dependencies, progress, self._publisher, history.evaluated)
         while (reason := reason_to_end(progress, settings)) is None:
-            updater.carry_out(*planner.next_batch())
+            batch = planner.next_batch()
+            if batch is None:
+                reason = "pool_used_up"
+                break
+            evaluations.look()
+            updater.carry_out(*batch)
+        evaluations.conclude_all()
         self._end(reason)
+
+    def _export_before_leaving(self) -> None:
+        """The last version once more, with an export: a worker that starts while no trainer serves it loads it from there.
+
+        Whoever stops the process bounds the time (`signals.py`); a kill in the middle of this leaves no half of it.
+        """
+        progress, publisher = self._progress, self._publisher
+        snapshot = publisher.snapshot()
+        if progress.version is None or progress.digest != snapshot.manifest.digest:
+            log.warning("stopped_without_export", reason="the weights in memory are in the middle of a batch")
+        elif publisher.exported(progress.version, snapshot.manifest) is None:
+            log.info("exporting_before_leaving", version=progress.version, timeout_s=self._settings.stop_timeout_s)
+            export = publisher.export(progress.version, snapshot)
+            event = publisher.event(progress.version, snapshot.manifest, export, progress.sequence_published)
+            self._dependencies.journal.commit(event)
 
     def _end(self, reason: str) -> None:
         """The final weights once more, now with an export that outlives this process, and the end of the run."""
-        manifest, version = self._publisher.manifest(), self._progress.named_version
-        export = self._publisher.export(version, manifest)
+        snapshot, version = self._publisher.snapshot(), self._progress.named_version
+        export = self._publisher.export(version, snapshot)
         self._dependencies.reached(Milestone.EXPORTED)
         ended = RunEnded(
             envelope=envelope(self._dependencies.producer, run_id=self._settings.run_id),
@@ -120,7 +173,7 @@ class TrainingRun:
             batches=self._progress.batches,
             version=version,
         )
-        final = self._publisher.event(version, manifest, export, self._progress.sequence)
+        final = self._publisher.event(version, snapshot.manifest, export, self._progress.sequence_published)
         self._dependencies.journal.commit(final, ended)
         log.info("run_ended", reason=reason, batches=ended.batches, version=version, export=str(export))
         self._dependencies.reached(Milestone.ENDED)

@@ -1,17 +1,22 @@
 """Settings of a training run, readable without torch. Precedence: flag > environment > file > default."""
 
+from argparse import Namespace
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self
 
 import yaml
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from datapool.batch.spec import BatchSpec
 from eventlog.settings import LogSettings
 from schemas.runtime.command_line import CommandLine, SettingsRefused
 from trainer.errors import SettingsInvalid
+from trainer.sections.critic import CriticSettings
+from trainer.sections.objective import ObjectiveSettings
+from trainer.sections.optimizer import OptimizerSettings
+from trainer.sections.reference import ReferenceSettings
 from weights.device import Wish
 
 
@@ -29,11 +34,19 @@ class TrainerSettings(BaseSettings):
     FLAG_SECTIONS: ClassVar[dict[str, str]] = {
         "model_dir": "the run",
         "learning_rate": "optimization",
+        "critic": "critic (algorithm gae) and reference",
         "batches_max": "how long, and what stays on disk",
         "offer_host": "weights for the workers",
         "poll_interval_s": "waiting",
         "bootstrap_servers": "log (Kafka)",
     }
+    MAY_CHANGE: ClassVar[frozenset[str]] = frozenset({
+        "run_id", "out_dir", "allow_change", "micro_batch_tokens_max", "batches_max", "batches_min", "stop_reward",
+        "checkpoint_every", "checkpoints_kept", "hf_every", "hf_kept", "stop_timeout_s", "offer_host", "offer_port",
+        "offer_advertise", "offer_timeout_s", "linger_s", "poll_interval_s", "evaluation_wait_s", "wait_log_interval_s", "warnings_file",
+        "bootstrap_servers", "topic_prefix", "topic_partitions",
+    })  # fmt: skip
+    """Settings that may differ when a run is resumed. All others change what is trained (`trainer/sections/changes.py`)."""
 
     model_dir: Path
     """Hugging Face model directory of the initial weights, with config and tokenizer."""
@@ -45,6 +58,9 @@ class TrainerSettings(BaseSettings):
     """What a batch is made of."""
     out_dir: Path
     """Directory of this run's checkpoints, exports, metrics.jsonl and TensorBoard files."""
+    allow_change: tuple[str, ...] = ()
+    """A setting in which this run may differ from what it was resumed with, such as learning_rate, spec.algorithm or spec for
+    all of it: such a change is refused otherwise."""
 
     learning_rate: float = Field(default=1e-6, ge=0)
     """Learning rate of AdamW. With 0 everything runs and nothing is learned, which serves as a control."""
@@ -52,11 +68,13 @@ class TrainerSettings(BaseSettings):
     """Weight decay of AdamW."""
     grad_clip: float = Field(default=1.0, gt=0)
     """Largest global gradient norm."""
-    loss: Literal["auto", "ppo_clip", "ppo_dual_clip", "cross_entropy"] = "auto"
+    loss: Literal["auto", "ppo_clip", "ppo_dual_clip", "gspo", "cross_entropy"] = "auto"
     """How a batch is scored. auto: the loss of the spec's algorithm, cross_entropy for sft and ppo_clip for all others."""
+    norm: Literal["auto", "token_mean", "sequence_mean", "trajectory_mean", "constant"] = "auto"
+    """How the losses of tokens become one (docs/algorithms.md). auto: sequence_mean with loss gspo, constant with algorithm
+    dr_grpo, else token_mean, the mean over the trained tokens of the batch."""
     loss_length: int = Field(default=1024, ge=1)
-    """Tokens. Algorithm dr_grpo divides the summed losses of each trajectory by this constant, about the longest reply, as
-    its paper does; all others take the mean over the trained tokens of the batch."""
+    """Tokens. Norm constant divides the summed losses of each trajectory by it; about the longest reply."""
     clip_low: float = Field(default=0.2, gt=0, lt=1)
     """The importance ratio is clipped below 1 - clip_low."""
     clip_high: float = Field(default=0.28, gt=0)
@@ -75,6 +93,15 @@ class TrainerSettings(BaseSettings):
     precision: Literal["auto", "fp32", "bf16"] = "auto"
     """Number type of weights and forward pass. auto: bf16 on CUDA, else fp32."""
 
+    objective: ObjectiveSettings = ObjectiveSettings()
+    """Steps per batch, and off-policy correction."""
+    optimizer: OptimizerSettings = OptimizerSettings()
+    """AdamW, its schedule and DeepSpeed."""
+    critic: CriticSettings = CriticSettings()
+    """The critic, which algorithm gae has and no other."""
+    reference: ReferenceSettings = ReferenceSettings()
+    """The frozen model that the policy is held near."""
+
     batches_max: int = Field(default=1000, ge=1)
     """Batches after which the run ends."""
     batches_min: int = Field(default=0, ge=0)
@@ -89,6 +116,11 @@ class TrainerSettings(BaseSettings):
     """Batches between exports in Hugging Face format, from which workers load when the trainer is gone."""
     hf_kept: int = Field(default=3, ge=1)
     """Newest exports that stay on disk."""
+    stop_timeout_s: float = Field(default=6.0, gt=0)
+    """From SIGTERM to the end of the process, wherever it stands. The last version is exported in this time, for workers that
+    start while no trainer serves it: give a large model more, but less than whoever sends the signal waits (claw: 10 s)."""
+    hf_shard_gb: float = Field(default=5.0, gt=0)
+    """Gigabytes of one weights file of an export; a larger tensor has a file of its own."""
 
     offer_host: str = "127.0.0.1"
     """Address on which weights are served to workers."""
@@ -103,6 +135,9 @@ class TrainerSettings(BaseSettings):
 
     poll_interval_s: float = Field(default=0.1, gt=0)
     """Time between two looks for a whole batch in the pool."""
+    evaluation_wait_s: float = Field(default=60.0, ge=0)
+    """How long training waits, without a sign of it, for the evaluation that agents play of the version in memory
+    (`claw agents run --eval-every`). 0: never; episodes that two versions sampled are left out of the evaluation."""
     wait_log_interval_s: float = Field(default=10.0, gt=0)
     """A trainer without data logs what it waits for once per this interval."""
     warnings_file: Path | None = None
@@ -128,6 +163,12 @@ class TrainerSettings(BaseSettings):
         """The environment wins over initial values: `load` gives those of a file."""
         return env_settings, init_settings
 
+    @field_validator("zero_stage", mode="before")
+    @classmethod
+    def _number(cls, value: object) -> object:
+        """As a flag and the environment give it, which pydantic takes for no member of the Literal."""
+        return int(value) if isinstance(value, str) and value.isdigit() else value
+
     @model_validator(mode="after")
     def _no_contradiction(self) -> Self:
         if self.batches_min > self.batches_max:
@@ -138,14 +179,40 @@ class TrainerSettings(BaseSettings):
             raise ValueError(
                 f"loss {self.loss} needs advantages, and algorithm {self.spec.algorithm} has none; drop it"
             )
+        if not self.has_critic and self.critic != CriticSettings():
+            raise ValueError(f"critic: algorithm {self.spec.algorithm} has none; set spec.algorithm: gae or drop it")
+        if self.reference.coefficient and self.reference.place == "reward" and not self.has_critic:
+            raise ValueError(
+                f"reference.place reward: the plan freezes the advantages of {self.spec.algorithm}, so that no reward changes "
+                "them afterwards; take place: loss, or spec.algorithm: gae"
+            )
+        if self.loss_name == "cross_entropy" and self.objective.needs_ratio:
+            raise ValueError(f"{self.objective.needs_ratio}: loss cross_entropy has no ratio to correct; drop it")
+        if self.objective.minibatches > self.spec.groups_per_batch:
+            raise ValueError(
+                f"objective.minibatches {self.objective.minibatches}: a batch of {self.spec.groups_per_batch} groups cannot be "
+                "dealt into so many parts"
+            )
         if self.out_dir.resolve() == self.model_dir.resolve():
             raise ValueError("out_dir is model_dir: the initial weights would be overwritten")
         return self
 
     @property
+    def has_critic(self) -> bool:
+        """Whether advantages come from a critic's values."""
+        return self.spec.estimator.critic
+
+    @property
     def loss_name(self) -> str:
         """What `loss` comes to."""
         return self.spec.estimator.loss if self.loss == "auto" else self.loss
+
+    @property
+    def norm_name(self) -> str:
+        """What `norm` comes to."""
+        if self.norm != "auto":
+            return self.norm
+        return "sequence_mean" if self.loss_name == "gspo" else self.spec.estimator.norm
 
     def log_settings(self) -> LogSettings:
         """Where the log is."""
@@ -160,20 +227,44 @@ class TrainerSettings(BaseSettings):
 def command_line() -> CommandLine:
     """The flags of a trainer."""
     line = CommandLine("claw train", "Train a run to its end, or resume it.", TrainerSettings)
-    line.parser.add_argument(
-        "--config", type=Path, metavar="PATH", help="YAML or JSON file of settings by their names."
+    add = line.parser.add_argument
+    add("--config", type=Path, metavar="PATH", help="YAML or JSON file of settings by their names.")
+    add(
+        "--set", action="append", default=[], metavar="NAME=VALUE", help="A setting by its name, as a flag. Repeatable."
+    )
+    add("--json", action="store_true", help="One JSON object on stdout: the answer, or how the run stands at its end.")
+    instead = line.parser.add_argument_group("instead of a run that agents feed").add_mutually_exclusive_group()
+    instead.add_argument(
+        "--dry-run", action="store_true", help="Settings resolved, the batch that the pool gives now, bytes per rank."
+    )
+    instead.add_argument(
+        "--replay-batch",
+        type=int,
+        metavar="N",
+        help="Train planned batch N again and print every number; keep nothing.",
+    )
+    instead.add_argument(
+        "--offline",
+        metavar="pool|PATH",
+        help="Train on what is in the pool, or in an exported dataset, until it is used up.",
     )
     return line
 
 
-def load(arguments: Sequence[str] | None) -> TrainerSettings:
-    """Settings from the flags of `command_line` (None: this process's). Raises SettingsInvalid in one line."""
+def read(arguments: Sequence[str] | None) -> tuple[TrainerSettings, Namespace]:
+    """Settings and flags of `command_line` (None: this process's). Raises SettingsInvalid in one line."""
     line = command_line()
     flags = line.parse(arguments)
     try:
-        return line.read(TrainerSettings, flags, **(_contents(flags.config) if flags.config else {}))
+        line.assign(flags, flags.set)
+        return line.read(TrainerSettings, flags, **(_contents(flags.config) if flags.config else {})), flags
     except SettingsRefused as error:
         raise SettingsInvalid(f"{flags.config}: {error}" if flags.config else str(error)) from error
+
+
+def load(arguments: Sequence[str] | None) -> TrainerSettings:
+    """The settings of a command line, as `read` gives them."""
+    return read(arguments)[0]
 
 
 def _contents(path: Path) -> dict[str, Any]:  # Any: values of any field

@@ -7,7 +7,6 @@ from pathlib import Path
 from schemas.envelopes import envelope
 from schemas.events import BatchTrained
 from trainer.dependencies import Milestone, TrainerDependencies
-from trainer.learn.checkpoints import Checkpoints
 from trainer.learn.metrics import finite
 from trainer.plan.examples import learner_batch
 from trainer.plan.facts import TrainingBatch
@@ -16,11 +15,16 @@ from trainer.progress import TrainingProgress
 from trainer.publication import Publisher
 from trainer.reports import Reports
 from trainer.settings import TrainerSettings
+from trainer.storage.checkpoints import Checkpoints
 from weights.manifest import WeightsManifest
+from weights.snapshot import WeightsSnapshot
 
 
 class Updater:
-    """Carries out plans for one incarnation of one run. It moves all of `progress` but `consumed`."""
+    """Carries out plans for one incarnation of one run. It moves all of `progress` but `consumed`.
+
+    A batch whose step was skipped is published like any other, as a version of equal bytes: it counts, and nothing waits.
+    """
 
     def __init__(
         self,
@@ -45,10 +49,10 @@ class Updater:
         """Steps 2 to 5 of a batch."""
         values = finite({**self.train(batch), "wait_s": waited_s})
         self._dependencies.reached(Milestone.TRAINED)
-        manifest = self._publisher.manifest()
+        snapshot = self._publisher.snapshot()
         is_checkpoint_due = (batch.plan.sequence + 1) % self._settings.checkpoint_every == 0
-        checkpoint = self._keep(manifest, values) if is_checkpoint_due else None
-        self.publish(values, manifest, checkpoint)
+        checkpoint = self._keep(snapshot.manifest, values) if is_checkpoint_due else None
+        self.publish(values, snapshot, checkpoint)
 
     def train(self, batch: TrainingBatch) -> dict[str, float]:
         """Step 2 alone: the weights change and have no version until they are published. Metrics of the batch."""
@@ -58,7 +62,6 @@ class Updater:
         return {
             **plan_metrics(batch.plan),
             **values,
-            "learning_rate": self._settings.learning_rate,
             "read_s": batch.read_s,
             "train_s": time.monotonic() - began,
         }
@@ -78,11 +81,14 @@ class Updater:
         self._dependencies.reached(Milestone.KEPT)
         return path
 
-    def publish(self, values: Mapping[str, float], manifest: WeightsManifest, checkpoint: Path | None) -> None:
-        """Steps 4 and 5: the weights in memory become the next version, made by batch `progress.sequence`."""
+    def publish(self, values: Mapping[str, float], snapshot: WeightsSnapshot, checkpoint: Path | None) -> None:
+        """Steps 4 and 5: the snapshot of the weights becomes the next version, made by batch `progress.sequence`.
+
+        Raises NothingLearned.
+        """
         progress, version = self._progress, self._progress.version_free
-        export = self._publisher.export(version, manifest) if version % self._settings.hf_every == 0 else None
-        self._publisher.stage(version, manifest)
+        export = self._publisher.export(version, snapshot) if version % self._settings.hf_every == 0 else None
+        self._publisher.stage(version, snapshot)
         self._dependencies.reached(Milestone.STAGED)
         trained = BatchTrained(
             envelope=envelope(self._dependencies.producer, run_id=self._settings.run_id),
@@ -91,9 +97,12 @@ class Updater:
             version=version,
             metrics=dict(values),
             checkpoint_uri="" if checkpoint is None else checkpoint.resolve().as_uri(),
+            critic_digest=self._dependencies.learner.critic_digest,
         )
-        self._dependencies.journal.commit(self._publisher.event(version, manifest, export, progress.sequence), trained)
-        progress.version, progress.version_free = version, version + 1
-        progress.rewards.append(values["reward"])
+        published = self._publisher.event(version, snapshot.manifest, export, progress.sequence)
+        self._dependencies.journal.commit(published, trained)
+        progress.version, progress.digest, progress.version_free = version, snapshot.manifest.digest, version + 1
+        progress.count(trained.sequence, values)
         self._reports.write(trained)
         self._dependencies.reached(Milestone.PUBLISHED)
+        progress.raise_if_nothing_learned()

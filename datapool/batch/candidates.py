@@ -7,6 +7,7 @@ from typing import Protocol
 
 from datapool.batch.advantages import Return
 from datapool.batch.spec import BatchSpec
+from datapool.batch.states import states_of
 from datapool.fold.project import winners
 from schemas.events import GroupRecord, RewardSlot, StepRecord, TrajectoryRecord
 
@@ -35,6 +36,12 @@ class PooledTrajectory:
     tags: frozenset[str] = frozenset()
     """Its own and its group's; each step carries them."""
 
+    @property
+    def truncated(self) -> bool:
+        """Whether its last completed reply was cut off by its length."""
+        reasons = [step.finish_reason for step in self.steps if step.status == "completed"]
+        return bool(reasons) and reasons[-1] == "length"
+
 
 @dataclass(frozen=True, slots=True)
 class PooledGroup:
@@ -42,6 +49,9 @@ class PooledGroup:
 
     record: GroupRecord
     members: tuple[PooledTrajectory, ...]
+    """Those that a baseline counts."""
+    dropped: tuple[str, ...] = ()
+    """trajectory_ids of the ready members that the spec drops (`truncated: drop`): as if they had never been played."""
 
     @property
     def returns(self) -> list[float]:
@@ -54,7 +64,10 @@ def with_members(pool: Pool, record: GroupRecord, spec: BatchSpec) -> PooledGrou
     members = pool.members(record)
     if members is None:
         return None
-    return PooledGroup(record, tuple(member_of(record, row, steps, spec) for row, steps in members))
+    ready = [member_of(record, row, steps, spec) for row, steps in members]
+    dropped = {one.record.trajectory_id for one in ready if one.truncated} if spec.truncated == "drop" else set()
+    kept = tuple(member for member in ready if member.record.trajectory_id not in dropped)
+    return PooledGroup(record, kept, tuple(sorted(dropped)))
 
 
 def member_of(
@@ -78,7 +91,8 @@ def _return(record: TrajectoryRecord, steps: Sequence[StepRecord], spec: BatchSp
         total = math.fsum(rewards) if rewards else None
     if total is None:
         return None
-    return Return(float(total), tuple(reward or 0.0 for reward in step_rewards), outcome or 0.0)
+    states = states_of(steps) if spec.estimator.by_state else ()
+    return Return(float(total), tuple(reward or 0.0 for reward in step_rewards), outcome or 0.0, states)
 
 
 def _weighted(slots: Iterable[RewardSlot], spec: BatchSpec) -> float | None:

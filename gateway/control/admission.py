@@ -1,7 +1,8 @@
 """How many groups a run may have under way: bounded staleness without waste.
 
 A group that is opened now is trained at the earliest after the groups before it. While `opened - returned` groups are
-below (staleness + version + 1) x groups_per_batch, the newest of them is still within the staleness bound.
+below (staleness + batches + 1) x groups_per_batch, the newest of them is still within the staleness bound. Batches are
+those in the published weights, never their version number: a resumed run may have left numbers out.
 
 Only groups that somebody declared count, and those that this process has just admitted: other traffic never reserved
 room, so it takes none and could give none back.
@@ -41,13 +42,13 @@ class Wait:
     reason: str
 
 
-def admit(opened: int, returned: int, staleness: int, version: int, groups_per_batch: int) -> Admitted | Wait:
+def admit(opened: int, returned: int, staleness: int, batches: int, groups_per_batch: int) -> Admitted | Wait:
     """Whether one more group of a run may be opened.
 
     opened: training groups of the run so far. returned: those of them that will never be trained. staleness: versions
-    that a sample may be behind. version: the newest published one.
+    that a sample may be behind. batches: those in the published weights.
     """
-    capacity = (staleness + version + 1) * groups_per_batch
+    capacity = (staleness + batches + 1) * groups_per_batch
     return Admitted() if opened - returned < capacity else Wait("capacity")
 
 
@@ -56,11 +57,20 @@ class _Run:
     staleness: int | None = None
     groups_per_batch: int = 0
     incarnation: int = -1
-    version: int | None = None
+    published: bool = False
+    sequence: int = -1
+    """The last batch in the published weights."""
+    given_up: set[int] = field(default_factory=set)
+    """Batches that will never be in any; their groups are skipped."""
     opened: set[str] = field(default_factory=set)
     skipped: set[str] = field(default_factory=set)
     barren: set[str] = field(default_factory=set)
     """Closed with no ready member."""
+
+    @property
+    def batches(self) -> int:
+        """How many are in the published weights."""
+        return self.sequence + 1 - sum(sequence < self.sequence for sequence in self.given_up)
 
     @property
     def returned(self) -> int:
@@ -95,11 +105,11 @@ class AdmissionView:
         """Decide on a group, and count it as opened when it is admitted. A group already counted is admitted again."""
         with self._lock:
             run = self._runs.get(run_id)
-            if run is None or run.staleness is None or run.version is None:
+            if run is None or run.staleness is None or not run.published:
                 return Wait("run_unknown")
             if group_id in run.opened:
                 return Admitted(counted=False)
-            decision = admit(len(run.opened), run.returned, run.staleness, run.version, run.groups_per_batch)
+            decision = admit(len(run.opened), run.returned, run.staleness, run.batches, run.groups_per_batch)
             if isinstance(decision, Admitted):
                 run.opened.add(group_id)
             return decision
@@ -118,10 +128,11 @@ class AdmissionView:
             case RunStarted():
                 _started(self._run(event.run_id), event)
             case BatchSkipped():
-                self._run(event.run_id).skipped.update(event.group_ids)
+                _skipped(self._run(event.run_id), event)
             case WeightsPublished():
                 run = self._run(event.run_id)
-                run.version = max(run.version or 0, event.version)
+                run.published = True
+                run.sequence = max(run.sequence, -1 if event.sequence is None else event.sequence)
             case _:
                 pass
 
@@ -135,6 +146,12 @@ def _group(run: _Run, record: GroupRecord) -> None:
     run.opened.add(record.group_id)
     barren = record.closed and not any(member.ready for member in record.members)
     (run.barren.add if barren else run.barren.discard)(record.group_id)
+
+
+def _skipped(run: _Run, event: BatchSkipped) -> None:
+    run.skipped.update(event.group_ids)
+    if event.sequence is not None:
+        run.given_up.add(event.sequence)
 
 
 def _started(run: _Run, event: RunStarted) -> None:

@@ -20,6 +20,7 @@ class FakeGateway:
     outages: list[str] = field(default_factory=list)
     requests: list[tuple[str, dict[str, Any], dict[str, str]]] = field(default_factory=list)
     port: int = 0
+    policy_version: str = "run/3"
 
     async def __aenter__(self) -> Self:
         app = web.Application()
@@ -71,7 +72,7 @@ class FakeGateway:
             "x-claw-group": ids["group"],
             "x-claw-trajectory": ids["trajectory"],
             "x-claw-call-id": uuid4().hex,
-            "x-claw-policy-version": "run/3",
+            "x-claw-policy-version": self.policy_version,
         }
         usage = {"prompt_tokens": 5, "completion_tokens": 2}
         return web.json_response({"object": "chat.completion", "choices": [choice], "usage": usage}, headers=headers)

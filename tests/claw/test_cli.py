@@ -29,6 +29,7 @@ COMMANDS = [
     "dlq",
     "doctor",
     "pool",
+    "runs",
     "quality",
 ]
 HEAVY = ("torch", "transformers", "vllm", "deepspeed", "faust", "confluent_kafka", "matplotlib")

@@ -5,6 +5,7 @@ import json
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from gateway.control.admission import AdmissionView, Admitted, Wait, admit
 from gateway.errors import InvalidRequest
@@ -310,7 +311,7 @@ def test_worker_table_keeps_the_newest_report() -> None:
 
 
 @pytest.mark.parametrize(
-    ("opened", "returned", "staleness", "version", "per_batch", "admitted"),
+    ("opened", "returned", "staleness", "batches", "per_batch", "admitted"),
     [
         (0, 0, 0, 0, 1, True),
         (1, 0, 0, 0, 1, False),
@@ -325,16 +326,16 @@ def test_worker_table_keeps_the_newest_report() -> None:
         (1000, 1, 1, 123, 8, True),
     ],
 )
-def test_admission(opened: int, returned: int, staleness: int, version: int, per_batch: int, admitted: bool) -> None:
-    """Groups under way stay below (staleness + version + 1) x groups per batch."""
-    decision = admit(opened, returned, staleness, version, per_batch)
+def test_admission(opened: int, returned: int, staleness: int, batches: int, per_batch: int, admitted: bool) -> None:
+    """Groups under way stay below (staleness + batches + 1) x groups per batch."""
+    decision = admit(opened, returned, staleness, batches, per_batch)
     assert decision == (Admitted() if admitted else Wait("capacity"))
 
 
-def view(run: str = "r", staleness: int = 0, per_batch: int = 2, version: int = 0) -> AdmissionView:
+def view(run: str = "r", staleness: int = 0, per_batch: int = 2) -> AdmissionView:
     seen = AdmissionView()
     seen.apply(record(started(run, staleness, per_batch)))
-    seen.apply(record(published(run, version)))
+    seen.apply(record(published(run)))
     return seen
 
 
@@ -352,10 +353,11 @@ def started(run: str = "r", staleness: int = 0, per_batch: int = 2, incarnation:
     )
 
 
-def published(run: str, version: int) -> WeightsPublished:
+def published(run: str, version: int = 0, sequence: int | None = None) -> WeightsPublished:
     return WeightsPublished(
-        envelope=envelope("trainer/x"), model_id="m", run_id=run, version=version, digest="", bytes_total=0, manifest=()
-    )
+        envelope=envelope("trainer/x"), model_id="m", run_id=run, version=version, digest="", bytes_total=0, manifest=(),
+        sequence=sequence,
+    )  # fmt: skip
 
 
 def group(
@@ -383,7 +385,7 @@ def test_run_has_to_be_known() -> None:
     assert seen.reserve("r", "g") == Wait("run_unknown")
     seen.apply(record(started()))
     assert seen.reserve("r", "g") == Wait("run_unknown")
-    seen.apply(record(published("r", 0)))
+    seen.apply(record(published("r")))
     assert seen.reserve("r", "g") == Admitted()
 
 
@@ -413,8 +415,29 @@ def test_capacity_comes_back() -> None:
     assert seen.reserve("r", "g5") == Admitted()
     seen.apply(record(group("g2", closed=True, ready=True)))
     assert seen.reserve("r", "g6") == Wait("capacity")
-    seen.apply(record(published("r", 1)))
+    seen.apply(record(published("r", version=1, sequence=0)))
     assert seen.reserve("r", "g6") == Admitted()
+
+
+def test_a_version_number_that_was_left_out_makes_no_room() -> None:
+    """A replay that gives other bytes takes an unused number for the weights of the same batch; nothing was trained."""
+    seen = view()
+    seen.apply(record(published("r", version=1, sequence=0)))
+    assert [seen.reserve("r", f"g{n}") for n in range(5)] == [*[Admitted()] * 4, Wait("capacity")]
+    seen.apply(record(published("r", version=2, sequence=0)))
+    assert seen.reserve("r", "g4") == Wait("capacity")
+    seen.apply(record(published("r", version=3, sequence=1)))
+    assert seen.reserve("r", "g4") == Admitted()
+
+
+def test_a_batch_that_was_given_up_makes_room_once() -> None:
+    """Its groups are returned; that its number lies below those in the weights is no second return."""
+    seen = view()
+    opened = [seen.reserve("r", f"g{n}") for n in range(2)]
+    seen.apply(record(published("r", version=1, sequence=1)))
+    seen.apply(record(replace(skipped("g0", "g1"), sequence=0)))
+    opened += [seen.reserve("r", f"h{n}") for n in range(5)]
+    assert opened == [*[Admitted()] * 6, Wait("capacity")]
 
 
 def test_a_group_whose_channel_becomes_another_gives_its_room_back() -> None:
@@ -452,11 +475,11 @@ def test_skip_before_the_group_is_seen() -> None:
 
 
 def test_other_groups_take_no_room() -> None:
-    """Groups of other runs, of no run, of other channels and undeclared ones do not count; versions never go back."""
+    """Groups of other runs, of no run, of other channels and undeclared ones do not count; batches never become fewer."""
     seen = view()
     for number, kind in enumerate(({"run": "other"}, {"run": None}, {"channel": "val"}, {"declared": False})):
         seen.apply(record(group(f"x{number}", **kind)))  # type: ignore[arg-type]
-    seen.apply(record(published("r", 1)))
-    seen.apply(record(published("r", 0)))
+    seen.apply(record(published("r", version=1, sequence=0)))
+    seen.apply(record(published("r")))
     seen.apply(record(group("g1")))
     assert [seen.reserve("r", f"h{number}") for number in range(4)] == [*[Admitted()] * 3, Wait("capacity")]

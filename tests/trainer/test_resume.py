@@ -155,7 +155,8 @@ def test_metrics_have_one_line_per_batch(tmp_path, model_dir):
 def test_other_bytes_take_another_version(tmp_path, model_dir):
     """A replay that cannot repeat the published bytes (here: another learning rate) never reuses their number."""
     first = incarnation.settings(tmp_path / "out", model_dir, checkpoint_every=100, batches_max=2)
-    second = incarnation.settings(tmp_path / "out", model_dir, checkpoint_every=100, batches_max=3, learning_rate=2e-2)
+    changed = {"learning_rate": 2e-2, "allow_change": ("learning_rate",)}
+    second = incarnation.settings(tmp_path / "out", model_dir, checkpoint_every=100, batches_max=3, **changed)
     for chosen, dies_at in ((first, (Milestone.PUBLISHED, 2)), (second, None)):
         process = PROCESSES.Process(target=incarnation.live, args=(chosen, tmp_path / "log", dies_at))
         assert exit_code(process) == (-signal.SIGKILL if dies_at else 0)

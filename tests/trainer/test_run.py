@@ -24,7 +24,7 @@ from tests.trainer.pooled import SETTINGS, VOCABULARY, group, pooled, write_pool
 from tests.trainer.tiny import make_model
 from trainer.compose import learner_of
 from trainer.dependencies import Milestone, TrainerDependencies
-from trainer.errors import BatchLost, CheckpointInvalid
+from trainer.errors import BatchLost, CheckpointInvalid, SettingsInvalid
 from trainer.plan.examples import examples_of
 from trainer.plan.facts import rows_of
 from trainer.plan.journal import Journal
@@ -99,7 +99,7 @@ def test_every_preset_is_trained_to_a_version(tmp_path, model_dir, preset):
     (trained,) = events(log, BatchTrained)
     responses = 2 if preset == "sft_best" else 8
     assert trained.metrics["trained_tokens"] == responses * 5
-    assert trained.metrics["grad_norm"] > 0
+    assert trained.metrics["grad_norm"] > 0 or preset == "gae"  # whose advantages come from a critic
     if preset == "sft_best":
         assert trained.metrics["loss"] > 0
         assert trained.metrics["clip_share"] == 0
@@ -135,6 +135,25 @@ def test_advantages_of_steps_reach_their_tokens(tmp_path, model_dir):
     assert pushed == [[0.0, 0.707], [-0.707, 0.0]]
     example, _ = examples_of([first, second], plan)
     assert example.advantages.tolist() == [first.advantages[at] for at in example.at]
+
+
+def test_one_batch_reinforces_some_responses_and_imitates_others(tmp_path, model_dir):
+    """The tag's weights reach the tokens of its responses; returns are equal, so only what is imitated has a gradient."""
+
+    def trained(name, mix):
+        spec = {"preset": "grpo", "groups_per_batch": 1, "group_size": 2, "mix": mix}
+        chosen = settings(tmp_path / name, model_dir, batches_max=1, spec=spec)
+        history = [*group("g", [1.0, 1.0]), facts.curated("g", "t0", "c1", tags=("expert",))]
+        log, collaborators = world_of(chosen, history)
+        assert TrainingRun(chosen, collaborators).run() == "finished"
+        (plan,) = events(log, BatchAssembled)
+        examples = examples_of(rows_of(plan, collaborators.facts, collaborators.learner.vocabulary), plan)
+        return events(log, BatchTrained)[0].metrics, [example.weights.tolist() for example in examples]
+
+    metrics, weights = trained("mixed", {"expert": [0.0, 1.0, 0.0]})
+    assert weights == [[[1.0, 0.0, 1.0]] * 3 + [[0.0, 1.0, 0.0]] * 2, [[1.0, 0.0, 1.0]] * 5]
+    assert metrics["grad_norm"] > 0
+    assert trained("alone", {})[0]["grad_norm"] == 0
 
 
 def test_learning_rate_0_publishes_versions_of_equal_bytes(tmp_path, model_dir):
@@ -263,10 +282,28 @@ def test_another_model_under_the_same_run_is_refused(tmp_path, model_dir):
     chosen = settings(tmp_path / "a", model_dir)
     log, collaborators = world_of(chosen, [], lambda _: stop.set(), stop)
     TrainingRun(chosen, collaborators).run()
-    other = settings(tmp_path / "b", make_model(tmp_path / "other", seed=5))
+    other = settings(tmp_path / "b", make_model(tmp_path / "other", seed=5), allow_change=("model_dir",))
     _, again = world_of(other, [], log=log)
     with pytest.raises(CheckpointInvalid, match="began with"):
         TrainingRun(other, again).run()
+
+
+def test_settings_that_would_make_another_run_are_refused_before_anything_is_written(tmp_path, model_dir):
+    """By name; the run goes on with them once somebody allows it, and what changes nothing needs no leave."""
+    chosen = settings(tmp_path, model_dir, batches_max=2)
+    log, collaborators = world_of(chosen, two_batches(), stop=threading.Event())
+    collaborators.stop.set()
+    assert TrainingRun(chosen, collaborators).run() == "stopped"
+    ends = log.end_offsets([BATCHES, WEIGHTS])
+    changed = {"learning_rate": 0.5, "batches_max": 1}
+    _, again = world_of(settings(tmp_path, model_dir), two_batches(), log=log)
+    with pytest.raises(SettingsInvalid, match=r"learning_rate was 0\.01 and is 0\.5") as refused:
+        TrainingRun(settings(tmp_path, model_dir, **changed), again).run()
+    assert "batches_max" not in str(refused.value)
+    assert log.end_offsets([BATCHES, WEIGHTS]) == ends
+    allowed = settings(tmp_path, model_dir, **changed, allow_change=("learning_rate",))
+    _, again = world_of(allowed, two_batches(), log=log)
+    assert TrainingRun(allowed, again).run() == "finished"
 
 
 def test_a_checkpoint_of_another_log_is_refused(tmp_path, model_dir):

@@ -6,26 +6,36 @@ replace it by a real rendezvous, hand each rank its share of the micro-batches, 
 """
 
 import logging
+import math
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
 from trainer.errors import CheckpointInvalid, SettingsInvalid
-from trainer.learn import attention
+from trainer.learn import attention, deepspeed_config
 from trainer.learn import model as models
 from trainer.learn.examples import Example
-from trainer.learn.layouts import MicroBatch, lay_out
+from trainer.learn.head import TokenScores
+from trainer.learn.layouts import Layout, MicroBatch, TrainedTokens, lay_out
 from trainer.learn.metrics import TokenTotals
-from trainer.learn.objective import Objective, summed
+from trainer.learn.objective import Objective, ObjectiveLosses, summed
 from trainer.learn.policy_model import PolicyModel
+from trainer.learn.tensor_names import CheckpointTensors
+from trainer.sections.optimizer import OptimizerSettings
+from trainer.storage import exports
+from weights.checkpoint import SHARD_BYTES_MAX
 from weights.device import Wish, resolved
+from weights.snapshot import WeightsSnapshot
+
+log = logging.getLogger(__name__)  # not structlog: a GPU machine of `bench.gpu_check` has torch and little else
 
 STATE_KEY = "trainer"  # deepspeed merges its own keys into the client state
 TAG = "state"
@@ -42,17 +52,21 @@ class EngineSettings:
     device: Wish = "auto"
     precision: models.Precision | None = None
     micro_batch_tokens_max: int = 16_384
+    optimizer: OptimizerSettings = field(default_factory=OptimizerSettings)
+    export_shard_bytes_max: int = SHARD_BYTES_MAX
     layout: attention.LayoutWish = "auto"
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What one optimizer step saw. `grad_norm` is before clipping."""
+    """What one optimizer step saw. `grad_norm` is before clipping. `skipped`: a loss or gradient was not finite."""
 
     totals: TokenTotals
     grad_norm: float
     micro_batches: int
     tokens_computed: int
+    learning_rate: float
+    skipped: bool = False
 
 
 class TrainingEngine:
@@ -65,14 +79,20 @@ class TrainingEngine:
             raise SettingsInvalid("device cuda: torch sees no CUDA here; drop it, or say device: cpu")
         self._settings = settings
         self._model_dir = model_dir
-        self._precision = settings.precision or ("bf16" if self.device.type == "cuda" else "fp32")
-        model = models.load(model_dir, self._precision)
+        self.precision: models.Precision = settings.precision or ("bf16" if self.device.type == "cuda" else "fp32")
+        self._stage = deepspeed_config.resolved_stage(settings.zero_stage, self.precision)
+        if self._stage != settings.zero_stage:
+            log.warning("zero_stage raised to %d: stage 0 would sum gradients in bf16", self._stage)
+        model = models.load(model_dir, self.precision)
         self._layout = attention.layout_of(model, settings.layout, self.device)
+        if settings.optimizer.gradient_checkpointing:
+            model.gradient_checkpointing_enable({"use_reentrant": False})
         policy = PolicyModel(model)
         self._causal = policy.causal
+        self._tensors = CheckpointTensors(model)
         self._vocabulary = policy.vocabulary
         join_alone(self.device)
-        self._engine = _initialize(policy, settings, self._precision)
+        self._engine = _initialize(policy, settings, self._stage, self.precision)
 
     @property
     def vocabulary(self) -> int:
@@ -86,62 +106,104 @@ class TrainingEngine:
         *,
         version: int,
         seed: int,
+        rate_factor: float = 1.0,
+        on_policy: bool = True,
         before_micro_batch: Callable[[], None] = lambda: None,
     ) -> Step:
         """One optimizer step over all `examples`, whose scales are set, in micro-batches.
 
-        version: the one being trained; its own tokens give the log-probability gap. before_micro_batch may raise to
-        abandon the step; then load a checkpoint before training again.
+        Where a loss or a gradient is not finite, the step is skipped: weights and optimizer state keep every bit.
+        Examples without gradient are not computed, a sample of them aside. version: the one being trained. rate_factor:
+        of the learning rate. on_policy: no step was taken since the weights had that version. before_micro_batch
+        may raise to abandon the step; then load a checkpoint before training again.
         """
         torch.manual_seed(seed)
-        layout = lay_out(examples, self._settings.micro_batch_tokens_max, self._layout)
-        totals, norm = TokenTotals(), 0.0
         self._engine.train()
-        for index, part in enumerate(layout.parts):
+        rate = rate_factor * self._settings.learning_rate
+        for group in self._engine.optimizer.param_groups:
+            group["lr"] = rate
+        totals, split = TokenTotals(), objective.split(examples, seed)
+        about = {"version": version, "on_policy": on_policy}
+        with torch.no_grad():
+            for micro_batch in self._laid_out(split.silent).micro_batches(self.device):
+                before_micro_batch()
+                totals.add(*self._scored(micro_batch, objective), **about, weight=split.weight)
+        norm, skipped, healthy = 0.0, False, True
+        layout = self._laid_out(split.taught)
+        for number, micro_batch in enumerate(layout.micro_batches(self.device), 1):
             before_micro_batch()
-            last = index == len(layout.parts) - 1
+            tokens, scores, losses = self._scored(micro_batch, objective)
+            totals.add(tokens, scores, losses, **about)
+            loss, last = summed(losses, tokens), number == len(layout.parts)
+            healthy = healthy and math.isfinite(loss.detach())
             self._engine.set_gradient_accumulation_boundary(last)
-            self._engine.backward(self._loss(layout.micro_batch(part, self.device), objective, version, totals))
-            norm = self._own_norm() if last else norm
-            self._engine.step()
-        reported = self._engine.get_global_grad_norm()  # None at stage 0
-        return Step(totals, norm if reported is None else float(reported), len(layout.parts), layout.tokens_computed)
+            # A loss that is not finite can have finite gradients; no rank may step on them.
+            self._engine.backward(loss if healthy or not last else loss * math.nan)
+            if last:
+                norm, skipped = self._apply()
+            else:
+                self._engine.step()
+        return Step(totals, norm, len(layout.parts), layout.tokens_computed, rate, skipped)
 
-    def _loss(self, batch: MicroBatch, objective: Objective, version: int, totals: TokenTotals) -> Tensor:
-        tokens = batch.tokens
-        scores = self._engine(batch.ids, batch.positions, batch.attention, tokens.at, tokens.ids, tokens.temperatures)
-        losses = objective.losses(tokens, scores)
-        totals.add(
-            losses=losses.values.detach(),
-            clipped=losses.clipped,
-            entropy=scores.entropy.detach(),
-            logprobs=scores.logprobs.detach(),
-            behaviour=tokens.behaviour,
-            current=tokens.versions == version,
-        )
-        return summed(losses, tokens)
+    @torch.no_grad()
+    def with_proximal(self, examples: Sequence[Example], before_micro_batch: Callable[[], None]) -> list[Example]:
+        """The same examples, in the order in which they are packed, with the log-probabilities of the weights as they are."""
+        self._engine.train()
+        prepared: list[Example] = []
+        layout = self._laid_out(examples)
+        for part, micro_batch in zip(layout.parts, layout.micro_batches(self.device), strict=True):
+            before_micro_batch()
+            logprobs = self._scores(micro_batch).logprobs.cpu().numpy()
+            ends = np.cumsum([len(example.at) for example in part])
+            prepared += [
+                replace(each, proximal=own) for each, own in zip(part, np.split(logprobs, ends[:-1]), strict=True)
+            ]
+        return prepared
+
+    def _laid_out(self, examples: Sequence[Example]) -> Layout:
+        return lay_out(examples, self._settings.micro_batch_tokens_max, self._layout)
+
+    def _scored(self, batch: MicroBatch, objective: Objective) -> tuple[TrainedTokens, TokenScores, ObjectiveLosses]:
+        scores = self._scores(batch, entropy_gradient=objective.entropy_bonus != 0)
+        return batch.tokens, scores, objective.losses(batch.tokens, scores)
+
+    def _scores(self, batch: MicroBatch, *, entropy_gradient: bool = False) -> TokenScores:
+        at, ids, temperatures = batch.tokens.at, batch.tokens.ids, batch.tokens.temperatures
+        inputs = batch.ids, batch.positions, batch.attention, at, ids, temperatures, entropy_gradient
+        scores: TokenScores = self._engine(*inputs)
+        return scores
+
+    def _apply(self) -> tuple[float, bool]:
+        """The optimizer step, unless a gradient is not finite: gradient norm, and whether the step was skipped.
+
+        DeepSpeed looks for itself from stage 1 on. At stage 0 it would clip by a norm that is no number.
+        """
+        if self._stage == 0:
+            norm = self._own_norm()
+            if not math.isfinite(norm):
+                self._engine.set_gradient_accumulation_boundary(False)
+                self._engine.step()  # counts a micro-batch and steps nothing
+                self._engine.zero_grad()
+                return norm, True
+            self._engine.step()
+            return norm, False
+        self._engine.step()
+        return float(self._engine.get_global_grad_norm()), not self._engine.was_step_applied()
 
     def _own_norm(self) -> float:
         grads = [p.grad for p in self._engine.module.parameters() if p.grad is not None]
         return float(torch.nn.utils.get_total_norm(grads)) if grads else 0.0
 
     def named_tensors(self) -> Iterator[tuple[str, Tensor]]:
-        """Every parameter under its name in the HF checkpoint, whole, always in the same order. A tied head is absent.
+        """Every saved tensor under its name in the HF checkpoint, whole, always in the same order. A tied head is absent.
 
-        Not copies, stage 3 aside: stage or write them before the next step.
+        Not copies, and at stage 3 right until the next one is asked for; there every rank must iterate to the end.
         """
-        import deepspeed
+        yield from self._tensors(partitioned=self._stage == 3)
 
-        for name, parameter in self._causal.named_parameters():
-            if self._settings.zero_stage == 3:
-                with deepspeed.zero.GatheredParameters([parameter]):
-                    yield name, parameter.detach().clone()
-            else:
-                yield name, parameter.detach()
-
-    def export(self, target: Path) -> None:
-        """The weights as a HF-format directory, whole or not at all."""
-        models.export(self._causal, self.named_tensors(), self._model_dir, target)
+    def export(self, snapshot: WeightsSnapshot, target: Path) -> None:
+        """A snapshot of the weights as a HF-format directory, whole or not at all. From any thread."""
+        exports.write(snapshot, self._causal.config, self._model_dir, target, self._settings.export_shard_bytes_max)
 
     def save(self, directory: Path, state: dict[str, Any]) -> None:  # Any: JSON values of the caller
         """Everything that training goes on from, and `state`, into a directory."""
@@ -176,19 +238,21 @@ def leave() -> None:
         dist.destroy_process_group()
 
 
-def _initialize(model: torch.nn.Module, settings: EngineSettings, precision: str) -> Any:  # Any: deepspeed is untyped
+def _initialize(model: torch.nn.Module, settings: EngineSettings, stage: int, precision: str) -> Any:  # Any: untyped
     import deepspeed
 
     _quiet(deepspeed)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=settings.learning_rate, weight_decay=settings.weight_decay)
-    config = {
-        "train_micro_batch_size_per_gpu": 1,  # of no effect: accumulation is bounded by hand, micro-batches vary
-        "gradient_accumulation_steps": 1,
-        "gradient_clipping": settings.grad_clip,
-        "zero_optimization": {"stage": settings.zero_stage},
-        "bf16": {"enabled": precision == "bf16"},
-        "steps_per_print": 10**9,
-    }
+    own = settings.optimizer
+    optimizer = torch.optim.AdamW(
+        model.parameters(),
+        lr=settings.learning_rate,
+        betas=(own.beta1, own.beta2),
+        eps=own.epsilon,
+        weight_decay=settings.weight_decay,
+    )
+    config = deepspeed_config.config_of(
+        zero_stage=stage, precision=precision, grad_clip=settings.grad_clip, file=own.deepspeed
+    )
     engine, *_ = deepspeed.initialize(model=model, optimizer=optimizer, config=config)
     return engine
 

@@ -4,14 +4,15 @@ Invariant: everything that depends on the whole batch (advantages, scales) stand
 into micro-batches or dealt to ranks, so that no cut changes a number.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-Norm = Literal["token_mean", "constant"]
+from trainer.algorithms.norms import scales
+
 Floats = NDArray[np.float32]
 Ints = NDArray[np.int64]
 
@@ -21,9 +22,12 @@ class Example:
     """One sequence of n token ids, of which T are trained. All vectors but `ids` have length T, in order of `at`.
 
     `at`: where in `ids` each trained token stands, >= 1. `responses`, `trajectories`: whose token it is, by index within
-    the batch; a response is what one call sampled. `scale`: what its loss is multiplied by; the loss of a batch is the
+    the batch; a response is what one call sampled, and those of a trajectory are numbered in the order of its calls.
+    `scale`: what its loss is multiplied by; the loss of a batch is the
     plain sum of scale x loss. `rewards`: given after this token. `weights`: [T, 3], of policy loss, cross-entropy and
-    reference KL. `group`: index of its group within the batch.
+    reference KL. `group`: index of its group within the batch. `reference`: log-probabilities under the frozen reference.
+    `values`: what the critic expected before the batch, `returns`: what it is trained towards. `proximal`:
+    log-probabilities before the batch's first optimizer step. None where there is none.
     """
 
     ids: NDArray[np.int32]
@@ -38,6 +42,10 @@ class Example:
     weights: Floats
     scale: Floats
     group: int = 0
+    proximal: Floats | None = None
+    reference: Floats | None = None
+    values: Floats | None = None
+    returns: Floats | None = None
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -45,20 +53,80 @@ class Example:
 
 @dataclass(frozen=True, slots=True)
 class LearnerBatch:
-    """All that any rank must know of a batch. `trajectories`: how many its plan has, untrained ones included."""
+    """All that any rank must know of a batch.
+
+    `sequence`: of its plan. `group_sizes`: by index of the group, how many trajectories the plan has, untrained ones
+    included.
+    """
 
     examples: Sequence[Example]
     version: int
     seed: int
+    group_sizes: tuple[int, ...]
+    sequence: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class MiniBatch:
+    """What one optimizer step trains: whole groups. `index`: of the step within its batch, empty ones counted."""
+
+    index: int
+    examples: list[Example]
     trajectories: int
 
 
-def scaled(examples: Sequence[Example], norm: Norm, *, trajectories: int, loss_length: int) -> list[Example]:
-    """The same examples with the scale that `norm` gives to each of their tokens, all of them together being the batch.
+def mini_batches(batch: LearnerBatch, count: int, epochs: int) -> list[MiniBatch]:
+    """The groups of a batch in `count` parts, `epochs` times, dealt anew for each epoch by the seed of the plan.
 
-    token_mean: 1 / trained tokens (DAPO, arXiv 2503.14476). constant: 1 / (trajectories x loss_length), Dr. GRPO,
-    arXiv 2503.20783, where a token weighs the same however long the replies of its batch are.
+    A part whose groups have nothing to train is left out.
     """
-    tokens = sum(len(example.at) for example in examples)
-    divisor = max(1, tokens) if norm == "token_mean" else trajectories * loss_length
-    return [replace(each, scale=np.full(len(each.at), 1 / divisor, dtype=np.float32)) for each in examples]
+    dice = np.random.default_rng(batch.seed)
+    dealt: list[MiniBatch] = []
+    for index in range(epochs * count):
+        if index % count == 0:
+            parts = np.array_split(dice.permutation(len(batch.group_sizes)), count)
+        groups = set(parts[index % count].tolist())
+        examples = [example for example in batch.examples if example.group in groups]
+        if examples:
+            dealt.append(MiniBatch(index, examples, sum(batch.group_sizes[group] for group in groups)))
+    return dealt
+
+
+def scaled(examples: Sequence[Example], norm: str, *, trajectories: int, loss_length: int) -> list[Example]:
+    """The same examples with the scale that `norm` (of `algorithms.norms.NORMS`) gives to each of their tokens, all of them
+    together being what one optimizer step trains. trajectories: of the batch, untrained ones included."""
+    if not examples:
+        return []
+    per_token = scales(
+        norm,
+        column(examples, "responses"),
+        column(examples, "trajectories"),
+        n_trajectories=trajectories,
+        loss_length=loss_length,
+    )
+    return with_column(examples, "scale", per_token)
+
+
+def column(examples: Sequence[Example], name: str) -> NDArray[Any]:  # Any: of the dtype of that column
+    """A vector of all examples, one after the other: over the trained tokens of the batch."""
+    return np.concatenate([getattr(example, name) for example in examples])
+
+
+def with_column(examples: Sequence[Example], name: str, flat: NDArray[Any]) -> list[Example]:  # Any: as above
+    """The same examples with another column of floats, the inverse of `column`."""
+    ends = np.cumsum([len(example.at) for example in examples])
+    parts = np.split(flat.astype(np.float32), ends[:-1]) if examples else []
+    changes: list[dict[str, Any]] = [{name: part} for part in parts]  # Any: fields of Example
+    return [replace(example, **change) for example, change in zip(examples, changes, strict=True)]
+
+
+def by_trajectory(examples: Sequence[Example]) -> Iterator[tuple[int, Ints]]:
+    """Each trajectory with the places of its trained tokens in a `column`, in the order in which they were sampled.
+
+    A trajectory has several examples where its calls do not extend each other; its calls are in the order of the plan.
+    """
+    order = np.lexsort((column(examples, "at"), column(examples, "responses")))
+    trajectories = column(examples, "trajectories")[order]
+    starts = np.flatnonzero(np.diff(trajectories, prepend=-1))
+    for start, tokens in zip(starts, np.split(order, starts[1:]), strict=True):
+        yield int(trajectories[start]), tokens

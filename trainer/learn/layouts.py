@@ -4,7 +4,7 @@ Invariant: every example is in exactly one micro-batch, whole; the packing is a 
 repeats it. What comes out is flat again: where in the hidden states each trained token is predicted.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -38,6 +38,10 @@ class TrainedTokens:
     trajectories: Tensor
     weights: Tensor
     scale: Tensor
+    proximal: Tensor | None = None
+    reference: Tensor | None = None
+    values: Tensor | None = None
+    returns: Tensor | None = None
 
     def __len__(self) -> int:
         return len(self.at)
@@ -61,9 +65,10 @@ class Layout:
     as_tree: bool
     tokens_computed: int
 
-    def micro_batch(self, part: Sequence[Example], device: torch.device) -> MicroBatch:
-        """One of `parts` as the input of a model."""
-        return packed_tree(part, device) if self.as_tree else padded_rows(part, device)
+    def micro_batches(self, device: torch.device) -> Iterator[MicroBatch]:
+        """`parts` as inputs of a model, each made when it is asked for."""
+        for part in self.parts:
+            yield packed_tree(part, device) if self.as_tree else padded_rows(part, device)
 
 
 def lay_out(examples: Sequence[Example], tokens_max: int, wish: LayoutWish) -> Layout:
@@ -123,6 +128,9 @@ def trained_tokens(examples: Sequence[Example], at: np.ndarray, device: torch.de
     def column(name: str) -> Tensor:
         return torch.from_numpy(np.concatenate([getattr(example, name) for example in examples])).to(device)
 
+    def column_if_any(name: str) -> Tensor | None:
+        return None if getattr(examples[0], name) is None else column(name)
+
     return TrainedTokens(
         at=torch.from_numpy(at).to(device),
         ids=torch.from_numpy(np.concatenate([each.ids[each.at].astype(np.int64) for each in examples])).to(device),
@@ -134,4 +142,8 @@ def trained_tokens(examples: Sequence[Example], at: np.ndarray, device: torch.de
         trajectories=column("trajectories"),
         weights=column("weights"),
         scale=column("scale"),
+        proximal=column_if_any("proximal"),
+        reference=column_if_any("reference"),
+        values=column_if_any("values"),
+        returns=column_if_any("returns"),
     )

@@ -1,8 +1,8 @@
 """Training rows of a plan -> what the learner takes."""
 
 from array import array
-from collections.abc import Sequence
-from itertools import accumulate
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 from datapool.batch.plan import groups_of
 from datapool.batch.sequences import TrainingRow
 from schemas.events import BatchAssembled
-from trainer.learn.examples import Example, LearnerBatch
+from trainer.algorithms.gae import token_rewards
+from trainer.learn.examples import Example, LearnerBatch, by_trajectory, column, with_column
 from trainer.plan.facts import TrainingBatch
 
 POLICY_LOSS_ALONE = (1.0, 0.0, 1.0)
@@ -21,26 +22,51 @@ POLICY_LOSS_ALONE = (1.0, 0.0, 1.0)
 def learner_batch(batch: TrainingBatch) -> LearnerBatch:
     """The rows of a plan with everything that the plan says about them."""
     plan = batch.plan
-    return LearnerBatch(examples_of(batch.rows, plan), plan.version, plan.seed, len(plan.trajectories))
+    sizes = Counter(trajectory.group_id for trajectory in plan.trajectories)
+    return LearnerBatch(
+        examples_of(batch.rows, plan),
+        version=plan.version,
+        seed=plan.seed,
+        sequence=plan.sequence,
+        group_sizes=tuple(sizes[group_id] for group_id in groups_of(plan)),
+    )
 
 
 def examples_of(rows: Sequence[TrainingRow], plan: BatchAssembled) -> list[Example]:
     """One example per row; its advantages are the plan's. Scales are 1: the learner sets them."""
     groups = {group_id: index for index, group_id in enumerate(groups_of(plan))}
-    first_responses = accumulate((len(row.responses) for row in rows), initial=0)
-    return [
-        _example(
-            row, first, plan.trajectories[row.trajectory].advantage, groups[plan.trajectories[row.trajectory].group_id]
-        )
-        for row, first in zip(rows, first_responses, strict=False)
-    ]
+    calls = [(index, step) for index, planned in enumerate(plan.trajectories) for step in planned.steps]
+    numbers = {(index, step.call_id): number for number, (index, step) in enumerate(calls)}
+    examples: list[Example] = []
+    for row in rows:
+        planned = plan.trajectories[row.trajectory]
+        of_row = [numbers[row.trajectory, call_id] for call_id in row.call_ids]
+        weights = [calls[number][1].weights or POLICY_LOSS_ALONE for number in of_row]
+        examples.append(_example(row, of_row, weights, planned.advantage, groups[planned.group_id]))
+    rewards: dict[int, dict[int, float]] = defaultdict(dict)
+    for number, (index, step) in enumerate(calls):
+        rewards[index][number] = step.reward
+    return _rewarded(examples, rewards)
 
 
-def _example(row: TrainingRow, first_response: int, advantage: float, group: int) -> Example:
+def _rewarded(examples: Sequence[Example], rewards: Mapping[int, Mapping[int, float]]) -> list[Example]:
+    """rewards: by trajectory, by number of the call."""
+    if not any(reward for of_calls in rewards.values() for reward in of_calls.values()):
+        return list(examples)
+    responses, at_tokens = column(examples, "responses"), np.zeros(sum(len(each.at) for each in examples), np.float32)
+    for trajectory, tokens in by_trajectory(examples):
+        at_tokens[tokens] = token_rewards(rewards[trajectory], responses[tokens].tolist())
+    return with_column(examples, "rewards", at_tokens)
+
+
+def _example(
+    row: TrainingRow, calls: Sequence[int], weights: Sequence[Sequence[float]], advantage: float, group: int
+) -> Example:
+    """calls, weights: of each call of the row, its number within the batch and what its losses weigh."""
     at = np.flatnonzero(np.frombuffer(row.mask, dtype=np.uint8))
     n = len(at)
     own = np.full(n, advantage, dtype=np.float32) if row.advantages is None else _at(row.advantages, np.float32, at)
-    starts = np.array([start for start, _ in row.responses])
+    place = np.searchsorted(np.array([start for start, _ in row.responses]), at, side="right") - 1
     return Example(
         ids=np.frombuffer(row.ids, dtype=np.int32),
         at=at,
@@ -48,10 +74,10 @@ def _example(row: TrainingRow, first_response: int, advantage: float, group: int
         temperatures=_at(row.temperatures, np.float32, at),
         advantages=own,
         versions=_at(row.versions, np.int64, at),
-        responses=first_response + np.searchsorted(starts, at, side="right") - 1,
+        responses=np.array(calls, dtype=np.int64)[place],
         trajectories=np.full(n, row.trajectory, dtype=np.int64),
         rewards=np.zeros(n, dtype=np.float32),
-        weights=np.tile(np.array(POLICY_LOSS_ALONE, dtype=np.float32), (n, 1)),
+        weights=np.array(weights, dtype=np.float32)[place],
         scale=np.ones(n, dtype=np.float32),
         group=group,
     )

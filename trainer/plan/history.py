@@ -1,66 +1,100 @@
-"""What a run has done so far, read from its own events: the fold that resuming starts from. Pure."""
+"""What a run has done so far, read from its own events: the fold that resuming starts from.
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+Invariant: an event costs the same however many came before it, and what is kept of a batch that no replay needs is its
+groups' ids and its metrics.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
 
 from datapool.batch.plan import groups_of
-from schemas.events import BatchAssembled, BatchSkipped, BatchTrained, Event, RunEnded, RunStarted, WeightsPublished
+from schemas.events import (
+    BatchAssembled,
+    BatchSkipped,
+    BatchTrained,
+    Event,
+    RunEnded,
+    RunStarted,
+    VersionEvaluated,
+    WeightsPublished,
+)
+from trainer.progress import NO_BATCH
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class History:
-    """Plans and trained batches by sequence, published weights by version (the last announcement of each)."""
+    """One run's events, taken one after the other."""
 
+    plans_after: int = NO_BATCH
+    """Of plans up to this sequence number only the groups and the number are kept: a checkpoint holds their batches."""
     incarnations: int = 0
-    plans: Mapping[int, BatchAssembled] = field(default_factory=dict)
-    trained: Mapping[int, BatchTrained] = field(default_factory=dict)
-    published: Mapping[int, WeightsPublished] = field(default_factory=dict)
-    skipped: frozenset[str] = frozenset()
-    given_up: frozenset[int] = frozenset()
+    started: RunStarted | None = None
+    """The newest."""
+    plans: dict[int, BatchAssembled] = field(default_factory=dict)
+    """By sequence number, of those after `plans_after`."""
+    sequence_free: int = 0
+    """The number above those of all plans; there is a plan for each number below."""
+    trained: dict[int, BatchTrained] = field(default_factory=dict)
+    """By sequence number."""
+    digests: dict[int, str] = field(default_factory=dict)
+    """Of published weights, by version."""
+    exported: tuple[int, str] | None = None
+    """The highest version that was published with an export, and the URI of that."""
+    consumed_groups: set[str] = field(default_factory=set)
+    """Groups that this run planned or skipped: it plans none of them again."""
+    given_up: set[int] = field(default_factory=set)
     """Batches that were planned and could not be read any more: never trained."""
+    evaluated: dict[int, VersionEvaluated] = field(default_factory=dict)
+    """By version."""
     ended: RunEnded | None = None
-
-    @property
-    def consumed_groups(self) -> set[str]:
-        """Groups that this run planned or skipped: it plans none of them again."""
-        return {group_id for plan in self.plans.values() for group_id in groups_of(plan)} | self.skipped
 
     @property
     def version_free(self) -> int:
         """The lowest version number above all that were ever published."""
-        return max(self.published, default=-1) + 1
+        return max(self.digests, default=-1) + 1
 
     def rewards(self, before: int) -> list[float]:
         """Mean reward of each trained batch with sequence < before, in order."""
         return [self.trained[s].metrics["reward"] for s in sorted(self.trained) if s < before]
 
+    def take(self, event: Event) -> None:
+        """One more event of the run. Events of other kinds change nothing."""
+        match event:
+            case RunStarted():
+                self.incarnations, self.started = self.incarnations + 1, event
+            case BatchAssembled():
+                self._take_plan(event)
+            case BatchTrained():
+                self.trained[event.sequence] = event
+            case WeightsPublished():
+                self._take_weights(event)
+            case BatchSkipped():
+                self.consumed_groups.update(event.group_ids)
+                if event.sequence is not None:
+                    self.given_up.add(event.sequence)
+            case VersionEvaluated():
+                self.evaluated[event.version] = event
+            case RunEnded():
+                self.ended = event
+            case _:
+                pass
 
-def fold(history: History, event: Event) -> History:
-    """One more event of the run. Events of other kinds change nothing."""
-    match event:
-        case RunStarted():
-            return replace(history, incarnations=history.incarnations + 1)
-        case BatchAssembled():
-            return replace(history, plans={**history.plans, event.sequence: event})
-        case BatchTrained():
-            return replace(history, trained={**history.trained, event.sequence: event})
-        case WeightsPublished():
-            return replace(history, published={**history.published, event.version: event})
-        case BatchSkipped():
-            given_up = set() if event.sequence is None else {event.sequence}
-            return replace(
-                history, skipped=history.skipped | set(event.group_ids), given_up=history.given_up | given_up
-            )
-        case RunEnded():
-            return replace(history, ended=event)
-        case _:
-            return history
+    def _take_plan(self, plan: BatchAssembled) -> None:
+        self.sequence_free = max(self.sequence_free, plan.sequence + 1)
+        self.consumed_groups.update(groups_of(plan))
+        if plan.sequence > self.plans_after:
+            self.plans[plan.sequence] = plan
+
+    def _take_weights(self, weights: WeightsPublished) -> None:
+        self.digests[weights.version] = weights.digest
+        if weights.checkpoint_uri and (self.exported is None or weights.version >= self.exported[0]):
+            self.exported = weights.version, weights.checkpoint_uri
 
 
-def history_of(events: Iterable[Event], run_id: str) -> History:
-    """The history of one run; events of other runs on the same topics are passed over."""
-    history = History()
+def history_of(events: Iterable[Event | None], run_id: str, plans_after: int = NO_BATCH) -> History:
+    """The history of one run; events of other runs on the same topics, and what is none (None), are passed over."""
+    history = History(plans_after)
     for event in events:
-        if getattr(event, "run_id", None) == run_id:
-            history = fold(history, event)
+        if event is not None and getattr(event, "run_id", None) == run_id:
+            history.take(event)
     return history

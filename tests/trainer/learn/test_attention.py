@@ -62,14 +62,7 @@ def outcome(model, batches):
         tokens = batch.tokens
         scores = model(batch.ids, batch.positions, batch.attention, tokens.at, tokens.ids, tokens.temperatures)
         losses = OBJECTIVE.losses(tokens, scores)
-        totals.add(
-            losses=losses.values.detach(),
-            clipped=losses.clipped,
-            entropy=scores.entropy.detach(),
-            logprobs=scores.logprobs.detach(),
-            behaviour=tokens.behaviour,
-            current=tokens.versions == 1,
-        )
+        totals.add(tokens, scores, losses, version=1)
         part = summed(losses, tokens)
         part.backward()
         loss += part.item()

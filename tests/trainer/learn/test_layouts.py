@@ -46,7 +46,7 @@ def test_a_layout_holds_every_trained_token_once(wish, tokens_max):
     examples = forest(4)
     layout = lay_out(examples, tokens_max, wish)
     assert sorted(id(each) for part in layout.parts for each in part) == sorted(map(id, examples))
-    batches = [layout.micro_batch(part, torch.device("cpu")) for part in layout.parts]
+    batches = list(layout.micro_batches(torch.device("cpu")))
     assert layout.tokens_computed == sum(batch.ids.numel() for batch in batches)
     trained = sorted(scale for batch in batches for scale in batch.tokens.advantages.tolist())
     assert trained == sorted(scale for each in examples for scale in each.advantages.tolist())

@@ -1,8 +1,19 @@
 """The fold over a run's own events."""
 
-from schemas.events import BatchSkipped, BatchTrained, RunStarted, WeightsPublished
+import tracemalloc
+
+from msgspec.structs import replace
+
+from schemas.events import (
+    BatchAssembled,
+    BatchSkipped,
+    BatchTrained,
+    PlannedTrajectory,
+    RunStarted,
+    WeightsPublished,
+)
 from tests import facts
-from trainer.plan.history import history_of
+from trainer.plan.history import History, history_of
 
 
 def started(run="run"):
@@ -57,3 +68,51 @@ def test_a_batch_that_was_given_up_keeps_its_number():
 def test_rewards_before_a_batch():
     """In order of sequence, without the batch itself."""
     assert history_of([trained(1, 0.3), trained(0, 0.1), trained(2, 0.9)], "run").rewards(before=2) == [0.1, 0.3]
+
+
+def plan(sequence, groups=2):
+    trajectory = PlannedTrajectory(group_id="", trajectory_id="t", reward=0.0, advantage=0.0, steps=())
+    return BatchAssembled(
+        envelope=facts.envelope(), run_id="run", sequence=sequence, version=sequence, spec="{}", seed=0,
+        trajectories=tuple(replace(trajectory, group_id=f"g{sequence}-{n}") for n in range(groups)),
+    )  # fmt: skip
+
+
+def skipped(number):
+    return BatchSkipped(envelope=facts.envelope(), run_id="run", group_ids=(f"s{number}",), reason="too_stale")
+
+
+def batch(sequence):
+    return plan(sequence), published(sequence + 1), trained(sequence), skipped(sequence)
+
+
+def test_plans_that_a_checkpoint_holds_are_forgotten():
+    """All but their number and their groups, which no later batch may have."""
+    history = history_of([plan(0), plan(1), plan(2)], "run", plans_after=1)
+    assert list(history.plans) == [2]
+    assert history.sequence_free == 3
+    assert history.consumed_groups == {f"g{sequence}-{n}" for sequence in range(3) for n in range(2)}
+
+
+def test_the_newest_export_is_remembered():
+    """By version, not by time: weights that are announced again have no export at first."""
+    first, second = (replace(published(version), checkpoint_uri=f"file:///{version}") for version in (1, 2))
+    assert history_of([second, first, published(3)], "run").exported == (2, "file:///2")
+
+
+def bytes_to_read(batches):
+    """Of memory that taking the events of so many batches asks for, in all, whether it is given back or not."""
+    made, history, total = [event for n in range(batches) for event in batch(n)], History(), 0
+    tracemalloc.start()
+    for event in made:
+        before = tracemalloc.get_traced_memory()[0]
+        tracemalloc.reset_peak()
+        history.take(event)
+        total += tracemalloc.get_traced_memory()[1] - before
+    tracemalloc.stop()
+    return total
+
+
+def test_twice_the_events_are_twice_the_work():
+    """Not four times: no event copies what came before it."""
+    assert bytes_to_read(1000) < 2.5 * bytes_to_read(500)

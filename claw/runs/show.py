@@ -1,0 +1,149 @@
+"""Runs as text or JSON: `claw runs list|show|compare`."""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+import orjson
+
+from claw.show.log import log_for_reading
+from claw.show.notice import notice
+from consumers.runs import summary
+from consumers.runs.read import read_all, read_named
+from schemas.envelopes import now_us
+
+Json = dict[str, Any]  # as `consumers.runs.summary` makes it
+UNITS = ((86_400.0, "d"), (3600.0, "h"), (60.0, "min"), (1.0, "s"))
+
+
+def run_list(*, prefix: str, as_json: bool) -> int:
+    """Prints a line (or, with JSON, one array) of all runs."""
+    with log_for_reading(prefix) as settings:
+        rows = [summary.row(run, now_us()) for run in read_all(settings)]
+    if as_json:
+        print(orjson.dumps(rows).decode())
+    elif rows:
+        print("\n".join(list_text(rows)))
+    else:
+        notice("the log has no runs yet; `claw demo` or `claw train` begins one")
+    return 0
+
+
+def run_show(name: str, *, prefix: str, as_json: bool) -> int:
+    """Prints one run. Raises NoSuchRun."""
+    with log_for_reading(prefix) as settings:
+        (run,) = read_named(settings, [name])
+    return _print(summary.whole(run, now_us()), show_text, as_json=as_json)
+
+
+def run_compare(left: str, right: str, *, prefix: str, as_json: bool) -> int:
+    """Prints two runs side by side. Raises NoSuchRun."""
+    with log_for_reading(prefix) as settings:
+        runs = {run.run_id: run for run in read_named(settings, dict.fromkeys((left, right)))}
+    return _print(summary.compared(runs[left], runs[right], now_us()), compare_text, as_json=as_json)
+
+
+def _print(answer: Json, as_text: Callable[[Json], Iterable[str]], *, as_json: bool) -> int:
+    print(orjson.dumps(answer).decode() if as_json else "\n".join(as_text(answer)))
+    return 0
+
+
+def list_text(rows: Iterable[Json]) -> Iterator[str]:
+    """A table; the width of its first columns is that of the longest name."""
+    cells = [("run", "model", "state", "batches", "version", "reward", "last batch")]
+    cells += [
+        (
+            row["run"],
+            row["model"],
+            row["state"],
+            str(row["batches"]),
+            _number(row["version"]),
+            _number(row["reward"]),
+            _age(row["age_s"]),
+        )
+        for row in rows
+    ]
+    yield from _table(cells)
+
+
+def show_text(run: Json) -> Iterator[str]:
+    """The summary of a run, from what it is to how it was set."""
+    reason = f" ({run['reason']})" if run["reason"] else ""
+    yield f"run {run['run']} of {run['model']}: {run['state']}{reason} after {run['batches']} batches, version {_number(run['version'])}"
+    began = datetime.fromtimestamp(run["started_us"] / 1e6, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+    resumed = f", resumed {run['incarnations'] - 1} times" if run["incarnations"] > 1 else ""
+    yield f"  began {began}{resumed}; last batch {_age(run['age_s'])}"
+    curve = run["curve"]
+    yield f"  reward: first {summary.WINDOW} batches {_number(curve['first'])}, last {_number(curve['last'])}, best {_number(curve['best'])}"
+    if curve["parts"]:
+        points = (f"{part['batches'][0]}-{part['batches'][1]}: {part['reward']:.2f}" for part in curve["parts"])
+        yield f"  curve by batches: {'  '.join(points)}"
+    export = run["newest_export"]
+    yield f"  {run['published']} versions published; " + (
+        f"newest export: version {export['version']}, {export['uri']}" if export else "none was exported"
+    )
+    yield from _evaluations(run)
+    if run["skipped"]:
+        yield "  skipped: " + ", ".join(f"{groups} groups {reason}" for reason, groups in run["skipped"].items())
+    if run["given_up"]:
+        yield f"  batches given up: {', '.join(map(str, run['given_up']))}"
+    yield "  settings"
+    yield from (f"    {name} = {_setting(value)}" for name, value in run["settings"].items())
+
+
+def _evaluations(run: Json) -> Iterator[str]:
+    best = run["best"]
+    if best is None:
+        yield "  no version was evaluated (`claw agents run --eval-every K`)"
+        return
+    yield f"  best evaluated version: {_evaluation(best)}; {best['export'] or 'not exported'}"
+    yield from (f"    {_evaluation(one)}" for one in run["evaluations"])
+
+
+def _evaluation(one: Json) -> str:
+    shares = "".join(f", pass@{k} {share:.3f}" for k, share in one["pass_at"].items())
+    return f"version {one['version']}: greedy {_number(one['greedy'])}{shares}, {one['trajectories']} episodes"
+
+
+def compare_text(pair: Json) -> Iterator[str]:
+    """Settings that differ, then means over equally many batches, then rewards part by part."""
+    yield from list_text(pair["runs"])
+    names = [row["run"] for row in pair["runs"]]
+    yield ""
+    if not pair["settings"]:
+        yield "no setting differs"
+    else:
+        settings = [(name, *map(_setting, values)) for name, values in pair["settings"].items()]
+        yield from _table([("setting", *names), *settings])
+    yield ""
+    means = [(name, *map(_number, values)) for name, values in pair["metrics"].items()]
+    yield from _table([(f"mean of {pair['batches']} batches", *names), *means])
+    yield ""
+    rewards = [(f"{part['batches'][0]}-{part['batches'][1]}", *map(_number, part["means"])) for part in pair["reward"]]
+    yield from _table([("reward of batches", *names), *rewards])
+    for name, best in zip(names, pair["best"], strict=True):
+        if best is not None:
+            yield f"best evaluated of {name}: {_evaluation(best)}"
+
+
+def _table(cells: Sequence[tuple[str, ...]]) -> Iterator[str]:
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    for row in cells:
+        yield "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else f"{value:.4g}"
+
+
+def _setting(value: object) -> str:
+    return orjson.dumps(value).decode() if not isinstance(value, str) else value
+
+
+def _age(seconds: float | None) -> str:
+    if seconds is None:
+        return "none yet"
+    for unit_s, unit in UNITS:
+        if seconds >= unit_s:
+            return f"{seconds / unit_s:.0f} {unit} ago"
+    return "now"

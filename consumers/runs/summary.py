@@ -1,0 +1,139 @@
+"""What a person asks about runs, as JSON: rows of a list, one run whole, two runs side by side. Pure."""
+
+from collections.abc import Sequence
+from statistics import fmean
+from typing import Any
+
+from consumers.runs.fold import ObservedRun
+from schemas.events import VersionEvaluated
+
+Json = dict[str, Any]  # what JSON can hold
+WINDOW = 5
+"""Batches whose mean is called the first, last or best reward."""
+POINTS = 10
+"""Parts of equal length into which a curve is summed up."""
+OWN_PLACE = frozenset({"run_id", "out_dir", "warnings_file", "offer_port"})
+"""Settings in which two runs differ because they are two."""
+COMPARED = (
+    "reward",
+    "zero_variance_share",
+    "staleness_mean",
+    "entropy",
+    "kl_k3",
+    "clip_share",
+    "ess",
+    "grad_norm",
+    "trained_tokens",
+    "wait_s",
+    "train_s",
+)
+
+
+def row(run: ObservedRun, now_us: int) -> Json:
+    """A line of the list. `age_s`: seconds since the last batch."""
+    last = run.batches[-1] if run.trained else None
+    return {
+        "run": run.run_id,
+        "model": run.model_id,
+        "state": run.state(now_us),
+        "batches": len(run.trained),
+        "version": run.version,
+        "reward": None if last is None else last.metrics.get("reward"),
+        "age_s": None if last is None else round((now_us - last.at_us) / 1e6, 1),
+    }
+
+
+def whole(run: ObservedRun, now_us: int) -> Json:
+    """Everything about one run but its curves point by point."""
+    exports = [kept for _, kept in sorted(run.versions.items()) if kept.export]
+    return {
+        **row(run, now_us),
+        "reason": run.ended.reason if run.ended else None,
+        "started_us": run.started_us,
+        "incarnations": run.incarnations,
+        "published": len(run.versions),
+        "newest_export": {"version": exports[-1].version, "uri": exports[-1].export} if exports else None,
+        "best": None if run.best is None else evaluation(run.best),
+        "evaluations": [evaluation(run.evaluations[version]) for version in sorted(run.evaluations)],
+        "skipped": dict(run.skipped.most_common()),
+        "given_up": sorted(run.given_up),
+        "curve": curve(run),
+        "settings": flat(run.config),
+    }
+
+
+def evaluation(event: VersionEvaluated) -> Json:
+    """One version's evaluation. `pass_at`: k -> share of tasks."""
+    return {
+        "version": event.version,
+        "greedy": event.greedy,
+        "pass_at": dict(sorted(event.pass_at.items(), key=lambda item: int(item[0]))),
+        "trajectories": event.trajectories,
+        "best": event.best,
+        "export": event.checkpoint_uri,
+    }
+
+
+def curve(run: ObservedRun) -> Json:
+    """Mean rewards of the first, last and best `WINDOW` batches, and of `POINTS` parts of the run."""
+    series = run.series("reward")
+    rewards = [value for _, value in series]
+    if not rewards:
+        return {"first": None, "last": None, "best": None, "parts": []}
+    windows = [fmean(rewards[start : start + WINDOW]) for start in range(max(1, len(rewards) - WINDOW + 1))]
+    return {
+        "first": windows[0],
+        "last": windows[-1],
+        "best": max(windows),
+        "parts": [
+            {"batches": [part[0][0], part[-1][0]], "reward": fmean(value for _, value in part)}
+            for part in parts(series)
+        ],
+    }
+
+
+def parts(series: Sequence[tuple[int, float]]) -> list[Sequence[tuple[int, float]]]:
+    """The series in at most `POINTS` parts whose lengths differ by one at most."""
+    number = min(POINTS, len(series))
+    ends = [len(series) * (n + 1) // number for n in range(number)]  # none of an empty series
+    return [series[start:end] for start, end in zip([0, *ends], ends, strict=False)]
+
+
+def flat(config: Json, prefix: str = "") -> Json:
+    """Nested settings under their dotted names, sorted."""
+    names: Json = {}
+    for name, value in sorted(config.items()):
+        names |= flat(value, f"{prefix}{name}.") if isinstance(value, dict) and value else {f"{prefix}{name}": value}
+    return names
+
+
+def compared(left: ObservedRun, right: ObservedRun, now_us: int) -> Json:
+    """Two runs side by side, both over as many batches as the shorter one has. Each pair is (left, right)."""
+    settings = flat(left.config), flat(right.config)
+    names = sorted(set(settings[0]) | set(settings[1]))
+    number = min(len(left.trained), len(right.trained))
+    return {
+        "runs": [row(left, now_us), row(right, now_us)],
+        "settings": {
+            name: [side.get(name) for side in settings]
+            for name in names
+            if name.rpartition(".")[2] not in OWN_PLACE and settings[0].get(name) != settings[1].get(name)
+        },
+        "batches": number,
+        "metrics": {name: pair for name in COMPARED if (pair := _means(left, right, name, number)) != [None, None]},
+        "reward": [
+            {"batches": [start, end], "means": _means(left, right, "reward", end + 1, start)}
+            for start, end in _bounds(number)
+        ],
+        "best": [evaluation(run.best) if run.best else None for run in (left, right)],
+    }
+
+
+def _bounds(number: int) -> list[tuple[int, int]]:
+    return [(part[0][0], part[-1][0]) for part in parts([(n, 0.0) for n in range(number)])]
+
+
+def _means(left: ObservedRun, right: ObservedRun, metric: str, end: int, start: int = 0) -> list[float | None]:
+    """Over the batches [start, end), counted in the order in which each run trained them."""
+    sides = [[b.metrics[metric] for b in run.batches[start:end] if metric in b.metrics] for run in (left, right)]
+    return [fmean(values) if values else None for values in sides]

@@ -1,0 +1,61 @@
+"""The tags of a group that evaluates a policy version: who plays writes them, the run's trainer reads them.
+
+Invariant: the tags alone say which version a group is of, which part of which evaluation it is, and when that is whole;
+`GroupRecord.tags` is all that a reader needs.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal, Self, get_args
+
+FRONT = "evaluation."
+Kind = Literal["greedy", "sample"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EvaluatedTask:
+    """One group: one task, played once at temperature 0 (`greedy`), or `samples` times as the flow samples (`sample`)."""
+
+    version: int
+    """The newest version that had answered when the evaluation began."""
+    kind: Kind
+    task: int
+    """From 0 to `tasks` - 1; the same number is the same task in every evaluation of a runner."""
+    tasks: int
+    samples: int
+    """Of each task beside the greedy episode; 0: none."""
+    every: int
+    """Versions between two evaluations."""
+    solved: float
+    """An episode whose return reaches this has solved its task."""
+
+    @property
+    def part(self) -> tuple[Kind, int]:
+        """What tells the groups of one evaluation apart."""
+        return self.kind, self.task
+
+    @property
+    def parts(self) -> int:
+        """Groups of the whole evaluation."""
+        return self.tasks * (2 if self.samples else 1)
+
+    @property
+    def size(self) -> int:
+        """Episodes of this group."""
+        return 1 if self.kind == "greedy" else self.samples
+
+    def tags(self) -> tuple[str, ...]:
+        """As a group carries them; `of` is the inverse."""
+        return tuple(f"{FRONT}{name}={getattr(self, name)}" for name in self.__slots__)
+
+    @classmethod
+    def of(cls, tags: Iterable[str]) -> Self | None:
+        """What the tags say; None where they are not those of an evaluation."""
+        pairs = (tag.removeprefix(FRONT).partition("=") for tag in tags if tag.startswith(FRONT))
+        words = {name: value for name, _, value in pairs}
+        try:
+            kind = next(kind for kind in get_args(Kind) if kind == words["kind"])
+            numbers = {name: int(words[name]) for name in ("version", "task", "tasks", "samples", "every")}
+            return cls(kind=kind, solved=float(words["solved"]), **numbers)
+        except (KeyError, ValueError, StopIteration):
+            return None

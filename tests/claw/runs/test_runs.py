@@ -1,0 +1,101 @@
+"""`claw runs`: what is printed and drawn, and what a mistyped name gets."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import orjson
+import pytest
+
+from claw.runs.plot import draw
+from claw.runs.show import compare_text, list_text, show_text
+from consumers.runs import read, summary
+from consumers.runs.fold import ObservedRun
+from eventlog.records import Outgoing
+from eventlog.settings import LogSettings
+from schemas.topics import BATCHES, WEIGHTS
+from tests.consumers import published
+from tests.consumers.runs import observed
+
+NOW_US = 400 * observed.SECOND_US
+
+
+def run_of(run_id: str = "run", number: int = 30, config: str = '{"spec": {"seed": 1}}') -> ObservedRun:
+    events = [observed.started(run_id, config), *(observed.trained(n, n / 30, run_id) for n in range(number))]
+    run = read.fold(observed.records([*events, observed.ended(number, run_id)]))[run_id]
+    for event in (observed.weights(0, "file:///v0"), observed.evaluated(20, 0.7, best=True, uri="file:///best")):
+        run.take(event)
+    return run
+
+
+def test_a_run_is_shown_with_its_best_version_and_its_settings() -> None:
+    """Each part of the answer has its line."""
+    text = "\n".join(show_text(summary.whole(run_of(), NOW_US)))
+    for line in (
+        "run run of tiny: ended (stop_reward) after 30 batches, version 30",
+        "best evaluated version: version 20: greedy 0.7, pass@1 0.500, pass@4 0.900, pass@16 1.000, 64 episodes; file:///best",
+        "newest export: version 0, file:///v0",
+        "spec.seed = 1",
+    ):
+        assert line in text
+
+
+def test_a_run_without_anything_is_shown_too() -> None:
+    """A run that has just begun: no batch, no export, no evaluation."""
+    begun = read.fold(observed.records([observed.started()]))["run"]
+    text = "\n".join(show_text(summary.whole(begun, NOW_US)))
+    assert "no version was evaluated" in text
+    assert "none yet" in "\n".join(list_text([summary.row(begun, NOW_US)]))
+
+
+def test_a_comparison_shows_what_differs() -> None:
+    """The differing setting with both values, and both means."""
+    pair = summary.compared(run_of(), run_of("other", 10, '{"spec": {"seed": 2}}'), NOW_US)
+    text = "\n".join(compare_text(pair))
+    assert "spec.seed  1    2" in text
+    assert "mean of 10 batches" in text
+    same = "\n".join(compare_text(summary.compared(run_of(), run_of(), NOW_US)))
+    assert "no setting differs" in same
+
+
+@pytest.mark.parametrize("number", [0, 1, 30], ids=str)
+def test_a_picture_is_drawn_of_any_run(number: int, tmp_path: Path) -> None:
+    """Also of one without a batch, and of two runs together."""
+    draw([run_of(number=number), run_of("other", 12)], tmp_path / "curves.png")
+    assert (tmp_path / "curves.png").read_bytes()[:4] == b"\x89PNG"
+
+
+@pytest.mark.kafka
+@pytest.mark.process
+def test_the_command_reads_the_log(log_settings: LogSettings, tmp_path: Path) -> None:
+    """list, show, plot and compare as JSON; a mistyped name is one line with the nearest ones and exit code 2."""
+    batches = [
+        *(observed.started(name, f'{{"seed": {n}}}') for n, name in enumerate(("verbs-1", "verbs-2"))),
+        *(observed.trained(n, 0.5, name) for name in ("verbs-1", "verbs-2") for n in range(3)),
+    ]
+    weights = [observed.weights(3, "file:///v3", "verbs-1"), observed.weights(9, "file:///v9", "gone")]
+    items = [Outgoing.of(BATCHES, event.run_id.encode(), event) for event in batches]
+    published.publish(log_settings, [*items, *(Outgoing.of(WEIGHTS, b"tiny", event) for event in weights)])
+
+    def claw(*arguments: str) -> subprocess.CompletedProcess[str]:
+        environment = {"KAFKA_BOOTSTRAP_SERVERS": log_settings.bootstrap_servers, "CLAW_HOME": str(tmp_path)}
+        command = [sys.executable, "-m", "claw", "runs", *arguments, "--prefix", log_settings.prefix]
+        return subprocess.run(
+            command, env={**os.environ, **environment}, capture_output=True, text=True, timeout=60, check=False
+        )
+
+    rows = orjson.loads(claw("list", "--json").stdout)
+    assert {(row["run"], row["state"], row["batches"], row["version"]) for row in rows} == {
+        ("verbs-1", "running", 3, 3),
+        ("verbs-2", "running", 3, 3),
+    }
+    whole = orjson.loads(claw("show", "verbs-1", "--json").stdout)
+    assert whole["newest_export"] == {"version": 3, "uri": "file:///v3"}
+    pair = orjson.loads(claw("compare", "verbs-1", "verbs-2", "--json").stdout)
+    assert pair["settings"] == {"seed": [0, 1]}
+    picture = Path(orjson.loads(claw("plot", "verbs-1", "--json").stdout)["plot"])
+    assert picture == tmp_path / "plots" / "verbs-1.png"
+    assert picture.stat().st_size > 10_000
+    unknown = claw("show", "verb-1")
+    assert (unknown.returncode, unknown.stderr.count("\n"), "verbs-1" in unknown.stderr) == (2, 1, True), unknown.stderr

@@ -1,0 +1,87 @@
+"""Runs folded from their events: what each counts for, and whether a run still runs."""
+
+import time
+
+import pytest
+
+from consumers.runs import read
+from consumers.runs.fold import ObservedRun
+from eventlog.records import Record
+from schemas.events import BatchSkipped
+from tests import facts
+from tests.consumers.runs import observed
+
+
+def folded(*events: object) -> ObservedRun:
+    return read.fold(observed.records(events))["run"]
+
+
+def test_a_run_is_the_sum_of_its_events() -> None:
+    """Batches in order, reasons without their numbers, the last export of a version, the best evaluation."""
+    skipped = [
+        BatchSkipped(envelope=facts.envelope(), run_id="run", group_ids=("a", "b"), reason="closed_with_1_ready"),
+        BatchSkipped(envelope=facts.envelope(), run_id="run", group_ids=("c",), reason="closed_with_0_ready: x"),
+        BatchSkipped(
+            envelope=facts.envelope(), run_id="run", group_ids=("d",), reason="plan_unreadable: cut", sequence=2
+        ),
+    ]
+    run = folded(
+        observed.started(config='{"a": {"b": 1}}'),
+        observed.trained(1, 0.4),
+        observed.trained(0, 0.2),
+        *skipped,
+        observed.evaluated(1, 0.5, best=True, uri="file:///best"),
+        observed.evaluated(2, 0.4, best=False),
+    )
+    for event in (observed.weights(2, "file:///2"), observed.weights(2), observed.weights(3)):
+        run.take(event)
+    assert [batch.sequence for batch in run.batches] == [0, 1]
+    assert dict(run.skipped) == {"closed_with_N_ready": 3, "plan_unreadable": 1}
+    assert run.given_up == {2}
+    assert (run.version, run.versions[2].export) == (3, "file:///2")
+    assert run.best is not None
+    assert run.best.version == 1
+    assert run.config == {"a": {"b": 1}}
+
+
+def test_a_plan_is_a_sign_of_life_and_is_not_decoded() -> None:
+    """A plan whose body is cut off moves the moment at which the run was seen; nothing else of it is read."""
+    (plan,) = observed.records([observed.at(observed.planned(0), 500.0)])
+    assert plan.value is not None
+    cut = Record(plan.topic, 0, 9, plan.timestamp_ms, plan.key, plan.value[:12])
+    run = read.fold([*observed.records([observed.trained(0, 0.1)]), cut])["run"]
+    assert run.seen_us == 500 * observed.SECOND_US
+
+
+@pytest.mark.parametrize(
+    ("gap_s", "quiet_s", "state"),
+    [(1, 100, "running"), (1, 130, "stopped"), (60, 500, "running"), (60, 700, "stopped")],
+)
+def test_a_run_that_is_quiet_for_too_long_is_stopped(gap_s: float, quiet_s: float, state: str) -> None:
+    """Two minutes, or ten times its usual gap between batches where that is longer."""
+    run = folded(observed.started(), *(observed.at(observed.trained(n, 0.5), n * gap_s) for n in range(5)))
+    assert run.state(int((4 * gap_s + quiet_s) * observed.SECOND_US)) == state
+
+
+def test_a_run_that_ended_is_ended_however_long_ago() -> None:
+    """The log says so."""
+    assert folded(observed.started(), observed.trained(0, 1.0), observed.ended(1)).state(10**18) == "ended"
+
+
+def test_a_foreign_configuration_is_no_error() -> None:
+    """A run of another program is listed all the same."""
+    assert folded(observed.started(config="not json")).config == {}
+
+
+def test_reading_many_batches_is_linear() -> None:
+    """Four times as many batches take less than eight times as long."""
+
+    def spent(number: int) -> float:
+        records = observed.records([observed.trained(n, 0.5) for n in range(number)])
+        began = time.process_time()
+        run = read.fold(records)["run"]
+        assert run.state(0) == "running"
+        return time.process_time() - began
+
+    spent(100)
+    assert spent(8000) < 8 * spent(2000) + 0.05

@@ -1,0 +1,73 @@
+"""A run whose gradients are no numbers: it says so, keeps its weights, and ends before it burns its pool."""
+
+import math
+from dataclasses import fields
+
+import pytest
+
+from schemas.events import BatchTrained, RunEnded, WeightsPublished
+from tests.trainer.incarnation import settings
+from tests.trainer.pooled import group
+from tests.trainer.test_run import events, model_dir, world_of  # noqa: F401  # a fixture
+from trainer.dependencies import TrainerDependencies
+from trainer.errors import NothingLearned
+from trainer.run import TrainingRun
+
+pytestmark = pytest.mark.process
+
+
+class Poisoned:
+    """A learner that gets an infinite advantage in the batches of these sequence numbers."""
+
+    def __init__(self, learner, is_bad):
+        self._learner, self._is_bad = learner, is_bad
+
+    def __getattr__(self, name):
+        return getattr(self._learner, name)
+
+    def train(self, batch, before_micro_batch):
+        if self._is_bad():
+            batch.examples[0].advantages[:] = math.inf
+        return self._learner.train(batch, before_micro_batch)
+
+
+def life(chosen, log, bad):
+    """One incarnation on `log` (None: a new one), in which the batches that `bad` names are poisoned."""
+    history = [event for n in range(8) for event in group(f"g{n}", [0.0, 1.0], at_us=n)]
+    log, world = world_of(chosen, history, log=log)
+    poisoned = Poisoned(world.learner, lambda: len(events(log, BatchTrained)) in bad)
+    parts = {field.name: getattr(world, field.name) for field in fields(TrainerDependencies)}
+    return log, TrainingRun(chosen, TrainerDependencies(**parts | {"learner": poisoned}))
+
+
+def chosen(tmp_path, model_dir, **changes):  # noqa: F811  # the fixture
+    spec = {"groups_per_batch": 1, "group_size": 2, "staleness_max": 99}
+    return settings(tmp_path, model_dir, spec=spec, **changes)
+
+
+def test_a_skipped_batch_is_published_as_a_version_of_equal_bytes(tmp_path, model_dir):  # noqa: F811
+    """It counts, says what was not finite, and the run goes on."""
+    log, run = life(chosen(tmp_path, model_dir, batches_max=4), None, {1, 2})
+    assert run.run() == "finished"
+    trained = events(log, BatchTrained)
+    assert [e.metrics["step_skipped"] for e in trained] == [0, 1, 1, 0]
+    assert all(trained[1].metrics[f"nonfinite_{name}"] == 1 for name in ("loss", "grad_norm"))
+    assert trained[1].metrics["reward"] == 0.5
+    digests = {e.version: e.digest for e in events(log, WeightsPublished)}
+    assert digests[1] == digests[2] == digests[3]
+    assert len({digests[0], digests[1], digests[4]}) == 3
+
+
+def test_three_in_a_row_end_the_run_also_across_a_resume(tmp_path, model_dir):  # noqa: F811
+    """Resumed, the run tries one batch more: another bad one ends it again, a good one lets it go on."""
+    log, run = life(chosen(tmp_path, model_dir, batches_max=9), None, {1, 2, 3, 4})
+    with pytest.raises(NothingLearned, match=r"batches 1, 2, 3: .*--replay-batch 3"):
+        run.run()
+    log, run = life(chosen(tmp_path, model_dir, batches_max=9), log, {4})
+    with pytest.raises(NothingLearned, match="batches 1, 2, 3, 4: "):
+        run.run()
+    log, run = life(chosen(tmp_path, model_dir, batches_max=6), log, set())
+    assert run.run() == "finished"
+    assert [e.sequence for e in events(log, BatchTrained)] == [0, 1, 2, 3, 4, 5]
+    (ended,) = events(log, RunEnded)
+    assert ended.version == 6

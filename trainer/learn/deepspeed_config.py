@@ -1,0 +1,90 @@
+"""DeepSpeed's configuration: what the settings say, over a JSON file of the user's. Readable without torch.
+
+Invariant: nothing stands in two places: a key of the file that a setting decides must say the same as the setting.
+"""
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from trainer.errors import SettingsInvalid
+
+if TYPE_CHECKING:
+    from trainer.settings import TrainerSettings
+
+AUTO = "auto"
+"""Of a file that was written for the Trainer of transformers: whatever the program says."""
+FORBIDDEN = {
+    "optimizer": "the optimizer is AdamW, by learning_rate, weight_decay and optimizer.*",
+    "train_batch_size": "a batch is made of groups, by spec.*",
+    "scheduler": "the learning rate follows optimizer.schedule",
+    "fp16": "precision is fp32 or bf16",
+    "amp": "precision is fp32 or bf16",
+}
+Config = dict[str, Any]  # Any: JSON values
+
+
+def resolved_stage(zero_stage: int, precision: str) -> int:
+    """Stage 0 sums the gradients of micro-batches in bf16 and cannot do otherwise: with bf16 it means stage 1."""
+    return max(zero_stage, 1) if precision == "bf16" else zero_stage
+
+
+def check(settings: "TrainerSettings") -> None:
+    """Raises SettingsInvalid for a file that cannot be merged, as far as is known before torch says what `auto` means."""
+    stage = resolved_stage(settings.zero_stage, settings.precision)
+    file = settings.optimizer.deepspeed
+    config_of(zero_stage=stage, precision=settings.precision, grad_clip=settings.grad_clip, file=file)
+
+
+def config_of(*, zero_stage: int, precision: str, grad_clip: float, file: Path | None = None) -> Config:
+    """The configuration of an engine; zero_stage is resolved. Raises SettingsInvalid where the file contradicts it."""
+    bf16 = precision == "bf16"
+    ours: Config = {
+        "train_micro_batch_size_per_gpu": 1,  # of no effect: accumulation is bounded by hand, micro-batches vary
+        "gradient_accumulation_steps": 1,
+        "gradient_clipping": grad_clip,
+        "zero_optimization": {"stage": zero_stage},
+        **({} if precision == AUTO else {"bf16": {"enabled": bf16}}),
+        **({"data_types": {"grad_accum_dtype": "fp32"}} if bf16 else {}),
+    }
+    return {"steps_per_print": 10**9, **(merged(ours, read(file), file) if file else ours)}
+
+
+def read(file: Path) -> Config:
+    """The user's JSON. Raises SettingsInvalid unless it is an object without what only settings decide."""
+    try:
+        config = json.loads(file.read_text())
+    except (OSError, ValueError) as error:
+        raise SettingsInvalid(f"optimizer.deepspeed: {file} cannot be read: {' '.join(str(error).split())}") from error
+    if not isinstance(config, dict):
+        raise SettingsInvalid(f"optimizer.deepspeed: {file} is no JSON object")
+    for name, reason in FORBIDDEN.items():
+        if config.get(name) and config[name] not in (AUTO, {"enabled": False}):
+            raise SettingsInvalid(f"optimizer.deepspeed: {file} has {name}, but {reason}")
+    return config
+
+
+def merged(ours: Config, theirs: Config, file: Path) -> Config:
+    """Both; keys of the file that say otherwise than ours are refused by name."""
+    for path, value in contradictions(ours, theirs):
+        raise SettingsInvalid(f"optimizer.deepspeed: {file} says {path}: {json.dumps(value)}, and the settings another")
+    return _union(theirs, ours)
+
+
+def contradictions(ours: Mapping[str, Any], theirs: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Keys, as a.b, that both have with different values, and the file's value."""
+    for name, value in theirs.items():
+        own = ours.get(name)
+        if isinstance(value, dict) and isinstance(own, dict):
+            yield from contradictions(own, value, f"{prefix}{name}.")
+        elif name in ours and value not in (own, AUTO):
+            yield f"{prefix}{name}", value
+
+
+def _union(under: Mapping[str, Any], over: Mapping[str, Any]) -> Config:
+    kept = {name: value for name, value in under.items() if value != AUTO}
+    return kept | {
+        name: _union(kept[name], value) if isinstance(value, dict) and isinstance(kept.get(name), dict) else value
+        for name, value in over.items()
+    }

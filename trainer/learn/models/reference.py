@@ -1,0 +1,91 @@
+"""A frozen model that the policy is held near: log-probabilities once per batch, and what the distance takes off rewards."""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from trainer.algorithms.divergence import DIVERGENCES
+from trainer.learn import model as models
+from trainer.learn.attention import LayoutWish, layout_of
+from trainer.learn.examples import Example, column, with_column
+from trainer.learn.layouts import Layout, MicroBatch, lay_out
+from trainer.learn.policy_model import PolicyModel
+from trainer.sections.directories import refuse_other_vocabulary
+from trainer.sections.reference import ReferenceSettings
+
+
+class Reference:
+    """Never trained, never saved: its directory has it. Whole on every rank."""
+
+    def __init__(
+        self,
+        model_dir: Path,
+        settings: ReferenceSettings,
+        *,
+        device: torch.device,
+        precision: models.Precision,
+        vocabulary: int,
+        micro_batch_tokens_max: int,
+        layout: LayoutWish = "auto",
+    ) -> None:
+        """vocabulary: the policy's. Raises ModelInvalid where it is another one, or `model_dir` is no model."""
+        causal = models.load(model_dir, precision)
+        wish = layout_of(causal, layout, device)
+        self._lay_out = partial(lay_out, tokens_max=micro_batch_tokens_max, wish=wish)
+        self._model = PolicyModel(causal).to(device).eval().requires_grad_(False)
+        refuse_other_vocabulary("reference.model_dir", model_dir, self._model.vocabulary, vocabulary)
+        self._settings = settings
+        self._device = device
+
+    def compared(self, examples: Sequence[Example]) -> tuple[list[Example], dict[str, float]]:
+        """The same examples with `reference`, and with rewards charged where the settings say so; metrics.
+
+        `reference_kl_k1`, `reference_kl_k3`: KL(behaviour || reference), means over the trained tokens.
+        """
+        scored = with_column(
+            examples, "reference", per_token(self._lay_out(examples), examples, self._device, self._logprobs)
+        )
+        metrics = {f"reference_kl_{name}": float(divergence(scored, name).mean()) for name in ("k1", "k3")}
+        if self._settings.place == "reward":
+            scored = charged(scored, self._settings.kl_name, self._settings.coefficient)
+        return scored, metrics
+
+    def _logprobs(self, batch: MicroBatch) -> Tensor:
+        tokens = batch.tokens
+        scores = self._model(batch.ids, batch.positions, batch.attention, tokens.at, tokens.ids, tokens.temperatures)
+        logprobs: Tensor = scores.logprobs
+        return logprobs
+
+
+def per_token(
+    layout: Layout, examples: Sequence[Example], device: torch.device, function: Callable[[MicroBatch], Tensor]
+) -> NDArray[np.float32]:
+    """[T] float32, as a `column` of the examples: what `function` gives for each trained token, without gradient."""
+    parts: dict[int, NDArray[np.float32]] = {}
+    with torch.no_grad():
+        for part, batch in zip(layout.parts, layout.micro_batches(device), strict=True):
+            numbers = function(batch).float().cpu().numpy()
+            ends = np.cumsum([len(example.at) for example in part])
+            parts |= {id(each): own for each, own in zip(part, np.split(numbers, ends[:-1]), strict=True)}
+    return np.concatenate([parts[id(example)] for example in examples]) if examples else np.zeros(0, np.float32)
+
+
+def divergence(examples: Sequence[Example], name: str) -> NDArray[np.float32]:
+    """[T]: an estimate of KL(behaviour || reference) at each trained token, from what was sampled."""
+    behaviour, reference = (torch.from_numpy(column(examples, each)) for each in ("behaviour", "reference"))
+    estimates: NDArray[np.float32] = DIVERGENCES[name](behaviour, reference).numpy()
+    return estimates
+
+
+def charged(examples: Sequence[Example], name: str, coefficient: float) -> list[Example]:
+    """The same examples with the divergence from the reference taken off the reward of each token (arXiv 2203.02155).
+
+    A token's third weight multiplies it, as it does in the loss.
+    """
+    cost = coefficient * column(examples, "weights")[:, 2] * divergence(examples, name)
+    return with_column(examples, "rewards", column(examples, "rewards") - cost)

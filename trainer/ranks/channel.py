@@ -1,0 +1,72 @@
+"""Rank 0 sends verbs of the `Learner` with their arguments; each rank performs them on its own one.
+
+Invariant: a verb ends the same way on every rank, or it ends every rank.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from trainer.errors import RankLost, Stopped, TrainerError
+from trainer.ranks.group import RankGroup
+from trainer.ranks.heartbeat import Heartbeat
+
+Arguments = tuple[object, ...]
+LEAVE = "leave"
+
+
+class Channel:
+    """One end of it; `send` is rank 0's, `receive` is that of all others."""
+
+    def __init__(self, group: RankGroup, heartbeat: Heartbeat) -> None:
+        self._group = group
+        self._heartbeat = heartbeat
+
+    def send(self, verb: str, *arguments: object) -> None:
+        """To all ranks, which have finished the verb before."""
+        self._group.call()
+        self._group.broadcast((verb, arguments))
+
+    def receive(self) -> tuple[str, Arguments]:
+        """Waits for as long as rank 0 has nothing to do."""
+        self._group.listen()
+        verb, arguments = self._group.broadcast()
+        return verb, arguments
+
+    @contextmanager
+    def performed(self) -> Iterator[None]:
+        """Around a verb. A TrainerError in it is one that all ranks raise; it goes on to the caller.
+
+        Anything else, or an error on some ranks only, is the end of this rank; the heartbeat tells the others.
+        """
+        problem: TrainerError | None = None
+        try:
+            try:
+                yield
+            except TrainerError as error:
+                problem = error
+            outcomes = self._group.gather("" if problem is None else f"{type(problem).__name__}: {problem}")
+        except RuntimeError:  # of torch: ours, or that of a collective whose other end is gone
+            self._heartbeat.suspect()
+            raise
+        if len({outcome.partition(":")[0] for outcome in outcomes}) > 1:
+            raise RankLost("; ".join(f"rank {n}: {outcome or 'done'}" for n, outcome in enumerate(outcomes)))
+        if problem is not None:
+            raise problem
+
+    def leading(self, before_micro_batch: Callable[[], None]) -> Callable[[], None]:
+        """Rank 0's hook before each micro-batch: whether to go on is decided there, and is the same everywhere."""
+
+        def hook() -> None:
+            try:
+                before_micro_batch()
+            except Stopped:
+                self._group.broadcast(False)
+                raise
+            self._group.broadcast(True)
+
+        return hook
+
+    def follow(self) -> None:
+        """The hook of the others. Raises Stopped when rank 0 did."""
+        if not self._group.broadcast():
+            raise Stopped("rank 0 stops")

@@ -1,0 +1,83 @@
+"""Rank 0: the learner that a run sees, alone or at the head of others."""
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from trainer.compose import learner_of
+from trainer.learn.engine import leave
+from trainer.learn.examples import LearnerBatch
+from trainer.learn.learner import Learner
+from trainer.ranks.channel import LEAVE, Channel
+from trainer.ranks.launch import Launched
+from trainer.ranks.member import member
+from trainer.settings import TrainerSettings
+from weights.snapshot import WeightsSnapshot
+
+
+class LedLearner:
+    """A `Learner` whose verbs all ranks perform, its own one being this rank's."""
+
+    def __init__(self, learner: Learner, channel: Channel) -> None:
+        self._learner = learner
+        self._channel = channel
+        self.device = learner.device
+        self.vocabulary = learner.vocabulary
+
+    @property
+    def critic_digest(self) -> str:
+        """See `Learner.critic_digest`: the same on every rank."""
+        return self._learner.critic_digest
+
+    def train(self, batch: LearnerBatch, before_micro_batch: Callable[[], None] = lambda: None) -> dict[str, float]:
+        """See `Learner.train`."""
+        self._channel.send("train", batch)
+        with self._channel.performed():
+            return self._learner.train(batch, self._channel.leading(before_micro_batch))
+
+    def named_tensors(self) -> Iterator[tuple[str, Tensor]]:
+        """See `Learner.named_tensors`. Read to its end even where the caller stops: the others go all the way."""
+        self._channel.send("named_tensors")
+        tensors = self._learner.named_tensors()
+        try:
+            yield from tensors
+        finally:
+            with self._channel.performed():
+                for _ in tensors:
+                    pass
+
+    def export(self, snapshot: WeightsSnapshot, target: Path) -> None:
+        """See `Learner.export`. A snapshot is whole, so the others have no part in it."""
+        self._learner.export(snapshot, target)
+
+    def save(self, directory: Path, state: dict[str, Any]) -> None:  # Any: JSON values of the caller
+        """See `Learner.save`. Every rank writes its part of the directory, which must be a shared one."""
+        self._channel.send("save", directory.absolute(), state)
+        with self._channel.performed():
+            self._learner.save(directory, state)
+
+    def load(self, directory: Path) -> dict[str, Any]:  # Any: as saved
+        """See `Learner.load`."""
+        self._channel.send("load", directory.absolute())
+        with self._channel.performed():
+            return self._learner.load(directory)
+
+
+@contextmanager
+def leading(settings: TrainerSettings, launched: Launched, stop: threading.Event) -> Iterator[Learner | LedLearner]:
+    """The learner of a run, whose other ranks are there as long as the block lasts. Raises as `learner_of`, and RankLost."""
+    if launched.place.size == 1:
+        try:
+            yield learner_of(settings)
+        finally:
+            leave()
+        return
+    with member(settings, launched.place, stop, launched.ended) as (learner, channel):
+        yield LedLearner(learner, channel)
+        channel.send(LEAVE)
+        with channel.performed():
+            pass

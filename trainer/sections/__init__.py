@@ -1,0 +1,1 @@
+"""Parts of a run's settings, one file each. Readable without torch."""
