@@ -137,7 +137,8 @@ class Resumption:
         """Train what was planned after the checkpoint, from the facts; publish what was not."""
         published = plan.sequence in self._history.trained
         try:
-            batch = read(plan, self._dependencies.facts, self._dependencies.learner.vocabulary)
+            dependencies = self._dependencies
+            batch = read(plan, dependencies.facts, dependencies.learner.vocabulary, dependencies.render)
         except FactUnreadable as unreadable:
             if published:
                 raise BatchLost(_lost(plan, unreadable, self._history)) from unreadable

@@ -6,6 +6,7 @@ from datapool.batch.candidates import PooledGroup, PooledTrajectory
 from datapool.batch.masks import Mask, is_trained, mask_of
 from datapool.batch.spec import BatchSpec
 from datapool.fold.bounds import name_bytes
+from schemas.events import StepRecord
 
 PLANNED_MEMBER_BYTES, PLANNED_STEP_BYTES = 64, 160
 """Of a plan beside ids and topics: numbers, a digest, lengths."""
@@ -53,9 +54,13 @@ def masks(group: PooledGroup, spec: BatchSpec) -> Iterator[Mask]:
 
 
 def response_tokens(group: PooledGroup, spec: BatchSpec) -> int:
-    """Sampled tokens of the group that would be trained."""
+    """Sampled tokens of the group that would be trained; of a response without ids as many as its server counted."""
     steps = ((step, member) for member in trained_members(group, spec) for step in member.steps)
-    return sum(step.response_length for step, member in steps if is_trained(step, member, spec))
+    return sum(_length(step) for step, member in steps if is_trained(step, member, spec))
+
+
+def _length(step: StepRecord) -> int:
+    return step.response_length or (step.usage.completion_tokens if step.usage is not None else 0)
 
 
 def newest_version(group: PooledGroup, spec: BatchSpec) -> int | None:

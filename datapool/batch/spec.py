@@ -50,8 +50,8 @@ class BatchSpec(BaseModel):
     algorithm: Algorithm = "grpo"
     """How rewards become advantages (docs/batches.md)."""
     policy: Literal["own", "any"] = "own"
-    """Whose replies are trained: those that this run's versions sampled, or anybody's that were captured with their ids (of
-    other runs, or sampled in a way that no ratio holds for: greedy, constrained). any: for cross-entropy alone."""
+    """Whose replies are trained: those that this run's versions sampled, or anybody's (of other runs, of providers, greedy or
+    constrained ones; without ids their messages are rendered by the model's template). any: for cross-entropy alone."""
     groups_per_batch: int = Field(default=8, ge=1)
     """Groups of a whole batch."""
     group_size: int = Field(default=8, ge=1)
