@@ -3,10 +3,16 @@
 Exit status: 0 the run is over, or was asked to stop and can be resumed; 2 it could not go on (one line says why).
 """
 
+import json
 import logging
 import os
 import sys
+from argparse import Namespace
 from collections.abc import Sequence
+from threading import Event
+from typing import Any
+
+import yaml
 
 from trainer import settings
 from trainer.errors import TrainerError
@@ -15,15 +21,14 @@ from trainer.errors import TrainerError
 def main(arguments: Sequence[str] | None = None) -> int:
     """Exit status of the command."""
     try:
-        return _run(settings.load(arguments))
+        return _run(*settings.read(arguments))
     except TrainerError as error:
         return _refuse(error)
 
 
-def _run(chosen: settings.TrainerSettings) -> int:
+def _run(chosen: settings.TrainerSettings, flags: Namespace) -> int:
     from datapool.errors import PoolError
     from eventlog.errors import Fenced, LogError
-    from eventlog.kafka.admin import check_catalogue
     from trainer import signals
     from trainer.learn import deepspeed_config
     from trainer.sections import directories
@@ -32,17 +37,34 @@ def _run(chosen: settings.TrainerSettings) -> int:
     deepspeed_config.check(chosen)
     _configure_logs()
     try:
-        # Before torch is imported: whoever mistyped an address waits for nothing.
-        check_catalogue(chosen.log_settings())
         with signals.as_flag(chosen.stop_timeout_s) as stop:
-            from trainer.app import train
-
-            train(chosen, stop)
+            answer = _answer(chosen, flags, stop)
     except Fenced:
         return _refuse(f"run {chosen.run_id} was taken over by another trainer; this one stops")
     except (LogError, PoolError, OSError) as error:
         return _refuse(error)
+    if flags.json:
+        print(json.dumps(answer))
+    elif flags.dry_run or flags.replay_batch is not None:
+        print(yaml.safe_dump(answer, sort_keys=False), end="")
     return 0
+
+
+def _answer(chosen: settings.TrainerSettings, flags: Namespace, stop: Event) -> dict[str, Any]:  # JSON
+    """What the flags ask for, done. Torch is imported once a broker answered: whoever mistyped an address waits for nothing."""
+    from eventlog.kafka.admin import check_catalogue
+
+    if flags.dry_run:
+        from trainer.plan.dry_run import dry_run
+
+        return dry_run(chosen)
+    if flags.offline in (None, "pool"):
+        check_catalogue(chosen.log_settings())
+    from trainer import app
+
+    if flags.replay_batch is not None:
+        return app.replay_batch(chosen, flags.replay_batch)
+    return app.train(chosen, stop) if flags.offline is None else app.train_offline(chosen, flags.offline, stop)
 
 
 def _refuse(error: object) -> int:

@@ -15,17 +15,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import structlog
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
 from trainer.errors import CheckpointInvalid, SettingsInvalid
-from trainer.learn import deepspeed_config
+from trainer.learn import attention, deepspeed_config
 from trainer.learn import model as models
 from trainer.learn.examples import Example
 from trainer.learn.head import TokenScores
-from trainer.learn.layouts import MicroBatch, TrainedTokens, pack, padded_rows
+from trainer.learn.layouts import Layout, MicroBatch, TrainedTokens, lay_out
 from trainer.learn.metrics import TokenTotals
 from trainer.learn.objective import Objective, ObjectiveLosses, summed
 from trainer.learn.policy_model import PolicyModel
@@ -36,7 +35,7 @@ from weights.checkpoint import SHARD_BYTES_MAX
 from weights.device import Wish, resolved
 from weights.snapshot import WeightsSnapshot
 
-log = structlog.get_logger()
+log = logging.getLogger(__name__)  # not structlog: a GPU machine of `bench.gpu_check` has torch and little else
 
 STATE_KEY = "trainer"  # deepspeed merges its own keys into the client state
 TAG = "state"
@@ -55,6 +54,7 @@ class EngineSettings:
     micro_batch_tokens_max: int = 16_384
     optimizer: OptimizerSettings = field(default_factory=OptimizerSettings)
     export_shard_bytes_max: int = SHARD_BYTES_MAX
+    layout: attention.LayoutWish = "auto"
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +64,7 @@ class Step:
     totals: TokenTotals
     grad_norm: float
     micro_batches: int
+    tokens_computed: int
     learning_rate: float
     skipped: bool = False
 
@@ -81,8 +82,9 @@ class TrainingEngine:
         self.precision: models.Precision = settings.precision or ("bf16" if self.device.type == "cuda" else "fp32")
         self._stage = deepspeed_config.resolved_stage(settings.zero_stage, self.precision)
         if self._stage != settings.zero_stage:
-            log.info("zero_stage_raised", zero_stage=self._stage, reason="stage 0 would sum gradients in bf16")
+            log.warning("zero_stage raised to %d: stage 0 would sum gradients in bf16", self._stage)
         model = models.load(model_dir, self.precision)
+        self._layout = attention.layout_of(model, settings.layout, self.device)
         if settings.optimizer.gradient_checkpointing:
             model.gradient_checkpointing_enable({"use_reentrant": False})
         policy = PolicyModel(model)
@@ -123,16 +125,16 @@ class TrainingEngine:
         totals, split = TokenTotals(), objective.split(examples, seed)
         about = {"version": version, "on_policy": on_policy}
         with torch.no_grad():
-            for part in self._packed(split.silent):
+            for micro_batch in self._laid_out(split.silent).micro_batches(self.device):
                 before_micro_batch()
-                totals.add(*self._scored(part, objective), **about, weight=split.weight)
+                totals.add(*self._scored(micro_batch, objective), **about, weight=split.weight)
         norm, skipped, healthy = 0.0, False, True
-        parts = self._packed(split.taught)
-        for number, part in enumerate(parts, 1):
+        layout = self._laid_out(split.taught)
+        for number, micro_batch in enumerate(layout.micro_batches(self.device), 1):
             before_micro_batch()
-            tokens, scores, losses = self._scored(part, objective)
+            tokens, scores, losses = self._scored(micro_batch, objective)
             totals.add(tokens, scores, losses, **about)
-            loss, last = summed(losses, tokens), number == len(parts)
+            loss, last = summed(losses, tokens), number == len(layout.parts)
             healthy = healthy and math.isfinite(loss.detach())
             self._engine.set_gradient_accumulation_boundary(last)
             # A loss that is not finite can have finite gradients; no rank may step on them.
@@ -141,27 +143,27 @@ class TrainingEngine:
                 norm, skipped = self._apply()
             else:
                 self._engine.step()
-        return Step(totals, norm, len(parts), rate, skipped)
+        return Step(totals, norm, len(layout.parts), layout.tokens_computed, rate, skipped)
 
     @torch.no_grad()
     def with_proximal(self, examples: Sequence[Example], before_micro_batch: Callable[[], None]) -> list[Example]:
         """The same examples, in the order in which they are packed, with the log-probabilities of the weights as they are."""
         self._engine.train()
         prepared: list[Example] = []
-        for part in self._packed(examples):
+        layout = self._laid_out(examples)
+        for part, micro_batch in zip(layout.parts, layout.micro_batches(self.device), strict=True):
             before_micro_batch()
-            logprobs = self._scores(padded_rows(part, self.device)).logprobs.cpu().numpy()
+            logprobs = self._scores(micro_batch).logprobs.cpu().numpy()
             ends = np.cumsum([len(example.at) for example in part])
             prepared += [
                 replace(each, proximal=own) for each, own in zip(part, np.split(logprobs, ends[:-1]), strict=True)
             ]
         return prepared
 
-    def _packed(self, examples: Sequence[Example]) -> list[list[Example]]:
-        return pack(examples, self._settings.micro_batch_tokens_max)
+    def _laid_out(self, examples: Sequence[Example]) -> Layout:
+        return lay_out(examples, self._settings.micro_batch_tokens_max, self._layout)
 
-    def _scored(self, part: list[Example], objective: Objective) -> tuple[TrainedTokens, TokenScores, ObjectiveLosses]:
-        batch = padded_rows(part, self.device)
+    def _scored(self, batch: MicroBatch, objective: Objective) -> tuple[TrainedTokens, TokenScores, ObjectiveLosses]:
         scores = self._scores(batch, entropy_gradient=objective.entropy_bonus != 0)
         return batch.tokens, scores, objective.losses(batch.tokens, scores)
 

@@ -1,18 +1,22 @@
-"""How examples are laid into the input of a model: padded rows of bounded size.
+"""How examples are laid into the input of a model: padded rows, or tries that hold what examples share once.
 
 Invariant: every example is in exactly one micro-batch, whole; the packing is a function of the examples, so a replay
 repeats it. What comes out is flat again: where in the hidden states each trained token is predicted.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from trainer.learn.attention import LayoutWish, TrieAttention
 from trainer.learn.examples import Example
+from trainer.learn.trees import computed, cut, in_order, trie
 
+TREE_SAVES_MIN = 0.1
+"""Share of the tokens of padded rows that a tree must save to be taken by `auto`."""
 PAD_ID = 0  # stands behind its row, where causal attention lets nothing see it; never trained
 
 
@@ -50,7 +54,36 @@ class MicroBatch:
     ids: Tensor
     positions: Tensor
     tokens: TrainedTokens
-    attention: object | None = None
+    attention: TrieAttention | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """What is computed together. `tokens_computed`: that go through the model, padding included."""
+
+    parts: Sequence[Sequence[Example]]
+    as_tree: bool
+    tokens_computed: int
+
+    def micro_batches(self, device: torch.device) -> Iterator[MicroBatch]:
+        """`parts` as inputs of a model, each made when it is asked for."""
+        for part in self.parts:
+            yield packed_tree(part, device) if self.as_tree else padded_rows(part, device)
+
+
+def lay_out(examples: Sequence[Example], tokens_max: int, wish: LayoutWish) -> Layout:
+    """Examples in parts of at most tokens_max tokens, a longer one alone. auto: a tree where it saves enough."""
+    rows = pack(examples, tokens_max)
+    as_rows = Layout(rows, as_tree=False, tokens_computed=sum(len(part) * max(map(len, part)) for part in rows))
+    if wish == "rows" or not examples:
+        return as_rows
+    ordered, shared = in_order(examples)
+    lengths = np.array([len(example) for example in ordered])
+    parts = cut(lengths, shared, tokens_max)
+    tokens = computed(lengths, shared, parts)
+    if wish == "auto" and tokens > (1 - TREE_SAVES_MIN) * as_rows.tokens_computed:
+        return as_rows
+    return Layout([ordered[first:last] for first, last in parts], as_tree=True, tokens_computed=tokens)
 
 
 def pack(examples: Sequence[Example], tokens_max: int) -> list[list[Example]]:
@@ -75,6 +108,17 @@ def padded_rows(examples: Sequence[Example], device: torch.device) -> MicroBatch
         ids=torch.from_numpy(ids).to(device),
         positions=torch.arange(n, device=device).expand(len(examples), n),
         tokens=trained_tokens(examples, at, device),
+    )
+
+
+def packed_tree(examples: Sequence[Example], device: torch.device) -> MicroBatch:
+    """One row for all examples, which are in the order of their ids."""
+    row = trie(examples)
+    return MicroBatch(
+        ids=torch.from_numpy(row.ids.astype(np.int64))[None].to(device),
+        positions=torch.from_numpy(row.positions)[None].to(device),
+        tokens=trained_tokens(examples, np.concatenate(row.at), device),
+        attention=TrieAttention.of(row, device),
     )
 
 

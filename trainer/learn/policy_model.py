@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from trainer.errors import ModelInvalid
+from trainer.learn.attention import TrieAttention
 from trainer.learn.head import PLAIN, LogitShape, TokenScores, score
 
 if TYPE_CHECKING:
@@ -52,19 +53,26 @@ class PolicyModel(nn.Module):
         self,
         ids: Tensor,
         positions: Tensor,
-        attention: object | None,
+        attention: TrieAttention | None,
         at: Tensor,
         targets: Tensor,
         temperatures: Tensor,
         entropy_gradient: bool = False,
     ) -> TokenScores:
         """ids, positions [rows, n]; at [T]: into the hidden states as [rows * n, width]; targets, temperatures [T]."""
-        hidden = self.causal.base_model(
-            input_ids=ids, position_ids=positions, attention_mask=attention, use_cache=False
-        ).last_hidden_state
+        hidden = hidden_states(self.causal, ids, positions, attention)
         chosen = hidden.reshape(-1, hidden.shape[-1])[at]
         scores: TokenScores = self.scorer(chosen, targets, temperatures, entropy_gradient)
         return scores
+
+
+def hidden_states(causal: "PreTrainedModel", ids: Tensor, positions: Tensor, attention: TrieAttention | None) -> Tensor:
+    """[rows, n, width], before the head. Raises RuntimeError when the model leaves out the attention of a tree."""
+    trie = {} if attention is None else {"trie": attention}
+    hidden: Tensor = causal.base_model(input_ids=ids, position_ids=positions, use_cache=False, **trie).last_hidden_state
+    if attention is not None and not attention.layers:
+        raise RuntimeError("this model does not pass on what its attention is given; set layout: rows")
+    return hidden
 
 
 @torch.no_grad()

@@ -8,10 +8,11 @@ from msgspec.structs import replace
 from typer.testing import CliRunner, Result
 
 from claw.cli import REFUSALS, app
-from claw.pool.preview import as_text, previewed
+from claw.pool.preview import as_text
 from claw.pool.spec_help import knobs
 from datapool.batch.spec import PRESETS, BatchSpec
 from datapool.fold import bounds
+from datapool.view.preview import previewed
 from datapool.view.rows import PoolRows
 from datapool.view.runs import RunIndex
 from datapool.view.why import Perspective

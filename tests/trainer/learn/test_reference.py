@@ -16,8 +16,8 @@ from trainer.errors import ModelInvalid
 from trainer.learn.engine import EngineSettings, TrainingEngine
 from trainer.learn.examples import LearnerBatch, column
 from trainer.learn.learner import Learner
+from trainer.learn.models.reference import Reference, charged
 from trainer.learn.objective import Objective
-from trainer.learn.reference import Reference, charged
 from trainer.sections.reference import ReferenceSettings
 
 pytestmark = pytest.mark.process
