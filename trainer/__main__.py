@@ -7,6 +7,7 @@ import logging
 import os
 import sys
 from collections.abc import Sequence
+from contextlib import nullcontext
 
 from trainer import settings
 from trainer.errors import TrainerError
@@ -15,27 +16,35 @@ from trainer.errors import TrainerError
 def main(arguments: Sequence[str] | None = None) -> int:
     """Exit status of the command."""
     try:
-        return _run(settings.load(arguments))
+        return _run(settings.load(arguments), arguments)
     except TrainerError as error:
         return _refuse(error)
 
 
-def _run(chosen: settings.TrainerSettings) -> int:
+def _run(chosen: settings.TrainerSettings, arguments: Sequence[str] | None) -> int:
     from datapool.errors import PoolError
     from eventlog.errors import Fenced, LogError
     from eventlog.kafka.admin import check_catalogue
     from trainer import signals
+    from trainer.ranks import place
+    from trainer.ranks.launch import Launched, launched, this_command
     from trainer.sections import directories
 
     directories.check(chosen)
     _configure_logs()
+    own = place.of(os.environ, chosen.ranks)
+    if own is not None and own.rank:
+        from trainer.ranks.follower import follow
+
+        return follow(chosen, own)
     try:
         # Before torch is imported: whoever mistyped an address waits for nothing.
         check_catalogue(chosen.log_settings())
-        with signals.as_flag(chosen.stop_timeout_s) as stop:
+        start = launched(chosen.ranks, this_command(arguments)) if own is None else nullcontext(Launched(own))
+        with start as ranks, signals.as_flag(chosen.stop_timeout_s) as stop:
             from trainer.app import train
 
-            train(chosen, stop)
+            train(chosen, stop, ranks)
     except Fenced:
         return _refuse(f"run {chosen.run_id} was taken over by another trainer; this one stops")
     except (LogError, PoolError, OSError) as error:

@@ -17,11 +17,11 @@ from schemas.events import GroupRecord
 from schemas.http import Channel
 from schemas.topics import WORKERS
 from trainer import live_workers
-from trainer.compose import learner_of
 from trainer.dependencies import TrainerDependencies
-from trainer.learn.engine import leave
 from trainer.learn.learner import Learner
 from trainer.plan.journal import kafka_journal
+from trainer.ranks.launch import Launched
+from trainer.ranks.leader import LedLearner, leading
 from trainer.run import Ending, TrainingRun
 from trainer.settings import TrainerSettings
 from weights.sender import Sent
@@ -30,13 +30,12 @@ from weights.transfer_server import TransferServer
 log = structlog.get_logger()
 
 
-def train(settings: TrainerSettings, stop: threading.Event) -> Ending:
+def train(settings: TrainerSettings, stop: threading.Event, ranks: Launched) -> Ending:
     """Run to the end, or until `stop` is set. Raises TrainerError, LogError, OSError (offer_port in use)."""
     log_settings = settings.log_settings()
     disable_progress_bar()
     with ExitStack() as resources:
-        learner = learner_of(settings)
-        resources.callback(leave)
+        learner = resources.enter_context(leading(settings, ranks, stop))
         transfer_server = _transfer_server(settings, learner)
         resources.callback(transfer_server.close)
         # Without tokens: a trainer reads them from the facts (trainer/plan/facts.py).
@@ -68,7 +67,7 @@ def may_concern(group: GroupRecord, run_id: str) -> bool:
     return group.run_id in (None, run_id) and group.channel != Channel.VALIDATION
 
 
-def _transfer_server(settings: TrainerSettings, learner: Learner) -> TransferServer:
+def _transfer_server(settings: TrainerSettings, learner: Learner | LedLearner) -> TransferServer:
     return TransferServer(
         settings.offer_host,
         settings.offer_port,

@@ -1,5 +1,6 @@
 """Settings of a training run, readable without torch. Precedence: flag > environment > file > default."""
 
+import argparse
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self
@@ -82,6 +83,10 @@ class TrainerSettings(BaseSettings):
     """Seed of the run; every batch derives its own from it."""
     zero_stage: Literal[0, 1, 2, 3] = 0
     """Stage of DeepSpeed's ZeRO."""
+    ranks: int = Field(default=1, ge=1)
+    """Processes on this machine that train together; torchrun and deepspeed start their own number instead."""
+    collective_timeout_s: float = Field(default=600.0, gt=0)
+    """How long a rank waits for the others in the middle of a step; then the trainer ends."""
     device: Wish = "auto"
     """Processor to run on. auto: CUDA where torch sees it, unless the CPU build of vLLM is installed. The workers' must be the same."""
     precision: Literal["auto", "fp32", "bf16"] = "auto"
@@ -202,6 +207,8 @@ def command_line() -> CommandLine:
     line.parser.add_argument(
         "--config", type=Path, metavar="PATH", help="YAML or JSON file of settings by their names."
     )
+    # deepspeed's launcher appends it to what it starts; the environment says the same.
+    line.parser.add_argument("--local_rank", type=int, help=argparse.SUPPRESS)
     return line
 
 

@@ -1,8 +1,7 @@
 """DeepSpeed behind five verbs: train, give tensors, export, save, load.
 
-One process is all there is so far: everything that assumes rank 0 of 1 stands in `join_alone`. To run on several ranks,
-replace it by a real rendezvous, hand each rank its share of the micro-batches, scale its loss by the world size
-(gradients are averaged over ranks), and let rank 0 alone write events and exports.
+With several ranks (trainer/ranks) each calls the same verbs with the same arguments. A rank trains its share of the
+examples, its loss scaled by the number of ranks, since DeepSpeed averages gradients over them; totals are summed.
 """
 
 import logging
@@ -22,8 +21,9 @@ from torch import Tensor
 from trainer.errors import CheckpointInvalid, SettingsInvalid
 from trainer.learn import deepspeed_config
 from trainer.learn import model as models
+from trainer.learn.dealing import micro_batches, nothing
 from trainer.learn.examples import Example
-from trainer.learn.layouts import MicroBatch, pack, padded_rows
+from trainer.learn.layouts import MicroBatch, padded_rows
 from trainer.learn.metrics import TokenTotals
 from trainer.learn.objective import Objective, summed
 from trainer.learn.policy_model import PolicyModel
@@ -102,13 +102,16 @@ class TrainingEngine:
         abandon the step; then load a checkpoint before training again.
         """
         torch.manual_seed(seed)
-        packed = pack(examples, self._settings.micro_batch_tokens_max)
+        packed = micro_batches(
+            examples, self._settings.micro_batch_tokens_max, rank=dist.get_rank(), ranks=dist.get_world_size()
+        )
         totals, outcome, healthy = TokenTotals(), (0.0, False), True
         self._engine.train()
         for index, part in enumerate(packed):
             before_micro_batch()
             last = index == len(packed) - 1
-            loss = self._loss(padded_rows(part, self.device), objective, version, totals)
+            counted = totals if part else TokenTotals()
+            loss = self._loss(padded_rows(part or [nothing()], self.device), objective, version, counted)
             healthy = healthy and math.isfinite(loss.detach())
             self._engine.set_gradient_accumulation_boundary(last)
             # A loss that is not finite can have finite gradients; no rank may step on them.
@@ -118,7 +121,7 @@ class TrainingEngine:
             else:
                 self._engine.step()
         norm, skipped = outcome
-        return Step(totals, norm, len(packed), skipped)
+        return Step(_over_ranks(totals), norm, len(packed), skipped)
 
     def _apply(self) -> tuple[float, bool]:
         """The optimizer step, unless a gradient is not finite: gradient norm, and whether the step was skipped.
@@ -149,7 +152,7 @@ class TrainingEngine:
             behaviour=tokens.behaviour,
             current=tokens.versions == version,
         )
-        return summed(losses, tokens)
+        return summed(losses, tokens) * dist.get_world_size()
 
     def _own_norm(self) -> float:
         grads = [p.grad for p in self._engine.module.parameters() if p.grad is not None]
@@ -183,20 +186,27 @@ class TrainingEngine:
 
 
 def join_alone(device: torch.device) -> None:
-    """Be rank 0 of 1: no launcher, no port. Idempotent. Here and nowhere else."""
-    if int(os.environ.get("WORLD_SIZE", "1")) != 1:
-        raise SettingsInvalid("the trainer runs in one process so far; unset WORLD_SIZE or start it without a launcher")
+    """Be rank 0 of 1, unless this process joined others (trainer/ranks): no launcher, no port. Idempotent."""
+    if dist.is_initialized():
+        return
     os.environ["LOCAL_RANK"] = "0"  # deepspeed insists
     os.environ["DS_ACCELERATOR"] = device.type  # read when deepspeed is imported; without it, it guesses
-    if not dist.is_initialized():
-        backend = "nccl" if device.type == "cuda" else "gloo"
-        dist.init_process_group(backend, store=dist.HashStore(), rank=0, world_size=1)
+    backend = "nccl" if device.type == "cuda" else "gloo"
+    dist.init_process_group(backend, store=dist.HashStore(), rank=0, world_size=1)
 
 
 def leave() -> None:
     """Give the process group back, at the end of the process: deepspeed keeps it for every engine to come."""
     if dist.is_initialized():
         dist.destroy_process_group()
+
+
+def _over_ranks(totals: TokenTotals) -> TokenTotals:
+    if dist.get_world_size() == 1:
+        return totals
+    parts: list[Any] = [None] * dist.get_world_size()  # Any: torch's signature
+    dist.all_gather_object(parts, totals)
+    return TokenTotals.of(parts)
 
 
 def _initialize(model: torch.nn.Module, settings: EngineSettings, stage: int, precision: str) -> Any:  # Any: untyped

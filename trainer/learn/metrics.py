@@ -4,7 +4,8 @@ Sums are kept per token, so that micro-batches of any size give the same metrics
 """
 
 import math
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, fields
 
 import torch
 from torch import Tensor
@@ -26,6 +27,13 @@ class TokenTotals:
     ratio_squared: float = 0.0
     gap_tokens: int = 0
     gap_max: float = field(default=0.0)
+
+    @classmethod
+    def of(cls, parts: "Sequence[TokenTotals]") -> "TokenTotals":
+        """Of several parts of a batch together."""
+        names = [each.name for each in fields(cls)]
+        columns = {name: [getattr(part, name) for part in parts] for name in names}
+        return cls(**{name: max(values) if name == "gap_max" else sum(values) for name, values in columns.items()})
 
     def add(
         self,

@@ -83,15 +83,15 @@ def joined(place: Place, store: dist.Store, device: Device, timeout_s: float) ->
     os.environ["DS_ACCELERATOR"] = device  # read when deepspeed is imported; without it, it guesses
     if device == "cuda":
         if place.local_rank >= torch.cuda.device_count():
-            raise SettingsInvalid(f"{place.local_rank + 1} ranks on a machine with {torch.cuda.device_count()} CUDA devices")
+            raise SettingsInvalid(
+                f"{place.local_rank + 1} ranks on a machine with {torch.cuda.device_count()} CUDA devices"
+            )
         torch.cuda.set_device(place.local_rank)
     deadline = timedelta(seconds=timeout_s)
     backend = "nccl" if device == "cuda" else "gloo"
     dist.init_process_group(backend, store=store, rank=place.rank, world_size=place.size, timeout=deadline)
-    try:
-        yield RankGroup(place, store)
-    finally:
-        dist.destroy_process_group()
+    yield RankGroup(place, store)
+    dist.destroy_process_group()  # not after an error: it may wait for whoever is gone
 
 
 def limit_collectives(timeout_s: float) -> None:

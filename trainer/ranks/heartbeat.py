@@ -12,6 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from datetime import timedelta
 from pathlib import Path
@@ -105,9 +106,11 @@ class Heartbeat:
         self._thread.join(STORE_TIMEOUT_S)
 
     def fail(self, reason: str) -> None:
-        """Tell the others, once, why this rank cannot go on; they end."""
+        """Tell the others, once, why this rank cannot go on; they end. Returns when they can have read it."""
         self._over.set()
-        self._write(failure=reason)
+        with suppress(RuntimeError):  # the store is gone, and with it whoever would read
+            self._write(failure=reason)
+            time.sleep(2 * BEAT_S)
 
     def suspect(self) -> None:
         """A collective failed: whoever is silent now ends this process. Returns when all ranks are alive."""
@@ -121,7 +124,7 @@ class Heartbeat:
             try:
                 self._write()
                 signs.see(self._read(), time.monotonic())
-            except (dist.DistError, RuntimeError) as error:
+            except RuntimeError as error:
                 if not self._over.is_set():
                     self._leave(0, f"does not answer: {' '.join(str(error).split())[:200]}")
             self._judge(signs)
@@ -131,7 +134,7 @@ class Heartbeat:
             self._stop_requested.set()
         for rank, beat in signs.beats.items():
             if beat.failure:
-                self._leave(rank, beat.failure)
+                self._leave(rank, f"failed: {beat.failure}", is_reported=rank == 0)
         for rank, how in self._ended().items():
             self._leave(rank, f"died {how}")
         for rank in signs.silent(self._silence_s):
@@ -141,12 +144,14 @@ class Heartbeat:
     def _write(self, failure: str = "") -> None:
         with self._lock:
             before = self._beat
-            self._beat = Beat(**{
-                **asdict(before),
-                "count": before.count + 1,
-                "stopping": self._stop_requested.is_set(),
-                "failure": failure,
-            })
+            self._beat = Beat(
+                **{
+                    **asdict(before),
+                    "count": before.count + 1,
+                    "stopping": self._stop_requested.is_set(),
+                    "failure": failure,
+                }
+            )
             self._store.set(f"beat/{self._rank}", json.dumps(asdict(self._beat)))
 
     def _read(self) -> dict[int, Beat]:
@@ -159,11 +164,11 @@ class Heartbeat:
         if beat.machine == self._beat.machine:
             ProcessId(beat.pid, beat.started_ticks).signal(signal.SIGKILL)
 
-    def _leave(self, rank: int, what: str) -> None:
-        """The end of this process. One rank says why: the lowest that is left."""
+    def _leave(self, rank: int, what: str, *, is_reported: bool = False) -> None:
+        """The end of this process. One rank says why: the lowest that is left, where the lost one did not itself."""
         if self._stop_requested.is_set():
             os._exit(0)
-        if self._rank == int(rank == 0):
+        if self._rank == int(rank == 0) and not is_reported:
             print(f"trainer: rank {rank} {what}; start again to resume the run", file=sys.stderr)
             drain_logs()
         os._exit(LOST_RANK_CODE)
@@ -173,5 +178,5 @@ def _identity() -> dict[str, Any]:  # Any: fields of Beat
     """This process, as others on this machine find it."""
     own = ProcessId.of(os.getpid())
     boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    namespace = os.readlink("/proc/self/ns/pid")
+    namespace = Path("/proc/self/ns/pid").readlink()
     return {"machine": f"{boot} {namespace}", "pid": os.getpid(), "started_ticks": own.started_ticks if own else 0}

@@ -12,16 +12,16 @@ from trainer.compose import learner_of
 from trainer.learn.engine import leave
 from trainer.learn.examples import LearnerBatch
 from trainer.learn.learner import Learner
-from trainer.ranks.channel import LEAVE, Channel
 from trainer.ranks.launch import Launched
 from trainer.ranks.member import member
+from trainer.ranks.verb_channel import LEAVE, VerbChannel
 from trainer.settings import TrainerSettings
 
 
 class LedLearner:
     """A `Learner` whose verbs all ranks perform, its own one being this rank's."""
 
-    def __init__(self, learner: Learner, channel: Channel) -> None:
+    def __init__(self, learner: Learner, channel: VerbChannel) -> None:
         self._learner = learner
         self._channel = channel
         self.device = learner.device
