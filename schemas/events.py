@@ -704,6 +704,8 @@ class VersionEvaluated(Struct, frozen=True, kw_only=True):
     """That sampled all of it."""
     trajectories: Int64
     """How many were counted."""
+    left_out: Int64 = 0
+    """Trajectories of the evaluation that were not counted: another version sampled a part, or they did not end."""
     greedy: float | None = None
     """Mean return at temperature 0; null: none was played."""
     pass_at: Mapping[str, float] = {}

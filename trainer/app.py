@@ -13,6 +13,7 @@ from eventlog.errors import LogError
 from eventlog.kafka.reader import FactLookup
 from eventlog.view import CompactedView
 from schemas.envelopes import now_us
+from schemas.evaluation import EvaluatedTask
 from schemas.events import GroupRecord
 from schemas.http import Channel
 from schemas.topics import WORKERS
@@ -64,7 +65,9 @@ def train(settings: TrainerSettings, stop: threading.Event, ranks: Launched) -> 
 
 def may_concern(group: GroupRecord, run_id: str) -> bool:
     """Whether the run may ever look at a group: the view forgets others for good, so only what stays true may decide."""
-    return group.run_id in (None, run_id) and group.channel != Channel.VALIDATION
+    if group.channel == Channel.VALIDATION:
+        return group.run_id == run_id and EvaluatedTask.of(group.tags) is not None
+    return group.run_id in (None, run_id)
 
 
 def _transfer_server(settings: TrainerSettings, learner: Learner | LedLearner) -> TransferServer:

@@ -50,4 +50,5 @@ def engine_settings(settings: TrainerSettings) -> EngineSettings:
         device=settings.device,
         precision=None if settings.precision == "auto" else settings.precision,
         micro_batch_tokens_max=settings.micro_batch_tokens_max,
+        export_shard_bytes_max=int(settings.hf_shard_gb * 1e9),
     )

@@ -1,4 +1,4 @@
-"""A weights version: staged first, exported where due, and only then an event.
+"""A weights version: one pass over the tensors, staged first, exported where due, and only then an event.
 
 Invariant: a version that was published can be had, either from this incarnation's transfer server or from the export that
 its event names.
@@ -12,10 +12,12 @@ from typing import TYPE_CHECKING, Protocol
 
 from schemas.envelopes import envelope
 from schemas.events import TensorSpec, WeightsPublished
-from weights.manifest import NamedTensors, WeightsManifest
+from weights.manifest import WeightsManifest
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+    from weights.snapshot import Snapshots, WeightsSnapshot
 
 
 class WeightServer(Protocol):
@@ -25,8 +27,8 @@ class WeightServer(Protocol):
     def url(self) -> str:
         """Where workers ask."""
 
-    def stage(self, run_id: str, version: int, named_tensors: NamedTensors, manifest: WeightsManifest) -> None:
-        """Copy a version; from now on workers can get it."""
+    def stage(self, run_id: str, version: int, snapshot: "WeightsSnapshot") -> None:
+        """From now on workers can get this version."""
 
 
 class Weights(Protocol):
@@ -35,7 +37,7 @@ class Weights(Protocol):
     def named_tensors(self) -> Iterator[tuple[str, "Tensor"]]:
         """Every parameter, always in the same order."""
 
-    def export(self, target: Path) -> None:
+    def export(self, snapshot: "WeightsSnapshot", target: Path) -> None:
         """A HF-format directory, whole or not at all."""
 
 
@@ -51,19 +53,20 @@ class Publisher:
     epoch: str
     producer: str
     exports_kept: int
+    snapshots: "Snapshots"
 
-    def manifest(self) -> WeightsManifest:
-        """Of the weights as they are now. Reads every byte."""
-        return WeightsManifest.of(self.weights.named_tensors())
+    def snapshot(self) -> "WeightsSnapshot":
+        """The weights as they are now, held still. Reads every byte, once."""
+        return self.snapshots.take(self.weights.named_tensors())
 
-    def stage(self, version: int, manifest: WeightsManifest) -> None:
-        """Copy the weights as they are now for workers that ask for this number."""
-        self.transfer_server.stage(self.run_id, version, self.weights.named_tensors(), manifest)
+    def stage(self, version: int, snapshot: "WeightsSnapshot") -> None:
+        """For workers that ask for this number."""
+        self.transfer_server.stage(self.run_id, version, snapshot)
 
-    def export(self, version: int, manifest: WeightsManifest) -> Path:
-        """Write the weights as they are now; where they lie. The digest in the name keeps other bytes apart."""
-        target = self.exports / f"{version:08d}-{manifest.digest[:12]}"
-        self.weights.export(target)
+    def export(self, version: int, snapshot: "WeightsSnapshot") -> Path:
+        """Write a snapshot; where it lies. The digest in the name keeps other bytes apart."""
+        target = self._export_of(version, snapshot.manifest)
+        self.weights.export(snapshot, target)
         others = (path for path in self.exports.glob("[0-9]*") if path != target)
         for old in sorted(others, key=lambda path: path.stat().st_mtime_ns, reverse=True)[self.exports_kept - 1 :]:
             shutil.rmtree(old)
@@ -71,8 +74,11 @@ class Publisher:
 
     def exported(self, version: int, manifest: WeightsManifest) -> Path | None:
         """Where these weights were exported before, if they were."""
-        target = self.exports / f"{version:08d}-{manifest.digest[:12]}"
+        target = self._export_of(version, manifest)
         return target if target.is_dir() else None
+
+    def _export_of(self, version: int, manifest: WeightsManifest) -> Path:
+        return self.exports / f"{version:08d}-{manifest.digest[:12]}"
 
     def event(
         self, version: int, manifest: WeightsManifest, export: Path | None, sequence: int | None

@@ -13,12 +13,12 @@ from schemas.envelopes import envelope
 from schemas.events import BatchAssembled, BatchSkipped, RunStarted
 from trainer.dependencies import TrainerDependencies
 from trainer.errors import BatchLost, CheckpointForeign, CheckpointInvalid, FactUnreadable
-from trainer.learn.checkpoints import Checkpoint, Checkpoints
 from trainer.plan.facts import read
 from trainer.plan.history import History
 from trainer.progress import TrainingProgress
 from trainer.publication import Publisher
 from trainer.settings import TrainerSettings
+from trainer.storage.checkpoints import Checkpoint, Checkpoints
 from trainer.update import Updater
 from weights.manifest import WeightsManifest
 
@@ -67,16 +67,16 @@ class Resumption:
 
     def _begin_with_initial_weights(self) -> None:
         """The start of the run and its version 0 are one transaction: a run that has started has weights."""
-        manifest, published = self._publisher.manifest(), self._history.digests.get(0)
-        if published not in (None, manifest.digest):
+        snapshot, published = self._publisher.snapshot(), self._history.digests.get(0)
+        if published not in (None, snapshot.manifest.digest):
             raise CheckpointInvalid(
                 f"model_dir or precision is not the one that run {self._settings.run_id} began with"
             )
-        export = self._publisher.export(0, manifest)
-        self._publisher.stage(0, manifest)
-        first = [] if published is not None else [self._publisher.event(0, manifest, export, None)]
+        export = self._publisher.export(0, snapshot)
+        self._publisher.stage(0, snapshot)
+        first = [] if published is not None else [self._publisher.event(0, snapshot.manifest, export, None)]
         self._dependencies.journal.commit(self._started(), *first)
-        self._progress.version, self._progress.digest = 0, manifest.digest
+        self._progress.version, self._progress.digest = 0, snapshot.manifest.digest
         self._progress.version_free = max(1, self._history.version_free)
 
     def _load_newest(self, usable: list[Checkpoint]) -> None:
@@ -112,17 +112,17 @@ class Resumption:
                 f"checkpoint {name} holds a batch that the log never planned; was the log replaced?"
             )
         state = self._dependencies.learner.load(checkpoint.path)
-        manifest = self._publisher.manifest()
-        _check(checkpoint, state, manifest, self._settings.run_id)
+        snapshot = self._publisher.snapshot()
+        _check(checkpoint, state, snapshot.manifest, self._settings.run_id)
         self._progress.sequence = checkpoint.sequence
         self._progress.rewards, self._progress.skipped = [], []
         for sequence in sorted(sequence for sequence in self._history.trained if sequence < checkpoint.sequence):
             self._progress.count(sequence, self._history.trained[sequence].metrics)
         log.info("checkpoint_loaded", batch=checkpoint.sequence, path=str(checkpoint.path))
         if checkpoint.sequence in self._history.trained:
-            self._recognise(checkpoint.sequence, manifest)
+            self._recognise(checkpoint.sequence, snapshot.manifest)
         else:
-            self._updater.publish(state["metrics"], manifest, checkpoint.path)
+            self._updater.publish(state["metrics"], snapshot, checkpoint.path)
 
     def _replay_plans(self) -> None:
         """Every batch after those in the weights. A run whose checkpoints are all useless reads its history once more."""
@@ -146,7 +146,7 @@ class Resumption:
         log.info("batch_replayed", batch=plan.sequence, published=published)
         if published:
             self._updater.train(batch)
-            self._recognise(plan.sequence, self._publisher.manifest())
+            self._recognise(plan.sequence, self._publisher.snapshot().manifest)
         else:
             self._updater.carry_out(batch, waited_s=0.0)
 
@@ -176,14 +176,14 @@ class Resumption:
     def _announce(self) -> None:
         """Publish the weights as served here, under this epoch. Bytes without a version take a number that was never used."""
         progress, publisher = self._progress, self._publisher
-        manifest = publisher.manifest()
+        snapshot = publisher.snapshot()
         if progress.version is None:
             progress.version, progress.version_free = progress.version_free, progress.version_free + 1
-            progress.digest = manifest.digest
-        publisher.stage(progress.version, manifest)
-        export = publisher.exported(progress.version, manifest)
+            progress.digest = snapshot.manifest.digest
+        publisher.stage(progress.version, snapshot)
+        export = publisher.exported(progress.version, snapshot.manifest)
         self._dependencies.journal.commit(
-            publisher.event(progress.version, manifest, export, progress.sequence_published)
+            publisher.event(progress.version, snapshot.manifest, export, progress.sequence_published)
         )
 
     def _started(self) -> RunStarted:

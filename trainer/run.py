@@ -20,7 +20,7 @@ from schemas.envelopes import envelope, new_id
 from schemas.events import RunEnded
 from trainer.dependencies import Milestone, TrainerDependencies
 from trainer.errors import Stopped
-from trainer.learn.checkpoints import Checkpoints
+from trainer.evaluations import Evaluations
 from trainer.plan.history import History
 from trainer.plan.planner import Planner
 from trainer.progress import NO_BATCH, TrainingProgress, reason_to_end
@@ -29,7 +29,9 @@ from trainer.reports import Reports
 from trainer.resume import Resumption
 from trainer.sections.changes import check_changes
 from trainer.settings import TrainerSettings
+from trainer.storage.checkpoints import Checkpoints
 from trainer.update import Updater
+from weights.snapshot import Snapshots
 
 log = structlog.get_logger()
 
@@ -52,6 +54,7 @@ class TrainingRun:
             epoch=new_id(),
             producer=dependencies.producer,
             exports_kept=settings.hf_kept,
+            snapshots=Snapshots(),
         )
 
     @property
@@ -119,8 +122,12 @@ class TrainingRun:
         ).run()
         dependencies.reached(Milestone.STARTED)
         planner.wait_for_pool()
+        evaluations = Evaluations(settings, dependencies, progress, self._publisher, history.evaluated)
         while (reason := reason_to_end(progress, settings)) is None:
-            updater.carry_out(*planner.next_batch())
+            batch, waited_s = planner.next_batch()
+            evaluations.look()
+            updater.carry_out(batch, waited_s)
+        evaluations.conclude_all()
         self._end(reason)
 
     def _export_before_leaving(self) -> None:
@@ -129,19 +136,19 @@ class TrainingRun:
         Whoever stops the process bounds the time (`signals.py`); a kill in the middle of this leaves no half of it.
         """
         progress, publisher = self._progress, self._publisher
-        manifest = publisher.manifest()
-        if progress.version is None or progress.digest != manifest.digest:
+        snapshot = publisher.snapshot()
+        if progress.version is None or progress.digest != snapshot.manifest.digest:
             log.warning("stopped_without_export", reason="the weights in memory are in the middle of a batch")
-        elif publisher.exported(progress.version, manifest) is None:
+        elif publisher.exported(progress.version, snapshot.manifest) is None:
             log.info("exporting_before_leaving", version=progress.version, timeout_s=self._settings.stop_timeout_s)
-            export = publisher.export(progress.version, manifest)
-            event = publisher.event(progress.version, manifest, export, progress.sequence_published)
+            export = publisher.export(progress.version, snapshot)
+            event = publisher.event(progress.version, snapshot.manifest, export, progress.sequence_published)
             self._dependencies.journal.commit(event)
 
     def _end(self, reason: str) -> None:
         """The final weights once more, now with an export that outlives this process, and the end of the run."""
-        manifest, version = self._publisher.manifest(), self._progress.named_version
-        export = self._publisher.export(version, manifest)
+        snapshot, version = self._publisher.snapshot(), self._progress.named_version
+        export = self._publisher.export(version, snapshot)
         self._dependencies.reached(Milestone.EXPORTED)
         ended = RunEnded(
             envelope=envelope(self._dependencies.producer, run_id=self._settings.run_id),
@@ -151,7 +158,7 @@ class TrainingRun:
             batches=self._progress.batches,
             version=version,
         )
-        final = self._publisher.event(version, manifest, export, self._progress.sequence_published)
+        final = self._publisher.event(version, snapshot.manifest, export, self._progress.sequence_published)
         self._dependencies.journal.commit(final, ended)
         log.info("run_ended", reason=reason, batches=ended.batches, version=version, export=str(export))
         self._dependencies.reached(Milestone.ENDED)

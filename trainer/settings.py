@@ -41,7 +41,7 @@ class TrainerSettings(BaseSettings):
     MAY_CHANGE: ClassVar[frozenset[str]] = frozenset({
         "run_id", "out_dir", "allow_change", "micro_batch_tokens_max", "batches_max", "batches_min", "stop_reward",
         "checkpoint_every", "checkpoints_kept", "hf_every", "hf_kept", "stop_timeout_s", "offer_host", "offer_port",
-        "offer_advertise", "offer_timeout_s", "linger_s", "poll_interval_s", "wait_log_interval_s", "warnings_file",
+        "offer_advertise", "offer_timeout_s", "linger_s", "poll_interval_s", "evaluation_wait_s", "wait_log_interval_s", "warnings_file",
         "bootstrap_servers", "topic_prefix", "topic_partitions",
     })  # fmt: skip
     """Settings that may differ when a run is resumed. All others change what is trained (`trainer/sections/changes.py`)."""
@@ -114,6 +114,8 @@ class TrainerSettings(BaseSettings):
     stop_timeout_s: float = Field(default=6.0, gt=0)
     """From SIGTERM to the end of the process, wherever it stands. The last version is exported in this time, for workers that
     start while no trainer serves it: give a large model more, but less than whoever sends the signal waits (claw: 10 s)."""
+    hf_shard_gb: float = Field(default=5.0, gt=0)
+    """Gigabytes of one weights file of an export; a larger tensor has a file of its own."""
 
     offer_host: str = "127.0.0.1"
     """Address on which weights are served to workers."""
@@ -128,6 +130,9 @@ class TrainerSettings(BaseSettings):
 
     poll_interval_s: float = Field(default=0.1, gt=0)
     """Time between two looks for a whole batch in the pool."""
+    evaluation_wait_s: float = Field(default=60.0, ge=0)
+    """How long training waits, without a sign of it, for the evaluation that agents play of the version in memory
+    (`claw agents run --eval-every`). 0: never; episodes that two versions sampled are left out of the evaluation."""
     wait_log_interval_s: float = Field(default=10.0, gt=0)
     """A trainer without data logs what it waits for once per this interval."""
     warnings_file: Path | None = None

@@ -7,7 +7,6 @@ from pathlib import Path
 from schemas.envelopes import envelope
 from schemas.events import BatchTrained
 from trainer.dependencies import Milestone, TrainerDependencies
-from trainer.learn.checkpoints import Checkpoints
 from trainer.learn.metrics import finite
 from trainer.plan.examples import learner_batch
 from trainer.plan.facts import TrainingBatch
@@ -16,7 +15,9 @@ from trainer.progress import TrainingProgress
 from trainer.publication import Publisher
 from trainer.reports import Reports
 from trainer.settings import TrainerSettings
+from trainer.storage.checkpoints import Checkpoints
 from weights.manifest import WeightsManifest
+from weights.snapshot import WeightsSnapshot
 
 
 class Updater:
@@ -48,10 +49,10 @@ class Updater:
         """Steps 2 to 5 of a batch."""
         values = finite({**self.train(batch), "wait_s": waited_s})
         self._dependencies.reached(Milestone.TRAINED)
-        manifest = self._publisher.manifest()
+        snapshot = self._publisher.snapshot()
         is_checkpoint_due = (batch.plan.sequence + 1) % self._settings.checkpoint_every == 0
-        checkpoint = self._keep(manifest, values) if is_checkpoint_due else None
-        self.publish(values, manifest, checkpoint)
+        checkpoint = self._keep(snapshot.manifest, values) if is_checkpoint_due else None
+        self.publish(values, snapshot, checkpoint)
 
     def train(self, batch: TrainingBatch) -> dict[str, float]:
         """Step 2 alone: the weights change and have no version until they are published. Metrics of the batch."""
@@ -81,14 +82,14 @@ class Updater:
         self._dependencies.reached(Milestone.KEPT)
         return path
 
-    def publish(self, values: Mapping[str, float], manifest: WeightsManifest, checkpoint: Path | None) -> None:
-        """Steps 4 and 5: the weights in memory become the next version, made by batch `progress.sequence`.
+    def publish(self, values: Mapping[str, float], snapshot: WeightsSnapshot, checkpoint: Path | None) -> None:
+        """Steps 4 and 5: the snapshot of the weights becomes the next version, made by batch `progress.sequence`.
 
         Raises NothingLearned.
         """
         progress, version = self._progress, self._progress.version_free
-        export = self._publisher.export(version, manifest) if version % self._settings.hf_every == 0 else None
-        self._publisher.stage(version, manifest)
+        export = self._publisher.export(version, snapshot) if version % self._settings.hf_every == 0 else None
+        self._publisher.stage(version, snapshot)
         self._dependencies.reached(Milestone.STAGED)
         trained = BatchTrained(
             envelope=envelope(self._dependencies.producer, run_id=self._settings.run_id),
@@ -98,8 +99,9 @@ class Updater:
             metrics=dict(values),
             checkpoint_uri="" if checkpoint is None else checkpoint.resolve().as_uri(),
         )
-        self._dependencies.journal.commit(self._publisher.event(version, manifest, export, progress.sequence), trained)
-        progress.version, progress.digest, progress.version_free = version, manifest.digest, version + 1
+        published = self._publisher.event(version, snapshot.manifest, export, progress.sequence)
+        self._dependencies.journal.commit(published, trained)
+        progress.version, progress.digest, progress.version_free = version, snapshot.manifest.digest, version + 1
         progress.count(trained.sequence, values)
         self._reports.write(trained)
         self._dependencies.reached(Milestone.PUBLISHED)

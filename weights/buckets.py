@@ -8,8 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from weights.errors import ManifestMismatch
-from weights.manifest import TensorShape, bytes_of, spec_of
+from weights.manifest import TensorShape
 
 if TYPE_CHECKING:
     import torch
@@ -41,58 +40,48 @@ def aligned(count: int) -> int:
     return -(-count // ALIGNMENT_BYTES) * ALIGNMENT_BYTES
 
 
-def plan(specs: Sequence[TensorShape], bucket_bytes_max: int = BUCKET_BYTES_MAX) -> tuple[Bucket, ...]:
+class Packing:
+    """Places tensors into buckets one after the other, as they come. Raises ValueError for a limit that fits no aligned piece."""
+
+    def __init__(self, bucket_bytes_max: int = BUCKET_BYTES_MAX) -> None:
+        if bucket_bytes_max < ALIGNMENT_BYTES or bucket_bytes_max % ALIGNMENT_BYTES:
+            raise ValueError(
+                f"bucket_bytes_max must be a positive multiple of {ALIGNMENT_BYTES}, is {bucket_bytes_max}"
+            )
+        self._bytes_max = bucket_bytes_max
+        self._tensors = 0
+        self._pieces: list[list[Piece]] = []
+        self._sizes: list[int] = []
+
+    def place(self, nbytes: int) -> list[tuple[int, Piece]]:
+        """Where the next tensor goes: (number of the bucket, piece), in the order of its bytes.
+
+        An empty tensor is one empty piece: the receiver must yield it.
+        """
+        placed = []
+        for start in range(0, max(nbytes, 1), self._bytes_max):
+            length = min(self._bytes_max, nbytes - start)
+            if not self._pieces or self._sizes[-1] + length > self._bytes_max:
+                self._pieces.append([])
+                self._sizes.append(0)
+            piece = Piece(self._tensors, start, self._sizes[-1], length)
+            self._pieces[-1].append(piece)
+            self._sizes[-1] += aligned(length)
+            placed.append((len(self._pieces) - 1, piece))
+        self._tensors += 1
+        return placed
+
+    def buckets(self) -> tuple[Bucket, ...]:
+        """All of them so far, in sending order."""
+        return tuple(Bucket(size, tuple(pieces)) for size, pieces in zip(self._sizes, self._pieces, strict=True))
+
+
+def plan(specs: Iterable[TensorShape], bucket_bytes_max: int = BUCKET_BYTES_MAX) -> tuple[Bucket, ...]:
     """Buckets in sending order. Pure; raises ValueError when a bucket could not hold one aligned piece."""
-    if bucket_bytes_max < ALIGNMENT_BYTES or bucket_bytes_max % ALIGNMENT_BYTES:
-        raise ValueError(f"bucket_bytes_max must be a positive multiple of {ALIGNMENT_BYTES}, is {bucket_bytes_max}")
-    buckets: list[Bucket] = []
-    pieces: list[Piece] = []
-    used = 0
-    for piece in _cut(specs, bucket_bytes_max):
-        if pieces and used + piece.length > bucket_bytes_max:
-            buckets.append(Bucket(used, tuple(pieces)))
-            pieces, used = [], 0
-        pieces.append(Piece(piece.tensor, piece.source, used, piece.length))
-        used += aligned(piece.length)
-    if pieces:
-        buckets.append(Bucket(used, tuple(pieces)))
-    return tuple(buckets)
-
-
-def _cut(specs: Sequence[TensorShape], bucket_bytes_max: int) -> Iterator[Piece]:
-    """Each tensor as pieces of at most one bucket. An empty tensor is one empty piece: the receiver must yield it."""
-    for index, spec in enumerate(specs):
-        for start in range(0, max(spec.nbytes, 1), bucket_bytes_max):
-            yield Piece(index, start, 0, min(bucket_bytes_max, spec.nbytes - start))
-
-
-def pack(
-    named_tensors: Iterable[tuple[str, "torch.Tensor"]],
-    specs: Sequence[TensorShape],
-    buckets: Sequence[Bucket],
-    out: Sequence["torch.Tensor"],
-) -> None:
-    """Copy tensors into `out`, one flat uint8 tensor per bucket. Raises ManifestMismatch on any difference."""
-    where = _pieces_by_tensor(buckets)
-    count = 0
-    for index, (name, tensor) in enumerate(named_tensors):
-        if index >= len(specs) or spec_of(name, tensor) != specs[index]:
-            raise ManifestMismatch(f"tensor {index} is {spec_of(name, tensor)}, not the manifest's")
-        flat = bytes_of(tensor)
-        for bucket, piece in where[index]:
-            source = flat[piece.source : piece.source + piece.length]
-            out[bucket][piece.target : piece.target + piece.length].copy_(source)
-        count += 1
-    if count != len(specs):
-        raise ManifestMismatch(f"{count} tensors, {len(specs)} promised")
-
-
-def _pieces_by_tensor(buckets: Sequence[Bucket]) -> dict[int, list[tuple[int, Piece]]]:
-    where: dict[int, list[tuple[int, Piece]]] = {}
-    for number, bucket in enumerate(buckets):
-        for piece in bucket.pieces:
-            where.setdefault(piece.tensor, []).append((number, piece))
-    return where
+    packing = Packing(bucket_bytes_max)
+    for spec in specs:
+        packing.place(spec.nbytes)
+    return packing.buckets()
 
 
 def unpack(

@@ -16,7 +16,7 @@ from weights.deadline import Deadline
 from weights.errors import SendersBusy, WeightsError
 from weights.group import PairGroup
 from weights.rendezvous import Rendezvous
-from weights.staging import Staging, Stagings
+from weights.staging import Staging
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,21 +36,17 @@ class Senders:
 
     def __init__(
         self,
-        stagings: Stagings,
         *,
         bind_host: str,
         advertise_host: str,
         device: torch.device,
         timeout_s: float,
-        bucket_bytes_max: int,
         senders_max: int,
         on_sent: Callable[[Sent], None],
     ) -> None:
-        self._stagings = stagings
         self._advertise_host = advertise_host
         self._device = device
         self._timeout_s = timeout_s
-        self._bucket_bytes_max = bucket_bytes_max
         self._free = threading.Semaphore(senders_max)
         self._on_sent = on_sent
         self._numbers = itertools.count(1)
@@ -59,7 +55,7 @@ class Senders:
         self._store, self._port = _listen(bind_host)
 
     def start(self, staging: Staging, worker_id: str) -> Rendezvous:
-        """Start the sender of one transfer, which gives the borrowed staging back. Raises SendersBusy (still borrowed)."""
+        """Start the sender of one transfer, which holds the staging until it ends. Raises SendersBusy."""
         if not self._free.acquire(blocking=False):
             raise SendersBusy("every sender is busy")
         # The process id keeps prefixes of two trainers on one port apart when one replaces the other.
@@ -69,7 +65,7 @@ class Senders:
             self._port,
             prefix,
             self._timeout_s,
-            self._bucket_bytes_max,
+            staging.snapshot.bucket_bytes_max,
         )
         name = f"weights-{worker_id}-{staging.version}"
         thread = threading.Thread(target=self._run, args=(staging, worker_id, rendezvous), name=name, daemon=True)
@@ -96,12 +92,11 @@ class Senders:
         except WeightsError as failure:
             error = str(failure)
         finally:
-            self._stagings.give_back(staging)
             self._free.release()
             self._forget(rendezvous.prefix)
             self._threads.discard(threading.current_thread())
         seconds = time.monotonic() - began
-        total = staging.manifest.bytes_total
+        total = staging.snapshot.manifest.bytes_total
         self._on_sent(Sent(worker_id, staging.run_id, staging.version, total, seconds, error))
 
     def _forget(self, prefix: str) -> None:
@@ -136,7 +131,7 @@ def send(staging: Staging, rendezvous: Rendezvous, device: torch.device) -> None
     """Rank 0 of one transfer, to the worker's acknowledgement. Raises a WeightsError by `timeout_s`."""
     group = PairGroup(rendezvous, 0, device, Deadline(rendezvous.timeout_s))
     try:
-        for bucket in staging.memory:
+        for bucket in staging.snapshot.buckets:
             if bucket.numel():
                 group.broadcast(bucket.to(device))
         group.acknowledged()

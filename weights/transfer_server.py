@@ -15,12 +15,11 @@ from urllib.parse import parse_qs, urlsplit
 
 import torch
 
-from weights.buckets import BUCKET_BYTES_MAX
 from weights.errors import SendersBusy, TransferRefused
-from weights.manifest import NamedTensors, WeightsManifest
 from weights.rendezvous import Transfer
 from weights.sender import Senders, Sent
-from weights.staging import Stagings
+from weights.snapshot import WeightsSnapshot
+from weights.staging import Staging, Stagings
 
 REQUEST_TIMEOUT_S = 5.0
 CLOSE_WAIT_S = 1.0
@@ -37,19 +36,16 @@ class TransferServer:
         advertise_host: str | None = None,
         device: str = "cpu",
         timeout_s: float = 30.0,
-        bucket_bytes_max: int = BUCKET_BYTES_MAX,
         senders_max: int = 16,
         on_sent: Callable[[Sent], None] = lambda _: None,
     ) -> None:
         self._advertise_host = advertise_host or host
-        self._stagings = Stagings(bucket_bytes_max)
+        self._stagings = Stagings()
         self._senders = Senders(
-            self._stagings,
             bind_host=host,
             advertise_host=self._advertise_host,
             device=torch.device(device),
             timeout_s=timeout_s,
-            bucket_bytes_max=bucket_bytes_max,
             senders_max=senders_max,
             on_sent=on_sent,
         )
@@ -64,23 +60,19 @@ class TransferServer:
         """What `WeightsPublished.offer_url` carries."""
         return f"http://{self._advertise_host}:{self._server.server_address[1]}/offer"
 
-    def stage(self, run_id: str, version: int, named_tensors: NamedTensors, manifest: WeightsManifest) -> None:
-        """Copy this version to host memory, from which workers get it from now on; call it before the version is published.
+    def stage(self, run_id: str, version: int, snapshot: WeightsSnapshot) -> None:
+        """Workers can get this version from now on; call it before the version is published.
 
-        Raises ManifestMismatch when the tensors are not the manifest's, or the version is staged with other bytes.
-        The tensors may change as soon as this returns. Host memory: two versions, three while a send runs long.
+        Raises ManifestMismatch when the version is staged with other bytes. The two newest versions are held, and an
+        older one for as long as a send of it runs.
         """
-        self._stagings.add(run_id, version, named_tensors, manifest)
+        self._stagings.add(Staging(run_id, version, snapshot))
 
     def start_transfer(self, worker_id: str, run_id: str | None = None, version: int | None = None) -> Transfer:
         """Start a sender for one worker. Raises TransferRefused."""
-        staging = self._stagings.borrow(run_id, version)
-        try:
-            rendezvous = self._senders.start(staging, worker_id)
-        except SendersBusy:
-            self._stagings.give_back(staging)
-            raise
-        return Transfer(staging.run_id, staging.version, staging.manifest, rendezvous)
+        staging = self._stagings.get(run_id, version)
+        rendezvous = self._senders.start(staging, worker_id)
+        return Transfer(staging.run_id, staging.version, staging.snapshot.manifest, rendezvous)
 
     def close(self) -> None:
         """Stop answering. Running sends end: those that wait for their worker at once, others have a second."""

@@ -40,6 +40,8 @@ def _takes(knob: dict[str, Any], definitions: dict[str, Any]) -> str:  # JSON sc
         return " or ".join(_takes(choice, definitions) for choice in knob["anyOf"])
     if "enum" in knob:
         return " | ".join(knob["enum"])
+    if "prefixItems" in knob:
+        return f"[{', '.join(_takes(item, definitions) for item in knob['prefixItems'])}]"
     if knob["type"] == "array":
         return f"[{_takes(knob['items'], definitions)}, …]"
     if knob["type"] == "object":

@@ -69,6 +69,22 @@ def reinforce_pp(batch: Batch) -> list[list[Advantage]]:
     return [[Advantage(next(flat)) for _ in group] for group in batch]
 
 
+def reinforce_pp_baseline(batch: Batch) -> list[list[Advantage]]:
+    """REINFORCE++ with group baseline (arXiv 2501.03262): R - mean of the group, then normalised over the whole batch.
+
+    A = (C - mean C) / (std C + 1e-4) with C = R - mean(group), over all trajectories of the batch. Groups of easy and hard tasks
+    are made alike by their baselines, and no group's own deviation divides.
+    """
+    centred = iter(grpo([value for group in batch for value in dr_grpo([earned.total for earned in group])]))
+    return [[Advantage(next(centred)) for _ in group] for group in batch]
+
+
+def gae(batch: Batch) -> list[list[Advantage]]:
+    """0: what values add comes from the critic when the batch is trained (`trainer/algorithms/gae.py`); the plan freezes the
+    rewards of each call."""
+    return [[Advantage(0.0) for _ in group] for group in batch]
+
+
 def step_grpo(batch: Batch) -> list[list[Advantage]]:
     """GRPO step by step: the return to go of the k-th call, against those of the group's other k-th calls.
 
@@ -120,6 +136,8 @@ class Estimator:
     """What the summed losses are divided by under `norm: auto`: the trained tokens of the batch, or trajectories x `loss_length`."""
     over_batch: bool = False
     """Whether groups of one batch are compared with each other; a single group then has no advantages."""
+    critic: bool = False
+    """Whether a critic's values make the advantages, when the batch is trained."""
 
 
 ESTIMATORS: Mapping[str, Estimator] = {
@@ -127,7 +145,9 @@ ESTIMATORS: Mapping[str, Estimator] = {
     "dr_grpo": Estimator(_per_group(dr_grpo), norm="constant"),
     "rloo": Estimator(_per_group(rloo)),
     "reinforce_pp": Estimator(reinforce_pp, members_min=1, over_batch=True),
+    "reinforce_pp_baseline": Estimator(reinforce_pp_baseline, over_batch=True),
     "step_grpo": Estimator(step_grpo),
+    "gae": Estimator(gae, members_min=1, critic=True),
     "sft": Estimator(sft, members_min=1, loss="cross_entropy"),
 }
 """By `BatchSpec.algorithm`, whose allowed values are the names of these rows."""

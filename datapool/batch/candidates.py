@@ -35,6 +35,12 @@ class PooledTrajectory:
     tags: frozenset[str] = frozenset()
     """Its own and its group's; each step carries them."""
 
+    @property
+    def truncated(self) -> bool:
+        """Whether its last completed reply was cut off by its length."""
+        reasons = [step.finish_reason for step in self.steps if step.status == "completed"]
+        return bool(reasons) and reasons[-1] == "length"
+
 
 @dataclass(frozen=True, slots=True)
 class PooledGroup:
@@ -42,6 +48,9 @@ class PooledGroup:
 
     record: GroupRecord
     members: tuple[PooledTrajectory, ...]
+    """Those that a baseline counts."""
+    dropped: tuple[str, ...] = ()
+    """trajectory_ids of the ready members that the spec drops (`truncated: drop`): as if they had never been played."""
 
     @property
     def returns(self) -> list[float]:
@@ -54,7 +63,10 @@ def with_members(pool: Pool, record: GroupRecord, spec: BatchSpec) -> PooledGrou
     members = pool.members(record)
     if members is None:
         return None
-    return PooledGroup(record, tuple(member_of(record, row, steps, spec) for row, steps in members))
+    ready = [member_of(record, row, steps, spec) for row, steps in members]
+    dropped = {one.record.trajectory_id for one in ready if one.truncated} if spec.truncated == "drop" else set()
+    kept = tuple(member for member in ready if member.record.trajectory_id not in dropped)
+    return PooledGroup(record, kept, tuple(sorted(dropped)))
 
 
 def member_of(

@@ -11,7 +11,7 @@ from typing import Literal
 
 from datapool.batch.candidates import Pool, PooledGroup, all_equal, with_members
 from datapool.batch.masks import TAGS_MISSING, UNANNOTATED, AnnotatedStep
-from datapool.batch.members import above_return_min, masks, plan_bytes, response_tokens
+from datapool.batch.members import baseline_only, masks, may_be_trained, newest_version, plan_bytes, response_tokens
 from datapool.batch.spec import BatchSpec
 from datapool.fold import bounds
 from schemas.events import GroupRecord
@@ -34,6 +34,8 @@ class Eligibility:
     """Why it is not chosen at any version."""
     oldest_version: int | None = None
     """Version of the oldest token."""
+    newest_version: int | None = None
+    """Version of the youngest token that would be trained; known under `stale: tokens` alone."""
     unless_stale: Refusal | None = None
     """Why it is not chosen where it is not too stale."""
     response_tokens: int = 0
@@ -43,7 +45,8 @@ class Eligibility:
 
     def refusal_at(self, version: int, spec: BatchSpec) -> Refusal | None:
         """Why the group is not chosen at a version; None: it may be."""
-        return self.refusal or _staleness(self.oldest_version, version, spec) or self.unless_stale
+        deciding = self.oldest_version if spec.stale == "group" else self.newest_version
+        return self.refusal or _staleness(deciding, version, spec) or self.unless_stale
 
 
 CHANGING = Refusal("wait", "rows_changing")
@@ -105,6 +108,7 @@ def _of_members(group: PooledGroup, spec: BatchSpec, run_id: str) -> Eligibility
     return Eligibility(
         refusal,
         oldest_version=min((version for version in versions if version is not None), default=None),
+        newest_version=newest_version(group, spec) if spec.stale == "tokens" else None,
         unless_stale=unless_stale,
         response_tokens=response_tokens(group, spec) if may_be_chosen else 0,
         plan_bytes=plan_bytes(group, spec) if may_be_chosen else 0,
@@ -152,7 +156,7 @@ def _staleness(oldest_version: int | None, version: int, spec: BatchSpec) -> Ref
 
 
 def _size(group: PooledGroup, spec: BatchSpec) -> Refusal | None:
-    ready, record = len(group.members), group.record
+    ready, record = len(group.members) + len(group.dropped), group.record
     enough = ready >= spec.estimator.members_min
     if record.closed:
         return None if enough else Refusal("never", f"closed_with_{ready}_ready")
@@ -160,6 +164,13 @@ def _size(group: PooledGroup, spec: BatchSpec) -> Refusal | None:
     if ready < size:
         return Refusal("wait", f"members_{ready}_of_{size}")
     return None if enough else Refusal("never", "declared_with_one_member")
+
+
+def _truncated(group: PooledGroup, spec: BatchSpec) -> Refusal | None:
+    """Whoever waits for the size has it; what is dropped then is missing in the baseline."""
+    if len(group.members) >= spec.estimator.members_min:
+        return None
+    return Refusal("never", f"truncated_{len(group.dropped)}_of_{len(group.members) + len(group.dropped)}")
 
 
 def _reward_missing(group: PooledGroup, _: BatchSpec) -> Refusal | None:
@@ -198,7 +209,7 @@ def _response_tokens(group: PooledGroup, spec: BatchSpec) -> Refusal | None:
     if tokens == 0:
         # Without those that nobody could train.
         words = {mask.word.partition(":")[0] for mask in masks(group, spec) if mask.word != "not_trainable"}
-        reasons = words if above_return_min(group, spec) else {"return_low"}
+        reasons = words if may_be_trained(group, spec) else {*baseline_only(group, spec).values()}
         return Refusal("never", "nothing_trainable: " + ", ".join(sorted(reasons)))
     if spec.response_tokens_max is not None and tokens > spec.response_tokens_max:
         return Refusal("never", "larger_than_response_tokens_max")
@@ -212,6 +223,7 @@ def _plan_bytes(group: PooledGroup, spec: BatchSpec) -> Refusal | None:
 GroupFilter = Callable[[PooledGroup, BatchSpec], Refusal | None]
 GROUP_FILTERS: tuple[GroupFilter, ...] = (
     _size,
+    _truncated,
     _reward_missing,
     _reward_mean,
     _zero_variance,

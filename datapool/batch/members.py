@@ -7,7 +7,7 @@ from datapool.batch.masks import Mask, is_trained, mask_of
 from datapool.batch.spec import BatchSpec
 from datapool.fold.bounds import name_bytes
 
-PLANNED_MEMBER_BYTES, PLANNED_STEP_BYTES = 64, 128
+PLANNED_MEMBER_BYTES, PLANNED_STEP_BYTES = 64, 160
 """Of a plan beside ids and topics: numbers, a digest, lengths."""
 
 
@@ -18,28 +18,35 @@ def trained_members(group: PooledGroup, spec: BatchSpec) -> list[PooledTrajector
 
 
 def baseline_only(group: PooledGroup, spec: BatchSpec) -> dict[str, str]:
-    """trajectory_id -> why it counts in baselines and is not trained: `return_low`, `nothing_trainable` (all its calls are
-    masked) or `not_among_best`."""
-    reasons = {member.record.trajectory_id: "return_low" for member in group.members}
-    above = above_return_min(group, spec)
-    reasons |= {member.record.trajectory_id: "nothing_trainable" for member in above}
-    eligible = [member for member in above if any(is_trained(step, member, spec) for step in member.steps)]
+    """trajectory_id -> why it counts in baselines and is not trained: `return_low`, `truncated`, `nothing_trainable` (all its
+    calls are masked) or `not_among_best`."""
+    reasons = {member.record.trajectory_id: _unfit(member, spec) for member in group.members}
+    candidates = may_be_trained(group, spec)
+    reasons |= {member.record.trajectory_id: "nothing_trainable" for member in candidates}
+    eligible = [member for member in candidates if any(is_trained(step, member, spec) for step in member.steps)]
     reasons |= {member.record.trajectory_id: "not_among_best" for member in eligible}
     # The sort is stable, so of equal returns the first id stays.
     for member in sorted(eligible, key=lambda member: -(member.earned.total if member.earned else 0.0))[: spec.best_of]:
         del reasons[member.record.trajectory_id]
-    return reasons
+    return {trajectory_id: reason for trajectory_id, reason in reasons.items() if reason is not None}
 
 
-def above_return_min(group: PooledGroup, spec: BatchSpec) -> list[PooledTrajectory]:
-    """Members that `return_min` lets through."""
+def may_be_trained(group: PooledGroup, spec: BatchSpec) -> list[PooledTrajectory]:
+    """Members that `return_min` and `truncated` let through."""
+    return [member for member in group.members if _unfit(member, spec) is None]
+
+
+def _unfit(member: PooledTrajectory, spec: BatchSpec) -> str | None:
+    """Why a member as a whole is not trained, whatever its calls are."""
     low = spec.return_min
-    return [m for m in group.members if low is None or (m.earned is not None and m.earned.total >= low)]
+    if low is not None and (member.earned is None or member.earned.total < low):
+        return "return_low"
+    return "truncated" if spec.truncated == "mask" and member.truncated else None
 
 
 def masks(group: PooledGroup, spec: BatchSpec) -> Iterator[Mask]:
-    """Why responses of the members that `return_min` lets through are masked, one per masked response."""
-    for member in above_return_min(group, spec):
+    """Why responses of the members that may be trained are masked, one per masked response."""
+    for member in may_be_trained(group, spec):
         for step in member.steps:
             if mask := mask_of(step, member, spec):
                 yield mask
@@ -49,6 +56,13 @@ def response_tokens(group: PooledGroup, spec: BatchSpec) -> int:
     """Sampled tokens of the group that would be trained."""
     steps = ((step, member) for member in trained_members(group, spec) for step in member.steps)
     return sum(step.response_length for step, member in steps if is_trained(step, member, spec))
+
+
+def newest_version(group: PooledGroup, spec: BatchSpec) -> int | None:
+    """Version of the youngest token that would be trained; None where none is known."""
+    steps = ((step, member) for member in trained_members(group, spec) for step in member.steps)
+    versions = (step.max_version for step, member in steps if is_trained(step, member, spec))
+    return max((version for version in versions if version is not None), default=None)
 
 
 def plan_bytes(group: PooledGroup, spec: BatchSpec) -> int:

@@ -7,10 +7,10 @@ from collections.abc import Iterable
 
 from datapool.batch.advantages import Advantage, Return
 from datapool.batch.candidates import PooledGroup, PooledTrajectory
-from datapool.batch.masks import is_trained
+from datapool.batch.masks import AnnotatedStep, is_trained
 from datapool.batch.members import trained_members
 from datapool.batch.spec import BatchSpec
-from schemas.events import BatchAssembled, Envelope, PlannedStep, PlannedTrajectory
+from schemas.events import BatchAssembled, Envelope, PlannedStep, PlannedTrajectory, StepRecord
 
 NO_REWARD = Return(0.0)
 
@@ -26,7 +26,7 @@ def assemble(
     envelope: Envelope,
 ) -> BatchAssembled:
     """The plan: rewards, advantages and masks as they are now, tokens by reference."""
-    groups = list(chosen)
+    groups, oldest = list(chosen), spec.oldest_version(version)
     earned = [[member.earned or NO_REWARD for member in group.members] for group in groups]
     advantages = spec.estimator.function(earned)
     return BatchAssembled(
@@ -38,13 +38,16 @@ def assemble(
         trajectories=tuple(
             trajectory
             for group, of_group in zip(groups, advantages, strict=True)
-            for trajectory in _frozen(group, spec, of_group)
+            for trajectory in _frozen(group, spec, of_group, oldest)
         ),
         seed=seed,
+        oldest_version=oldest,
     )
 
 
-def _frozen(group: PooledGroup, spec: BatchSpec, advantages: Iterable[Advantage]) -> list[PlannedTrajectory]:
+def _frozen(
+    group: PooledGroup, spec: BatchSpec, advantages: Iterable[Advantage], oldest: int | None
+) -> list[PlannedTrajectory]:
     """Members that are not trained keep their reward, for who reads how well the policy did, and have no steps."""
     trained = {member.record.trajectory_id for member in trained_members(group, spec)}
     return [
@@ -55,25 +58,49 @@ def _frozen(group: PooledGroup, spec: BatchSpec, advantages: Iterable[Advantage]
             advantage=advantage.whole,
             min_version=member.record.min_version,
             max_version=member.record.max_version,
-            steps=_steps(member, spec, advantage) if member.record.trajectory_id in trained else (),
+            steps=_steps(member, spec, advantage, oldest) if member.record.trajectory_id in trained else (),
         )
         for member, advantage in zip(group.members, advantages, strict=True)
     ]
 
 
-def _steps(member: PooledTrajectory, spec: BatchSpec, advantage: Advantage) -> tuple[PlannedStep, ...]:
+def _steps(
+    member: PooledTrajectory, spec: BatchSpec, advantage: Advantage, oldest: int | None
+) -> tuple[PlannedStep, ...]:
     own = advantage.steps or (None,) * len(member.steps)
     return tuple(
         PlannedStep(
             call_id=step.call_id,
             position=step.position,
             digest=step.digest,
-            trained=is_trained(step, member, spec),
+            trained=is_trained(step, member, spec) and is_young(step, oldest),
             advantage=value,
+            reward=reward,
+            weights=weights_of(step, member, spec),
         )
-        for step, value in zip(member.steps, own, strict=True)
+        for step, value, reward in zip(member.steps, own, _rewards(member), strict=True)
         if step.position is not None
     )
+
+
+def _rewards(member: PooledTrajectory) -> list[float]:
+    """Of each call; what the trajectory earned as a whole comes with the last one."""
+    earned = member.earned or NO_REWARD
+    rewards = list(earned.steps) or [0.0] * len(member.steps)
+    if rewards:
+        rewards[-1] += earned.outcome
+    return rewards
+
+
+def is_young(step: StepRecord, oldest: int | None) -> bool:
+    """Whether some token of the response may be trained by its version. oldest: `BatchAssembled.oldest_version`."""
+    return oldest is None or step.max_version is None or step.max_version >= oldest
+
+
+def weights_of(step: StepRecord, member: PooledTrajectory, spec: BatchSpec) -> tuple[float, ...] | None:
+    """Of policy loss, cross-entropy and reference KL, by the first tag of `mix` that the step carries; None: no such tag."""
+    tags = AnnotatedStep(step, member).tags if spec.mix else frozenset[str]()
+    return next((tuple(spec.mix[tag]) for tag in sorted(spec.mix) if tag in tags), None)
 
 
 def groups_of(plan: BatchAssembled) -> tuple[str, ...]:

@@ -27,6 +27,8 @@ class CallTokens:
     temperature: float
     advantage: float | None = None
     """Of this response alone, where calls of a trajectory differ."""
+    oldest_version: int | None = None
+    """Tokens of older versions are context only; None: all are trained."""
 
     @property
     def whole(self) -> bytes:
@@ -62,7 +64,12 @@ class TrainingRow:
 
 
 def call_tokens(
-    source: CallCaptured | StepTokens, prompt: bytes, run_id: str, temperature: float, advantage: float | None = None
+    source: CallCaptured | StepTokens,
+    prompt: bytes,
+    run_id: str,
+    temperature: float,
+    advantage: float | None = None,
+    oldest_version: int | None = None,
 ) -> CallTokens:
     """A call as `sequences.rows` takes it. Versions of another run are no versions here."""
     versions = array("q")
@@ -77,6 +84,7 @@ def call_tokens(
         versions=versions,
         temperature=temperature,
         advantage=advantage,
+        oldest_version=oldest_version,
     )
 
 
@@ -165,3 +173,15 @@ def _write(row: TrainingRow, call: CallTokens) -> None:
     row.versions[start:end] = array("q", call.versions)
     if row.advantages is not None:
         row.advantages[start:end] = array("f", [call.advantage or 0.0]) * length
+    if call.oldest_version is not None and min(call.versions, default=0) < call.oldest_version:
+        _mask_older(row, start, end, call.oldest_version)
+
+
+def _mask_older(row: TrainingRow, start: int, end: int, oldest_version: int) -> None:
+    """Takes back what was written of tokens in [start, end) that an older version sampled."""
+    for place in range(start, end):
+        if row.versions[place] < oldest_version:
+            row.mask[place], row.logprobs[place], row.temperatures[place] = 0, 0.0, 1.0
+            row.versions[place] = UNKNOWN_VERSION
+            if row.advantages is not None:
+                row.advantages[place] = 0.0

@@ -7,7 +7,7 @@ import difflib
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     Algorithm = str
 else:
     Algorithm = Literal[tuple(ESTIMATORS)]  # a new row of the table is a new value; a type checker cannot follow that
+Weight = Annotated[float, Field(ge=0)]
 PRIORITY_TAG = "priority:"
 
 
@@ -54,6 +55,9 @@ class BatchSpec(BaseModel):
     """Trajectories of a group whose size nobody declared. A baseline over a group needs two."""
     staleness_max: int = Field(default=1, ge=0)
     """Versions that may lie between the oldest token of a group and the version that is trained."""
+    stale: Literal["group", "tokens"] = "group"
+    """What is too old: a whole group by its oldest token, or each token by itself: older ones are context only, and a group is
+    never trained when it has no token young enough."""
     channel: str = Channel.TRAIN
     """Of a group; `val` is refused."""
     tags: tuple[str, ...] = ()
@@ -80,6 +84,12 @@ class BatchSpec(BaseModel):
     (for `claw quality`, say; until it gets too stale). A scorer that looked and had nothing to say has judged."""
     zero_variance: Literal["keep", "drop"] = "keep"
     """Groups whose returns are all equal: kept with advantage 0 (they hold the batch size), or never trained."""
+    truncated: Literal["train", "mask", "drop"] = "train"
+    """Trajectories whose last reply was cut off by its length: trained like others, in the baseline only (DAPO's overlong
+    filtering), or not even there. One that was abandoned is never trained."""
+    mix: Mapping[str, tuple[Weight, Weight, Weight]] = Field(default_factory=dict)
+    """Tag -> weights of the policy loss, of cross-entropy and of the reference KL in responses that carry it (of several, the
+    first by name), so that one batch imitates some responses and reinforces others; untagged ones have 1, 0, 1."""
     response_tokens_max: int | None = Field(default=None, ge=1)
     """Sampled tokens that one batch trains at most; a batch that is full by this bound has fewer groups."""
     order: Literal["fifo", "newest", "priority"] = "fifo"
@@ -128,6 +138,10 @@ class BatchSpec(BaseModel):
         """Of a reward slot."""
         return self.reward_weights.get(f"{source}/{name}", self.reward_weights.get("*", 1.0))
 
+    def oldest_version(self, version: int) -> int | None:
+        """Of the tokens that a batch for `version` trains; None: a group's staleness alone decides."""
+        return max(version - self.staleness_max, 0) if self.stale == "tokens" else None
+
     def to_json(self) -> str:
         """Canonical JSON, as a plan carries it."""
         return json.dumps(self.model_dump(mode="json"), sort_keys=True, separators=(",", ":"))
@@ -138,7 +152,9 @@ PRESETS: Mapping[str, Mapping[str, Any]] = {  # Any: values of any field
     "dr_grpo": {"algorithm": "dr_grpo"},
     "rloo": {"algorithm": "rloo", "group_size": 4, "groups_per_batch": 16},
     "reinforce_pp": {"algorithm": "reinforce_pp", "group_size": 1, "groups_per_batch": 64},
+    "reinforce_pp_baseline": {"algorithm": "reinforce_pp_baseline"},
     "step_grpo": {"algorithm": "step_grpo"},
+    "gae": {"algorithm": "gae", "group_size": 1, "groups_per_batch": 64},
     "sft_best": {"algorithm": "sft", "best_of": 1, "zero_variance": "drop", "staleness_max": 1_000_000},
 }
 """Starting points; a file names one with `preset` and changes what it likes. 64 trajectories a batch each, SFT aside."""

@@ -9,6 +9,7 @@ from datapool.batch.candidates import PooledGroup, PooledTrajectory
 from datapool.batch.deltas import resolve_all
 from datapool.batch.masks import is_trained
 from datapool.batch.members import trained_members
+from datapool.batch.plan import is_young
 from datapool.batch.sequences import CallTokens, TrainingRow, call_tokens, rows
 from datapool.batch.spec import BatchSpec
 from datapool.errors import PromptBroken
@@ -19,28 +20,34 @@ from schemas.arrays import ITEM_BYTES
 TokenRows = Mapping[tuple[str, str], TokenRow]
 
 
-def assemble_rows(pool: PoolRows, group: PooledGroup, spec: BatchSpec, run_id: str) -> list[TrainingRow]:
-    """Training rows of a group; `TrainingRow.trajectory` is the index into `group.members`.
+def assemble_rows(
+    pool: PoolRows, group: PooledGroup, spec: BatchSpec, run_id: str, version: int | None = None
+) -> list[TrainingRow]:
+    """Training rows of a group; `TrainingRow.trajectory` is the index into `group.members`. version: which a batch would be
+    for; None: no token is too old.
 
     Raises PromptBroken when the tokens of a trained call are not there any more (its group is being rewritten).
     """
+    oldest = None if version is None else spec.oldest_version(version)
     token_rows = pool.tokens_of_group(group.record.group_id)
     chosen = {member.record.trajectory_id for member in trained_members(group, spec)}
     return [
         row
         for index, member in enumerate(group.members)
         if member.record.trajectory_id in chosen
-        for row in rows(_calls(token_rows, member, spec, run_id), index)
+        for row in rows(_calls(token_rows, member, spec, run_id, oldest), index)
     ]
 
 
-def _calls(token_rows: TokenRows, member: PooledTrajectory, spec: BatchSpec, run_id: str) -> list[CallTokens]:
+def _calls(
+    token_rows: TokenRows, member: PooledTrajectory, spec: BatchSpec, run_id: str, oldest: int | None
+) -> list[CallTokens]:
     """Trained calls in order; the others are read, too, because a prompt may be an edge on one of them."""
     tokens = {step.call_id: row for step in member.steps if (row := token_rows.get((step.trajectory_id, step.call_id)))}
     prompts = _prompts(tokens)
     trained: list[CallTokens] = []
     for step in member.steps:
-        if not is_trained(step, member, spec):
+        if not is_trained(step, member, spec) or not is_young(step, oldest):
             continue
         if step.call_id not in prompts:
             raise PromptBroken(
@@ -48,7 +55,8 @@ def _calls(token_rows: TokenRows, member: PooledTrajectory, spec: BatchSpec, run
                 step.call_id,
             )
         temperature = step.sampling.temperature if step.sampling else 1.0
-        trained.append(call_tokens(tokens[step.call_id].tokens, prompts[step.call_id], run_id, temperature))
+        prompt = prompts[step.call_id]
+        trained.append(call_tokens(tokens[step.call_id].tokens, prompt, run_id, temperature, oldest_version=oldest))
     return trained
 
 

@@ -20,6 +20,7 @@ from schemas.envelopes import envelope
 from schemas.events import TensorSpec, WeightsPublished
 from tests import children
 from weights.manifest import WeightsManifest
+from weights.snapshot import WeightsSnapshot
 from weights.transfer_server import TransferServer
 
 ROOT = Path(__file__).parents[2]
@@ -47,7 +48,7 @@ class Worker:
         self.log = directory / "vllm.log"
         self.errors = directory / "supervisor.log"
         self.events.touch()
-        self.transfer_server = TransferServer(timeout_s=10, bucket_bytes_max=64 << 10)
+        self.transfer_server = TransferServer(timeout_s=10)
         self.base = AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32).eval()
         self.versions: dict[int, torch.nn.Module] = {}
         self.http = httpx.Client(timeout=60)
@@ -114,7 +115,7 @@ class Worker:
         tensors = [(name, p.detach()) for name, p in self.changed_model(version).named_parameters()]
         manifest = WeightsManifest.of(tensors)
         if checkpoint is None and offer_url is None:
-            self.transfer_server.stage(RUN, version, tensors, manifest)
+            self.transfer_server.stage(RUN, version, WeightsSnapshot.of(tensors, 64 << 10))
             offer_url = self.transfer_server.url
         event = WeightsPublished(
             envelope=envelope("trainer/test", run_id=RUN),

@@ -14,7 +14,6 @@ from trainer.compose import learner_of
 from trainer.dependencies import Milestone, TrainerDependencies
 from trainer.run import TrainingRun
 from trainer.settings import TrainerSettings
-from weights.manifest import WeightsManifest
 
 BATCHES = 6
 SPEC = BatchSpec(groups_per_batch=2, group_size=4, staleness_max=100)
@@ -27,9 +26,8 @@ class FakeTransferServer:
     staged: list[tuple[int, str]] = field(default_factory=list)
     url: str = "http://127.0.0.1:1/offer"
 
-    def stage(self, run_id, version, named_tensors, manifest) -> None:
-        assert WeightsManifest.of(named_tensors) == manifest
-        self.staged.append((version, manifest.digest))
+    def stage(self, run_id, version, snapshot) -> None:
+        self.staged.append((version, snapshot.manifest.digest))
 
 
 def settings(out_dir: Path, model_dir: Path, **changes) -> TrainerSettings:

@@ -1,14 +1,16 @@
 """The second source of weights: a directory."""
 
+import json
 from pathlib import Path
 
 import pytest
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 
-from weights.checkpoint import read
+from weights.checkpoint import read, write
 from weights.errors import DigestMismatch, ManifestMismatch
-from weights.manifest import WeightsManifest
+from weights.manifest import ITEM_BYTES, WeightsManifest
+from weights.snapshot import WeightsSnapshot
 
 TENSORS = {"b": torch.arange(6.0).view(2, 3), "a": torch.ones(2, dtype=torch.bfloat16)}
 
@@ -37,3 +39,29 @@ def test_a_checkpoint_that_is_not_there_is_a_clear_error(tmp_path: Path) -> None
     for uri in (str(tmp_path / "missing"), str(tmp_path / "broken"), "s3://bucket/model"):
         with pytest.raises(ManifestMismatch):
             list(read(uri, manifest))
+
+
+def test_what_is_written_is_read_by_the_library(tmp_path: Path) -> None:
+    """Every dtype, empty and zero-dimensional tensors, and tensors split over buckets, in one file."""
+    tensors = {name: torch.ones(3, 5).to(getattr(torch, name)) for name in ITEM_BYTES}
+    tensors |= {"empty": torch.empty(0, 4), "scalar": torch.tensor(7), "strided": torch.arange(12.0).view(3, 4).t()}
+    snapshot = WeightsSnapshot.of(tensors.items(), 16)
+    write(tmp_path, snapshot)
+    assert [path.name for path in tmp_path.iterdir()] == ["model.safetensors"]
+    loaded = load_file(tmp_path / "model.safetensors")
+    assert loaded.keys() == tensors.keys()
+    assert all(torch.equal(loaded[n].float(), t.float()) and loaded[n].dtype == t.dtype for n, t in tensors.items())
+    assert len(list(read(str(tmp_path), snapshot.manifest))) == len(tensors)
+
+
+def test_shards_are_cut_as_save_pretrained_cuts_them(tmp_path: Path) -> None:
+    """A file holds as much as fits, a larger tensor has its own, and the index names the file of each tensor."""
+    tensors = {name: torch.full((size,), 1.0) for name, size in (("a", 4), ("b", 4), ("c", 40), ("d", 4))}
+    snapshot = WeightsSnapshot.of(tensors.items())
+    write(tmp_path, snapshot, shard_bytes_max=32)
+    index = json.loads((tmp_path / "model.safetensors.index.json").read_text())
+    assert index["metadata"]["total_size"] == snapshot.manifest.bytes_total
+    first, second, third = (f"model-0000{number}-of-00003.safetensors" for number in (1, 2, 3))
+    assert index["weight_map"] == {"a": first, "b": first, "c": second, "d": third}
+    assert {name: path for path in (first, second, third) for name in load_file(tmp_path / path)} == index["weight_map"]
+    assert [name for name, _ in read(str(tmp_path), snapshot.manifest)] == list(tensors)

@@ -20,6 +20,7 @@ from weights.manifest import WeightsManifest, memory_of
 from weights.receive import receive
 from weights.rendezvous import Transfer
 from weights.sender import Sent
+from weights.snapshot import WeightsSnapshot
 from weights.transfer_server import TransferServer
 
 pytestmark = pytest.mark.process
@@ -42,9 +43,11 @@ def tensors_of(seed: int) -> Tensors:
     ]
 
 
-def stage(server: TransferServer, version: int, tensors: Tensors | None = None) -> Tensors:
+def stage(
+    server: TransferServer, version: int, tensors: Tensors | None = None, bucket_bytes_max: int = 4096
+) -> Tensors:
     tensors = tensors_of(version) if tensors is None else tensors
-    server.stage("run", version, tensors, WeightsManifest.of(tensors))
+    server.stage("run", version, WeightsSnapshot.of(tensors, bucket_bytes_max))
     return tensors
 
 
@@ -77,7 +80,7 @@ def sent() -> list[Sent]:
 
 @pytest.fixture
 def server(sent: list[Sent]) -> Iterator[TransferServer]:
-    server = TransferServer(timeout_s=20, bucket_bytes_max=4096, on_sent=sent.append)
+    server = TransferServer(timeout_s=20, on_sent=sent.append)
     yield server
     server.close()
 
@@ -106,10 +109,10 @@ def test_several_workers_receive_at_the_same_time(server: TransferServer) -> Non
 def test_a_receiver_killed_in_the_middle_costs_only_its_sender() -> None:
     """The sender of a dead worker ends with an error, and the next offer is served."""
     sent: list[Sent] = []
-    server = TransferServer(timeout_s=20, bucket_bytes_max=1 << 20, on_sent=sent.append)
+    server = TransferServer(timeout_s=20, on_sent=sent.append)
     # Far more than the sockets buffer, so that the sender cannot have finished when the worker dies.
     big = [(f"t{i}", torch.full((1 << 20,), float(i))) for i in range(24)]
-    stage(server, 1, big)
+    stage(server, 1, big, 1 << 20)
     victim = peer(server, "2")
     assert victim.wait(timeout=30) == -signal.SIGKILL
     until(lambda: bool(sent), 5)
@@ -121,7 +124,7 @@ def test_a_receiver_killed_in_the_middle_costs_only_its_sender() -> None:
 def test_a_receiver_that_never_comes_costs_only_its_deadline() -> None:
     """An offer that nobody takes up ends by its deadline and frees its sender."""
     sent: list[Sent] = []
-    server = TransferServer(timeout_s=0.5, bucket_bytes_max=4096, senders_max=1, on_sent=sent.append)
+    server = TransferServer(timeout_s=0.5, senders_max=1, on_sent=sent.append)
     stage(server, 1)
     server.start_transfer("nobody")
     with pytest.raises(urllib.error.HTTPError) as busy:
@@ -136,9 +139,9 @@ def test_a_receiver_that_never_comes_costs_only_its_deadline() -> None:
 def test_a_sender_killed_in_the_middle_fails_the_receiver_at_once() -> None:
     """A worker whose trainer is killed gets an error, not a hang."""
     code = (
-        "import sys, time, torch; from weights.manifest import WeightsManifest; from weights.transfer_server import TransferServer\n"
-        "t = [(f't{i}', torch.zeros(1 << 20)) for i in range(24)]; o = TransferServer(timeout_s=900, bucket_bytes_max=1 << 20)\n"
-        "o.stage('run', 1, t, WeightsManifest.of(t)); print(o.url, flush=True); time.sleep(60)"
+        "import sys, time, torch; from weights.snapshot import WeightsSnapshot; from weights.transfer_server import TransferServer\n"
+        "t = [(f't{i}', torch.zeros(1 << 20)) for i in range(24)]; o = TransferServer(timeout_s=900)\n"
+        "o.stage('run', 1, WeightsSnapshot.of(t, 1 << 20)); print(o.url, flush=True); time.sleep(60)"
     )
     command = [sys.executable, "-c", code]
     trainer = children.start(command, stdout=subprocess.PIPE, text=True, cwd=ROOT, env={"PYTHONPATH": str(ROOT)})
@@ -213,10 +216,10 @@ def test_closing_does_not_wait_for_a_hanging_send() -> None:
 def test_a_trainer_may_end_while_a_send_waits() -> None:
     """The send's thread comes back out of torch before the interpreter shuts down: later, it would abort the process."""
     code = (
-        "import time, torch; from weights.manifest import WeightsManifest; from weights.transfer_server import TransferServer\n"
+        "import time, torch; from weights.snapshot import WeightsSnapshot; from weights.transfer_server import TransferServer\n"
         "class Slow:\n    def __del__(self, sleep=time.sleep): sleep(3)\n"
         "slow = Slow(); t = [('t', torch.zeros(4))]; o = TransferServer(timeout_s=2)\n"  # its time ends in slow's
-        "o.stage('run', 1, t, WeightsManifest.of(t)); o.start_transfer('nobody'); time.sleep(0.5); o.close()"
+        "o.stage('run', 1, WeightsSnapshot.of(t)); o.start_transfer('nobody'); time.sleep(0.5); o.close()"
     )
     ended = subprocess.run([sys.executable, "-c", code], cwd=ROOT, env={"PYTHONPATH": str(ROOT)}, timeout=120)
     assert ended.returncode == 0

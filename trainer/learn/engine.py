@@ -28,7 +28,10 @@ from trainer.learn.metrics import TokenTotals
 from trainer.learn.objective import Objective, summed
 from trainer.learn.policy_model import PolicyModel
 from trainer.learn.tensor_names import CheckpointTensors
+from trainer.storage import exports
+from weights.checkpoint import SHARD_BYTES_MAX
 from weights.device import Wish, resolved
+from weights.snapshot import WeightsSnapshot
 
 log = structlog.get_logger()
 
@@ -47,6 +50,7 @@ class EngineSettings:
     device: Wish = "auto"
     precision: models.Precision | None = None
     micro_batch_tokens_max: int = 16_384
+    export_shard_bytes_max: int = SHARD_BYTES_MAX
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,9 +169,9 @@ class TrainingEngine:
         """
         yield from self._tensors(partitioned=self._stage == 3)
 
-    def export(self, target: Path) -> None:
-        """The weights as a HF-format directory, whole or not at all."""
-        models.export(self._causal, self.named_tensors(), self._model_dir, target)
+    def export(self, snapshot: WeightsSnapshot, target: Path) -> None:
+        """A snapshot of the weights as a HF-format directory, whole or not at all. From any thread."""
+        exports.write(snapshot, self._causal.config, self._model_dir, target, self._settings.export_shard_bytes_max)
 
     def save(self, directory: Path, state: dict[str, Any]) -> None:  # Any: JSON values of the caller
         """Everything that training goes on from, and `state`, into a directory."""

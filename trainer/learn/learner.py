@@ -13,6 +13,7 @@ from trainer.learn.engine import TrainingEngine
 from trainer.learn.examples import LearnerBatch
 from trainer.learn.objective import Objective
 from trainer.learn.reference import Reference
+from weights.snapshot import WeightsSnapshot
 
 
 class Learner:
@@ -54,9 +55,9 @@ class Learner:
         """Of the policy, see `TrainingEngine.named_tensors`."""
         return self._policy.named_tensors()
 
-    def export(self, target: Path) -> None:
-        """The policy as a HF-format directory, whole or not at all."""
-        self._policy.export(target)
+    def export(self, snapshot: WeightsSnapshot, target: Path) -> None:
+        """A snapshot of the policy as a HF-format directory, whole or not at all. From any thread."""
+        self._policy.export(snapshot, target)
 
     def save(self, directory: Path, state: dict[str, Any]) -> None:  # Any: JSON values of the caller
         """Everything that training goes on from, and `state`, into a directory."""

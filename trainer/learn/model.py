@@ -1,23 +1,14 @@
-"""The model directory: what a HF-format directory must hold, and how one is written with exactly the weights in hand.
-
-Invariant: an export holds the same tensors, under the same names, as the version that was published, so that its
-manifest has the published digest.
-"""
+"""The model directory: what a HF-format directory must hold, and the model that is loaded from it."""
 
 import json
-import os
-import shutil
-from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from trainer.errors import ModelInvalid
 
 if TYPE_CHECKING:
-    import torch
     from transformers import PreTrainedModel
 
-WEIGHT_SUFFIXES = (".safetensors", ".bin", ".pt", ".pth", ".safetensors.index.json", ".bin.index.json")
 Precision = Literal["fp32", "bf16"]
 
 
@@ -64,50 +55,6 @@ def without_dropout(model: "PreTrainedModel") -> None:
             module.p = 0.0
         if isinstance(getattr(module, "attention_dropout", None), float):
             module.attention_dropout = 0.0
-
-
-def export(
-    model: "PreTrainedModel", named_tensors: Iterable[tuple[str, "torch.Tensor"]], source: Path, target: Path
-) -> None:
-    """Writes a HF-format directory: these tensors, the model's config, and the tokenizer files of `source`.
-
-    Appears under `target` whole or not at all; a `target` that exists is left as it is.
-    """
-    if target.exists():
-        return
-    from safetensors.torch import save_file
-
-    partial = target.with_name(f".{target.name}.{os.getpid()}")
-    shutil.rmtree(partial, ignore_errors=True)
-    partial.mkdir(parents=True)
-    for path in source.iterdir():
-        if path.is_file() and not path.name.endswith(WEIGHT_SUFFIXES):
-            shutil.copyfile(path, partial / path.name)
-    model.config.save_pretrained(partial)
-    tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in named_tensors}
-    save_file(tensors, partial / "model.safetensors", metadata={"format": "pt"})
-    publish_directory(partial, target)
-
-
-def publish_directory(partial: Path, target: Path) -> None:
-    """Gives a finished directory its name. Its files are on disk before it has it."""
-    for path in [*partial.rglob("*"), partial]:
-        _sync(path)
-    try:
-        partial.rename(target)
-    except OSError:
-        if not target.exists():
-            raise
-        shutil.rmtree(partial)  # another incarnation was faster; same name, same bytes
-    _sync(target.parent)
-
-
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _one_line(error: BaseException) -> str:

@@ -68,7 +68,7 @@ def rows_of(plan: BatchAssembled, facts: FactSource, vocabulary: int) -> list[Tr
     return [
         row
         for index, planned in enumerate(plan.trajectories)
-        for row in _rows_in_vocabulary(_calls(planned, records, plan.run_id), index, vocabulary)
+        for row in _rows_in_vocabulary(_calls(planned, records, plan), index, vocabulary)
     ]
 
 
@@ -93,7 +93,7 @@ def _in_vocabulary(ids: "array[int]", vocabulary: int) -> bool:
     return min(ids) >= 0 and max(ids) < vocabulary
 
 
-def _calls(planned: PlannedTrajectory, records: Mapping[Position, Record], run_id: str) -> list[CallTokens]:
+def _calls(planned: PlannedTrajectory, records: Mapping[Position, Record], plan: BatchAssembled) -> list[CallTokens]:
     """Trained calls in order. The others are read too, because a prompt may be an edge on one of them."""
     calls = {step.call_id: _call(step, records[Position.of(step.position)]) for step in planned.steps}
     prompt_ids = prompts(calls)
@@ -107,8 +107,16 @@ def _calls(planned: PlannedTrajectory, records: Mapping[Position, Record], run_i
                 f"prompt_mismatch: {step.call_id}",
                 f"call {step.call_id}: its prompt has another digest than it says, or a base of it is not planned with it",
             )
-        temperature = call.sampling.temperature
-        trained.append(call_tokens(call, prompt_ids[step.call_id], run_id, temperature, step.advantage))
+        trained.append(
+            call_tokens(
+                call,
+                prompt_ids[step.call_id],
+                plan.run_id,
+                call.sampling.temperature,
+                step.advantage,
+                plan.oldest_version,
+            )
+        )
     return trained
 
 

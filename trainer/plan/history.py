@@ -8,7 +8,16 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from datapool.batch.plan import groups_of
-from schemas.events import BatchAssembled, BatchSkipped, BatchTrained, Event, RunEnded, RunStarted, WeightsPublished
+from schemas.events import (
+    BatchAssembled,
+    BatchSkipped,
+    BatchTrained,
+    Event,
+    RunEnded,
+    RunStarted,
+    VersionEvaluated,
+    WeightsPublished,
+)
 from trainer.progress import NO_BATCH
 
 
@@ -35,6 +44,8 @@ class History:
     """Groups that this run planned or skipped: it plans none of them again."""
     given_up: set[int] = field(default_factory=set)
     """Batches that were planned and could not be read any more: never trained."""
+    evaluated: dict[int, VersionEvaluated] = field(default_factory=dict)
+    """By version."""
     ended: RunEnded | None = None
 
     @property
@@ -61,6 +72,8 @@ class History:
                 self.consumed_groups.update(event.group_ids)
                 if event.sequence is not None:
                     self.given_up.add(event.sequence)
+            case VersionEvaluated():
+                self.evaluated[event.version] = event
             case RunEnded():
                 self.ended = event
             case _:

@@ -48,6 +48,20 @@ def test_reinforce_pp_normalises_over_the_batch_and_not_over_groups():
     assert wholes("grpo", [[0.2, 0.5], [1], [0]])[1:] == [[0.0], [0.0]]
 
 
+def test_reinforce_pp_with_baseline_takes_the_groups_mean_and_the_batchs_deviation():
+    """R 1, 0 and 5, 5, 2: less their means .5, -.5, 1, 1, -2, whose mean is 0 and deviation 1.274755; no group divides by its own."""
+    made = wholes("reinforce_pp_baseline", [[1, 0], [5, 5, 2]])
+    assert made[0] == pytest.approx([0.392201, -0.392201], abs=1e-6)
+    assert made[1] == pytest.approx([0.784403, 0.784403, -1.568806], abs=1e-6)
+    assert wholes("reinforce_pp_baseline", [[3, 3], [7, 7]]) == [[0, 0], [0, 0]]
+
+
+def test_gae_leaves_advantages_to_the_critic():
+    """0 for all, whatever was earned."""
+    assert wholes("gae", [[1, 0], [5]]) == [[0, 0], [0]]
+    assert ESTIMATORS["gae"].critic
+
+
 def test_step_grpo_compares_returns_to_go_of_equal_steps():
     """The k-th calls of a group against each other; who alone has a k-th call has advantage 0."""
     group = [Return(2.0, (0.0, 1.0), 1.0), Return(0.5, (0.5, 0.0), 0.0), Return(0.0, (0.0, 0.0, 0.0), 0.0)]

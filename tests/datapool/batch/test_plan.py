@@ -90,3 +90,31 @@ def test_a_plan_takes_no_more_than_was_counted(name: str) -> None:
     (one,) = selection.chosen
     taken = len(encode(planned(selection, SPACIOUS))) - empty
     assert taken <= plan_bytes(one, SPACIOUS) < 2 * taken + 1000
+
+
+def test_a_plan_freezes_the_reward_of_each_call() -> None:
+    """What the trajectory earned as a whole is with its last call, under the spec's weights; their sum is its return."""
+    history = [*group("a", [0.25, 1.0]), facts.reward("a", "t1", 2.0, source="judge", call_id="c0")]
+    spec = SPEC.model_copy(update={"algorithm": "gae", "reward_weights": {"judge/outcome": 0.5}})
+    plan = planned(selected(history, spec), spec)
+    assert [[step.reward for step in t.steps] for t in plan.trajectories] == [[0.0, 0.25], [1.0, 1.0]]
+    assert [t.reward for t in plan.trajectories] == [0.25, 2.0]
+    assert [t.advantage for t in plan.trajectories] == [0.0, 0.0]
+
+
+def test_tags_mix_three_losses_in_one_batch() -> None:
+    """By the first tag in order of name: of the response, its trajectory or its group; others have no weights of their own."""
+    history = [
+        *group("a", [0.0, 1.0]),
+        *group("b", [0.0, 1.0], tags=("expert",)),
+        facts.curated("a", "t0", "c1", tags=("expert",)),
+        facts.curated("b", "t1", "c0", tags=("anchor",)),
+    ]
+    mix = {"expert": (0.0, 1.0, 0.0), "anchor": (1.0, 0.0, 5.0)}
+    plan = planned(selected(history, spec := SPEC.model_copy(update={"mix": mix})), spec)
+    assert [[step.weights for step in t.steps] for t in plan.trajectories] == [
+        [None, mix["expert"]],
+        [None, None],
+        [mix["expert"], mix["expert"]],
+        [mix["anchor"], mix["expert"]],
+    ]

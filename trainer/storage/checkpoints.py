@@ -4,14 +4,13 @@ Invariant: a checkpoint is of a batch whose plan is committed, because a plan is
 incarnation is in the name, so that a trainer that was fenced off but does not know it yet overwrites nothing.
 """
 
-import os
 import re
 import shutil
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
 
-from trainer.learn.model import publish_directory
+from trainer.storage import directories
 
 NAME = re.compile(r"(\d{8,})-(\d+)")
 
@@ -46,12 +45,7 @@ class Checkpoints:
     def write(self, sequence: int, incarnation: int, save: Callable[[Path], None]) -> Path:
         """Let `save` fill a directory, give it its name, then delete the checkpoints that are too old."""
         target = self._folder / f"{sequence:08d}-{incarnation}"
-        if not target.exists():
-            partial = self._folder / f".{target.name}.{os.getpid()}"
-            shutil.rmtree(partial, ignore_errors=True)
-            partial.mkdir(parents=True)
-            save(partial)
-            publish_directory(partial, target)
+        directories.fill(target, save)
         for old in self.all()[: -self._kept]:
             shutil.rmtree(old.path)
         return target

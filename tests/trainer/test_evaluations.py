@@ -1,0 +1,156 @@
+"""The evaluation of versions: what counts, what is best, what is kept, and that training waits for it."""
+
+import itertools
+import threading
+from pathlib import Path
+from types import SimpleNamespace
+from urllib.parse import urlsplit
+
+import pytest
+
+from schemas.evaluation import EvaluatedTask
+from schemas.events import BatchTrained, GroupRecord, TrajectoryRecord, VersionEvaluated
+from tests.trainer.incarnation import RUN, settings
+from tests.trainer.pooled import apply_to, group, pooled, random_groups
+from tests.trainer.test_run import events, world_of
+from tests.trainer.tiny import make_model
+from trainer.app import may_concern
+from trainer.dependencies import Milestone
+from trainer.evaluations import Evaluations, pass_at, score
+from trainer.run import TrainingRun
+
+SAMPLES = 3
+
+
+@pytest.fixture(scope="module")
+def model_dir(tmp_path_factory):
+    return make_model(tmp_path_factory.mktemp("model") / "tiny")
+
+
+def part(version, kind, number, tasks=2, samples=SAMPLES, every=2):
+    return EvaluatedTask(version=version, kind=kind, task=number, tasks=tasks, samples=samples, every=every, solved=1.0)
+
+
+def evaluation(version, greedy, samples, sampled_by=None):
+    """Facts of a whole evaluation. greedy: a return per task; samples: returns per task."""
+    history = []
+    for kind, returns in (("greedy", [[value] for value in greedy]), ("sample", samples)):
+        for number, values in enumerate(returns):
+            tags = part(version, kind, number).tags()
+            named = f"e{version}-{kind}{number}"
+            by = version if sampled_by is None else sampled_by
+            history += group(named, values, version=by, channel="val", tags=tags)
+    return history
+
+
+@pytest.mark.parametrize(
+    ("n", "c", "k", "share"), [(5, 2, 1, 0.4), (5, 2, 2, 0.7), (5, 0, 3, 0.0), (5, 3, 3, 1.0), (10, 1, 4, 0.4)]
+)
+def test_pass_at_k_is_that_of_its_authors(n, c, k, share):
+    """1 - C(n-c, k) / C(n, k), and the share of all choices of k samples that hold a solution."""
+    assert pass_at(n, c, k) == pytest.approx(share)
+    choices = list(itertools.combinations([True] * c + [False] * (n - c), k))
+    assert pass_at(n, c, k) == pytest.approx(sum(map(any, choices)) / len(choices))
+
+
+def row(returned, first=4, last=4, run=RUN):
+    record = TrajectoryRecord(
+        group_id="g", trajectory_id="t", status="completed", ready=True, return_total=returned,
+        min_version=first, max_version=last, policy_run_id=run,
+    )  # fmt: skip
+    return record, ()
+
+
+def test_an_episode_counts_for_the_version_that_sampled_all_of_it():
+    """One that two versions, or those of another run, sampled is left out; one without a reward has earned nothing."""
+    outcome = score(
+        [
+            (part(4, "greedy", 0), [row(1.0)]),
+            (part(4, "greedy", 1), [row(None)]),
+            (part(4, "sample", 0), [row(1.0), row(0.0), row(1.0, last=5)]),
+            (part(4, "sample", 1), [row(1.0, run="other"), row(0.9), row(1.0, first=3)]),
+        ],
+        RUN,
+    )
+    assert (outcome.counted, outcome.left_out, outcome.greedy) == (5, 3, 0.5)
+    assert outcome.pass_at == {"1": pytest.approx(0.25), "2": 1.0}
+    assert outcome.figure == 0.5
+    assert score([(part(4, "greedy", 0), [row(1.0)])], RUN).figure is None, "one of eight is too little"
+
+
+def test_a_run_is_evaluated_and_keeps_its_best_version(tmp_path, model_dir):
+    """Versions 0, 2 and 4: the best is kept when later exports displace its own, and a resumed run says nothing twice."""
+    chosen = settings(tmp_path, model_dir, batches_max=4, hf_every=1, hf_kept=1, evaluation_wait_s=5.0)
+    scores = {0: [0.0, 0.0], 2: [1.0, 1.0], 4: [0.0, 1.0]}
+    arrives = []
+
+    def reached(milestone):
+        if milestone in (Milestone.STARTED, Milestone.PUBLISHED):
+            version = len(arrives)
+            arrives.append(version)
+            if version in scores:
+                history = evaluation(version, scores[version], [[1.0, 0.0, 0.0], [0.0] * SAMPLES])
+                apply_to(collaborators.pool, log, history)
+
+    log, collaborators = world_of(chosen, random_groups(8, 4), reached)
+    assert TrainingRun(chosen, collaborators).run() == "finished"
+    said = events(log, VersionEvaluated)
+    assert [(e.version, e.greedy, e.best) for e in said] == [(0, 0.0, True), (2, 1.0, True), (4, 0.5, False)]
+    assert all((e.trajectories, e.left_out) == (8, 0) for e in said)
+    assert said[0].pass_at == {"1": pytest.approx(1 / 6), "2": pytest.approx(1 / 3)}
+    best = Path(urlsplit(said[1].checkpoint_uri).path)
+    assert [path.name for path in (tmp_path / "hf").glob("best-*")] == [best.name]
+    assert best.name.startswith("best-00000002-")
+    assert (best / "model.safetensors").stat().st_size > 0
+    assert not list((tmp_path / "hf").glob("00000002-*")), "its own export was dropped by age"
+    assert not [record for record in collaborators.pool.groups() if record.channel == "val"], "memory is bounded"
+
+
+def test_training_waits_for_the_evaluation_of_its_version_and_not_for_ever(tmp_path, model_dir):
+    """It is trained only after the last group of it is over; one that never ends is given up after evaluation_wait_s."""
+    chosen = settings(tmp_path, model_dir, batches_max=1, evaluation_wait_s=30.0)
+    whole = evaluation(0, [1.0, 1.0], [[1.0] * SAMPLES] * 2)
+    opened = [event for event in whole if type(event).__name__ == "GroupOpened"]
+    log, collaborators = world_of(chosen, [*random_groups(2, 4), *opened])
+    run = threading.Thread(target=TrainingRun(chosen, collaborators).run)
+    run.start()
+    run.join(1.5)
+    assert run.is_alive()
+    assert not events(log, BatchTrained)
+    apply_to(collaborators.pool, log, whole)
+    run.join(30)
+    assert [e.version for e in events(log, VersionEvaluated)] == [0]
+    assert len(events(log, BatchTrained)) == 1
+
+    impatient = settings(tmp_path / "impatient", model_dir, batches_max=1, evaluation_wait_s=0.2)
+    log, collaborators = world_of(impatient, [*random_groups(2, 4), *opened])
+    assert TrainingRun(impatient, collaborators).run() == "finished"
+    assert [(e.trajectories, e.left_out, e.best) for e in events(log, VersionEvaluated)] == [(0, 8, False)]
+
+
+def test_what_an_earlier_incarnation_concluded_is_forgotten_and_still_the_best(tmp_path):
+    """Nothing is committed twice; a version that is not better than the best of history is not best."""
+    history = [*evaluation(0, [1.0, 1.0], [[1.0] * SAMPLES] * 2), *evaluation(2, [0.5, 0.5], [[0.0] * SAMPLES] * 2)]
+    pool, committed = pooled(history).pool, []
+    dependencies = SimpleNamespace(pool=pool, journal=SimpleNamespace(commit=committed.append), producer="test")
+    progress = SimpleNamespace(named_version=3, version=3)
+    earlier = VersionEvaluated(envelope=None, run_id=RUN, version=0, trajectories=8, greedy=1.0, best=True)
+    chosen = settings(tmp_path, tmp_path / "model")
+    Evaluations(chosen, dependencies, progress, SimpleNamespace(exports=tmp_path), {0: earlier}).look()
+    assert [(event.version, event.best) for event in committed] == [(2, False)]
+    assert pool.groups() == []
+
+
+def test_the_trainer_takes_in_its_own_evaluations_and_no_other_group_of_that_channel():
+    """What it would never look at would stay in memory for ever."""
+    tags = part(0, "greedy", 0).tags()
+
+    def concerns(channel, tags, run_id=RUN):
+        return may_concern(
+            GroupRecord(group_id="g", declared=True, ready=True, channel=channel, tags=tags, run_id=run_id), RUN
+        )
+
+    assert concerns("val", tags)
+    assert not concerns("val", ())
+    assert not concerns("val", tags, "other")
+    assert concerns("train", ())

@@ -1,0 +1,251 @@
+"""What evaluations of versions came to: groups of the channel `val`, which agents play beside the run, read from the pool.
+
+Input: the pool's groups whose tags are those of `schemas.evaluation`. Output: one `VersionEvaluated` per version, and the
+best version as an export that no later one displaces. A replay concludes nothing twice: what the run's history holds is
+settled, and groups of what is settled are forgotten, so memory holds the evaluations under way.
+
+While an evaluation of the version in memory is played, no batch is trained: its episodes would be sampled by two versions.
+From the first evaluation on the tags say every how many versions there is one, so the next is waited for before it begins.
+"""
+
+import os
+import shutil
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import comb
+from pathlib import Path
+from statistics import fmean
+
+import structlog
+
+from datapool.batch.candidates import Members
+from schemas.envelopes import decision_id, envelope
+from schemas.evaluation import EvaluatedTask, Kind
+from schemas.events import GroupRecord, TrajectoryRecord, VersionEvaluated
+from schemas.http import Channel
+from trainer.dependencies import TrainerDependencies
+from trainer.progress import TrainingProgress
+from trainer.publication import Publisher
+from trainer.settings import TrainerSettings
+
+log = structlog.get_logger()
+
+QUIET_S = 300.0
+"""An evaluation in which nothing ended for so long is concluded with what there is."""
+COUNTED_SHARE_MIN = 0.5
+"""Of its episodes that an evaluation must have counted to be the best one."""
+
+
+def pass_at(n: int, c: int, k: int) -> float:
+    """Chance that one of k of n samples, c of which are solutions, is one: 1 - C(n-c, k) / C(n, k).
+
+    The unbiased estimator of Chen et al. 2021 (Evaluating Large Language Models Trained on Code). 1 <= k <= n.
+    """
+    return 1.0 - comb(n - c, k) / comb(n, k)
+
+
+@dataclass(frozen=True, slots=True)
+class Score:
+    """`counted`: episodes that the version sampled alone. `greedy`: their mean return at temperature 0."""
+
+    counted: int
+    left_out: int
+    greedy: float | None
+    pass_at: Mapping[str, float]
+
+    @property
+    def figure(self) -> float | None:
+        """What versions are compared by; None: too little was counted."""
+        enough = self.counted >= COUNTED_SHARE_MIN * (self.counted + self.left_out)
+        return (self.pass_at.get("1") if self.greedy is None else self.greedy) if enough else None
+
+
+def score(parts: Sequence[tuple[EvaluatedTask, Members]], run_id: str) -> Score:
+    """parts: each with the ready members of its group. A task counts for pass@k where at least k of its samples do."""
+    task = parts[0][0]
+    returns: dict[Kind, list[list[float]]] = {"greedy": [], "sample": []}
+    for part, members in parts:
+        returns[part.kind].append([row.return_total or 0.0 for row, _ in members if _is_of(row, run_id, part.version)])
+    counted = sum(map(len, (*returns["greedy"], *returns["sample"])))
+    greedy = [value for values in returns["greedy"] for value in values]
+    shares: dict[str, float] = {}
+    for k in (1 << power for power in range(task.samples.bit_length())):
+        tasks = [values for values in returns["sample"] if len(values) >= k]
+        if tasks:
+            shares[str(k)] = fmean(pass_at(len(v), sum(r >= task.solved for r in v), k) for v in tasks)
+    return Score(counted, task.tasks * (1 + task.samples) - counted, fmean(greedy) if greedy else None, shares)
+
+
+def _is_of(row: TrajectoryRecord, run_id: str, version: int) -> bool:
+    return row.policy_run_id == run_id and row.min_version == row.max_version == version
+
+
+@dataclass(slots=True)
+class OpenEvaluation:
+    """The groups of one version's evaluation so far; of two groups of one part the one that is over counts."""
+
+    parts: dict[tuple[Kind, int], tuple[EvaluatedTask, GroupRecord]] = field(default_factory=dict)
+    group_ids: set[str] = field(default_factory=set)
+    moved_s: float = field(default_factory=time.monotonic)
+    """When a group of it last came or ended."""
+
+    def take(self, task: EvaluatedTask, record: GroupRecord) -> None:
+        earlier = self.parts.get(task.part)
+        if earlier is not None and _is_over(earlier[1]):
+            self.group_ids.add(record.group_id)
+            return
+        if record.group_id not in self.group_ids or _is_over(record):
+            self.moved_s = time.monotonic()
+        self.group_ids.add(record.group_id)
+        self.parts[task.part] = task, record
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether every group of it is over."""
+        return all(len(self.parts) == task.parts and _is_over(record) for task, record in self.parts.values())
+
+
+def _is_over(record: GroupRecord) -> bool:
+    return record.ready or record.closed
+
+
+class Evaluations:
+    """Of one incarnation of one run. `evaluated`: what earlier ones concluded, by version."""
+
+    def __init__(
+        self,
+        settings: TrainerSettings,
+        dependencies: TrainerDependencies,
+        progress: TrainingProgress,
+        publisher: Publisher,
+        evaluated: Mapping[int, VersionEvaluated],
+    ) -> None:
+        self._settings = settings
+        self._dependencies = dependencies
+        self._progress = progress
+        self._publisher = publisher
+        self._settled = set(evaluated)
+        self._best = max(filter(None, (_figure(event) for event in evaluated.values() if event.best)), default=None)
+        self._open: dict[int, OpenEvaluation] = {}
+        self._every: int | None = None
+
+    def look(self) -> None:
+        """Conclude what is over; wait, up to `evaluation_wait_s` without a sign of it, for the evaluation of the version in
+        memory. Once per round, between a plan and its training. Raises Stopped, Fenced, LogError."""
+        began_s = time.monotonic()
+        while self._read() and self._is_awaited(began_s):
+            self._dependencies.raise_if_stopped()
+            self._dependencies.stop.wait(self._settings.poll_interval_s)
+        waited_s = time.monotonic() - began_s
+        if waited_s > self._settings.wait_log_interval_s:
+            log.info("evaluation_waited_for", version=self._progress.version, waited_s=round(waited_s, 1))
+
+    def conclude_all(self) -> None:
+        """At the end of the run: with what there is."""
+        self.look()
+        for version in sorted(self._open):
+            self._conclude(version)
+
+    def _read(self) -> bool:
+        """Whether this run is evaluated at all; what is over is concluded."""
+        for record in self._dependencies.pool.groups():
+            if record.channel == Channel.VALIDATION and (task := EvaluatedTask.of(record.tags)) is not None:
+                self._take(task, record)
+        now_s = time.monotonic()
+        for version, evaluation in sorted(self._open.items()):
+            if evaluation.is_whole or now_s - evaluation.moved_s > QUIET_S:
+                self._conclude(version)
+        return self._every is not None
+
+    def _take(self, task: EvaluatedTask, record: GroupRecord) -> None:
+        if task.version in self._settled:
+            self._dependencies.pool.forget(record.group_id)
+            return
+        self._every = task.every
+        self._open.setdefault(task.version, OpenEvaluation()).take(task, record)
+
+    def _is_awaited(self, began_s: float) -> bool:
+        version = self._progress.named_version
+        evaluation = self._open.get(version)
+        if version in self._settled or (evaluation is None and (self._every is None or version % self._every)):
+            return False
+        sign_s = began_s if evaluation is None else evaluation.moved_s
+        if time.monotonic() - sign_s <= self._settings.evaluation_wait_s:
+            return True
+        self._every = None  # until the next one is seen
+        log.warning("evaluation_not_waited_for", version=version, began=evaluation is not None)
+        return False
+
+    def _conclude(self, version: int) -> None:
+        evaluation = self._open[version]
+        rows = [(task, self._dependencies.pool.members(record)) for task, record in evaluation.parts.values()]
+        if any(members is None for _, members in rows):
+            return  # the pool moved on since: the next look finds other rows
+        outcome = score([(task, members) for task, members in rows if members is not None], self._settings.run_id)
+        is_best = outcome.figure is not None and (self._best is None or outcome.figure >= self._best)
+        export = self._keep(version) if is_best else None
+        self._dependencies.journal.commit(self._event(version, outcome, export, best=is_best))
+        log.info("version_evaluated", version=version, greedy=outcome.greedy, pass_at=outcome.pass_at, best=is_best)
+        if is_best:
+            self._best = outcome.figure
+            for old in _kept(self._publisher.exports):
+                if export is not None and old != export:
+                    shutil.rmtree(old)
+        self._settled.add(version)
+        for group_id in self._open.pop(version).group_ids:
+            self._dependencies.pool.forget(group_id)
+
+    def _event(self, version: int, outcome: Score, export: Path | None, *, best: bool) -> VersionEvaluated:
+        run_id = self._settings.run_id
+        event_id = decision_id("VersionEvaluated", run_id, str(version))
+        return VersionEvaluated(
+            envelope=envelope(self._dependencies.producer, run_id=run_id, event_id=event_id),
+            run_id=run_id,
+            version=version,
+            trajectories=outcome.counted,
+            left_out=outcome.left_out,
+            greedy=outcome.greedy,
+            pass_at=dict(outcome.pass_at),
+            best=best,
+            checkpoint_uri=None if export is None else export.resolve().as_uri(),
+        )
+
+    def _keep(self, version: int) -> Path | None:
+        """A copy of the version's export that shares its bytes on disk; None, and why, where the weights cannot be had."""
+        try:
+            source = next(self._publisher.exports.glob(f"{version:08d}-*"), None)
+            if source is None and version == self._progress.version:
+                source = self._publisher.export(version, self._publisher.manifest())
+            if source is not None:
+                return _linked(source, source.with_name(f"best-{source.name}"))
+            reason = "the run went on before its evaluation was over, and it was not due for an export"
+        except OSError as error:
+            reason = str(error)
+        log.warning("best_version_not_kept", version=version, reason=reason)
+        return None
+
+
+def _figure(event: VersionEvaluated) -> float | None:
+    return Score(event.trajectories, event.left_out, event.greedy, event.pass_at).figure
+
+
+def _kept(exports: Path) -> Iterator[Path]:
+    yield from exports.glob("best-*")
+
+
+def _linked(source: Path, target: Path) -> Path:
+    """`target` with the files of `source`, whole or not at all; hard links where the file system has them."""
+    if not target.is_dir():
+        partial = target.with_name(f".{target.name}.partial")
+        shutil.rmtree(partial, ignore_errors=True)
+        shutil.copytree(source, partial, copy_function=_link)
+        partial.rename(target)
+    return target
+
+
+def _link(source: str, target: str) -> None:
+    try:
+        os.link(source, target)
+    except OSError:
+        shutil.copy2(source, target)

@@ -1,0 +1,34 @@
+"""Exports of a run: directories in Hugging Face format, which workers and other programs load.
+
+Invariant: an export holds the same tensors, under the same names, as the version that was published, so that its
+manifest has the published digest.
+"""
+
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from trainer.storage import directories
+from weights import checkpoint
+
+if TYPE_CHECKING:
+    from transformers import PretrainedConfig
+
+    from weights.snapshot import WeightsSnapshot
+
+WEIGHT_SUFFIXES = (".safetensors", ".bin", ".pt", ".pth", ".safetensors.index.json", ".bin.index.json")
+
+
+def write(
+    snapshot: "WeightsSnapshot", config: "PretrainedConfig", source: Path, target: Path, shard_bytes_max: int
+) -> None:
+    """The snapshot, the model's config, and the tokenizer files of `source`. Raises OSError; from any thread."""
+
+    def contents(partial: Path) -> None:
+        for path in source.iterdir():
+            if path.is_file() and not path.name.endswith(WEIGHT_SUFFIXES):
+                shutil.copyfile(path, partial / path.name)
+        config.save_pretrained(partial)
+        checkpoint.write(partial, snapshot, shard_bytes_max)
+
+    directories.fill(target, contents)

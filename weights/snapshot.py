@@ -1,0 +1,81 @@
+"""A version as one pass over its tensors leaves it: packed in host memory, hashed on the way, named by its manifest.
+
+Invariant: a snapshot never changes while anybody holds it, so manifest, transfer and export are of the same bytes.
+Its memory is used again for a later snapshot once nobody holds it any more: whoever reads, holds the snapshot.
+"""
+
+import hashlib
+import weakref
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+
+from weights.buckets import BUCKET_BYTES_MAX, Bucket, Packing, Piece
+from weights.manifest import NamedTensors, TensorShape, WeightsManifest, bytes_of, spec_of
+
+
+@dataclass(frozen=True, eq=False)
+class WeightsSnapshot:
+    """`buckets`: flat uint8 tensors, filled as `weights.buckets.plan` says for `bucket_bytes_max`."""
+
+    manifest: WeightsManifest
+    bucket_bytes_max: int
+    layout: tuple[Bucket, ...]
+    buckets: tuple[torch.Tensor, ...]
+
+    @classmethod
+    def of(cls, named_tensors: NamedTensors, bucket_bytes_max: int = BUCKET_BYTES_MAX) -> "WeightsSnapshot":
+        """Copies the tensors into memory of its own."""
+        return Snapshots(bucket_bytes_max).take(named_tensors)
+
+    def tensors(self) -> Iterator[tuple[TensorShape, Sequence[memoryview]]]:
+        """Every tensor in order, with its bytes in one or more parts. Views: hold the snapshot while you read them."""
+        parts: list[list[memoryview]] = [[] for _ in self.manifest.tensors]
+        for flat, bucket in zip(self.buckets, self.layout, strict=True):
+            for piece in bucket.pieces:
+                parts[piece.tensor].append(_memory(flat, piece))
+        yield from zip(self.manifest.tensors, parts, strict=True)
+
+
+class Snapshots:
+    """Makes the snapshots of a run, in memory that it uses again and again: fresh pages cost more than the copy."""
+
+    def __init__(self, bucket_bytes_max: int = BUCKET_BYTES_MAX) -> None:
+        self._bucket_bytes_max = bucket_bytes_max
+        self._spare: deque[torch.Tensor] = deque()  # filled from any thread: its methods are atomic
+
+    def take(self, named_tensors: NamedTensors) -> WeightsSnapshot:
+        """One pass: each tensor is asked for once and copied once, each byte hashed once. They may change afterwards."""
+        packing = Packing(self._bucket_bytes_max)
+        whole: list[torch.Tensor] = []
+        specs: list[TensorShape] = []
+        sha = hashlib.sha256()
+        for name, tensor in named_tensors:
+            specs.append(spec_of(name, tensor))
+            flat = bytes_of(tensor)
+            for number, piece in packing.place(specs[-1].nbytes):
+                if number == len(whole):
+                    whole.append(self._bucket())
+                target = whole[number][piece.target : piece.target + piece.length]
+                target.copy_(flat[piece.source : piece.source + piece.length])
+                sha.update(target.numpy())
+        layout = packing.buckets()
+        filled = tuple(flat[: bucket.size] for flat, bucket in zip(whole, layout, strict=True))
+        snapshot = WeightsSnapshot(
+            WeightsManifest(tuple(specs), sha.hexdigest()), self._bucket_bytes_max, layout, filled
+        )
+        self._spare.clear()  # what a larger or older one left
+        weakref.finalize(snapshot, self._spare.extend, whole)
+        return snapshot
+
+    def _bucket(self) -> torch.Tensor:
+        try:
+            return self._spare.pop()
+        except IndexError:
+            return torch.empty(self._bucket_bytes_max, dtype=torch.uint8)
+
+
+def _memory(flat: torch.Tensor, piece: Piece) -> memoryview:
+    return memoryview(flat[piece.target : piece.target + piece.length].numpy())
