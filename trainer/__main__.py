@@ -33,6 +33,7 @@ def _run(chosen: settings.TrainerSettings, arguments: Sequence[str] | None) -> i
     directories.check(chosen)
     _configure_logs()
     own = place.of(os.environ, chosen.ranks)
+    chosen = chosen if own is None else chosen.model_copy(update={"ranks": own.size})
     if own is not None and own.rank:
         from trainer.ranks.follower import follow
 

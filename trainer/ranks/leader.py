@@ -16,6 +16,7 @@ from trainer.ranks.launch import Launched
 from trainer.ranks.member import member
 from trainer.ranks.verb_channel import LEAVE, VerbChannel
 from trainer.settings import TrainerSettings
+from weights.snapshot import WeightsSnapshot
 
 
 class LedLearner:
@@ -44,12 +45,9 @@ class LedLearner:
                 for _ in tensors:
                     pass
 
-    def export(self, target: Path) -> None:
-        """See `Learner.export`."""
-        if not target.exists():
-            self._channel.send("named_tensors")
-            with self._channel.performed():
-                self._learner.export(target)
+    def export(self, snapshot: WeightsSnapshot, target: Path) -> None:
+        """See `Learner.export`: the snapshot has it all, and no other rank is needed."""
+        self._learner.export(snapshot, target)
 
     def save(self, directory: Path, state: dict[str, Any]) -> None:  # Any: JSON values of the caller
         """See `Learner.save`. Every rank writes its part of the directory, which must be a shared one."""

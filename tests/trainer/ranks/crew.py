@@ -1,14 +1,21 @@
 """Ranks as processes of a fork server that has torch and deepspeed loaded: a start costs what the work costs."""
 
 import multiprocessing
+import os
 import socket
+import sys
 import threading
 
 from tests.children import HEAVY_START_S
+from trainer.ranks.follower import follow
+from trainer.ranks.launch import Launched
+from trainer.ranks.leader import leading
 from trainer.ranks.place import Place
 
 PROCESSES = multiprocessing.get_context("forkserver")
-PROCESSES.set_forkserver_preload(["tests.trainer.incarnation", "deepspeed", "transformers.models.qwen3.modeling_qwen3"])
+PROCESSES.set_forkserver_preload(
+    ["tests.trainer.ranks.crew", "tests.trainer.incarnation", "deepspeed", "transformers.models.qwen3.modeling_qwen3"]
+)
 
 
 def places(ranks):
@@ -18,11 +25,14 @@ def places(ranks):
     return [Place(rank, ranks, rank, "127.0.0.1", port) for rank in range(ranks)]
 
 
-def crew(ranks, lead, settings, *arguments):
-    """Processes, rank 0 first: it calls lead(learner, *arguments), the others follow. None is started yet."""
-    own, *others = places(ranks)
-    leader = PROCESSES.Process(target=_lead, args=(lead, settings, own, arguments))
-    return [leader, *(PROCESSES.Process(target=_follow, args=(settings, place)) for place in others)]
+def crew(folder, lead, settings, *arguments):
+    """Processes, rank 0 first: it calls lead(learner, *arguments), the others follow. None is started yet.
+
+    What rank N says goes to `folder`/N.txt.
+    """
+    own, *others = places(settings.ranks)
+    leader = PROCESSES.Process(target=_lead, args=(folder, lead, settings, own, arguments))
+    return [leader, *(PROCESSES.Process(target=_follow, args=(folder, settings, place)) for place in others)]
 
 
 def run(processes, timeout_s=HEAVY_START_S):
@@ -41,18 +51,17 @@ def ended(processes, timeout_s=HEAVY_START_S):
     return codes
 
 
-def _lead(lead, settings, place, arguments):
-    from trainer.ranks.launch import Launched
-    from trainer.ranks.leader import leading
-
-    stop = threading.Event()
-    with leading(settings, Launched(place), stop) as learner:
+def _lead(folder, lead, settings, place, arguments):
+    _redirect(folder / "0.txt")
+    with leading(settings, Launched(place), threading.Event()) as learner:
         lead(learner, *arguments)
 
 
-def _follow(settings, place):
-    import sys
-
-    from trainer.ranks.follower import follow
-
+def _follow(folder, settings, place):
+    _redirect(folder / f"{place.rank}.txt")
     sys.exit(follow(settings, place))
+
+
+def _redirect(path):
+    descriptor = os.open(path, os.O_CREAT | os.O_WRONLY | os.O_APPEND)
+    os.dup2(descriptor, 2)

@@ -45,7 +45,7 @@ def trained(folder, model_dir, ranks, stage):
     settings = incarnation.settings(
         folder / "out", model_dir, zero_stage=stage, micro_batch_tokens_max=24, device="cpu", ranks=ranks
     )
-    assert run(crew(ranks, train, settings, folder / f"{ranks}-{stage}.pt")) == [0] * ranks
+    assert run(crew(folder, train, settings, folder / f"{ranks}-{stage}.pt")) == [0] * ranks
     return torch.load(folder / f"{ranks}-{stage}.pt")
 
 
