@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 ARGS ?=
 
-.PHONY: demo test soak test-unit setup check format lint types contracts schemas lock clean help
+.PHONY: demo test soak test-unit setup check format lint types contracts schemas lock gpu-check clean help
 
 help:  ## these lines
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -47,6 +47,9 @@ lock:  ## resolve all requirements again and write locks/*.txt
 
 bench-%: setup  ## measure one room: bench-gateway, bench-datapool, ...
 	$(BIN)/python -m bench.$* $(ARGS)
+
+gpu-check: setup  ## check on a GPU what only a GPU can show; where none is, print what is skipped
+	$(BIN)/python -m bench.gpu_check $(ARGS)
 
 clean:  ## forget runs, caches and the environment
 	rm -rf .venv .tools .claw .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -3,54 +3,82 @@
 Exit status: 0 the run is over, or was asked to stop and can be resumed; 2 it could not go on (one line says why).
 """
 
+import json
 import logging
 import os
 import sys
+from argparse import Namespace
 from collections.abc import Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager
+from threading import Event
+from typing import Any
+
+import yaml
 
 from trainer import settings
 from trainer.errors import TrainerError
+from trainer.ranks import place
+from trainer.ranks.launch import Launched, launched, this_command
+
+Ranks = AbstractContextManager[Launched]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Exit status of the command."""
     try:
-        return _run(settings.load(arguments), arguments)
+        return _run(*settings.read(arguments), this_command(arguments))
     except TrainerError as error:
         return _refuse(error)
 
 
-def _run(chosen: settings.TrainerSettings, arguments: Sequence[str] | None) -> int:
+def _run(chosen: settings.TrainerSettings, flags: Namespace, command: Sequence[str]) -> int:
     from datapool.errors import PoolError
     from eventlog.errors import Fenced, LogError
-    from eventlog.kafka.admin import check_catalogue
     from trainer import signals
-    from trainer.ranks import place
-    from trainer.ranks.launch import Launched, launched, this_command
+    from trainer.learn import deepspeed_config
     from trainer.sections import directories
 
     directories.check(chosen)
+    deepspeed_config.check(chosen)
     _configure_logs()
     own = place.of(os.environ, chosen.ranks)
     chosen = chosen if own is None else chosen.model_copy(update={"ranks": own.size})
     if own is not None and own.rank:
         from trainer.ranks.follower import follow
 
-        return follow(chosen, own)
+        return 0 if flags.dry_run else follow(chosen, own)
     try:
-        # Before torch is imported: whoever mistyped an address waits for nothing.
-        check_catalogue(chosen.log_settings())
-        start = launched(chosen.ranks, this_command(arguments)) if own is None else nullcontext(Launched(own))
-        with start as ranks, signals.as_flag(chosen.stop_timeout_s) as stop:
-            from trainer.app import train
-
-            train(chosen, stop, ranks)
+        with signals.as_flag(chosen.stop_timeout_s) as stop:
+            answer = _answer(chosen, flags, stop, launched(own, chosen.ranks, command))
     except Fenced:
         return _refuse(f"run {chosen.run_id} was taken over by another trainer; this one stops")
     except (LogError, PoolError, OSError) as error:
         return _refuse(error)
+    if flags.json:
+        print(json.dumps(answer))
+    elif flags.dry_run or flags.replay_batch is not None:
+        print(yaml.safe_dump(answer, sort_keys=False), end="")
     return 0
+
+
+def _answer(chosen: settings.TrainerSettings, flags: Namespace, stop: Event, start: Ranks) -> dict[str, Any]:  # JSON
+    """What the flags ask for, done. Torch is imported once a broker answered: whoever mistyped an address waits for nothing."""
+    from eventlog.kafka.admin import check_catalogue
+
+    if flags.dry_run:
+        from trainer.plan.dry_run import dry_run
+
+        return dry_run(chosen)
+    if flags.offline in (None, "pool"):
+        check_catalogue(chosen.log_settings())
+    with start as ranks:
+        from trainer import app
+
+        if flags.replay_batch is not None:
+            return app.replay_batch(chosen, flags.replay_batch, stop, ranks)
+        if flags.offline is not None:
+            return app.train_offline(chosen, flags.offline, stop, ranks)
+        return app.train(chosen, stop, ranks)
 
 
 def _refuse(error: object) -> int:

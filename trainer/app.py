@@ -4,10 +4,13 @@ import os
 import socket
 import threading
 from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
 
 import structlog
 from transformers.utils.logging import disable_progress_bar
 
+from datapool.view.rows import KeepGroup
 from datapool.view.view import PoolView
 from eventlog.errors import LogError
 from eventlog.kafka.reader import FactLookup
@@ -18,49 +21,116 @@ from schemas.events import GroupRecord
 from schemas.http import Channel
 from schemas.topics import WORKERS
 from trainer import live_workers
-from trainer.dependencies import TrainerDependencies
+from trainer.dependencies import LivePool, TrainerDependencies
 from trainer.learn.learner import Learner
-from trainer.plan.journal import kafka_journal
-from trainer.ranks.launch import Launched
+from trainer.offline.dataset import OfflineDataset
+from trainer.offline.journal import file_journal
+from trainer.offline.samples import AnybodysSamples, is_sample
+from trainer.plan.facts import FactSource
+from trainer.plan.journal import kafka_history, kafka_journal
+from trainer.plan.replay_batch import replay
+from trainer.ranks.launch import ALONE, Launched
 from trainer.ranks.leader import LedLearner, leading
-from trainer.run import Ending, TrainingRun
+from trainer.run import TrainingRun
 from trainer.settings import TrainerSettings
 from weights.sender import Sent
+from weights.snapshot import WeightsSnapshot
 from weights.transfer_server import TransferServer
 
 log = structlog.get_logger()
 
+Answer = dict[str, Any]  # JSON
 
-def train(settings: TrainerSettings, stop: threading.Event, ranks: Launched) -> Ending:
+
+def train(settings: TrainerSettings, stop: threading.Event, ranks: Launched = ALONE) -> Answer:
     """Run to the end, or until `stop` is set. Raises TrainerError, LogError, OSError (offer_port in use)."""
-    log_settings = settings.log_settings()
-    disable_progress_bar()
     with ExitStack() as resources:
-        learner = resources.enter_context(leading(settings, ranks, stop))
+        learner = _learner(settings, resources, stop, ranks)
         transfer_server = _transfer_server(settings, learner)
         resources.callback(transfer_server.close)
-        # Without tokens: a trainer reads them from the facts (trainer/plan/facts.py).
-        pool = PoolView(log_settings, keep=lambda group: may_concern(group, settings.run_id), tokens=False)
-        resources.callback(pool.stop)
-        pool.start()
-        journal = kafka_journal(log_settings, settings.run_id, settings.model_id)
-        resources.callback(journal.close)
-        facts = FactLookup(log_settings)
-        resources.callback(facts.close)
         dependencies = TrainerDependencies(
             learner=learner,
-            pool=pool,
-            facts=facts,
-            journal=journal,
+            pool=_pool(settings, lambda group: may_concern(group, settings.run_id), resources),
+            facts=_facts(settings, resources),
+            journal=kafka_journal(settings.log_settings(), settings.run_id, settings.model_id),
             transfer_server=transfer_server,
             stop=stop,
-            producer=f"trainer/{socket.gethostname()}-{os.getpid()}",
+            producer=_producer(),
         )
+        resources.callback(dependencies.journal.close)
         run = TrainingRun(settings, dependencies)
         ending = run.run()
         if ending == "finished" and settings.linger_s:
             _linger(settings, run.version, stop)
-        return ending
+        return {"ending": ending, **run.standing}
+
+
+def train_offline(settings: TrainerSettings, source: str, stop: threading.Event, ranks: Launched = ALONE) -> Answer:
+    """The same on what is in the pool, or in a dataset, until it is used up. source: `pool` or a directory."""
+    with ExitStack() as resources:
+        samples: LivePool
+        facts: FactSource
+        if source == "pool":
+            samples = AnybodysSamples(_pool(settings, is_sample, resources), settings.run_id)
+            facts = _facts(settings, resources)
+        else:
+            samples = facts = OfflineDataset(Path(source), settings.run_id)
+        dependencies = TrainerDependencies(
+            learner=_learner(settings, resources, stop, ranks),
+            pool=samples,
+            facts=facts,
+            journal=file_journal(settings.out_dir / "journal", settings.run_id),
+            transfer_server=Nobody(),
+            stop=stop,
+            producer=_producer(),
+            pool_grows=False,
+        )
+        resources.callback(dependencies.journal.close)
+        run = TrainingRun(settings, dependencies)
+        return {"ending": run.run(), **run.standing}
+
+
+def replay_batch(settings: TrainerSettings, sequence: int, stop: threading.Event, ranks: Launched = ALONE) -> Answer:
+    """One planned batch again, see `trainer.plan.replay_batch`. Raises TrainerError, LogError."""
+    with ExitStack() as resources:
+        history = kafka_history(settings.log_settings(), settings.run_id, settings.model_id)
+        facts = _facts(settings, resources)
+        learner = _learner(settings, resources, stop, ranks)
+        return replay(settings, sequence, history=history, facts=facts, learner=learner)
+
+
+def _learner(
+    settings: TrainerSettings, resources: ExitStack, stop: threading.Event, ranks: Launched
+) -> Learner | LedLearner:
+    disable_progress_bar()
+    return resources.enter_context(leading(settings, ranks, stop))
+
+
+def _pool(settings: TrainerSettings, keep: KeepGroup, resources: ExitStack) -> PoolView:
+    """Without tokens: a trainer reads them from the facts (trainer/plan/facts.py)."""
+    pool = PoolView(settings.log_settings(), keep=keep, tokens=False)
+    resources.callback(pool.stop)
+    pool.start()
+    return pool
+
+
+def _facts(settings: TrainerSettings, resources: ExitStack) -> FactLookup:
+    facts = FactLookup(settings.log_settings())
+    resources.callback(facts.close)
+    return facts
+
+
+def _producer() -> str:
+    return f"trainer/{socket.gethostname()}-{os.getpid()}"
+
+
+class Nobody:
+    """A `WeightServer` for a run whose weights no worker asks for."""
+
+    url = ""
+
+    def stage(self, run_id: str, version: int, snapshot: WeightsSnapshot) -> None:
+        """Nothing to stage."""
 
 
 def may_concern(group: GroupRecord, run_id: str) -> bool:

@@ -2,17 +2,50 @@
 
 from trainer.algorithms.divergence import DIVERGENCES
 from trainer.algorithms.losses import bound
+from trainer.learn.deepspeed_config import resolved_stage
 from trainer.learn.engine import EngineSettings, TrainingEngine
-from trainer.learn.learner import Learner
+from trainer.learn.learner import Learner, Pace
+from trainer.learn.models.critic import Critic
+from trainer.learn.models.reference import Reference
 from trainer.learn.objective import Objective
-from trainer.learn.reference import Reference
+from trainer.learn.stepping import StepSettings
 from trainer.settings import TrainerSettings
 
 
 def learner_of(settings: TrainerSettings) -> Learner:
     """Loads the model. Raises ModelInvalid, SettingsInvalid."""
     policy = TrainingEngine(settings.model_dir, engine_settings(settings))
-    return Learner(policy, objective_of(settings), reference=reference_of(settings, policy))
+    return Learner(
+        policy,
+        objective_of(settings),
+        pace_of(settings),
+        reference=reference_of(settings, policy),
+        critic=critic_of(settings, policy),
+    )
+
+
+def critic_of(settings: TrainerSettings, policy: TrainingEngine) -> Critic | None:
+    """A critic, where the spec's algorithm has one. Raises ModelInvalid."""
+    if not settings.has_critic:
+        return None
+    rate = settings.critic.learning_rate
+    stepping = StepSettings(
+        learning_rate=10 * settings.learning_rate if rate is None else rate,
+        precision=policy.precision,
+        weight_decay=settings.critic.weight_decay,
+        grad_clip=settings.critic.grad_clip,
+        zero_stage=resolved_stage(settings.zero_stage, policy.precision),
+        optimizer=settings.optimizer,
+    )
+    return Critic(
+        settings.critic.model_dir or settings.model_dir,
+        settings.critic,
+        stepping,
+        device=policy.device,
+        vocabulary=policy.vocabulary,
+        micro_batch_tokens_max=settings.micro_batch_tokens_max,
+        layout=settings.layout,
+    )
 
 
 def reference_of(settings: TrainerSettings, policy: TrainingEngine) -> Reference | None:
@@ -26,6 +59,20 @@ def reference_of(settings: TrainerSettings, policy: TrainingEngine) -> Reference
         precision=policy.precision,
         vocabulary=policy.vocabulary,
         micro_batch_tokens_max=settings.micro_batch_tokens_max,
+        layout=settings.layout,
+    )
+
+
+def pace_of(settings: TrainerSettings) -> Pace:
+    """How many steps a batch gives, and how their learning rate goes."""
+    objective, optimizer = settings.objective, settings.optimizer
+    return Pace(
+        mini_batches=objective.minibatches,
+        epochs=objective.epochs,
+        schedule=optimizer.schedule,
+        warmup_steps=optimizer.warmup_steps,
+        steps_max=(optimizer.decay_batches or 1) * objective.minibatches * objective.epochs,
+        floor=optimizer.floor,
     )
 
 
@@ -35,6 +82,11 @@ def objective_of(settings: TrainerSettings) -> Objective:
         loss=bound(settings.loss_name, clip_low=settings.clip_low, clip_high=settings.clip_high),
         norm=settings.norm_name,
         loss_length=settings.loss_length,
+        correction=settings.objective.correction,
+        cap=settings.objective.correction_cap,
+        mask=settings.objective.mask,
+        entropy_bonus=settings.objective.entropy_bonus,
+        silent_sample=settings.objective.silent_sample,
         divergence=DIVERGENCES[settings.reference.kl_name] if settings.reference.in_loss else None,
         kl_coefficient=settings.reference.coefficient,
     )
@@ -50,5 +102,7 @@ def engine_settings(settings: TrainerSettings) -> EngineSettings:
         device=settings.device,
         precision=None if settings.precision == "auto" else settings.precision,
         micro_batch_tokens_max=settings.micro_batch_tokens_max,
+        optimizer=settings.optimizer,
         export_shard_bytes_max=int(settings.hf_shard_gb * 1e9),
+        layout=settings.layout,
     )

@@ -3,7 +3,7 @@
 The composition root (`app.py`) fills them with the real things, tests with fakes or with a process that kills itself.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -11,6 +11,7 @@ from threading import Event as Flag
 from typing import TYPE_CHECKING, Any, Protocol
 
 from datapool.batch.candidates import Pool
+from schemas.events import GroupRecord, TrajectoryRecord
 from trainer.errors import Stopped
 from trainer.plan.facts import FactSource
 from trainer.plan.journal import Journal
@@ -43,6 +44,10 @@ class PolicyLearner(Weights, Protocol):
     def train(self, batch: "LearnerBatch", before_micro_batch: Callable[[], None]) -> dict[str, float]:
         """One batch into the weights; its metrics."""
 
+    @property
+    def critic_digest(self) -> str:
+        """Of the critic as it is now; empty: there is none."""
+
     def save(self, directory: Path, state: dict[str, Any]) -> None:  # Any: JSON values
         """A checkpoint."""
 
@@ -56,13 +61,19 @@ class LivePool(Pool, Protocol):
     def forget(self, group_id: str) -> None:
         """This run needs the group no more."""
 
+    def trajectories(self, record: GroupRecord) -> Sequence[TrajectoryRecord] | None:
+        """All members of a group, ready or not; None where the pool has moved on since."""
+
     def wait_caught_up(self, timeout_s: float) -> None:
         """Until all that stood in the pool at the call was read. Raises NotCaughtUp, LogError when it never will be."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainerDependencies:
-    """Everything outside of the process. `reached` is told of milestones; in production it does nothing."""
+    """Everything outside of the process. `reached` is told of milestones; in production it does nothing.
+
+    `pool_grows`: others add to the pool, so that it is worth waiting for a whole batch.
+    """
 
     learner: PolicyLearner
     pool: LivePool
@@ -72,6 +83,7 @@ class TrainerDependencies:
     stop: Flag
     producer: str
     reached: Callable[[Milestone], None] = lambda _: None
+    pool_grows: bool = True
 
     def raise_if_stopped(self) -> None:
         """Raises Stopped once somebody asked for it."""

@@ -19,7 +19,6 @@ from statistics import fmean
 
 import structlog
 
-from datapool.batch.candidates import Members
 from schemas.envelopes import decision_id, envelope
 from schemas.evaluation import EvaluatedTask, Kind
 from schemas.events import GroupRecord, TrajectoryRecord, VersionEvaluated
@@ -33,6 +32,8 @@ log = structlog.get_logger()
 
 QUIET_S = 300.0
 """An evaluation in which nothing ended for so long is concluded with what there is."""
+OVER_THOUGH = frozenset({"no_trainable_call", "failed_without_outcome"})
+"""Why an episode that is over need not be ready: at temperature 0 no call can be trained."""
 COUNTED_SHARE_MIN = 0.5
 """Of its episodes that an evaluation must have counted to be the best one."""
 
@@ -43,6 +44,24 @@ def pass_at(n: int, c: int, k: int) -> float:
     The unbiased estimator of Chen et al. 2021 (Evaluating Large Language Models Trained on Code). 1 <= k <= n.
     """
     return 1.0 - comb(n - c, k) / comb(n, k)
+
+
+def is_over(row: TrajectoryRecord) -> bool:
+    """Whether an episode has ended and all of it has arrived. That it could not be trained is no matter here."""
+    return set(row.reasons) <= OVER_THOUGH
+
+
+@dataclass(frozen=True, slots=True)
+class EvaluatedGroup:
+    """One group of an evaluation with all of its members."""
+
+    task: EvaluatedTask
+    record: GroupRecord
+    rows: Sequence[TrajectoryRecord]
+
+    @property
+    def is_over(self) -> bool:
+        return self.record.closed or (len(self.rows) >= self.task.size and all(map(is_over, self.rows)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,12 +80,13 @@ class Score:
         return (self.pass_at.get("1") if self.greedy is None else self.greedy) if enough else None
 
 
-def score(parts: Sequence[tuple[EvaluatedTask, Members]], run_id: str) -> Score:
-    """parts: each with the ready members of its group. A task counts for pass@k where at least k of its samples do."""
-    task = parts[0][0]
+def score(parts: Sequence[EvaluatedGroup], run_id: str) -> Score:
+    """A task counts for pass@k where at least k of its samples do."""
+    task = parts[0].task
     returns: dict[Kind, list[list[float]]] = {"greedy": [], "sample": []}
-    for part, members in parts:
-        returns[part.kind].append([row.return_total or 0.0 for row, _ in members if _is_of(row, run_id, part.version)])
+    for part in parts:
+        counted_rows = (row for row in part.rows if is_over(row) and _is_of(row, run_id, part.task.version))
+        returns[part.task.kind].append([row.return_total or 0.0 for row in counted_rows])
     counted = sum(map(len, (*returns["greedy"], *returns["sample"])))
     greedy = [value for values in returns["greedy"] for value in values]
     shares: dict[str, float] = {}
@@ -83,31 +103,27 @@ def _is_of(row: TrajectoryRecord, run_id: str, version: int) -> bool:
 
 @dataclass(slots=True)
 class OpenEvaluation:
-    """The groups of one version's evaluation so far; of two groups of one part the one that is over counts."""
+    """The groups of one version's evaluation so far; of two groups of one part the one that is over first counts."""
 
-    parts: dict[tuple[Kind, int], tuple[EvaluatedTask, GroupRecord]] = field(default_factory=dict)
+    parts: dict[tuple[Kind, int], EvaluatedGroup] = field(default_factory=dict)
     group_ids: set[str] = field(default_factory=set)
     moved_s: float = field(default_factory=time.monotonic)
     """When a group of it last came or ended."""
 
-    def take(self, task: EvaluatedTask, record: GroupRecord) -> None:
-        earlier = self.parts.get(task.part)
-        if earlier is not None and _is_over(earlier[1]):
-            self.group_ids.add(record.group_id)
+    def take(self, group: EvaluatedGroup) -> None:
+        earlier = self.parts.get(group.task.part)
+        is_new = group.record.group_id not in self.group_ids
+        self.group_ids.add(group.record.group_id)
+        if earlier is not None and earlier.is_over:
             return
-        if record.group_id not in self.group_ids or _is_over(record):
+        if is_new or group.is_over:
             self.moved_s = time.monotonic()
-        self.group_ids.add(record.group_id)
-        self.parts[task.part] = task, record
+        self.parts[group.task.part] = group
 
     @property
     def is_whole(self) -> bool:
         """Whether every group of it is over."""
-        return all(len(self.parts) == task.parts and _is_over(record) for task, record in self.parts.values())
-
-
-def _is_over(record: GroupRecord) -> bool:
-    return record.ready or record.closed
+        return all(len(self.parts) == group.task.parts and group.is_over for group in self.parts.values())
 
 
 class Evaluations:
@@ -163,7 +179,9 @@ class Evaluations:
             self._dependencies.pool.forget(record.group_id)
             return
         self._every = task.every
-        self._open.setdefault(task.version, OpenEvaluation()).take(task, record)
+        rows = self._dependencies.pool.trajectories(record)
+        if rows is not None:
+            self._open.setdefault(task.version, OpenEvaluation()).take(EvaluatedGroup(task, record, rows))
 
     def _is_awaited(self, began_s: float) -> bool:
         version = self._progress.named_version
@@ -178,11 +196,7 @@ class Evaluations:
         return False
 
     def _conclude(self, version: int) -> None:
-        evaluation = self._open[version]
-        rows = [(task, self._dependencies.pool.members(record)) for task, record in evaluation.parts.values()]
-        if any(members is None for _, members in rows):
-            return  # the pool moved on since: the next look finds other rows
-        outcome = score([(task, members) for task, members in rows if members is not None], self._settings.run_id)
+        outcome = score(list(self._open[version].parts.values()), self._settings.run_id)
         is_best = outcome.figure is not None and (self._best is None or outcome.figure >= self._best)
         export = self._keep(version) if is_best else None
         self._dependencies.journal.commit(self._event(version, outcome, export, best=is_best))
@@ -216,7 +230,7 @@ class Evaluations:
         try:
             source = next(self._publisher.exports.glob(f"{version:08d}-*"), None)
             if source is None and version == self._progress.version:
-                source = self._publisher.export(version, self._publisher.manifest())
+                source = self._publisher.export(version, self._publisher.snapshot())
             if source is not None:
                 return _linked(source, source.with_name(f"best-{source.name}"))
             reason = "the run went on before its evaluation was over, and it was not due for an export"

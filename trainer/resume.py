@@ -170,6 +170,8 @@ class Resumption:
         same = self._history.digests[trained.version] == manifest.digest
         if not same:
             log.warning("replay_gave_other_bytes", batch=sequence, version=trained.version)
+        if trained.critic_digest != self._dependencies.learner.critic_digest:
+            log.warning("replay_gave_another_critic", batch=sequence, version=trained.version)
         self._progress.version, self._progress.digest = (trained.version, manifest.digest) if same else (None, "")
         self._progress.count(sequence, trained.metrics)
 

@@ -62,6 +62,18 @@ class TrainingRun:
         """The version that this run published last."""
         return self._progress.version_free - 1
 
+    @property
+    def standing(self) -> dict[str, int | float | str | None]:
+        """How far the run is, for people and programs."""
+        progress = self._progress
+        last = progress.rewards[-1] if progress.rewards else None
+        return {
+            "run_id": self._settings.run_id,
+            "batches": progress.batches,
+            "version": self.version,
+            "reward_last": last,
+        }
+
     def run(self) -> Ending:
         """Until the run is over (also when it was before), or somebody asked to stop: it can be resumed then.
 
@@ -124,9 +136,12 @@ class TrainingRun:
         planner.wait_for_pool()
         evaluations = Evaluations(settings, dependencies, progress, self._publisher, history.evaluated)
         while (reason := reason_to_end(progress, settings)) is None:
-            batch, waited_s = planner.next_batch()
+            batch = planner.next_batch()
+            if batch is None:
+                reason = "pool_used_up"
+                break
             evaluations.look()
-            updater.carry_out(batch, waited_s)
+            updater.carry_out(*batch)
         evaluations.conclude_all()
         self._end(reason)
 

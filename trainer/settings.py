@@ -1,12 +1,12 @@
 """Settings of a training run, readable without torch. Precedence: flag > environment > file > default."""
 
-import argparse
+from argparse import SUPPRESS, Namespace
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self
 
 import yaml
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from datapool.batch.spec import BatchSpec
@@ -14,6 +14,8 @@ from eventlog.settings import LogSettings
 from schemas.runtime.command_line import CommandLine, SettingsRefused
 from trainer.errors import SettingsInvalid
 from trainer.sections.critic import CriticSettings
+from trainer.sections.objective import ObjectiveSettings
+from trainer.sections.optimizer import OptimizerSettings
 from trainer.sections.reference import ReferenceSettings
 from weights.device import Wish
 
@@ -78,7 +80,10 @@ class TrainerSettings(BaseSettings):
     clip_high: float = Field(default=0.28, gt=0)
     """The importance ratio is clipped above 1 + clip_high."""
     micro_batch_tokens_max: int = Field(default=16_384, ge=1)
-    """Padded tokens of one forward pass; a longer sequence goes alone."""
+    """Tokens of one forward pass, padding included; a longer sequence goes alone."""
+    layout: Literal["auto", "rows", "tree"] = "auto"
+    """How sequences go through the model: one padded row each, or in a tree that computes what they begin with together
+    once. auto: a tree for each batch where that saves a tenth of the tokens. The result is the same."""
     seed: int = Field(default=0, ge=0)
     """Seed of the run; every batch derives its own from it."""
     zero_stage: Literal[0, 1, 2, 3] = 0
@@ -92,6 +97,10 @@ class TrainerSettings(BaseSettings):
     precision: Literal["auto", "fp32", "bf16"] = "auto"
     """Number type of weights and forward pass. auto: bf16 on CUDA, else fp32."""
 
+    objective: ObjectiveSettings = ObjectiveSettings()
+    """Steps per batch, and off-policy correction."""
+    optimizer: OptimizerSettings = OptimizerSettings()
+    """AdamW, its schedule and DeepSpeed."""
     critic: CriticSettings = CriticSettings()
     """The critic, which algorithm gae has and no other."""
     reference: ReferenceSettings = ReferenceSettings()
@@ -158,6 +167,12 @@ class TrainerSettings(BaseSettings):
         """The environment wins over initial values: `load` gives those of a file."""
         return env_settings, init_settings
 
+    @field_validator("zero_stage", mode="before")
+    @classmethod
+    def _number(cls, value: object) -> object:
+        """As a flag and the environment give it, which pydantic takes for no member of the Literal."""
+        return int(value) if isinstance(value, str) and value.isdigit() else value
+
     @model_validator(mode="after")
     def _no_contradiction(self) -> Self:
         if self.batches_min > self.batches_max:
@@ -175,6 +190,13 @@ class TrainerSettings(BaseSettings):
                 f"reference.place reward: the plan freezes the advantages of {self.spec.algorithm}, so that no reward changes "
                 "them afterwards; take place: loss, or spec.algorithm: gae"
             )
+        if self.loss_name == "cross_entropy" and self.objective.needs_ratio:
+            raise ValueError(f"{self.objective.needs_ratio}: loss cross_entropy has no ratio to correct; drop it")
+        if self.objective.minibatches > self.spec.groups_per_batch:
+            raise ValueError(
+                f"objective.minibatches {self.objective.minibatches}: a batch of {self.spec.groups_per_batch} groups cannot be "
+                "dealt into so many parts"
+            )
         if self.out_dir.resolve() == self.model_dir.resolve():
             raise ValueError("out_dir is model_dir: the initial weights would be overwritten")
         return self
@@ -182,7 +204,7 @@ class TrainerSettings(BaseSettings):
     @property
     def has_critic(self) -> bool:
         """Whether advantages come from a critic's values."""
-        return self.spec.algorithm == "gae"
+        return self.spec.estimator.critic
 
     @property
     def loss_name(self) -> str:
@@ -209,22 +231,46 @@ class TrainerSettings(BaseSettings):
 def command_line() -> CommandLine:
     """The flags of a trainer."""
     line = CommandLine("claw train", "Train a run to its end, or resume it.", TrainerSettings)
-    line.parser.add_argument(
-        "--config", type=Path, metavar="PATH", help="YAML or JSON file of settings by their names."
+    add = line.parser.add_argument
+    add("--config", type=Path, metavar="PATH", help="YAML or JSON file of settings by their names.")
+    add(
+        "--set", action="append", default=[], metavar="NAME=VALUE", help="A setting by its name, as a flag. Repeatable."
+    )
+    add("--json", action="store_true", help="One JSON object on stdout: the answer, or how the run stands at its end.")
+    instead = line.parser.add_argument_group("instead of a run that agents feed").add_mutually_exclusive_group()
+    instead.add_argument(
+        "--dry-run", action="store_true", help="Settings resolved, the batch that the pool gives now, bytes per rank."
+    )
+    instead.add_argument(
+        "--replay-batch",
+        type=int,
+        metavar="N",
+        help="Train planned batch N again and print every number; keep nothing.",
+    )
+    instead.add_argument(
+        "--offline",
+        metavar="pool|PATH",
+        help="Train on what is in the pool, or in an exported dataset, until it is used up.",
     )
     # deepspeed's launcher appends it to what it starts; the environment says the same.
-    line.parser.add_argument("--local_rank", type=int, help=argparse.SUPPRESS)
+    add("--local_rank", type=int, help=SUPPRESS)
     return line
 
 
-def load(arguments: Sequence[str] | None) -> TrainerSettings:
-    """Settings from the flags of `command_line` (None: this process's). Raises SettingsInvalid in one line."""
+def read(arguments: Sequence[str] | None) -> tuple[TrainerSettings, Namespace]:
+    """Settings and flags of `command_line` (None: this process's). Raises SettingsInvalid in one line."""
     line = command_line()
     flags = line.parse(arguments)
     try:
-        return line.read(TrainerSettings, flags, **(_contents(flags.config) if flags.config else {}))
+        line.assign(flags, flags.set)
+        return line.read(TrainerSettings, flags, **(_contents(flags.config) if flags.config else {})), flags
     except SettingsRefused as error:
         raise SettingsInvalid(f"{flags.config}: {error}" if flags.config else str(error)) from error
+
+
+def load(arguments: Sequence[str] | None) -> TrainerSettings:
+    """The settings of a command line, as `read` gives them."""
+    return read(arguments)[0]
 
 
 def _contents(path: Path) -> dict[str, Any]:  # Any: values of any field

@@ -62,7 +62,6 @@ class Updater:
         return {
             **plan_metrics(batch.plan),
             **values,
-            "learning_rate": self._settings.learning_rate,
             "read_s": batch.read_s,
             "train_s": time.monotonic() - began,
         }
@@ -98,6 +97,7 @@ class Updater:
             version=version,
             metrics=dict(values),
             checkpoint_uri="" if checkpoint is None else checkpoint.resolve().as_uri(),
+            critic_digest=self._dependencies.learner.critic_digest,
         )
         published = self._publisher.event(version, snapshot.manifest, export, progress.sequence)
         self._dependencies.journal.commit(published, trained)

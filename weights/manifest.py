@@ -9,13 +9,12 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
-import msgspec
-
 from weights.errors import DigestMismatch, ManifestMismatch
 
 if TYPE_CHECKING:
     import torch
 
+SHOWN_CHARACTERS = 200
 NamedTensors = Iterable[tuple[str, "torch.Tensor"]]
 
 # Bytes per element by torch's name. A dtype that is missing here cannot travel; better said early than guessed.
@@ -75,16 +74,23 @@ class WeightsManifest:
 
     def to_json(self) -> dict[str, object]:
         """Plain values; `from_json` is the inverse."""
-        value: dict[str, object] = msgspec.to_builtins(self)
-        return value
+        tensors = [{"name": each.name, "dtype": each.dtype, "shape": list(each.shape)} for each in self.tensors]
+        return {"tensors": tensors, "digest": self.digest}
 
     @classmethod
     def from_json(cls, value: dict[str, object]) -> Self:
         """Raises ManifestMismatch when `value` is no manifest."""
-        try:
-            return msgspec.convert(value, cls)
-        except msgspec.ValidationError as error:
-            raise ManifestMismatch(f"not a manifest: {error}") from error
+        match value:
+            case {"tensors": list(tensors), "digest": str(digest)}:
+                return cls(tuple(map(_shape, tensors)), digest)
+        raise ManifestMismatch(f"not a manifest: {str(value)[:SHOWN_CHARACTERS]}")
+
+
+def _shape(value: object) -> TensorShape:
+    match value:
+        case {"name": str(name), "dtype": str(dtype), "shape": list(shape)} if all(type(n) is int for n in shape):
+            return TensorShape(name, dtype, tuple(shape))
+    raise ManifestMismatch(f"not a tensor of a manifest: {str(value)[:SHOWN_CHARACTERS]}")
 
 
 def spec_of(name: str, tensor: "torch.Tensor") -> TensorShape:

@@ -96,6 +96,7 @@ def _batch(lookup: FactLookup, batch: TracedBatch) -> Json:
         "sequence": batch.sequence,
         "from_version": batch.from_version,
         "made_version": batch.made_version,
+        "oldest_version": batch.oldest_version,
         "first_version": batch.versions[0] if batch.versions else None,
         "last_version": batch.versions[-1] if batch.versions else None,
         "trajectories": [_trajectory(lookup, batch, planned) for planned in batch.trajectories],
@@ -121,6 +122,8 @@ def _step(planned: PlannedTrajectory, step: PlannedStep, call: CallCaptured | No
         "call_id": step.call_id,
         "trained": step.trained,
         "advantage": planned.advantage if step.advantage is None else step.advantage,
+        "reward": step.reward,
+        "weights": step.weights,
         "position": as_dict(step.position),
         "sampled_by": None if call is None else requests.sampled_by(call.spans),
         "request": None if call is None else _request(call, question),
@@ -171,7 +174,10 @@ def _batch_text(batch: Json) -> Iterator[str]:
     versions = (
         "" if batch["first_version"] is None else f"; in versions {batch['first_version']}..{batch['last_version']}"
     )
-    yield f"  batch {batch['sequence']} of run {batch['run_id']}: {outcome}{versions}"
+    old = (
+        "" if batch["oldest_version"] is None else f"; tokens older than version {batch['oldest_version']} were context"
+    )
+    yield f"  batch {batch['sequence']} of run {batch['run_id']}: {outcome}{versions}{old}"
     for trajectory in batch["trajectories"]:
         yield f"    group {trajectory['group_id']}  trajectory {trajectory['trajectory_id']}  reward {trajectory['reward']:g}  advantage {trajectory['advantage']:+.3f}"
         yield from (f"      {_step_text(step)}" for step in trajectory["steps"])
@@ -181,6 +187,8 @@ def _step_text(step: Json) -> str:
     place = step["position"]
     where = f"{place['topic']}[{place['partition']}]@{place['offset']}"
     role = "trained" if step["trained"] else "context"
+    if step["trained"] and step["weights"] is not None:
+        role += " with weights {:g}, {:g}, {:g}".format(*step["weights"])
     if step["request"] is None:
         return f"{role} call {step['call_id']}  {where}  (retention removed the call)"
     question = " ".join((step["request"]["asked"] or "").split())[:QUESTION_CHARACTERS]

@@ -24,6 +24,8 @@ class TracedBatch:
     """Published ones whose weights went through this batch."""
     trajectories: tuple[PlannedTrajectory, ...]
     """Whole, because a request may be written as a change against an earlier one."""
+    oldest_version: int | None = None
+    """Tokens of older versions were context only; None: all were trained."""
     call_id: str | None = None
     """The call that the question is about; None: all of them."""
 
@@ -115,6 +117,7 @@ def _batch(
         made_version=run.trained.get(plan.sequence),
         versions=tuple(run.versions_with(plan.sequence)),
         trajectories=trajectories,
+        oldest_version=plan.oldest_version,
         call_id=call_id,
     )
 

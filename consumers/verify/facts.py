@@ -84,6 +84,8 @@ class PartitionFacts:
         self.planned_seen.add(at.offset)
         if plan.digest != tokens_digest(call):
             report.found("planned_call_changed", f"{plan.where} at offset {at.offset}")
+        if plan.oldest_version is not None and all(span.version < plan.oldest_version for span in call.spans):
+            report.found("trained_too_old", f"{plan.where} has no token of version {plan.oldest_version} or younger")
 
     def expected_at(self, offsets: Mapping[str, int]) -> Rows:
         """Digests of the rows that the pool must have at these offsets."""

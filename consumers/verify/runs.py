@@ -3,6 +3,7 @@
 Memory: an id per planned step and per version.
 """
 
+import math
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -21,6 +22,8 @@ class PlannedCall(NamedTuple):
 
     digest: str
     where: str
+    oldest_version: int | None = None
+    """Below this version nothing of the call may be trained; None: no limit, or the plan trains nothing of it."""
 
 
 @dataclass(slots=True)
@@ -81,6 +84,8 @@ def _plan(runs: Runs, plan: BatchAssembled, calls: str, report: Report) -> None:
     run = runs.runs[plan.run_id]
     run.planned.append(plan.sequence)
     where = f"{plan.run_id} batch {plan.sequence}"
+    for why in contradictions(plan):
+        report.found("plan_contradictory", f"{where}: {why}")
     for trajectory in plan.trajectories:
         for step in trajectory.steps:
             step_id = trajectory.group_id, trajectory.trajectory_id, step.call_id
@@ -91,7 +96,23 @@ def _plan(runs: Runs, plan: BatchAssembled, calls: str, report: Report) -> None:
                     report.found("step_repeated", name)
                 run.steps.add(step_id)
             if (at := step.position).topic == calls:
-                runs.calls[at.partition].setdefault(at.offset, PlannedCall(step.digest, name))
+                oldest = plan.oldest_version if step.trained else None
+                runs.calls[at.partition].setdefault(at.offset, PlannedCall(step.digest, name, oldest))
+
+
+def contradictions(plan: BatchAssembled) -> Iterator[str]:
+    """What no trainer of ours would have planned. Rewards of calls were not frozen before, so all of them 0 says nothing."""
+    if plan.oldest_version is not None and plan.oldest_version > plan.version:
+        yield f"oldest_version {plan.oldest_version} is above version {plan.version}"
+    for trajectory in plan.trajectories:
+        name = f"{trajectory.group_id}/{trajectory.trajectory_id}"
+        rewards = [step.reward for step in trajectory.steps]
+        if any(rewards) and not math.isclose(math.fsum(rewards), trajectory.reward, rel_tol=1e-6, abs_tol=1e-6):
+            yield f"{name}: its calls earned {math.fsum(rewards):g}, it earned {trajectory.reward:g}"
+        for step in trajectory.steps:
+            weights = (1.0, 0.0, 1.0) if step.weights is None else step.weights
+            if len(weights) != 3 or not all(0 <= weight < math.inf for weight in weights):
+                yield f"{name}/{step.call_id}: weights {list(weights)}"
 
 
 def _judge(name: str, run: VerifiedRun, report: Report) -> None:

@@ -5,12 +5,21 @@ Pure Python: batches are small, and a plan freezes the result, so that no device
 """
 
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import Literal
+from typing import Literal, NamedTuple
 
 EPSILON = 1e-4
+
+
+class CallState(NamedTuple):
+    """Where a call stood: equal prompts are one state; else calls of one line are compared at one depth (`states.py`)."""
+
+    prompt_id: str
+    line: str
+    depth: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +29,8 @@ class Return:
     total: float
     steps: tuple[float, ...] = ()
     outcome: float = 0.0
+    states: tuple[CallState | None, ...] = ()
+    """Of each call, where the estimator compares by state; None: it is compared with nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,25 +97,39 @@ def gae(batch: Batch) -> list[list[Advantage]]:
 
 
 def step_grpo(batch: Batch) -> list[list[Advantage]]:
-    """GRPO step by step: the return to go of the k-th call, against those of the group's other k-th calls.
+    """GRPO step by step: the return to go of a call, against those of the group's other calls in the same state.
 
-    G_ik = sum of the rewards of calls k, k + 1, ... of trajectory i, plus its outcome; A_ik = grpo over {G_jk : j has a
-    k-th call}. The grouping is GiGPO's (arXiv 2505.10978) with the index of the call in the place of its anchor state.
-    A call that no other trajectory has a counterpart of has nothing to be compared with: 0. Where only outcomes are
-    rewarded and all members have equally many calls, this is `grpo`.
+    G_ik = sum of the rewards of calls k, k + 1, ... of trajectory i, plus its outcome; A_ik = grpo over the G of all calls of the
+    group with an equal prompt, which is GiGPO's anchor state (arXiv 2505.10978). A call whose prompt no other one has is
+    compared with all calls of one line at one depth. One that was aborted, or that stands alone there too, has nothing to be
+    compared with: 0. Where only outcomes are rewarded and all members have equally many calls, this is `grpo`.
     """
     return [_stepwise(group) for group in batch]
 
 
 def _stepwise(group: Sequence[Return]) -> list[Advantage]:
-    to_go = [_returns_to_go(earned) for earned in group]
-    columns = [
-        dict(zip(members, grpo([to_go[i][k] for i in members]), strict=True))
-        for k in range(max(map(len, to_go), default=0))
-        if (members := [i for i, row in enumerate(to_go) if k < len(row)])
-    ]
+    to_go = {(i, k): value for i, earned in enumerate(group) for k, value in enumerate(_returns_to_go(earned))}
+    classes: dict[Hashable, list[tuple[int, int]]] = defaultdict(list)
+    for i, earned in enumerate(group):
+        for k, state in enumerate(earned.states):
+            if state is not None:
+                classes[state.prompt_id].append((i, k))
+                classes[state.line, state.depth].append((i, k))
+    compared = {
+        name: dict(zip(calls, grpo([to_go[call] for call in calls]), strict=True)) for name, calls in classes.items()
+    }
+
+    def advantage(i: int, k: int, state: CallState | None) -> float:
+        if state is None:
+            return 0.0
+        same = compared[state.prompt_id]
+        return (same if len(same) > 1 else compared[state.line, state.depth])[i, k]
+
     wholes = grpo([earned.total for earned in group])
-    return [Advantage(whole, tuple(columns[k][i] for k in range(len(to_go[i])))) for i, whole in enumerate(wholes)]
+    return [
+        Advantage(whole, tuple(advantage(i, k, state) for k, state in enumerate(group[i].states)))
+        for i, whole in enumerate(wholes)
+    ]
 
 
 def _returns_to_go(earned: Return) -> list[float]:
@@ -136,6 +161,8 @@ class Estimator:
     """What the summed losses are divided by under `norm: auto`: the trained tokens of the batch, or trajectories x `loss_length`."""
     over_batch: bool = False
     """Whether groups of one batch are compared with each other; a single group then has no advantages."""
+    by_state: bool = False
+    """Whether calls are compared by the state that they were made in; their returns then carry it."""
     critic: bool = False
     """Whether a critic's values make the advantages, when the batch is trained."""
 
@@ -146,7 +173,7 @@ ESTIMATORS: Mapping[str, Estimator] = {
     "rloo": Estimator(_per_group(rloo)),
     "reinforce_pp": Estimator(reinforce_pp, members_min=1, over_batch=True),
     "reinforce_pp_baseline": Estimator(reinforce_pp_baseline, over_batch=True),
-    "step_grpo": Estimator(step_grpo),
+    "step_grpo": Estimator(step_grpo, by_state=True),
     "gae": Estimator(gae, members_min=1, critic=True),
     "sft": Estimator(sft, members_min=1, loss="cross_entropy"),
 }

@@ -7,6 +7,7 @@ from typing import Protocol
 
 from datapool.batch.advantages import Return
 from datapool.batch.spec import BatchSpec
+from datapool.batch.states import states_of
 from datapool.fold.project import winners
 from schemas.events import GroupRecord, RewardSlot, StepRecord, TrajectoryRecord
 
@@ -90,7 +91,8 @@ def _return(record: TrajectoryRecord, steps: Sequence[StepRecord], spec: BatchSp
         total = math.fsum(rewards) if rewards else None
     if total is None:
         return None
-    return Return(float(total), tuple(reward or 0.0 for reward in step_rewards), outcome or 0.0)
+    states = states_of(steps) if spec.estimator.by_state else ()
+    return Return(float(total), tuple(reward or 0.0 for reward in step_rewards), outcome or 0.0, states)
 
 
 def _weighted(slots: Iterable[RewardSlot], spec: BatchSpec) -> float | None:

@@ -13,6 +13,7 @@ from schemas.events import Curation, StepRecord
 
 TAGS_MISSING = "tags_missing"
 UNANNOTATED = "quality_missing"
+TOO_OLD = "too_old"
 UNJUDGED = Curation()
 
 
@@ -58,6 +59,21 @@ def mask_of(step: StepRecord, member: PooledTrajectory, spec: BatchSpec) -> Mask
         return Mask("not_trainable", ", ".join(step.reasons))
     annotated = AnnotatedStep(step, member)
     return next((mask for step_filter in STEP_FILTERS for mask in step_filter.masks(annotated, spec)), None)
+
+
+def mask_at(step: StepRecord, member: PooledTrajectory, spec: BatchSpec, version: int) -> Mask | None:
+    """The same in a batch for that version: a response of which every token is too old is masked, too."""
+    if mask := mask_of(step, member, spec):
+        return mask
+    oldest = spec.oldest_version(version)
+    if is_young(step, oldest):
+        return None
+    return Mask(TOO_OLD, f"all its tokens are older than version {oldest}")
+
+
+def is_young(step: StepRecord, oldest: int | None) -> bool:
+    """Whether some token of the response may be trained by its version. oldest: `BatchAssembled.oldest_version`."""
+    return oldest is None or step.max_version is None or step.max_version >= oldest
 
 
 def step_filters(spec: BatchSpec) -> dict[str, Any]:  # JSON

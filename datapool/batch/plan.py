@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from datapool.batch.advantages import Advantage, Return
 from datapool.batch.candidates import PooledGroup, PooledTrajectory
-from datapool.batch.masks import AnnotatedStep, is_trained
+from datapool.batch.masks import AnnotatedStep, is_trained, is_young
 from datapool.batch.members import trained_members
 from datapool.batch.spec import BatchSpec
 from schemas.events import BatchAssembled, Envelope, PlannedStep, PlannedTrajectory, StepRecord
@@ -90,11 +90,6 @@ def _rewards(member: PooledTrajectory) -> list[float]:
     if rewards:
         rewards[-1] += earned.outcome
     return rewards
-
-
-def is_young(step: StepRecord, oldest: int | None) -> bool:
-    """Whether some token of the response may be trained by its version. oldest: `BatchAssembled.oldest_version`."""
-    return oldest is None or step.max_version is None or step.max_version >= oldest
 
 
 def weights_of(step: StepRecord, member: PooledTrajectory, spec: BatchSpec) -> tuple[float, ...] | None:

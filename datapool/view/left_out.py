@@ -15,14 +15,16 @@ from datapool.view.runs import Planned
 def why_left_out(batch: Planned, trajectory_id: str, call_id: str | None = None) -> str | None:
     """Why a batch that holds the group does not train the trajectory, or the call of it; None: it does."""
     if trajectory_id not in batch.reward:
-        return "it was no ready member of its group then"
+        spec = _spec(batch)
+        dropped = ", or its last reply was cut off (truncated: drop)" if spec and spec.truncated == "drop" else ""
+        return f"it was no ready member of its group then{dropped}"
     trained, masked = batch.trained[trajectory_id], batch.masked[trajectory_id]
     if trained and (call_id is None or call_id in trained):
         return None
     if not trained and not masked:
         return _not_chosen(batch, trajectory_id)
     if call_id is None or call_id in masked:
-        return ("it was" if call_id else "all its calls were") + f" masked, {_why_masked(_spec(batch))}"
+        return ("it was" if call_id else "all its calls were") + f" masked, {_why_masked(batch)}"
     return "it was not captured yet"
 
 
@@ -32,6 +34,8 @@ def _not_chosen(batch: Planned, trajectory_id: str) -> str:
     if spec is not None and spec.return_min is not None and total < spec.return_min:
         return f"its return {total:g} was below return_min {spec.return_min:g}"
     reasons = []
+    if spec is not None and spec.truncated == "mask":
+        reasons.append("its last reply was cut off (truncated: mask)")
     if spec is not None and step_filters(spec):
         reasons.append(f"no call of it was trainable then and passed the spec's filters ({_filters(spec)})")
     if spec is not None and spec.best_of is not None:
@@ -39,13 +43,16 @@ def _not_chosen(batch: Planned, trajectory_id: str) -> str:
     return ", or ".join(reasons) or "the spec did not choose it"
 
 
-def _why_masked(spec: BatchSpec | None) -> str:
-    """A plan keeps no scores and tags; where the spec filters no calls, only one reason is left."""
+def _why_masked(batch: Planned) -> str:
+    """A plan keeps no scores and tags; where the spec filters no calls, only what the plan keeps is left."""
+    spec, words = _spec(batch), ["not trainable then"]
+    if batch.oldest_version is not None:
+        words.append(f"older than version {batch.oldest_version}")
     if spec is None:
-        return "not trainable then or kept out by the spec's filters"
-    return "not trainable then" + (
-        f" or kept out by the spec's filters ({_filters(spec)})" if step_filters(spec) else ""
-    )
+        words.append("kept out by the spec's filters")
+    elif step_filters(spec):
+        words.append(f"kept out by the spec's filters ({_filters(spec)})")
+    return " or ".join(words)
 
 
 def _filters(spec: BatchSpec) -> str:

@@ -124,6 +124,13 @@ class PoolRows:
         rows = [(self.trajectory(record.group_id, name), self.steps(record.group_id, name)) for name in names]
         return [(row, steps) for row, steps in rows if row is not None]  # a whole group has all rows that it names
 
+    def trajectories(self, record: GroupRecord) -> list[TrajectoryRecord] | None:
+        """All members that `record` names, ready or not; None as for `members`."""
+        if self.group(record.group_id) != record:
+            return None
+        rows = (self.trajectory(record.group_id, member.trajectory_id) for member in record.members)
+        return [row for row in rows if row is not None]
+
     def tokens_of_group(self, group_id: str) -> dict[tuple[str, str], TokenRow]:
         """Token rows of a group by (trajectory_id, call_id)."""
         return self.store.tokens_of_group(group_id)

@@ -17,6 +17,8 @@ class Planned:
     sequence: int
     spec: str
     """As the plan has it: JSON of a `BatchSpec`."""
+    oldest_version: int | None = None
+    """Tokens of older versions are context only; None: all may be trained."""
     reward: dict[str, float] = field(default_factory=dict)
     """By trajectory_id, as are the others; one that was not ready then is in none of them."""
     trained: dict[str, tuple[str, ...]] = field(default_factory=dict)
@@ -71,7 +73,7 @@ class RunIndex:
             run.settled.add(trajectory.group_id)
             batches = self._planned[trajectory.group_id]
             place = (plan.run_id, plan.sequence)
-            batch = batches.setdefault(place, Planned(plan.run_id, plan.sequence, plan.spec))
+            batch = batches.setdefault(place, Planned(plan.run_id, plan.sequence, plan.spec, plan.oldest_version))
             batch.reward[trajectory.trajectory_id] = trajectory.reward
             for of_kind, trained in ((batch.trained, True), (batch.masked, False)):
                 calls = (step.call_id for step in trajectory.steps if step.trained is trained)

@@ -7,9 +7,8 @@ from collections.abc import Mapping
 
 from datapool.batch.candidates import PooledGroup, PooledTrajectory
 from datapool.batch.deltas import resolve_all
-from datapool.batch.masks import is_trained
+from datapool.batch.masks import is_trained, is_young
 from datapool.batch.members import trained_members
-from datapool.batch.plan import is_young
 from datapool.batch.sequences import CallTokens, TrainingRow, call_tokens, rows
 from datapool.batch.spec import BatchSpec
 from datapool.errors import PromptBroken

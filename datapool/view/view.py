@@ -71,6 +71,11 @@ class PoolView:
         with self._lock:
             return self._live().members(record)
 
+    def trajectories(self, record: GroupRecord) -> list[TrajectoryRecord] | None:
+        """All members of a group, ready or not, all of the moment of `record`, or None. Raises ViewFailed."""
+        with self._lock:
+            return self._live().trajectories(record)
+
     def ask(self, question: Callable[[PoolRows], Answer]) -> Answer:
         """The answer to a question about the rows at one moment (`rows.py`, `query.py`, `why.py`); nothing is applied meanwhile.
 

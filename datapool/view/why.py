@@ -9,7 +9,7 @@ from typing import Literal
 
 from datapool.batch.candidates import PooledGroup, member_of
 from datapool.batch.eligibility import Refusal, eligible
-from datapool.batch.masks import UNANNOTATED, mask_of
+from datapool.batch.masks import UNANNOTATED, mask_at
 from datapool.batch.members import baseline_only
 from datapool.batch.spec import BatchSpec
 from datapool.fold.readiness import counted_calls
@@ -133,7 +133,7 @@ class _Answers:
         if self.perspective is None or group is None or row is None:
             return None
         spec = self.perspective.spec
-        mask = mask_of(step, member_of(group, row, (), spec), spec)
+        mask = mask_at(step, member_of(group, row, (), spec), spec, self.perspective.version)
         if mask is None:
             return None
         waits = spec.quality_missing == "wait" and mask.word.startswith(UNANNOTATED)
@@ -182,7 +182,14 @@ class _Answers:
         assert self.perspective is not None  # is next
         spec = self.perspective.spec
         outcome = eligible(self.rows, group, spec, self.perspective.version, self.perspective.run_id)
-        reasons = baseline_only(outcome, spec) if isinstance(outcome, PooledGroup) else {}
+        if not isinstance(outcome, PooledGroup):
+            return "next", lines
+        if row.trajectory_id in outcome.dropped:
+            return "left_out", [
+                *lines,
+                "  its last reply was cut off by its length: it is not counted (truncated: drop)",
+            ]
+        reasons = baseline_only(outcome, spec)
         if row.trajectory_id not in reasons:
             return "next", lines
         return "left_out", [

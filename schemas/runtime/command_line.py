@@ -23,6 +23,7 @@ HELP_COLUMNS_MAX = 110
 FLAG_COLUMNS_MAX = 32
 EPILOG = "Each flag is also an environment variable: {}, in capitals, with _ for - and __ for a dot. The flag wins."
 PROBLEMS = {"missing": "a value is required", "extra_forbidden": "there is no such setting"}
+NULL = "None"  # what pydantic-settings takes for None on a command line
 UNDECODABLE = re.compile(r'parsing value for field "(\w+)"')  # the words of pydantic-settings
 
 Settings = TypeVar("Settings", bound=BaseSettings)
@@ -53,6 +54,7 @@ class CommandLine:
         prefixes = dict.fromkeys(f"{settings.model_config.get('env_prefix')}<FLAG>" for settings in classes)
         self.parser.epilog = EPILOG.format(" or ".join(prefixes))
         self._owners: dict[str, type[BaseSettings]] = {}
+        self._repeatable: set[str] = set()
         self._group: argparse._ArgumentGroup | None = None
         self._sources = {settings: self._source(settings) for settings in classes}
 
@@ -73,6 +75,22 @@ class CommandLine:
         except SettingsError as error:
             raise SettingsRefused(_undecodable(settings, error)) from error
 
+    def assign(self, flags: argparse.Namespace, assignments: Sequence[str]) -> None:
+        """`spec.algorithm=rloo` as if the flag --spec.algorithm rloo stood there; null, and a list or mapping as JSON, too.
+
+        Raises SettingsRefused when there is no such setting.
+        """
+        for assignment in assignments:
+            name, equals, value = assignment.partition("=")
+            name = name.strip().replace("-", "_")
+            if not equals or name not in self._owners:
+                near = difflib.get_close_matches(name, self._owners, n=1)
+                hint = (
+                    f"; did you mean {near[0]}?" if near and equals else "" if equals else ": it is written NAME=VALUE"
+                )
+                raise SettingsRefused(f"--set {assignment}: there is no such setting{hint}")
+            setattr(flags, name, [value] if name in self._repeatable else NULL if value == "null" else value)
+
     def _source(self, settings: type[BaseSettings]) -> CliSettingsSource[Any]:
         self._group = None
         return CliSettingsSource(
@@ -90,6 +108,8 @@ class CommandLine:
         name: str = options["dest"]
         if self._owners.setdefault(name, settings) is not settings:
             return
+        if options.get("action") == "append":
+            self._repeatable.add(name)
         if options["help"] is not argparse.SUPPRESS:
             options["help"] = help_of(settings, name, repeatable=options.get("action") == "append")
         if "metavar" in options:

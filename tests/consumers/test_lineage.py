@@ -1,6 +1,7 @@
 """Lineage: plans and publications on a real log, read both ways."""
 
 import pytest
+from msgspec.structs import replace
 
 from claw.data.lineage import answer_of, as_text
 from eventlog.kafka.admin import delete_records
@@ -160,3 +161,19 @@ def test_a_limit_bounds_what_is_shown_and_counts_the_rest(log_settings: LogSetti
     everything, _ = answer_of(log_settings, "run/3", every=True)
     assert everything["left_out"] == {"batches": 0, "trajectories": 0}
     assert "more trajectories" not in "\n".join(as_text(everything))
+
+
+def test_what_a_plan_says_of_losses_and_old_tokens_is_shown(log_settings: LogSettings) -> None:
+    """Weights and reward of the call, and from which version on tokens were trained."""
+    (place,) = published.say(log_settings, published.chat_call("g", "g-t", "c", [1, 2], [3, 4]))
+    trajectory = planned(place, "g", "c")
+    step = replace(trajectory.steps[0], reward=1.0, weights=(0.0, 1.0, 0.5))
+    batch = replace(plan(0, replace(trajectory, steps=(step,))), oldest_version=0)
+    write(log_settings, weights(0, None), batch, trained(0, 1), weights(1, 0))
+    answer, _ = answer_of(log_settings, "run/1", every=False)
+    (shown,) = answer["batches"]
+    assert shown["oldest_version"] == 0
+    assert [shown["trajectories"][0]["steps"][0][name] for name in ("reward", "weights")] == [1.0, (0.0, 1.0, 0.5)]
+    text = "\n".join(as_text(answer))
+    assert "tokens older than version 0 were context" in text
+    assert "trained with weights 0, 1, 0.5 call c" in text

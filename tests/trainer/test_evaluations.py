@@ -16,7 +16,7 @@ from tests.trainer.test_run import events, world_of
 from tests.trainer.tiny import make_model
 from trainer.app import may_concern
 from trainer.dependencies import Milestone
-from trainer.evaluations import Evaluations, pass_at, score
+from trainer.evaluations import EvaluatedGroup, Evaluations, pass_at, score
 from trainer.run import TrainingRun
 
 SAMPLES = 3
@@ -39,7 +39,8 @@ def evaluation(version, greedy, samples, sampled_by=None):
             tags = part(version, kind, number).tags()
             named = f"e{version}-{kind}{number}"
             by = version if sampled_by is None else sampled_by
-            history += group(named, values, version=by, channel="val", tags=tags)
+            temperature = 0.0 if kind == "greedy" else 1.0
+            history += group(named, values, version=by, channel="val", tags=tags, temperature=temperature)
     return history
 
 
@@ -53,29 +54,29 @@ def test_pass_at_k_is_that_of_its_authors(n, c, k, share):
     assert pass_at(n, c, k) == pytest.approx(sum(map(any, choices)) / len(choices))
 
 
-def row(returned, first=4, last=4, run=RUN):
-    record = TrajectoryRecord(
-        group_id="g", trajectory_id="t", status="completed", ready=True, return_total=returned,
-        min_version=first, max_version=last, policy_run_id=run,
+def row(returned, first=4, last=4, run=RUN, reasons=()):
+    return TrajectoryRecord(
+        group_id="g", trajectory_id="t", status="completed", ready=not reasons, return_total=returned,
+        min_version=first, max_version=last, policy_run_id=run, reasons=reasons,
     )  # fmt: skip
-    return record, ()
 
 
 def test_an_episode_counts_for_the_version_that_sampled_all_of_it():
-    """One that two versions, or those of another run, sampled is left out; one without a reward has earned nothing."""
-    outcome = score(
-        [
-            (part(4, "greedy", 0), [row(1.0)]),
-            (part(4, "greedy", 1), [row(None)]),
-            (part(4, "sample", 0), [row(1.0), row(0.0), row(1.0, last=5)]),
-            (part(4, "sample", 1), [row(1.0, run="other"), row(0.9), row(1.0, first=3)]),
-        ],
-        RUN,
-    )
+    """One that two versions, or those of another run, sampled, or that is not over, is left out; a failed one earned nothing."""
+    record = GroupRecord(group_id="g", declared=True, ready=False)
+    failed = row(None, reasons=("failed_without_outcome", "no_trainable_call"))
+    parts = [
+        EvaluatedGroup(part(4, "greedy", 0), record, [row(1.0, reasons=("no_trainable_call",))]),
+        EvaluatedGroup(part(4, "greedy", 1), record, [failed]),
+        EvaluatedGroup(part(4, "sample", 0), record, [row(1.0), row(0.0), row(1.0, last=5)]),
+        EvaluatedGroup(part(4, "sample", 1), record, [row(1.0, run="other"), row(0.9), row(1.0, reasons=("open",))]),
+    ]
+    outcome = score(parts, RUN)
+    assert [group.is_over for group in parts] == [True, True, True, False]
     assert (outcome.counted, outcome.left_out, outcome.greedy) == (5, 3, 0.5)
     assert outcome.pass_at == {"1": pytest.approx(0.25), "2": 1.0}
     assert outcome.figure == 0.5
-    assert score([(part(4, "greedy", 0), [row(1.0)])], RUN).figure is None, "one of eight is too little"
+    assert score(parts[:1], RUN).figure is None, "one of eight is too little"
 
 
 def test_a_run_is_evaluated_and_keeps_its_best_version(tmp_path, model_dir):

@@ -137,6 +137,25 @@ def test_advantages_of_steps_reach_their_tokens(tmp_path, model_dir):
     assert example.advantages.tolist() == [first.advantages[at] for at in example.at]
 
 
+def test_one_batch_reinforces_some_responses_and_imitates_others(tmp_path, model_dir):
+    """The tag's weights reach the tokens of its responses; returns are equal, so only what is imitated has a gradient."""
+
+    def trained(name, mix):
+        spec = {"preset": "grpo", "groups_per_batch": 1, "group_size": 2, "mix": mix}
+        chosen = settings(tmp_path / name, model_dir, batches_max=1, spec=spec)
+        history = [*group("g", [1.0, 1.0]), facts.curated("g", "t0", "c1", tags=("expert",))]
+        log, collaborators = world_of(chosen, history)
+        assert TrainingRun(chosen, collaborators).run() == "finished"
+        (plan,) = events(log, BatchAssembled)
+        examples = examples_of(rows_of(plan, collaborators.facts, collaborators.learner.vocabulary), plan)
+        return events(log, BatchTrained)[0].metrics, [example.weights.tolist() for example in examples]
+
+    metrics, weights = trained("mixed", {"expert": [0.0, 1.0, 0.0]})
+    assert weights == [[[1.0, 0.0, 1.0]] * 3 + [[0.0, 1.0, 0.0]] * 2, [[1.0, 0.0, 1.0]] * 5]
+    assert metrics["grad_norm"] > 0
+    assert trained("alone", {})[0]["grad_norm"] == 0
+
+
 def test_learning_rate_0_publishes_versions_of_equal_bytes(tmp_path, model_dir):
     """The control: versions count up, weights do not change."""
     chosen = settings(tmp_path, model_dir, batches_max=2, learning_rate=0.0)

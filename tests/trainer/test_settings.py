@@ -31,6 +31,25 @@ def test_flag_over_environment_over_file_over_default(config, monkeypatch):
     assert (settings.spec.groups_per_batch, settings.spec.group_size, settings.spec.staleness_max) == (3, 6, 2)
 
 
+def test_set_is_a_flag_by_the_name_of_the_setting(config, monkeypatch):
+    """In sections, too, with lists and null; it wins over the environment and the file, and a typing error is told."""
+    monkeypatch.setenv("CLAW_TRAINER_LEARNING_RATE", "0.25")
+    words = ["learning_rate=0.125", "spec.tags=[a, b]", "spec.group_size=6", "stop_reward=null", "model-id=other"]
+    settings = load(["--config", str(config), *(word for value in words for word in ("--set", value))])
+    assert (settings.learning_rate, settings.spec.tags, settings.spec.group_size) == (0.125, ("a", "b"), 6)
+    assert (settings.stop_reward, settings.model_id) == (None, "other")
+    for typed, told in {"spec.grup_size=6": "did you mean spec.group_size", "seed": "NAME=VALUE"}.items():
+        with pytest.raises(SettingsInvalid, match=told):
+            load(["--config", str(config), "--set", typed])
+
+
+def test_one_thing_at_a_time(config, capsys):
+    """A dry run, a replay and offline training exclude each other."""
+    with pytest.raises(SystemExit):
+        load(["--config", str(config), "--dry-run", "--offline", "pool"])
+    assert "not allowed with" in capsys.readouterr().err
+
+
 def test_a_run_needs_no_file():
     """Every setting is a flag, so a command line alone can name a run."""
     named = {"--model-dir": "model", "--model-id": "tiny", "--run-id": "r", "--out-dir": "out"}
@@ -58,6 +77,15 @@ def test_the_log_is_where_it_was_said_to_be(config):
         ({"spec": {"group_size": 1}}, "group_size 1: grpo needs 2 trajectories"),
         ({"spec": {"preset": "sft_best"}, "loss": "ppo_clip"}, "algorithm sft has none"),
         ({"run_id": ""}, "run_id"),
+        ({"objective": {"minibatches": 9}}, "a batch of 8 groups cannot be dealt"),
+        (
+            {"loss": "cross_entropy", "objective": {"correction": "tis"}},
+            "objective.correction tis: loss cross_entropy has no",
+        ),
+        ({"loss": "cross_entropy", "objective": {"mask_below": 0.5}}, "objective.mask_below and mask_above: loss"),
+        ({"objective": {"correction_cap": 3.0}}, "set objective.correction"),
+        ({"optimizer": {"schedule": "cosine"}}, "schedule cosine needs decay_batches"),
+        ({"optimizer": {"floor": 0.1}}, "do nothing with schedule constant"),
         ({"critic": {"lam": 0.5}}, "algorithm grpo has none"),
         ({"reference": {"coefficient": 0.1, "place": "reward"}}, "the plan freezes the advantages of grpo"),
         ({"reference": {"coefficient": 0.1, "kl": "k1"}}, "its gradient is 0 on average"),
@@ -103,6 +131,23 @@ def test_a_reference_of_another_vocabulary_is_exit_2_before_torch(tmp_path, conf
     assert done.returncode == 2
     assert done.stderr.strip().endswith("has 40 tokens and the policy has 32: they must be the same")
     assert "\n" not in done.stderr.strip()
+
+
+def test_a_dry_run_needs_no_broker(tmp_path, config):
+    """Settings and memory stand there, and of the batch why there is none."""
+    done = command(
+        *("--config", str(config), "--dry-run", "--json", "--set", "zero_stage=2"),
+        CLAW_TRAINER_MODEL_DIR=str(make_model(tmp_path / "model")),
+        KAFKA_BOOTSTRAP_SERVERS="127.0.0.1:1",
+        CLAW_LOG_CONNECT_TIMEOUT_S="1",
+    )
+    assert done.returncode == 0, done.stderr
+    answer = json.loads(done.stdout)
+    assert answer["settings"]["spec"]["groups_per_batch"] == 3
+    assert answer["resolved"]["zero_stage"] == 2
+    assert "127.0.0.1:1" in answer["batch"]["unknown"]
+    policy = answer["bytes_per_rank"]["policy"]
+    assert policy["total"] == sum(value for name, value in policy.items() if name != "total")
 
 
 def test_no_broker_is_exit_2(tmp_path, config):

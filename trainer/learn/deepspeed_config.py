@@ -6,9 +6,12 @@ Invariant: nothing stands in two places: a key of the file that a setting decide
 import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from trainer.errors import SettingsInvalid
+
+if TYPE_CHECKING:
+    from trainer.settings import TrainerSettings
 
 AUTO = "auto"
 """Of a file that was written for the Trainer of transformers: whatever the program says."""
@@ -27,6 +30,13 @@ def resolved_stage(zero_stage: int, precision: str) -> int:
     return max(zero_stage, 1) if precision == "bf16" else zero_stage
 
 
+def check(settings: "TrainerSettings") -> None:
+    """Raises SettingsInvalid for a file that cannot be merged, as far as is known before torch says what `auto` means."""
+    stage = resolved_stage(settings.zero_stage, settings.precision)
+    file = settings.optimizer.deepspeed
+    config_of(zero_stage=stage, precision=settings.precision, grad_clip=settings.grad_clip, file=file)
+
+
 def config_of(*, zero_stage: int, precision: str, grad_clip: float, file: Path | None = None) -> Config:
     """The configuration of an engine; zero_stage is resolved. Raises SettingsInvalid where the file contradicts it."""
     bf16 = precision == "bf16"
@@ -35,7 +45,7 @@ def config_of(*, zero_stage: int, precision: str, grad_clip: float, file: Path |
         "gradient_accumulation_steps": 1,
         "gradient_clipping": grad_clip,
         "zero_optimization": {"stage": zero_stage},
-        "bf16": {"enabled": bf16},
+        **({} if precision == AUTO else {"bf16": {"enabled": bf16}}),
         **({"data_types": {"grad_accum_dtype": "fp32"}} if bf16 else {}),
     }
     return {"steps_per_print": 10**9, **(merged(ours, read(file), file) if file else ours)}

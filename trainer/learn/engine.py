@@ -9,31 +9,32 @@ import math
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import structlog
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
 from trainer.errors import CheckpointInvalid, SettingsInvalid
-from trainer.learn import deepspeed_config
+from trainer.learn import attention, deepspeed_config
 from trainer.learn import model as models
-from trainer.learn.dealing import micro_batches, nothing
-from trainer.learn.examples import Example
-from trainer.learn.layouts import MicroBatch, padded_rows
-from trainer.learn.metrics import TokenTotals
-from trainer.learn.objective import Objective, summed
+from trainer.learn.examples import Example, with_column
+from trainer.learn.head import TokenScores
+from trainer.learn.layouts import Layout, MicroBatch, TrainedTokens, lay_out
+from trainer.learn.metrics import TokenTotals, merged
+from trainer.learn.objective import Objective, ObjectiveLosses, summed
 from trainer.learn.policy_model import PolicyModel
 from trainer.learn.tensor_names import CheckpointTensors
+from trainer.ranks.dealing import over_ranks, per_token, share_of_this_rank
+from trainer.sections.optimizer import OptimizerSettings
 from trainer.storage import exports
 from weights.checkpoint import SHARD_BYTES_MAX
 from weights.device import Wish, resolved
 from weights.snapshot import WeightsSnapshot
 
-log = structlog.get_logger()
+log = logging.getLogger(__name__)  # not structlog: a GPU machine of `bench.gpu_check` has torch and little else
 
 STATE_KEY = "trainer"  # deepspeed merges its own keys into the client state
 TAG = "state"
@@ -50,7 +51,9 @@ class EngineSettings:
     device: Wish = "auto"
     precision: models.Precision | None = None
     micro_batch_tokens_max: int = 16_384
+    optimizer: OptimizerSettings = field(default_factory=OptimizerSettings)
     export_shard_bytes_max: int = SHARD_BYTES_MAX
+    layout: attention.LayoutWish = "auto"
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +63,8 @@ class Step:
     totals: TokenTotals
     grad_norm: float
     micro_batches: int
+    tokens_computed: int
+    learning_rate: float
     skipped: bool = False
 
 
@@ -76,13 +81,17 @@ class TrainingEngine:
         self.precision: models.Precision = settings.precision or ("bf16" if self.device.type == "cuda" else "fp32")
         self._stage = deepspeed_config.resolved_stage(settings.zero_stage, self.precision)
         if self._stage != settings.zero_stage:
-            log.info("zero_stage_raised", zero_stage=self._stage, reason="stage 0 would sum gradients in bf16")
+            log.warning("zero_stage raised to %d: stage 0 would sum gradients in bf16", self._stage)
         model = models.load(model_dir, self.precision)
+        self._layout = attention.layout_of(model, settings.layout, self.device)
+        if settings.optimizer.gradient_checkpointing:
+            model.gradient_checkpointing_enable({"use_reentrant": False})
         policy = PolicyModel(model)
         self._causal = policy.causal
         self._tensors = CheckpointTensors(model)
         self._vocabulary = policy.vocabulary
         join_alone(self.device)
+        self._share = share_of_this_rank()
         self._engine = _initialize(policy, settings, self._stage, self.precision)
 
     @property
@@ -97,35 +106,71 @@ class TrainingEngine:
         *,
         version: int,
         seed: int,
+        rate_factor: float = 1.0,
+        on_policy: bool = True,
         before_micro_batch: Callable[[], None] = lambda: None,
     ) -> Step:
         """One optimizer step over all `examples`, whose scales are set, in micro-batches.
 
         Where a loss or a gradient is not finite, the step is skipped: weights and optimizer state keep every bit.
-        version: the one being trained; its own tokens give the log-probability gap. before_micro_batch may raise to
-        abandon the step; then load a checkpoint before training again.
+        Examples without gradient are not computed, a sample of them aside. version: the one being trained. rate_factor:
+        of the learning rate. on_policy: no step was taken since the weights had that version. before_micro_batch
+        may raise to abandon the step; then load a checkpoint before training again.
         """
         torch.manual_seed(seed)
-        packed = micro_batches(
-            examples, self._settings.micro_batch_tokens_max, rank=dist.get_rank(), ranks=dist.get_world_size()
-        )
-        totals, outcome, healthy = TokenTotals(), (0.0, False), True
         self._engine.train()
-        for index, part in enumerate(packed):
+        rate = rate_factor * self._settings.learning_rate
+        for group in self._engine.optimizer.param_groups:
+            group["lr"] = rate
+        totals, split = TokenTotals(), objective.split(examples, seed)
+        about = {"version": version, "on_policy": on_policy}
+        with torch.no_grad():
+            silent = self._laid_out(split.silent)
+            for number, micro_batch in enumerate(silent.micro_batches(self.device)):
+                before_micro_batch()
+                scored = self._scored(micro_batch, objective)
+                if number < silent.own:
+                    totals.add(*scored, **about, weight=split.weight)
+        norm, skipped, healthy = 0.0, False, True
+        layout = self._laid_out(split.taught)
+        for number, micro_batch in enumerate(layout.micro_batches(self.device), 1):
             before_micro_batch()
-            last = index == len(packed) - 1
-            counted = totals if part else TokenTotals()
-            loss = self._loss(padded_rows(part or [nothing()], self.device), objective, version, counted)
+            tokens, scores, losses = self._scored(micro_batch, objective)
+            if number <= layout.own:
+                totals.add(tokens, scores, losses, **about)
+            loss, last = summed(losses, tokens) * self._share.ranks, number == len(layout.parts)
             healthy = healthy and math.isfinite(loss.detach())
             self._engine.set_gradient_accumulation_boundary(last)
             # A loss that is not finite can have finite gradients; no rank may step on them.
             self._engine.backward(loss if healthy or not last else loss * math.nan)
             if last:
-                outcome = self._apply()
+                norm, skipped = self._apply()
             else:
                 self._engine.step()
-        norm, skipped = outcome
-        return Step(_over_ranks(totals), norm, len(packed), skipped)
+        return Step(merged(over_ranks(totals)), norm, len(layout.parts), layout.tokens_computed, rate, skipped)
+
+    def with_proximal(self, examples: Sequence[Example], before_micro_batch: Callable[[], None]) -> list[Example]:
+        """The same examples with the log-probabilities of the weights as they are."""
+
+        def logprobs(batch: MicroBatch) -> Tensor:
+            before_micro_batch()
+            return self._scores(batch).logprobs
+
+        self._engine.train()
+        return with_column(examples, "proximal", per_token(self._laid_out(examples), examples, self.device, logprobs))
+
+    def _laid_out(self, examples: Sequence[Example]) -> Layout:
+        return lay_out(examples, self._settings.micro_batch_tokens_max, self._layout, self._share)
+
+    def _scored(self, batch: MicroBatch, objective: Objective) -> tuple[TrainedTokens, TokenScores, ObjectiveLosses]:
+        scores = self._scores(batch, entropy_gradient=objective.entropy_bonus != 0)
+        return batch.tokens, scores, objective.losses(batch.tokens, scores)
+
+    def _scores(self, batch: MicroBatch, *, entropy_gradient: bool = False) -> TokenScores:
+        at, ids, temperatures = batch.tokens.at, batch.tokens.ids, batch.tokens.temperatures
+        inputs = batch.ids, batch.positions, batch.attention, at, ids, temperatures, entropy_gradient
+        scores: TokenScores = self._engine(*inputs)
+        return scores
 
     def _apply(self) -> tuple[float, bool]:
         """The optimizer step, unless a gradient is not finite: gradient norm, and whether the step was skipped.
@@ -143,20 +188,6 @@ class TrainingEngine:
             return norm, False
         self._engine.step()
         return float(self._engine.get_global_grad_norm()), not self._engine.was_step_applied()
-
-    def _loss(self, batch: MicroBatch, objective: Objective, version: int, totals: TokenTotals) -> Tensor:
-        tokens = batch.tokens
-        scores = self._engine(batch.ids, batch.positions, batch.attention, tokens.at, tokens.ids, tokens.temperatures)
-        losses = objective.losses(tokens, scores)
-        totals.add(
-            losses=losses.values.detach(),
-            clipped=losses.clipped,
-            entropy=scores.entropy.detach(),
-            logprobs=scores.logprobs.detach(),
-            behaviour=tokens.behaviour,
-            current=tokens.versions == version,
-        )
-        return summed(losses, tokens) * dist.get_world_size()
 
     def _own_norm(self) -> float:
         grads = [p.grad for p in self._engine.module.parameters() if p.grad is not None]
@@ -205,20 +236,21 @@ def leave() -> None:
         dist.destroy_process_group()
 
 
-def _over_ranks(totals: TokenTotals) -> TokenTotals:
-    if dist.get_world_size() == 1:
-        return totals
-    parts: list[Any] = [None] * dist.get_world_size()  # Any: torch's signature
-    dist.all_gather_object(parts, totals)
-    return TokenTotals.of(parts)
-
-
 def _initialize(model: torch.nn.Module, settings: EngineSettings, stage: int, precision: str) -> Any:  # Any: untyped
     import deepspeed
 
     _quiet(deepspeed)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=settings.learning_rate, weight_decay=settings.weight_decay)
-    config = deepspeed_config.config_of(zero_stage=stage, precision=precision, grad_clip=settings.grad_clip)
+    own = settings.optimizer
+    optimizer = torch.optim.AdamW(
+        model.parameters(),
+        lr=settings.learning_rate,
+        betas=(own.beta1, own.beta2),
+        eps=own.epsilon,
+        weight_decay=settings.weight_decay,
+    )
+    config = deepspeed_config.config_of(
+        zero_stage=stage, precision=precision, grad_clip=settings.grad_clip, file=own.deepspeed
+    )
     engine, *_ = deepspeed.initialize(model=model, optimizer=optimizer, config=config)
     return engine
 

@@ -22,10 +22,12 @@ class Example:
     """One sequence of n token ids, of which T are trained. All vectors but `ids` have length T, in order of `at`.
 
     `at`: where in `ids` each trained token stands, >= 1. `responses`, `trajectories`: whose token it is, by index within
-    the batch; a response is what one call sampled, and those of a trajectory are numbered in the order of its calls. `scale`: what its loss is multiplied by; the loss of a batch is the
+    the batch; a response is what one call sampled, and those of a trajectory are numbered in the order of its calls.
+    `scale`: what its loss is multiplied by; the loss of a batch is the
     plain sum of scale x loss. `rewards`: given after this token. `weights`: [T, 3], of policy loss, cross-entropy and
     reference KL. `group`: index of its group within the batch. `reference`: log-probabilities under the frozen reference.
-    `values`: what the critic expected before the batch, `returns`: what it is trained towards. None where there is none.
+    `values`: what the critic expected before the batch, `returns`: what it is trained towards. `proximal`:
+    log-probabilities before the batch's first optimizer step. None where there is none.
     """
 
     ids: NDArray[np.int32]
@@ -40,6 +42,7 @@ class Example:
     weights: Floats
     scale: Floats
     group: int = 0
+    proximal: Floats | None = None
     reference: Floats | None = None
     values: Floats | None = None
     returns: Floats | None = None
@@ -50,14 +53,43 @@ class Example:
 
 @dataclass(frozen=True, slots=True)
 class LearnerBatch:
-    """All that any rank must know of a batch. `trajectories`: how many its plan has, untrained ones included. `sequence`: its
-    number within the run."""
+    """All that any rank must know of a batch.
+
+    `sequence`: of its plan. `group_sizes`: by index of the group, how many trajectories the plan has, untrained ones
+    included.
+    """
 
     examples: Sequence[Example]
     version: int
     seed: int
-    trajectories: int
+    group_sizes: tuple[int, ...]
     sequence: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class MiniBatch:
+    """What one optimizer step trains: whole groups. `index`: of the step within its batch, empty ones counted."""
+
+    index: int
+    examples: list[Example]
+    trajectories: int
+
+
+def mini_batches(batch: LearnerBatch, count: int, epochs: int) -> list[MiniBatch]:
+    """The groups of a batch in `count` parts, `epochs` times, dealt anew for each epoch by the seed of the plan.
+
+    A part whose groups have nothing to train is left out.
+    """
+    dice = np.random.default_rng(batch.seed)
+    dealt: list[MiniBatch] = []
+    for index in range(epochs * count):
+        if index % count == 0:
+            parts = np.array_split(dice.permutation(len(batch.group_sizes)), count)
+        groups = set(parts[index % count].tolist())
+        examples = [example for example in batch.examples if example.group in groups]
+        if examples:
+            dealt.append(MiniBatch(index, examples, sum(batch.group_sizes[group] for group in groups)))
+    return dealt
 
 
 def scaled(examples: Sequence[Example], norm: str, *, trajectories: int, loss_length: int) -> list[Example]:

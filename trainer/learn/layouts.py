@@ -1,18 +1,24 @@
-"""How examples are laid into the input of a model: padded rows of bounded size.
+"""How examples are laid into the input of a model: padded rows, or tries that hold what examples share once.
 
 Invariant: every example is in exactly one micro-batch, whole; the packing is a function of the examples, so a replay
 repeats it. What comes out is flat again: where in the hidden states each trained token is predicted.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import groupby
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from trainer.learn.attention import LayoutWish, TrieAttention
 from trainer.learn.examples import Example
+from trainer.learn.trees import computed, cut, in_order, trie
+from trainer.ranks.dealing import ALL, Share, dealt, nothing
 
+TREE_SAVES_MIN = 0.1
+"""Share of the tokens of padded rows that a tree must save to be taken by `auto`."""
 PAD_ID = 0  # stands behind its row, where causal attention lets nothing see it; never trained
 
 
@@ -34,6 +40,7 @@ class TrainedTokens:
     trajectories: Tensor
     weights: Tensor
     scale: Tensor
+    proximal: Tensor | None = None
     reference: Tensor | None = None
     values: Tensor | None = None
     returns: Tensor | None = None
@@ -49,7 +56,64 @@ class MicroBatch:
     ids: Tensor
     positions: Tensor
     tokens: TrainedTokens
-    attention: object | None = None
+    attention: TrieAttention | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """What is computed together. `tokens_computed`: that go through the model, padding included, on all ranks.
+
+    `own`: how many parts this is about; those behind them only keep step with the other ranks, where a stage of ZeRO
+    that cuts gradients or weights meets in each micro-batch.
+    """
+
+    parts: Sequence[Sequence[Example]]
+    as_tree: bool
+    tokens_computed: int
+    own: int = 0
+
+    def micro_batches(self, device: torch.device) -> Iterator[MicroBatch]:
+        """`parts` as inputs of a model, each made when it is asked for."""
+        for part in self.parts:
+            yield packed_tree(part, device) if self.as_tree else padded_rows(part, device)
+
+
+def lay_out(examples: Sequence[Example], tokens_max: int, wish: LayoutWish, share: Share = ALL) -> Layout:
+    """The share of the examples, in parts of at most tokens_max tokens, a longer one alone. auto: a tree where it saves
+    enough. A tree is dealt by groups, so that what each shares is computed once."""
+    whole = _laid_out(examples, tokens_max, wish)
+    if share.ranks == 1 or not examples:
+        return replace(whole, own=len(whole.parts))
+    units = [[example] for example in examples]
+    if whole.as_tree and len({example.group for example in examples}) >= share.ranks:
+        units = [list(unit) for _, unit in groupby(sorted(examples, key=_group), _group)]
+    costs = [_laid_out(unit, tokens_max, "tree" if whole.as_tree else "rows").tokens_computed for unit in units]
+    layouts = [
+        _laid_out(each, tokens_max, "tree" if whole.as_tree else "rows") for each in dealt(units, costs, share.ranks)
+    ]
+    own = layouts[share.rank].parts
+    idle = max(len(layout.parts) for layout in layouts) - len(own)
+    return Layout(
+        [*own, *([[nothing()]] * idle)], whole.as_tree, sum(layout.tokens_computed for layout in layouts), len(own)
+    )
+
+
+def _group(example: Example) -> int:
+    return example.group
+
+
+def _laid_out(examples: Sequence[Example], tokens_max: int, wish: LayoutWish) -> Layout:
+    rows = pack(examples, tokens_max)
+    as_rows = Layout(rows, as_tree=False, tokens_computed=sum(len(part) * max(map(len, part)) for part in rows))
+    if wish == "rows" or not examples:
+        return as_rows
+    ordered, shared = in_order(examples)
+    lengths = np.array([len(example) for example in ordered])
+    parts = cut(lengths, shared, tokens_max)
+    tokens = computed(lengths, shared, parts)
+    if wish == "auto" and tokens > (1 - TREE_SAVES_MIN) * as_rows.tokens_computed:
+        return as_rows
+    return Layout([ordered[first:last] for first, last in parts], as_tree=True, tokens_computed=tokens)
 
 
 def pack(examples: Sequence[Example], tokens_max: int) -> list[list[Example]]:
@@ -77,6 +141,17 @@ def padded_rows(examples: Sequence[Example], device: torch.device) -> MicroBatch
     )
 
 
+def packed_tree(examples: Sequence[Example], device: torch.device) -> MicroBatch:
+    """One row for all examples, which are in the order of their ids."""
+    row = trie(examples)
+    return MicroBatch(
+        ids=torch.from_numpy(row.ids.astype(np.int64))[None].to(device),
+        positions=torch.from_numpy(row.positions)[None].to(device),
+        tokens=trained_tokens(examples, np.concatenate(row.at), device),
+        attention=TrieAttention.of(row, device),
+    )
+
+
 def trained_tokens(examples: Sequence[Example], at: np.ndarray, device: torch.device) -> TrainedTokens:
     """The vectors of all examples one after the other. `at`: the places of their predictions, in that order."""
 
@@ -97,6 +172,7 @@ def trained_tokens(examples: Sequence[Example], at: np.ndarray, device: torch.de
         trajectories=column("trajectories"),
         weights=column("weights"),
         scale=column("scale"),
+        proximal=column_if_any("proximal"),
         reference=column_if_any("reference"),
         values=column_if_any("values"),
         returns=column_if_any("returns"),

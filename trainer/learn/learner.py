@@ -3,26 +3,60 @@
 Each rank calls the same verb with the same arguments; which part of the work is its own, the engine decides.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from torch import Tensor
 
+from trainer.algorithms.schedules import factor
+from trainer.errors import CheckpointInvalid
 from trainer.learn.engine import TrainingEngine
-from trainer.learn.examples import LearnerBatch
+from trainer.learn.examples import Example, LearnerBatch, mini_batches
+from trainer.learn.metrics import merged
+from trainer.learn.models.critic import Critic
+from trainer.learn.models.reference import Reference
 from trainer.learn.objective import Objective
-from trainer.learn.reference import Reference
 from weights.snapshot import WeightsSnapshot
 
 
-class Learner:
-    """A policy under training towards an objective. Belongs to one thread."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pace:
+    """How many optimizer steps a batch gives, and what their learning rate is multiplied by: see `schedules.factor`."""
 
-    def __init__(self, policy: TrainingEngine, objective: Objective, *, reference: Reference | None = None) -> None:
+    mini_batches: int = 1
+    epochs: int = 1
+    schedule: str = "constant"
+    warmup_steps: int = 0
+    steps_max: int = 1
+    floor: float = 0.0
+
+    def factor(self, sequence: int, index: int) -> float:
+        """Of the step with this index within the batch of this sequence number."""
+        step = sequence * self.mini_batches * self.epochs + index
+        return factor(self.schedule, step, warmup_steps=self.warmup_steps, steps_max=self.steps_max, floor=self.floor)
+
+
+class Learner:
+    """A policy under training towards an objective, with its critic and reference where it has them. Belongs to one thread."""
+
+    def __init__(
+        self,
+        policy: TrainingEngine,
+        objective: Objective,
+        pace: Pace = Pace(),
+        *,
+        reference: Reference | None = None,
+        critic: Critic | None = None,
+    ) -> None:
         self._policy = policy
         self._objective = objective
+        self._pace = pace
         self._reference = reference
+        self._critic = critic
+        self.critic_digest = ""
+        """sha256 hex of the critic after the last batch or checkpoint; empty: there is none."""
         self.device = policy.device
         self.vocabulary = policy.vocabulary
 
@@ -31,24 +65,70 @@ class Learner:
 
         before_micro_batch may raise to abandon it; then load a checkpoint before training again.
         """
-        examples, metrics = batch.examples, dict[str, float]()
+        examples, metrics = self._prepared(batch.examples)
+        batch = replace(batch, examples=examples)
+        if self._critic is not None and self._critic.warms_up(batch.sequence):
+            metrics["critic_warmup"] = 1.0  # the policy stays as it is
+        else:
+            metrics |= self._train_policy(batch, before_micro_batch)
+        if self._critic is not None:
+            if not metrics.get("step_skipped"):
+                metrics |= self._train_critic(self._critic, batch, before_micro_batch)
+            self.critic_digest = self._critic.digest()
+        return {**metrics, "sequences": float(len(examples)), "tokens": float(sum(map(len, examples)))}
+
+    def _prepared(self, examples: Sequence[Example]) -> tuple[list[Example], dict[str, float]]:
+        """With all that other models say of them before the first step; metrics of that."""
+        prepared, metrics = list(examples), dict[str, float]()
         if self._reference is not None:
-            examples, metrics = self._reference.compared(examples)
-        step = self._policy.train(
-            self._objective.scaled(examples, batch.trajectories),
-            self._objective,
-            version=batch.version,
-            seed=batch.seed,
-            before_micro_batch=before_micro_batch,
-        )
+            prepared, metrics = self._reference.compared(prepared)
+        if self._critic is not None:
+            prepared, of_critic = self._critic.judged(prepared)
+            metrics |= of_critic
+        return prepared, metrics
+
+    def _train_critic(
+        self, critic: Critic, batch: LearnerBatch, before_micro_batch: Callable[[], None]
+    ) -> dict[str, float]:
+        """As many optimizer steps as the policy has, on the same parts; means over them."""
+        pace = self._pace
+        steps = [
+            critic.train(
+                part.examples,
+                seed=batch.seed + part.index,
+                rate_factor=pace.factor(batch.sequence, part.index),
+                before_micro_batch=before_micro_batch,
+            )
+            for part in mini_batches(batch, pace.mini_batches, pace.epochs)
+        ]
+        return {name: sum(step[name] for step in steps) / len(steps) for name in (steps[0] if steps else {})}
+
+    def _train_policy(self, batch: LearnerBatch, before_micro_batch: Callable[[], None]) -> dict[str, float]:
+        """All optimizer steps of a batch. A token that is trained in each epoch counts in the means as often."""
+        pace, objective = self._pace, self._objective
+        if pace.mini_batches * pace.epochs > 1 and objective.needs_proximal:
+            batch = replace(batch, examples=self._policy.with_proximal(batch.examples, before_micro_batch))
+        parts = mini_batches(batch, pace.mini_batches, pace.epochs)
+        steps = [
+            self._policy.train(
+                objective.scaled(part.examples, part.trajectories),
+                objective,
+                version=batch.version,
+                seed=batch.seed + part.index,
+                rate_factor=pace.factor(batch.sequence, part.index),
+                on_policy=part is parts[0],
+                before_micro_batch=before_micro_batch,
+            )
+            for part in parts
+        ]
         return {
-            **metrics,
-            **step.totals.means(),
-            "grad_norm": step.grad_norm,
-            "step_skipped": float(step.skipped),
-            "micro_batches": float(step.micro_batches),
-            "sequences": float(len(batch.examples)),
-            "tokens": float(sum(map(len, batch.examples))),
+            **merged([step.totals for step in steps]).means(),
+            "grad_norm": sum(step.grad_norm for step in steps) / max(1, len(steps)),
+            "learning_rate": steps[-1].learning_rate if steps else 0.0,
+            "step_skipped": float(sum(step.skipped for step in steps)),
+            "optimizer_steps": float(len(steps)),
+            "micro_batches": float(sum(step.micro_batches for step in steps)),
+            "tokens_computed": float(sum(step.tokens_computed for step in steps)),
         }
 
     def named_tensors(self) -> Iterator[tuple[str, Tensor]]:
@@ -61,8 +141,16 @@ class Learner:
 
     def save(self, directory: Path, state: dict[str, Any]) -> None:  # Any: JSON values of the caller
         """Everything that training goes on from, and `state`, into a directory."""
-        self._policy.save(directory, state)
+        self._policy.save(directory, {**state, "critic_digest": self.critic_digest})
+        if self._critic is not None:
+            self._critic.save(directory)
 
     def load(self, directory: Path) -> dict[str, Any]:  # Any: as saved
         """The inverse of `save`. Raises CheckpointInvalid."""
-        return self._policy.load(directory)
+        state = self._policy.load(directory)
+        if self._critic is not None:
+            self._critic.load(directory)
+            self.critic_digest = self._critic.digest()
+        if self.critic_digest != state.pop("critic_digest", ""):
+            raise CheckpointInvalid(f"checkpoint {directory.name} holds another critic than it was written with")
+        return state

@@ -1,89 +1,132 @@
 """What a batch looked like to the policy that was trained on it, before the update.
 
-Sums are kept per token, so that micro-batches of any size give the same metrics. All are over trained tokens.
+Sums are kept per token, so that micro-batches and ranks add up to the same metrics. All are over trained tokens.
 """
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
+from trainer.algorithms.lags import LAGS, LagColumns, lag_metrics, lag_sums
 from trainer.algorithms.losses import log_ratio
+from trainer.learn.head import TokenScores
+from trainer.learn.layouts import TrainedTokens
+from trainer.learn.objective import ObjectiveLosses
+
+
+class TokenColumns(NamedTuple):
+    """Columns of the sums; in this order."""
+
+    tokens: Tensor
+    loss: Tensor
+    entropy: Tensor
+    clipped: Tensor
+    k1: Tensor
+    k3: Tensor
+    ratio: Tensor
+    ratio_squared: Tensor
+    correction: Tensor
+    masked: Tensor
 
 
 @dataclass(slots=True)
 class TokenTotals:
-    """Running sums over the trained tokens of a batch."""
+    """Running sums over the trained tokens of a batch; `merge` adds those of another part or rank.
 
-    tokens: int = 0
-    loss: float = 0.0
-    entropy: float = 0.0
-    clipped: float = 0.0
-    k1: float = 0.0
-    k3: float = 0.0
-    ratio: float = 0.0
-    ratio_squared: float = 0.0
-    gap_tokens: int = 0
-    gap_max: float = field(default=0.0)
+    `sums`: of `TokenColumns`. `lags`: [LAGS, columns of `LagColumns`]. `scored`: tokens that were scored, of which the
+    others are estimates. `gap`: [tokens, largest] of |engine - trainer| over tokens of the version that is trained.
+    """
 
-    @classmethod
-    def of(cls, parts: "Sequence[TokenTotals]") -> "TokenTotals":
-        """Of several parts of a batch together."""
-        names = [each.name for each in fields(cls)]
-        columns = {name: [getattr(part, name) for part in parts] for name in names}
-        return cls(**{name: max(values) if name == "gap_max" else sum(values) for name, values in columns.items()})
+    sums: Tensor = field(default_factory=lambda: torch.zeros(len(TokenColumns._fields), dtype=torch.float64))
+    lags: Tensor = field(default_factory=lambda: torch.zeros(LAGS, len(LagColumns._fields), dtype=torch.float64))
+    scored: int = 0
+    gap: tuple[int, float] = (0, 0.0)
 
+    @torch.no_grad()
     def add(
         self,
+        tokens: TrainedTokens,
+        scores: TokenScores,
+        losses: ObjectiveLosses,
         *,
-        losses: Tensor,
-        clipped: Tensor,
-        entropy: Tensor,
-        logprobs: Tensor,
-        behaviour: Tensor,
-        current: Tensor,
+        version: int,
+        on_policy: bool = True,
+        weight: float = 1.0,
     ) -> None:
-        """All tensors [T], of trained tokens. `current` marks those that the version being trained sampled."""
-        with torch.no_grad():
-            lr = log_ratio(logprobs, behaviour).double()
-            ratio = lr.exp()
-            self.tokens += len(lr)
-            self.loss += float(losses.double().sum())
-            self.entropy += float(entropy.double().sum())
-            self.clipped += float(clipped.sum())
-            self.k1 += float(-lr.sum())
-            self.k3 += float((ratio - 1 - lr).sum())
-            self.ratio += float(ratio.sum())
-            self.ratio_squared += float((ratio * ratio).sum())
-            self._add_gap((logprobs - behaviour)[current])
+        """version: the one being trained. on_policy: no step was taken since; else there is no gap to be measured.
 
-    def _add_gap(self, gaps: Tensor) -> None:
-        if gaps.numel():
-            self.gap_tokens += gaps.numel()
-            self.gap_max = max(self.gap_max, float(gaps.abs().max()))
+        weight: how many tokens each one stands for, where a sample is scored instead of all.
+        """
+        old = scores.logprobs if tokens.proximal is None else tokens.proximal
+        lr = log_ratio(old, tokens.behaviour).double()
+        ratio = lr.exp()
+        columns = TokenColumns(
+            tokens=torch.ones_like(lr),
+            loss=losses.values.double(),
+            entropy=scores.entropy.double(),
+            clipped=losses.clipped.double(),
+            k1=-lr,
+            k3=ratio - 1 - lr,
+            ratio=ratio,
+            ratio_squared=ratio * ratio,
+            correction=losses.correction.double(),
+            masked=(losses.correction == 0).double(),
+        )
+        lag = torch.where(tokens.versions < 0, -1, version - tokens.versions)
+        self.sums += weight * torch.stack(columns).sum(1).cpu()
+        self.lags += weight * lag_sums(lag, old, tokens.behaviour, scores.entropy, losses.clipped).cpu()
+        self.scored += len(tokens)
+        gaps = (scores.logprobs - tokens.behaviour)[lag == 0].abs()
+        if on_policy and len(gaps):
+            self.gap = self.gap[0] + len(gaps), max(self.gap[1], float(gaps.max()))
+
+    def merge(self, other: "TokenTotals") -> None:
+        """Both together."""
+        self.sums, self.lags = self.sums + other.sums, self.lags + other.lags
+        self.scored += other.scored
+        self.gap = self.gap[0] + other.gap[0], max(self.gap[1], other.gap[1])
 
     def means(self) -> dict[str, float]:
         """Per-token means. `kl_k1`, `kl_k3` estimate KL(engine || trainer) from the engine's samples (Schulman 2020).
 
-        `ess`: effective sample size of the importance ratios over their number, in (0, 1]. `max_logprob_gap`:
-        max |engine - trainer| over tokens of the very version that is trained; absent where the batch has none.
+        `ess`: effective sample size of the importance ratios over their number, in (0, 1]. `correction_mean`: of the
+        weights that off-policy correction gives, `masked_share`: of tokens that it masks. `max_logprob_gap`: max |engine
+        - trainer| over tokens of the very version that is trained; absent where the batch has none. Where not every token
+        was scored (`unscored_tokens`), those that have nothing to teach are estimated from the sample of them. By version
+        lag, where there is more than one: `lag_0_kl_k3`, ...; lag_3 is 3 or more.
         """
-        n = max(self.tokens, 1)
-        gap = {"max_logprob_gap": self.gap_max} if self.gap_tokens else {}
+        sums = dict(zip(TokenColumns._fields, self.sums.tolist(), strict=True))
+        n = max(sums["tokens"], 1)
+        by_lag = lag_metrics(self.lags) if int((self.lags[:, 0] > 0).sum()) > 1 else {}
+        squared = n * sums["ratio_squared"]
         return {
-            "loss": self.loss / n,
-            "entropy": self.entropy / n,
-            "clip_share": self.clipped / n,
-            "kl_k1": self.k1 / n,
-            "kl_k3": self.k3 / n,
-            "ratio_mean": self.ratio / n,
-            "ess": self.ratio**2 / (n * self.ratio_squared) if self.ratio_squared else 1.0,
-            "trained_tokens": float(self.tokens),
-            "gap_tokens": float(self.gap_tokens),
-            **gap,
+            "loss": sums["loss"] / n,
+            "entropy": sums["entropy"] / n,
+            "clip_share": sums["clipped"] / n,
+            "kl_k1": sums["k1"] / n,
+            "kl_k3": sums["k3"] / n,
+            "ratio_mean": sums["ratio"] / n,
+            "ess": sums["ratio"] ** 2 / squared if squared else 1.0,
+            "correction_mean": sums["correction"] / n,
+            "masked_share": sums["masked"] / n,
+            "trained_tokens": float(round(sums["tokens"])),
+            "unscored_tokens": float(round(sums["tokens"]) - self.scored),
+            "gap_tokens": float(self.gap[0]),
+            **({"max_logprob_gap": self.gap[1]} if self.gap[0] else {}),
+            **by_lag,
         }
+
+
+def merged(parts: Sequence[TokenTotals]) -> TokenTotals:
+    """All of them together."""
+    whole = TokenTotals()
+    for part in parts:
+        whole.merge(part)
+    return whole
 
 
 def finite(metrics: dict[str, float]) -> dict[str, float]:

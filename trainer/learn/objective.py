@@ -2,41 +2,107 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
+import numpy as np
 from torch import Tensor
 
+from trainer.algorithms.corrections import CORRECTIONS, corrected
 from trainer.algorithms.divergence import Divergence
-from trainer.algorithms.losses import Loss, TokenLosses
+from trainer.algorithms.losses import Loss
 from trainer.learn.examples import Example, scaled
 from trainer.learn.head import TokenScores
 from trainer.learn.layouts import TrainedTokens
 
 
+class ObjectiveLosses(NamedTuple):
+    """All [T]. `values` with the weights of the tokens applied. `correction`: off-policy weights, as measured."""
+
+    values: Tensor
+    clipped: Tensor
+    correction: Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """The examples of one optimizer step. `silent`: a sample of those without gradient, of which each token stands for `weight`."""
+
+    taught: list[Example]
+    silent: list[Example]
+    weight: float
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Objective:
     """`norm`: a name of `algorithms.norms.NORMS`. `loss_length`: tokens, of norm `constant`. `divergence`: from the
-    reference, `kl_coefficient` times of which is added to the loss; None: there is none in the loss."""
+    reference, `kl_coefficient` times of which is added to the loss; None: there is none in the loss.
+
+    `correction`: a name of `algorithms.corrections.CORRECTIONS`, with the `cap` of its weights and the bounds of its `mask`.
+    `entropy_bonus`: coefficient. `silent_sample`: so many examples without gradient are scored for the metrics.
+    """
 
     loss: Loss
     norm: str = "token_mean"
     loss_length: int = 1024
+    correction: str = "none"
+    cap: float = 2.0
+    mask: tuple[float, float] | None = None
+    entropy_bonus: float = 0.0
+    silent_sample: int = 16
     divergence: Divergence | None = None
     kl_coefficient: float = 0.0
 
+    @property
+    def needs_proximal(self) -> bool:
+        """Whether the log-probabilities before the first step of a batch must be there at its later steps."""
+        return CORRECTIONS[self.correction].proximal
+
     def scaled(self, examples: Sequence[Example], trajectories: int) -> list[Example]:
-        """The examples of one optimizer step with the scales of `norm`. trajectories: of the batch."""
+        """The examples of one optimizer step with the scales of `norm`. trajectories: of the step."""
         return scaled(examples, self.norm, trajectories=trajectories, loss_length=self.loss_length)
 
-    def losses(self, tokens: TrainedTokens, scores: TokenScores) -> TokenLosses:
+    def teaches(self, example: Example) -> bool:
+        """Whether any term of the loss has a gradient at any of its tokens."""
+        policy = example.weights[:, 0] != 0
+        if not self.entropy_bonus:
+            policy &= example.advantages != 0  # nan is not 0: it must be seen, and the step skipped
+        others = example.weights[:, 1] != 0
+        if self.divergence is not None and self.kl_coefficient:
+            others |= example.weights[:, 2] != 0
+        return bool((policy | others).any())
+
+    def split(self, examples: Sequence[Example], seed: int) -> Split:
+        """Those that the loss needs, and a sample of the others. Where it needs none, the shortest one is trained all the
+        same: the optimizer's momentum goes on as it would have. A function of its arguments, so a replay repeats it."""
+        taught = [example for example in examples if self.teaches(example)]
+        others = [example for example in examples if not self.teaches(example)]
+        if others and not taught:
+            taught = [others.pop(min(range(len(others)), key=lambda index: len(others[index])))]
+        chosen = np.random.default_rng(seed).permutation(len(others))[: self.silent_sample]
+        silent = [others[index] for index in sorted(chosen)]
+        tokens, sampled = (sum(len(example.at) for example in some) for some in (others, silent))
+        return Split(taught, silent, tokens / max(sampled, 1))
+
+    def losses(self, tokens: TrainedTokens, scores: TokenScores) -> ObjectiveLosses:
         """Per token, weights applied."""
-        policy = self.loss(scores.logprobs, tokens.behaviour, tokens.advantages, tokens.responses)
-        values = tokens.weights[:, 0] * policy.values - tokens.weights[:, 1] * scores.logprobs
+        off_policy = corrected(
+            self.correction,
+            scores.logprobs,
+            tokens.proximal,
+            tokens.behaviour,
+            tokens.responses,
+            cap=self.cap,
+            mask=self.mask,
+        )
+        policy = self.loss(scores.logprobs, off_policy.denominator, tokens.advantages, tokens.responses)
+        towards = off_policy.weights * policy.values - self.entropy_bonus * scores.entropy
+        values = tokens.weights[:, 0] * towards - tokens.weights[:, 1] * scores.logprobs
         if self.divergence is not None and tokens.reference is not None:
             kl = self.divergence(scores.logprobs, tokens.reference)
             values = values + self.kl_coefficient * tokens.weights[:, 2] * kl
-        return TokenLosses(values, policy.clipped)
+        return ObjectiveLosses(values, policy.clipped, off_policy.measured)
 
 
-def summed(losses: TokenLosses, tokens: TrainedTokens) -> Tensor:
+def summed(losses: ObjectiveLosses, tokens: TrainedTokens) -> Tensor:
     """Share of these tokens in the loss of the batch (scalar): parts of any size add up to one pass over everything."""
     return (tokens.scale * losses.values).sum()

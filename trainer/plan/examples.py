@@ -1,7 +1,7 @@
 """Training rows of a plan -> what the learner takes."""
 
 from array import array
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -22,8 +22,13 @@ POLICY_LOSS_ALONE = (1.0, 0.0, 1.0)
 def learner_batch(batch: TrainingBatch) -> LearnerBatch:
     """The rows of a plan with everything that the plan says about them."""
     plan = batch.plan
+    sizes = Counter(trajectory.group_id for trajectory in plan.trajectories)
     return LearnerBatch(
-        examples_of(batch.rows, plan), plan.version, plan.seed, len(plan.trajectories), sequence=plan.sequence
+        examples_of(batch.rows, plan),
+        version=plan.version,
+        seed=plan.seed,
+        sequence=plan.sequence,
+        group_sizes=tuple(sizes[group_id] for group_id in groups_of(plan)),
     )
 
 
@@ -36,7 +41,8 @@ def examples_of(rows: Sequence[TrainingRow], plan: BatchAssembled) -> list[Examp
     for row in rows:
         planned = plan.trajectories[row.trajectory]
         of_row = [numbers[row.trajectory, call_id] for call_id in row.call_ids]
-        examples.append(_example(row, of_row, planned.advantage, groups[planned.group_id]))
+        weights = [calls[number][1].weights or POLICY_LOSS_ALONE for number in of_row]
+        examples.append(_example(row, of_row, weights, planned.advantage, groups[planned.group_id]))
     rewards: dict[int, dict[int, float]] = defaultdict(dict)
     for number, (index, step) in enumerate(calls):
         rewards[index][number] = step.reward
@@ -53,12 +59,14 @@ def _rewarded(examples: Sequence[Example], rewards: Mapping[int, Mapping[int, fl
     return with_column(examples, "rewards", at_tokens)
 
 
-def _example(row: TrainingRow, calls: Sequence[int], advantage: float, group: int) -> Example:
-    """calls: the number of each call of the row within the batch."""
+def _example(
+    row: TrainingRow, calls: Sequence[int], weights: Sequence[Sequence[float]], advantage: float, group: int
+) -> Example:
+    """calls, weights: of each call of the row, its number within the batch and what its losses weigh."""
     at = np.flatnonzero(np.frombuffer(row.mask, dtype=np.uint8))
     n = len(at)
     own = np.full(n, advantage, dtype=np.float32) if row.advantages is None else _at(row.advantages, np.float32, at)
-    starts = np.array([start for start, _ in row.responses])
+    place = np.searchsorted(np.array([start for start, _ in row.responses]), at, side="right") - 1
     return Example(
         ids=np.frombuffer(row.ids, dtype=np.int32),
         at=at,
@@ -66,10 +74,10 @@ def _example(row: TrainingRow, calls: Sequence[int], advantage: float, group: in
         temperatures=_at(row.temperatures, np.float32, at),
         advantages=own,
         versions=_at(row.versions, np.int64, at),
-        responses=np.array(calls, dtype=np.int64)[np.searchsorted(starts, at, side="right") - 1],
+        responses=np.array(calls, dtype=np.int64)[place],
         trajectories=np.full(n, row.trajectory, dtype=np.int64),
         rewards=np.zeros(n, dtype=np.float32),
-        weights=np.tile(np.array(POLICY_LOSS_ALONE, dtype=np.float32), (n, 1)),
+        weights=np.array(weights, dtype=np.float32)[place],
         scale=np.ones(n, dtype=np.float32),
         group=group,
     )

@@ -91,10 +91,10 @@ class History:
             self.exported = weights.version, weights.checkpoint_uri
 
 
-def history_of(events: Iterable[Event], run_id: str, plans_after: int = NO_BATCH) -> History:
-    """The history of one run; events of other runs on the same topics are passed over."""
+def history_of(events: Iterable[Event | None], run_id: str, plans_after: int = NO_BATCH) -> History:
+    """The history of one run; events of other runs on the same topics, and what is none (None), are passed over."""
     history = History(plans_after)
     for event in events:
-        if getattr(event, "run_id", None) == run_id:
+        if event is not None and getattr(event, "run_id", None) == run_id:
             history.take(event)
     return history

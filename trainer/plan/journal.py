@@ -7,7 +7,7 @@ Fencing: transactional.id = run_id, opened before history is read. So whoever el
 commit nothing after that, and the history is complete.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Protocol
 
 import structlog
@@ -65,8 +65,7 @@ class Journal:
 
     def history(self, plans_after: int = NO_BATCH) -> History:
         """What the run did so far, with the plans of the batches after `plans_after`. Whoever owns the run keeps it."""
-        events = (event for record in self._read() if (event := _decoded(record)))
-        return history_of(events, self._run_id, plans_after)
+        return history_of(map(_decoded, self._read()), self._run_id, plans_after)
 
     def commit(self, *events: RunEvent) -> None:
         """All of them in one transaction. Raises Fenced when another trainer took the run over."""
@@ -99,15 +98,22 @@ def _decoded(record: Record) -> Event | None:
 
 
 def kafka_journal(settings: LogSettings, run_id: str, model_id: str) -> Journal:
-    """The journal on a broker. Reads only the two partitions that hold the run's keys."""
+    """The journal on a broker."""
+    producer = TransactionalProducer(settings, transactional_id(settings, run_id))
+    return Journal(producer, lambda: _written(settings, run_id, model_id), run_id)
 
-    def read() -> Iterable[Record]:
-        for topic, key in ((BATCHES, run_id), (WEIGHTS, model_id)):
-            partition = partition_of(key.encode(), settings.partitions)
-            with LogReader(settings, [topic], partitions=[partition]) as reader:
-                yield from reader.read_written()  # another run's dead transaction may stand before our records
 
-    return Journal(TransactionalProducer(settings, transactional_id(settings, run_id)), read, run_id)
+def kafka_history(settings: LogSettings, run_id: str, model_id: str, plans_after: int = NO_BATCH) -> History:
+    """What a run did so far, for a reader who leaves it to its trainer. Raises LogError."""
+    return history_of(map(_decoded, _written(settings, run_id, model_id)), run_id, plans_after)
+
+
+def _written(settings: LogSettings, run_id: str, model_id: str) -> Iterator[Record]:
+    """The two partitions that hold the run's keys."""
+    for topic, key in ((BATCHES, run_id), (WEIGHTS, model_id)):
+        partition = partition_of(key.encode(), settings.partitions)
+        with LogReader(settings, [topic], partitions=[partition]) as reader:
+            yield from reader.read_written()  # another run's dead transaction may stand before our records
 
 
 def transactional_id(settings: LogSettings, run_id: str) -> str:

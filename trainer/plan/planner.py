@@ -60,8 +60,11 @@ class Planner:
             else:
                 return
 
-    def next_batch(self) -> tuple[TrainingBatch, float]:
-        """The next batch, its plan committed, and the seconds waited for it. Raises Stopped, Fenced, LogError."""
+    def next_batch(self) -> tuple[TrainingBatch, float] | None:
+        """The next batch, its plan committed, and the seconds waited for it; None when no whole one will ever be there.
+
+        Raises Stopped, Fenced, LogError.
+        """
         started_at = logged_at = time.monotonic()
         while True:
             self._dependencies.raise_if_stopped()
@@ -73,6 +76,9 @@ class Planner:
                     continue  # other groups take the places of those that cannot be read
                 self._commit(batch.plan)
                 return batch, waited_s
+            if not self._dependencies.pool_grows:
+                self._log_missing_groups(selection, 0.0)
+                return None
             if time.monotonic() - logged_at >= self._settings.wait_log_interval_s:
                 logged_at = time.monotonic()
                 self._log_missing_groups(selection, logged_at - started_at)

@@ -28,6 +28,11 @@ class LedLearner:
         self.device = learner.device
         self.vocabulary = learner.vocabulary
 
+    @property
+    def critic_digest(self) -> str:
+        """See `Learner.critic_digest`: the same on every rank."""
+        return self._learner.critic_digest
+
     def train(self, batch: LearnerBatch, before_micro_batch: Callable[[], None] = lambda: None) -> dict[str, float]:
         """See `Learner.train`."""
         self._channel.send("train", batch)

@@ -27,10 +27,8 @@ def check_changes(
 ) -> None:
     """Raises SettingsInvalid in one line that names each setting which may not differ from `config` (JSON of the earlier
     ones), unless `allowed` names it or what holds it."""
-    before = dict(leaves(type(settings), json.loads(config)))
-    after = dict(leaves(type(settings), settings.model_dump(mode="json")))
-    _check_names(allowed, after)
-    changes = {name: (before[name], value) for name, value in after.items() if before[name] != value}
+    _check_names(allowed, dict(leaves(type(settings), settings.model_dump(mode="json"))))
+    changes = changes_since(config, settings)
     refused = {name: change for name, change in changes.items() if not _covers({*may_change, *allowed}, name)}
     if refused:
         named = ", ".join(f"{name} was {was!r} and is {now!r}" for name, (was, now) in refused.items())
@@ -40,6 +38,13 @@ def check_changes(
         )
     for name, (was, now) in changes.items():
         log.warning("setting_changed", setting=name, before=was, now=now)
+
+
+def changes_since(config: str, settings: BaseModel) -> dict[str, tuple[Any, Any]]:  # Any: JSON values
+    """Setting -> (what it was in `config`, what it is), of each that differs."""
+    before = dict(leaves(type(settings), json.loads(config)))
+    after = dict(leaves(type(settings), settings.model_dump(mode="json")))
+    return {name: (before[name], value) for name, value in after.items() if before[name] != value}
 
 
 def leaves(model: type[BaseModel], values: Values, prefix: str = "") -> Iterator[tuple[str, Any]]:

@@ -12,8 +12,8 @@ class CriticSettings(BaseModel):
 
     model_dir: Path | None = None
     """Hugging Face model directory whose trunk the critic starts from; its head starts at zero. Not set: the policy's."""
-    learning_rate: float = Field(default=1e-5, ge=0)
-    """Learning rate of AdamW."""
+    learning_rate: float | None = Field(default=None, ge=0)
+    """Learning rate of AdamW. Not set: ten times the policy's, since values have further to go than probabilities."""
     weight_decay: float = Field(default=0.0, ge=0)
     """Weight decay of AdamW."""
     grad_clip: float = Field(default=1.0, gt=0)

@@ -4,17 +4,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from typer.testing import CliRunner, Result
 
 from claw.cli import REFUSALS, app
-from claw.pool.preview import as_text, previewed
+from claw.pool.preview import as_text
 from claw.pool.spec_help import knobs
 from datapool.batch.spec import PRESETS, BatchSpec
 from datapool.fold import bounds
+from datapool.view.preview import previewed
 from datapool.view.rows import PoolRows
 from datapool.view.runs import RunIndex
 from datapool.view.why import Perspective
-from schemas.events import BatchSkipped
+from schemas.events import BatchSkipped, CallCaptured
 from schemas.keys import step_key
 from schemas.topics import STEPS
 from tests import facts
@@ -160,3 +162,22 @@ def test_a_group_whose_prompts_cannot_be_put_together_is_never_trained() -> None
     assert (now["chosen"], now["complete"]) == (["h"], True)
     assert now["reasons"] == {"never": {"prompt_mismatch: c1": 1}}
     assert now["left_out"] == {"g": "prompt_mismatch: c1"}
+
+
+def test_what_is_too_old_and_who_is_dropped_is_counted() -> None:
+    """At version 2 c0 of each is too old, c1 is not; the third member's last reply was cut off."""
+    events = [
+        replace(
+            event,
+            spans=(replace(event.spans[0], version=1 if event.call_id == "c1" else 0),),
+            finish_reason="length" if event.trajectory_id == "t2" else "stop",
+        )
+        if isinstance(event, CallCaptured)
+        else event
+        for event in group("g", [0.0, 1.0, 0.5])
+    ]
+    spec = BatchSpec(groups_per_batch=1, group_size=3, stale="tokens", truncated="drop")
+    now = previewed(pooled(events).pool, RunIndex(), Perspective(run_id=RUN, version=2, spec=spec))
+    assert (now["complete"], now["dropped"], now["masked"]) == (True, {"truncated": 1}, {"too_old": 2})
+    assert (now["trajectories"], now["responses_trained"], now["response_tokens"]) == (2, 2, 4)
+    assert "not counted: 1 truncated" in as_text(now)

@@ -285,6 +285,23 @@ def test_a_plan_that_points_to_other_bytes_is_named(shared, run):
     }
 
 
+def test_a_plan_that_contradicts_itself_is_named(shared, run):
+    """Its oldest version, the rewards of its calls, the weights of its losses; and a call too old to be trained."""
+    right = planned(shared, 2, "g2", run).trajectories[0].steps
+    steps = [replace(right[0], reward=0.25, weights=(1.0, -1.0, 0.0)), *right[1:]]
+    plan = replace(plan_of(2, "g2", run, *steps), oldest_version=9)
+    write(shared, *in_run(plan))
+    where = f"{run} batch 2: "
+    assert found(shared, run_id=run) == {
+        "plan_contradictory": [
+            f"{where}oldest_version 9 is above version 2",
+            f"{where}g2/t: its calls earned 0.25, it earned 1",
+            f"{where}g2/t/t-0: weights [1.0, -1.0, 0.0]",
+        ],
+        "trained_too_old": [f"{where}g2/t/{step.call_id} has no token of version 9 or younger" for step in right],
+    }
+
+
 def test_a_replied_call_that_is_not_captured_is_named(shared, run, monkeypatch, capsys, tmp_path):
     """As JSON every one of them, on the terminal the first ones and a count; exit 1."""
     monkeypatch.setenv("KAFKA_BOOTSTRAP_SERVERS", shared.bootstrap_servers)

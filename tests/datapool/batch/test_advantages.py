@@ -6,7 +6,7 @@ from typing import get_args
 import pytest
 from pydantic import ValidationError
 
-from datapool.batch.advantages import ESTIMATORS, Return, dr_grpo, grpo, rloo
+from datapool.batch.advantages import ESTIMATORS, CallState, Return, dr_grpo, grpo, rloo
 from datapool.batch.spec import PRESETS, BatchSpec
 from trainer.algorithms.losses import LOSSES
 from trainer.algorithms.norms import NORMS
@@ -62,10 +62,15 @@ def test_gae_leaves_advantages_to_the_critic():
     assert ESTIMATORS["gae"].critic
 
 
-def test_step_grpo_compares_returns_to_go_of_equal_steps():
-    """The k-th calls of a group against each other; who alone has a k-th call has advantage 0."""
-    group = [Return(2.0, (0.0, 1.0), 1.0), Return(0.5, (0.5, 0.0), 0.0), Return(0.0, (0.0, 0.0, 0.0), 0.0)]
-    (made,) = ESTIMATORS["step_grpo"].function([group])
+def in_line(*rewards, outcome=0.0, name=""):
+    """A trajectory of calls that go on with each other, each asked what nobody else was asked."""
+    states = tuple(CallState(f"{name}{rewards}{k}", "", k) for k in range(len(rewards)))
+    return Return(sum(rewards) + outcome, rewards, outcome, states)
+
+
+def test_step_grpo_compares_returns_to_go_of_equal_depths():
+    """The k-th calls of a line against each other; who alone has a k-th call has advantage 0."""
+    (made,) = ESTIMATORS["step_grpo"].function([[in_line(0.0, 1.0, outcome=1.0), in_line(0.5, 0.0), in_line(0, 0, 0)]])
     first, second = grpo([2.0, 0.5, 0.0]), grpo([2.0, 0.0, 0.0])
     assert [one.steps for one in made] == [
         pytest.approx((first[0], second[0])),
@@ -74,9 +79,34 @@ def test_step_grpo_compares_returns_to_go_of_equal_steps():
     ]
 
 
+def test_step_grpo_compares_calls_of_equal_prompts_before_those_of_equal_depth():
+    """Two trajectories come to one state at other depths: those two calls against each other, the third against its depth."""
+    anchored, alone = CallState("same", "", 1), CallState("other", "", 1)
+    begin = CallState("begin", "", 0)
+    group = [
+        Return(1.0, (0.0, 1.0), 0.0, (begin, anchored)),
+        Return(0.0, (0.0, 0.0, 0.0), 0.0, (begin, CallState("detour", "", 1), anchored._replace(depth=2))),
+        Return(0.5, (0.0, 0.5), 0.0, (begin, alone)),
+    ]
+    (made,) = ESTIMATORS["step_grpo"].function([group])
+    first, of_state, of_depth = grpo([1.0, 0.0, 0.5]), grpo([1.0, 0.0]), grpo([1.0, 0.0, 0.5])
+    assert made[0].steps == pytest.approx((first[0], of_state[0]))
+    assert made[1].steps == pytest.approx((first[1], of_depth[1], of_state[1]))
+    assert made[2].steps == pytest.approx((first[2], of_depth[2]))
+
+
+def test_step_grpo_compares_nothing_with_a_call_that_was_aborted():
+    """Its advantage is 0, and its reward still counts for the calls before it."""
+    broken = in_line(0.0, 2.0)
+    broken = Return(2.0, broken.steps, 0.0, (broken.states[0], None))
+    (made,) = ESTIMATORS["step_grpo"].function([[broken, in_line(0.0, 0.0), in_line(0.0, 1.0)]])
+    assert made[0].steps == pytest.approx((grpo([2.0, 0.0, 1.0])[0], 0.0))
+    assert made[2].steps == pytest.approx((grpo([2.0, 0.0, 1.0])[2], grpo([0.0, 1.0])[1]))
+
+
 def test_step_grpo_is_grpo_where_only_outcomes_are_rewarded():
     """Equally many calls and no reward of a step: every call has the advantage of its trajectory."""
-    group = [Return(value, (0.0, 0.0), value) for value in (0.2, 0.5, 1.0, 0.0)]
+    group = [in_line(0.0, 0.0, outcome=value, name=str(value)) for value in (0.2, 0.5, 1.0, 0.0)]
     (made,) = ESTIMATORS["step_grpo"].function([group])
     for one, expected in zip(made, grpo([0.2, 0.5, 1.0, 0.0]), strict=True):
         assert one.steps == pytest.approx((expected, expected))

@@ -9,7 +9,7 @@ from datapool.batch.spec import BatchSpec
 from datapool.fold import bounds
 from datapool.view.runs import RunIndex
 from datapool.view.why import Perspective, why
-from schemas.events import BatchSkipped, BatchTrained
+from schemas.events import BatchSkipped, BatchTrained, CallCaptured
 from tests import facts
 from tests.trainer.pooled import RUN, group, pooled
 
@@ -189,6 +189,51 @@ def test_low_quality_is_told():
     answer = {answer.ids: answer for answer in told("c0")}["turn", "t1", "c0"]
     assert answer.state == "left_out"
     assert any("quality 0.1 is below 0.5" in line for line in answer.lines)
+
+
+CUT_OFF = [
+    replace(event, finish_reason="length") if isinstance(event, CallCaptured) and event.trajectory_id == "t1" else event
+    for event in group("g", [0.0, 1.0, 0.5], version=5)
+]
+
+
+@pytest.mark.parametrize(
+    ("fields", "version", "name", "ids", "says"),
+    [
+        ({"truncated": "drop"}, 5, "t1", ("g", "t1"), "it is not counted (truncated: drop)"),
+        ({"truncated": "mask"}, 5, "t1", ("g", "t1"), "is not trained itself: truncated"),
+        ({"truncated": "mask"}, 5, "c0", ("g", "t1", "c0"), "is not trained itself: truncated"),
+    ],
+)
+def test_a_reply_that_was_cut_off_is_told(fields, version, name, ids, says):
+    """Its trajectory is not trained, or not even counted; of a plan the same is told by its spec."""
+    spec = BatchSpec(groups_per_batch=1, group_size=2, **fields)
+    rows = pooled(CUT_OFF).pool
+    perspective = Perspective(run_id=RUN, version=version, spec=spec)
+    answers = {answer.ids: answer for answer in why(rows, RunIndex(), perspective, name)}
+    assert answers[ids].state == "left_out"
+    assert says in answers[ids].lines[-1]
+    answers = {answer.ids: answer for answer in why(rows, planned(rows, spec), None, name)}
+    assert f"(truncated: {fields['truncated']})" in answers[ids].lines[-1]
+
+
+def test_a_response_that_is_too_old_is_told():
+    """Under `stale: tokens` its group is next, and it is not."""
+    events = [
+        replace(event, spans=(replace(event.spans[0], version=2),))
+        if isinstance(event, CallCaptured) and event.call_id == "c0"
+        else event
+        for event in group("g", [0.0, 1.0], version=5)
+    ]
+    spec = BatchSpec(groups_per_batch=1, group_size=2, stale="tokens")
+    rows = pooled(events).pool
+    perspective = Perspective(run_id=RUN, version=5, spec=spec)
+    answers = {answer.ids: answer for answer in why(rows, RunIndex(), perspective, "c0")}
+    assert answers["g", "t0", "c0"].lines[-1] == "  masked: all its tokens are older than version 4 (too_old)"
+    answers = {answer.ids: answer for answer in why(rows, planned(rows, spec), None, "c0")}
+    assert "it was masked, not trainable then or older than version 4" in answers["g", "t0", "c0"].lines[-1]
+    (c1, *_) = why(rows, planned(rows, spec), None, "c1")
+    assert c1.state == "planned"
 
 
 def test_what_became_of_a_group_is_the_fate_of_its_calls():

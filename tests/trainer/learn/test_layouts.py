@@ -1,11 +1,13 @@
 """Packing examples and making tensors of them."""
 
+import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.trainer.examples import example
-from trainer.learn.layouts import pack, padded_rows
+from tests.trainer.learn.forests import forest
+from trainer.learn.layouts import lay_out, pack, padded_rows
 
 
 def of_length(length, **changes):
@@ -35,3 +37,26 @@ def test_tensors_of_unequal_examples():
     assert tokens.versions.tolist() == [0, 0, 3, 3, 3, 3]
     assert tokens.responses.tolist() == [0, 0, 1, 1, 1, 1]
     assert tokens.trajectories.tolist() == [7, 7, 9, 9, 9, 9]
+
+
+@pytest.mark.parametrize("wish", ["auto", "rows", "tree"])
+@pytest.mark.parametrize("tokens_max", [1, 50, 10_000])
+def test_a_layout_holds_every_trained_token_once(wish, tokens_max):
+    """Whatever the layout and the budget: no example is lost, doubled or split, and the count is that of the tensors."""
+    examples = forest(4)
+    layout = lay_out(examples, tokens_max, wish)
+    assert sorted(id(each) for part in layout.parts for each in part) == sorted(map(id, examples))
+    batches = list(layout.micro_batches(torch.device("cpu")))
+    assert layout.tokens_computed == sum(batch.ids.numel() for batch in batches)
+    trained = sorted(scale for batch in batches for scale in batch.tokens.advantages.tolist())
+    assert trained == sorted(scale for each in examples for scale in each.advantages.tolist())
+
+
+def test_auto_takes_a_tree_where_it_saves_a_tenth():
+    """Long common prompts are a tree; where nearly nothing is common, rows are."""
+    alike = [example([1] * 10, [index, 2], index=index) for index in range(4)]
+    apart = [example([index] * 10, [index, 2], index=index) for index in range(4)]
+    assert lay_out(alike, 1000, "auto").as_tree
+    assert not lay_out(apart, 1000, "auto").as_tree
+    assert lay_out(apart, 1000, "tree").as_tree
+    assert lay_out([], 1000, "auto").parts == []

@@ -10,23 +10,37 @@ from datapool.batch.selection import select
 from datapool.batch.spec import BatchSpec
 from tests import facts
 from tests.trainer.pooled import RUN, group, pooled
-from trainer.learn.metrics import TokenTotals, finite
+from trainer.learn.head import TokenScores
+from trainer.learn.layouts import TrainedTokens
+from trainer.learn.metrics import TokenTotals, finite, merged
+from trainer.learn.objective import ObjectiveLosses
 from trainer.plan.plan_metrics import plan_metrics
 
 
-def totals(logprobs, behaviour, current, parts=1):
-    made = TokenTotals()
-    columns = [torch.tensor(x) for x in (logprobs, behaviour, current)]
-    for piece in zip(*(c.chunk(parts) for c in columns), strict=True):
+def totals(logprobs, behaviour, versions, parts=1, version=5, **changes):
+    whole = []
+    for piece in zip(*(torch.tensor(x).chunk(parts) for x in (logprobs, behaviour, versions)), strict=True):
         zeros = torch.zeros_like(piece[0])
-        made.add(
-            logprobs=piece[0], behaviour=piece[1], current=piece[2], losses=zeros, clipped=zeros.bool(), entropy=zeros
+        tokens = TrainedTokens(
+            at=zeros,
+            ids=zeros,
+            behaviour=piece[1],
+            temperatures=zeros,
+            advantages=zeros,
+            versions=piece[2],
+            responses=zeros,
+            trajectories=zeros,
+            weights=zeros,
+            scale=zeros,
         )
-    return made.means()
+        whole.append(TokenTotals())
+        losses = ObjectiveLosses(zeros, zeros.bool(), torch.ones_like(zeros))
+        whole[-1].add(tokens, TokenScores(piece[0], zeros), losses, version=version, **changes)
+    return merged(whole).means()
 
 
 ENGINE, TRAINER = [-1.0, -2.0, -0.5], [-1.2, -1.5, -0.5]
-ALL = [True] * 3
+ALL = [5] * 3
 
 
 def test_kl_estimators():
@@ -47,10 +61,26 @@ def test_effective_sample_size():
 
 def test_gap_counts_only_tokens_of_the_version_that_is_trained():
     """max |engine - trainer| over current tokens; without one there is no gap to report, not a gap of 0."""
-    assert totals(TRAINER, ENGINE, [True, False, True])["max_logprob_gap"] == pytest.approx(0.2, abs=1e-6)
-    nothing = totals(TRAINER, ENGINE, [False] * 3)
+    assert totals(TRAINER, ENGINE, [5, 4, 5])["max_logprob_gap"] == pytest.approx(0.2, abs=1e-6)
+    nothing = totals(TRAINER, ENGINE, [4, -1, 3])
     assert "max_logprob_gap" not in nothing
     assert nothing["gap_tokens"] == 0
+
+
+def test_a_token_of_a_sample_stands_for_several():
+    """Weighted sums are those of as many equal tokens; what is not scored is said."""
+    sample = totals(TRAINER[:1] * 2, ENGINE[:1] * 2, ALL[:2], weight=3.0)
+    whole = totals(TRAINER[:1] * 6, ENGINE[:1] * 6, [5] * 6)
+    assert (sample["trained_tokens"], sample["unscored_tokens"], sample["gap_tokens"]) == (6, 4, 2)
+    assert all(sample[name] == pytest.approx(whole[name]) for name in ("kl_k1", "kl_k3", "ess", "max_logprob_gap"))
+
+
+def test_metrics_by_version_lag():
+    """How far the policy has gone from each version that sampled; alone, lag 0 is the whole."""
+    means = totals(TRAINER, ENGINE, [5, 4, 1])
+    assert [means[f"lag_{lag}_kl_k1"] for lag in (0, 1, 3)] == pytest.approx([0.2, -0.5, 0.0], abs=1e-6)
+    assert "lag_2_kl_k1" not in means
+    assert not [name for name in totals(TRAINER, ENGINE, ALL) if name.startswith("lag")]
 
 
 def test_micro_batches_do_not_change_metrics():

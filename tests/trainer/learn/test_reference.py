@@ -16,8 +16,8 @@ from trainer.errors import ModelInvalid
 from trainer.learn.engine import EngineSettings, TrainingEngine
 from trainer.learn.examples import LearnerBatch, column
 from trainer.learn.learner import Learner
+from trainer.learn.models.reference import Reference, charged
 from trainer.learn.objective import Objective
-from trainer.learn.reference import Reference, charged
 from trainer.sections.reference import ReferenceSettings
 
 pytestmark = pytest.mark.process
@@ -89,9 +89,9 @@ def test_the_term_in_the_loss_pulls_the_policy_to_the_reference(tmp_path, model_
     settings = ReferenceSettings(coefficient=1.0, kl=name)
     subject = learner(model_dir, other, settings)
     examples = batch()
-    losses = [subject.train(LearnerBatch(examples, 0, 1, 7))["loss"] for _ in range(12)]
+    losses = [subject.train(LearnerBatch(examples, 0, 1, (1,) * 7))["loss"] for _ in range(12)]
     assert losses[-1] < losses[0] / 3
-    at_home = learner(model_dir, model_dir, settings).train(LearnerBatch(examples, 0, 1, 7))
+    at_home = learner(model_dir, model_dir, settings).train(LearnerBatch(examples, 0, 1, (1,) * 7))
     assert at_home["loss"] == pytest.approx(0, abs=1e-6)
     assert at_home["grad_norm"] == pytest.approx(0, abs=1e-4)
 
@@ -99,7 +99,7 @@ def test_the_term_in_the_loss_pulls_the_policy_to_the_reference(tmp_path, model_
 def test_the_metrics_are_those_of_what_was_sampled(model_dir):
     """KL(behaviour || reference), whatever the policy became meanwhile."""
     examples = batch()
-    values = learner(model_dir, model_dir, IN_LOSS).train(LearnerBatch(examples, 0, 1, 7))
+    values = learner(model_dir, model_dir, IN_LOSS).train(LearnerBatch(examples, 0, 1, (1,) * 7))
     scored, _ = Reference(model_dir, IN_LOSS, **HOW).compared(examples)
     difference = column(scored, "behaviour") - column(scored, "reference")
     assert values["reference_kl_k1"] == pytest.approx(difference.mean(), rel=1e-5)

@@ -63,5 +63,6 @@ def _follow(folder, settings, place):
 
 
 def _redirect(path):
+    """Where the test that fails can show it."""
     descriptor = os.open(path, os.O_CREAT | os.O_WRONLY | os.O_APPEND)
     os.dup2(descriptor, 2)

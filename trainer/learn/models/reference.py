@@ -1,6 +1,7 @@
 """A frozen model that the policy is held near: log-probabilities once per batch, and what the distance takes off rewards."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -10,9 +11,11 @@ from torch import Tensor
 
 from trainer.algorithms.divergence import DIVERGENCES
 from trainer.learn import model as models
+from trainer.learn.attention import LayoutWish, layout_of
 from trainer.learn.examples import Example, column, with_column
-from trainer.learn.layouts import MicroBatch, pack, padded_rows
+from trainer.learn.layouts import MicroBatch, lay_out
 from trainer.learn.policy_model import PolicyModel
+from trainer.ranks.dealing import per_token, share_of_this_rank
 from trainer.sections.directories import refuse_other_vocabulary
 from trainer.sections.reference import ReferenceSettings
 
@@ -29,20 +32,25 @@ class Reference:
         precision: models.Precision,
         vocabulary: int,
         micro_batch_tokens_max: int,
+        layout: LayoutWish = "auto",
     ) -> None:
         """vocabulary: the policy's. Raises ModelInvalid where it is another one, or `model_dir` is no model."""
-        self._model = PolicyModel(models.load(model_dir, precision)).to(device).eval().requires_grad_(False)
+        causal = models.load(model_dir, precision)
+        wish = layout_of(causal, layout, device)
+        self._lay_out = partial(lay_out, tokens_max=micro_batch_tokens_max, wish=wish, share=share_of_this_rank())
+        self._model = PolicyModel(causal).to(device).eval().requires_grad_(False)
         refuse_other_vocabulary("reference.model_dir", model_dir, self._model.vocabulary, vocabulary)
         self._settings = settings
         self._device = device
-        self._tokens_max = micro_batch_tokens_max
 
     def compared(self, examples: Sequence[Example]) -> tuple[list[Example], dict[str, float]]:
         """The same examples with `reference`, and with rewards charged where the settings say so; metrics.
 
         `reference_kl_k1`, `reference_kl_k3`: KL(behaviour || reference), means over the trained tokens.
         """
-        scored = with_column(examples, "reference", per_token(examples, self._tokens_max, self._device, self._logprobs))
+        scored = with_column(
+            examples, "reference", per_token(self._lay_out(examples), examples, self._device, self._logprobs)
+        )
         metrics = {f"reference_kl_{name}": float(divergence(scored, name).mean()) for name in ("k1", "k3")}
         if self._settings.place == "reward":
             scored = charged(scored, self._settings.kl_name, self._settings.coefficient)
@@ -53,19 +61,6 @@ class Reference:
         scores = self._model(batch.ids, batch.positions, batch.attention, tokens.at, tokens.ids, tokens.temperatures)
         logprobs: Tensor = scores.logprobs
         return logprobs
-
-
-def per_token(
-    examples: Sequence[Example], tokens_max: int, device: torch.device, function: Callable[[MicroBatch], Tensor]
-) -> NDArray[np.float32]:
-    """[T] float32, as a `column` of the examples: what `function` gives for each trained token, without gradient."""
-    parts: dict[int, NDArray[np.float32]] = {}
-    with torch.no_grad():
-        for packed in pack(examples, tokens_max):
-            numbers = function(padded_rows(packed, device)).float().cpu().numpy()
-            ends = np.cumsum([len(example.at) for example in packed])
-            parts |= {id(each): part for each, part in zip(packed, np.split(numbers, ends[:-1]), strict=True)}
-    return np.concatenate([parts[id(example)] for example in examples]) if examples else np.zeros(0, np.float32)
 
 
 def divergence(examples: Sequence[Example], name: str) -> NDArray[np.float32]:

@@ -1,0 +1,47 @@
+"""Models made in code: shapes, no downloads."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shape:
+    """Of a Qwen3."""
+
+    vocabulary: int
+    width: int
+    layers: int
+    heads: int
+    kv_heads: int
+    head_width: int
+    mlp_width: int
+    tied: bool = True
+
+
+SMALL = Shape(vocabulary=512, width=128, layers=2, heads=4, kv_heads=2, head_width=32, mlp_width=384)
+QWEN3_06B = Shape(vocabulary=151_936, width=1024, layers=28, heads=16, kv_heads=8, head_width=128, mlp_width=3072)
+
+
+def make(directory: Path, shape: Shape, seed: int = 0) -> Path:
+    """Random weights in bf16 where they are many, else fp32, in Hugging Face's format."""
+    import torch
+    from transformers import Qwen3Config, Qwen3ForCausalLM
+
+    torch.manual_seed(seed)
+    config = Qwen3Config(
+        vocab_size=shape.vocabulary,
+        hidden_size=shape.width,
+        intermediate_size=shape.mlp_width,
+        num_hidden_layers=shape.layers,
+        num_attention_heads=shape.heads,
+        num_key_value_heads=shape.kv_heads,
+        head_dim=shape.head_width,
+        max_position_embeddings=32_768,
+        tie_word_embeddings=shape.tied,
+        bos_token_id=None,
+        eos_token_id=None,
+        pad_token_id=None,
+    )
+    model = Qwen3ForCausalLM(config)
+    (model.bfloat16() if shape.vocabulary > SMALL.vocabulary else model).save_pretrained(directory)
+    return directory

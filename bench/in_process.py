@@ -1,0 +1,313 @@
+"""The training loop in one process, without Kafka and HTTP: a player that samples, the real folds, plan, rows and learner.
+
+For questions about learning, where what counts is which batch was trained by which version, and not how long it took.
+"""
+
+import hashlib
+import random
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import fmean
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+from transformers import AutoModelForCausalLM, AutoTokenizer, DynamicCache
+
+from datapool.batch.plan import assemble, groups_of
+from datapool.batch.selection import Selector
+from datapool.fold.fold import fold
+from datapool.fold.project import GroupImage, changes
+from datapool.fold.state import Fact, GroupState
+from datapool.view.rows import PoolRows
+from eventlog.memory import MemoryLog
+from eventlog.records import Outgoing
+from eventlog.settings import LogSettings
+from schemas.arrays import pack_floats, pack_ids
+from schemas.envelopes import envelope
+from schemas.events import (
+    CallCaptured,
+    Edge,
+    Event,
+    FactPosition,
+    GroupOpened,
+    Integrity,
+    RewardAssigned,
+    Sampling,
+    Timings,
+    TrajectoryCompleted,
+    Usage,
+    VersionSpan,
+)
+from schemas.keys import group_key
+from schemas.topics import CALLS, REWARDS
+from trainer.learn.examples import LearnerBatch
+from trainer.plan.examples import learner_batch
+from trainer.plan.facts import read
+from trainer.settings import TrainerSettings
+
+NEW_TOKENS_MAX = 7
+SAMPLING = Sampling(temperature=1.0, top_p=1.0, top_k=0)
+Message = dict[str, str]
+
+
+class Learns(Protocol):
+    """`trainer.learn.learner.Learner`, or a plain loop beside it."""
+
+    vocabulary: int
+
+    def train(self, batch: LearnerBatch) -> dict[str, float]:
+        """One batch; its metrics."""
+
+    def named_tensors(self) -> Iterator[tuple[str, Tensor]]:
+        """The weights as they are now."""
+
+
+class Game(Protocol):
+    """An environment of turns."""
+
+    def observe(self) -> str | None:
+        """What the agent sees next; None: the episode is over."""
+
+    def answer(self, text: str) -> float:
+        """The reward of an answer to it."""
+
+
+@dataclass(slots=True)
+class PlayedCall:
+    """One call: prompt and sampled ids, log-probabilities of the latter, what it earned."""
+
+    prompt: list[int]
+    ids: list[int]
+    logprobs: list[float]
+    reward: float = 0.0
+
+
+@dataclass(slots=True)
+class PlayedEpisode:
+    """A member of a group while it is played."""
+
+    game: Game
+    messages: list[Message] = field(default_factory=list)
+    calls: list[PlayedCall] = field(default_factory=list)
+
+    @property
+    def earned(self) -> float:
+        return sum(call.reward for call in self.calls)
+
+
+class Player:
+    """Samples whole conversations with the weights that it was last given. `seed`: of everything that it draws."""
+
+    def __init__(self, model_dir: Path, seed: int) -> None:
+        self._model = AutoModelForCausalLM.from_pretrained(model_dir, dtype=torch.float32).eval()
+        self._tokenizer = AutoTokenizer.from_pretrained(model_dir)
+        self._draw = torch.Generator().manual_seed(seed)
+        self._parameters = dict(self._model.named_parameters())
+
+    def take(self, weights: Mapping[str, Tensor]) -> None:
+        """Play with these from now on."""
+        with torch.no_grad():
+            for name, value in weights.items():
+                self._parameters[name].copy_(value)
+
+    def play(self, episodes: Sequence[PlayedEpisode]) -> None:
+        """All to their ends, turn by turn."""
+        while active := [
+            episode for episode in episodes if (seen := episode.game.observe()) is not None and _show(episode, seen)
+        ]:
+            prompts = [
+                self._tokenizer.apply_chat_template(
+                    episode.messages, add_generation_prompt=True, tokenize=True, return_dict=False
+                )
+                for episode in active
+            ]
+            for episode, prompt, (ids, logprobs) in zip(active, prompts, self._sample(prompts), strict=True):
+                text = self._tokenizer.decode([i for i in ids if i != self._tokenizer.eos_token_id])
+                episode.messages.append({"role": "assistant", "content": text})
+                episode.calls.append(PlayedCall(prompt, ids, logprobs, episode.game.answer(text)))
+
+    @torch.inference_mode()
+    def _sample(self, prompts: Sequence[list[int]]) -> list[tuple[list[int], list[float]]]:
+        """Ids up to and with the end, and their log-probabilities at temperature 1."""
+        n = max(map(len, prompts))
+        ids = torch.tensor([[0] * (n - len(prompt)) + prompt for prompt in prompts])
+        mask = torch.tensor([[0] * (n - len(prompt)) + [1] * len(prompt) for prompt in prompts])
+        positions = (mask.cumsum(-1) - 1).clamp(min=0)
+        cache, replies = DynamicCache(), [([], []) for _ in prompts]
+        done = torch.zeros(len(prompts), dtype=torch.bool)
+        for _ in range(NEW_TOKENS_MAX):
+            logits = self._model(
+                input_ids=ids, attention_mask=mask, position_ids=positions, past_key_values=cache, use_cache=True
+            ).logits[:, -1]
+            logprobs = logits.float().log_softmax(-1)
+            ids = torch.multinomial(logprobs.exp(), 1, generator=self._draw)
+            for row, (token, logprob) in enumerate(
+                zip(ids[:, 0].tolist(), logprobs.gather(-1, ids)[:, 0].tolist(), strict=True)
+            ):
+                if not done[row]:
+                    replies[row][0].append(token)
+                    replies[row][1].append(logprob)
+            done |= ids[:, 0] == self._tokenizer.eos_token_id
+            if bool(done.all()):
+                break
+            mask = torch.cat([mask, torch.ones(len(prompts), 1, dtype=mask.dtype)], -1)
+            positions = positions[:, -1:] + 1
+        return replies
+
+
+def _show(episode: PlayedEpisode, observation: str) -> bool:
+    role = {"role": "tool", "tool_call_id": f"turn-{len(episode.calls)}"} if episode.calls else {"role": "user"}
+    episode.messages.append({**role, "content": observation})
+    return True
+
+
+class FoldedLog:
+    """Facts on a memory log, folded into the rows of a pool as the streams do it."""
+
+    def __init__(self) -> None:
+        self.log, self.pool = MemoryLog(LogSettings(partitions=1)), PoolRows(tokens=False)
+
+    def write(self, facts: Iterable[Event]) -> None:
+        """Of whole groups that are new to it."""
+        states: dict[str, GroupState] = {}
+        images: dict[str, GroupImage] = {}
+        for fact in facts:
+            assert isinstance(fact, Fact)
+            topic = REWARDS if isinstance(fact, RewardAssigned) else CALLS
+            at = self.log.append([Outgoing.of(topic, group_key(fact.group_id), fact)])[0]
+            position = FactPosition(topic=at.topic, partition=at.partition, offset=at.offset)
+            group = fact.group_id
+            states[group] = fold(states.get(group), fact, position)
+            images[group], rows = changes(images.get(group), states[group])
+            for key, row in rows.items():
+                self.pool.apply(key.topic, key.key, row and row.value)
+
+
+def facts_of(
+    group_id: str, episodes: Sequence[PlayedEpisode], run_id: str, version_of: Callable[[int], int]
+) -> Iterator[Event]:
+    """What gateway and agents write of a group. version_of: the version that sampled the n-th call of an episode."""
+    yield GroupOpened(envelope=envelope("bench", run_id=run_id), group_id=group_id, expected_size=len(episodes))
+    for member, episode in enumerate(episodes):
+        name = f"t{member}"
+        for number, call in enumerate(episode.calls):
+            yield _captured(group_id, name, number, call, run_id, version_of(number))
+            if call.reward and number < len(episode.calls) - 1:
+                yield RewardAssigned(
+                    envelope=envelope("bench", run_id=run_id),
+                    group_id=group_id,
+                    trajectory_id=name,
+                    call_id=f"{name}-{number}",
+                    value=call.reward,
+                    name="step",
+                )
+        yield TrajectoryCompleted(
+            envelope=envelope("bench", run_id=run_id),
+            group_id=group_id,
+            trajectory_id=name,
+            status="completed",
+            calls=len(episode.calls),
+            rewards=sum(bool(call.reward) for call in episode.calls[:-1]),
+            reward=episode.calls[-1].reward,
+        )
+
+
+def _captured(group_id: str, name: str, number: int, call: PlayedCall, run_id: str, version: int) -> CallCaptured:
+    prompt = pack_ids(call.prompt)
+    return CallCaptured(
+        envelope=envelope("bench", run_id=run_id),
+        group_id=group_id,
+        trajectory_id=name,
+        call_id=f"{name}-{number}",
+        prompt=Edge(suffix=prompt, full_length=len(call.prompt), full_digest=hashlib.sha256(prompt).hexdigest()),
+        response_ids=pack_ids(call.ids),
+        response_logprobs=pack_floats(call.logprobs),
+        spans=(VersionSpan(run_id=run_id, version=version, start=0, end=len(call.ids)),),
+        sampling=SAMPLING,
+        finish_reason="stop",
+        request=Edge(suffix=b"{}", full_length=2, full_digest=""),
+        response_body=b"{}",
+        model_id="bench",
+        upstream="bench",
+        status="completed",
+        http_status=200,
+        usage=Usage(prompt_tokens=len(call.prompt), completion_tokens=len(call.ids)),
+        timings=Timings(received_us=number, dispatched_us=number, done_us=number),
+        integrity=Integrity(complete=True),
+    )
+
+
+class InProcessLoop:
+    """Batch after batch: play with the weights of `lag` versions ago, fold, select, plan, read, train."""
+
+    def __init__(
+        self,
+        settings: TrainerSettings,
+        learner: Learns,
+        game: Callable[[random.Random], Callable[[], Game]],
+        lag: int = 0,
+    ) -> None:
+        """game: a task from a random source; called, it gives a game of that task for one member."""
+        self._settings, self._learner, self._game = settings, learner, game
+        self._dice = random.Random(settings.seed)
+        self._player = Player(settings.model_dir, settings.seed)
+        self._folded = FoldedLog()
+        self._selector = Selector(self._folded.pool, settings.spec, settings.run_id)
+        self._consumed: set[str] = set()
+        self._version = 0
+        self._weights: deque[dict[str, Tensor]] = deque([self._snapshot()], maxlen=lag + 1)
+        self.rewards: list[float] = []
+        self.metrics: list[dict[str, Any]] = []
+
+    def run(self, batches: int) -> list[float]:
+        """Mean return per batch."""
+        for _ in range(batches):
+            self.round()
+        return self.rewards
+
+    def round(self) -> None:
+        """One batch."""
+        settings, spec = self._settings, self._settings.spec
+        self._player.take(self._weights[0])
+        sampled_by = self._version - len(self._weights) + 1
+        episodes: list[PlayedEpisode] = []
+        for _ in range(spec.groups_per_batch):
+            start = self._game(self._dice)
+            episodes += [PlayedEpisode(start()) for _ in range(spec.group_size)]
+        self._player.play(episodes)
+        for number in range(spec.groups_per_batch):
+            members = episodes[number * spec.group_size : (number + 1) * spec.group_size]
+            self._folded.write(
+                facts_of(f"g{self._version:05d}-{number}", members, settings.run_id, lambda _: sampled_by)
+            )
+        selection = self._selector.select(self._version, self._consumed)
+        assert selection.complete, dict(selection.left_out) | dict(selection.skipped)
+        plan = assemble(
+            selection.chosen,
+            spec,
+            run_id=settings.run_id,
+            sequence=self._version,
+            version=self._version,
+            seed=self._version,
+            envelope=envelope("bench", run_id=settings.run_id),
+        )
+        batch = read(plan, self._folded.log.lookup(), self._learner.vocabulary)
+        self.metrics.append(self._learner.train(learner_batch(batch)))
+        for group_id in groups_of(plan):
+            self._consumed.add(group_id)
+            self._folded.pool.forget(group_id)
+        self.rewards.append(fmean(episode.earned for episode in episodes))
+        self._version += 1
+        self._weights.append(self._snapshot())
+
+    def _snapshot(self) -> dict[str, Tensor]:
+        return {name: tensor.detach().clone() for name, tensor in self._learner.named_tensors()}
+
+
+def batches_until(rewards: Sequence[float], goal: float, window: int = 5) -> int | None:
+    """The first batch (from 1) at which the mean of the last `window` reaches the goal; None: it never does."""
+    means = ((n, fmean(rewards[n - window : n])) for n in range(window, len(rewards) + 1))
+    return next((n for n, mean in means if mean >= goal), None)

@@ -1,0 +1,152 @@
+"""What a trie saves: `python -m bench.trainer_trees [--repeats N]`. One JSON object; exit code 1 when a ratio is below its target.
+
+Work: forward and backward of one group of 8 trajectories with 1,024 prompt tokens in common and 8 turns each of 32 sampled
+and 16 other tokens, through a Qwen3 of 2 layers, width 512 (2,048 in the MLP) and 1,024 ids. `tree_ratio`: one row per trajectory over
+the trie. `call_rows_ratio`: one row per call, padded to the longest, over the trie. CPU seconds of one thread; the sides
+take turns in one run (the calls, which take long, in every third turn), medians; all must come to the same loss.
+"""
+
+import argparse
+import json
+import random
+import statistics
+import sys
+import time
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from transformers import Qwen3Config, Qwen3ForCausalLM
+
+from trainer.algorithms.losses import bound
+from trainer.learn.attention import LayoutWish, layout_of
+from trainer.learn.examples import Example
+from trainer.learn.layouts import MicroBatch, lay_out, padded_rows
+from trainer.learn.objective import Objective, summed
+from trainer.learn.policy_model import PolicyModel
+
+TARGETS = {"tree_ratio": 2.4, "call_rows_ratio": 12.0}
+GROUP, PROMPT, TURNS, SAMPLED, OTHER = 8, 1024, 8, 32, 16
+VOCABULARY, WIDTH = 1024, 512
+CPU = torch.device("cpu")
+OBJECTIVE = Objective(loss=bound("ppo_clip", clip_low=0.2, clip_high=0.28))
+
+
+def measure(repeats: int = 7) -> dict[str, float]:
+    """The ratios, and what they are made of: CPU seconds and tokens of each side. Sets torch to one thread meanwhile.
+
+    Raises ValueError when the losses of the sides differ.
+    """
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        return _measured(repeats)
+    finally:
+        torch.set_num_threads(threads)
+
+
+def _measured(repeats: int) -> dict[str, float]:
+    trajectories = [_trajectory(member) for member in range(GROUP)]
+    calls = [_calls(each) for each in trajectories]
+    tree = lay_out(trajectories, 10**9, "tree")
+    sides = {
+        "tree": (_policy("tree"), [tree.micro_batch(part, CPU) for part in tree.parts]),
+        "rows": (_policy("rows"), [padded_rows(trajectories, CPU)]),
+        "call_rows": (_policy("rows"), [padded_rows(of_one, CPU) for of_one in calls]),
+    }
+    seconds: dict[str, list[float]] = {name: [] for name in sides}
+    losses: dict[str, float] = {}
+    for turn in range(repeats):
+        for name, (policy, batches) in sides.items():
+            if name == "call_rows" and turn % 3:
+                continue
+            began = time.process_time()
+            losses[name] = _step(policy, batches)
+            seconds[name].append(time.process_time() - began)
+    if max(abs(loss - losses["rows"]) for loss in losses.values()) > 1e-5:
+        raise ValueError(f"the sides come to different losses: {losses}")
+    medians = {name: statistics.median(each) for name, each in seconds.items()}
+    return {
+        "tree_ratio": medians["rows"] / medians["tree"],
+        "call_rows_ratio": medians["call_rows"] / medians["tree"],
+        **{f"{name}_cpu_s": each for name, each in medians.items()},
+        **{f"{name}_tokens": float(sum(b.ids.numel() for b in batches)) for name, (_, batches) in sides.items()},
+    }
+
+
+def _policy(layout: LayoutWish) -> PolicyModel:
+    torch.manual_seed(0)
+    config = Qwen3Config(
+        vocab_size=VOCABULARY,
+        hidden_size=WIDTH,
+        intermediate_size=4 * WIDTH,
+        num_hidden_layers=2,
+        num_attention_heads=WIDTH // 64,
+        num_key_value_heads=WIDTH // 128,
+        head_dim=64,
+        tie_word_embeddings=True,
+    )
+    model = Qwen3ForCausalLM(config)
+    layout_of(model, layout, CPU)
+    return PolicyModel(model)
+
+
+def _step(policy: PolicyModel, batches: Sequence[MicroBatch]) -> float:
+    total = 0.0
+    policy.zero_grad()
+    for batch in batches:
+        tokens = batch.tokens
+        scores = policy(batch.ids, batch.positions, batch.attention, tokens.at, tokens.ids, tokens.temperatures)
+        loss = summed(OBJECTIVE.losses(tokens, scores), tokens)
+        loss.backward()  # type: ignore[no-untyped-call]  # of torch
+        total += loss.item()
+    return total
+
+
+def _trajectory(member: int) -> Example:
+    prompt, own = random.Random(0), random.Random(member + 1)
+    ids = [prompt.randrange(VOCABULARY) for _ in range(PROMPT)]
+    ids += [own.randrange(VOCABULARY) for _ in range(TURNS * (SAMPLED + OTHER))]
+    turns = [range(start, start + SAMPLED) for start in range(PROMPT, len(ids), SAMPLED + OTHER)]
+    return _example(ids, np.array([at for turn in turns for at in turn]), member)
+
+
+def _calls(trajectory: Example) -> list[Example]:
+    """The same sampled tokens, each after a prompt of its own row."""
+    ends = range(PROMPT + SAMPLED, len(trajectory) + 1, SAMPLED + OTHER)
+    ids = trajectory.ids.tolist()
+    return [_example(ids[:end], np.arange(end - SAMPLED, end), int(trajectory.trajectories[0])) for end in ends]
+
+
+def _example(ids: Sequence[int], at: np.ndarray, member: int) -> Example:
+    n = len(at)
+
+    def same(value: float) -> np.ndarray:
+        return np.full(n, value, dtype=np.float32)
+
+    return Example(
+        ids=np.array(ids, dtype=np.int32),
+        at=at,
+        behaviour=same(-7.0),
+        temperatures=same(1.0),
+        advantages=same((-1.0) ** member),
+        versions=np.zeros(n, dtype=np.int64),
+        responses=np.full(n, member),
+        trajectories=np.full(n, member),
+        rewards=same(0.0),
+        weights=np.tile(np.array([1, 0, 1], dtype=np.float32), (n, 1)),
+        scale=same(1 / (GROUP * TURNS * SAMPLED)),
+    )
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Exit code of the process."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--repeats", type=int, default=7, metavar="N", help="times that each side is measured (7)")
+    figures = measure(parser.parse_args(arguments).repeats)
+    print(json.dumps({name: round(value, 3) for name, value in figures.items()}))
+    return int(any(figures[name] < target for name, target in TARGETS.items()))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

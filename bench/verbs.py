@@ -1,0 +1,66 @@
+"""The verbs environment for the in-process loop, and the settings that `claw demo` trains it with."""
+
+import random
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from bench.in_process import Game
+from claw.home import claw_home
+from examples.verbs.environment import Task, judge
+from trainer.settings import TrainerSettings
+
+GROUPS, MEMBERS = 8, 8
+LEARNING_RATE = 5e-4
+
+
+@dataclass(slots=True)
+class VerbsGame:
+    """One episode."""
+
+    task: Task
+    index: int = 0
+    over: bool = False
+
+    def observe(self) -> str | None:
+        return None if self.over else self.task.observations[self.index]
+
+    def answer(self, text: str) -> float:
+        turn = judge(self.task, self.index, text)
+        self.index, self.over = self.index + 1, turn.observation is None
+        return turn.reward
+
+
+def verbs(dice: random.Random) -> Callable[[], Game]:
+    """A task."""
+    task = Task.from_seed(dice.getrandbits(62))
+    return lambda: VerbsGame(task)
+
+
+def model_of(seed: int) -> Path:
+    """The demo's model of this seed, made where it is not kept."""
+    from examples.verbs.tiny_model import ensure
+
+    return ensure(claw_home() / "cache" / "models", seed)
+
+
+@contextmanager
+def settings(seed: int, spec: dict[str, Any] | None = None, **changes: Any) -> Iterator[TrainerSettings]:
+    """As the demo's; `spec` and the rest replace single fields. The directory is gone afterwards."""
+    with tempfile.TemporaryDirectory(prefix="bench-trainer-") as folder:
+        yield TrainerSettings(
+            **{
+                "model_dir": model_of(seed),
+                "model_id": "verbs-tiny",
+                "run_id": "bench",
+                "out_dir": Path(folder),
+                "learning_rate": LEARNING_RATE,
+                "seed": seed,
+                "device": "cpu",
+                "spec": {"groups_per_batch": GROUPS, "group_size": MEMBERS, "staleness_max": 8, **(spec or {})},
+                **changes,
+            }
+        )

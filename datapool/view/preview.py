@@ -1,0 +1,130 @@
+"""What the next batch of a spec would be, and why each other group is not in it. Pure: of a view's rows and what runs did."""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from datapool.batch.candidates import PooledGroup, all_equal
+from datapool.batch.masks import mask_at
+from datapool.batch.members import baseline_only, trained_members
+from datapool.batch.selection import Selection, select
+from datapool.batch.sequences import TrainingRow
+from datapool.errors import PromptBroken
+from datapool.view.rows import PoolRows
+from datapool.view.runs import RunIndex
+from datapool.view.training_rows import assemble_rows
+from datapool.view.why import Perspective
+
+CHANGING = "rows_changing"
+
+
+def previewed(rows: PoolRows, runs: RunIndex, perspective: Perspective) -> dict[str, Any]:  # JSON
+    """Counts of the batch that would be chosen now, and a reason for each group that is not in it."""
+    run = runs.runs.get(perspective.run_id)
+    settled = run.settled if run else set()
+    selection, broken = _selected(rows, perspective, settled)
+    others = {name: why for name, why in _others(rows, runs, perspective, selection).items() if name not in broken}
+    left_out = {**selection.left_out, **{name: CHANGING for name, why in others.items() if why is None}}
+    reasons = {
+        "waits": {name: why for name, why in left_out.items() if name not in selection.foreign},
+        "never": {**selection.skipped, **broken},
+        "foreign": {name: left_out[name] for name in selection.foreign},
+        "settled": {name: why for name, why in others.items() if why is not None},
+    }
+    return {
+        "run_id": perspective.run_id,
+        "version": perspective.version,
+        "algorithm": perspective.spec.algorithm,
+        "complete": selection.complete,
+        "groups_wanted": perspective.spec.groups_per_batch,
+        **counts(rows, selection.chosen, perspective),
+        "chosen": [group.record.group_id for group in selection.chosen],
+        "left_out": dict(sorted({name: why for named in reasons.values() for name, why in named.items()}.items())),
+        "reasons": {kind: _counted(named.values()) for kind, named in reasons.items() if named},
+    }
+
+
+def _selected(rows: PoolRows, perspective: Perspective, settled: set[str]) -> tuple[Selection, dict[str, str]]:
+    """As a trainer does it: groups whose prompts cannot be put together have that reason, others take their places."""
+    broken: dict[str, str] = {}
+    while True:
+        selection = select(rows, perspective.spec, perspective.version, perspective.run_id, settled | broken.keys())
+        newly_broken = {
+            group.record.group_id: why for group in selection.chosen if (why := _broken(rows, group, perspective))
+        }
+        if not newly_broken:
+            return selection, broken
+        broken |= newly_broken
+
+
+def _broken(rows: PoolRows, group: PooledGroup, perspective: Perspective) -> str | None:
+    try:
+        assemble_rows(rows, group, perspective.spec, perspective.run_id, perspective.version)
+    except PromptBroken as why:
+        return f"prompt_mismatch: {why.call_id}"
+    return None
+
+
+def _others(rows: PoolRows, runs: RunIndex, perspective: Perspective, selection: Selection) -> dict[str, str | None]:
+    """Groups that selection does not speak of: how the run settled them, or None: their rows are of different moments."""
+    spoken = (
+        {group.record.group_id for group in selection.chosen} | selection.left_out.keys() | selection.skipped.keys()
+    )
+    others = (record.group_id for record in rows.group_rows() if record.group_id not in spoken)
+    return {group_id: _settled(runs, perspective.run_id, group_id) for group_id in others}
+
+
+def _settled(runs: RunIndex, run_id: str, group_id: str) -> str | None:
+    for batch in runs.planned(group_id):
+        if batch.run_id == run_id:
+            return f"planned_in_batch_{batch.sequence}"
+    skipped = runs.skipped(group_id).get(run_id)
+    return skipped and f"skipped: {skipped}"
+
+
+def counts(rows: PoolRows, chosen: tuple[PooledGroup, ...], perspective: Perspective) -> dict[str, Any]:  # JSON
+    """Sizes of a batch and what its rewards and versions are; why parts of chosen groups are not trained.
+
+    `tokens_saved` is what its calls would take one by one less what its rows take.
+    """
+    spec = perspective.spec
+    training_rows: list[TrainingRow] = []
+    for group in chosen:
+        training_rows += assemble_rows(rows, group, spec, perspective.run_id, perspective.version)
+    members = [member for group in chosen for member in trained_members(group, spec)]
+    steps = [(step, mask_at(step, member, spec, perspective.version)) for member in members for step in member.steps]
+    trained = [step for step, mask in steps if mask is None]
+    one_by_one = sum(step.prompt_length + step.response_length for step in trained)
+    row_tokens = sum(map(len, training_rows))
+    return {
+        "groups": len(chosen),
+        "trajectories": sum(len(group.members) for group in chosen),
+        "trajectories_trained": len(members),
+        "dropped": _counted("truncated" for group in chosen for _ in group.dropped),
+        "baseline_only": _counted(why for group in chosen for why in baseline_only(group, spec).values()),
+        "responses_trained": len(trained),
+        "response_tokens": sum(row.trained_tokens for row in training_rows),
+        "masked": _counted(mask.word for _, mask in steps if mask is not None),
+        "rows": len(training_rows),
+        "row_tokens": row_tokens,
+        "row_tokens_max": max(map(len, training_rows), default=0),
+        "tokens_saved": one_by_one - row_tokens,
+        **_rewards(chosen, perspective.version),
+    }
+
+
+def _rewards(chosen: Sequence[PooledGroup], version: int) -> dict[str, Any]:  # JSON
+    """Over all members, as baselines are; `zero_variance_groups` teach nothing, except where no group baseline is."""
+    by_group = [group.returns for group in chosen]
+    every_return = [value for group_returns in by_group for value in group_returns]
+    oldest = [member.record.min_version for group in chosen for member in group.members]
+    return {
+        "return_mean": sum(every_return) / len(every_return) if every_return else None,
+        "zero_variance_groups": sum(map(all_equal, by_group)),
+        "staleness_max": max((version - version_min for version_min in oldest if version_min is not None), default=0),
+    }
+
+
+def _counted(words: Iterable[str]) -> dict[str, int]:
+    """The most frequent first."""
+    return dict(sorted(Counter(words).items(), key=lambda item: (-item[1], item[0])))

@@ -1,0 +1,62 @@
+"""DeepSpeed's configuration: the user's file under our settings, and what it may not say."""
+
+import json
+
+import pytest
+
+from trainer.errors import SettingsInvalid
+from trainer.learn.deepspeed_config import config_of
+
+
+def config(tmp_path, theirs, **changes):
+    path = tmp_path / "ds.json"
+    path.write_text(theirs if isinstance(theirs, str) else json.dumps(theirs))
+    return config_of(**{"zero_stage": 2, "precision": "bf16", "grad_clip": 1.0, "file": path, **changes})
+
+
+def test_what_the_file_adds_stays_and_what_both_say_must_agree(tmp_path):
+    """Also deep inside; "auto", as files for transformers have it, is what the settings say."""
+    theirs = {
+        "zero_optimization": {"stage": 2, "overlap_comm": True, "reduce_bucket_size": "auto"},
+        "bf16": {"enabled": "auto"},
+        "gradient_clipping": 1.0,
+        "fp16": {"enabled": False},
+        "wall_clock_breakdown": True,
+        "steps_per_print": 5,
+    }
+    merged = config(tmp_path, theirs)
+    assert merged["zero_optimization"] == {"stage": 2, "overlap_comm": True}
+    assert (merged["wall_clock_breakdown"], merged["steps_per_print"]) == (True, 5)
+    assert merged["bf16"] == {"enabled": True}
+    assert merged["data_types"] == {"grad_accum_dtype": "fp32"}
+
+
+@pytest.mark.parametrize(
+    ("theirs", "named"),
+    [
+        ({"zero_optimization": {"stage": 3}}, "zero_optimization.stage: 3"),
+        ({"gradient_clipping": 0.5}, "gradient_clipping: 0.5"),
+        ({"gradient_accumulation_steps": 4}, "gradient_accumulation_steps: 4"),
+        ({"data_types": {"grad_accum_dtype": "bf16"}}, "data_types.grad_accum_dtype"),
+        ({"optimizer": {"type": "Adam"}}, "learning_rate, weight_decay and optimizer"),
+        ({"scheduler": {"type": "WarmupLR"}}, "optimizer.schedule"),
+        ({"fp16": {"enabled": True}}, "precision is fp32 or bf16"),
+        ({"train_batch_size": 64}, "made of groups"),
+        ([1], "no JSON object"),
+        ("{", "cannot be read"),
+    ],
+)
+def test_a_contradiction_is_named(tmp_path, theirs, named):
+    """One line, with the file and the key."""
+    with pytest.raises(SettingsInvalid, match=r"ds\.json") as refused:
+        config(tmp_path, theirs)
+    assert named in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+def test_before_torch_says_what_auto_means_nothing_is_refused_for_it(tmp_path):
+    """The engine looks again, with the precision that it has."""
+    assert "bf16" not in config_of(zero_stage=0, precision="auto", grad_clip=1.0)
+    config(tmp_path, {"bf16": {"enabled": True}}, precision="auto")
+    with pytest.raises(SettingsInvalid, match=r"bf16\.enabled: true"):
+        config(tmp_path, {"bf16": {"enabled": True}}, precision="fp32")

@@ -1,0 +1,149 @@
+"""Training on what was sampled before: from the pool, from a dataset, to the same bytes, and never into the log."""
+
+import threading
+
+import pytest
+
+from consumers.export.choose import choose
+from consumers.export.rows import step_rows
+from consumers.export.tables import STEPS, TableWriter
+from datapool.fold.fold import fold
+from schemas.events import BatchAssembled, BatchTrained, CallCaptured, FactPosition, RunEnded, WeightsPublished
+from tests import facts
+from tests.trainer.incarnation import SPEC, settings
+from tests.trainer.pooled import group, pooled
+from tests.trainer.test_run import model_dir, stopping_at
+from trainer.app import Nobody
+from trainer.compose import learner_of
+from trainer.dependencies import Milestone, TrainerDependencies
+from trainer.errors import SettingsInvalid
+from trainer.offline.dataset import OfflineDataset
+from trainer.offline.journal import file_journal, records
+from trainer.offline.samples import AnybodysSamples
+from trainer.run import TrainingRun
+
+__all__ = ["model_dir"]  # a fixture
+
+
+def history(groups=5):
+    """Sampled by two other runs, at versions that this one never has."""
+    made = []
+    for n in range(groups):
+        of_run = {"run": f"other{n % 2}", "version": 7 + n, "at_us": n}
+        made += group(f"g{n}", [0.0, 1.0, 1.0, 0.0], ids=((5, 6, 7 + n), (8, 9)), **of_run)
+        made.append(facts.reward(f"g{n}", "t1", 0.5, call_id="c0", source="judge"))
+        made.append(facts.curated(f"g{n}", "t2", "c1", trainable=False))
+    return made
+
+
+def from_pool():
+    made = pooled(history())
+    return made.pool, made.log.lookup()
+
+
+def exported(folder, spec=SPEC):
+    """`steps.parquet` as `claw export --spec` writes it."""
+    folder.mkdir()
+    states, calls = {}, {}
+    for offset, fact in enumerate(history()):
+        position = FactPosition(topic=facts.topic_of(fact), partition=0, offset=offset)
+        states[fact.group_id] = fold(states.get(fact.group_id), fact, position)
+        if isinstance(fact, CallCaptured):
+            calls.setdefault((fact.group_id, fact.trajectory_id), {})[fact.call_id] = fact
+    writer = TableWriter(folder / "steps.parquet", STEPS)
+    for state in states.values():
+        for chosen in choose(state, spec):
+            for row in step_rows(chosen, calls[chosen.group.group_id, chosen.record.trajectory_id]):
+                writer.write(row)
+    writer.close()
+    return folder
+
+
+def world(chosen, pool, lookup, reached=lambda _: None, stop=None):
+    return TrainerDependencies(
+        learner=learner_of(chosen),
+        pool=pool,
+        facts=lookup,
+        journal=file_journal(chosen.out_dir / "journal", chosen.run_id),
+        transfer_server=Nobody(),
+        stop=stop or threading.Event(),
+        producer="trainer/test",
+        reached=reached,
+        pool_grows=False,
+    )
+
+
+def trained(chosen, pool, lookup):
+    """The events of a run on the samples until they are used up."""
+    dependencies = world(chosen, AnybodysSamples(pool, chosen.run_id), lookup)
+    assert TrainingRun(chosen, dependencies).run() == "finished"
+    dependencies.journal.close()
+    return of_journal(chosen)
+
+
+def of_journal(chosen):
+    return [record.event() for record in records(chosen.out_dir / "journal")]
+
+
+def of(events, kind):
+    return [event for event in events if isinstance(event, kind)]
+
+
+def test_a_pool_is_trained_whoever_sampled_it(tmp_path, model_dir):
+    """Every whole batch once, however old the samples are; the groups that make none are left; the end says why."""
+    events = trained(settings(tmp_path, model_dir, run_id="mine"), *from_pool())
+    plans = of(events, BatchAssembled)
+    assert [sorted({t.group_id for t in plan.trajectories}) for plan in plans] == [["g0", "g1"], ["g2", "g3"]]
+    assert {t.min_version for plan in plans for t in plan.trajectories} == {None}
+    assert [(e.reason, e.batches, e.version) for e in of(events, RunEnded)] == [("pool_used_up", 2, 2)]
+    assert all(e.metrics["grad_norm"] > 0 for e in of(events, BatchTrained))
+
+
+def test_a_dataset_is_trained_as_the_pool_that_it_was_exported_from(tmp_path, model_dir):
+    """The same batches, rewards and advantages, and the same bytes: nothing that training reads is lost on the way."""
+    pool = trained(settings(tmp_path / "pool", model_dir, run_id="mine"), *from_pool())
+    dataset = OfflineDataset(exported(tmp_path / "dataset"), "mine")
+    again = trained(settings(tmp_path / "again", model_dir, run_id="mine"), dataset, dataset)
+    first, second = (
+        [
+            [(t.group_id, t.trajectory_id, t.reward, t.advantage, [(s.call_id, s.digest, s.trained) for s in t.steps])
+             for t in plan.trajectories]
+            for plan in of(events, BatchAssembled)
+        ]
+        for events in (pool, again)
+    )  # fmt: skip
+    assert second == first
+    assert not all(step[2] for batch in first for trajectory in batch for step in trajectory[4])
+    assert [e.digest for e in of(again, WeightsPublished)] == [e.digest for e in of(pool, WeightsPublished)]
+
+
+def test_a_stopped_run_goes_on_from_its_file(tmp_path, model_dir):
+    """Same bytes as without the stop; a transaction that a crash cut in the middle is as if it had never begun."""
+    undisturbed = trained(settings(tmp_path / "a", model_dir, run_id="mine"), *from_pool())
+    chosen = settings(tmp_path / "b", model_dir, run_id="mine")
+    stop = threading.Event()
+    pool, lookup = from_pool()
+    first = world(chosen, AnybodysSamples(pool, "mine"), lookup, stopping_at(Milestone.PUBLISHED, stop), stop)
+    assert TrainingRun(chosen, first).run() == "stopped"
+    first.journal.close()
+    with (chosen.out_dir / "journal").open("ab") as file:
+        file.write(b'[["training.batches", "')
+    events = trained(chosen, *from_pool())
+    assert of(events, WeightsPublished)[-1].digest == of(undisturbed, WeightsPublished)[-1].digest
+    assert [e.sequence for e in of(events, BatchTrained)] == [0, 1]
+
+
+def test_a_second_trainer_in_the_same_directory_is_refused(tmp_path, model_dir):
+    """The lock is the first one's as long as it lives."""
+    journal = file_journal(tmp_path / "journal", "mine")
+    journal.open()
+    with pytest.raises(SettingsInvalid, match="another trainer"):
+        file_journal(tmp_path / "journal", "mine").open()
+    journal.close()
+    file_journal(tmp_path / "journal", "mine").open()
+
+
+def test_what_is_no_dataset_is_told_in_one_line(tmp_path):
+    """Before anything else is loaded."""
+    with pytest.raises(SettingsInvalid, match="neither `pool` nor a dataset"):
+        OfflineDataset(tmp_path, "mine")

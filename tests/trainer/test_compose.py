@@ -1,0 +1,21 @@
+"""Settings arrive where they act."""
+
+from tests.trainer.incarnation import settings
+from trainer.compose import engine_settings, objective_of, pace_of
+from trainer.learn.learner import Pace
+
+
+def test_sections_reach_objective_and_pace(tmp_path):
+    """Masks with one bound, and a decay that is counted in batches."""
+    chosen = settings(
+        tmp_path / "out",
+        tmp_path,
+        loss="gspo",
+        objective={"minibatches": 2, "epochs": 3, "correction": "tis", "mask_above": 2.0, "entropy_bonus": 0.1},
+        optimizer={"schedule": "cosine", "warmup_steps": 5, "decay_batches": 10, "floor": 0.1, "beta2": 0.95},
+    )
+    objective = objective_of(chosen)
+    assert (objective.norm, objective.correction, objective.mask) == ("sequence_mean", "tis", (0.0, 2.0))
+    assert objective.entropy_bonus == 0.1
+    assert pace_of(chosen) == Pace(mini_batches=2, epochs=3, schedule="cosine", warmup_steps=5, steps_max=60, floor=0.1)
+    assert engine_settings(chosen).optimizer.beta2 == 0.95

@@ -1,0 +1,154 @@
+"""A module under DeepSpeed: forward, gradients of many micro-batches, one optimizer step or none, save, load.
+
+Invariant: a step whose loss or gradient is not finite changes nothing: weights and optimizer state keep every bit.
+"""
+
+import logging
+import math
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from trainer.errors import CheckpointInvalid
+from trainer.learn import deepspeed_config
+from trainer.learn.model import Precision
+from trainer.sections.optimizer import OptimizerSettings
+
+STATE_KEY = "trainer"  # deepspeed merges its own keys into the client state
+TAG = "state"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepSettings:
+    """`zero_stage`: as resolved for the precision."""
+
+    learning_rate: float
+    precision: Precision
+    weight_decay: float = 0.0
+    grad_clip: float = 1.0
+    zero_stage: int = 0
+    optimizer: OptimizerSettings = field(default_factory=OptimizerSettings)
+
+
+@dataclass(frozen=True, slots=True)
+class Applied:
+    """`grad_norm` is before clipping. `skipped`: a loss or gradient was not finite."""
+
+    grad_norm: float
+    skipped: bool
+
+
+class SteppedModel:
+    """A module and its optimizer. Belongs to one thread."""
+
+    def __init__(self, module: nn.Module, settings: StepSettings) -> None:
+        import deepspeed
+
+        _quiet(deepspeed)
+        self._stage, self._rate = settings.zero_stage, settings.learning_rate
+        self._healthy = True
+        own = settings.optimizer
+        optimizer = torch.optim.AdamW(
+            module.parameters(),
+            lr=settings.learning_rate,
+            betas=(own.beta1, own.beta2),
+            eps=own.epsilon,
+            weight_decay=settings.weight_decay,
+        )
+        config = deepspeed_config.config_of(
+            zero_stage=settings.zero_stage,
+            precision=settings.precision,
+            grad_clip=settings.grad_clip,
+            file=own.deepspeed,
+        )
+        self._engine, *_ = deepspeed.initialize(model=module, optimizer=optimizer, config=config)
+
+    def __call__(self, *arguments: object) -> Any:  # Any: what the module returns
+        return self._engine(*arguments)
+
+    def begin(self, seed: int, rate_factor: float = 1.0) -> float:
+        """Before the first micro-batch of a step: its learning rate, which is `rate_factor` times that of the settings."""
+        torch.manual_seed(seed)
+        self._engine.train()
+        for group in self._engine.optimizer.param_groups:
+            group["lr"] = rate_factor * self._rate
+        return rate_factor * self._rate
+
+    def backward(self, loss: Tensor, *, last: bool) -> None:
+        """Adds the gradient of one micro-batch, of which ranks have equally many. After the `last` one comes `step`.
+
+        loss: the share in that of the batch. Scaled by the number of ranks, since DeepSpeed averages over them.
+        """
+        self._healthy = self._healthy and math.isfinite(loss.detach())
+        self._engine.set_gradient_accumulation_boundary(last)
+        # A loss that is not finite can have finite gradients; no rank may step on them.
+        own = loss if self._healthy or not last else loss * math.nan
+        self._engine.backward(own * dist.get_world_size())
+        if not last:
+            self._engine.step()
+
+    def step(self) -> Applied:
+        """The optimizer step, unless a gradient is not finite.
+
+        DeepSpeed looks for itself from stage 1 on. At stage 0 it would clip by a norm that is no number.
+        """
+        self._healthy = True
+        if self._stage == 0:
+            norm = self._own_norm()
+            if not math.isfinite(norm):
+                self._engine.set_gradient_accumulation_boundary(False)
+                self._engine.step()  # counts a micro-batch and steps nothing
+                self._engine.zero_grad()
+                return Applied(norm, skipped=True)
+            self._engine.step()
+            return Applied(norm, skipped=False)
+        self._engine.step()
+        return Applied(float(self._engine.get_global_grad_norm()), skipped=not self._engine.was_step_applied())
+
+    def _own_norm(self) -> float:
+        grads = [p.grad for p in self._engine.module.parameters() if p.grad is not None]
+        return float(torch.nn.utils.get_total_norm(grads)) if grads else 0.0
+
+    def named_parameters(self) -> Iterator[tuple[str, Tensor]]:
+        """Every parameter by its name in memory, whole, in order; at stage 3 right until the next one is asked for."""
+        import deepspeed
+
+        for name, parameter in self._engine.module.named_parameters():
+            if self._stage == 3:
+                with deepspeed.zero.GatheredParameters([parameter]):
+                    yield name, parameter.detach()
+            else:
+                yield name, parameter.detach()
+
+    def save(self, directory: Path, state: dict[str, Any]) -> None:  # Any: JSON values of the caller
+        """Everything that training goes on from, and `state`, into a directory."""
+        self._engine.save_checkpoint(str(directory), tag=TAG, client_state={STATE_KEY: state})
+
+    def load(self, directory: Path) -> dict[str, Any]:  # Any: as saved
+        """The inverse of `save`: the next steps are those that would have come. Raises CheckpointInvalid."""
+        try:
+            path, client = self._engine.load_checkpoint(str(directory), tag=TAG)
+        except Exception as error:  # deepspeed and torch raise whatever a broken file makes them raise
+            raise CheckpointInvalid(f"{directory} cannot be loaded: {type(error).__name__}: {error}") from error
+        if path is None or STATE_KEY not in client:
+            raise CheckpointInvalid(f"{directory} is no checkpoint of this trainer")
+        state: dict[str, Any] = client[STATE_KEY]
+        return state
+
+
+def _quiet(deepspeed: Any) -> None:  # Any: deepspeed is untyped
+    """Logs to stderr; no compiler run (47 s, or a hang on a stale lock) for an operator that training never calls."""
+    compatible = getattr(deepspeed.ops, "__compatible_ops__", {})
+    compatible["deepspeed_shm_comm"] = False
+    for name in ("DeepSpeed", "deepspeed"):
+        logger = logging.getLogger(name)
+        logger.setLevel(logging.WARNING)
+        for handler in logger.handlers:
+            if type(handler) is logging.StreamHandler:  # its own, and none that somebody else attached
+                handler.setStream(sys.stderr)

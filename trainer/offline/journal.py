@@ -1,0 +1,65 @@
+"""The run's own topics in a file: what `journal.py` writes to the log for a run that has none.
+
+Delivery: a line is one transaction; what a crash left of a last one is cut off. Fencing: a lock on the file, which the
+second trainer does not get.
+"""
+
+import base64
+import fcntl
+import json
+import os
+from collections.abc import Iterator, Sequence
+from io import BufferedRandom
+from pathlib import Path
+
+from eventlog.records import Outgoing, Position, Record
+from trainer.errors import SettingsInvalid
+from trainer.plan.journal import Journal
+
+
+class FileTransactions:
+    """`TransactionalProducer` on a file."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._file: BufferedRandom | None = None
+
+    def open(self) -> None:
+        """Raises SettingsInvalid when another trainer writes there."""
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        self._file = self._path.open("a+b")
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            raise SettingsInvalid(
+                f"another trainer writes to {self._path}; give this run an out_dir of its own"
+            ) from error
+        whole = self._path.read_bytes().rfind(b"\n") + 1
+        self._file.truncate(whole)
+
+    def commit(self, items: Sequence[Outgoing]) -> list[Position]:
+        """On disk when it returns. Raises OSError."""
+        assert self._file is not None, "open() comes first"
+        line = json.dumps([[item.topic.name, base64.b64encode(item.value or b"").decode()] for item in items])
+        self._file.write(line.encode() + b"\n")
+        self._file.flush()
+        os.fsync(self._file.fileno())
+        return []
+
+    def close(self) -> None:
+        """Idempotent."""
+        if self._file is not None:
+            self._file.close()
+
+
+def records(path: Path) -> Iterator[Record]:
+    """Every whole transaction's records, in order."""
+    for number, line in enumerate(path.read_bytes().splitlines(keepends=True) if path.exists() else []):
+        if line.endswith(b"\n"):
+            for topic, value in json.loads(line):
+                yield Record(topic, 0, number, 0, None, base64.b64decode(value))
+
+
+def file_journal(path: Path, run_id: str) -> Journal:
+    """The journal of one run."""
+    return Journal(FileTransactions(path), lambda: records(path), run_id)

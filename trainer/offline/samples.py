@@ -1,0 +1,55 @@
+"""A pool whose samples count as this run's, whoever sampled them, and never as stale.
+
+The importance ratio stays right, because its denominator is the log-probability that the engine gave; how far the policy
+has moved from it, the metrics `ess` and `kl_k3` tell.
+"""
+
+from collections.abc import Sequence
+
+from msgspec.structs import replace
+
+from datapool.batch.candidates import Members
+from schemas.events import GroupRecord, TrajectoryRecord
+from schemas.http import Channel
+from trainer.dependencies import LivePool
+
+
+def is_sample(group: GroupRecord) -> bool:
+    """Whether a group may ever be trained offline; see `trainer.app.may_concern`."""
+    return group.channel != Channel.VALIDATION
+
+
+class AnybodysSamples:
+    """A `LivePool` around another one."""
+
+    def __init__(self, pool: LivePool, run_id: str) -> None:
+        self._pool = pool
+        self._run_id = run_id
+        self._own: dict[str, tuple[GroupRecord, GroupRecord]] = {}
+        """By group_id: its row in the pool, and the same as a row of this run."""
+
+    def groups(self) -> Sequence[GroupRecord]:
+        rows = self._pool.groups()
+        self._own = {row.group_id: (row, self._as_own(row)) for row in rows}
+        return [own for _, own in self._own.values()]
+
+    def members(self, record: GroupRecord) -> Members | None:
+        row, _ = self._own.get(record.group_id, (record, record))
+        members = self._pool.members(row)
+        if members is None:
+            return None
+        unversioned = {"policy_run_id": self._run_id, "min_version": None, "max_version": None}
+        return [(replace(trajectory, **unversioned), steps) for trajectory, steps in members]
+
+    def trajectories(self, record: GroupRecord) -> Sequence[TrajectoryRecord] | None:
+        return self._pool.trajectories(record)
+
+    def forget(self, group_id: str) -> None:
+        self._pool.forget(group_id)
+
+    def wait_caught_up(self, timeout_s: float) -> None:
+        self._pool.wait_caught_up(timeout_s)
+
+    def _as_own(self, row: GroupRecord) -> GroupRecord:
+        earlier = self._own.get(row.group_id)
+        return earlier[1] if earlier is not None and earlier[0] is row else replace(row, run_id=self._run_id)

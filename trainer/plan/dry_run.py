@@ -1,0 +1,88 @@
+"""`claw train --dry-run`: what these settings come to, the batch that the pool would give now, and what a rank needs.
+
+Nothing is written, nobody's run is taken over, no weights are read.
+"""
+
+from typing import Any
+
+from datapool.view.preview import previewed
+from datapool.view.runs import RunIndex
+from datapool.view.view import PoolView
+from datapool.view.why import Perspective
+from eventlog.errors import LogError
+from eventlog.kafka.reader import read_topics
+from eventlog.records import readable
+from schemas.topics import BATCHES
+from trainer.learn.deepspeed_config import resolved_stage
+from trainer.plan.memory import bytes_per_rank, shape_of
+from trainer.settings import TrainerSettings
+from weights.device import resolved
+
+CAUGHT_UP_TIMEOUT_S = 600.0
+Answer = dict[str, Any]  # JSON
+
+
+def dry_run(settings: TrainerSettings) -> Answer:
+    """Settings, batch and memory. Without a broker that answers, the batch is the reason why there is none."""
+    return {
+        "settings": settings.model_dump(mode="json"),
+        "resolved": _resolved(settings),
+        "batch": _batch(settings),
+        "bytes_per_rank": _memory(settings),
+    }
+
+
+def _resolved(settings: TrainerSettings) -> Answer:
+    """What `auto` comes to here."""
+    device = resolved(settings.device)
+    precision = settings.precision if settings.precision != "auto" else "bf16" if device == "cuda" else "fp32"
+    return {
+        "device": device,
+        "precision": precision,
+        "zero_stage": resolved_stage(settings.zero_stage, precision),
+        "loss": settings.loss_name,
+        "norm": settings.norm_name,
+    }
+
+
+def _batch(settings: TrainerSettings) -> Answer:
+    """As `claw pool batch` says it, for this run and this spec."""
+    log_settings = settings.log_settings()
+    view = PoolView(log_settings)
+    try:
+        runs = RunIndex()
+        for event in readable(read_topics(log_settings, [BATCHES])):
+            runs.apply(event)
+        view.start()
+        view.wait_caught_up(CAUGHT_UP_TIMEOUT_S)
+        run = runs.runs.get(settings.run_id)
+        perspective = Perspective(run_id=settings.run_id, version=run.version if run else 0, spec=settings.spec)
+        return view.ask(lambda rows: previewed(rows, runs, perspective))
+    except LogError as error:
+        return {"unknown": str(error)}
+    finally:
+        view.stop()
+
+
+def _memory(settings: TrainerSettings) -> Answer:
+    """Of each model that is trained, in bytes; docs/replaying-a-batch.md has the formula."""
+    chosen = _resolved(settings)
+    directories = {"policy": settings.model_dir}
+    if settings.has_critic:
+        directories["critic"] = settings.critic.model_dir or settings.model_dir
+    answer: Answer = {}
+    for name, directory in directories.items():
+        shape = shape_of(directory)
+        if shape is None:
+            answer[name] = {
+                "unknown": f"{directory}/config.json says its sizes in words that the formula does not know"
+            }
+            continue
+        answer[name] = bytes_per_rank(
+            shape,
+            precision=chosen["precision"],
+            stage=chosen["zero_stage"],
+            ranks=1,
+            tokens=settings.micro_batch_tokens_max,
+        )
+    return answer

@@ -1,0 +1,147 @@
+"""`claw train --replay-batch N`: one planned batch again, from the facts that its plan names. Every number, nothing kept.
+
+Invariant: the log, the checkpoints and whoever trains the run meanwhile see nothing of it.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
+from typing import Any
+
+import numpy as np
+import structlog
+from msgspec import to_builtins
+
+from trainer.dependencies import PolicyLearner
+from trainer.errors import CheckpointInvalid, SettingsInvalid
+from trainer.plan.examples import learner_batch
+from trainer.plan.facts import FactSource, TrainingBatch, read
+from trainer.plan.history import History
+from trainer.plan.plan_metrics import plan_metrics
+from trainer.progress import NO_BATCH
+from trainer.sections.changes import changes_since
+from trainer.settings import TrainerSettings
+from trainer.storage.checkpoints import Checkpoint, Checkpoints
+from weights.manifest import WeightsManifest
+
+log = structlog.get_logger()
+
+Answer = dict[str, Any]  # JSON
+
+
+def replay(
+    settings: TrainerSettings, sequence: int, *, history: History, facts: FactSource, learner: PolicyLearner
+) -> Answer:
+    """Load the weights before the batch, train it, and say everything about it.
+
+    history: with every plan. Without a checkpoint before the batch those before it are trained again from the initial
+    weights. Raises SettingsInvalid, FactUnreadable.
+    """
+    _check_planned(sequence, history, settings.run_id)
+    start = _load_newest(_checkpoints_before(sequence, settings, history), learner)
+    before = [n for n in range(start + 1, sequence) if n not in history.given_up]
+    for earlier in before:
+        learner.train(learner_batch(read(history.plans[earlier], facts, learner.vocabulary)), _go_on)
+        log.info("batch_replayed", batch=earlier)
+    digest_before = WeightsManifest.of(learner.named_tensors()).digest
+    batch = read(history.plans[sequence], facts, learner.vocabulary)
+    metrics = {**plan_metrics(batch.plan), **learner.train(learner_batch(batch), _go_on)}
+    digest = WeightsManifest.of(learner.named_tensors()).digest
+    return {
+        "run_id": settings.run_id,
+        "batch": sequence,
+        "settings_changed": changes_since(history.started.config, settings) if history.started else {},
+        "checkpoint": None if start == NO_BATCH else start,
+        "trained_before": before,
+        "weights_before": _recognised(digest_before, history.digests.get(batch.plan.version)),
+        "weights_after": _recognised(digest, _digest_made(sequence, history)),
+        "metrics": jsonable(metrics),
+        **_compared(metrics, sequence, history),
+        "plan": jsonable(to_builtins(batch.plan)),
+        "examples": _examples(batch),
+    }
+
+
+def _go_on() -> None:
+    """Nobody stops a replay but by a signal."""
+
+
+def _check_planned(sequence: int, history: History, run_id: str) -> None:
+    if sequence in history.given_up:
+        raise SettingsInvalid(
+            f"--replay-batch {sequence}: run {run_id} gave this batch up, its plan cannot be read any more"
+        )
+    if not 0 <= sequence < history.sequence_free:
+        planned = (
+            f"its batches are 0 to {history.sequence_free - 1}" if history.sequence_free else "it has planned none"
+        )
+        raise SettingsInvalid(f"--replay-batch {sequence}: run {run_id} never planned it; {planned}")
+
+
+def _checkpoints_before(sequence: int, settings: TrainerSettings, history: History) -> list[Checkpoint]:
+    """The newest first."""
+    kept = Checkpoints(settings.out_dir / "checkpoints", settings.checkpoints_kept).all()
+    return [each for each in reversed(kept) if each.sequence < sequence and each.sequence not in history.given_up]
+
+
+def _load_newest(usable: Sequence[Checkpoint], learner: PolicyLearner) -> int:
+    """The last batch in the weights that were loaded. A running trainer may delete a checkpoint at any moment."""
+    for checkpoint in usable:
+        try:
+            learner.load(checkpoint.path)
+        except CheckpointInvalid as damage:
+            log.warning("checkpoint_unusable", batch=checkpoint.sequence, error=str(damage))
+        else:
+            return checkpoint.sequence
+    if usable:
+        raise SettingsInvalid(
+            "no checkpoint before the batch can be loaded; name an out_dir without any to begin at batch 0"
+        )
+    return NO_BATCH
+
+
+def _digest_made(sequence: int, history: History) -> str | None:
+    trained = history.trained.get(sequence)
+    return None if trained is None else history.digests.get(trained.version)
+
+
+def _recognised(digest: str, published: str | None) -> Answer:
+    return {"digest": digest, "published": published, "same": None if published is None else digest == published}
+
+
+def _compared(metrics: Mapping[str, float], sequence: int, history: History) -> Answer:
+    """The metrics as they were published, and [published, now] of those that differ; times aside."""
+    trained = history.trained.get(sequence)
+    if trained is None:
+        return {"published": None, "differ": {}}
+    names = [name for name in trained.metrics if name in metrics and trained.metrics[name] != metrics[name]]
+    return {
+        "published": dict(trained.metrics),
+        "differ": {name: jsonable([trained.metrics[name], metrics[name]]) for name in sorted(names)},
+    }
+
+
+def _examples(batch: TrainingBatch) -> list[Answer]:
+    """What was trained, per row: token ids, and everything about its trained tokens."""
+    examples = learner_batch(batch).examples
+    return [
+        {
+            "trajectory": row.trajectory,
+            "call_ids": list(row.call_ids),
+            **{
+                field.name: jsonable(vector.tolist())
+                for field in fields(example)
+                if isinstance(vector := getattr(example, field.name), np.ndarray)
+            },
+        }
+        for row, example in zip(batch.rows, examples, strict=True)
+    ]
+
+
+def jsonable(value: Any) -> Any:  # JSON, but for numbers that are not finite
+    """The same with "nan", "inf" and "-inf" as words: JSON has no such numbers, and they are what is looked for."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    if isinstance(value, Mapping):
+        return {name: jsonable(item) for name, item in value.items()}
+    return [jsonable(item) for item in value] if isinstance(value, (list, tuple)) else value

@@ -1,0 +1,49 @@
+"""Beyond loss, norm and clip: how many steps a batch gives, and what is done about tokens that another policy sampled."""
+
+from typing import Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+
+class ObjectiveSettings(BaseModel):
+    """See docs/algorithms.md."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, use_attribute_docstrings=True)
+
+    minibatches: int = Field(default=1, ge=1)
+    """Parts of whole groups that a batch is dealt into; each is one optimizer step. All steps make one version."""
+    epochs: int = Field(default=1, ge=1)
+    """How often a batch is trained, dealt anew each time."""
+    entropy_bonus: float = Field(default=0.0, ge=0)
+    """What the entropy of the policy is multiplied by before it is taken off the loss."""
+    correction: Literal["none", "metrics", "tis", "decoupled"] = "none"
+    """What is done about the distance between the policy that sampled and the one that is trained, beyond the clip. tis
+    truncates importance weights, decoupled clips against the policy before the batch, metrics only measures."""
+    correction_cap: float = Field(default=2.0, gt=1)
+    """Importance weights of the correction are truncated here."""
+    mask_below: float | None = Field(default=None, gt=0, lt=1)
+    """A response is masked when the geometric mean of its importance ratios is lower. Not set: no bound."""
+    mask_above: float | None = Field(default=None, gt=1)
+    """A response is masked when the geometric mean of its importance ratios is higher. Not set: no bound."""
+    silent_sample: int = Field(default=16, ge=0)
+    """Rows without gradient (advantage 0) are not computed; so many of them per optimizer step are scored for the metrics."""
+
+    @property
+    def mask(self) -> tuple[float, float] | None:
+        """Bounds of the geometric mean; None: nothing is masked."""
+        if self.mask_below is None and self.mask_above is None:
+            return None
+        return self.mask_below or 0.0, self.mask_above or float("inf")
+
+    @model_validator(mode="after")
+    def _no_contradiction(self) -> Self:
+        if self.correction == "none" and self.correction_cap != 2.0:
+            raise ValueError("correction_cap without a correction does nothing; set objective.correction")
+        return self
+
+    @property
+    def needs_ratio(self) -> str | None:
+        """The first setting that means something for a loss with an importance ratio alone; None: there is none."""
+        if self.correction != "none":
+            return f"objective.correction {self.correction}"
+        return None if self.mask is None else "objective.mask_below and mask_above"
