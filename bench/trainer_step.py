@@ -111,9 +111,7 @@ def head_peak_mb(tokens: int = 4096, width: int = 512, ids: int = 151_936) -> fl
 
 def zero_advantage_sides(folder: Path):  # type: ignore[no-untyped-def]  # two functions
     """A step on a batch with 6 of 8 groups equal, and on one with none, by the same engine."""
-    engine = TrainingEngine(
-        _model(folder, "small"), EngineSettings(learning_rate=1e-6, device="cpu", precision="fp32")
-    )
+    engine = TrainingEngine(_model(folder, "small"), EngineSettings(learning_rate=1e-6, device="cpu", precision="fp32"))
     examples = [_example(n // MEMBERS, n, 128, 64) for n in range(GROUPS * MEMBERS)]
     silent = [
         replace(each, advantages=np.zeros_like(each.advantages)) if each.group < GROUPS - 2 else each

@@ -6,18 +6,20 @@ Invariant: a step whose loss or gradient is not finite changes nothing: weights 
 import logging
 import math
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
 
 from trainer.errors import CheckpointInvalid
 from trainer.learn import deepspeed_config
 from trainer.learn.model import Precision
 from trainer.sections.optimizer import OptimizerSettings
+from trainer.storage.state_files import StateFiles
 
 STATE_KEY = "trainer"  # deepspeed merges its own keys into the client state
 TAG = "state"
@@ -67,6 +69,8 @@ class SteppedModel:
             file=own.deepspeed,
         )
         self._engine, *_ = deepspeed.initialize(model=module, optimizer=optimizer, config=config)
+        self._files = StateFiles()
+        self._engine.checkpoint_engine.save = self._files.save
 
     def __call__(self, *arguments: object) -> Any:  # Any: what the module returns
         return self._engine(*arguments)
@@ -80,11 +84,15 @@ class SteppedModel:
         return rate_factor * self._rate
 
     def backward(self, loss: Tensor, *, last: bool) -> None:
-        """Adds the gradient of one micro-batch. After the `last` one comes `step`."""
+        """Adds the gradient of one micro-batch, of which ranks have equally many. After the `last` one comes `step`.
+
+        loss: the share in that of the batch. Scaled by the number of ranks, since DeepSpeed averages over them.
+        """
         self._healthy = self._healthy and math.isfinite(loss.detach())
         self._engine.set_gradient_accumulation_boundary(last)
         # A loss that is not finite can have finite gradients; no rank may step on them.
-        self._engine.backward(loss if self._healthy or not last else loss * math.nan)
+        own = loss if self._healthy or not last else loss * math.nan
+        self._engine.backward(own * dist.get_world_size())
         if not last:
             self._engine.step()
 
@@ -121,9 +129,13 @@ class SteppedModel:
             else:
                 yield name, parameter.detach()
 
-    def save(self, directory: Path, state: dict[str, Any]) -> None:  # Any: JSON values of the caller
-        """Everything that training goes on from, and `state`, into a directory."""
+    def save(self, directory: Path, state: dict[str, Any]) -> Callable[[], None]:  # Any: JSON values of the caller
+        """Copies everything that training goes on from, and `state`; what it returns writes them, from any thread.
+
+        Every rank writes its part of the directory. Raises OSError, and so does the writing.
+        """
         self._engine.save_checkpoint(str(directory), tag=TAG, client_state={STATE_KEY: state})
+        return self._files.taken()
 
     def load(self, directory: Path) -> dict[str, Any]:  # Any: as saved
         """The inverse of `save`: the next steps are those that would have come. Raises CheckpointInvalid."""
