@@ -3,6 +3,7 @@
 Invariant: a step whose loss or gradient is not finite changes nothing: weights and optimizer state keep every bit.
 """
 
+import contextlib
 import logging
 import math
 import sys
@@ -68,7 +69,8 @@ class SteppedModel:
             grad_clip=settings.grad_clip,
             file=own.deepspeed,
         )
-        self._engine, *_ = deepspeed.initialize(model=module, optimizer=optimizer, config=config)
+        with contextlib.redirect_stdout(sys.stderr):  # bf16 at stage 1 prints what memory it takes
+            self._engine, *_ = deepspeed.initialize(model=module, optimizer=optimizer, config=config)
         self._files = StateFiles()
         self._engine.checkpoint_engine.save = self._files.save
 
@@ -78,6 +80,7 @@ class SteppedModel:
     def begin(self, seed: int, rate_factor: float = 1.0) -> float:
         """Before the first micro-batch of a step: its learning rate, which is `rate_factor` times that of the settings."""
         torch.manual_seed(seed)
+        self._healthy = True
         self._engine.train()
         for group in self._engine.optimizer.param_groups:
             group["lr"] = rate_factor * self._rate
@@ -101,7 +104,6 @@ class SteppedModel:
 
         DeepSpeed looks for itself from stage 1 on. At stage 0 it would clip by a norm that is no number.
         """
-        self._healthy = True
         if self._stage == 0:
             norm = self._own_norm()
             if not math.isfinite(norm):

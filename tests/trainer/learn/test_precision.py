@@ -28,7 +28,7 @@ def gradient(model_dir, settings, rows):  # noqa: F811  # the fixture
     """That of one step, as AdamW saw it: a tenth of it is its first mean."""
     subject = engine(model_dir, replace(settings, grad_clip=1e9, precision="bf16"))
     step = subject.train(rows, **HOW)
-    states = subject._engine.basic_optimizer.state.values()
+    states = subject._model._engine.basic_optimizer.state.values()
     return torch.cat([state["exp_avg"].flatten() for state in states if state["exp_avg"].numel()]), step
 
 
@@ -47,7 +47,7 @@ def movement(model_dir, precision, stage, steps):  # noqa: F811
     subject = engine(model_dir, replace(SETTINGS, precision=precision, zero_stage=stage, learning_rate=1e-6))
 
     def masters():
-        parameters = subject._engine.module.parameters()
+        parameters = subject._model._engine.module.parameters()
         if stage == 0 and precision == "fp32":
             return torch.cat([each.detach().flatten() for each in parameters])
         return torch.cat([safe_get_full_fp32_param(each).flatten() for each in parameters])
