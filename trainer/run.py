@@ -13,6 +13,7 @@ replay that does not give the published bytes again takes a version number that 
 trained and cannot be read any more is given up by a BatchSkipped with its sequence number, which stays taken.
 """
 
+from contextlib import closing
 from typing import Literal
 
 import structlog
@@ -90,17 +91,18 @@ class TrainingRun:
             log.info("run_was_over", run_id=self._settings.run_id, batches=history.ended.batches)
             return "finished"
         self._check_settings(history)
-        reports = Reports(self._settings.out_dir, [history.trained[s] for s in sorted(history.trained)])
-        try:
-            self._train(history, checkpoints, reports)
-        except Stopped:
-            self._writer.wait()
-            self._export_before_leaving()
-            log.info("stopped", run_id=self._settings.run_id, batches=self._progress.batches)
-            return "stopped"
-        finally:
-            self._writer.close()
-            reports.close()
+        earlier = [history.trained[sequence] for sequence in sorted(history.trained)]
+        with closing(self._writer), closing(Reports(self._settings.out_dir, earlier)) as reports:
+            planner = Planner(self._settings, self._dependencies, self._progress)
+            try:
+                self._train(history, checkpoints, reports, planner)
+            except Stopped:
+                self._writer.wait()
+                self._export_before_leaving()
+                log.info("stopped", run_id=self._settings.run_id, batches=self._progress.batches)
+                return "stopped"
+            finally:
+                planner.close()
         return "finished"
 
     def _check_settings(self, history: History) -> None:
@@ -115,7 +117,7 @@ class TrainingRun:
                 allowed=chosen.allow_change,
             )
 
-    def _train(self, history: History, checkpoints: Checkpoints, reports: Reports) -> None:
+    def _train(self, history: History, checkpoints: Checkpoints, reports: Reports, planner: Planner) -> None:
         settings, dependencies, progress = self._settings, self._dependencies, self._progress
         updater = Updater(
             settings,
@@ -127,7 +129,6 @@ class TrainingRun:
             writer=self._writer,
             incarnation=history.incarnations + 1,
         )
-        planner = Planner(settings, dependencies, progress)
         planner.consume(history.consumed_groups)
         Resumption(
             settings,
@@ -147,6 +148,7 @@ class TrainingRun:
                 reason = "pool_used_up"
                 break
             evaluations.look()
+            planner.read_ahead()
             updater.carry_out(*batch)
         evaluations.conclude_all()
         self._end(reason)
