@@ -262,10 +262,12 @@ class InProcessLoop:
         self.rewards: list[float] = []
         self.metrics: list[dict[str, Any]] = []
 
-    def run(self, batches: int) -> list[float]:
-        """Mean return per batch."""
+    def run(self, batches: int, goal: float | None = None) -> list[float]:
+        """Mean return per batch, until the mean of the last five reaches the goal."""
         for _ in range(batches):
             self.round()
+            if goal is not None and batches_until(self.rewards, goal) is not None:
+                break
         return self.rewards
 
     def round(self) -> None:

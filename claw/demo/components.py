@@ -54,7 +54,7 @@ class DemoComponents:
         """Writes the trainer's settings into the run's directory."""
         path = self.stack.run_dir / "trainer.yaml"
         path.write_text(yaml.safe_dump(self.trainer_settings(model)))
-        return self.stack.trainer(path)
+        return self.stack.trainer(path, *self.settings.trainer_arguments)
 
     def trainer_settings(self, model: Path) -> dict[str, object]:
         """What `trainer.settings` reads."""

@@ -8,6 +8,9 @@ import typer
 from claw.errors import CannotRun
 from claw.options import Device, Prefix
 
+NAMES_OF_A_RUN = ("--model-dir=model", "--model-id=model", "--run-id=run", "--out-dir=out")
+"""Whatever they are: so much a trainer must be given before it can say what it thinks of the rest."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DemoSettings:
@@ -19,12 +22,33 @@ class DemoSettings:
     ] = 5e-4
     batches_max: Annotated[int, typer.Option(min=1, help="Stop after this many batches.")] = 60
     batches_min: Annotated[int, typer.Option(min=1, help="Do not stop before this many batches.")] = 25
+    set: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME=VALUE", help="A setting of the trainer, as claw train takes it. Repeatable."),
+    ] = None
     prefix: Prefix = "claw"
     device: Device = "auto"
 
     def __post_init__(self) -> None:
         if self.batches_min > self.batches_max:
             raise CannotRun(f"--batches-min {self.batches_min} is above --batches-max {self.batches_max}")
+        if self.set:
+            self._check_trainer()
+
+    def _check_trainer(self) -> None:
+        """What the trainer would refuse in half a minute is refused at once."""
+        from trainer.errors import SettingsInvalid  # a second of imports that other commands need not wait for
+        from trainer.settings import load
+
+        try:
+            load([*NAMES_OF_A_RUN, *self.trainer_arguments])
+        except SettingsInvalid as error:
+            raise CannotRun(str(error)) from error
+
+    @property
+    def trainer_arguments(self) -> list[str]:
+        """What is set for the trainer beside the demo's own settings, as its arguments."""
+        return [word for assignment in self.set or () for word in ("--set", assignment)]
 
     @property
     def control(self) -> bool:

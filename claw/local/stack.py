@@ -82,8 +82,8 @@ class Stack:
         vllm_log = self.run_dir / "logs" / "vllm.log"
         return self.room("rollout", "rollout", "--model", str(model), *names, "--log-file", str(vllm_log), *arguments)
 
-    def trainer(self, config: Path) -> Component:
-        return self.room("trainer", "trainer", "--config", str(config), may_finish=True)
+    def trainer(self, config: Path, *arguments: str) -> Component:
+        return self.room("trainer", "trainer", "--config", str(config), *arguments, may_finish=True)
 
 
 def one_device(

@@ -62,8 +62,8 @@ def test_a_job_runs_in_a_process_of_its_own(ground: Ground) -> None:
     """As on a GPU, where each device and precision needs one."""
     job = ground.job(steps=1)
     assert parts.run_apart(job).losses == work.run(job).losses
-    with pytest.raises(Failed, match="layout"):
-        parts.run_apart(replace(job, layout="nonsense"))
+    with pytest.raises(Failed, match="ModelInvalid"):
+        parts.run_apart(replace(job, model_dir=str(ground.folder / "nothing")))
 
 
 def test_without_a_gpu_every_part_is_skipped_with_its_reason(capsys: pytest.CaptureFixture[str]) -> None:

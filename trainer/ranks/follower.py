@@ -55,6 +55,8 @@ def _perform(learner: Learner, channel: VerbChannel, verb: str, arguments: tuple
         learner.train(batch, channel.follow)
     elif verb in VERBS:
         result = getattr(learner, verb)(*arguments)
+        if callable(result):  # what is left to do of it: the files of a checkpoint
+            result()
         if isinstance(result, Iterator):  # each step may be a collective
             for _ in result:
                 pass

@@ -35,6 +35,19 @@ def test_the_trainer_takes_the_settings_that_the_demo_writes(components: DemoCom
     assert settings.linger_s == LINGER_S < SETTLE_TIMEOUT_S, "the demo waits until the trainer has ended"
 
 
+def test_a_setting_of_the_trainer_reaches_it(tmp_path: Path) -> None:
+    """`--set spec.algorithm=gae` trains with a critic; what the trainer would refuse is refused before anything starts."""
+    chosen = DemoSettings(set=["spec.algorithm=gae", "critic.lam=0.9"])
+    (tmp_path / "demo-1").mkdir()
+    made = DemoComponents(chosen, Stack(run_dir=tmp_path / "demo-1", bootstrap="kafka:9092"), 8001)
+    settings = load(made.trainer(tmp_path / "model").argv[3:])
+    assert (settings.spec.algorithm, settings.critic.lam, settings.spec.group_size) == ("gae", 0.9, GROUP_SIZE)
+    assert settings.has_critic
+    for wrong, named in (("critic.lam=0.9", "algorithm grpo has none"), ("spec.algoritm=gae", "no such setting")):
+        with pytest.raises(CannotRun, match=named):
+            DemoSettings(set=[wrong])
+
+
 def test_agents_and_worker_name_the_run_that_is_trained(components: DemoComponents, tmp_path: Path) -> None:
     """Calls of another run or another model would never be trained on."""
     worker, agents = flags(components.rollout(tmp_path)), flags(components.agents())

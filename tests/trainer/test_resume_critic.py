@@ -1,0 +1,35 @@
+"""PPO with a critic, killed: the bytes of policy and critic are those of a run that was not."""
+
+import pytest
+
+from datapool.batch.spec import BatchSpec
+from schemas.events import BatchTrained
+from tests.trainer.test_resume import lives
+from tests.trainer.tiny import make_model
+from trainer.dependencies import Milestone
+
+pytestmark = pytest.mark.slow
+PPO = {
+    "spec": BatchSpec(algorithm="gae", groups_per_batch=2, group_size=4, staleness_max=100),
+    "batches_max": 4,
+    "learning_rate": 1e-3,
+}
+
+
+@pytest.fixture(scope="module")
+def model_dir(tmp_path_factory):
+    return make_model(tmp_path_factory.mktemp("model") / "tiny")
+
+
+def test_a_replay_repeats_policy_and_critic_to_the_bit(tmp_path_factory, model_dir):
+    """Killed between train and keep, and between two checkpoints: what is trained again gives the same values, so the same
+    advantages, so the same bytes; the log names the digests of both."""
+    undisturbed = lives(tmp_path_factory.mktemp("undisturbed"), model_dir, [], **PPO)
+    deaths = [(Milestone.TRAINED, 2), (Milestone.PUBLISHED, 2)]
+    killed = lives(tmp_path_factory.mktemp("killed"), model_dir, deaths, checkpoint_every=3, **PPO)
+    assert killed.digest_by_version() == undisturbed.digest_by_version()
+    critics = [[event.critic_digest for event in story.of(BatchTrained)] for story in (killed, undisturbed)]
+    assert critics[0] == critics[1]
+    assert len(set(critics[0])) == PPO["batches_max"]
+    assert len(set(killed.digest_by_version().values())) == PPO["batches_max"] + 1
+    assert all(event.metrics["value_loss"] > 0 for event in killed.of(BatchTrained))
