@@ -27,10 +27,10 @@ from trainer.learn.engine import leave
 from trainer.learn.learner import Learner
 from trainer.offline.dataset import OfflineDataset
 from trainer.offline.journal import file_journal
-from trainer.offline.samples import AnybodysSamples, is_sample
+from trainer.offline.samples import AnybodysSamples, is_sample, unaged
 from trainer.plan.facts import FactSource
 from trainer.plan.journal import kafka_history, kafka_journal
-from trainer.plan.replay_batch import replay
+from trainer.plan.replay_batch import check_planned, replay
 from trainer.run import TrainingRun
 from trainer.settings import TrainerSettings
 from weights.sender import Sent
@@ -67,6 +67,7 @@ def train(settings: TrainerSettings, stop: threading.Event) -> Answer:
 
 def train_offline(settings: TrainerSettings, source: str, stop: threading.Event) -> Answer:
     """The same on what is in the pool, or in a dataset, until it is used up. source: `pool` or a directory."""
+    settings = unaged(settings)
     with ExitStack() as resources:
         samples: LivePool
         facts: FactSource
@@ -94,6 +95,7 @@ def replay_batch(settings: TrainerSettings, sequence: int) -> Answer:
     """One planned batch again, see `trainer.plan.replay_batch`. Raises TrainerError, LogError."""
     with ExitStack() as resources:
         history = kafka_history(settings.log_settings(), settings.run_id, settings.model_id)
+        check_planned(sequence, history, settings.run_id)
         facts = _facts(settings, resources)
         return replay(settings, sequence, history=history, facts=facts, learner=_learner(settings, resources))
 

@@ -48,8 +48,8 @@ class PolicyLearner(Weights, Protocol):
     def critic_digest(self) -> str:
         """Of the critic as it is now; empty: there is none."""
 
-    def save(self, directory: Path, state: dict[str, Any]) -> None:  # Any: JSON values
-        """A checkpoint."""
+    def save(self, directory: Path, state: dict[str, Any]) -> Callable[[], None]:  # Any: JSON values
+        """A checkpoint is copied; what is returned writes it, from any thread."""
 
     def load(self, directory: Path) -> dict[str, Any]:  # Any: as saved
         """The inverse."""

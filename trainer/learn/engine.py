@@ -31,6 +31,7 @@ from trainer.learn.policy_model import PolicyModel
 from trainer.learn.tensor_names import CheckpointTensors
 from trainer.sections.optimizer import OptimizerSettings
 from trainer.storage import exports
+from trainer.storage.state_files import StateFiles
 from weights.checkpoint import SHARD_BYTES_MAX
 from weights.device import Wish, resolved
 from weights.snapshot import WeightsSnapshot
@@ -93,6 +94,8 @@ class TrainingEngine:
         self._vocabulary = policy.vocabulary
         join_alone(self.device)
         self._engine = _initialize(policy, settings, self._stage, self.precision)
+        self._files = StateFiles()
+        self._engine.checkpoint_engine.save = self._files.save
 
     @property
     def vocabulary(self) -> int:
@@ -205,9 +208,13 @@ class TrainingEngine:
         """A snapshot of the weights as a HF-format directory, whole or not at all. From any thread."""
         exports.write(snapshot, self._causal.config, self._model_dir, target, self._settings.export_shard_bytes_max)
 
-    def save(self, directory: Path, state: dict[str, Any]) -> None:  # Any: JSON values of the caller
-        """Everything that training goes on from, and `state`, into a directory."""
+    def save(self, directory: Path, state: dict[str, Any]) -> Callable[[], None]:  # Any: JSON values of the caller
+        """Copies everything that training goes on from, and `state`; what it returns writes them, from any thread.
+
+        Every rank writes its part of the directory. Raises OSError, and so does the writing.
+        """
         self._engine.save_checkpoint(str(directory), tag=TAG, client_state={STATE_KEY: state})
+        return self._files.taken()
 
     def load(self, directory: Path) -> dict[str, Any]:  # Any: as saved
         """The inverse of `save`: the next steps are those that would have come. Raises CheckpointInvalid."""

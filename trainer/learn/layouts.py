@@ -112,7 +112,7 @@ def padded_rows(examples: Sequence[Example], device: torch.device) -> MicroBatch
 
 
 def packed_tree(examples: Sequence[Example], device: torch.device) -> MicroBatch:
-    """One row for all examples, which are in the order of their ids."""
+    """One row for all examples, which are `in_order`."""
     row = trie(examples)
     return MicroBatch(
         ids=torch.from_numpy(row.ids.astype(np.int64))[None].to(device),

@@ -139,11 +139,20 @@ class Learner:
         """A snapshot of the policy as a HF-format directory, whole or not at all. From any thread."""
         self._policy.export(snapshot, target)
 
-    def save(self, directory: Path, state: dict[str, Any]) -> None:  # Any: JSON values of the caller
-        """Everything that training goes on from, and `state`, into a directory."""
-        self._policy.save(directory, {**state, "critic_digest": self.critic_digest})
+    def save(self, directory: Path, state: dict[str, Any]) -> Callable[[], None]:  # Any: JSON values of the caller
+        """Copies everything that training goes on from, and `state`, for a directory; what it returns writes the copy.
+
+        From any thread; while it writes, training goes on. Raises OSError, and so does the writing.
+        """
+        parts = [self._policy.save(directory, {**state, "critic_digest": self.critic_digest})]
         if self._critic is not None:
-            self._critic.save(directory)
+            parts.append(self._critic.save(directory))
+
+        def write() -> None:
+            for part in parts:
+                part()
+
+        return write
 
     def load(self, directory: Path) -> dict[str, Any]:  # Any: as saved
         """The inverse of `save`. Raises CheckpointInvalid."""

@@ -6,7 +6,7 @@ Invariant: a step whose loss or gradient is not finite changes nothing: weights 
 import logging
 import math
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from trainer.errors import CheckpointInvalid
 from trainer.learn import deepspeed_config
 from trainer.learn.model import Precision
 from trainer.sections.optimizer import OptimizerSettings
+from trainer.storage.state_files import StateFiles
 
 STATE_KEY = "trainer"  # deepspeed merges its own keys into the client state
 TAG = "state"
@@ -67,6 +68,8 @@ class SteppedModel:
             file=own.deepspeed,
         )
         self._engine, *_ = deepspeed.initialize(model=module, optimizer=optimizer, config=config)
+        self._files = StateFiles()
+        self._engine.checkpoint_engine.save = self._files.save
 
     def __call__(self, *arguments: object) -> Any:  # Any: what the module returns
         return self._engine(*arguments)
@@ -121,9 +124,13 @@ class SteppedModel:
             else:
                 yield name, parameter.detach()
 
-    def save(self, directory: Path, state: dict[str, Any]) -> None:  # Any: JSON values of the caller
-        """Everything that training goes on from, and `state`, into a directory."""
+    def save(self, directory: Path, state: dict[str, Any]) -> Callable[[], None]:  # Any: JSON values of the caller
+        """Copies everything that training goes on from, and `state`; what it returns writes them, from any thread.
+
+        Every rank writes its part of the directory. Raises OSError, and so does the writing.
+        """
         self._engine.save_checkpoint(str(directory), tag=TAG, client_state={STATE_KEY: state})
+        return self._files.taken()
 
     def load(self, directory: Path) -> dict[str, Any]:  # Any: as saved
         """The inverse of `save`: the next steps are those that would have come. Raises CheckpointInvalid."""

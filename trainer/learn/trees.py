@@ -2,9 +2,9 @@
 
 Invariant: a token's ancestors in the trie are exactly the ids before it in each example that goes through it, so a token
 that sees its ancestors and itself, at the position of its depth, sees what it would see in a row of its own. Examples
-are taken in the order of their ids. Then the tokens of each are those it shares with the one before it, and a *branch*
-of its own, appended to the row: the row is depth-first, everything below a token stands right behind it, and examples of
-several groups share what they can (a system prompt, say) without anyone saying so.
+are taken depth-first. Then the tokens of each are those it shares with the one before it, and a *branch* of its own,
+appended to the row: everything below a token stands right behind it. Nobody says what is shared: ids do, so examples of
+several groups share what they can (a system prompt, say).
 """
 
 from collections.abc import Sequence
@@ -29,7 +29,7 @@ class Block(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Trie:
-    """A row of n tokens, of `examples` in the order of their ids.
+    """A row of n tokens, of `examples` depth-first.
 
     `at`: per example, where in the row each of its trained tokens is predicted. `branches`: [first, last), in each of
     which a token sees those before it and itself. `blocks`: what branches see besides, keys of the branches they fork
@@ -54,14 +54,31 @@ class _Piece(NamedTuple):
 
 
 def in_order(examples: Sequence[Example]) -> tuple[list[Example], Ints]:
-    """The examples by their ids, equal ones as they came, and how many ids each shares with the one before it.
+    """The examples depth-first, and how many ids each shares with the one before it.
 
-    Bytes of big-endian numbers compare as the numbers do: two sequences are compared by one memcmp.
+    Where they fork, the branch of most examples goes first and stays one with what it forks from. So a path has at most
+    log2(examples) + 1 pieces. Bytes of big-endian numbers compare as the numbers do: comparing two examples is one memcmp.
     """
     keys = [example.ids.astype(">u4").tobytes() for example in examples]
-    ordered = [examples[index] for index in sorted(range(len(examples)), key=keys.__getitem__)]
-    shared = [_shared(before.ids, after.ids) for before, after in pairwise(ordered)]
-    return ordered, np.array([0, *shared][: len(ordered)], dtype=np.int64)
+    by_ids = [examples[index] for index in sorted(range(len(examples)), key=keys.__getitem__)]
+    ordered: list[Example] = []
+    forks = [(0, len(by_ids))] if by_ids else []
+    shared = _all_shared(by_ids)
+    while forks:
+        first, last = forks.pop()
+        within = shared[first + 1 : last]
+        if len(within) == 0:
+            ordered.append(by_ids[first])
+        else:
+            cuts = first + 1 + np.flatnonzero(within == within.min())
+            branches = pairwise([first, *cuts.tolist(), last])
+            forks += sorted(branches, key=lambda of: (of[1] - of[0], len(by_ids[of[0]]), -of[0]))  # the last is next
+    return ordered, _all_shared(ordered)
+
+
+def _all_shared(examples: Sequence[Example]) -> Ints:
+    shared = [_shared(before.ids, after.ids) for before, after in pairwise(examples)]
+    return np.array([0, *shared][: len(examples)], dtype=np.int64)
 
 
 def _shared(a: NDArray[np.int32], b: NDArray[np.int32]) -> int:

@@ -156,6 +156,8 @@ def _step(row: Row) -> StepRecord:
         call_id=row["call_id"],
         position=_position(row),
         digest=row["digest"],
+        prompt_id=hashlib.sha256(row["prompt_ids"]).hexdigest(),
+        finish_reason=row["finish_reason"],
         prompt_length=len(row["prompt_ids"]) // 4,
         response_length=len(row["response_ids"]) // 4,
         spans=_spans(row),

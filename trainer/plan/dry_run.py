@@ -84,5 +84,6 @@ def _memory(settings: TrainerSettings) -> Answer:
             stage=chosen["zero_stage"],
             ranks=1,
             tokens=settings.micro_batch_tokens_max,
+            checkpointing=name == "policy" and settings.optimizer.gradient_checkpointing,
         )
     return answer

@@ -14,10 +14,12 @@ from datapool.batch.plan import assemble, groups_of
 from datapool.batch.selection import Selection, Selector
 from datapool.fold.bounds import SKIPPED_GROUPS_MAX
 from eventlog.errors import NotCaughtUp
+from eventlog.records import Position
 from schemas.envelopes import decision_id, envelope
 from schemas.events import BatchAssembled, BatchSkipped
 from trainer.dependencies import Milestone, TrainerDependencies
 from trainer.errors import FactUnreadable
+from trainer.plan.ahead import FactsAhead
 from trainer.plan.facts import TrainingBatch, read, unreadable_groups
 from trainer.plan.skips import Skips
 from trainer.progress import TrainingProgress
@@ -40,6 +42,7 @@ class Planner:
         self._progress = progress
         self._skipped = Skips(settings)
         self._selector = Selector(dependencies.pool, settings.spec, settings.run_id)
+        self._facts = FactsAhead(dependencies.facts)
 
     def wait_for_pool(self) -> None:
         """Until the pool was read to its end: the spec's order means nothing among the groups that happen to be read.
@@ -84,6 +87,17 @@ class Planner:
                 self._log_missing_groups(selection, logged_at - started_at)
             self._dependencies.stop.wait(self._settings.poll_interval_s)
 
+    def read_ahead(self) -> None:
+        """Begin to read the facts of the groups that would make the next batch now; others may come in their place."""
+        selection = self._selector.select(self._progress.version_free, self._progress.consumed)
+        members = (member for group in selection.chosen for member in group.members)
+        positions = (step.position for member in members for step in member.steps)
+        self._facts.read(Position.of(position) for position in positions if position is not None)
+
+    def close(self) -> None:
+        """Ends the thread that reads ahead."""
+        self._facts.close()
+
     def consume(self, group_ids: Iterable[str]) -> None:
         """This run plans these groups no more."""
         for group_id in group_ids:
@@ -101,10 +115,10 @@ class Planner:
         """The plan with its rows; None: groups of it cannot be read, and are skipped by name."""
         plan = self._plan(selection)
         try:
-            return read(plan, self._dependencies.facts, self._dependencies.learner.vocabulary)
+            return read(plan, self._facts, self._dependencies.learner.vocabulary)
         except FactUnreadable as unreadable:
             log.warning("batch_unreadable", batch=plan.sequence, error=str(unreadable))
-            groups = unreadable_groups(plan, self._dependencies.facts, self._dependencies.learner.vocabulary)
+            groups = unreadable_groups(plan, self._facts, self._dependencies.learner.vocabulary)
             if not groups:
                 raise  # each of them alone can be read: another attempt would end the same way
             self._skip(groups)

@@ -37,7 +37,6 @@ def replay(
     history: with every plan. Without a checkpoint before the batch those before it are trained again from the initial
     weights. Raises SettingsInvalid, FactUnreadable.
     """
-    _check_planned(sequence, history, settings.run_id)
     start = _load_newest(_checkpoints_before(sequence, settings, history), learner)
     before = [n for n in range(start + 1, sequence) if n not in history.given_up]
     for earlier in before:
@@ -66,7 +65,8 @@ def _go_on() -> None:
     """Nobody stops a replay but by a signal."""
 
 
-def _check_planned(sequence: int, history: History, run_id: str) -> None:
+def check_planned(sequence: int, history: History, run_id: str) -> None:
+    """Raises SettingsInvalid. Before a model is loaded."""
     if sequence in history.given_up:
         raise SettingsInvalid(
             f"--replay-batch {sequence}: run {run_id} gave this batch up, its plan cannot be read any more"

@@ -42,6 +42,8 @@ def _perform(learner: Learner, channel: Channel, verb: str, arguments: tuple[obj
         learner.train(batch, channel.follow)
     elif verb in VERBS:
         result = getattr(learner, verb)(*arguments)
+        if callable(result):  # what is left to do of it: the files of a checkpoint
+            result()
         if isinstance(result, Iterator):  # each step may be a collective
             for _ in result:
                 pass

@@ -54,11 +54,14 @@ class LedLearner:
         """See `Learner.export`. A snapshot is whole, so the others have no part in it."""
         self._learner.export(snapshot, target)
 
-    def save(self, directory: Path, state: dict[str, Any]) -> None:  # Any: JSON values of the caller
-        """See `Learner.save`. Every rank writes its part of the directory, which must be a shared one."""
+    def save(self, directory: Path, state: dict[str, Any]) -> Callable[[], None]:  # Any: JSON values of the caller
+        """See `Learner.save`. Every rank writes its part of the directory, which must be a shared one.
+
+        The parts of the others are written when this returns.
+        """
         self._channel.send("save", directory.absolute(), state)
         with self._channel.performed():
-            self._learner.save(directory, state)
+            return self._learner.save(directory, state)
 
     def load(self, directory: Path) -> dict[str, Any]:  # Any: as saved
         """See `Learner.load`."""

@@ -159,7 +159,7 @@ def test_a_loaded_critic_goes_on_bit_for_bit(model_dir, tmp_path, stage):
 
     train(subject, 0)
     assert fresh.digest() != subject.digest()
-    subject.save(tmp_path)
+    subject.save(tmp_path)()
     fresh.load(tmp_path)
     assert fresh.digest() == subject.digest()
     for one in (subject, fresh):

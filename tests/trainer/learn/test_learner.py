@@ -64,7 +64,7 @@ def test_a_replay_from_a_checkpoint_repeats_every_step(model_dir, tmp_path):  # 
     """Parts, order and rates are functions of the plan."""
     pace = Pace(mini_batches=2, epochs=2, schedule="cosine", steps_max=20)
     subject, _ = trained(model_dir, pace, [plan(sequence=0)], correction="decoupled")
-    subject.save(tmp_path, {})
+    subject.save(tmp_path, {})()
     expected = subject.train(plan(sequence=1))
     again, _ = trained(model_dir, pace, [], correction="decoupled")
     again.load(tmp_path)

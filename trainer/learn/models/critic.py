@@ -140,9 +140,9 @@ class Critic:
         """sha256 (hex) over the bytes of all parameters in order. Reads every byte."""
         return WeightsManifest.of(self._model.named_parameters()).digest
 
-    def save(self, directory: Path) -> None:
-        """Everything that training goes on from, beside the policy's."""
-        self._model.save(directory / FOLDER, {})
+    def save(self, directory: Path) -> Callable[[], None]:
+        """Everything that training goes on from, beside the policy's; see `Learner.save`."""
+        return self._model.save(directory / FOLDER, {})
 
     def load(self, directory: Path) -> None:
         """The inverse of `save`. Raises CheckpointInvalid."""
