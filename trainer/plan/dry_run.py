@@ -84,6 +84,7 @@ def _memory(settings: TrainerSettings) -> Answer:
             stage=chosen["zero_stage"],
             ranks=getattr(settings, "ranks", 1),
             tokens=settings.micro_batch_tokens_max,
+            device=chosen["device"],
             checkpointing=name == "policy" and settings.optimizer.gradient_checkpointing,
         )
     return answer

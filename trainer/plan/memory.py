@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-HEAD_BYTES = 4 * (1 << 24) * 4
-"""`trainer/learn/head.py`: so many logits at once, in float32, and their softmax, its exponential and their gradient."""
+HEAD_BYTES = {"cpu": 4 * (1 << 24) * 4, "cuda": 4 * (1 << 27) * 4}
+"""`trainer/learn/head.py`: so many logits at once in float32, their exponentials, their gradient, and that of the weights."""
 FP32, BF16 = 4, 2
 LENGTH_BYTES = 8  # of the header of a safetensors file
 
@@ -66,7 +66,7 @@ def _header(path: Path) -> dict[str, Any]:  # JSON
 
 
 def bytes_per_rank(
-    shape: ModelShape, *, precision: str, stage: int, ranks: int, tokens: int, checkpointing: bool = False
+    shape: ModelShape, *, precision: str, stage: int, ranks: int, tokens: int, device: str, checkpointing: bool = False
 ) -> dict[str, int]:
     """tokens: of a full micro-batch, padding included. stage: of ZeRO, as it will be."""
     n, number = shape.parameters, BF16 if precision == "bf16" else FP32
@@ -76,7 +76,7 @@ def bytes_per_rank(
         "gradients": n * gradient // (ranks if stage >= 2 else 1),
         "optimizer": n * optimizer // (ranks if stage >= 1 else 1),
         "activations": tokens * _bytes_per_token(shape, number, checkpointing=checkpointing),
-        "head": HEAD_BYTES,
+        "head": HEAD_BYTES[device],
     }
     return {**parts, "total": sum(parts.values())}
 
