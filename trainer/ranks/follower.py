@@ -11,12 +11,12 @@ from trainer.errors import RankLost, TrainerError
 from trainer.learn.learner import Learner
 from trainer.ranks.member import member
 from trainer.ranks.place import Place
-from trainer.ranks.verb_channel import LEAVE, VerbChannel
+from trainer.ranks.verb_channel import LEAVE, TRAIN, VerbChannel
 from trainer.settings import TrainerSettings
 
 log = structlog.get_logger()
 
-VERBS = frozenset({"train", "named_tensors", "save", "load"})
+VERBS = frozenset({TRAIN, "named_tensors", "save", "load"})
 
 
 def follow(settings: TrainerSettings, place: Place) -> int:
@@ -50,7 +50,7 @@ def _obey(learner: Learner, channel: VerbChannel) -> str:
 
 
 def _perform(learner: Learner, channel: VerbChannel, verb: str, arguments: tuple[Any, ...]) -> None:  # Any: of any verb
-    if verb == "train":
+    if verb == TRAIN:
         (batch,) = arguments
         learner.train(batch, channel.follow)
     elif verb in VERBS:

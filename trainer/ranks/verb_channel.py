@@ -8,10 +8,12 @@ from contextlib import contextmanager
 from typing import Any
 
 from trainer.errors import RankLost, Stopped, TrainerError
+from trainer.learn.learner import Learner
 from trainer.ranks.group import RankGroup
 from trainer.ranks.heartbeat import Heartbeat
 
 Arguments = tuple[Any, ...]  # Any: of any verb
+TRAIN = Learner.train.__name__
 LEAVE = "leave"
 
 
