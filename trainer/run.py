@@ -141,7 +141,7 @@ class TrainingRun:
         ).run()
         dependencies.reached(Milestone.STARTED)
         planner.wait_for_pool()
-        evaluations = Evaluations(settings, dependencies, progress, self._publisher, history.evaluated)
+        evaluations = Evaluations(settings, dependencies, progress, self._publisher, self._writer, history.evaluated)
         while (reason := reason_to_end(progress, settings)) is None:
             batch = planner.next_batch()
             if batch is None:
