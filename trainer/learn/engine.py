@@ -1,8 +1,7 @@
 """DeepSpeed behind five verbs: train, give tensors, export, save, load.
 
-One process is all there is so far: everything that assumes rank 0 of 1 stands in `join_alone`. To run on several ranks,
-replace it by a real rendezvous, hand each rank its share of the micro-batches, scale its loss by the world size
-(gradients are averaged over ranks), and let rank 0 alone write events and exports.
+With several ranks (trainer/ranks) each calls the same verbs with the same arguments. A rank trains its share of the
+examples, its loss scaled by the number of ranks, since DeepSpeed averages gradients over them; totals are summed.
 """
 
 import logging
@@ -10,11 +9,10 @@ import math
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 import torch.distributed as dist
 from torch import Tensor
@@ -22,13 +20,14 @@ from torch import Tensor
 from trainer.errors import CheckpointInvalid, SettingsInvalid
 from trainer.learn import attention, deepspeed_config
 from trainer.learn import model as models
-from trainer.learn.examples import Example
+from trainer.learn.examples import Example, with_column
 from trainer.learn.head import TokenScores
 from trainer.learn.layouts import Layout, MicroBatch, TrainedTokens, lay_out
-from trainer.learn.metrics import TokenTotals
+from trainer.learn.metrics import TokenTotals, merged
 from trainer.learn.objective import Objective, ObjectiveLosses, summed
 from trainer.learn.policy_model import PolicyModel
 from trainer.learn.tensor_names import CheckpointTensors
+from trainer.ranks.dealing import over_ranks, per_token, share_of_this_rank
 from trainer.sections.optimizer import OptimizerSettings
 from trainer.storage import exports
 from trainer.storage.state_files import StateFiles
@@ -93,6 +92,7 @@ class TrainingEngine:
         self._tensors = CheckpointTensors(model)
         self._vocabulary = policy.vocabulary
         join_alone(self.device)
+        self._share = share_of_this_rank()
         self._engine = _initialize(policy, settings, self._stage, self.precision)
         self._files = StateFiles()
         self._engine.checkpoint_engine.save = self._files.save
@@ -128,16 +128,20 @@ class TrainingEngine:
         totals, split = TokenTotals(), objective.split(examples, seed)
         about = {"version": version, "on_policy": on_policy}
         with torch.no_grad():
-            for micro_batch in self._laid_out(split.silent).micro_batches(self.device):
+            silent = self._laid_out(split.silent)
+            for number, micro_batch in enumerate(silent.micro_batches(self.device)):
                 before_micro_batch()
-                totals.add(*self._scored(micro_batch, objective), **about, weight=split.weight)
+                scored = self._scored(micro_batch, objective)
+                if number < silent.own:
+                    totals.add(*scored, **about, weight=split.weight)
         norm, skipped, healthy = 0.0, False, True
         layout = self._laid_out(split.taught)
         for number, micro_batch in enumerate(layout.micro_batches(self.device), 1):
             before_micro_batch()
             tokens, scores, losses = self._scored(micro_batch, objective)
-            totals.add(tokens, scores, losses, **about)
-            loss, last = summed(losses, tokens), number == len(layout.parts)
+            if number <= layout.own:
+                totals.add(tokens, scores, losses, **about)
+            loss, last = summed(losses, tokens) * self._share.ranks, number == len(layout.parts)
             healthy = healthy and math.isfinite(loss.detach())
             self._engine.set_gradient_accumulation_boundary(last)
             # A loss that is not finite can have finite gradients; no rank may step on them.
@@ -146,25 +150,20 @@ class TrainingEngine:
                 norm, skipped = self._apply()
             else:
                 self._engine.step()
-        return Step(totals, norm, len(layout.parts), layout.tokens_computed, rate, skipped)
+        return Step(merged(over_ranks(totals)), norm, len(layout.parts), layout.tokens_computed, rate, skipped)
 
-    @torch.no_grad()
     def with_proximal(self, examples: Sequence[Example], before_micro_batch: Callable[[], None]) -> list[Example]:
-        """The same examples, in the order in which they are packed, with the log-probabilities of the weights as they are."""
-        self._engine.train()
-        prepared: list[Example] = []
-        layout = self._laid_out(examples)
-        for part, micro_batch in zip(layout.parts, layout.micro_batches(self.device), strict=True):
+        """The same examples with the log-probabilities of the weights as they are."""
+
+        def logprobs(batch: MicroBatch) -> Tensor:
             before_micro_batch()
-            logprobs = self._scores(micro_batch).logprobs.cpu().numpy()
-            ends = np.cumsum([len(example.at) for example in part])
-            prepared += [
-                replace(each, proximal=own) for each, own in zip(part, np.split(logprobs, ends[:-1]), strict=True)
-            ]
-        return prepared
+            return self._scores(batch).logprobs
+
+        self._engine.train()
+        return with_column(examples, "proximal", per_token(self._laid_out(examples), examples, self.device, logprobs))
 
     def _laid_out(self, examples: Sequence[Example]) -> Layout:
-        return lay_out(examples, self._settings.micro_batch_tokens_max, self._layout)
+        return lay_out(examples, self._settings.micro_batch_tokens_max, self._layout, self._share)
 
     def _scored(self, batch: MicroBatch, objective: Objective) -> tuple[TrainedTokens, TokenScores, ObjectiveLosses]:
         scores = self._scores(batch, entropy_gradient=objective.entropy_bonus != 0)
@@ -229,14 +228,13 @@ class TrainingEngine:
 
 
 def join_alone(device: torch.device) -> None:
-    """Be rank 0 of 1: no launcher, no port. Idempotent. Here and nowhere else."""
-    if int(os.environ.get("WORLD_SIZE", "1")) != 1:
-        raise SettingsInvalid("the trainer runs in one process so far; unset WORLD_SIZE or start it without a launcher")
+    """Be rank 0 of 1, unless this process joined others (trainer/ranks): no launcher, no port. Idempotent."""
+    if dist.is_initialized():
+        return
     os.environ["LOCAL_RANK"] = "0"  # deepspeed insists
     os.environ["DS_ACCELERATOR"] = device.type  # read when deepspeed is imported; without it, it guesses
-    if not dist.is_initialized():
-        backend = "nccl" if device.type == "cuda" else "gloo"
-        dist.init_process_group(backend, store=dist.HashStore(), rank=0, world_size=1)
+    backend = "nccl" if device.type == "cuda" else "gloo"
+    dist.init_process_group(backend, store=dist.HashStore(), rank=0, world_size=1)
 
 
 def leave() -> None:

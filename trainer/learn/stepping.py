@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
 
 from trainer.errors import CheckpointInvalid
@@ -83,11 +84,15 @@ class SteppedModel:
         return rate_factor * self._rate
 
     def backward(self, loss: Tensor, *, last: bool) -> None:
-        """Adds the gradient of one micro-batch. After the `last` one comes `step`."""
+        """Adds the gradient of one micro-batch, of which ranks have equally many. After the `last` one comes `step`.
+
+        loss: the share in that of the batch. Scaled by the number of ranks, since DeepSpeed averages over them.
+        """
         self._healthy = self._healthy and math.isfinite(loss.detach())
         self._engine.set_gradient_accumulation_boundary(last)
         # A loss that is not finite can have finite gradients; no rank may step on them.
-        self._engine.backward(loss if self._healthy or not last else loss * math.nan)
+        own = loss if self._healthy or not last else loss * math.nan
+        self._engine.backward(own * dist.get_world_size())
         if not last:
             self._engine.step()
 
