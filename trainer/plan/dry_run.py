@@ -80,6 +80,7 @@ def _memory(settings: TrainerSettings) -> Answer:
             continue
         answer[name] = bytes_per_rank(
             shape,
+            device=chosen["device"],
             precision=chosen["precision"],
             stage=chosen["zero_stage"],
             ranks=getattr(settings, "ranks", 1),
