@@ -72,6 +72,11 @@ class SteppedModel:
         self._files = StateFiles()
         self._engine.checkpoint_engine.save = self._files.save
 
+    @property
+    def stage(self) -> int:
+        """Of ZeRO."""
+        return self._stage
+
     def __call__(self, *arguments: object) -> Any:  # Any: what the module returns
         return self._engine(*arguments)
 
@@ -79,6 +84,7 @@ class SteppedModel:
         """Before the first micro-batch of a step: its learning rate, which is `rate_factor` times that of the settings."""
         torch.manual_seed(seed)
         self._engine.train()
+        self._healthy = True
         for group in self._engine.optimizer.param_groups:
             group["lr"] = rate_factor * self._rate
         return rate_factor * self._rate
@@ -101,7 +107,6 @@ class SteppedModel:
 
         DeepSpeed looks for itself from stage 1 on. At stage 0 it would clip by a norm that is no number.
         """
-        self._healthy = True
         if self._stage == 0:
             norm = self._own_norm()
             if not math.isfinite(norm):
