@@ -44,8 +44,8 @@ class TrainerSettings(BaseSettings):
         "run_id", "out_dir", "allow_change", "micro_batch_tokens_max", "batches_max", "batches_min", "stop_reward",
         "checkpoint_every", "checkpoints_kept", "hf_every", "hf_kept", "hf_shard_gb", "stop_timeout_s", "offer_host",
         "offer_port", "offer_advertise", "offer_timeout_s", "linger_s", "poll_interval_s", "evaluation_wait_s",
-        "wait_log_interval_s", "warnings_file", "bootstrap_servers", "topic_prefix", "topic_partitions",
-        "ranks", "collective_timeout_s",
+        "wait_log_interval_s", "warnings_file", "bootstrap_servers", "topic_prefix", "topic_partitions", "ranks",
+        "collective_timeout_s",
     })  # fmt: skip
     """Settings that may differ when a run is resumed. All others change what is trained (`trainer/sections/changes.py`)."""
 

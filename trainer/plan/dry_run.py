@@ -82,7 +82,7 @@ def _memory(settings: TrainerSettings) -> Answer:
             shape,
             precision=chosen["precision"],
             stage=chosen["zero_stage"],
-            ranks=1,
+            ranks=getattr(settings, "ranks", 1),
             tokens=settings.micro_batch_tokens_max,
             checkpointing=name == "policy" and settings.optimizer.gradient_checkpointing,
         )
