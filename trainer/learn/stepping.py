@@ -74,6 +74,11 @@ class SteppedModel:
         self._files = StateFiles()
         self._engine.checkpoint_engine.save = self._files.save
 
+    @property
+    def stage(self) -> int:
+        """Of ZeRO."""
+        return self._stage
+
     def __call__(self, *arguments: object) -> Any:  # Any: what the module returns
         return self._engine(*arguments)
 
@@ -82,6 +87,7 @@ class SteppedModel:
         torch.manual_seed(seed)
         self._healthy = True
         self._engine.train()
+        self._healthy = True
         for group in self._engine.optimizer.param_groups:
             group["lr"] = rate_factor * self._rate
         return rate_factor * self._rate
