@@ -85,7 +85,6 @@ class SteppedModel:
     def begin(self, seed: int, rate_factor: float = 1.0) -> float:
         """Before the first micro-batch of a step: its learning rate, which is `rate_factor` times that of the settings."""
         torch.manual_seed(seed)
-        self._healthy = True
         self._engine.train()
         self._healthy = True
         for group in self._engine.optimizer.param_groups:
