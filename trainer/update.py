@@ -74,6 +74,7 @@ class Updater:
             **plan_metrics(batch.plan),
             **({"rendered_responses": float(rendered)} if rendered else {}),
             **values,
+            "groups_skipped": float(batch.skipped),
             "read_s": batch.read_s,
             "train_s": time.monotonic() - began,
         }

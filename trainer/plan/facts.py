@@ -35,11 +35,13 @@ class FactSource(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class TrainingBatch:
-    """A plan and its training rows. `read_s`: seconds that reading them took."""
+    """A plan and its training rows. `read_s`: seconds that reading them took. `skipped`: groups given up while it was waited
+    for."""
 
     plan: BatchAssembled
     rows: list[TrainingRow]
     read_s: float
+    skipped: int = 0
 
 
 def read(plan: BatchAssembled, facts: FactSource, vocabulary: int, render: Renderer | None = None) -> TrainingBatch:
