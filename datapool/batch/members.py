@@ -19,7 +19,7 @@ def trained_members(group: PooledGroup, spec: BatchSpec) -> list[PooledTrajector
 
 
 def baseline_only(group: PooledGroup, spec: BatchSpec) -> dict[str, str]:
-    """trajectory_id -> why it counts in baselines and is not trained: `return_low`, `truncated`, `nothing_trainable` (all its
+    """trajectory_id -> why it counts in baselines and is not trained: `return_low`, `unfinished`, `truncated`, `nothing_trainable` (all its
     calls are masked) or `not_among_best`."""
     reasons = {member.record.trajectory_id: _unfit(member, spec) for member in group.members}
     candidates = may_be_trained(group, spec)
@@ -33,7 +33,7 @@ def baseline_only(group: PooledGroup, spec: BatchSpec) -> dict[str, str]:
 
 
 def may_be_trained(group: PooledGroup, spec: BatchSpec) -> list[PooledTrajectory]:
-    """Members that `return_min` and `truncated` let through."""
+    """Members that `return_min`, `unfinished` and `truncated` let through."""
     return [member for member in group.members if _unfit(member, spec) is None]
 
 
@@ -42,6 +42,8 @@ def _unfit(member: PooledTrajectory, spec: BatchSpec) -> str | None:
     low = spec.return_min
     if low is not None and (member.earned is None or member.earned.total < low):
         return "return_low"
+    if spec.unfinished == "mask" and member.record.status == "abandoned":
+        return "unfinished"
     return "truncated" if spec.truncated == "mask" and member.truncated else None
 
 

@@ -89,7 +89,9 @@ class BatchSpec(BaseModel):
     """Groups whose returns are all equal: kept with advantage 0 (they hold the batch size), or never trained."""
     truncated: Literal["train", "mask", "drop"] = "train"
     """Trajectories whose last reply was cut off by its length: trained like others, in the baseline only (DAPO's overlong
-    filtering), or not even there. One that was abandoned is never trained."""
+    filtering), or not even there."""
+    unfinished: Literal["train", "mask", "drop"] = "drop"
+    """The same of trajectories that were abandoned. Those without any reward are dropped whatever this says."""
     mix: Mapping[str, tuple[Weight, Weight, Weight]] = Field(default_factory=dict)
     """Tag -> weights of the policy loss, of cross-entropy and of the reference KL in responses that carry it (of several, the
     first by name), so that one batch imitates some responses and reinforces others; untagged ones have 1, 0, 1."""
