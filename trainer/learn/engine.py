@@ -88,17 +88,15 @@ class TrainingEngine:
         self._vocabulary = policy.vocabulary
         join_alone(self.device)
         self._share = share_of_this_rank()
-        self._model = SteppedModel(
-            policy,
-            StepSettings(
-                learning_rate=settings.learning_rate,
-                precision=self.precision,
-                weight_decay=settings.weight_decay,
-                grad_clip=settings.grad_clip,
-                zero_stage=self._stage,
-                optimizer=settings.optimizer,
-            ),
+        self.stepping = StepSettings(
+            learning_rate=settings.learning_rate,
+            weight_decay=settings.weight_decay,
+            grad_clip=settings.grad_clip,
+            precision=self.precision,
+            zero_stage=self._stage,
+            optimizer=settings.optimizer,
         )
+        self._model = SteppedModel(policy, self.stepping)
 
     @property
     def vocabulary(self) -> int:

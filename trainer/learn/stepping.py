@@ -74,14 +74,19 @@ class SteppedModel:
         self._files = StateFiles()
         self._engine.checkpoint_engine.save = self._files.save
 
+    @property
+    def stage(self) -> int:
+        """Of ZeRO."""
+        return self._stage
+
     def __call__(self, *arguments: object) -> Any:  # Any: what the module returns
         return self._engine(*arguments)
 
     def begin(self, seed: int, rate_factor: float = 1.0) -> float:
         """Before the first micro-batch of a step: its learning rate, which is `rate_factor` times that of the settings."""
         torch.manual_seed(seed)
-        self._healthy = True
         self._engine.train()
+        self._healthy = True
         for group in self._engine.optimizer.param_groups:
             group["lr"] = rate_factor * self._rate
         return rate_factor * self._rate

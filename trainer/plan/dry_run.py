@@ -80,11 +80,11 @@ def _memory(settings: TrainerSettings) -> Answer:
             continue
         answer[name] = bytes_per_rank(
             shape,
+            device=chosen["device"],
             precision=chosen["precision"],
             stage=chosen["zero_stage"],
-            ranks=getattr(settings, "ranks", 1),
+            ranks=settings.ranks,
             tokens=settings.micro_batch_tokens_max,
-            device=chosen["device"],
             checkpointing=name == "policy" and settings.optimizer.gradient_checkpointing,
         )
     return answer
