@@ -116,8 +116,8 @@ class Resumption:
         _check(checkpoint, state, snapshot.manifest, self._settings.run_id)
         self._progress.sequence = checkpoint.sequence
         self._progress.rewards, self._progress.skipped = [], []
-        for sequence in sorted(sequence for sequence in self._history.trained if sequence < checkpoint.sequence):
-            self._progress.count(sequence, self._history.trained[sequence].metrics)
+        for trained in self._history.trained_before(checkpoint.sequence):
+            self._progress.count(trained.sequence, trained.metrics)
         log.info("checkpoint_loaded", batch=checkpoint.sequence, path=str(checkpoint.path))
         if checkpoint.sequence in self._history.trained:
             self._recognise(checkpoint.sequence, snapshot.manifest)
