@@ -83,7 +83,7 @@ def _memory(settings: TrainerSettings) -> Answer:
             device=chosen["device"],
             precision=chosen["precision"],
             stage=chosen["zero_stage"],
-            ranks=getattr(settings, "ranks", 1),
+            ranks=settings.ranks,
             tokens=settings.micro_batch_tokens_max,
             checkpointing=name == "policy" and settings.optimizer.gradient_checkpointing,
         )
