@@ -21,9 +21,7 @@ from schemas.events import GroupRecord
 from schemas.http import Channel
 from schemas.topics import WORKERS
 from trainer import live_workers
-from trainer.compose import learner_of
 from trainer.dependencies import LivePool, TrainerDependencies
-from trainer.learn.engine import leave
 from trainer.learn.learner import Learner
 from trainer.offline.dataset import OfflineDataset
 from trainer.offline.journal import file_journal
@@ -31,6 +29,8 @@ from trainer.offline.samples import AnybodysSamples, is_sample, unaged
 from trainer.plan.facts import FactSource
 from trainer.plan.journal import kafka_history, kafka_journal
 from trainer.plan.replay_batch import check_planned, replay
+from trainer.ranks.launch import ALONE, Launched
+from trainer.ranks.leader import LedLearner, leading
 from trainer.run import TrainingRun
 from trainer.settings import TrainerSettings
 from weights.sender import Sent
@@ -42,10 +42,10 @@ log = structlog.get_logger()
 Answer = dict[str, Any]  # JSON
 
 
-def train(settings: TrainerSettings, stop: threading.Event) -> Answer:
+def train(settings: TrainerSettings, stop: threading.Event, ranks: Launched = ALONE) -> Answer:
     """Run to the end, or until `stop` is set. Raises TrainerError, LogError, OSError (offer_port in use)."""
     with ExitStack() as resources:
-        learner = _learner(settings, resources)
+        learner = _learner(settings, resources, stop, ranks)
         transfer_server = _transfer_server(settings, learner)
         resources.callback(transfer_server.close)
         dependencies = TrainerDependencies(
@@ -65,7 +65,7 @@ def train(settings: TrainerSettings, stop: threading.Event) -> Answer:
         return {"ending": ending, **run.standing}
 
 
-def train_offline(settings: TrainerSettings, source: str, stop: threading.Event) -> Answer:
+def train_offline(settings: TrainerSettings, source: str, stop: threading.Event, ranks: Launched = ALONE) -> Answer:
     """The same on what is in the pool, or in a dataset, until it is used up. source: `pool` or a directory."""
     settings = unaged(settings)
     with ExitStack() as resources:
@@ -77,7 +77,7 @@ def train_offline(settings: TrainerSettings, source: str, stop: threading.Event)
         else:
             samples = facts = OfflineDataset(Path(source), settings.run_id)
         dependencies = TrainerDependencies(
-            learner=_learner(settings, resources),
+            learner=_learner(settings, resources, stop, ranks),
             pool=samples,
             facts=facts,
             journal=file_journal(settings.out_dir / "journal", settings.run_id),
@@ -91,19 +91,21 @@ def train_offline(settings: TrainerSettings, source: str, stop: threading.Event)
         return {"ending": run.run(), **run.standing}
 
 
-def replay_batch(settings: TrainerSettings, sequence: int) -> Answer:
+def replay_batch(settings: TrainerSettings, sequence: int, stop: threading.Event, ranks: Launched = ALONE) -> Answer:
     """One planned batch again, see `trainer.plan.replay_batch`. Raises TrainerError, LogError."""
     with ExitStack() as resources:
         history = kafka_history(settings.log_settings(), settings.run_id, settings.model_id)
         check_planned(sequence, history, settings.run_id)
         facts = _facts(settings, resources)
-        return replay(settings, sequence, history=history, facts=facts, learner=_learner(settings, resources))
+        learner = _learner(settings, resources, stop, ranks)
+        return replay(settings, sequence, history=history, facts=facts, learner=learner)
 
 
-def _learner(settings: TrainerSettings, resources: ExitStack) -> Learner:
+def _learner(
+    settings: TrainerSettings, resources: ExitStack, stop: threading.Event, ranks: Launched
+) -> Learner | LedLearner:
     disable_progress_bar()
-    resources.callback(leave)
-    return learner_of(settings)
+    return resources.enter_context(leading(settings, ranks, stop))
 
 
 def _pool(settings: TrainerSettings, keep: KeepGroup, resources: ExitStack) -> PoolView:
@@ -140,7 +142,7 @@ def may_concern(group: GroupRecord, run_id: str) -> bool:
     return group.run_id in (None, run_id)
 
 
-def _transfer_server(settings: TrainerSettings, learner: Learner) -> TransferServer:
+def _transfer_server(settings: TrainerSettings, learner: Learner | LedLearner) -> TransferServer:
     return TransferServer(
         settings.offer_host,
         settings.offer_port,

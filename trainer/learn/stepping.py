@@ -3,6 +3,7 @@
 Invariant: a step whose loss or gradient is not finite changes nothing: weights and optimizer state keep every bit.
 """
 
+import contextlib
 import logging
 import math
 import sys
@@ -12,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
 
 from trainer.errors import CheckpointInvalid
@@ -67,9 +69,15 @@ class SteppedModel:
             grad_clip=settings.grad_clip,
             file=own.deepspeed,
         )
-        self._engine, *_ = deepspeed.initialize(model=module, optimizer=optimizer, config=config)
+        with contextlib.redirect_stdout(sys.stderr):  # bf16 at stage 1 prints what memory it takes
+            self._engine, *_ = deepspeed.initialize(model=module, optimizer=optimizer, config=config)
         self._files = StateFiles()
         self._engine.checkpoint_engine.save = self._files.save
+
+    @property
+    def stage(self) -> int:
+        """Of ZeRO."""
+        return self._stage
 
     def __call__(self, *arguments: object) -> Any:  # Any: what the module returns
         return self._engine(*arguments)
@@ -78,16 +86,21 @@ class SteppedModel:
         """Before the first micro-batch of a step: its learning rate, which is `rate_factor` times that of the settings."""
         torch.manual_seed(seed)
         self._engine.train()
+        self._healthy = True
         for group in self._engine.optimizer.param_groups:
             group["lr"] = rate_factor * self._rate
         return rate_factor * self._rate
 
     def backward(self, loss: Tensor, *, last: bool) -> None:
-        """Adds the gradient of one micro-batch. After the `last` one comes `step`."""
+        """Adds the gradient of one micro-batch, of which ranks have equally many. After the `last` one comes `step`.
+
+        loss: the share in that of the batch. Scaled by the number of ranks, since DeepSpeed averages over them.
+        """
         self._healthy = self._healthy and math.isfinite(loss.detach())
         self._engine.set_gradient_accumulation_boundary(last)
         # A loss that is not finite can have finite gradients; no rank may step on them.
-        self._engine.backward(loss if self._healthy or not last else loss * math.nan)
+        own = loss if self._healthy or not last else loss * math.nan
+        self._engine.backward(own * dist.get_world_size())
         if not last:
             self._engine.step()
 
@@ -96,7 +109,6 @@ class SteppedModel:
 
         DeepSpeed looks for itself from stage 1 on. At stage 0 it would clip by a norm that is no number.
         """
-        self._healthy = True
         if self._stage == 0:
             norm = self._own_norm()
             if not math.isfinite(norm):

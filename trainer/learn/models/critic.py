@@ -4,6 +4,7 @@ Invariant: advantages of a batch are a function of its plan and of the critic as
 over the whole batch; so a replay from a checkpoint repeats them to the bit.
 """
 
+import math
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -19,9 +20,9 @@ from trainer.learn import model as models
 from trainer.learn.attention import LayoutWish, TrieAttention, layout_of
 from trainer.learn.examples import Example, by_trajectory, column, with_column
 from trainer.learn.layouts import MicroBatch, lay_out
-from trainer.learn.models.reference import per_token
 from trainer.learn.policy_model import hidden_states
 from trainer.learn.stepping import SteppedModel, StepSettings
+from trainer.ranks.dealing import over_ranks, per_token, share_of_this_rank
 from trainer.sections.critic import CriticSettings
 from trainer.sections.directories import refuse_other_vocabulary
 from weights.manifest import WeightsManifest
@@ -79,7 +80,7 @@ class Critic:
         """vocabulary: the policy's. Raises ModelInvalid where it is another one, or `model_dir` is no model."""
         causal = models.load(model_dir, stepping.precision)
         wish = layout_of(causal, layout, device)
-        self._lay_out = partial(lay_out, tokens_max=micro_batch_tokens_max, wish=wish)
+        self._lay_out = partial(lay_out, tokens_max=micro_batch_tokens_max, wish=wish, share=share_of_this_rank())
         if stepping.optimizer.gradient_checkpointing:
             causal.gradient_checkpointing_enable({"use_reentrant": False})
         model = CriticModel(causal)
@@ -99,12 +100,9 @@ class Critic:
         returns = values + advantages
         judged = with_column(with_column(examples, "values", values), "returns", returns)
         judged = with_column(judged, "advantages", whitened(advantages) if self._settings.whiten else advantages)
-        metrics = {
-            "value_mean": float(values.mean()),
-            "return_mean": float(returns.mean()),
-            "explained_variance": explained_variance(values, returns),
-        }
-        return judged, metrics
+        metrics = {"value_mean": float(values.mean()), "return_mean": float(returns.mean())}
+        explained = explained_variance(values, returns)
+        return judged, metrics if math.isnan(explained) else {**metrics, "explained_variance": explained}
 
     def train(
         self,
@@ -124,14 +122,15 @@ class Critic:
             tokens = batch.tokens
             assert tokens.returns is not None and tokens.values is not None  # noqa: PT018  # `judged` gave them
             losses = value_loss(self._values(batch), tokens.returns, tokens.values, clip=self._settings.clip)
-            mean = losses.values.sum() / count
-            loss, clipped = loss + float(mean.detach()), clipped + float(losses.clipped.sum()) / count
+            own = number <= layout.own  # else another rank has a micro-batch more
+            mean = own * losses.values.sum() / count
+            loss, clipped = loss + float(mean.detach()), clipped + own * float(losses.clipped.sum()) / count
             self._model.backward(mean, last=number == len(layout.parts))
-        step = self._model.step()
+        step, parts = self._model.step(), over_ranks((loss, clipped))
         return {
             "critic_learning_rate": rate,
-            "value_loss": loss,
-            "value_clip_share": clipped,
+            "value_loss": sum(part for part, _ in parts),
+            "value_clip_share": sum(part for _, part in parts),
             "critic_grad_norm": step.grad_norm,
             "critic_step_skipped": float(step.skipped),
         }

@@ -5,16 +5,19 @@ Invariant: a verb ends the same way on every rank, or it ends every rank.
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 from trainer.errors import RankLost, Stopped, TrainerError
+from trainer.learn.learner import Learner
 from trainer.ranks.group import RankGroup
 from trainer.ranks.heartbeat import Heartbeat
 
-Arguments = tuple[object, ...]
+Arguments = tuple[Any, ...]  # Any: of any verb
+TRAIN = Learner.train.__name__
 LEAVE = "leave"
 
 
-class Channel:
+class VerbChannel:
     """One end of it; `send` is rank 0's, `receive` is that of all others."""
 
     def __init__(self, group: RankGroup, heartbeat: Heartbeat) -> None:
