@@ -93,7 +93,7 @@ class Critic:
         layout: LayoutWish = "auto",
     ) -> None:
         """vocabulary: the policy's. Raises ModelInvalid where it is another one, or `model_dir` is no model."""
-        causal = models.load(model_dir, stepping.precision)
+        causal = models.load(model_dir, stepping.precision, partition=stepping.partition)
         wish = layout_of(causal, layout, device)
         self._lay_out = partial(lay_out, tokens_max=micro_batch_tokens_max, wish=wish, share=share_of_this_rank())
         if stepping.optimizer.gradient_checkpointing:
