@@ -128,6 +128,18 @@ def test_dr_grpo_divides_by_a_constant_and_nobody_else(tmp_path, model_dir):
     assert norm("rloo", 20) == pytest.approx(norm("rloo", 10), rel=1e-4)
 
 
+def test_several_optimizer_steps_make_one_version(tmp_path, model_dir):
+    """Two parts, two epochs: four steps, and one version with one plan."""
+    steps = {"minibatches": 2, "epochs": 2, "correction": "decoupled"}
+    chosen = settings(tmp_path, model_dir, batches_max=1, objective=steps, optimizer={"warmup_steps": 8})
+    log, collaborators = world_of(chosen, two_batches())
+    assert TrainingRun(chosen, collaborators).run() == "finished"
+    (trained,) = events(log, BatchTrained)
+    assert (trained.version, trained.metrics["optimizer_steps"]) == (1, 4)
+    assert trained.metrics["learning_rate"] == pytest.approx(chosen.learning_rate * 4 / 8)
+    assert trained.metrics["correction_mean"] > 0
+
+
 def test_advantages_of_steps_reach_their_tokens(tmp_path, model_dir):
     """Step-level GRPO: the calls of one trajectory share a row and are pushed differently."""
     spec = {"preset": "step_grpo", "groups_per_batch": 1, "group_size": 2}
