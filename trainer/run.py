@@ -31,7 +31,7 @@ from trainer.reports import Reports
 from trainer.resume import Resumption
 from trainer.sections.changes import check_changes
 from trainer.settings import TrainerSettings
-from trainer.storage.background import BackgroundWriter
+from trainer.storage.background import BackgroundWriter, log_not_written
 from trainer.storage.checkpoints import Checkpoints
 from trainer.update import Updater
 from weights.snapshot import Snapshots
@@ -98,7 +98,10 @@ class TrainingRun:
                 self._train(history, checkpoints, reports, planner)
             except Stopped:
                 self._writer.wait()
-                self._export_before_leaving()
+                try:
+                    self._export_before_leaving()
+                except OSError as error:
+                    log_not_written("last version", error)
                 log.info("stopped", run_id=self._settings.run_id, batches=self._progress.batches)
                 return "stopped"
             finally:
@@ -141,7 +144,7 @@ class TrainingRun:
         ).run()
         dependencies.reached(Milestone.STARTED)
         planner.wait_for_pool()
-        evaluations = Evaluations(settings, dependencies, progress, self._publisher, history.evaluated)
+        evaluations = Evaluations(settings, dependencies, progress, self._publisher, self._writer, history.evaluated)
         while (reason := reason_to_end(progress, settings)) is None:
             batch = planner.next_batch()
             if batch is None:

@@ -72,6 +72,7 @@ class Updater:
         return {
             **plan_metrics(batch.plan),
             **values,
+            "groups_skipped": float(batch.skipped),
             "read_s": batch.read_s,
             "train_s": time.monotonic() - began,
         }

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from msgspec.structs import replace
 
 from datapool.batch.advantages import Advantage
-from datapool.batch.candidates import Members, PooledGroup, PooledTrajectory
+from datapool.batch.candidates import OVER, Members, PooledGroup, PooledTrajectory
 from datapool.batch.eligibility import Refusal, eligible
 from datapool.batch.masks import is_trained
 from datapool.batch.members import trained_members
@@ -50,9 +50,9 @@ class FoldedGroup:
         return [self.record]
 
     def members(self, record: GroupRecord) -> Members:
-        """Ready members with their captured steps; the records of one state are of one moment."""
-        ready = [self._trajectories[member.trajectory_id] for member in record.members if member.ready]
-        return [(row, self.steps(row)) for row in ready]
+        """Members that are over, with their captured steps; the records of one state are of one moment."""
+        over = [self._trajectories[member.trajectory_id] for member in record.members if member.status in OVER]
+        return [(row, self.steps(row)) for row in over]
 
     def steps(self, record: TrajectoryRecord) -> list[StepRecord]:
         """Captured steps in the order of the calls."""

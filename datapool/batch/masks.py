@@ -15,6 +15,11 @@ TAGS_MISSING = "tags_missing"
 UNANNOTATED = "quality_missing"
 TOO_OLD = "too_old"
 UNJUDGED = Curation()
+RATIO_FLAWS = frozenset(
+    {"greedy", "top_p", "top_k", "min_p", "penalties", "constrained", "logprobs", "logprobs_mismatch"}
+    | {"spans", "spans_unknown", "spans_mismatch", "version_unknown", "policy_run_mixed"}
+)
+"""Reasons of a step that is not trainable by which only the ratio to its policy is lost: its ids can be imitated."""
 
 
 class Mask(NamedTuple):
@@ -55,7 +60,8 @@ def is_trained(step: StepRecord, member: PooledTrajectory, spec: BatchSpec) -> b
 
 def mask_of(step: StepRecord, member: PooledTrajectory, spec: BatchSpec) -> Mask | None:
     """Why the response of a trained member's step is masked; None where it is trained."""
-    if not step.trainable or step.position is None:
+    is_imitable = spec.policy == "any" and RATIO_FLAWS.issuperset(step.reasons)
+    if not (step.trainable or is_imitable) or step.position is None:
         return Mask("not_trainable", ", ".join(step.reasons))
     annotated = AnnotatedStep(step, member)
     return next((mask for step_filter in STEP_FILTERS for mask in step_filter.masks(annotated, spec)), None)

@@ -10,6 +10,7 @@ from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from schemas.arrays import ITEM_BYTES
 from schemas.events import CallCaptured, StepTokens
 
 UNKNOWN_VERSION = -1
@@ -71,16 +72,20 @@ def call_tokens(
     advantage: float | None = None,
     oldest_version: int | None = None,
 ) -> CallTokens:
-    """A call as `sequences.rows` takes it. Versions of another run are no versions here."""
+    """A call as `sequences.rows` takes it. Versions of another run are no versions here; unknown log-probabilities are 0."""
+    n = len(source.response_ids) // ITEM_BYTES
     versions = array("q")
     for span in source.spans:
         version = span.version if span.run_id == run_id else UNKNOWN_VERSION
         versions += array("q", [version]) * (span.end - span.start)
+    if len(versions) != n:  # nobody knows who sampled it: it can only be imitated
+        versions = array("q", [UNKNOWN_VERSION]) * n
+    logprobs = array("f", source.response_logprobs) if len(source.response_logprobs) == ITEM_BYTES * n else [0.0] * n
     return CallTokens(
         call_id=source.call_id,
         prompt=prompt,
         response=source.response_ids,
-        logprobs=array("f", source.response_logprobs),
+        logprobs=logprobs,
         versions=versions,
         temperature=temperature,
         advantage=advantage,

@@ -53,7 +53,7 @@ def _calls(
                 f"tokens of call {step.call_id}, or of a base of its prompt, are not there or not the same",
                 step.call_id,
             )
-        temperature = step.sampling.temperature if step.sampling else 1.0
+        temperature = step.sampling.temperature if step.sampling and spec.policy == "own" else 1.0
         prompt = prompts[step.call_id]
         trained.append(call_tokens(tokens[step.call_id].tokens, prompt, run_id, temperature, oldest_version=oldest))
     return trained

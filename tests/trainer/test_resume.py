@@ -143,7 +143,7 @@ def test_exports_are_named_in_the_events(undisturbed, model_dir):
         specs = WeightsManifest.from_json(
             {
                 "digest": event.digest,
-                "tensors": [{"name": t.name, "dtype": t.dtype, "shape": t.shape} for t in event.manifest],
+                "tensors": [{"name": t.name, "dtype": t.dtype, "shape": list(t.shape)} for t in event.manifest],
             }
         )
         assert len(list(read(event.checkpoint_uri, specs))) == len(event.manifest)

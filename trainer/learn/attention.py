@@ -10,6 +10,7 @@ Without a trie it is the causal attention of transformers.
 import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -52,13 +53,19 @@ def layout_of(model: "PreTrainedModel", wish: LayoutWish, device: torch.device) 
     objection = None if wish == "rows" else _objection(model, device)
     if wish == "rows" or objection:
         if objection:
-            log.warning("layout rows: no tree for this model, because %s", objection)
+            say(objection)
         return "rows"
     from transformers import AttentionInterface
 
     AttentionInterface.register(NAME, attend)
     model.set_attn_implementation(NAME)
     return wish
+
+
+@cache
+def say(objection: str) -> None:
+    """Once, though policy, critic and reference are three models."""
+    log.warning("layout rows: no tree for this model, because %s", objection)
 
 
 def _objection(model: "PreTrainedModel", device: torch.device) -> str | None:

@@ -1,4 +1,4 @@
-"""DeepSpeed behind five verbs: train, give tensors, export, save, load.
+"""The policy under training, behind five verbs: train, give tensors, export, save, load.
 
 With several ranks (trainer/ranks) each calls the same verbs with the same arguments. A rank trains its share of the
 examples, its loss scaled by the number of ranks, since DeepSpeed averages gradients over them; totals are summed.
@@ -78,7 +78,7 @@ class TrainingEngine:
         self._stage = deepspeed_config.resolved_stage(settings.zero_stage, self.precision)
         if self._stage != settings.zero_stage:
             log.warning("zero_stage raised to %d: stage 0 would sum gradients in bf16", self._stage)
-        stepping = StepSettings(
+        self.stepping = StepSettings(
             learning_rate=settings.learning_rate,
             precision=self.precision,
             weight_decay=settings.weight_decay,
@@ -87,7 +87,7 @@ class TrainingEngine:
             optimizer=settings.optimizer,
         )
         join_alone(self.device)
-        model = models.load(model_dir, self.precision, partition=stepping.partition)
+        model = models.load(model_dir, self.precision, partition=self.stepping.partition)
         self._layout = attention.layout_of(model, settings.layout, self.device)
         if settings.optimizer.gradient_checkpointing:
             model.gradient_checkpointing_enable({"use_reentrant": False})
@@ -96,7 +96,7 @@ class TrainingEngine:
         self._tensors = CheckpointTensors(model)
         self._vocabulary = policy.vocabulary
         self._share = share_of_this_rank()
-        self._model = SteppedModel(policy, stepping)
+        self._model = SteppedModel(policy, self.stepping)
 
     @property
     def vocabulary(self) -> int:

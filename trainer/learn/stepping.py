@@ -3,7 +3,9 @@
 Invariant: a step whose loss or gradient is not finite changes nothing: weights and optimizer state keep every bit.
 """
 
+import contextlib
 import math
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -74,9 +76,15 @@ class SteppedModel:
             eps=own.epsilon,
             weight_decay=settings.weight_decay,
         )
-        self._engine, *_ = deepspeed.initialize(model=module, optimizer=optimizer, config=settings.config)
+        with contextlib.redirect_stdout(sys.stderr):  # bf16 at stage 1 prints what memory it takes
+            self._engine, *_ = deepspeed.initialize(model=module, optimizer=optimizer, config=settings.config)
         self._files = StateFiles()
         self._engine.checkpoint_engine.save = self._files.save
+
+    @property
+    def stage(self) -> int:
+        """Of ZeRO."""
+        return self._stage
 
     def __call__(self, *arguments: object) -> Any:  # Any: what the module returns
         return self._engine(*arguments)
@@ -85,6 +93,7 @@ class SteppedModel:
         """Before the first micro-batch of a step: its learning rate, which is `rate_factor` times that of the settings."""
         torch.manual_seed(seed)
         self._engine.train()
+        self._healthy = True
         for group in self._engine.optimizer.param_groups:
             group["lr"] = rate_factor * self._rate
         return rate_factor * self._rate
@@ -107,7 +116,6 @@ class SteppedModel:
 
         DeepSpeed looks for itself from stage 1 on. At stage 0 it would clip by a norm that is no number.
         """
-        self._healthy = True
         if self._stage == 0:
             norm = self._own_norm()
             if not math.isfinite(norm):

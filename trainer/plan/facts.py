@@ -14,7 +14,7 @@ from typing import Protocol
 from msgspec.structs import replace
 
 from datapool.batch.deltas import prompts
-from datapool.batch.plan import groups_of
+from datapool.batch.plan import groups_of, is_logged_data
 from datapool.batch.sequences import CallTokens, TrainingRow, call_tokens, rows
 from datapool.fold.digests import call_digest
 from eventlog.errors import HistoryCut
@@ -33,11 +33,13 @@ class FactSource(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class TrainingBatch:
-    """A plan and its training rows. `read_s`: seconds that reading them took."""
+    """A plan and its training rows. `read_s`: seconds that reading them took. `skipped`: groups given up while it was waited
+    for."""
 
     plan: BatchAssembled
     rows: list[TrainingRow]
     read_s: float
+    skipped: int = 0
 
 
 def read(plan: BatchAssembled, facts: FactSource, vocabulary: int) -> TrainingBatch:
@@ -96,7 +98,7 @@ def _in_vocabulary(ids: "array[int]", vocabulary: int) -> bool:
 def _calls(planned: PlannedTrajectory, records: Mapping[Position, Record], plan: BatchAssembled) -> list[CallTokens]:
     """Trained calls in order. The others are read too, because a prompt may be an edge on one of them."""
     calls = {step.call_id: _call(step, records[Position.of(step.position)]) for step in planned.steps}
-    prompt_ids = prompts(calls)
+    prompt_ids, is_logged = prompts(calls), is_logged_data(plan)
     trained: list[CallTokens] = []
     for step in planned.steps:
         if not step.trained:
@@ -112,7 +114,7 @@ def _calls(planned: PlannedTrajectory, records: Mapping[Position, Record], plan:
                 call,
                 prompt_ids[step.call_id],
                 plan.run_id,
-                call.sampling.temperature,
+                1.0 if is_logged else call.sampling.temperature,
                 step.advantage,
                 plan.oldest_version,
             )

@@ -7,6 +7,7 @@ import hashlib
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 
 import structlog
 
@@ -27,6 +28,8 @@ from trainer.settings import TrainerSettings
 
 log = structlog.get_logger()
 
+PAUSE_S = 1.0
+"""Between two attempts to reach a broker that is away."""
 CATCH_UP_STEP_S = 3.0
 """How long one wait for the pool lasts before `stop` is checked; far longer than a broker needs to say where its end is."""
 
@@ -42,7 +45,7 @@ class Planner:
         self._progress = progress
         self._skipped = Skips(settings)
         self._selector = Selector(dependencies.pool, settings.spec, settings.run_id)
-        self._facts = FactsAhead(dependencies.facts)
+        self._facts = FactsAhead(dependencies.facts, self._pause)
 
     def wait_for_pool(self) -> None:
         """Until the pool was read to its end: the spec's order means nothing among the groups that happen to be read.
@@ -77,6 +80,7 @@ class Planner:
                 batch = self._put_together(selection)
                 if batch is None:
                     continue  # other groups take the places of those that cannot be read
+                batch = replace(batch, skipped=self._skipped.total)
                 self._commit(batch.plan)
                 return batch, waited_s
             if not self._dependencies.pool_grows:
@@ -103,6 +107,10 @@ class Planner:
         for group_id in group_ids:
             self._progress.consumed.add(group_id)
             self._dependencies.pool.forget(group_id)
+
+    def _pause(self) -> None:
+        self._dependencies.stop.wait(PAUSE_S)
+        self._dependencies.raise_if_stopped()
 
     def _select(self) -> Selection:
         """The groups of the next batch. Groups that will never be trained are skipped at once: others wait for their capacity."""
@@ -162,6 +170,8 @@ class Planner:
         self._dependencies.reached(Milestone.PLANNED)
 
     def _log_missing_groups(self, selection: Selection, waited_s: float) -> None:
+        own = {name: why for name, why in selection.left_out.items() if name not in selection.foreign}
+        self._skipped.starve(own, waited_s)
         log.info(
             "waiting_for_groups",
             ready=len(selection.chosen),

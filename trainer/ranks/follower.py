@@ -11,12 +11,12 @@ from trainer.errors import RankLost, TrainerError
 from trainer.learn.learner import Learner
 from trainer.ranks.member import member
 from trainer.ranks.place import Place
-from trainer.ranks.verb_channel import LEAVE, VerbChannel
+from trainer.ranks.verb_channel import LEAVE, TRAIN, VerbChannel
 from trainer.settings import TrainerSettings
 
 log = structlog.get_logger()
 
-VERBS = frozenset({"train", "named_tensors", "save", "load"})
+VERBS = frozenset({TRAIN, "named_tensors", "save", "load"})
 
 
 def follow(settings: TrainerSettings, place: Place) -> int:
@@ -44,13 +44,13 @@ def _obey(learner: Learner, channel: VerbChannel) -> str:
             _perform(learner, channel, verb, arguments)
     except RankLost:
         raise
-    except TrainerError:
+    except (TrainerError, OSError):
         pass  # rank 0 has it, too, and knows what to do
     return verb
 
 
 def _perform(learner: Learner, channel: VerbChannel, verb: str, arguments: tuple[Any, ...]) -> None:  # Any: of any verb
-    if verb == "train":
+    if verb == TRAIN:
         (batch,) = arguments
         learner.train(batch, channel.follow)
     elif verb in VERBS:

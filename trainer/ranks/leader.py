@@ -14,7 +14,7 @@ from trainer.learn.examples import LearnerBatch
 from trainer.learn.learner import Learner
 from trainer.ranks.launch import Launched
 from trainer.ranks.member import member
-from trainer.ranks.verb_channel import LEAVE, VerbChannel
+from trainer.ranks.verb_channel import LEAVE, TRAIN, VerbChannel
 from trainer.settings import TrainerSettings
 from weights.snapshot import WeightsSnapshot
 
@@ -35,7 +35,7 @@ class LedLearner:
 
     def train(self, batch: LearnerBatch, before_micro_batch: Callable[[], None] = lambda: None) -> dict[str, float]:
         """See `Learner.train`."""
-        self._channel.send("train", batch)
+        self._channel.send(TRAIN, batch)
         with self._channel.performed():
             return self._learner.train(batch, self._channel.leading(before_micro_batch))
 

@@ -28,6 +28,7 @@ POOL = pooled(
         *map(cut_off, group("d", [0.0, 1.0], at_us=4, version=0)),
         *group("e", [0.0, 1.0], at_us=5, channel="probe", version=2),
         *group("f", [-1.0, -2.0], at_us=6, version=2),
+        *group("h", [0.0, 1.0], at_us=8, run="other"),
         facts.curated("a", "t0", "c0", quality=0.2, scores={"length@1": 0.2, "entropy@1": 0.9, "tool_calls@2": None}),
         facts.curated("a", "t0", "c1", tags=("leak",)),
         facts.reward("a", "t0", 5.0, source="judge", name="style", call_id="c0"),
@@ -54,6 +55,7 @@ def trained(spec):
 
 FIELDS = {
     "algorithm": "dr_grpo",
+    "policy": "any",
     "groups_per_batch": 1,
     "group_size": 4,
     "staleness_max": 0,

@@ -87,7 +87,7 @@ def test_a_checkpoint_holds_both(model_dir, tmp_path, stage):
     """Loaded into a fresh learner, the next batch gives the same bytes of both; without the critic's part it is refused."""
     subject, fresh = learner(model_dir, zero_stage=stage), learner(model_dir, zero_stage=stage)
     subject.train(of(0))
-    subject.save(tmp_path, {"note": 7})
+    subject.save(tmp_path, {"note": 7})()
     assert fresh.load(tmp_path) == {"note": 7}
     assert fresh.critic_digest == subject.critic_digest
     assert subject.train(of(1)) == fresh.train(of(1))

@@ -9,7 +9,7 @@ from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
 from tests.trainer.learn.forests import forest
 from trainer.algorithms.losses import bound
-from trainer.learn.attention import TrieAttention, attend, block_mask, layout_of
+from trainer.learn.attention import TrieAttention, attend, block_mask, layout_of, say
 from trainer.learn.layouts import packed_tree, padded_rows
 from trainer.learn.metrics import TokenTotals
 from trainer.learn.objective import Objective, summed
@@ -71,7 +71,7 @@ def outcome(model, batches):
 
 def assert_equal(actual, expected, tolerance=1e-6):
     assert actual[0] == pytest.approx(expected[0], rel=tolerance, abs=tolerance)
-    assert actual[1] == pytest.approx(expected[1], rel=1e-5, abs=2e-6)
+    assert actual[1] == pytest.approx(expected[1], rel=10 * tolerance, abs=2 * tolerance)
     largest = max(gradient.abs().max() for gradient in expected[2].values())
     for name, gradient in expected[2].items():
         assert (actual[2][name] - gradient).abs().max() <= tolerance * largest, name
@@ -150,6 +150,18 @@ def test_the_parts_are_one_attention(seed):
     torch.testing.assert_close(ours, of_cuda, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.gpu
+@pytest.mark.parametrize("seed", range(3))
+def test_on_cuda_a_tree_is_one_row_per_path(seed):
+    """FlexAttention compiled, forward and backward, a row of many blocks: against rows on the same device."""
+    cuda = torch.device("cuda")
+    examples = forest(seed, examples=40, longest=150)
+    subject = causal(max_position_embeddings=4096).to(cuda)
+    expected = outcome(PolicyModel(subject), [padded_rows([each], cuda) for each in examples])
+    layout_of(subject, "tree", cuda)
+    assert_equal(outcome(PolicyModel(subject), [packed_tree(in_order(examples)[0], cuda)]), expected, tolerance=1e-4)
+
+
 @pytest.mark.parametrize("seed", range(4))
 def test_the_blocks_of_cuda_are_those_of_the_mask(seed):
     """What is said of 128 x 128 blocks without looking at tokens is what their tokens say: seen, and seen whole."""
@@ -180,11 +192,13 @@ def test_the_blocks_of_cuda_are_those_of_the_mask(seed):
     ],
 )
 def test_what_cannot_have_trees_keeps_rows_and_says_why(model, reason, caplog):
-    """Layers that scan in order or look through a window: one line in the log."""
+    """Layers that scan in order or look through a window: one line in the log, for a critic's model none more."""
+    say.cache_clear()
     subject = causal(**model)
     before = subject.config._attn_implementation
     with caplog.at_level(logging.WARNING, "trainer.learn.attention"):
         assert layout_of(subject, "tree", CPU) == "rows"
+        assert layout_of(subject, "auto", CPU) == "rows"
     assert [reason in record.getMessage() for record in caplog.records] == [True]
     assert subject.config._attn_implementation == before
 

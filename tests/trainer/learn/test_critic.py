@@ -31,10 +31,15 @@ def model_dir(tmp_path_factory):
     return make_model(tmp_path_factory.mktemp("model") / "tiny")
 
 
-def critic(model_dir, stepping=STEPPING, settings=None, tokens_max=40, vocabulary=VOCABULARY):
+def critic(model_dir, stepping=STEPPING, settings=None, tokens_max=40, vocabulary=VOCABULARY, layout="auto"):
     join_alone(torch.device("cpu"))
     settings = settings or CriticSettings(lam=1.0, whiten=False)
-    how = {"device": torch.device("cpu"), "vocabulary": vocabulary, "micro_batch_tokens_max": tokens_max}
+    how = {
+        "device": torch.device("cpu"),
+        "vocabulary": vocabulary,
+        "micro_batch_tokens_max": tokens_max,
+        "layout": layout,
+    }
     return Critic(model_dir, settings, stepping, **how)
 
 
@@ -87,6 +92,25 @@ def test_a_new_critic_expects_nothing(model_dir):
     assert column(white, "advantages").mean() == pytest.approx(0, abs=1e-6)
     assert column(white, "advantages").std() == pytest.approx(1, abs=1e-6)
     assert column(white, "returns").tolist() == column(judged, "returns").tolist()
+
+
+def test_a_tree_gives_the_values_of_rows(model_dir):
+    """Calls that begin alike, computed together: the layout is none of the critic's business."""
+    shared = [5, 6, 7, 8, 9, 10, 11, 12]
+    examples = [
+        example([*shared, *each.ids[: int(each.at[0])].tolist()], each.ids[each.at].tolist()) for each in batch()
+    ]
+    of = {}
+    for layout in ("rows", "tree"):
+        subject = critic(model_dir, layout=layout)
+        for number, each in enumerate(examples):
+            each.rewards[-1] = number % 2
+        for step in range(3):
+            judged, _ = subject.judged(examples)
+            subject.train(judged, seed=step)
+        of[layout] = column(subject.judged(examples)[0], "values")
+    np.testing.assert_allclose(of["tree"], of["rows"], atol=1e-5)
+    assert np.abs(of["rows"]).max() > 0.01
 
 
 def steps(model_dir, stepping, count=5, tokens_max=40):

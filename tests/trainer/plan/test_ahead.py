@@ -3,14 +3,18 @@
 import dataclasses
 import threading
 
+import pytest
+from structlog.testing import capture_logs
+
 from datapool.batch.plan import groups_of
-from eventlog.errors import HistoryCut
+from eventlog.errors import BrokerUnreachable, HistoryCut
 from eventlog.records import Position
 from schemas.events import BatchAssembled, BatchSkipped
 from tests.trainer.incarnation import settings
 from tests.trainer.pooled import group
 from tests.trainer.test_run import cut, events, model_dir, two_batches, world_of
 from trainer.dependencies import Milestone
+from trainer.plan import ahead, planner
 from trainer.plan.ahead import FactsAhead
 from trainer.run import TrainingRun
 
@@ -79,6 +83,47 @@ def test_facts_that_were_cut_are_left_out_by_name_all_the_same(tmp_path, model_d
     assert all(len(groups_of(plan)) == 2 for plan in events(log, BatchAssembled))
 
 
+class Away:
+    """A `FactSource` whose broker does not answer the first so many look-ups."""
+
+    def __init__(self, facts, failures):
+        self._facts, self.failures = facts, failures
+
+    def get(self, positions):
+        if self.failures:
+            self.failures -= 1
+            raise BrokerUnreachable("no broker answers")
+        return self._facts.get(positions)
+
+
+def test_a_broker_that_is_away_for_a_while_is_waited_for(tmp_path, model_dir, monkeypatch):
+    """No group is given up for it, no batch is another one; a person reads that it is away."""
+    monkeypatch.setattr(planner, "PAUSE_S", 0.01)
+    chosen = settings(tmp_path, model_dir, batches_max=2)
+    log, world = world_of(chosen, two_batches())
+    with capture_logs() as lines:
+        assert TrainingRun(chosen, dataclasses.replace(world, facts=Away(world.facts, 3))).run() == "finished"
+    assert sum(line["event"] == "facts_unreachable" for line in lines) == 3
+    assert events(log, BatchSkipped) == []
+    assert [groups_of(plan) for plan in events(log, BatchAssembled)] == [("g0", "g1"), ("g2", "g3")]
+
+
+def test_a_broker_that_stays_away_ends_the_trainer(tmp_path, model_dir, monkeypatch):
+    """With the log's own word, after as long as a transaction would wait; asked to stop, it stops at once."""
+    monkeypatch.setattr(planner, "PAUSE_S", 0.01)
+    monkeypatch.setattr(ahead, "PATIENCE_S", 0.1)
+    chosen = settings(tmp_path, model_dir, batches_max=2)
+    _, world = world_of(chosen, two_batches())
+    world = dataclasses.replace(world, facts=Away(world.facts, 10**9))
+    with pytest.raises(BrokerUnreachable):
+        TrainingRun(chosen, world).run()
+    monkeypatch.setattr(ahead, "PATIENCE_S", 60)
+    _, again = world_of(chosen, two_batches())
+    threading.Timer(0.5, again.stop.set).start()
+    facts = Away(again.facts, 10**9)
+    assert TrainingRun(chosen, dataclasses.replace(again, facts=facts)).run() == "stopped"
+
+
 def test_what_was_not_read_ahead_is_read_when_it_is_needed():
     """All, some or none of it; a failure ahead is a failure only if it happens again."""
     places = [Position("t", 0, offset) for offset in range(4)]
@@ -92,7 +137,7 @@ def test_what_was_not_read_ahead_is_read_when_it_is_needed():
                 raise HistoryCut("not now")
             return {position: f"record {position.offset}" for position in positions}
 
-    facts = FactsAhead(Once())
+    facts = FactsAhead(Once(), lambda: None)
     facts.read(places[:2])
     assert facts.get(places[:3]) == {place: f"record {place.offset}" for place in places[:3]}
     facts.read(places[1:3])

@@ -4,6 +4,7 @@ Invariant: advantages of a batch are a function of its plan and of the critic as
 over the whole batch; so a replay from a checkpoint repeats them to the bit.
 """
 
+import math
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -99,12 +100,9 @@ class Critic:
         returns = values + advantages
         judged = with_column(with_column(examples, "values", values), "returns", returns)
         judged = with_column(judged, "advantages", whitened(advantages) if self._settings.whiten else advantages)
-        metrics = {
-            "value_mean": float(values.mean()),
-            "return_mean": float(returns.mean()),
-            "explained_variance": explained_variance(values, returns),
-        }
-        return judged, metrics
+        metrics = {"value_mean": float(values.mean()), "return_mean": float(returns.mean())}
+        explained = explained_variance(values, returns)
+        return judged, metrics if math.isnan(explained) else {**metrics, "explained_variance": explained}
 
     def train(
         self,
