@@ -84,8 +84,8 @@ def choose(state: GroupState, spec: BatchSpec | None) -> list[Chosen] | str:
 
 
 def _advantages(group: PooledGroup, spec: BatchSpec) -> Sequence[Advantage | None]:
-    """A dataset knows no batches, so it has no advantages of an estimator that compares a whole batch."""
-    if spec.estimator.over_batch:
+    """A dataset knows no batches and no critic, so it has no advantages of an estimator that asks for one."""
+    if spec.estimator.over_batch or spec.estimator.critic:
         return [None] * len(group.members)
     (of_group,) = spec.estimator.function([[member.earned or NO_REWARD for member in group.members]])
     return of_group
