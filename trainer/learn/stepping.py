@@ -81,11 +81,6 @@ class SteppedModel:
         self._files = StateFiles()
         self._engine.checkpoint_engine.save = self._files.save
 
-    @property
-    def stage(self) -> int:
-        """Of ZeRO."""
-        return self._stage
-
     def __call__(self, *arguments: object) -> Any:  # Any: what the module returns
         return self._engine(*arguments)
 
