@@ -35,7 +35,7 @@ TARGETS: Mapping[str, tuple[str, float]] = {
     "staleness.batches_lost_by_corrections": ("<=", 2),
     "long_episodes.tokens": (">=", 0.9),
     "critic.reward_last_min": (">=", 0.85),
-    "credit.batches_won": (">", 0),
+    "credit.reward_ahead": (">", 0),
 }
 TIMEOUT_S = 2400.0
 CHILD = "import json, importlib, sys; print('\\n' + json.dumps(importlib.import_module(sys.argv[1]).measure()))"

@@ -32,13 +32,13 @@ def measure() -> dict[str, Any]:
     return {"long_episodes": {"group": group, "tokens": tokens, "tokens_trained": round(share, 4)}}
 
 
-def trained_share(stale: str) -> tuple[float, float]:
+def trained_share(stale: str, long_groups: int = LONG_GROUPS) -> tuple[float, float]:
     """Of long episodes, and of their tokens."""
     dice, folded = random.Random(0), FoldedLog()
     spec = BatchSpec(groups_per_batch=GROUPS, group_size=MEMBERS, staleness_max=1, stale=stale)
     selector, consumed = Selector(folded.pool, spec, RUN), set[str]()
     trained, tokens = set[tuple[str, str]](), 0
-    for version in range(LONG_GROUPS * TIMES_LONGER + 1):
+    for version in range(long_groups * TIMES_LONGER + 1):
         long_ended = version > 0 and version % TIMES_LONGER == 0
         if long_ended:
             began = partial(operator.add, version - TIMES_LONGER)  # its n-th call was sampled by the version begun + n
@@ -57,7 +57,7 @@ def trained_share(stale: str) -> tuple[float, float]:
                 trained.add((planned.group_id, planned.trajectory_id))
                 tokens += sum(row.mask)
         consumed |= set(groups_of(plan))
-    long = LONG_GROUPS * MEMBERS
+    long = long_groups * MEMBERS
     return len(trained) / long, tokens / (long * TIMES_LONGER * IDS)
 
 

@@ -120,6 +120,7 @@ class BatchTrained(Struct, frozen=True, kw_only=True):
     """The version that the step made."""
     metrics: Mapping[str, float]
     checkpoint_uri: str = ""
+    """Where a checkpoint of it is being written; whole once it has this name, and deleted later. Empty: none was due."""
     critic_digest: str = ""
     """sha256 hex of the critic after the batch; empty: there is none."""
 

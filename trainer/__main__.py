@@ -9,6 +9,7 @@ import os
 import sys
 from argparse import Namespace
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from threading import Event
 from typing import Any
 
@@ -16,17 +17,21 @@ import yaml
 
 from trainer import settings
 from trainer.errors import TrainerError
+from trainer.ranks import place
+from trainer.ranks.launch import Launched, launched, this_command
+
+Ranks = AbstractContextManager[Launched]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Exit status of the command."""
     try:
-        return _run(*settings.read(arguments))
+        return _run(*settings.read(arguments), this_command(arguments))
     except TrainerError as error:
         return _refuse(error)
 
 
-def _run(chosen: settings.TrainerSettings, flags: Namespace) -> int:
+def _run(chosen: settings.TrainerSettings, flags: Namespace, command: Sequence[str]) -> int:
     from datapool.errors import PoolError
     from eventlog.errors import Fenced, LogError
     from trainer import signals
@@ -36,9 +41,15 @@ def _run(chosen: settings.TrainerSettings, flags: Namespace) -> int:
     directories.check(chosen)
     deepspeed_config.check(chosen)
     _configure_logs()
+    own = place.of(os.environ, chosen.ranks)
+    chosen = chosen if own is None else chosen.model_copy(update={"ranks": own.size})
+    if own is not None and own.rank:
+        from trainer.ranks.follower import follow
+
+        return 0 if flags.dry_run else follow(chosen, own)
     try:
         with signals.as_flag(chosen.stop_timeout_s) as stop:
-            answer = _answer(chosen, flags, stop)
+            answer = _answer(chosen, flags, stop, launched(own, chosen.ranks, command))
     except Fenced:
         return _refuse(f"run {chosen.run_id} was taken over by another trainer; this one stops")
     except (LogError, PoolError, OSError) as error:
@@ -50,7 +61,7 @@ def _run(chosen: settings.TrainerSettings, flags: Namespace) -> int:
     return 0
 
 
-def _answer(chosen: settings.TrainerSettings, flags: Namespace, stop: Event) -> dict[str, Any]:  # JSON
+def _answer(chosen: settings.TrainerSettings, flags: Namespace, stop: Event, start: Ranks) -> dict[str, Any]:  # JSON
     """What the flags ask for, done. Torch is imported once a broker answered: whoever mistyped an address waits for nothing."""
     from eventlog.kafka.admin import check_catalogue
 
@@ -60,11 +71,14 @@ def _answer(chosen: settings.TrainerSettings, flags: Namespace, stop: Event) -> 
         return dry_run(chosen)
     if flags.offline in (None, "pool"):
         check_catalogue(chosen.log_settings())
-    from trainer import app
+    with start as ranks:
+        from trainer import app
 
-    if flags.replay_batch is not None:
-        return app.replay_batch(chosen, flags.replay_batch)
-    return app.train(chosen, stop) if flags.offline is None else app.train_offline(chosen, flags.offline, stop)
+        if flags.replay_batch is not None:
+            return app.replay_batch(chosen, flags.replay_batch, stop, ranks)
+        if flags.offline is not None:
+            return app.train_offline(chosen, flags.offline, stop, ranks)
+        return app.train(chosen, stop, ranks)
 
 
 def _refuse(error: object) -> int:

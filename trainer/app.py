@@ -21,16 +21,17 @@ from schemas.events import GroupRecord
 from schemas.http import Channel
 from schemas.topics import WORKERS
 from trainer import live_workers
-from trainer.compose import learner_of
 from trainer.dependencies import LivePool, TrainerDependencies
-from trainer.learn.engine import leave
 from trainer.learn.learner import Learner
 from trainer.offline.dataset import OfflineDataset
 from trainer.offline.journal import file_journal
-from trainer.offline.samples import AnybodysSamples, is_sample
+from trainer.offline.samples import AnybodysSamples, is_sample, unaged
+from trainer.plan.chat_template import ChatTemplate
 from trainer.plan.facts import FactSource
 from trainer.plan.journal import kafka_history, kafka_journal
-from trainer.plan.replay_batch import replay
+from trainer.plan.replay_batch import check_planned, replay
+from trainer.ranks.launch import ALONE, Launched
+from trainer.ranks.leader import LedLearner, leading
 from trainer.run import TrainingRun
 from trainer.settings import TrainerSettings
 from weights.sender import Sent
@@ -42,20 +43,21 @@ log = structlog.get_logger()
 Answer = dict[str, Any]  # JSON
 
 
-def train(settings: TrainerSettings, stop: threading.Event) -> Answer:
+def train(settings: TrainerSettings, stop: threading.Event, ranks: Launched = ALONE) -> Answer:
     """Run to the end, or until `stop` is set. Raises TrainerError, LogError, OSError (offer_port in use)."""
     with ExitStack() as resources:
-        learner = _learner(settings, resources)
+        learner = _learner(settings, resources, stop, ranks)
         transfer_server = _transfer_server(settings, learner)
         resources.callback(transfer_server.close)
         dependencies = TrainerDependencies(
             learner=learner,
-            pool=_pool(settings, lambda group: may_concern(group, settings.run_id), resources),
+            pool=_pool(settings, lambda group: may_concern(group, settings.run_id, settings.spec.policy), resources),
             facts=_facts(settings, resources),
             journal=kafka_journal(settings.log_settings(), settings.run_id, settings.model_id),
             transfer_server=transfer_server,
             stop=stop,
             producer=_producer(),
+            render=ChatTemplate(settings.model_dir),
         )
         resources.callback(dependencies.journal.close)
         run = TrainingRun(settings, dependencies)
@@ -65,8 +67,9 @@ def train(settings: TrainerSettings, stop: threading.Event) -> Answer:
         return {"ending": ending, **run.standing}
 
 
-def train_offline(settings: TrainerSettings, source: str, stop: threading.Event) -> Answer:
+def train_offline(settings: TrainerSettings, source: str, stop: threading.Event, ranks: Launched = ALONE) -> Answer:
     """The same on what is in the pool, or in a dataset, until it is used up. source: `pool` or a directory."""
+    settings = unaged(settings)
     with ExitStack() as resources:
         samples: LivePool
         facts: FactSource
@@ -76,13 +79,14 @@ def train_offline(settings: TrainerSettings, source: str, stop: threading.Event)
         else:
             samples = facts = OfflineDataset(Path(source), settings.run_id)
         dependencies = TrainerDependencies(
-            learner=_learner(settings, resources),
+            learner=_learner(settings, resources, stop, ranks),
             pool=samples,
             facts=facts,
             journal=file_journal(settings.out_dir / "journal", settings.run_id),
             transfer_server=Nobody(),
             stop=stop,
             producer=_producer(),
+            render=ChatTemplate(settings.model_dir),
             pool_grows=False,
         )
         resources.callback(dependencies.journal.close)
@@ -90,18 +94,21 @@ def train_offline(settings: TrainerSettings, source: str, stop: threading.Event)
         return {"ending": run.run(), **run.standing}
 
 
-def replay_batch(settings: TrainerSettings, sequence: int) -> Answer:
+def replay_batch(settings: TrainerSettings, sequence: int, stop: threading.Event, ranks: Launched = ALONE) -> Answer:
     """One planned batch again, see `trainer.plan.replay_batch`. Raises TrainerError, LogError."""
     with ExitStack() as resources:
         history = kafka_history(settings.log_settings(), settings.run_id, settings.model_id)
+        check_planned(sequence, history, settings.run_id)
         facts = _facts(settings, resources)
-        return replay(settings, sequence, history=history, facts=facts, learner=_learner(settings, resources))
+        learner = _learner(settings, resources, stop, ranks)
+        return replay(settings, sequence, history=history, facts=facts, learner=learner)
 
 
-def _learner(settings: TrainerSettings, resources: ExitStack) -> Learner:
+def _learner(
+    settings: TrainerSettings, resources: ExitStack, stop: threading.Event, ranks: Launched
+) -> Learner | LedLearner:
     disable_progress_bar()
-    resources.callback(leave)
-    return learner_of(settings)
+    return resources.enter_context(leading(settings, ranks, stop))
 
 
 def _pool(settings: TrainerSettings, keep: KeepGroup, resources: ExitStack) -> PoolView:
@@ -131,14 +138,14 @@ class Nobody:
         """Nothing to stage."""
 
 
-def may_concern(group: GroupRecord, run_id: str) -> bool:
+def may_concern(group: GroupRecord, run_id: str, policy: str = "own") -> bool:
     """Whether the run may ever look at a group: the view forgets others for good, so only what stays true may decide."""
     if group.channel == Channel.VALIDATION:
         return group.run_id == run_id and EvaluatedTask.of(group.tags) is not None
-    return group.run_id in (None, run_id)
+    return policy == "any" or group.run_id in (None, run_id)
 
 
-def _transfer_server(settings: TrainerSettings, learner: Learner) -> TransferServer:
+def _transfer_server(settings: TrainerSettings, learner: Learner | LedLearner) -> TransferServer:
     return TransferServer(
         settings.offer_host,
         settings.offer_port,

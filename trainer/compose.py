@@ -1,14 +1,14 @@
 """Settings -> the learner of one rank. Everything that computes; nothing that talks to the log."""
 
+from dataclasses import replace
+
 from trainer.algorithms.divergence import DIVERGENCES
 from trainer.algorithms.losses import bound
-from trainer.learn.deepspeed_config import resolved_stage
 from trainer.learn.engine import EngineSettings, TrainingEngine
 from trainer.learn.learner import Learner, Pace
 from trainer.learn.models.critic import Critic
 from trainer.learn.models.reference import Reference
 from trainer.learn.objective import Objective
-from trainer.learn.stepping import StepSettings
 from trainer.settings import TrainerSettings
 
 
@@ -28,18 +28,12 @@ def critic_of(settings: TrainerSettings, policy: TrainingEngine) -> Critic | Non
     """A critic, where the spec's algorithm has one. Raises ModelInvalid."""
     if not settings.has_critic:
         return None
-    rate = settings.critic.learning_rate
-    stepping = StepSettings(
-        learning_rate=10 * settings.learning_rate if rate is None else rate,
-        precision=policy.precision,
-        weight_decay=settings.critic.weight_decay,
-        grad_clip=settings.critic.grad_clip,
-        zero_stage=resolved_stage(settings.zero_stage, policy.precision),
-        optimizer=settings.optimizer,
-    )
+    own = settings.critic
+    rate = 10 * settings.learning_rate if own.learning_rate is None else own.learning_rate
+    stepping = replace(policy.stepping, learning_rate=rate, weight_decay=own.weight_decay, grad_clip=own.grad_clip)
     return Critic(
-        settings.critic.model_dir or settings.model_dir,
-        settings.critic,
+        own.model_dir or settings.model_dir,
+        own,
         stepping,
         device=policy.device,
         vocabulary=policy.vocabulary,

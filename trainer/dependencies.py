@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from datapool.batch.candidates import Pool
 from schemas.events import GroupRecord, TrajectoryRecord
 from trainer.errors import Stopped
+from trainer.plan.chat_template import Renderer
 from trainer.plan.facts import FactSource
 from trainer.plan.journal import Journal
 from trainer.publication import Weights, WeightServer
@@ -48,8 +49,8 @@ class PolicyLearner(Weights, Protocol):
     def critic_digest(self) -> str:
         """Of the critic as it is now; empty: there is none."""
 
-    def save(self, directory: Path, state: dict[str, Any]) -> None:  # Any: JSON values
-        """A checkpoint."""
+    def save(self, directory: Path, state: dict[str, Any]) -> Callable[[], None]:  # Any: JSON values
+        """A checkpoint is copied; what is returned writes it, from any thread."""
 
     def load(self, directory: Path) -> dict[str, Any]:  # Any: as saved
         """The inverse."""
@@ -72,7 +73,7 @@ class LivePool(Pool, Protocol):
 class TrainerDependencies:
     """Everything outside of the process. `reached` is told of milestones; in production it does nothing.
 
-    `pool_grows`: others add to the pool, so that it is worth waiting for a whole batch.
+    `render`: makes ids of the messages of calls that have none. `pool_grows`: others add to the pool, so that it is worth waiting for a whole batch.
     """
 
     learner: PolicyLearner
@@ -84,6 +85,7 @@ class TrainerDependencies:
     producer: str
     reached: Callable[[Milestone], None] = lambda _: None
     pool_grows: bool = True
+    render: Renderer | None = None
 
     def raise_if_stopped(self) -> None:
         """Raises Stopped once somebody asked for it."""

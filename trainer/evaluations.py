@@ -27,6 +27,8 @@ from trainer.dependencies import TrainerDependencies
 from trainer.progress import TrainingProgress
 from trainer.publication import Publisher
 from trainer.settings import TrainerSettings
+from trainer.storage.background import BackgroundWriter
+from trainer.storage.directories import PartialDirectory
 
 log = structlog.get_logger()
 
@@ -135,12 +137,14 @@ class Evaluations:
         dependencies: TrainerDependencies,
         progress: TrainingProgress,
         publisher: Publisher,
+        writer: BackgroundWriter,
         evaluated: Mapping[int, VersionEvaluated],
     ) -> None:
         self._settings = settings
         self._dependencies = dependencies
         self._progress = progress
         self._publisher = publisher
+        self._writer = writer
         self._settled = set(evaluated)
         self._best = max(filter(None, (_figure(event) for event in evaluated.values() if event.best)), default=None)
         self._open: dict[int, OpenEvaluation] = {}
@@ -227,6 +231,7 @@ class Evaluations:
 
     def _keep(self, version: int) -> Path | None:
         """A copy of the version's export that shares its bytes on disk; None, and why, where the weights cannot be had."""
+        self._writer.wait()  # an export under way is the version's own, or drops an older one
         try:
             source = next(self._publisher.exports.glob(f"{version:08d}-*"), None)
             if source is None and version == self._progress.version:
@@ -251,10 +256,8 @@ def _kept(exports: Path) -> Iterator[Path]:
 def _linked(source: Path, target: Path) -> Path:
     """`target` with the files of `source`, whole or not at all; hard links where the file system has them."""
     if not target.is_dir():
-        partial = target.with_name(f".{target.name}.partial")
-        shutil.rmtree(partial, ignore_errors=True)
-        shutil.copytree(source, partial, copy_function=_link)
-        partial.rename(target)
+        partial = PartialDirectory(target)
+        partial.fill(lambda: shutil.copytree(source, partial.path, copy_function=_link, dirs_exist_ok=True))
     return target
 
 

@@ -4,14 +4,16 @@ Order per batch, and why each step may be the last one before a crash:
   1. plan      its rows are read from the facts, then BatchAssembled is committed. Nothing else is trained under this
                sequence number from now on.
   2. train     from these rows. Lost with the process: trained again from the facts that the plan names.
-  3. keep      checkpoint, where due. Found again: not trained a second time.
+  3. keep      a checkpoint, where due: copied here, written by a thread. Found again: not trained a second time.
   4. stage     the weights can be had here, and nobody knows of them yet.
-  5. publish   {WeightsPublished, BatchTrained} in one transaction.
+  5. publish   {WeightsPublished, BatchTrained} in one transaction. An export, where due, is written by the same thread and
+               announced by WeightsPublished of the same version once it is on disk.
 Resuming takes the run over (fencing), reads its history, loads the newest checkpoint and replays the plans after it. A
 replay that does not give the published bytes again takes a version number that was never used. A plan that was not
 trained and cannot be read any more is given up by a BatchSkipped with its sequence number, which stays taken.
 """
 
+from contextlib import closing
 from typing import Literal
 
 import structlog
@@ -29,6 +31,7 @@ from trainer.reports import Reports
 from trainer.resume import Resumption
 from trainer.sections.changes import check_changes
 from trainer.settings import TrainerSettings
+from trainer.storage.background import BackgroundWriter, log_not_written
 from trainer.storage.checkpoints import Checkpoints
 from trainer.update import Updater
 from weights.snapshot import Snapshots
@@ -45,6 +48,7 @@ class TrainingRun:
         self._settings = settings
         self._dependencies = dependencies
         self._progress = TrainingProgress()
+        self._writer = BackgroundWriter()
         self._publisher = Publisher(
             weights=dependencies.learner,
             transfer_server=dependencies.transfer_server,
@@ -87,15 +91,21 @@ class TrainingRun:
             log.info("run_was_over", run_id=self._settings.run_id, batches=history.ended.batches)
             return "finished"
         self._check_settings(history)
-        reports = Reports(self._settings.out_dir, [history.trained[s] for s in sorted(history.trained)])
-        try:
-            self._train(history, checkpoints, reports)
-        except Stopped:
-            self._export_before_leaving()
-            log.info("stopped", run_id=self._settings.run_id, batches=self._progress.batches)
-            return "stopped"
-        finally:
-            reports.close()
+        earlier = [history.trained[sequence] for sequence in sorted(history.trained)]
+        with closing(self._writer), closing(Reports(self._settings.out_dir, earlier)) as reports:
+            planner = Planner(self._settings, self._dependencies, self._progress)
+            try:
+                self._train(history, checkpoints, reports, planner)
+            except Stopped:
+                self._writer.wait()
+                try:
+                    self._export_before_leaving()
+                except OSError as error:
+                    log_not_written("last version", error)
+                log.info("stopped", run_id=self._settings.run_id, batches=self._progress.batches)
+                return "stopped"
+            finally:
+                planner.close()
         return "finished"
 
     def _check_settings(self, history: History) -> None:
@@ -110,7 +120,7 @@ class TrainingRun:
                 allowed=chosen.allow_change,
             )
 
-    def _train(self, history: History, checkpoints: Checkpoints, reports: Reports) -> None:
+    def _train(self, history: History, checkpoints: Checkpoints, reports: Reports, planner: Planner) -> None:
         settings, dependencies, progress = self._settings, self._dependencies, self._progress
         updater = Updater(
             settings,
@@ -119,9 +129,9 @@ class TrainingRun:
             publisher=self._publisher,
             checkpoints=checkpoints,
             reports=reports,
+            writer=self._writer,
             incarnation=history.incarnations + 1,
         )
-        planner = Planner(settings, dependencies, progress)
         planner.consume(history.consumed_groups)
         Resumption(
             settings,
@@ -134,13 +144,14 @@ class TrainingRun:
         ).run()
         dependencies.reached(Milestone.STARTED)
         planner.wait_for_pool()
-        evaluations = Evaluations(settings, dependencies, progress, self._publisher, history.evaluated)
+        evaluations = Evaluations(settings, dependencies, progress, self._publisher, self._writer, history.evaluated)
         while (reason := reason_to_end(progress, settings)) is None:
             batch = planner.next_batch()
             if batch is None:
                 reason = "pool_used_up"
                 break
             evaluations.look()
+            planner.read_ahead()
             updater.carry_out(*batch)
         evaluations.conclude_all()
         self._end(reason)
@@ -162,6 +173,7 @@ class TrainingRun:
 
     def _end(self, reason: str) -> None:
         """The final weights once more, now with an export that outlives this process, and the end of the run."""
+        self._writer.wait()
         snapshot, version = self._publisher.snapshot(), self._progress.named_version
         export = self._publisher.export(version, snapshot)
         self._dependencies.reached(Milestone.EXPORTED)

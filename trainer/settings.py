@@ -1,6 +1,6 @@
 """Settings of a training run, readable without torch. Precedence: flag > environment > file > default."""
 
-from argparse import Namespace
+from argparse import SUPPRESS, Namespace
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self
@@ -42,9 +42,10 @@ class TrainerSettings(BaseSettings):
     }
     MAY_CHANGE: ClassVar[frozenset[str]] = frozenset({
         "run_id", "out_dir", "allow_change", "micro_batch_tokens_max", "batches_max", "batches_min", "stop_reward",
-        "checkpoint_every", "checkpoints_kept", "hf_every", "hf_kept", "stop_timeout_s", "offer_host", "offer_port",
-        "offer_advertise", "offer_timeout_s", "linger_s", "poll_interval_s", "evaluation_wait_s", "wait_log_interval_s", "warnings_file",
-        "bootstrap_servers", "topic_prefix", "topic_partitions",
+        "checkpoint_every", "checkpoints_kept", "hf_every", "hf_kept", "hf_shard_gb", "stop_timeout_s", "offer_host",
+        "offer_port", "offer_advertise", "offer_timeout_s", "linger_s", "poll_interval_s", "evaluation_wait_s",
+        "wait_log_interval_s", "warnings_file", "bootstrap_servers", "topic_prefix", "topic_partitions", "ranks",
+        "collective_timeout_s", "layout", "optimizer.gradient_checkpointing", "objective.silent_sample",
     })  # fmt: skip
     """Settings that may differ when a run is resumed. All others change what is trained (`trainer/sections/changes.py`)."""
 
@@ -88,6 +89,10 @@ class TrainerSettings(BaseSettings):
     """Seed of the run; every batch derives its own from it."""
     zero_stage: Literal[0, 1, 2, 3] = 0
     """Stage of DeepSpeed's ZeRO."""
+    ranks: int = Field(default=1, ge=1)
+    """Processes on this machine that train together; torchrun and deepspeed start their own number instead."""
+    collective_timeout_s: float = Field(default=600.0, gt=0)
+    """How long a rank waits for the others in the middle of a step; then the trainer ends."""
     device: Wish = "auto"
     """Processor to run on. auto: CUDA where torch sees it, unless the CPU build of vLLM is installed. The workers' must be the same."""
     precision: Literal["auto", "fp32", "bf16"] = "auto"
@@ -248,6 +253,8 @@ def command_line() -> CommandLine:
         metavar="pool|PATH",
         help="Train on what is in the pool, or in an exported dataset, until it is used up.",
     )
+    # deepspeed's launcher appends it to what it starts; the environment says the same.
+    add("--local_rank", type=int, help=SUPPRESS)
     return line
 
 

@@ -4,6 +4,9 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
+import structlog
+
+from eventlog.errors import LogError
 from schemas.envelopes import envelope
 from schemas.events import BatchTrained
 from trainer.dependencies import Milestone, TrainerDependencies
@@ -15,9 +18,12 @@ from trainer.progress import TrainingProgress
 from trainer.publication import Publisher
 from trainer.reports import Reports
 from trainer.settings import TrainerSettings
+from trainer.storage.background import BackgroundWriter, log_not_written
 from trainer.storage.checkpoints import Checkpoints
 from weights.manifest import WeightsManifest
 from weights.snapshot import WeightsSnapshot
+
+log = structlog.get_logger()
 
 
 class Updater:
@@ -35,6 +41,7 @@ class Updater:
         publisher: Publisher,
         checkpoints: Checkpoints,
         reports: Reports,
+        writer: BackgroundWriter,
         incarnation: int,
     ) -> None:
         self._settings = settings
@@ -43,14 +50,17 @@ class Updater:
         self._publisher = publisher
         self._checkpoints = checkpoints
         self._reports = reports
+        self._writer = writer
         self._incarnation = incarnation
 
     def carry_out(self, batch: TrainingBatch, waited_s: float) -> None:
         """Steps 2 to 5 of a batch."""
         values = finite({**self.train(batch), "wait_s": waited_s})
         self._dependencies.reached(Milestone.TRAINED)
-        snapshot = self._publisher.snapshot()
         is_checkpoint_due = (batch.plan.sequence + 1) % self._settings.checkpoint_every == 0
+        if is_checkpoint_due or self._is_export_due(self._progress.version_free):
+            self._writer.wait()  # copies of one batch at a time: a slow disk slows the run and fills no memory
+        snapshot = self._publisher.snapshot()
         checkpoint = self._keep(snapshot.manifest, values) if is_checkpoint_due else None
         self.publish(values, snapshot, checkpoint)
 
@@ -59,15 +69,23 @@ class Updater:
         began = time.monotonic()
         values = self._dependencies.learner.train(learner_batch(batch), self._dependencies.raise_if_stopped)
         self._progress.sequence, self._progress.version = batch.plan.sequence, None
+        rendered = sum(len(row.rendered_calls) for row in batch.rows)
         return {
             **plan_metrics(batch.plan),
+            **({"rendered_responses": float(rendered)} if rendered else {}),
             **values,
+            "groups_skipped": float(batch.skipped),
             "read_s": batch.read_s,
             "train_s": time.monotonic() - began,
         }
 
-    def _keep(self, manifest: WeightsManifest, values: Mapping[str, float]) -> Path:
+    def _is_export_due(self, version: int) -> bool:
+        return version % self._settings.hf_every == 0
+
+    def _keep(self, manifest: WeightsManifest, values: Mapping[str, float]) -> Path | None:
+        """Step 3: the state is copied now and written by the writer's thread. None: the disk takes nothing."""
         sequence = self._progress.sequence
+        target = self._checkpoints.path(sequence, self._incarnation)
         state = {
             "run_id": self._settings.run_id,
             "sequence": sequence,
@@ -75,34 +93,50 @@ class Updater:
             "digest": manifest.digest,
             "metrics": dict(values),
         }
-        path = self._checkpoints.write(
-            sequence, self._incarnation, lambda partial: self._dependencies.learner.save(partial, state)
-        )
-        self._dependencies.reached(Milestone.KEPT)
-        return path
+        try:
+            finish = self._checkpoints.begin(target, lambda partial: self._dependencies.learner.save(partial, state))
+        except OSError as error:
+            log_not_written(f"checkpoint {target.name}", error)
+            return None
+
+        def write() -> None:
+            finish()
+            self._dependencies.reached(Milestone.KEPT)
+
+        self._writer.submit(f"checkpoint {target.name}", write)
+        return target
 
     def publish(self, values: Mapping[str, float], snapshot: WeightsSnapshot, checkpoint: Path | None) -> None:
         """Steps 4 and 5: the snapshot of the weights becomes the next version, made by batch `progress.sequence`.
 
         Raises NothingLearned.
         """
-        progress, version = self._progress, self._progress.version_free
-        export = self._publisher.export(version, snapshot) if version % self._settings.hf_every == 0 else None
+        progress, version, sequence = self._progress, self._progress.version_free, self._progress.sequence
         self._publisher.stage(version, snapshot)
         self._dependencies.reached(Milestone.STAGED)
         trained = BatchTrained(
             envelope=envelope(self._dependencies.producer, run_id=self._settings.run_id),
             run_id=self._settings.run_id,
-            sequence=progress.sequence,
+            sequence=sequence,
             version=version,
             metrics=dict(values),
             checkpoint_uri="" if checkpoint is None else checkpoint.resolve().as_uri(),
             critic_digest=self._dependencies.learner.critic_digest,
         )
-        published = self._publisher.event(version, snapshot.manifest, export, progress.sequence)
+        published = self._publisher.event(version, snapshot.manifest, None, sequence)
         self._dependencies.journal.commit(published, trained)
         progress.version, progress.digest, progress.version_free = version, snapshot.manifest.digest, version + 1
-        progress.count(trained.sequence, values)
+        progress.count(sequence, values)
+        if self._is_export_due(version):
+            self._writer.submit(f"export {version}", lambda: self._export(version, snapshot, sequence))
         self._reports.write(trained)
         self._dependencies.reached(Milestone.PUBLISHED)
         progress.raise_if_nothing_learned()
+
+    def _export(self, version: int, snapshot: WeightsSnapshot, sequence: int) -> None:
+        """By the writer's thread: the version is announced once more when its export is on disk."""
+        export = self._publisher.export(version, snapshot)
+        try:
+            self._dependencies.journal.commit(self._publisher.event(version, snapshot.manifest, export, sequence))
+        except LogError as error:  # the loop meets the same, and decides
+            log.warning("export_not_announced", version=version, export=str(export), error=str(error))

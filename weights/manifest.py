@@ -88,7 +88,9 @@ class WeightsManifest:
 
 def _shape(value: object) -> TensorShape:
     match value:
-        case {"name": str(name), "dtype": str(dtype), "shape": list(shape)} if all(type(n) is int for n in shape):
+        case {"name": str(name), "dtype": str(dtype), "shape": list(shape) | tuple(shape)} if all(
+            type(n) is int for n in shape
+        ):
             return TensorShape(name, dtype, tuple(shape))
     raise ManifestMismatch(f"not a tensor of a manifest: {str(value)[:SHOWN_CHARACTERS]}")
 

@@ -39,12 +39,37 @@ class WeightsSnapshot:
         yield from zip(self.manifest.tensors, parts, strict=True)
 
 
+class HostMemory:
+    """Flat uint8 tensors of one size, used again and again: fresh pages cost more than the copy into them."""
+
+    def __init__(self, chunk_bytes: int) -> None:
+        self._chunk_bytes = chunk_bytes
+        self._spare: deque[torch.Tensor] = deque()  # filled from any thread: its methods are atomic
+
+    def chunk(self) -> torch.Tensor:
+        """One that nobody uses. Memory that is never touched costs nothing, so a chunk need not be filled."""
+        try:
+            return self._spare.pop()
+        except IndexError:
+            return torch.empty(self._chunk_bytes, dtype=torch.uint8)
+
+    def lend(self, holder: object) -> list[torch.Tensor]:
+        """An empty list for chunks; what stands in it returns when nobody holds the holder any more."""
+        chunks: list[torch.Tensor] = []
+        weakref.finalize(holder, self._spare.extend, chunks).atexit = False
+        return chunks
+
+    def trim(self) -> None:
+        """Free what nobody uses now."""
+        self._spare.clear()
+
+
 class Snapshots:
-    """Makes the snapshots of a run, in memory that it uses again and again: fresh pages cost more than the copy."""
+    """Makes the snapshots of a run."""
 
     def __init__(self, bucket_bytes_max: int = BUCKET_BYTES_MAX) -> None:
         self._bucket_bytes_max = bucket_bytes_max
-        self._spare: deque[torch.Tensor] = deque()  # filled from any thread: its methods are atomic
+        self._memory = HostMemory(bucket_bytes_max)
 
     def take(self, named_tensors: NamedTensors) -> WeightsSnapshot:
         """One pass: each tensor is asked for once and copied once, each byte hashed once. They may change afterwards."""
@@ -57,7 +82,7 @@ class Snapshots:
             flat = bytes_of(tensor)
             for number, piece in packing.place(specs[-1].nbytes):
                 if number == len(whole):
-                    whole.append(self._bucket())
+                    whole.append(self._memory.chunk())
                 target = whole[number][piece.target : piece.target + piece.length]
                 target.copy_(flat[piece.source : piece.source + piece.length])
                 sha.update(target.numpy())
@@ -66,15 +91,9 @@ class Snapshots:
         snapshot = WeightsSnapshot(
             WeightsManifest(tuple(specs), sha.hexdigest()), self._bucket_bytes_max, layout, filled
         )
-        self._spare.clear()  # what a larger or older one left
-        weakref.finalize(snapshot, self._spare.extend, whole)
+        self._memory.lend(snapshot).extend(whole)
+        self._memory.trim()  # three are enough: two staged, one being taken
         return snapshot
-
-    def _bucket(self) -> torch.Tensor:
-        try:
-            return self._spare.pop()
-        except IndexError:
-            return torch.empty(self._bucket_bytes_max, dtype=torch.uint8)
 
 
 def _memory(flat: torch.Tensor, piece: Piece) -> memoryview:

@@ -129,7 +129,8 @@ def _estimate(directory: str, job: Job) -> int:
     shape = shape_of(Path(directory))
     assert shape is not None, "made in code, in words that it knows"
     tokens = min(job.micro_batch_tokens_max, job.groups * job.members * (job.prompt + job.response))
-    return bytes_per_rank(shape, precision=job.precision, stage=job.stage, ranks=1, tokens=tokens)["total"]
+    parts = bytes_per_rank(shape, precision=job.precision, stage=job.stage, ranks=1, tokens=tokens, device="cuda")
+    return parts["total"]
 
 
 def trees(ground: Ground) -> Figures:

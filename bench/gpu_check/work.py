@@ -74,7 +74,7 @@ def run(job: Job) -> Outcome:
         engine.load(Path(job.load))
     outcome = _steps(engine, Objective(loss=_loss()), job)
     if job.save is not None:
-        engine.save(Path(job.save), {})
+        engine.save(Path(job.save), {})()
     if job.weights is not None:
         torch.save({name: tensor.float().cpu().clone() for name, tensor in engine.named_tensors()}, job.weights)
     return outcome

@@ -17,11 +17,11 @@ UNITS = ((86_400.0, "d"), (3600.0, "h"), (60.0, "min"), (1.0, "s"))
 
 
 def run_list(*, prefix: str, as_json: bool) -> int:
-    """Prints a line (or, with JSON, one array) of all runs."""
+    """Prints a table (or, with JSON, one object) of all runs."""
     with log_for_reading(prefix) as settings:
         rows = [summary.row(run, now_us()) for run in read_all(settings)]
     if as_json:
-        print(orjson.dumps(rows).decode())
+        print(orjson.dumps({"runs": rows}).decode())
     elif rows:
         print("\n".join(list_text(rows)))
     else:

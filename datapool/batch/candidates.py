@@ -1,7 +1,7 @@
 """A ready group with its members, as a spec sees them: what selection and plans read of the pool."""
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -11,6 +11,10 @@ from datapool.batch.states import states_of
 from datapool.fold.project import winners
 from schemas.events import GroupRecord, RewardSlot, StepRecord, TrajectoryRecord
 
+OVER: Set[str] = frozenset({"completed", "failed", "abandoned"})
+"""`TrajectoryRecord.status` of one that nothing more is expected of."""
+IMITABLE = frozenset({"no_trainable_call", "abandoned", "failed_without_outcome"})
+"""Reasons of a trajectory that is not ready and can be imitated all the same (`policy: any`)."""
 Members = Sequence[tuple[TrajectoryRecord, Sequence[StepRecord]]]
 """Rows of one moment: a trajectory with its captured steps in order, each once, in order of trajectory_id."""
 
@@ -22,12 +26,13 @@ class Pool(Protocol):
         """Every group whose rows fit together, ready or not."""
 
     def members(self, record: GroupRecord) -> Members | None:
-        """The ready members as this row of their group names them; None where the pool has moved on since."""
+        """The members that are over, ready or not, as this row of their group names them; None where the pool has moved on
+        since."""
 
 
 @dataclass(frozen=True, slots=True)
 class PooledTrajectory:
-    """A ready member with its captured steps, in order."""
+    """A member with its captured steps, in order."""
 
     record: TrajectoryRecord
     steps: tuple[StepRecord, ...]
@@ -45,7 +50,7 @@ class PooledTrajectory:
 
 @dataclass(frozen=True, slots=True)
 class PooledGroup:
-    """A group with its ready members in order of trajectory_id."""
+    """A group with its members in order of trajectory_id."""
 
     record: GroupRecord
     members: tuple[PooledTrajectory, ...]
@@ -60,14 +65,23 @@ class PooledGroup:
 
 
 def with_members(pool: Pool, record: GroupRecord, spec: BatchSpec) -> PooledGroup | None:
-    """Rows of the ready members, or None where the pool moved on since `record` was read."""
+    """Rows of the members that may count, or None where the pool moved on since `record` was read."""
     members = pool.members(record)
     if members is None:
         return None
-    ready = [member_of(record, row, steps, spec) for row, steps in members]
-    dropped = {one.record.trajectory_id for one in ready if one.truncated} if spec.truncated == "drop" else set()
-    kept = tuple(member for member in ready if member.record.trajectory_id not in dropped)
+    counted = [member_of(record, row, steps, spec) for row, steps in members if counts(row, spec)]
+    dropped = {one.record.trajectory_id for one in counted if one.truncated} if spec.truncated == "drop" else set()
+    kept = tuple(member for member in counted if member.record.trajectory_id not in dropped)
     return PooledGroup(record, kept, tuple(sorted(dropped)))
+
+
+def counts(row: TrajectoryRecord, spec: BatchSpec) -> bool:
+    """Whether a trajectory that is over is a member for this spec."""
+    if row.ready:
+        return True
+    if spec.policy == "any":
+        return IMITABLE.issuperset(row.reasons)
+    return spec.unfinished != "drop" and row.reasons == ("abandoned",) and row.return_total is not None
 
 
 def member_of(

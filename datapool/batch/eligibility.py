@@ -46,11 +46,14 @@ class Eligibility:
     def refusal_at(self, version: int, spec: BatchSpec) -> Refusal | None:
         """Why the group is not chosen at a version; None: it may be."""
         deciding = self.oldest_version if spec.stale == "group" else self.newest_version
-        return self.refusal or _staleness(deciding, version, spec) or self.unless_stale
+        stale = _staleness(deciding, version, spec) if spec.policy == "own" else None
+        return self.refusal or stale or self.unless_stale
 
 
 CHANGING = Refusal("wait", "rows_changing")
 """Not to be remembered: the next look finds other rows."""
+UNREADY_MEMBERS = frozenset({"no_ready_member", "members_missing"})
+"""Reasons of a group that its ready members decide: where others count, too, `_size` decides."""
 ADMITTED_CHANNEL = Channel.TRAIN
 """Groups of other channels take no room of a run (`gateway/control/admission.py`)."""
 
@@ -76,15 +79,17 @@ def eligibility_of(
 
 def _record_refusal(record: GroupRecord, spec: BatchSpec, run_id: str) -> Refusal | None:
     """What the group's own row decides."""
-    if record.run_id not in (None, run_id):
+    if record.run_id not in (None, run_id) and spec.policy == "own":
         return Refusal("foreign", "other_run")
     if record.channel != spec.channel:
         return _of_other_channel(record, run_id)
     excluded = ", ".join(sorted(set(spec.tags_exclude) & set(record.tags)))
     if excluded and record.run_id == run_id:  # nothing takes a group's own tag back: its room need not wait
         return Refusal("never", f"tags_excluded: {excluded}")
-    if not record.ready:
-        return Refusal("wait", "not_ready: " + ", ".join(record.reasons))
+    counts_others = spec.policy == "any" or spec.unfinished != "drop"
+    waits_for = set(record.reasons) - (UNREADY_MEMBERS if counts_others else set())
+    if waits_for:
+        return Refusal("wait", "not_ready: " + ", ".join(sorted(waits_for)))
     return Refusal("foreign", f"tags_excluded: {excluded}") if excluded else None
 
 
@@ -99,7 +104,8 @@ def _of_members(group: PooledGroup, spec: BatchSpec, run_id: str) -> Eligibility
     """Staleness comes before the size and the tags of an own group: one that never gets them gets too old."""
     runs = {member.record.policy_run_id for member in group.members}
     own = group.record.run_id == run_id or run_id in runs
-    tags, policy = _tags(group, spec, own=own), _policy(runs, run_id, own=own)
+    tags = _tags(group, spec, own=own)
+    policy = _policy(runs, run_id, own=own) if spec.policy == "own" else None
     filtered = (refusal for group_filter in GROUP_FILTERS if (refusal := group_filter(group, spec)))
     unless_stale = tags or next(filtered, None)
     refusal = policy if own else tags or policy
@@ -173,14 +179,16 @@ def _truncated(group: PooledGroup, spec: BatchSpec) -> Refusal | None:
     return Refusal("never", f"truncated_{len(group.dropped)}_of_{len(group.members) + len(group.dropped)}")
 
 
-def _reward_missing(group: PooledGroup, _: BatchSpec) -> Refusal | None:
-    missing = len(group.members) - len(group.returns)
+def _reward_missing(group: PooledGroup, spec: BatchSpec) -> Refusal | None:
+    missing = len(group.members) - len(group.returns) if spec.needs_returns else 0
     if missing and group.record.closed:  # the time for its rewards is over
         return Refusal("never", "reward_missing")
     return Refusal("wait", f"reward_missing_for_{missing}") if missing else None
 
 
 def _reward_mean(group: PooledGroup, spec: BatchSpec) -> Refusal | None:
+    if not group.returns:
+        return None
     mean = sum(group.returns) / len(group.returns)
     if spec.reward_mean_min is not None and mean < spec.reward_mean_min:
         return Refusal("never", "reward_mean_low")
@@ -232,4 +240,4 @@ GROUP_FILTERS: tuple[GroupFilter, ...] = (
     _plan_bytes,
 )
 """In the order in which they are asked; the first refusal is the group's reason. Each may take what those before it
-refuse for granted: from `_reward_mean` on, every member has a return, and there is one."""
+refuse for granted: from `_reward_mean` on, every member has a return, where the spec needs one."""

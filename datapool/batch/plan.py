@@ -3,6 +3,7 @@
 Invariant: a plan is a function of the chosen groups and the spec. No clock is read; equal inputs give equal plans.
 """
 
+import json
 from collections.abc import Iterable
 
 from datapool.batch.advantages import Advantage, Return
@@ -56,8 +57,8 @@ def _frozen(
             trajectory_id=member.record.trajectory_id,
             reward=(member.earned or NO_REWARD).total,
             advantage=advantage.whole,
-            min_version=member.record.min_version,
-            max_version=member.record.max_version,
+            min_version=member.record.min_version if spec.policy == "own" else None,
+            max_version=member.record.max_version if spec.policy == "own" else None,
             steps=_steps(member, spec, advantage, oldest) if member.record.trajectory_id in trained else (),
         )
         for member, advantage in zip(group.members, advantages, strict=True)
@@ -96,6 +97,11 @@ def weights_of(step: StepRecord, member: PooledTrajectory, spec: BatchSpec) -> t
     """Of policy loss, cross-entropy and reference KL, by the first tag of `mix` that the step carries; None: no such tag."""
     tags = AnnotatedStep(step, member).tags if spec.mix else frozenset[str]()
     return next((tuple(spec.mix[tag]) for tag in sorted(spec.mix) if tag in tags), None)
+
+
+def is_logged_data(plan: BatchAssembled) -> bool:
+    """Whether the plan imitates anybody's replies (`policy: any`): versions and temperatures of them mean nothing here."""
+    return bool(json.loads(plan.spec).get("policy") == "any")
 
 
 def groups_of(plan: BatchAssembled) -> tuple[str, ...]:

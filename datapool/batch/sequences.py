@@ -10,6 +10,7 @@ from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from schemas.arrays import ITEM_BYTES
 from schemas.events import CallCaptured, StepTokens
 
 UNKNOWN_VERSION = -1
@@ -29,6 +30,8 @@ class CallTokens:
     """Of this response alone, where calls of a trajectory differ."""
     oldest_version: int | None = None
     """Tokens of older versions are context only; None: all are trained."""
+    is_rendered: bool = False
+    """Its server gave no ids: these are made of its messages."""
 
     @property
     def whole(self) -> bytes:
@@ -54,6 +57,8 @@ class TrainingRow:
     advantages: array | None = None  # type: ignore[type-arg]  # of float32, 0 where nothing is trained; None: the trajectory's
     responses: tuple[tuple[int, int], ...] = ()
     """[start, end) of each call's response, in order."""
+    rendered_calls: tuple[str, ...] = ()
+    """Of `call_ids`, those whose ids are made of their messages."""
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -71,20 +76,39 @@ def call_tokens(
     advantage: float | None = None,
     oldest_version: int | None = None,
 ) -> CallTokens:
-    """A call as `sequences.rows` takes it. Versions of another run are no versions here."""
+    """A call as `sequences.rows` takes it. Versions of another run are no versions here; unknown log-probabilities are 0."""
+    n = len(source.response_ids) // ITEM_BYTES
     versions = array("q")
     for span in source.spans:
         version = span.version if span.run_id == run_id else UNKNOWN_VERSION
         versions += array("q", [version]) * (span.end - span.start)
+    if len(versions) != n:  # nobody knows who sampled it: it can only be imitated
+        versions = array("q", [UNKNOWN_VERSION]) * n
+    logprobs = array("f", source.response_logprobs) if len(source.response_logprobs) == ITEM_BYTES * n else [0.0] * n
     return CallTokens(
         call_id=source.call_id,
         prompt=prompt,
         response=source.response_ids,
-        logprobs=array("f", source.response_logprobs),
+        logprobs=logprobs,
         versions=versions,
         temperature=temperature,
         advantage=advantage,
         oldest_version=oldest_version,
+    )
+
+
+def rendered_tokens(call_id: str, prompt: bytes, response: bytes, advantage: float | None = None) -> CallTokens:
+    """A call of which only messages are known, with ids that were made of them: of no version, at temperature 1."""
+    n = len(response) // ITEM_BYTES
+    return CallTokens(
+        call_id=call_id,
+        prompt=prompt,
+        response=response,
+        logprobs=[0.0] * n,
+        versions=[UNKNOWN_VERSION] * n,
+        temperature=1.0,
+        advantage=advantage,
+        is_rendered=True,
     )
 
 
@@ -152,6 +176,7 @@ def _row(trained: Sequence[CallTokens], trajectory: int) -> TrainingRow:
         versions=array("q", [UNKNOWN_VERSION]) * n,
         advantages=array("f", bytes(4 * n)) if trained[-1].advantage is not None else None,
         responses=tuple((len(call.prompt) // 4, len(call.whole) // 4) for call in trained),
+        rendered_calls=tuple(call.call_id for call in trained if call.is_rendered),
     )
     for call in trained:
         _write(row, call)

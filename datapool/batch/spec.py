@@ -49,6 +49,9 @@ class BatchSpec(BaseModel):
 
     algorithm: Algorithm = "grpo"
     """How rewards become advantages (docs/batches.md)."""
+    policy: Literal["own", "any"] = "own"
+    """Whose replies are trained: those that this run's versions sampled, or anybody's (of other runs, of providers, greedy or
+    constrained ones; without ids their messages are rendered by the model's template). any: for cross-entropy alone."""
     groups_per_batch: int = Field(default=8, ge=1)
     """Groups of a whole batch."""
     group_size: int = Field(default=8, ge=1)
@@ -86,7 +89,9 @@ class BatchSpec(BaseModel):
     """Groups whose returns are all equal: kept with advantage 0 (they hold the batch size), or never trained."""
     truncated: Literal["train", "mask", "drop"] = "train"
     """Trajectories whose last reply was cut off by its length: trained like others, in the baseline only (DAPO's overlong
-    filtering), or not even there. One that was abandoned is never trained."""
+    filtering), or not even there."""
+    unfinished: Literal["train", "mask", "drop"] = "drop"
+    """The same of trajectories that were abandoned. Those without any reward are dropped whatever this says."""
     mix: Mapping[str, tuple[Weight, Weight, Weight]] = Field(default_factory=dict)
     """Tag -> weights of the policy loss, of cross-entropy and of the reference KL in responses that carry it (of several, the
     first by name), so that one batch imitates some responses and reinforces others; untagged ones have 1, 0, 1."""
@@ -113,6 +118,12 @@ class BatchSpec(BaseModel):
             raise ValueError(f"reward_mean_min: {low:g} is above reward_mean_max, {high:g}: no group could pass")
         if self.channel == Channel.VALIDATION:
             raise ValueError("channel: val is for evaluation and is never trained")
+        if self.policy == "any" and self.estimator.loss != "cross_entropy":
+            raise ValueError(
+                f"policy: any has no ratio, which {self.algorithm} needs; take algorithm sft, or policy: own"
+            )
+        if self.policy == "any" and self.stale == "tokens":
+            raise ValueError("stale: tokens goes by versions, of which policy: any knows none; drop it")
         if self.group_size < self.estimator.members_min:
             raise ValueError(
                 f"group_size {self.group_size}: {self.algorithm} needs {self.estimator.members_min} trajectories"
@@ -140,7 +151,13 @@ class BatchSpec(BaseModel):
 
     def oldest_version(self, version: int) -> int | None:
         """Of the tokens that a batch for `version` trains; None: a group's staleness alone decides."""
-        return max(version - self.staleness_max, 0) if self.stale == "tokens" else None
+        return max(version - self.staleness_max, 0) if self.stale == "tokens" and self.policy == "own" else None
+
+    @property
+    def needs_returns(self) -> bool:
+        """Whether a trajectory without reward has to wait for one."""
+        thresholds = (self.reward_mean_min, self.reward_mean_max, self.return_min, self.best_of)
+        return self.policy == "own" or self.zero_variance == "drop" or any(each is not None for each in thresholds)
 
     def to_json(self) -> str:
         """Canonical JSON, as a plan carries it."""
@@ -155,6 +172,7 @@ PRESETS: Mapping[str, Mapping[str, Any]] = {  # Any: values of any field
     "reinforce_pp_baseline": {"algorithm": "reinforce_pp_baseline"},
     "step_grpo": {"algorithm": "step_grpo"},
     "gae": {"algorithm": "gae", "group_size": 1, "groups_per_batch": 64},
+    "sft_logged": {"algorithm": "sft", "policy": "any", "group_size": 1, "groups_per_batch": 64},
     "sft_best": {"algorithm": "sft", "best_of": 1, "zero_variance": "drop", "staleness_max": 1_000_000},
 }
 """Starting points; a file names one with `preset` and changes what it likes. 64 trajectories a batch each, SFT aside."""

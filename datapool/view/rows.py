@@ -9,6 +9,7 @@ ask for them).
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
+from datapool.batch.candidates import OVER
 from datapool.batch.deltas import resolve
 from datapool.errors import PromptBroken
 from datapool.fold.digests import record_digest, row_digest, rows_digest
@@ -116,11 +117,11 @@ class PoolRows:
         return [as_step(values[call_id]) for call_id in rows.record.calls if call_id in values]
 
     def members(self, record: GroupRecord) -> list[tuple[TrajectoryRecord, list[StepRecord]]] | None:
-        """Ready members with their captured steps, of the moment of `record`; None: that row is not the group's, or the
-        group is not whole, any more."""
+        """Members that are over, ready or not, with their captured steps, of the moment of `record`; None: that row is not
+        the group's, or the group is not whole, any more."""
         if self.group(record.group_id) != record:
             return None
-        names = [member.trajectory_id for member in record.members if member.ready]
+        names = [member.trajectory_id for member in record.members if member.status in OVER]
         rows = [(self.trajectory(record.group_id, name), self.steps(record.group_id, name)) for name in names]
         return [(row, steps) for row, steps in rows if row is not None]  # a whole group has all rows that it names
 

@@ -48,12 +48,14 @@ def _calls(
     for step in member.steps:
         if not is_trained(step, member, spec) or not is_young(step, oldest):
             continue
+        if not step.response_length:  # no ids were captured: the trainer renders its messages
+            continue
         if step.call_id not in prompts:
             raise PromptBroken(
                 f"tokens of call {step.call_id}, or of a base of its prompt, are not there or not the same",
                 step.call_id,
             )
-        temperature = step.sampling.temperature if step.sampling else 1.0
+        temperature = step.sampling.temperature if step.sampling and spec.policy == "own" else 1.0
         prompt = prompts[step.call_id]
         trained.append(call_tokens(tokens[step.call_id].tokens, prompt, run_id, temperature, oldest_version=oldest))
     return trained

@@ -67,7 +67,7 @@ class PoolView:
             return self._live().groups()
 
     def members(self, record: GroupRecord) -> list[tuple[TrajectoryRecord, list[StepRecord]]] | None:
-        """Ready members with their captured steps, all of the moment of `record`, or None. Raises ViewFailed."""
+        """Members that are over, ready or not, with their captured steps, all of the moment of `record`, or None. Raises ViewFailed."""
         with self._lock:
             return self._live().members(record)
 

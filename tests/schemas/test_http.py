@@ -15,6 +15,7 @@ OWN_WORDS = {
     "schemas/http.py": "the place itself",
     "schemas/events.py": "generated from avro/*.avsc, where the log's default channel is written",
     "claw/rooms.py": "`train` is the name of a command there",
+    "datapool/batch/spec.py": "`train` is what becomes of a truncated trajectory there",
     "consumers/verify/oracle/conflicts.py": "judges the fold, so it states the rule of the channels by itself",
 }
 SHARED = re.compile(rf"[: ]*(x-claw-[a-z-]+|claw\.weight_versions=)|{http.Channel.TRAIN}|{http.Channel.VALIDATION}")

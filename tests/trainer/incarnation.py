@@ -1,19 +1,22 @@
 """One incarnation of a training run in a process of its own, which kills itself where it is told to."""
 
 import os
+import resource
 import signal
 import threading
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from datapool.batch.spec import BatchSpec
-from tests.trainer.file_log import file_journal
+from tests.trainer.file_log import file_journal, transactions
 from tests.trainer.pooled import RUN, pooled, random_groups
 from trainer.compose import learner_of
-from trainer.dependencies import Milestone, TrainerDependencies
+from trainer.dependencies import TrainerDependencies
 from trainer.run import TrainingRun
 from trainer.settings import TrainerSettings
+from trainer.storage.state_files import MemoryFile
 
 BATCHES = 6
 SPEC = BatchSpec(groups_per_batch=2, group_size=4, staleness_max=100)
@@ -47,11 +50,11 @@ def settings(out_dir: Path, model_dir: Path, **changes) -> TrainerSettings:
 
 
 def world(
-    chosen: TrainerSettings, journal, reached=lambda _: None, groups: int = 2 * BATCHES, stop=None
+    chosen: TrainerSettings, journal, reached=lambda _: None, groups: int = 2 * BATCHES, stop=None, learner=None
 ) -> TrainerDependencies:
     made = pooled(random_groups(groups, 4))
     return TrainerDependencies(
-        learner=learner_of(chosen),
+        learner=learner or learner_of(chosen),
         pool=made.pool,
         facts=made.log.lookup(),
         journal=journal,
@@ -62,13 +65,35 @@ def world(
     )
 
 
-def live(chosen: TrainerSettings, log_file: Path, dies_at: tuple[Milestone, int] | None) -> None:
-    """Run until the end, or until `dies_at` = (milestone, how often it is reached)."""
-    seen: Counter[Milestone] = Counter()
+def live(
+    chosen: TrainerSettings,
+    log_file: Path,
+    dies_at: tuple[str, int] | None,
+    file_bytes_max: int | None = None,
+    *,
+    learner=None,
+    kill: Callable[[], None] = lambda: os.kill(os.getpid(), signal.SIGKILL),
+) -> None:
+    """Run until the end, or until `dies_at` = (milestone or "half a file", how often it is reached)."""
+    seen: Counter[str] = Counter()
+    if file_bytes_max is not None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (file_bytes_max, file_bytes_max))
 
-    def reached(milestone: Milestone) -> None:
+    def reached(milestone: str) -> None:
         seen[milestone] += 1
         if dies_at is not None and (milestone, seen[milestone]) == dies_at:
-            os.kill(os.getpid(), signal.SIGKILL)
+            kill()
 
-    TrainingRun(chosen, world(chosen, file_journal(log_file, chosen.run_id), reached)).run()
+    def copy_to(file: MemoryFile, path: Path) -> None:
+        whole(file, path)
+        os.truncate(path, path.stat().st_size // 2)
+        reached("half a file")
+        whole(file, path)
+
+    whole, MemoryFile.copy_to = MemoryFile.copy_to, copy_to
+    TrainingRun(chosen, world(chosen, file_journal(log_file, chosen.run_id), reached, learner=learner)).run()
+
+
+def committed(log_file: Path) -> list[list[object]]:
+    """The events of each transaction in the file."""
+    return [[record.event() for record in transaction] for transaction in transactions(log_file)]

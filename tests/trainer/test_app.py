@@ -138,6 +138,34 @@ def test_train_serve_stop_and_resume(log_settings, start, tmp_path):
     assert [e.batches for e in events(log_settings, RunEnded)] == [2]
     assert len((tmp_path / "out" / "metrics.jsonl").read_text().splitlines()) == 2
     assert list((tmp_path / "out" / "tensorboard").iterdir())
+    replayed = answer_of(tmp_path, "--replay-batch", "1")
+    assert replayed.returncode == 0, replayed.stderr
+    answer = json.loads(replayed.stdout)
+    assert (answer["checkpoint"], answer["weights_after"]["same"], answer["differ"]) == (0, True, {})
+
+
+def answer_of(tmp_path, *arguments):
+    """A command of the same settings, at its end."""
+    command = [sys.executable, "-m", "trainer", "--config", str(tmp_path / "train.json"), "--json", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=HEAVY_START_S, check=False)
+
+
+def test_what_is_in_the_pool_is_looked_at_trained_and_replayed_without_agents(log_settings, start, tmp_path):
+    """A dry run names the batch that comes next; offline training takes it whoever sampled it, and leaves the log alone."""
+    write_groups(log_settings, [e for n in range(2) for e in group(f"g{n}", [0.0, 1.0, 1.0, 0.0], at_us=n)])
+    dry = json.loads(answer_of(tmp_path, "--dry-run").stdout)
+    assert dry["batch"]["chosen"] == ["g0", "g1"]
+    assert dry["bytes_per_rank"]["policy"]["total"] > 0
+    done = answer_of(tmp_path, "--offline", "pool", "--set", "run_id=another")
+    assert done.returncode == 0, done.stderr
+    standing = json.loads(done.stdout)
+    assert (standing["ending"], standing["run_id"], standing["batches"], standing["version"]) == (
+        "finished",
+        "another",
+        1,
+        1,
+    )
+    assert events(log_settings, RunStarted) == events(log_settings, WeightsPublished) == []
 
 
 def test_a_trainer_whose_run_was_taken_over_stops_with_one_line(log_settings, start):

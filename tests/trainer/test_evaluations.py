@@ -137,7 +137,7 @@ def test_what_an_earlier_incarnation_concluded_is_forgotten_and_still_the_best(t
     progress = SimpleNamespace(named_version=3, version=3)
     earlier = VersionEvaluated(envelope=None, run_id=RUN, version=0, trajectories=8, greedy=1.0, best=True)
     chosen = settings(tmp_path, tmp_path / "model")
-    Evaluations(chosen, dependencies, progress, SimpleNamespace(exports=tmp_path), {0: earlier}).look()
+    Evaluations(chosen, dependencies, progress, SimpleNamespace(exports=tmp_path), None, {0: earlier}).look()
     assert [(event.version, event.best) for event in committed] == [(2, False)]
     assert pool.groups() == []
 

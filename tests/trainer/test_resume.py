@@ -119,8 +119,15 @@ def test_every_incarnation_says_that_it_started(tmp_path, model_dir):
 
 
 def test_a_plan_is_committed_before_and_the_result_with_its_weights(undisturbed):
-    """The order in the log: start with version 0, then per batch the plan alone, then weights and batch together."""
-    kinds = [[type(event).__name__ for event in events] for events in undisturbed.transactions]
+    """The order in the log: start with version 0, then per batch the plan alone, then weights and batch together.
+
+    A transaction of its own says that the export of a version is on disk, some time after the version's.
+    """
+    alone = [events for events in undisturbed.transactions if [type(e) for e in events] == [WeightsPublished]]
+    assert [(event.version, event.checkpoint_uri is not None) for (event,) in alone] == [(4, True)]
+    rest = [events for events in undisturbed.transactions if events not in alone]
+    assert undisturbed.transactions.index(alone[0]) > undisturbed.transactions.index(rest[2 * 4])
+    kinds = [[type(event).__name__ for event in events] for events in rest]
     batch = [["BatchAssembled"], ["WeightsPublished", "BatchTrained"]]
     assert kinds == [["RunStarted", "WeightsPublished"], *(batch * BATCHES), ["WeightsPublished", "RunEnded"]]
 
@@ -136,7 +143,7 @@ def test_exports_are_named_in_the_events(undisturbed, model_dir):
         specs = WeightsManifest.from_json(
             {
                 "digest": event.digest,
-                "tensors": [{"name": t.name, "dtype": t.dtype, "shape": t.shape} for t in event.manifest],
+                "tensors": [{"name": t.name, "dtype": t.dtype, "shape": list(t.shape)} for t in event.manifest],
             }
         )
         assert len(list(read(event.checkpoint_uri, specs))) == len(event.manifest)

@@ -31,7 +31,7 @@ def test_the_last_version_is_exported_before_leaving(tmp_path, model_dir):
     stopped(chosen, dataclasses.replace(dependencies, reached=stopping))
     last = events(log, WeightsPublished)[-1]
     assert (last.version, last.sequence) == (1, 0)
-    tensors = [{"name": t.name, "dtype": t.dtype, "shape": t.shape} for t in last.manifest]
+    tensors = [{"name": t.name, "dtype": t.dtype, "shape": list(t.shape)} for t in last.manifest]
     manifest = WeightsManifest.from_json({"digest": last.digest, "tensors": tensors})
     assert len(list(read(last.checkpoint_uri, manifest))) == len(tensors)
     _, again = world_of(chosen, two_batches(), log=log)

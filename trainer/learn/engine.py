@@ -1,34 +1,32 @@
-"""DeepSpeed behind five verbs: train, give tensors, export, save, load.
+"""The policy under training, behind five verbs: train, give tensors, export, save, load.
 
-One process is all there is so far: everything that assumes rank 0 of 1 stands in `join_alone`. To run on several ranks,
-replace it by a real rendezvous, hand each rank its share of the micro-batches, scale its loss by the world size
-(gradients are averaged over ranks), and let rank 0 alone write events and exports.
+With several ranks (trainer/ranks) each calls the same verbs with the same arguments. A rank trains its share of the
+examples, its loss scaled by the number of ranks, since DeepSpeed averages gradients over them; totals are summed.
 """
 
 import logging
-import math
 import os
-import sys
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from trainer.errors import CheckpointInvalid, SettingsInvalid
+from trainer.errors import SettingsInvalid
 from trainer.learn import attention, deepspeed_config
 from trainer.learn import model as models
-from trainer.learn.examples import Example
+from trainer.learn.examples import Example, with_column
 from trainer.learn.head import TokenScores
 from trainer.learn.layouts import Layout, MicroBatch, TrainedTokens, lay_out
-from trainer.learn.metrics import TokenTotals
+from trainer.learn.metrics import TokenTotals, merged
 from trainer.learn.objective import Objective, ObjectiveLosses, summed
 from trainer.learn.policy_model import PolicyModel
+from trainer.learn.stepping import Applied, SteppedModel, StepSettings
 from trainer.learn.tensor_names import CheckpointTensors
+from trainer.ranks.dealing import over_ranks, per_token, share_of_this_rank
 from trainer.sections.optimizer import OptimizerSettings
 from trainer.storage import exports
 from weights.checkpoint import SHARD_BYTES_MAX
@@ -36,9 +34,6 @@ from weights.device import Wish, resolved
 from weights.snapshot import WeightsSnapshot
 
 log = logging.getLogger(__name__)  # not structlog: a GPU machine of `bench.gpu_check` has torch and little else
-
-STATE_KEY = "trainer"  # deepspeed merges its own keys into the client state
-TAG = "state"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,7 +78,16 @@ class TrainingEngine:
         self._stage = deepspeed_config.resolved_stage(settings.zero_stage, self.precision)
         if self._stage != settings.zero_stage:
             log.warning("zero_stage raised to %d: stage 0 would sum gradients in bf16", self._stage)
-        model = models.load(model_dir, self.precision)
+        self.stepping = StepSettings(
+            learning_rate=settings.learning_rate,
+            precision=self.precision,
+            weight_decay=settings.weight_decay,
+            grad_clip=settings.grad_clip,
+            zero_stage=self._stage,
+            optimizer=settings.optimizer,
+        )
+        join_alone(self.device)
+        model = models.load(model_dir, self.precision, partition=self.stepping.partition)
         self._layout = attention.layout_of(model, settings.layout, self.device)
         if settings.optimizer.gradient_checkpointing:
             model.gradient_checkpointing_enable({"use_reentrant": False})
@@ -91,8 +95,8 @@ class TrainingEngine:
         self._causal = policy.causal
         self._tensors = CheckpointTensors(model)
         self._vocabulary = policy.vocabulary
-        join_alone(self.device)
-        self._engine = _initialize(policy, settings, self._stage, self.precision)
+        self._share = share_of_this_rank()
+        self._model = SteppedModel(policy, self.stepping)
 
     @property
     def vocabulary(self) -> int:
@@ -117,51 +121,44 @@ class TrainingEngine:
         of the learning rate. on_policy: no step was taken since the weights had that version. before_micro_batch
         may raise to abandon the step; then load a checkpoint before training again.
         """
-        torch.manual_seed(seed)
-        self._engine.train()
-        rate = rate_factor * self._settings.learning_rate
-        for group in self._engine.optimizer.param_groups:
-            group["lr"] = rate
+        rate = self._model.begin(seed, rate_factor)
         totals, split = TokenTotals(), objective.split(examples, seed)
         about = {"version": version, "on_policy": on_policy}
         with torch.no_grad():
-            for micro_batch in self._laid_out(split.silent).micro_batches(self.device):
+            silent = self._laid_out(split.silent)
+            for number, micro_batch in enumerate(silent.micro_batches(self.device)):
                 before_micro_batch()
-                totals.add(*self._scored(micro_batch, objective), **about, weight=split.weight)
-        norm, skipped, healthy = 0.0, False, True
+                scored = self._scored(micro_batch, objective)
+                if number < silent.own:
+                    totals.add(*scored, **about, weight=split.weight)
         layout = self._laid_out(split.taught)
         for number, micro_batch in enumerate(layout.micro_batches(self.device), 1):
             before_micro_batch()
             tokens, scores, losses = self._scored(micro_batch, objective)
-            totals.add(tokens, scores, losses, **about)
-            loss, last = summed(losses, tokens), number == len(layout.parts)
-            healthy = healthy and math.isfinite(loss.detach())
-            self._engine.set_gradient_accumulation_boundary(last)
-            # A loss that is not finite can have finite gradients; no rank may step on them.
-            self._engine.backward(loss if healthy or not last else loss * math.nan)
-            if last:
-                norm, skipped = self._apply()
-            else:
-                self._engine.step()
-        return Step(totals, norm, len(layout.parts), layout.tokens_computed, rate, skipped)
+            if number <= layout.own:
+                totals.add(tokens, scores, losses, **about)
+            self._model.backward(summed(losses, tokens), last=number == len(layout.parts))
+        applied = self._model.step() if layout.parts else Applied(0.0, skipped=False)
+        return Step(
+            merged(over_ranks(totals)),
+            applied.grad_norm,
+            len(layout.parts),
+            layout.tokens_computed,
+            rate,
+            applied.skipped,
+        )
 
-    @torch.no_grad()
     def with_proximal(self, examples: Sequence[Example], before_micro_batch: Callable[[], None]) -> list[Example]:
-        """The same examples, in the order in which they are packed, with the log-probabilities of the weights as they are."""
-        self._engine.train()
-        prepared: list[Example] = []
-        layout = self._laid_out(examples)
-        for part, micro_batch in zip(layout.parts, layout.micro_batches(self.device), strict=True):
+        """The same examples with the log-probabilities of the weights as they are."""
+
+        def logprobs(batch: MicroBatch) -> Tensor:
             before_micro_batch()
-            logprobs = self._scores(micro_batch).logprobs.cpu().numpy()
-            ends = np.cumsum([len(example.at) for example in part])
-            prepared += [
-                replace(each, proximal=own) for each, own in zip(part, np.split(logprobs, ends[:-1]), strict=True)
-            ]
-        return prepared
+            return self._scores(batch).logprobs
+
+        return with_column(examples, "proximal", per_token(self._laid_out(examples), examples, self.device, logprobs))
 
     def _laid_out(self, examples: Sequence[Example]) -> Layout:
-        return lay_out(examples, self._settings.micro_batch_tokens_max, self._layout)
+        return lay_out(examples, self._settings.micro_batch_tokens_max, self._layout, self._share)
 
     def _scored(self, batch: MicroBatch, objective: Objective) -> tuple[TrainedTokens, TokenScores, ObjectiveLosses]:
         scores = self._scores(batch, entropy_gradient=objective.entropy_bonus != 0)
@@ -170,29 +167,8 @@ class TrainingEngine:
     def _scores(self, batch: MicroBatch, *, entropy_gradient: bool = False) -> TokenScores:
         at, ids, temperatures = batch.tokens.at, batch.tokens.ids, batch.tokens.temperatures
         inputs = batch.ids, batch.positions, batch.attention, at, ids, temperatures, entropy_gradient
-        scores: TokenScores = self._engine(*inputs)
+        scores: TokenScores = self._model(*inputs)
         return scores
-
-    def _apply(self) -> tuple[float, bool]:
-        """The optimizer step, unless a gradient is not finite: gradient norm, and whether the step was skipped.
-
-        DeepSpeed looks for itself from stage 1 on. At stage 0 it would clip by a norm that is no number.
-        """
-        if self._stage == 0:
-            norm = self._own_norm()
-            if not math.isfinite(norm):
-                self._engine.set_gradient_accumulation_boundary(False)
-                self._engine.step()  # counts a micro-batch and steps nothing
-                self._engine.zero_grad()
-                return norm, True
-            self._engine.step()
-            return norm, False
-        self._engine.step()
-        return float(self._engine.get_global_grad_norm()), not self._engine.was_step_applied()
-
-    def _own_norm(self) -> float:
-        grads = [p.grad for p in self._engine.module.parameters() if p.grad is not None]
-        return float(torch.nn.utils.get_total_norm(grads)) if grads else 0.0
 
     def named_tensors(self) -> Iterator[tuple[str, Tensor]]:
         """Every saved tensor under its name in the HF checkpoint, whole, always in the same order. A tied head is absent.
@@ -205,65 +181,29 @@ class TrainingEngine:
         """A snapshot of the weights as a HF-format directory, whole or not at all. From any thread."""
         exports.write(snapshot, self._causal.config, self._model_dir, target, self._settings.export_shard_bytes_max)
 
-    def save(self, directory: Path, state: dict[str, Any]) -> None:  # Any: JSON values of the caller
-        """Everything that training goes on from, and `state`, into a directory."""
-        self._engine.save_checkpoint(str(directory), tag=TAG, client_state={STATE_KEY: state})
+    def save(self, directory: Path, state: dict[str, Any]) -> Callable[[], None]:  # Any: JSON values of the caller
+        """Copies everything that training goes on from, and `state`; what it returns writes them, from any thread.
+
+        Every rank writes its part of the directory. Raises OSError, and so does the writing.
+        """
+        return self._model.save(directory, state)
 
     def load(self, directory: Path) -> dict[str, Any]:  # Any: as saved
         """The inverse of `save`: the next steps are those that would have come. Raises CheckpointInvalid."""
-        try:
-            path, client = self._engine.load_checkpoint(str(directory), tag=TAG)
-        except Exception as error:  # deepspeed and torch raise whatever a broken file makes them raise
-            raise CheckpointInvalid(f"{directory} cannot be loaded: {type(error).__name__}: {error}") from error
-        if path is None or STATE_KEY not in client:
-            raise CheckpointInvalid(f"{directory} is no checkpoint of this trainer")
-        state: dict[str, Any] = client[STATE_KEY]
-        return state
+        return self._model.load(directory)
 
 
 def join_alone(device: torch.device) -> None:
-    """Be rank 0 of 1: no launcher, no port. Idempotent. Here and nowhere else."""
-    if int(os.environ.get("WORLD_SIZE", "1")) != 1:
-        raise SettingsInvalid("the trainer runs in one process so far; unset WORLD_SIZE or start it without a launcher")
+    """Be rank 0 of 1, unless this process joined others (trainer/ranks): no launcher, no port. Idempotent."""
+    if dist.is_initialized():
+        return
     os.environ["LOCAL_RANK"] = "0"  # deepspeed insists
     os.environ["DS_ACCELERATOR"] = device.type  # read when deepspeed is imported; without it, it guesses
-    if not dist.is_initialized():
-        backend = "nccl" if device.type == "cuda" else "gloo"
-        dist.init_process_group(backend, store=dist.HashStore(), rank=0, world_size=1)
+    backend = "nccl" if device.type == "cuda" else "gloo"
+    dist.init_process_group(backend, store=dist.HashStore(), rank=0, world_size=1)
 
 
 def leave() -> None:
     """Give the process group back, at the end of the process: deepspeed keeps it for every engine to come."""
     if dist.is_initialized():
         dist.destroy_process_group()
-
-
-def _initialize(model: torch.nn.Module, settings: EngineSettings, stage: int, precision: str) -> Any:  # Any: untyped
-    import deepspeed
-
-    _quiet(deepspeed)
-    own = settings.optimizer
-    optimizer = torch.optim.AdamW(
-        model.parameters(),
-        lr=settings.learning_rate,
-        betas=(own.beta1, own.beta2),
-        eps=own.epsilon,
-        weight_decay=settings.weight_decay,
-    )
-    config = deepspeed_config.config_of(
-        zero_stage=stage, precision=precision, grad_clip=settings.grad_clip, file=own.deepspeed
-    )
-    engine, *_ = deepspeed.initialize(model=model, optimizer=optimizer, config=config)
-    return engine
-
-
-def _quiet(deepspeed: Any) -> None:  # Any: deepspeed is untyped
-    """Logs to stderr; no compiler run (47 s, or a hang on a stale lock) for an operator that training never calls."""
-    compatible = getattr(deepspeed.ops, "__compatible_ops__", {})
-    compatible["deepspeed_shm_comm"] = False
-    for name in ("DeepSpeed", "deepspeed"):
-        logger = logging.getLogger(name)
-        logger.setLevel(logging.WARNING)
-        for handler in logger.handlers:
-            if type(handler) is logging.StreamHandler:  # its own, and none that somebody else attached
-                handler.setStream(sys.stderr)

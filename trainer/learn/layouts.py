@@ -5,7 +5,8 @@ repeats it. What comes out is flat again: where in the hidden states each traine
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import groupby
 
 import numpy as np
 import torch
@@ -14,6 +15,7 @@ from torch import Tensor
 from trainer.learn.attention import LayoutWish, TrieAttention
 from trainer.learn.examples import Example
 from trainer.learn.trees import computed, cut, in_order, trie
+from trainer.ranks.dealing import ALL, Share, dealt, nothing
 
 TREE_SAVES_MIN = 0.1
 """Share of the tokens of padded rows that a tree must save to be taken by `auto`."""
@@ -59,11 +61,16 @@ class MicroBatch:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """What is computed together. `tokens_computed`: that go through the model, padding included."""
+    """What is computed together. `tokens_computed`: that go through the model, padding included, on all ranks.
+
+    `own`: how many parts this is about; those behind them only keep step with the other ranks, where a stage of ZeRO
+    that cuts gradients or weights meets in each micro-batch.
+    """
 
     parts: Sequence[Sequence[Example]]
     as_tree: bool
     tokens_computed: int
+    own: int = 0
 
     def micro_batches(self, device: torch.device) -> Iterator[MicroBatch]:
         """`parts` as inputs of a model, each made when it is asked for."""
@@ -71,8 +78,31 @@ class Layout:
             yield packed_tree(part, device) if self.as_tree else padded_rows(part, device)
 
 
-def lay_out(examples: Sequence[Example], tokens_max: int, wish: LayoutWish) -> Layout:
-    """Examples in parts of at most tokens_max tokens, a longer one alone. auto: a tree where it saves enough."""
+def lay_out(examples: Sequence[Example], tokens_max: int, wish: LayoutWish, share: Share = ALL) -> Layout:
+    """The share of the examples, in parts of at most tokens_max tokens, a longer one alone. auto: a tree where it saves
+    enough. A tree is dealt by groups, so that what each shares is computed once."""
+    whole = _laid_out(examples, tokens_max, wish)
+    if share.ranks == 1 or not examples:
+        return replace(whole, own=len(whole.parts))
+    units = [[example] for example in examples]
+    if whole.as_tree and len({example.group for example in examples}) >= share.ranks:
+        units = [list(unit) for _, unit in groupby(sorted(examples, key=_group), _group)]
+    costs = [_laid_out(unit, tokens_max, "tree" if whole.as_tree else "rows").tokens_computed for unit in units]
+    layouts = [
+        _laid_out(each, tokens_max, "tree" if whole.as_tree else "rows") for each in dealt(units, costs, share.ranks)
+    ]
+    own = layouts[share.rank].parts
+    idle = max(len(layout.parts) for layout in layouts) - len(own)
+    return Layout(
+        [*own, *([[nothing()]] * idle)], whole.as_tree, sum(layout.tokens_computed for layout in layouts), len(own)
+    )
+
+
+def _group(example: Example) -> int:
+    return example.group
+
+
+def _laid_out(examples: Sequence[Example], tokens_max: int, wish: LayoutWish) -> Layout:
     rows = pack(examples, tokens_max)
     as_rows = Layout(rows, as_tree=False, tokens_computed=sum(len(part) * max(map(len, part)) for part in rows))
     if wish == "rows" or not examples:

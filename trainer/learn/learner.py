@@ -5,6 +5,7 @@ Each rank calls the same verb with the same arguments; which part of the work is
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import compress
 from pathlib import Path
 from typing import Any
 
@@ -80,6 +81,8 @@ class Learner:
     def _prepared(self, examples: Sequence[Example]) -> tuple[list[Example], dict[str, float]]:
         """With all that other models say of them before the first step; metrics of that."""
         prepared, metrics = list(examples), dict[str, float]()
+        if not prepared:
+            return prepared, metrics
         if self._reference is not None:
             prepared, metrics = self._reference.compared(prepared)
         if self._critic is not None:
@@ -107,7 +110,10 @@ class Learner:
         """All optimizer steps of a batch. A token that is trained in each epoch counts in the means as often."""
         pace, objective = self._pace, self._objective
         if pace.mini_batches * pace.epochs > 1 and objective.needs_proximal:
-            batch = replace(batch, examples=self._policy.with_proximal(batch.examples, before_micro_batch))
+            teaches = [objective.teaches(example) for example in batch.examples]
+            taught = iter(self._policy.with_proximal(list(compress(batch.examples, teaches)), before_micro_batch))
+            examples = [next(taught) if own else example for example, own in zip(batch.examples, teaches, strict=True)]
+            batch = replace(batch, examples=examples)
         parts = mini_batches(batch, pace.mini_batches, pace.epochs)
         steps = [
             self._policy.train(
@@ -139,11 +145,20 @@ class Learner:
         """A snapshot of the policy as a HF-format directory, whole or not at all. From any thread."""
         self._policy.export(snapshot, target)
 
-    def save(self, directory: Path, state: dict[str, Any]) -> None:  # Any: JSON values of the caller
-        """Everything that training goes on from, and `state`, into a directory."""
-        self._policy.save(directory, {**state, "critic_digest": self.critic_digest})
+    def save(self, directory: Path, state: dict[str, Any]) -> Callable[[], None]:  # Any: JSON values of the caller
+        """Copies everything that training goes on from, and `state`, for a directory; what it returns writes the copy.
+
+        From any thread; while it writes, training goes on. Raises OSError, and so does the writing.
+        """
+        parts = [self._policy.save(directory, {**state, "critic_digest": self.critic_digest})]
         if self._critic is not None:
-            self._critic.save(directory)
+            parts.append(self._critic.save(directory))
+
+        def write() -> None:
+            for part in parts:
+                part()
+
+        return write
 
     def load(self, directory: Path) -> dict[str, Any]:  # Any: as saved
         """The inverse of `save`. Raises CheckpointInvalid."""

@@ -2,22 +2,54 @@
 
 from typing import TYPE_CHECKING
 
+import torch
 from torch import Tensor, nn
 
+from trainer.errors import ModelInvalid
 from trainer.learn.attention import TrieAttention
-from trainer.learn.head import TokenScores, score
+from trainer.learn.head import PLAIN, LogitShape, TokenScores, score
+from trainer.ranks.partition import whole_when_called
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
+
+
+class TokenScorer(nn.Module):
+    """The head of a model. A module that has the head's own weights as its own, so that ZeRO 3 brings them when it runs."""
+
+    def __init__(self, head: nn.Linear) -> None:
+        super().__init__()
+        self.weight = head.weight
+        self.bias = head.bias
+        self.shape = PLAIN
+
+    def forward(self, hidden: Tensor, ids: Tensor, temperatures: Tensor, entropy_gradient: bool) -> TokenScores:
+        """See `head.score`."""
+        return score(
+            hidden,
+            self.weight,
+            ids,
+            temperatures,
+            bias=self.bias,
+            shape=self.shape,
+            entropy_gradient=entropy_gradient,
+        )
 
 
 class PolicyModel(nn.Module):
     """Around a model of transformers, as `causal`. DeepSpeed wraps this one, so that its forward pass ends in vectors [T]."""
 
     def __init__(self, causal: "PreTrainedModel") -> None:
+        """Raises ModelInvalid where the model's own logits are not those of a linear head, scaled and capped."""
         super().__init__()
+        head = causal.get_output_embeddings()
+        if not isinstance(head, nn.Linear):
+            raise ModelInvalid(f"{_name(causal)}: its head is no linear layer, so tokens cannot be scored in parts")
         self.causal = causal
         self.vocabulary: int = causal.get_input_embeddings().num_embeddings
+        self.scorer = TokenScorer(head)
+        with whole_when_called(causal):
+            self.scorer.shape = shape_of(causal, head)
 
     def forward(
         self,
@@ -32,8 +64,8 @@ class PolicyModel(nn.Module):
         """ids, positions [rows, n]; at [T]: into the hidden states as [rows * n, width]; targets, temperatures [T]."""
         hidden = hidden_states(self.causal, ids, positions, attention)
         chosen = hidden.reshape(-1, hidden.shape[-1])[at]
-        head = self.causal.get_output_embeddings()
-        return score(head, chosen, targets, temperatures, vocabulary=self.vocabulary, entropy_gradient=entropy_gradient)
+        scores: TokenScores = self.scorer(chosen, targets, temperatures, entropy_gradient)
+        return scores
 
 
 def hidden_states(causal: "PreTrainedModel", ids: Tensor, positions: Tensor, attention: TrieAttention | None) -> Tensor:
@@ -43,3 +75,25 @@ def hidden_states(causal: "PreTrainedModel", ids: Tensor, positions: Tensor, att
     if attention is not None and not attention.layers:
         raise RuntimeError("this model does not pass on what its attention is given; set layout: rows")
     return hidden
+
+
+@torch.no_grad()
+def shape_of(causal: "PreTrainedModel", head: nn.Linear) -> LogitShape:
+    """What the model makes of its head's output, by its own logits on a few tokens. Raises ModelInvalid."""
+    ids = torch.arange(4, device=head.weight.device)[None]
+    own = causal(input_ids=ids, use_cache=False).logits.float()
+    output = head(causal.base_model(input_ids=ids, use_cache=False).last_hidden_state).float()
+    config = causal.config.get_text_config()
+    cap = getattr(config, "final_logit_softcapping", None)
+    factors = (getattr(config, name, None) or 1.0 for name in ("logit_scale", "logits_scaling", "output_multiplier"))
+    for scale in (1.0, *(each for factor in factors for each in (factor, 1 / factor))):
+        shape = LogitShape(scale, cap)
+        if torch.allclose(shape(output), own, rtol=0.02, atol=0.02 * float(own.abs().max())):
+            return shape
+    raise ModelInvalid(
+        f"{_name(causal)}: its logits are not its head's output, scaled by what config.json names and capped; it cannot be trained"
+    )
+
+
+def _name(causal: "PreTrainedModel") -> str:
+    return f"a model of type {causal.config.model_type}"

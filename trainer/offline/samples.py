@@ -12,6 +12,12 @@ from datapool.batch.candidates import Members
 from schemas.events import GroupRecord, TrajectoryRecord
 from schemas.http import Channel
 from trainer.dependencies import LivePool
+from trainer.settings import TrainerSettings
+
+
+def unaged(settings: TrainerSettings) -> TrainerSettings:
+    """The same without a bound on age: `stale: tokens` would make context of every token of another run."""
+    return settings.model_copy(update={"spec": settings.spec.model_copy(update={"stale": "group"})})
 
 
 def is_sample(group: GroupRecord) -> bool:
@@ -33,6 +39,10 @@ class AnybodysSamples:
         self._own = {row.group_id: (row, self._as_own(row)) for row in rows}
         return [own for _, own in self._own.values()]
 
+    def trajectories(self, record: GroupRecord) -> Sequence[TrajectoryRecord] | None:
+        row, _ = self._own.get(record.group_id, (record, record))
+        return self._pool.trajectories(row)
+
     def members(self, record: GroupRecord) -> Members | None:
         row, _ = self._own.get(record.group_id, (record, record))
         members = self._pool.members(row)
@@ -40,9 +50,6 @@ class AnybodysSamples:
             return None
         unversioned = {"policy_run_id": self._run_id, "min_version": None, "max_version": None}
         return [(replace(trajectory, **unversioned), steps) for trajectory, steps in members]
-
-    def trajectories(self, record: GroupRecord) -> Sequence[TrajectoryRecord] | None:
-        return self._pool.trajectories(record)
 
     def forget(self, group_id: str) -> None:
         self._pool.forget(group_id)

@@ -80,9 +80,11 @@ def _memory(settings: TrainerSettings) -> Answer:
             continue
         answer[name] = bytes_per_rank(
             shape,
+            device=chosen["device"],
             precision=chosen["precision"],
             stage=chosen["zero_stage"],
-            ranks=1,
+            ranks=settings.ranks,
             tokens=settings.micro_batch_tokens_max,
+            checkpointing=name == "policy" and settings.optimizer.gradient_checkpointing,
         )
     return answer

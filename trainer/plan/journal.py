@@ -7,6 +7,7 @@ Fencing: transactional.id = run_id, opened before history is read. So whoever el
 commit nothing after that, and the history is complete.
 """
 
+import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Protocol
 
@@ -57,6 +58,7 @@ class Journal:
         self._transactions = transactions
         self._read = read
         self._run_id = run_id
+        self._lock = threading.Lock()
 
     def open(self, plans_after: int = NO_BATCH) -> History:
         """Take the run over, then read what it did, as `history` does. Raises LogError when the log cannot be read."""
@@ -68,8 +70,9 @@ class Journal:
         return history_of(map(_decoded, self._read()), self._run_id, plans_after)
 
     def commit(self, *events: RunEvent) -> None:
-        """All of them in one transaction. Raises Fenced when another trainer took the run over."""
-        self._transactions.commit([_outgoing(event) for event in events])
+        """All of them in one transaction, from any thread. Raises Fenced when another trainer took the run over."""
+        with self._lock:
+            self._transactions.commit([_outgoing(event) for event in events])
 
     def close(self) -> None:
         """Let go of the run."""

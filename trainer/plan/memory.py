@@ -7,7 +7,8 @@ masters and moments, from 2 on the gradients, from 3 on the weights.
 Per token of a micro-batch and layer, with b bytes a number, width h, MLP width i, q and kv numbers of a query and of a key:
 (8 + 4b) h + 4 b i + 2 b (q + kv), and (4 + b) (q + kv) more where queries and keys are normalised: what the backward pass of a
 Llama or Qwen needs, whose norms are computed in fp32. With gradient checkpointing b h per layer, and all of that for one.
-The head: 4 float32 copies of the logits of one part. Not counted: DeepSpeed's buckets, the allocator's own, a reference.
+The head: two float32 copies of the logits of one part, and a float32 gradient of its weight. Not counted: DeepSpeed's
+buckets, the allocator's own, a reference.
 """
 
 import json
@@ -17,8 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-HEAD_BYTES = 4 * (1 << 24) * 4
-"""`trainer/learn/head.py`: so many logits at once, in float32, and their softmax, its exponential and their gradient."""
+LOGITS = {"cpu": 1 << 24, "cuda": 1 << 27}
+"""Of one part, as in `trainer/learn/head.py`."""
 FP32, BF16 = 4, 2
 LENGTH_BYTES = 8  # of the header of a safetensors file
 
@@ -31,6 +32,7 @@ class ModelShape:
     layers: int
     width: int
     mlp_width: int
+    vocabulary: int
     queries: int
     keys: int
     query_norm: bool
@@ -50,6 +52,7 @@ def shape_of(directory: Path) -> ModelShape | None:
             layers=config["num_hidden_layers"],
             width=width,
             mlp_width=experts * config["moe_intermediate_size"] if experts else config["intermediate_size"],
+            vocabulary=config["vocab_size"],
             queries=heads * head_width,
             keys=(config.get("num_key_value_heads") or heads) * head_width,
             query_norm=any("q_norm" in name for name, _ in tensors),
@@ -66,7 +69,14 @@ def _header(path: Path) -> dict[str, Any]:  # JSON
 
 
 def bytes_per_rank(
-    shape: ModelShape, *, precision: str, stage: int, ranks: int, tokens: int, checkpointing: bool = False
+    shape: ModelShape,
+    *,
+    device: str,
+    precision: str,
+    stage: int,
+    ranks: int,
+    tokens: int,
+    checkpointing: bool = False,
 ) -> dict[str, int]:
     """tokens: of a full micro-batch, padding included. stage: of ZeRO, as it will be."""
     n, number = shape.parameters, BF16 if precision == "bf16" else FP32
@@ -76,7 +86,7 @@ def bytes_per_rank(
         "gradients": n * gradient // (ranks if stage >= 2 else 1),
         "optimizer": n * optimizer // (ranks if stage >= 1 else 1),
         "activations": tokens * _bytes_per_token(shape, number, checkpointing=checkpointing),
-        "head": HEAD_BYTES,
+        "head": FP32 * (2 * LOGITS[device] + shape.vocabulary * shape.width),
     }
     return {**parts, "total": sum(parts.values())}
 

@@ -7,6 +7,7 @@ import hashlib
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 
 import structlog
 
@@ -14,10 +15,12 @@ from datapool.batch.plan import assemble, groups_of
 from datapool.batch.selection import Selection, Selector
 from datapool.fold.bounds import SKIPPED_GROUPS_MAX
 from eventlog.errors import NotCaughtUp
+from eventlog.records import Position
 from schemas.envelopes import decision_id, envelope
 from schemas.events import BatchAssembled, BatchSkipped
 from trainer.dependencies import Milestone, TrainerDependencies
 from trainer.errors import FactUnreadable
+from trainer.plan.ahead import FactsAhead
 from trainer.plan.facts import TrainingBatch, read, unreadable_groups
 from trainer.plan.skips import Skips
 from trainer.progress import TrainingProgress
@@ -25,6 +28,8 @@ from trainer.settings import TrainerSettings
 
 log = structlog.get_logger()
 
+PAUSE_S = 1.0
+"""Between two attempts to reach a broker that is away."""
 CATCH_UP_STEP_S = 3.0
 """How long one wait for the pool lasts before `stop` is checked; far longer than a broker needs to say where its end is."""
 
@@ -40,6 +45,7 @@ class Planner:
         self._progress = progress
         self._skipped = Skips(settings)
         self._selector = Selector(dependencies.pool, settings.spec, settings.run_id)
+        self._facts = FactsAhead(dependencies.facts, self._pause)
 
     def wait_for_pool(self) -> None:
         """Until the pool was read to its end: the spec's order means nothing among the groups that happen to be read.
@@ -74,6 +80,7 @@ class Planner:
                 batch = self._put_together(selection)
                 if batch is None:
                     continue  # other groups take the places of those that cannot be read
+                batch = replace(batch, skipped=self._skipped.total)
                 self._commit(batch.plan)
                 return batch, waited_s
             if not self._dependencies.pool_grows:
@@ -84,11 +91,26 @@ class Planner:
                 self._log_missing_groups(selection, logged_at - started_at)
             self._dependencies.stop.wait(self._settings.poll_interval_s)
 
+    def read_ahead(self) -> None:
+        """Begin to read the facts of the groups that would make the next batch now; others may come in their place."""
+        selection = self._selector.select(self._progress.version_free, self._progress.consumed)
+        members = (member for group in selection.chosen for member in group.members)
+        positions = (step.position for member in members for step in member.steps)
+        self._facts.read(Position.of(position) for position in positions if position is not None)
+
+    def close(self) -> None:
+        """Ends the thread that reads ahead."""
+        self._facts.close()
+
     def consume(self, group_ids: Iterable[str]) -> None:
         """This run plans these groups no more."""
         for group_id in group_ids:
             self._progress.consumed.add(group_id)
             self._dependencies.pool.forget(group_id)
+
+    def _pause(self) -> None:
+        self._dependencies.stop.wait(PAUSE_S)
+        self._dependencies.raise_if_stopped()
 
     def _select(self) -> Selection:
         """The groups of the next batch. Groups that will never be trained are skipped at once: others wait for their capacity."""
@@ -101,10 +123,12 @@ class Planner:
         """The plan with its rows; None: groups of it cannot be read, and are skipped by name."""
         plan = self._plan(selection)
         try:
-            return read(plan, self._dependencies.facts, self._dependencies.learner.vocabulary)
+            return read(plan, self._facts, self._dependencies.learner.vocabulary, self._dependencies.render)
         except FactUnreadable as unreadable:
             log.warning("batch_unreadable", batch=plan.sequence, error=str(unreadable))
-            groups = unreadable_groups(plan, self._dependencies.facts, self._dependencies.learner.vocabulary)
+            groups = unreadable_groups(
+                plan, self._facts, self._dependencies.learner.vocabulary, self._dependencies.render
+            )
             if not groups:
                 raise  # each of them alone can be read: another attempt would end the same way
             self._skip(groups)
@@ -148,6 +172,8 @@ class Planner:
         self._dependencies.reached(Milestone.PLANNED)
 
     def _log_missing_groups(self, selection: Selection, waited_s: float) -> None:
+        own = {name: why for name, why in selection.left_out.items() if name not in selection.foreign}
+        self._skipped.starve(own, waited_s)
         log.info(
             "waiting_for_groups",
             ready=len(selection.chosen),

@@ -1,4 +1,4 @@
-"""Groups that a run skips one after the other: a run that trains nothing for one reason warns of it, once.
+"""Groups that a run skips one after the other, or waits for in vain: a run that trains nothing for one reason warns of it, once.
 
 Invariant: the file for `claw status` holds the warnings since the last batch; it does not exist while there are none.
 """
@@ -18,6 +18,8 @@ log = structlog.get_logger()
 NUMBER = re.compile(r"\d+")
 IN_A_ROW = 20
 """Groups skipped for one reason, without a batch in between, before a person is warned."""
+STARVED_S = 120.0
+"""Without a batch, although groups are there, before a person is warned."""
 
 
 class Skips:
@@ -28,6 +30,11 @@ class Skips:
         self._counts: Counter[str] = Counter()
         self._warnings: dict[str, str] = {}
         self.begin_anew()
+
+    @property
+    def total(self) -> int:
+        """Groups skipped since the last batch."""
+        return self._counts.total()
 
     def begin_anew(self) -> None:
         """A batch was planned, or nothing was skipped yet."""
@@ -44,10 +51,26 @@ class Skips:
             if self._counts[word] >= IN_A_ROW and word not in self._warnings:
                 self._warn(word, reason, group_id)
 
+    def starve(self, left_out: Mapping[str, str], waited_s: float) -> None:
+        """left_out: group_id -> reason, of groups of this run that wait for something. waited_s: since the last batch."""
+        words = Counter(NUMBER.sub("N", reason.partition(":")[0]) for reason in left_out.values())
+        if waited_s < STARVED_S or not words or "starved" in self._warnings:
+            return
+        word, groups = words.most_common(1)[0]
+        example = next(name for name, reason in sorted(left_out.items()) if NUMBER.sub("N", reason).startswith(word))
+        advice = f"`claw pool why {example}` tells what one of them waits for"
+        log.warning("starving", waited_s=round(waited_s), groups=groups, reason=left_out[example], what_to_do=advice)
+        self._note(
+            "starved", f"no batch for {waited_s:.0f} s: {groups} groups wait because of {left_out[example]}: {advice}"
+        )
+
     def _warn(self, word: str, reason: str, group_id: str) -> None:
         advice = what_to_do(word, group_id, self._settings)
         log.warning("groups_skipped_in_a_row", reason=reason, groups=IN_A_ROW, example=group_id, what_to_do=advice)
-        self._warnings[word] = f"skipped {IN_A_ROW} groups in a row, the last because of {reason}: {advice}"
+        self._note(word, f"skipped {IN_A_ROW} groups in a row, the last because of {reason}: {advice}")
+
+    def _note(self, word: str, line: str) -> None:
+        self._warnings[word] = line
         if (path := self._settings.warnings_file) is not None:
             path.parent.mkdir(parents=True, exist_ok=True)
             write_atomically(path, json.dumps(list(self._warnings.values())))

@@ -31,6 +31,11 @@ def connect(place: Place) -> dist.TCPStore:
     )
 
 
+def scoped(store: dist.TCPStore, place: Place) -> dist.Store:
+    """The part of it that is this start's: a launcher may start all ranks again around one store."""
+    return dist.PrefixStore(f"claw-{place.attempt}", store)
+
+
 class RankGroup:
     """All ranks of a run, seen from one of them. `gather` and `broadcast` go over gloo, whatever the model runs on."""
 
@@ -74,7 +79,7 @@ class RankGroup:
 
 
 @contextmanager
-def joined(place: Place, store: dist.Store, device: Device, timeout_s: float) -> Iterator[RankGroup]:
+def joined(place: Place, store: dist.TCPStore, device: Device, timeout_s: float) -> Iterator[RankGroup]:
     """The process groups of this rank. timeout_s: the deadline of every collective, deepspeed's included.
 
     Raises SettingsInvalid when this machine has fewer CUDA devices than ranks.
@@ -89,11 +94,10 @@ def joined(place: Place, store: dist.Store, device: Device, timeout_s: float) ->
         torch.cuda.set_device(place.local_rank)
     deadline = timedelta(seconds=timeout_s)
     backend = "nccl" if device == "cuda" else "gloo"
-    dist.init_process_group(backend, store=store, rank=place.rank, world_size=place.size, timeout=deadline)
-    try:
-        yield RankGroup(place, store)
-    finally:
-        dist.destroy_process_group()
+    own = scoped(store, place)
+    dist.init_process_group(backend, store=own, rank=place.rank, world_size=place.size, timeout=deadline)
+    yield RankGroup(place, own)
+    dist.destroy_process_group()  # not after an error: it may wait for whoever is gone
 
 
 def limit_collectives(timeout_s: float) -> None:

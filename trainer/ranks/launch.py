@@ -30,14 +30,18 @@ class Launched:
         return {rank: describe_exit(code) for rank, code in codes.items() if code is not None}
 
 
+ALONE = Launched(Place())
+
+
 @contextmanager
-def launched(ranks: int, command: Sequence[str]) -> Iterator[Launched]:
+def launched(own: Place | None, ranks: int, command: Sequence[str]) -> Iterator[Launched]:
     """Starts ranks 1 to `ranks` - 1, each by `command`, with its place in the environment; ends them with the block.
 
-    Call it before torch is imported (the ranks share the cores), from the main thread (they die with it).
+    own: the place of this process where another launcher started them all. Enter it before torch is imported (the ranks
+    share the cores), in the main thread (they die with it).
     """
-    if ranks == 1:
-        yield Launched(Place())
+    if own is not None or ranks == 1:
+        yield Launched(own) if own else ALONE
         return
     os.environ.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // ranks)))
     with socket.create_server((LOOPBACK, 0)) as listener:

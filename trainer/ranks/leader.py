@@ -12,9 +12,9 @@ from trainer.compose import learner_of
 from trainer.learn.engine import leave
 from trainer.learn.examples import LearnerBatch
 from trainer.learn.learner import Learner
-from trainer.ranks.channel import LEAVE, Channel
 from trainer.ranks.launch import Launched
 from trainer.ranks.member import member
+from trainer.ranks.verb_channel import LEAVE, TRAIN, VerbChannel
 from trainer.settings import TrainerSettings
 from weights.snapshot import WeightsSnapshot
 
@@ -22,7 +22,7 @@ from weights.snapshot import WeightsSnapshot
 class LedLearner:
     """A `Learner` whose verbs all ranks perform, its own one being this rank's."""
 
-    def __init__(self, learner: Learner, channel: Channel) -> None:
+    def __init__(self, learner: Learner, channel: VerbChannel) -> None:
         self._learner = learner
         self._channel = channel
         self.device = learner.device
@@ -35,7 +35,7 @@ class LedLearner:
 
     def train(self, batch: LearnerBatch, before_micro_batch: Callable[[], None] = lambda: None) -> dict[str, float]:
         """See `Learner.train`."""
-        self._channel.send("train", batch)
+        self._channel.send(TRAIN, batch)
         with self._channel.performed():
             return self._learner.train(batch, self._channel.leading(before_micro_batch))
 
@@ -51,14 +51,17 @@ class LedLearner:
                     pass
 
     def export(self, snapshot: WeightsSnapshot, target: Path) -> None:
-        """See `Learner.export`. A snapshot is whole, so the others have no part in it."""
+        """See `Learner.export`: the snapshot has it all, and no other rank is needed."""
         self._learner.export(snapshot, target)
 
-    def save(self, directory: Path, state: dict[str, Any]) -> None:  # Any: JSON values of the caller
-        """See `Learner.save`. Every rank writes its part of the directory, which must be a shared one."""
+    def save(self, directory: Path, state: dict[str, Any]) -> Callable[[], None]:  # Any: JSON values of the caller
+        """See `Learner.save`. Every rank writes its part of the directory, which must be a shared one.
+
+        The parts of the others are written when this returns.
+        """
         self._channel.send("save", directory.absolute(), state)
         with self._channel.performed():
-            self._learner.save(directory, state)
+            return self._learner.save(directory, state)
 
     def load(self, directory: Path) -> dict[str, Any]:  # Any: as saved
         """See `Learner.load`."""

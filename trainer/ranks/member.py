@@ -8,10 +8,10 @@ import torch
 
 from trainer.compose import learner_of
 from trainer.learn.learner import Learner
-from trainer.ranks.channel import Channel
 from trainer.ranks.group import connect, joined, limit_collectives
 from trainer.ranks.heartbeat import Heartbeat
 from trainer.ranks.place import Place
+from trainer.ranks.verb_channel import VerbChannel
 from trainer.settings import TrainerSettings
 from weights.device import resolved
 
@@ -22,7 +22,7 @@ def member(
     place: Place,
     stop: threading.Event,
     ended: Callable[[], dict[int, str]] = dict,
-) -> Iterator[tuple[Learner, Channel]]:
+) -> Iterator[tuple[Learner, VerbChannel]]:
     """This rank among the others, until the block ends. An error that leaves the block ends all ranks.
 
     stop: set when any rank is asked to stop. ended: see `Heartbeat`. Raises as `learner_of`.
@@ -35,7 +35,7 @@ def member(
         with joined(place, store, device, settings.collective_timeout_s) as group:
             learner = learner_of(settings)
             limit_collectives(settings.collective_timeout_s)
-            yield learner, Channel(group, heartbeat)
+            yield learner, VerbChannel(group, heartbeat)
             heartbeat.stop()
     except BaseException as error:
         heartbeat.fail(" ".join(f"{type(error).__name__}: {error}".split()))

@@ -27,17 +27,14 @@ class Place:
     attempt: str = "0"
 
 
-def of(environment: Mapping[str, str], ranks: int, local_rank: int | None = None) -> Place | None:
+def of(values: Mapping[str, str], ranks: int) -> Place | None:
     """The place that a launcher gave this process; None: there is no launcher, and `ranks` processes are to be started.
 
-    local_rank: of the flag that deepspeed's launcher appends. Raises SettingsInvalid for half a place.
+    values: the environment. Raises SettingsInvalid for half a place.
     """
-    size = environment.get("WORLD_SIZE", "1")
+    size = values.get("WORLD_SIZE", "1")
     if size == "1":
         return None
-    values = dict(environment)
-    if local_rank is not None:
-        values.setdefault("LOCAL_RANK", str(local_rank))
     if absent := [name for name in RENDEZVOUS if name not in values]:
         raise SettingsInvalid(
             f"WORLD_SIZE is {size} but {', '.join(absent)} not set: start all ranks with --ranks {size}, torchrun or "

@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
 
-from trainer.storage import directories
+from trainer.storage.directories import PartialDirectory, clear_partial
 
 NAME = re.compile(r"(\d{8,})-(\d+)")
 
@@ -42,15 +42,29 @@ class Checkpoints:
         """The checkpoint of the highest batch, and of the newest incarnation. without: batches that were given up meanwhile."""
         return max((checkpoint for checkpoint in self.all() if checkpoint.sequence not in without), default=None)
 
-    def write(self, sequence: int, incarnation: int, save: Callable[[Path], None]) -> Path:
-        """Let `save` fill a directory, give it its name, then delete the checkpoints that are too old."""
-        target = self._folder / f"{sequence:08d}-{incarnation}"
-        directories.fill(target, save)
-        for old in self.all()[: -self._kept]:
-            shutil.rmtree(old.path)
-        return target
+    def path(self, sequence: int, incarnation: int) -> Path:
+        """Of one checkpoint."""
+        return self._folder / f"{sequence:08d}-{incarnation}"
+
+    def begin(self, target: Path, save: Callable[[Path], Callable[[], None]]) -> Callable[[], None]:
+        """`save` copies what belongs into a directory, and gives what writes the copy. Raises OSError.
+
+        What is returned does so, from any thread: it gives the directory its name, then deletes checkpoints that are too old.
+        """
+        partial = PartialDirectory(target)
+        try:
+            write = save(partial.path)
+        except BaseException:
+            partial.abandon()
+            raise
+
+        def finish() -> None:
+            partial.fill(write)
+            for old in self.all()[: -self._kept]:
+                shutil.rmtree(old.path)
+
+        return finish
 
     def clear_partial(self) -> None:
-        """Remove what a killed process left unfinished. Only where no other trainer of this run writes any more."""
-        for path in self._folder.glob(".*") if self._folder.is_dir() else ():
-            shutil.rmtree(path, ignore_errors=True)
+        """See `directories.clear_partial`."""
+        clear_partial(self._folder)

@@ -2,40 +2,51 @@
 
 import os
 import shutil
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
 
-def fill(target: Path, write: Callable[[Path], None]) -> Path:
-    """`target`, filled by `write` under another name first; one that exists is left as it is.
+class PartialDirectory:
+    """A directory that is being filled, beside `target` and under a name that begins with a dot."""
 
-    Nothing is left behind when `write` raises. What a killed process leaves begins with a dot.
-    """
-    if target.exists():
-        return target
-    partial = target.with_name(f".{target.name}.{os.getpid()}")
-    shutil.rmtree(partial, ignore_errors=True)
-    try:
-        partial.mkdir(parents=True)
-        write(partial)
-        _publish(partial, target)
-    except BaseException:
-        shutil.rmtree(partial, ignore_errors=True)
-        raise
-    return target
+    def __init__(self, target: Path) -> None:
+        """Raises OSError."""
+        self.target = target
+        self.path = target.with_name(f".{target.name}.{os.getpid()}-{threading.get_ident()}")
+        shutil.rmtree(self.path, ignore_errors=True)
+        self.path.mkdir(parents=True)
 
-
-def _publish(partial: Path, target: Path) -> None:
-    """Gives a finished directory its name. Its files are on disk before it has it."""
-    for path in [*partial.rglob("*"), partial]:
-        _sync(path)
-    try:
-        partial.rename(target)
-    except OSError:
-        if not target.exists():
+    def fill(self, write: Callable[[], object]) -> None:
+        """Let `write` fill it, then give it its name; where anything is raised, nothing of it is left. Raises OSError."""
+        try:
+            write()
+            self._publish()
+        except BaseException:
+            self.abandon()
             raise
-        shutil.rmtree(partial)  # another incarnation was faster; same name, same bytes
-    _sync(target.parent)
+
+    def abandon(self) -> None:
+        """Nothing of it is left."""
+        shutil.rmtree(self.path, ignore_errors=True)
+
+    def _publish(self) -> None:
+        """Its files are on disk before it has its name."""
+        for path in [*self.path.rglob("*"), self.path]:
+            _sync(path)
+        try:
+            self.path.rename(self.target)
+        except OSError:
+            if not self.target.exists():
+                raise
+            shutil.rmtree(self.path)  # another incarnation was faster; same name, same bytes
+        _sync(self.target.parent)
+
+
+def clear_partial(folder: Path) -> None:
+    """Remove what a killed process left unfinished. Only where no other trainer of this run writes any more."""
+    for path in folder.glob(".*") if folder.is_dir() else ():
+        shutil.rmtree(path, ignore_errors=True)
 
 
 def _sync(path: Path) -> None:

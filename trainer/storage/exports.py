@@ -8,7 +8,7 @@ import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from trainer.storage import directories
+from trainer.storage.directories import PartialDirectory
 from weights import checkpoint
 
 if TYPE_CHECKING:
@@ -22,13 +22,19 @@ WEIGHT_SUFFIXES = (".safetensors", ".bin", ".pt", ".pth", ".safetensors.index.js
 def write(
     snapshot: "WeightsSnapshot", config: "PretrainedConfig", source: Path, target: Path, shard_bytes_max: int
 ) -> None:
-    """The snapshot, the model's config, and the tokenizer files of `source`. Raises OSError; from any thread."""
+    """The snapshot, the model's config, and the tokenizer files of `source`; one that is there is left as it is.
 
-    def contents(partial: Path) -> None:
+    Raises OSError. From any thread.
+    """
+    if target.exists():
+        return
+    partial = PartialDirectory(target)
+
+    def contents() -> None:
         for path in source.iterdir():
             if path.is_file() and not path.name.endswith(WEIGHT_SUFFIXES):
-                shutil.copyfile(path, partial / path.name)
-        config.save_pretrained(partial)
-        checkpoint.write(partial, snapshot, shard_bytes_max)
+                shutil.copyfile(path, partial.path / path.name)
+        config.save_pretrained(partial.path)
+        checkpoint.write(partial.path, snapshot, shard_bytes_max)
 
-    directories.fill(target, contents)
+    partial.fill(contents)

@@ -85,7 +85,7 @@ def test_the_command_reads_the_log(log_settings: LogSettings, tmp_path: Path) ->
             command, env={**os.environ, **environment}, capture_output=True, text=True, timeout=60, check=False
         )
 
-    rows = orjson.loads(claw("list", "--json").stdout)
+    rows = orjson.loads(claw("list", "--json").stdout)["runs"]
     assert {(row["run"], row["state"], row["batches"], row["version"]) for row in rows} == {
         ("verbs-1", "running", 3, 3),
         ("verbs-2", "running", 3, 3),

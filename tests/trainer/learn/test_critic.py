@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 from torch.nn.functional import linear
-from transformers import AutoModel
+from transformers import AutoModel, AutoModelForTokenClassification
 
 from tests.trainer.examples import example
 from tests.trainer.tiny import VOCABULARY, make_model
@@ -16,7 +16,7 @@ from trainer.algorithms.values import value_loss
 from trainer.errors import CheckpointInvalid, ModelInvalid
 from trainer.learn.engine import join_alone
 from trainer.learn.examples import column, with_column
-from trainer.learn.models.critic import Critic, advantages_of
+from trainer.learn.models.critic import Critic, advantages_of, scalar_head
 from trainer.learn.stepping import StepSettings
 from trainer.sections.critic import CriticSettings
 
@@ -31,10 +31,15 @@ def model_dir(tmp_path_factory):
     return make_model(tmp_path_factory.mktemp("model") / "tiny")
 
 
-def critic(model_dir, stepping=STEPPING, settings=None, tokens_max=40, vocabulary=VOCABULARY):
+def critic(model_dir, stepping=STEPPING, settings=None, tokens_max=40, vocabulary=VOCABULARY, layout="auto"):
     join_alone(torch.device("cpu"))
     settings = settings or CriticSettings(lam=1.0, whiten=False)
-    how = {"device": torch.device("cpu"), "vocabulary": vocabulary, "micro_batch_tokens_max": tokens_max}
+    how = {
+        "device": torch.device("cpu"),
+        "vocabulary": vocabulary,
+        "micro_batch_tokens_max": tokens_max,
+        "layout": layout,
+    }
     return Critic(model_dir, settings, stepping, **how)
 
 
@@ -87,6 +92,40 @@ def test_a_new_critic_expects_nothing(model_dir):
     assert column(white, "advantages").mean() == pytest.approx(0, abs=1e-6)
     assert column(white, "advantages").std() == pytest.approx(1, abs=1e-6)
     assert column(white, "returns").tolist() == column(judged, "returns").tolist()
+
+
+def test_a_tree_gives_the_values_of_rows(model_dir):
+    """Calls that begin alike, computed together: the layout is none of the critic's business."""
+    shared = [5, 6, 7, 8, 9, 10, 11, 12]
+    examples = [
+        example([*shared, *each.ids[: int(each.at[0])].tolist()], each.ids[each.at].tolist()) for each in batch()
+    ]
+    of = {}
+    for layout in ("rows", "tree"):
+        subject = critic(model_dir, layout=layout)
+        for number, each in enumerate(examples):
+            each.rewards[-1] = number % 2
+        for step in range(3):
+            judged, _ = subject.judged(examples)
+            subject.train(judged, seed=step)
+        of[layout] = column(subject.judged(examples)[0], "values")
+    np.testing.assert_allclose(of["tree"], of["rows"], atol=1e-5)
+    assert np.abs(of["rows"]).max() > 0.01
+
+
+def test_a_model_with_one_score_brings_its_head(tmp_path, model_dir):
+    """A value or reward model as transformers saves it says what it said there."""
+    saved = AutoModelForTokenClassification.from_pretrained(model_dir, num_labels=1, dtype=torch.float32).eval()
+    with torch.no_grad():
+        saved.score.weight.normal_()
+        saved.score.bias.fill_(0.25)
+    saved.save_pretrained(tmp_path / "scored")
+    judged, _ = critic(tmp_path / "scored").judged(batch())
+    for each in judged:
+        with torch.no_grad():
+            expected = saved(torch.from_numpy(each.ids).long()[None]).logits[0, each.at - 1, 0]
+        np.testing.assert_allclose(each.values, expected.numpy(), atol=1e-5)
+    assert scalar_head(model_dir) == {}
 
 
 def steps(model_dir, stepping, count=5, tokens_max=40):
@@ -159,7 +198,7 @@ def test_a_loaded_critic_goes_on_bit_for_bit(model_dir, tmp_path, stage):
 
     train(subject, 0)
     assert fresh.digest() != subject.digest()
-    subject.save(tmp_path)
+    subject.save(tmp_path)()
     fresh.load(tmp_path)
     assert fresh.digest() == subject.digest()
     for one in (subject, fresh):

@@ -29,7 +29,9 @@ def mixed(silent):
 
 def outcome(model_dir, objective, examples):  # noqa: F811  # the fixture
     subject, rows = engine(model_dir, replace(SETTINGS, micro_batch_tokens_max=60, layout="rows")), []
-    subject._engine.register_forward_pre_hook(lambda _, inputs: rows.append((len(inputs[0]), torch.is_grad_enabled())))
+    subject._model._engine.register_forward_pre_hook(
+        lambda _, inputs: rows.append((len(inputs[0]), torch.is_grad_enabled()))
+    )
     step = subject.train(examples, **{**HOW, "objective": objective})
     weights = {name: tensor.clone() for name, tensor in subject.named_tensors()}
     computed = {learns: sum(count for count, grad in rows if grad is learns) for learns in (True, False)}

@@ -34,7 +34,7 @@ BAD = {
 def memory(subject):
     """Weights and optimizer state, bit for bit; a tensor of no bytes is a place holder of stage 3."""
     tensors = {name: tensor.clone() for name, tensor in subject.named_tensors()}
-    for index, state in enumerate(subject._engine.basic_optimizer.state.values()):
+    for index, state in enumerate(subject._model._engine.basic_optimizer.state.values()):
         tensors |= {f"{index}.{name}": value.clone() for name, value in state.items() if value.numel()}
     return tensors
 

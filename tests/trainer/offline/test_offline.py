@@ -19,7 +19,7 @@ from trainer.dependencies import Milestone, TrainerDependencies
 from trainer.errors import SettingsInvalid
 from trainer.offline.dataset import OfflineDataset
 from trainer.offline.journal import file_journal, records
-from trainer.offline.samples import AnybodysSamples
+from trainer.offline.samples import AnybodysSamples, unaged
 from trainer.run import TrainingRun
 
 __all__ = ["model_dir"]  # a fixture
@@ -75,6 +75,7 @@ def world(chosen, pool, lookup, reached=lambda _: None, stop=None):
 
 def trained(chosen, pool, lookup):
     """The events of a run on the samples until they are used up."""
+    chosen = unaged(chosen)
     dependencies = world(chosen, AnybodysSamples(pool, chosen.run_id), lookup)
     assert TrainingRun(chosen, dependencies).run() == "finished"
     dependencies.journal.close()
@@ -91,7 +92,8 @@ def of(events, kind):
 
 def test_a_pool_is_trained_whoever_sampled_it(tmp_path, model_dir):
     """Every whole batch once, however old the samples are; the groups that make none are left; the end says why."""
-    events = trained(settings(tmp_path, model_dir, run_id="mine"), *from_pool())
+    spec = SPEC.model_copy(update={"stale": "tokens", "staleness_max": 0})
+    events = trained(settings(tmp_path, model_dir, run_id="mine", spec=spec), *from_pool())
     plans = of(events, BatchAssembled)
     assert [sorted({t.group_id for t in plan.trajectories}) for plan in plans] == [["g0", "g1"], ["g2", "g3"]]
     assert {t.min_version for plan in plans for t in plan.trajectories} == {None}

@@ -5,7 +5,7 @@ import torch
 from transformers import LlamaConfig, LlamaForCausalLM, Qwen3Config, Qwen3ForCausalLM
 
 from trainer.learn.head import LOGITS_MAX
-from trainer.plan.memory import HEAD_BYTES, bytes_per_rank, shape_of
+from trainer.plan.memory import LOGITS, bytes_per_rank, shape_of
 
 TOKENS = 256
 SIZES = {
@@ -57,7 +57,13 @@ def test_activations_are_what_the_backward_pass_needs(model, precision, checkpoi
         layer = kept_bytes(module) // SIZES["num_hidden_layers"]
         module.gradient_checkpointing_enable()
     parts = bytes_per_rank(
-        shape_of(directory), precision=precision, stage=0, ranks=1, tokens=TOKENS, checkpointing=checkpointing
+        shape_of(directory),
+        device="cpu",
+        precision=precision,
+        stage=0,
+        ranks=1,
+        tokens=TOKENS,
+        checkpointing=checkpointing,
     )
     assert parts["activations"] == pytest.approx(kept_bytes(module) + layer, rel=0.2)
 
@@ -83,15 +89,15 @@ def test_parameters_are_counted_once(model):
 def test_stages_share_among_ranks(model, precision, stage, weights, gradients, optimizer):
     """Bytes per parameter on each of two ranks."""
     shape = shape_of(model[1])
-    parts = bytes_per_rank(shape, precision=precision, stage=stage, ranks=2, tokens=0)
+    parts = bytes_per_rank(shape, device="cpu", precision=precision, stage=stage, ranks=2, tokens=0)
     n = shape.parameters
     assert (parts["weights"], parts["gradients"], parts["optimizer"]) == (n * weights, n * gradients, n * optimizer)
-    assert parts["total"] == n * (weights + gradients + optimizer) + HEAD_BYTES
+    assert parts["total"] == n * (weights + gradients + optimizer) + parts["head"]
 
 
 def test_the_head_is_counted_as_it_computes():
-    """Four copies of the logits of one part, in float32."""
-    assert HEAD_BYTES == 4 * 4 * LOGITS_MAX
+    """In parts of so many logits."""
+    assert LOGITS == LOGITS_MAX
 
 
 def test_a_config_in_other_words_has_no_estimate(model):

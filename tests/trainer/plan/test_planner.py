@@ -3,10 +3,12 @@
 import json
 from pathlib import Path
 
+from structlog.testing import capture_logs
+
 from datapool.fold.bounds import SKIPPED_GROUPS_MAX
 from tests.trainer.incarnation import settings
 from trainer.plan.planner import by_reason
-from trainer.plan.skips import IN_A_ROW, Skips
+from trainer.plan.skips import IN_A_ROW, STARVED_S, Skips
 
 
 def test_a_backlog_that_is_skipped_is_told_in_events_of_a_bounded_size() -> None:
@@ -31,3 +33,22 @@ def test_groups_that_are_skipped_for_one_reason_with_other_numbers_are_counted_t
         skips.count({f"g{number}": f"sampled_by_unknown_version_{number}"})
     (warning,) = json.loads(warnings.read_text())
     assert warning.startswith("skipped 20 groups in a row, the last because of sampled_by_unknown_version_19: ")
+
+
+def test_a_run_that_waits_in_vain_says_for_what(tmp_path: Path) -> None:
+    """Once, after two minutes without a batch, by the reason of most of the groups; a batch takes the warning back."""
+    warnings = tmp_path / "warnings.json"
+    skips = Skips(settings(tmp_path, tmp_path / "model", warnings_file=warnings))
+    waiting = {f"g{number}": f"reward_missing_for_{number}" for number in range(1, 4)} | {"a": "members_1_of_2"}
+    skips.starve(waiting, STARVED_S - 1)
+    skips.starve({}, 2 * STARVED_S)
+    assert not warnings.exists()
+    with capture_logs() as lines:
+        skips.starve(waiting, STARVED_S)
+        skips.starve(waiting, 2 * STARVED_S)
+    (line,) = lines
+    assert (line["event"], line["groups"], line["reason"]) == ("starving", 3, "reward_missing_for_1")
+    (warning,) = json.loads(warnings.read_text())
+    assert warning.startswith("no batch for 120 s: 3 groups wait because of reward_missing_for_1: `claw pool why g1`")
+    skips.begin_anew()
+    assert not warnings.exists()

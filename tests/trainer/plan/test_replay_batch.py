@@ -12,7 +12,7 @@ from tests.trainer.incarnation import settings
 from tests.trainer.pooled import group
 from tests.trainer.test_run import events, memory_journal, model_dir, world_of
 from trainer.errors import SettingsInvalid
-from trainer.plan.replay_batch import replay
+from trainer.plan.replay_batch import check_planned, replay
 from trainer.run import TrainingRun
 
 __all__ = ["model_dir"]  # a fixture
@@ -102,4 +102,4 @@ def test_a_number_that_is_none_stands_there_as_a_word(finished):
 def test_a_batch_that_was_never_planned_is_refused(finished, sequence, words):
     """In one line that says which there are."""
     with pytest.raises(SettingsInvalid, match=words):
-        again(finished, sequence)
+        check_planned(sequence, memory_journal(finished[1]).history(), "run")

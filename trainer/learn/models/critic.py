@@ -4,7 +4,8 @@ Invariant: advantages of a batch are a function of its plan and of the critic as
 over the whole batch; so a replay from a checkpoint repeats them to the bit.
 """
 
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,9 +20,9 @@ from trainer.learn import model as models
 from trainer.learn.attention import LayoutWish, TrieAttention, layout_of
 from trainer.learn.examples import Example, by_trajectory, column, with_column
 from trainer.learn.layouts import MicroBatch, lay_out
-from trainer.learn.models.reference import per_token
 from trainer.learn.policy_model import hidden_states
 from trainer.learn.stepping import SteppedModel, StepSettings
+from trainer.ranks.dealing import over_ranks, per_token, share_of_this_rank
 from trainer.sections.critic import CriticSettings
 from trainer.sections.directories import refuse_other_vocabulary
 from weights.manifest import WeightsManifest
@@ -49,17 +50,32 @@ class ValueHead(nn.Linear):
 class CriticModel(nn.Module):
     """The trunk of a causal language model with a value head in the place of its own."""
 
-    def __init__(self, causal: "PreTrainedModel") -> None:
+    def __init__(self, causal: "PreTrainedModel", head: Mapping[str, Tensor] | None = None) -> None:
+        """head: `weight` and perhaps `bias` to start from; None: zero."""
         super().__init__()
         self.vocabulary: int = causal.get_input_embeddings().num_embeddings
         self.trunk = causal.base_model  # its own head is no parameter of this module, so nobody keeps state for it
         self.value = ValueHead(causal.config.get_text_config().hidden_size, causal.dtype)
+        self.value.load_state_dict(dict(head or {}), strict=False)
 
     def forward(self, ids: Tensor, positions: Tensor, attention: TrieAttention | None, at: Tensor) -> Tensor:
         """Values [T], float32. ids, positions [rows, n]; at [T]: into the hidden states as [rows * n, width]."""
         hidden = hidden_states(self.trunk, ids, positions, attention)
         values: Tensor = self.value(hidden.reshape(-1, hidden.shape[-1])[at]).squeeze(-1)
         return values
+
+
+def scalar_head(directory: Path) -> dict[str, Tensor]:
+    """`weight` [1, width] and `bias` [1] of a model that was saved with one score (as transformers' ForTokenClassification and
+    ForSequenceClassification with one label have it); empty: it was saved as something else."""
+    from safetensors import safe_open
+
+    tensors: dict[str, Tensor] = {}
+    for path in sorted(directory.glob("*.safetensors")):
+        with safe_open(path, "pt") as file:
+            names = {name for name in ("score.weight", "score.bias") if name in file.keys()}  # noqa: SIM118
+            tensors |= {name.removeprefix("score."): file.get_tensor(name) for name in names}
+    return tensors if "weight" in tensors and len(tensors["weight"]) == 1 else {}
 
 
 class Critic:
@@ -77,12 +93,12 @@ class Critic:
         layout: LayoutWish = "auto",
     ) -> None:
         """vocabulary: the policy's. Raises ModelInvalid where it is another one, or `model_dir` is no model."""
-        causal = models.load(model_dir, stepping.precision)
+        causal = models.load(model_dir, stepping.precision, partition=stepping.partition)
         wish = layout_of(causal, layout, device)
-        self._lay_out = partial(lay_out, tokens_max=micro_batch_tokens_max, wish=wish)
+        self._lay_out = partial(lay_out, tokens_max=micro_batch_tokens_max, wish=wish, share=share_of_this_rank())
         if stepping.optimizer.gradient_checkpointing:
             causal.gradient_checkpointing_enable({"use_reentrant": False})
-        model = CriticModel(causal)
+        model = CriticModel(causal, scalar_head(model_dir))
         refuse_other_vocabulary("critic.model_dir", model_dir, model.vocabulary, vocabulary)
         self._model = SteppedModel(model, stepping)
         self._settings = settings
@@ -99,12 +115,9 @@ class Critic:
         returns = values + advantages
         judged = with_column(with_column(examples, "values", values), "returns", returns)
         judged = with_column(judged, "advantages", whitened(advantages) if self._settings.whiten else advantages)
-        metrics = {
-            "value_mean": float(values.mean()),
-            "return_mean": float(returns.mean()),
-            "explained_variance": explained_variance(values, returns),
-        }
-        return judged, metrics
+        metrics = {"value_mean": float(values.mean()), "return_mean": float(returns.mean())}
+        explained = explained_variance(values, returns)
+        return judged, metrics if math.isnan(explained) else {**metrics, "explained_variance": explained}
 
     def train(
         self,
@@ -124,14 +137,15 @@ class Critic:
             tokens = batch.tokens
             assert tokens.returns is not None and tokens.values is not None  # noqa: PT018  # `judged` gave them
             losses = value_loss(self._values(batch), tokens.returns, tokens.values, clip=self._settings.clip)
-            mean = losses.values.sum() / count
-            loss, clipped = loss + float(mean.detach()), clipped + float(losses.clipped.sum()) / count
+            own = number <= layout.own  # else another rank has a micro-batch more
+            mean = own * losses.values.sum() / count
+            loss, clipped = loss + float(mean.detach()), clipped + own * float(losses.clipped.sum()) / count
             self._model.backward(mean, last=number == len(layout.parts))
-        step = self._model.step()
+        step, parts = self._model.step(), over_ranks((loss, clipped))
         return {
             "critic_learning_rate": rate,
-            "value_loss": loss,
-            "value_clip_share": clipped,
+            "value_loss": sum(part for part, _ in parts),
+            "value_clip_share": sum(part for _, part in parts),
             "critic_grad_norm": step.grad_norm,
             "critic_step_skipped": float(step.skipped),
         }
@@ -140,9 +154,9 @@ class Critic:
         """sha256 (hex) over the bytes of all parameters in order. Reads every byte."""
         return WeightsManifest.of(self._model.named_parameters()).digest
 
-    def save(self, directory: Path) -> None:
-        """Everything that training goes on from, beside the policy's."""
-        self._model.save(directory / FOLDER, {})
+    def save(self, directory: Path) -> Callable[[], None]:
+        """Everything that training goes on from, beside the policy's; see `Learner.save`."""
+        return self._model.save(directory / FOLDER, {})
 
     def load(self, directory: Path) -> None:
         """The inverse of `save`. Raises CheckpointInvalid."""

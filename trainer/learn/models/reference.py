@@ -1,6 +1,6 @@
 """A frozen model that the policy is held near: log-probabilities once per batch, and what the distance takes off rewards."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
@@ -13,8 +13,9 @@ from trainer.algorithms.divergence import DIVERGENCES
 from trainer.learn import model as models
 from trainer.learn.attention import LayoutWish, layout_of
 from trainer.learn.examples import Example, column, with_column
-from trainer.learn.layouts import Layout, MicroBatch, lay_out
+from trainer.learn.layouts import MicroBatch, lay_out
 from trainer.learn.policy_model import PolicyModel
+from trainer.ranks.dealing import per_token, share_of_this_rank
 from trainer.sections.directories import refuse_other_vocabulary
 from trainer.sections.reference import ReferenceSettings
 
@@ -36,7 +37,7 @@ class Reference:
         """vocabulary: the policy's. Raises ModelInvalid where it is another one, or `model_dir` is no model."""
         causal = models.load(model_dir, precision)
         wish = layout_of(causal, layout, device)
-        self._lay_out = partial(lay_out, tokens_max=micro_batch_tokens_max, wish=wish)
+        self._lay_out = partial(lay_out, tokens_max=micro_batch_tokens_max, wish=wish, share=share_of_this_rank())
         self._model = PolicyModel(causal).to(device).eval().requires_grad_(False)
         refuse_other_vocabulary("reference.model_dir", model_dir, self._model.vocabulary, vocabulary)
         self._settings = settings
@@ -60,19 +61,6 @@ class Reference:
         scores = self._model(batch.ids, batch.positions, batch.attention, tokens.at, tokens.ids, tokens.temperatures)
         logprobs: Tensor = scores.logprobs
         return logprobs
-
-
-def per_token(
-    layout: Layout, examples: Sequence[Example], device: torch.device, function: Callable[[MicroBatch], Tensor]
-) -> NDArray[np.float32]:
-    """[T] float32, as a `column` of the examples: what `function` gives for each trained token, without gradient."""
-    parts: dict[int, NDArray[np.float32]] = {}
-    with torch.no_grad():
-        for part, batch in zip(layout.parts, layout.micro_batches(device), strict=True):
-            numbers = function(batch).float().cpu().numpy()
-            ends = np.cumsum([len(example.at) for example in part])
-            parts |= {id(each): own for each, own in zip(part, np.split(numbers, ends[:-1]), strict=True)}
-    return np.concatenate([parts[id(example)] for example in examples]) if examples else np.zeros(0, np.float32)
 
 
 def divergence(examples: Sequence[Example], name: str) -> NDArray[np.float32]:

@@ -1,0 +1,65 @@
+"""Two ranks are one rank."""
+
+import random
+
+import pytest
+import torch
+
+from tests.trainer import incarnation
+from tests.trainer.examples import example
+from tests.trainer.ranks.crew import crew, run
+from tests.trainer.tiny import VOCABULARY, make_model
+from trainer.learn.examples import LearnerBatch
+
+pytestmark = [pytest.mark.process, pytest.mark.slow]
+STEPS = 5
+
+
+@pytest.fixture(scope="module")
+def model_dir(tmp_path_factory):
+    return make_model(tmp_path_factory.mktemp("model") / "tiny")
+
+
+def batch(number):
+    """Seven trajectories of unequal length: no deal is even."""
+    dice = random.Random(number)
+    examples = [
+        example(
+            [dice.randrange(VOCABULARY) for _ in range(dice.randint(2, 6))],
+            [dice.randrange(VOCABULARY) for _ in range(dice.randint(1, 9))],
+            advantage=dice.choice([-1.0, 0.0, 1.0]),
+            index=index,
+        )
+        for index in range(7)
+    ]
+    return LearnerBatch(examples, version=0, seed=number, group_sizes=(1,) * 7, sequence=number)
+
+
+def train(learner, path):
+    metrics = [learner.train(batch(number)) for number in range(STEPS)]
+    weights = {name: tensor.clone() for name, tensor in learner.named_tensors()}
+    torch.save((metrics, weights), path)
+
+
+def trained(folder, model_dir, ranks, stage):
+    settings = incarnation.settings(
+        folder / "out", model_dir, zero_stage=stage, micro_batch_tokens_max=24, device="cpu", ranks=ranks
+    )
+    assert run(crew(folder, train, settings, folder / f"{ranks}-{stage}.pt")) == [0] * ranks
+    return torch.load(folder / f"{ranks}-{stage}.pt")
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory, model_dir):
+    return trained(tmp_path_factory.mktemp("alone"), model_dir, ranks=1, stage=0)
+
+
+@pytest.mark.parametrize("stage", [0, 1, 2, 3])
+def test_two_ranks_are_one(tmp_path, model_dir, alone, stage):
+    """Metrics and weights after five steps agree to 1e-5, at every stage of ZeRO."""
+    (expected_metrics, expected), (metrics, weights) = alone, trained(tmp_path, model_dir, ranks=2, stage=stage)
+    for one, other in zip(expected_metrics, metrics, strict=True):
+        packing = {"micro_batches": 0, "tokens_computed": 0}
+        assert {**other, **packing} == pytest.approx({**one, **packing}, abs=1e-5, rel=1e-5)
+    for name, tensor in expected.items():
+        torch.testing.assert_close(weights[name], tensor, rtol=0, atol=1e-5)

@@ -1,0 +1,63 @@
+"""Two ranks with a critic and a reference are one rank with them."""
+
+import pytest
+import torch
+
+from datapool.batch.spec import BatchSpec
+from tests.trainer import incarnation
+from tests.trainer.ranks.crew import crew, run
+from tests.trainer.ranks.test_law import batch
+from tests.trainer.tiny import make_model
+
+pytestmark = [pytest.mark.process, pytest.mark.slow]
+STEPS = 3
+PPO = {
+    "spec": BatchSpec(algorithm="gae", groups_per_batch=2, group_size=4, staleness_max=100),
+    "reference": {"coefficient": 0.1, "place": "reward"},
+    "learning_rate": 1e-3,
+    "micro_batch_tokens_max": 24,
+    "device": "cpu",
+}
+
+
+@pytest.fixture(scope="module")
+def model_dir(tmp_path_factory):
+    return make_model(tmp_path_factory.mktemp("model") / "tiny")
+
+
+def rewarded(number):
+    """Every other trajectory earns something at its end."""
+    made = batch(number)
+    for index, each in enumerate(made.examples):
+        each.rewards[-1] = index % 2
+    return made
+
+
+def train(learner, path):
+    metrics = [learner.train(rewarded(number)) for number in range(STEPS)]
+    weights = {name: tensor.clone() for name, tensor in learner.named_tensors()}
+    torch.save((metrics, weights, learner.critic_digest), path)
+
+
+def trained(folder, model_dir, ranks, stage):
+    settings = incarnation.settings(folder / "out", model_dir, zero_stage=stage, ranks=ranks, **PPO)
+    assert run(crew(folder, train, settings, folder / "done.pt")) == [0] * ranks
+    return torch.load(folder / "done.pt")
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory, model_dir):
+    return trained(tmp_path_factory.mktemp("alone"), model_dir, ranks=1, stage=0)
+
+
+@pytest.mark.parametrize("stage", [3])
+def test_two_ranks_with_a_critic_are_one(tmp_path, model_dir, alone, stage):
+    """Values, returns, losses and weights agree after three steps of both models."""
+    (expected_metrics, expected, _), (metrics, weights, digest) = alone, trained(tmp_path, model_dir, 2, stage)
+    for one, other in zip(expected_metrics, metrics, strict=True):
+        packing = {"micro_batches": 0, "tokens_computed": 0}
+        assert {**other, **packing} == pytest.approx({**one, **packing}, abs=1e-4, rel=1e-4)
+    assert metrics[-1]["value_mean"] != 0
+    assert len(digest) == 64
+    for name, tensor in expected.items():
+        torch.testing.assert_close(weights[name], tensor, rtol=0, atol=1e-5)

@@ -1,0 +1,71 @@
+"""Facts of the next batch, read while the one before it trains.
+
+Invariant: only when facts are read changes, never which: a plan is put together and committed from what `get` answers, and
+what could not be read ahead is read then, or fails then. One thread reads, because a look-up belongs to one.
+"""
+
+import time
+from collections.abc import Callable, Iterable
+from concurrent.futures import Future, ThreadPoolExecutor
+
+import structlog
+
+from eventlog.errors import LogError, Retryable
+from eventlog.records import Position, Record
+from trainer.plan.facts import FactSource
+
+log = structlog.get_logger()
+
+Records = dict[Position, Record]
+PATIENCE_S = 120.0
+"""How long a broker may be away while facts are needed: as long as a transaction waits for it."""
+
+
+class FactsAhead:
+    """A `FactSource` around another one. Holds the facts of one batch at most."""
+
+    def __init__(self, facts: FactSource, pause: Callable[[], None]) -> None:
+        """pause: called between two attempts to reach a broker that is away; what it raises ends them."""
+        self._facts = facts
+        self._pause = pause
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="facts-ahead")
+        self._ahead: Future[Records] | None = None
+
+    def read(self, positions: Iterable[Position]) -> None:
+        """Begin to read these, and forget what was read ahead before."""
+        chosen = set(positions)
+        self._ahead = self._thread.submit(self._try, chosen) if chosen else None
+
+    def get(self, positions: Iterable[Position]) -> Records:
+        """Every record asked for, from memory where it was read ahead.
+
+        Raises HistoryCut, and BrokerUnreachable after PATIENCE_S.
+        """
+        needed = set(positions)
+        at_hand = self._ahead.result() if self._ahead is not None else {}
+        missing = needed - at_hand.keys()
+        read_now = self._patiently(missing) if missing else {}
+        return {position: at_hand[position] for position in needed - missing} | read_now
+
+    def _patiently(self, positions: set[Position]) -> Records:
+        began = time.monotonic()
+        while True:
+            try:
+                return self._thread.submit(self._facts.get, positions).result()
+            except Retryable as away:
+                waited_s = time.monotonic() - began
+                if waited_s > PATIENCE_S:
+                    raise
+                log.warning("facts_unreachable", waited_s=round(waited_s, 1), error=str(away))
+                self._pause()
+
+    def close(self) -> None:
+        """Wait for what is being read."""
+        self._thread.shutdown(cancel_futures=True)
+
+    def _try(self, positions: set[Position]) -> Records:
+        """What cannot be read is asked for again by `get`, which tells why."""
+        try:
+            return self._facts.get(positions)
+        except LogError:
+            return {}

@@ -1,0 +1,77 @@
+"""The files of a checkpoint as bytes in host memory: taken at once, written later, from any thread.
+
+DeepSpeed decides what is in a file and torch how, as ever; only the disk is left for later. So a checkpoint that is
+written while the next batch trains holds the very bytes that one written at once would hold.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import numpy
+import torch
+
+from weights.snapshot import HostMemory
+
+CHUNK_BYTES = 64 << 20
+
+
+class StateFiles:
+    """Stands where DeepSpeed's writer of checkpoint files stood. Its memory is used again: one whole state stays allocated."""
+
+    def __init__(self) -> None:
+        self._memory = HostMemory(CHUNK_BYTES)
+        self._files: list[tuple[Path, MemoryFile]] = []
+
+    def save(self, state_dict: object, path: str) -> None:
+        """As `deepspeed.runtime.checkpoint_engine.CheckpointEngine.save`."""
+        from torch.utils.serialization import config
+
+        file = MemoryFile(self._memory)
+        with config.patch("save.compute_crc32", False):  # torch does not check it when it loads; it costs 4 copies
+            torch.save(state_dict, file)
+        self._files.append((Path(path), file))
+
+    def taken(self) -> Callable[[], None]:
+        """Writes all files that were saved since the last call. Raises OSError."""
+        files, self._files = self._files, []
+        return partial(_write, files)
+
+
+class MemoryFile:
+    """What `torch.save` needs of a file. Its memory returns when nobody holds it any more."""
+
+    def __init__(self, memory: HostMemory) -> None:
+        self._memory = memory
+        self._chunks = memory.lend(self)
+        self._size = 0
+
+    def write(self, data: memoryview | bytes) -> int:
+        """Append."""
+        source = numpy.frombuffer(data, dtype=numpy.uint8)
+        done = 0
+        while done < len(source):
+            number, used = divmod(self._size, CHUNK_BYTES)
+            if number == len(self._chunks):
+                self._chunks.append(self._memory.chunk())
+            part = source[done : done + CHUNK_BYTES - used]
+            self._chunks[number].numpy()[used : used + len(part)] = part
+            self._size += len(part)
+            done += len(part)
+        return done
+
+    def flush(self) -> None:
+        """Nothing is anywhere else."""
+
+    def copy_to(self, path: Path) -> None:
+        """Raises OSError."""
+        with path.open("wb") as file:
+            for number, chunk in enumerate(self._chunks):
+                file.write(chunk[: self._size - number * CHUNK_BYTES].numpy())
+
+
+def _write(files: list[tuple[Path, MemoryFile]]) -> None:
+    while files:  # the memory of each is free as soon as it is written
+        path, file = files.pop()
+        path.parent.mkdir(parents=True, exist_ok=True)
+        file.copy_to(path)
