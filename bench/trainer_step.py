@@ -33,6 +33,7 @@ from trainer.learn.objective import Objective, summed
 from trainer.learn.policy_model import PolicyModel
 
 OBJECTIVE = Objective(loss=bound("ppo_clip", clip_low=0.2, clip_high=0.28))
+ENGINE = EngineSettings(learning_rate=1e-6, device="cpu", precision="fp32", layout="rows")
 GROUPS, MEMBERS = 8, 8
 PEAK = "import bench.trainer_step as step; print(step.head_peak_mb())"
 SIZES = {
@@ -111,7 +112,7 @@ def head_peak_mb(tokens: int = 4096, width: int = 512, ids: int = 151_936) -> fl
 
 def zero_advantage_sides(folder: Path):  # type: ignore[no-untyped-def]  # two functions
     """A step on a batch with 6 of 8 groups equal, and on one with none, by the same engine."""
-    engine = TrainingEngine(_model(folder, "small"), EngineSettings(learning_rate=1e-6, device="cpu", precision="fp32"))
+    engine = TrainingEngine(_model(folder, "small"), ENGINE)
     examples = [_example(n // MEMBERS, n, 128, 64) for n in range(GROUPS * MEMBERS)]
     silent = [
         replace(each, advantages=np.zeros_like(each.advantages)) if each.group < GROUPS - 2 else each
@@ -129,7 +130,7 @@ def engine_sides(folder: Path):  # type: ignore[no-untyped-def]  # two functions
     """One step through the engine, and the same forward pass, loss, clipping and AdamW in plain torch."""
     directory = _model(folder, "57M")
     examples = OBJECTIVE.scaled([_example(0, n, 512, 128) for n in range(8)], 8)
-    engine = TrainingEngine(directory, EngineSettings(learning_rate=1e-6, device="cpu", precision="fp32"))
+    engine = TrainingEngine(directory, ENGINE)
     policy = PolicyModel(models.load(directory, "fp32")).train()
     optimizer = torch.optim.AdamW(policy.parameters(), lr=1e-6, weight_decay=0.0)
 

@@ -26,6 +26,7 @@ from trainer.learn.learner import Learner
 from trainer.offline.dataset import OfflineDataset
 from trainer.offline.journal import file_journal
 from trainer.offline.samples import AnybodysSamples, is_sample, unaged
+from trainer.plan.chat_template import ChatTemplate
 from trainer.plan.facts import FactSource
 from trainer.plan.journal import kafka_history, kafka_journal
 from trainer.plan.replay_batch import check_planned, replay
@@ -50,12 +51,13 @@ def train(settings: TrainerSettings, stop: threading.Event, ranks: Launched = AL
         resources.callback(transfer_server.close)
         dependencies = TrainerDependencies(
             learner=learner,
-            pool=_pool(settings, lambda group: may_concern(group, settings.run_id), resources),
+            pool=_pool(settings, lambda group: may_concern(group, settings.run_id, settings.spec.policy), resources),
             facts=_facts(settings, resources),
             journal=kafka_journal(settings.log_settings(), settings.run_id, settings.model_id),
             transfer_server=transfer_server,
             stop=stop,
             producer=_producer(),
+            render=ChatTemplate(settings.model_dir),
         )
         resources.callback(dependencies.journal.close)
         run = TrainingRun(settings, dependencies)
@@ -84,6 +86,7 @@ def train_offline(settings: TrainerSettings, source: str, stop: threading.Event,
             transfer_server=Nobody(),
             stop=stop,
             producer=_producer(),
+            render=ChatTemplate(settings.model_dir),
             pool_grows=False,
         )
         resources.callback(dependencies.journal.close)
@@ -135,11 +138,11 @@ class Nobody:
         """Nothing to stage."""
 
 
-def may_concern(group: GroupRecord, run_id: str) -> bool:
+def may_concern(group: GroupRecord, run_id: str, policy: str = "own") -> bool:
     """Whether the run may ever look at a group: the view forgets others for good, so only what stays true may decide."""
     if group.channel == Channel.VALIDATION:
         return group.run_id == run_id and EvaluatedTask.of(group.tags) is not None
-    return group.run_id in (None, run_id)
+    return policy == "any" or group.run_id in (None, run_id)
 
 
 def _transfer_server(settings: TrainerSettings, learner: Learner | LedLearner) -> TransferServer:

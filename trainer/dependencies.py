@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from datapool.batch.candidates import Pool
 from schemas.events import GroupRecord, TrajectoryRecord
 from trainer.errors import Stopped
+from trainer.plan.chat_template import Renderer
 from trainer.plan.facts import FactSource
 from trainer.plan.journal import Journal
 from trainer.publication import Weights, WeightServer
@@ -72,7 +73,7 @@ class LivePool(Pool, Protocol):
 class TrainerDependencies:
     """Everything outside of the process. `reached` is told of milestones; in production it does nothing.
 
-    `pool_grows`: others add to the pool, so that it is worth waiting for a whole batch.
+    `render`: makes ids of the messages of calls that have none. `pool_grows`: others add to the pool, so that it is worth waiting for a whole batch.
     """
 
     learner: PolicyLearner
@@ -84,6 +85,7 @@ class TrainerDependencies:
     producer: str
     reached: Callable[[Milestone], None] = lambda _: None
     pool_grows: bool = True
+    render: Renderer | None = None
 
     def raise_if_stopped(self) -> None:
         """Raises Stopped once somebody asked for it."""

@@ -24,6 +24,10 @@ class FactUnreadable(TrainerError):
         self.reason = reason
 
 
+class NotRenderable(TrainerError):
+    """A call without ids cannot be rendered by the model's chat template."""
+
+
 class BatchLost(TrainerError):
     """A batch was trained and published, and can neither be loaded nor be trained again."""
 

@@ -19,6 +19,7 @@ from trainer.progress import TrainingProgress
 from trainer.publication import Publisher
 from trainer.settings import TrainerSettings
 from trainer.storage.checkpoints import Checkpoint, Checkpoints
+from trainer.storage.directories import clear_partial
 from trainer.update import Updater
 from weights.manifest import WeightsManifest
 
@@ -53,6 +54,7 @@ class Resumption:
     def run(self) -> None:
         """Raises CheckpointInvalid, BatchLost, Stopped, Fenced."""
         self._checkpoints.clear_partial()
+        clear_partial(self._publisher.exports)
         self._progress.given_up |= self._history.given_up
         usable = [each for each in self._checkpoints.all() if each.sequence not in self._history.given_up]
         if usable:
@@ -116,8 +118,8 @@ class Resumption:
         _check(checkpoint, state, snapshot.manifest, self._settings.run_id)
         self._progress.sequence = checkpoint.sequence
         self._progress.rewards, self._progress.skipped = [], []
-        for sequence in sorted(sequence for sequence in self._history.trained if sequence < checkpoint.sequence):
-            self._progress.count(sequence, self._history.trained[sequence].metrics)
+        for trained in self._history.trained_before(checkpoint.sequence):
+            self._progress.count(trained.sequence, trained.metrics)
         log.info("checkpoint_loaded", batch=checkpoint.sequence, path=str(checkpoint.path))
         if checkpoint.sequence in self._history.trained:
             self._recognise(checkpoint.sequence, snapshot.manifest)
@@ -137,7 +139,8 @@ class Resumption:
         """Train what was planned after the checkpoint, from the facts; publish what was not."""
         published = plan.sequence in self._history.trained
         try:
-            batch = read(plan, self._dependencies.facts, self._dependencies.learner.vocabulary)
+            dependencies = self._dependencies
+            batch = read(plan, dependencies.facts, dependencies.learner.vocabulary, dependencies.render)
         except FactUnreadable as unreadable:
             if published:
                 raise BatchLost(_lost(plan, unreadable, self._history)) from unreadable

@@ -45,7 +45,7 @@ class TrainerSettings(BaseSettings):
         "checkpoint_every", "checkpoints_kept", "hf_every", "hf_kept", "hf_shard_gb", "stop_timeout_s", "offer_host",
         "offer_port", "offer_advertise", "offer_timeout_s", "linger_s", "poll_interval_s", "evaluation_wait_s",
         "wait_log_interval_s", "warnings_file", "bootstrap_servers", "topic_prefix", "topic_partitions", "ranks",
-        "collective_timeout_s",
+        "collective_timeout_s", "layout", "optimizer.gradient_checkpointing", "objective.silent_sample",
     })  # fmt: skip
     """Settings that may differ when a run is resumed. All others change what is trained (`trainer/sections/changes.py`)."""
 

@@ -69,8 +69,10 @@ class Updater:
         began = time.monotonic()
         values = self._dependencies.learner.train(learner_batch(batch), self._dependencies.raise_if_stopped)
         self._progress.sequence, self._progress.version = batch.plan.sequence, None
+        rendered = sum(len(row.rendered_calls) for row in batch.rows)
         return {
             **plan_metrics(batch.plan),
+            **({"rendered_responses": float(rendered)} if rendered else {}),
             **values,
             "groups_skipped": float(batch.skipped),
             "read_s": batch.read_s,

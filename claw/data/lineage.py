@@ -11,6 +11,7 @@ from claw.show.log import log_for_reading
 from consumers.lineage import requests
 from consumers.lineage.history import TracedVersion
 from consumers.lineage.trace import DataTrace, TracedBatch, trace_data, trace_version
+from datapool.batch.masks import ID_FLAWS
 from eventlog.kafka.reader import FactLookup
 from eventlog.settings import LogSettings
 from schemas.codec import as_dict
@@ -124,6 +125,7 @@ def _step(planned: PlannedTrajectory, step: PlannedStep, call: CallCaptured | No
         "advantage": planned.advantage if step.advantage is None else step.advantage,
         "reward": step.reward,
         "weights": step.weights,
+        "rendered": step.trained and call is not None and bool(ID_FLAWS & {*call.integrity.missing}),
         "position": as_dict(step.position),
         "sampled_by": None if call is None else requests.sampled_by(call.spans),
         "request": None if call is None else _request(call, question),
@@ -189,6 +191,8 @@ def _step_text(step: Json) -> str:
     role = "trained" if step["trained"] else "context"
     if step["trained"] and step["weights"] is not None:
         role += " with weights {:g}, {:g}, {:g}".format(*step["weights"])
+    if step["rendered"]:
+        role += ", rendered from its messages,"
     if step["request"] is None:
         return f"{role} call {step['call_id']}  {where}  (retention removed the call)"
     question = " ".join((step["request"]["asked"] or "").split())[:QUESTION_CHARACTERS]

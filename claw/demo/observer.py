@@ -63,7 +63,7 @@ class DemoProgress:
             case RunEnded(run_id=self.run_id):
                 self.ended = event
             case WeightsPublished(run_id=self.run_id):
-                self.version = event.version
+                self.version = max(self.version or 0, event.version)  # exports are announced later
             case WorkerReported():
                 self.worker_ready = event.state == "ready" and event.run_id == self.run_id
                 self.worker_version = event.version if event.run_id == self.run_id else None

@@ -53,7 +53,7 @@ class Eligibility:
 CHANGING = Refusal("wait", "rows_changing")
 """Not to be remembered: the next look finds other rows."""
 UNREADY_MEMBERS = frozenset({"no_ready_member", "members_missing"})
-"""Reasons of a group that its members decide: under `policy: any` others than the ready ones count, see `_size`."""
+"""Reasons of a group that its ready members decide: where others count, too, `_size` decides."""
 ADMITTED_CHANNEL = Channel.TRAIN
 """Groups of other channels take no room of a run (`gateway/control/admission.py`)."""
 
@@ -86,7 +86,8 @@ def _record_refusal(record: GroupRecord, spec: BatchSpec, run_id: str) -> Refusa
     excluded = ", ".join(sorted(set(spec.tags_exclude) & set(record.tags)))
     if excluded and record.run_id == run_id:  # nothing takes a group's own tag back: its room need not wait
         return Refusal("never", f"tags_excluded: {excluded}")
-    waits_for = set(record.reasons) - (UNREADY_MEMBERS if spec.policy == "any" else set())
+    counts_others = spec.policy == "any" or spec.unfinished != "drop"
+    waits_for = set(record.reasons) - (UNREADY_MEMBERS if counts_others else set())
     if waits_for:
         return Refusal("wait", "not_ready: " + ", ".join(sorted(waits_for)))
     return Refusal("foreign", f"tags_excluded: {excluded}") if excluded else None

@@ -20,6 +20,9 @@ RATIO_FLAWS = frozenset(
     | {"spans", "spans_unknown", "spans_mismatch", "version_unknown", "policy_run_mixed"}
 )
 """Reasons of a step that is not trainable by which only the ratio to its policy is lost: its ids can be imitated."""
+ID_FLAWS = frozenset({"prompt_ids", "token_ids"})
+"""Without them the trainer renders its messages."""
+IMITABLE_FLAWS = RATIO_FLAWS | ID_FLAWS
 
 
 class Mask(NamedTuple):
@@ -60,11 +63,16 @@ def is_trained(step: StepRecord, member: PooledTrajectory, spec: BatchSpec) -> b
 
 def mask_of(step: StepRecord, member: PooledTrajectory, spec: BatchSpec) -> Mask | None:
     """Why the response of a trained member's step is masked; None where it is trained."""
-    is_imitable = spec.policy == "any" and RATIO_FLAWS.issuperset(step.reasons)
-    if not (step.trainable or is_imitable) or step.position is None:
+    if not (step.trainable or (spec.policy == "any" and is_imitable(step))) or step.position is None:
         return Mask("not_trainable", ", ".join(step.reasons))
     annotated = AnnotatedStep(step, member)
     return next((mask for step_filter in STEP_FILTERS for mask in step_filter.masks(annotated, spec)), None)
+
+
+def is_imitable(step: StepRecord) -> bool:
+    """Whether the response can be imitated, whoever sampled it. Without ids it is empty, as far as its record tells."""
+    flaws = set(step.reasons)
+    return IMITABLE_FLAWS.issuperset(flaws - {"response_empty"} if ID_FLAWS & flaws else flaws)
 
 
 def mask_at(step: StepRecord, member: PooledTrajectory, spec: BatchSpec, version: int) -> Mask | None:

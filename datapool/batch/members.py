@@ -6,6 +6,7 @@ from datapool.batch.candidates import PooledGroup, PooledTrajectory
 from datapool.batch.masks import Mask, is_trained, mask_of
 from datapool.batch.spec import BatchSpec
 from datapool.fold.bounds import name_bytes
+from schemas.events import StepRecord
 
 PLANNED_MEMBER_BYTES, PLANNED_STEP_BYTES = 64, 160
 """Of a plan beside ids and topics: numbers, a digest, lengths."""
@@ -18,7 +19,7 @@ def trained_members(group: PooledGroup, spec: BatchSpec) -> list[PooledTrajector
 
 
 def baseline_only(group: PooledGroup, spec: BatchSpec) -> dict[str, str]:
-    """trajectory_id -> why it counts in baselines and is not trained: `return_low`, `truncated`, `nothing_trainable` (all its
+    """trajectory_id -> why it counts in baselines and is not trained: `return_low`, `unfinished`, `truncated`, `nothing_trainable` (all its
     calls are masked) or `not_among_best`."""
     reasons = {member.record.trajectory_id: _unfit(member, spec) for member in group.members}
     candidates = may_be_trained(group, spec)
@@ -32,7 +33,7 @@ def baseline_only(group: PooledGroup, spec: BatchSpec) -> dict[str, str]:
 
 
 def may_be_trained(group: PooledGroup, spec: BatchSpec) -> list[PooledTrajectory]:
-    """Members that `return_min` and `truncated` let through."""
+    """Members that `return_min`, `unfinished` and `truncated` let through."""
     return [member for member in group.members if _unfit(member, spec) is None]
 
 
@@ -41,6 +42,8 @@ def _unfit(member: PooledTrajectory, spec: BatchSpec) -> str | None:
     low = spec.return_min
     if low is not None and (member.earned is None or member.earned.total < low):
         return "return_low"
+    if spec.unfinished == "mask" and member.record.status == "abandoned":
+        return "unfinished"
     return "truncated" if spec.truncated == "mask" and member.truncated else None
 
 
@@ -53,9 +56,13 @@ def masks(group: PooledGroup, spec: BatchSpec) -> Iterator[Mask]:
 
 
 def response_tokens(group: PooledGroup, spec: BatchSpec) -> int:
-    """Sampled tokens of the group that would be trained."""
+    """Sampled tokens of the group that would be trained; of a response without ids as many as its server counted."""
     steps = ((step, member) for member in trained_members(group, spec) for step in member.steps)
-    return sum(step.response_length for step, member in steps if is_trained(step, member, spec))
+    return sum(_length(step) for step, member in steps if is_trained(step, member, spec))
+
+
+def _length(step: StepRecord) -> int:
+    return step.response_length or (step.usage.completion_tokens if step.usage is not None else 0)
 
 
 def newest_version(group: PooledGroup, spec: BatchSpec) -> int | None:

@@ -30,6 +30,8 @@ class CallTokens:
     """Of this response alone, where calls of a trajectory differ."""
     oldest_version: int | None = None
     """Tokens of older versions are context only; None: all are trained."""
+    is_rendered: bool = False
+    """Its server gave no ids: these are made of its messages."""
 
     @property
     def whole(self) -> bytes:
@@ -55,6 +57,8 @@ class TrainingRow:
     advantages: array | None = None  # type: ignore[type-arg]  # of float32, 0 where nothing is trained; None: the trajectory's
     responses: tuple[tuple[int, int], ...] = ()
     """[start, end) of each call's response, in order."""
+    rendered_calls: tuple[str, ...] = ()
+    """Of `call_ids`, those whose ids are made of their messages."""
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -90,6 +94,21 @@ def call_tokens(
         temperature=temperature,
         advantage=advantage,
         oldest_version=oldest_version,
+    )
+
+
+def rendered_tokens(call_id: str, prompt: bytes, response: bytes, advantage: float | None = None) -> CallTokens:
+    """A call of which only messages are known, with ids that were made of them: of no version, at temperature 1."""
+    n = len(response) // ITEM_BYTES
+    return CallTokens(
+        call_id=call_id,
+        prompt=prompt,
+        response=response,
+        logprobs=[0.0] * n,
+        versions=[UNKNOWN_VERSION] * n,
+        temperature=1.0,
+        advantage=advantage,
+        is_rendered=True,
     )
 
 
@@ -157,6 +176,7 @@ def _row(trained: Sequence[CallTokens], trajectory: int) -> TrainingRow:
         versions=array("q", [UNKNOWN_VERSION]) * n,
         advantages=array("f", bytes(4 * n)) if trained[-1].advantage is not None else None,
         responses=tuple((len(call.prompt) // 4, len(call.whole) // 4) for call in trained),
+        rendered_calls=tuple(call.call_id for call in trained if call.is_rendered),
     )
     for call in trained:
         _write(row, call)

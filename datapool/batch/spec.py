@@ -50,8 +50,8 @@ class BatchSpec(BaseModel):
     algorithm: Algorithm = "grpo"
     """How rewards become advantages (docs/batches.md)."""
     policy: Literal["own", "any"] = "own"
-    """Whose replies are trained: those that this run's versions sampled, or anybody's that were captured with their ids (of
-    other runs, or sampled in a way that no ratio holds for: greedy, constrained). any: for cross-entropy alone."""
+    """Whose replies are trained: those that this run's versions sampled, or anybody's (of other runs, of providers, greedy or
+    constrained ones; without ids their messages are rendered by the model's template). any: for cross-entropy alone."""
     groups_per_batch: int = Field(default=8, ge=1)
     """Groups of a whole batch."""
     group_size: int = Field(default=8, ge=1)
@@ -89,7 +89,9 @@ class BatchSpec(BaseModel):
     """Groups whose returns are all equal: kept with advantage 0 (they hold the batch size), or never trained."""
     truncated: Literal["train", "mask", "drop"] = "train"
     """Trajectories whose last reply was cut off by its length: trained like others, in the baseline only (DAPO's overlong
-    filtering), or not even there. One that was abandoned is never trained."""
+    filtering), or not even there."""
+    unfinished: Literal["train", "mask", "drop"] = "drop"
+    """The same of trajectories that were abandoned. Those without any reward are dropped whatever this says."""
     mix: Mapping[str, tuple[Weight, Weight, Weight]] = Field(default_factory=dict)
     """Tag -> weights of the policy loss, of cross-entropy and of the reference KL in responses that carry it (of several, the
     first by name), so that one batch imitates some responses and reinforces others; untagged ones have 1, 0, 1."""
@@ -120,6 +122,8 @@ class BatchSpec(BaseModel):
             raise ValueError(
                 f"policy: any has no ratio, which {self.algorithm} needs; take algorithm sft, or policy: own"
             )
+        if self.policy == "any" and self.stale == "tokens":
+            raise ValueError("stale: tokens goes by versions, of which policy: any knows none; drop it")
         if self.group_size < self.estimator.members_min:
             raise ValueError(
                 f"group_size {self.group_size}: {self.algorithm} needs {self.estimator.members_min} trajectories"

@@ -34,6 +34,8 @@ def _not_chosen(batch: Planned, trajectory_id: str) -> str:
     if spec is not None and spec.return_min is not None and total < spec.return_min:
         return f"its return {total:g} was below return_min {spec.return_min:g}"
     reasons = []
+    if spec is not None and spec.unfinished == "mask":
+        reasons.append("it was abandoned (unfinished: mask)")
     if spec is not None and spec.truncated == "mask":
         reasons.append("its last reply was cut off (truncated: mask)")
     if spec is not None and step_filters(spec):

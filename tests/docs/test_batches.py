@@ -8,6 +8,7 @@ import pytest
 from datapool.batch.advantages import EPSILON
 from datapool.batch.spec import BatchSpec
 from trainer.algorithms.losses import LOG_RATIO_MAX, LOSSES
+from trainer.sections.reference import ReferenceSettings
 from trainer.settings import TrainerSettings
 
 PAGE = Path(__file__).parents[2] / "docs" / "batches.md"
@@ -38,11 +39,12 @@ def test_the_figures_of_the_page_are_those_of_the_code(row: str, said: str) -> N
     assert said in rows()[row]
 
 
-def test_that_there_is_no_reference_is_said_while_there_is_none() -> None:
-    """No loss takes a reference policy's log-probabilities; whoever adds one changes the page, too."""
-    taken = {name for loss in LOSSES.values() for name in inspect.signature(loss).parameters}
-    assert taken == {"logprobs", "behaviour", "advantages", "sequences", "clip_low", "clip_high", "negative_max"}
-    assert rows()["reference policy"].startswith("none")
+def test_that_there_is_no_reference_unless_one_is_set_is_said() -> None:
+    """The page's word is the setting's default; no policy loss takes a reference's log-probabilities itself."""
+    parameters = {name for loss in LOSSES.values() for name in inspect.signature(loss).parameters}
+    assert not any("reference" in name for name in parameters)
+    assert ReferenceSettings().coefficient == 0
+    assert rows()["reference policy"].startswith("none by default; `reference.coefficient`")
 
 
 def test_every_paper_is_named() -> None:

@@ -115,6 +115,29 @@ def test_a_full_disk_costs_what_was_being_written(tmp_path, model_dir, monkeypat
     assert not any(name.startswith(".") for folder in ("checkpoints", "hf") for name in names(tmp_path / folder))
 
 
+def test_a_last_export_that_cannot_be_written_leaves_the_run_open(tmp_path, model_dir, monkeypatch):
+    """The run ends with the disk's own words and no RunEnded; started again with room, it only ends."""
+    write, calls = checkpoint._write_file, []
+
+    def full_at_the_end(*args):
+        calls.append(args)
+        if len(calls) > 1:
+            raise FULL
+        return write(*args)
+
+    chosen = settings(tmp_path, model_dir, batches_max=2, hf_every=100)
+    log, collaborators = world_of(chosen, two_batches())
+    monkeypatch.setattr(checkpoint, "_write_file", full_at_the_end)
+    with pytest.raises(OSError, match="No space left"):
+        TrainingRun(chosen, collaborators).run()
+    monkeypatch.undo()
+    assert events(log, RunEnded) == []
+    assert [name[:8] for name in names(tmp_path / "hf")] == ["00000000"]
+    assert TrainingRun(chosen, world_of(chosen, two_batches(), log=log)[1]).run() == "finished"
+    assert [event.version for event in events(log, BatchTrained)] == [1, 2]
+    assert [event.version for event in events(log, RunEnded)] == [2]
+
+
 def test_a_bug_of_the_thread_is_no_full_disk(tmp_path, model_dir, monkeypatch):
     """Whatever is no OSError ends the run."""
 

@@ -15,7 +15,15 @@ from datapool.batch.spec import PRESETS
 from datapool.view.view import TOPICS, PoolView
 from eventlog.errors import Fenced, LogError
 from eventlog.memory import MemoryLog
-from schemas.events import BatchAssembled, BatchSkipped, BatchTrained, RunEnded, RunStarted, WeightsPublished
+from schemas.events import (
+    BatchAssembled,
+    BatchSkipped,
+    BatchTrained,
+    CallCaptured,
+    RunEnded,
+    RunStarted,
+    WeightsPublished,
+)
 from schemas.topics import BATCHES, WEIGHTS
 from tests import facts
 from tests.datapool.view.test_training_rows import BASES, written_against_c0
@@ -120,6 +128,18 @@ def test_dr_grpo_divides_by_a_constant_and_nobody_else(tmp_path, model_dir):
     assert norm("rloo", 20) == pytest.approx(norm("rloo", 10), rel=1e-4)
 
 
+def test_several_optimizer_steps_make_one_version(tmp_path, model_dir):
+    """Two parts, two epochs: four steps, and one version with one plan."""
+    steps = {"minibatches": 2, "epochs": 2, "correction": "decoupled"}
+    chosen = settings(tmp_path, model_dir, batches_max=1, objective=steps, optimizer={"warmup_steps": 8})
+    log, collaborators = world_of(chosen, two_batches())
+    assert TrainingRun(chosen, collaborators).run() == "finished"
+    (trained,) = events(log, BatchTrained)
+    assert (trained.version, trained.metrics["optimizer_steps"]) == (1, 4)
+    assert trained.metrics["learning_rate"] == pytest.approx(chosen.learning_rate * 4 / 8)
+    assert trained.metrics["correction_mean"] > 0
+
+
 def test_advantages_of_steps_reach_their_tokens(tmp_path, model_dir):
     """Step-level GRPO: the calls of one trajectory share a row and are pushed differently."""
     spec = {"preset": "step_grpo", "groups_per_batch": 1, "group_size": 2}
@@ -154,6 +174,22 @@ def test_one_batch_reinforces_some_responses_and_imitates_others(tmp_path, model
     assert weights == [[[1.0, 0.0, 1.0]] * 3 + [[0.0, 1.0, 0.0]] * 2, [[1.0, 0.0, 1.0]] * 5]
     assert metrics["grad_norm"] > 0
     assert trained("alone", {})[0]["grad_norm"] == 0
+
+
+def test_logged_data_of_another_run_is_imitated(tmp_path, model_dir):
+    """Without a ratio nothing is asked of who sampled it: another run's greedy replies, at a version that nobody knows here."""
+    greedy = [
+        replace(event, sampling=replace(event.sampling, temperature=0.0)) if isinstance(event, CallCaptured) else event
+        for event in group("g", [None, None], run="other", version=77)
+    ]
+    chosen = settings(
+        tmp_path, model_dir, batches_max=1, spec={"preset": "sft_logged", "groups_per_batch": 1, "group_size": 2}
+    )
+    log, collaborators = world_of(chosen, greedy)
+    assert TrainingRun(chosen, collaborators).run() == "finished"
+    (trained,) = events(log, BatchTrained)
+    assert (trained.metrics["trained_tokens"], trained.metrics["staleness_max"]) == (10, 0)
+    assert trained.metrics["grad_norm"] > 0
 
 
 def test_learning_rate_0_publishes_versions_of_equal_bytes(tmp_path, model_dir):

@@ -4,6 +4,8 @@ Invariant: nothing stands in two places: a key of the file that a setting decide
 """
 
 import json
+import logging
+import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -88,3 +90,18 @@ def _union(under: Mapping[str, Any], over: Mapping[str, Any]) -> Config:
         name: _union(kept[name], value) if isinstance(value, dict) and isinstance(kept.get(name), dict) else value
         for name, value in over.items()
     }
+
+
+def quiet_deepspeed() -> Any:  # Any: deepspeed is untyped
+    """DeepSpeed, its logs to stderr; no compiler run (47 s, or a hang on a stale lock) for an operator that nobody calls."""
+    import deepspeed
+
+    compatible = getattr(deepspeed.ops, "__compatible_ops__", {})
+    compatible["deepspeed_shm_comm"] = False
+    for name in ("DeepSpeed", "deepspeed"):
+        logger = logging.getLogger(name)
+        logger.setLevel(logging.WARNING)
+        for handler in logger.handlers:
+            if type(handler) is logging.StreamHandler:  # its own, and none that somebody else attached
+                handler.setStream(sys.stderr)
+    return deepspeed

@@ -78,7 +78,16 @@ class TrainingEngine:
         self._stage = deepspeed_config.resolved_stage(settings.zero_stage, self.precision)
         if self._stage != settings.zero_stage:
             log.warning("zero_stage raised to %d: stage 0 would sum gradients in bf16", self._stage)
-        model = models.load(model_dir, self.precision)
+        self.stepping = StepSettings(
+            learning_rate=settings.learning_rate,
+            precision=self.precision,
+            weight_decay=settings.weight_decay,
+            grad_clip=settings.grad_clip,
+            zero_stage=self._stage,
+            optimizer=settings.optimizer,
+        )
+        join_alone(self.device)
+        model = models.load(model_dir, self.precision, partition=self.stepping.partition)
         self._layout = attention.layout_of(model, settings.layout, self.device)
         if settings.optimizer.gradient_checkpointing:
             model.gradient_checkpointing_enable({"use_reentrant": False})
@@ -86,16 +95,7 @@ class TrainingEngine:
         self._causal = policy.causal
         self._tensors = CheckpointTensors(model)
         self._vocabulary = policy.vocabulary
-        join_alone(self.device)
         self._share = share_of_this_rank()
-        self.stepping = StepSettings(
-            learning_rate=settings.learning_rate,
-            weight_decay=settings.weight_decay,
-            grad_clip=settings.grad_clip,
-            precision=self.precision,
-            zero_stage=self._stage,
-            optimizer=settings.optimizer,
-        )
         self._model = SteppedModel(policy, self.stepping)
 
     @property

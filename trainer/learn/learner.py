@@ -5,6 +5,7 @@ Each rank calls the same verb with the same arguments; which part of the work is
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import compress
 from pathlib import Path
 from typing import Any
 
@@ -80,6 +81,8 @@ class Learner:
     def _prepared(self, examples: Sequence[Example]) -> tuple[list[Example], dict[str, float]]:
         """With all that other models say of them before the first step; metrics of that."""
         prepared, metrics = list(examples), dict[str, float]()
+        if not prepared:
+            return prepared, metrics
         if self._reference is not None:
             prepared, metrics = self._reference.compared(prepared)
         if self._critic is not None:
@@ -107,7 +110,10 @@ class Learner:
         """All optimizer steps of a batch. A token that is trained in each epoch counts in the means as often."""
         pace, objective = self._pace, self._objective
         if pace.mini_batches * pace.epochs > 1 and objective.needs_proximal:
-            batch = replace(batch, examples=self._policy.with_proximal(batch.examples, before_micro_batch))
+            teaches = [objective.teaches(example) for example in batch.examples]
+            taught = iter(self._policy.with_proximal(list(compress(batch.examples, teaches)), before_micro_batch))
+            examples = [next(taught) if own else example for example, own in zip(batch.examples, teaches, strict=True)]
+            batch = replace(batch, examples=examples)
         parts = mini_batches(batch, pace.mini_batches, pace.epochs)
         steps = [
             self._policy.train(

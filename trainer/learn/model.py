@@ -1,10 +1,13 @@
 """The model directory: what a HF-format directory must hold, and the model that is loaded from it."""
 
 import json
+from collections.abc import Mapping
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from trainer.errors import ModelInvalid
+from trainer.ranks.partition import partitioned
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -28,10 +31,12 @@ def check(directory: Path) -> None:
         raise ModelInvalid(f"model_dir {directory} has no *.safetensors")
 
 
-def load(directory: Path, precision: Precision) -> "PreTrainedModel":
+def load(directory: Path, precision: Precision, partition: Mapping[str, object] | None = None) -> "PreTrainedModel":
     """The causal language model, without dropout: the engine has none, and the ratio compares the two.
 
-    Raises ModelInvalid. Nothing is downloaded, and no code of the directory is run.
+    partition: DeepSpeed's configuration of stage 3: each parameter is cut into the parts of the ranks as soon as it is
+    made, so no rank ever holds the whole model. Raises ModelInvalid. Nothing is downloaded, and no code of the directory
+    is run.
     """
     check(directory)
     import torch
@@ -39,7 +44,8 @@ def load(directory: Path, precision: Precision) -> "PreTrainedModel":
 
     dtype = {"fp32": torch.float32, "bf16": torch.bfloat16}[precision]
     try:
-        model: PreTrainedModel = AutoModelForCausalLM.from_pretrained(directory, dtype=dtype, local_files_only=True)
+        with nullcontext() if partition is None else partitioned(partition):
+            model: PreTrainedModel = AutoModelForCausalLM.from_pretrained(directory, dtype=dtype, local_files_only=True)
     except Exception as error:  # transformers raises almost anything for a directory that is no model
         raise ModelInvalid(f"model_dir {directory} cannot be loaded: {_one_line(error)}") from error
     without_dropout(model)

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from trainer.errors import ModelInvalid
 from trainer.learn.attention import TrieAttention
 from trainer.learn.head import PLAIN, LogitShape, TokenScores, score
+from trainer.ranks.partition import whole_when_called
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -47,7 +48,8 @@ class PolicyModel(nn.Module):
         self.causal = causal
         self.vocabulary: int = causal.get_input_embeddings().num_embeddings
         self.scorer = TokenScorer(head)
-        self.scorer.shape = shape_of(causal, head)
+        with whole_when_called(causal):
+            self.scorer.shape = shape_of(causal, head)
 
     def forward(
         self,

@@ -4,7 +4,6 @@ Invariant: a step whose loss or gradient is not finite changes nothing: weights 
 """
 
 import contextlib
-import logging
 import math
 import sys
 from collections.abc import Callable, Iterator
@@ -16,9 +15,10 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from trainer.errors import CheckpointInvalid
+from trainer.errors import CheckpointForeign, CheckpointInvalid
 from trainer.learn import deepspeed_config
 from trainer.learn.model import Precision
+from trainer.ranks.dealing import over_ranks
 from trainer.sections.optimizer import OptimizerSettings
 from trainer.storage.state_files import StateFiles
 
@@ -37,6 +37,21 @@ class StepSettings:
     zero_stage: int = 0
     optimizer: OptimizerSettings = field(default_factory=OptimizerSettings)
 
+    @property
+    def config(self) -> deepspeed_config.Config:
+        """DeepSpeed's configuration."""
+        return deepspeed_config.config_of(
+            zero_stage=self.zero_stage,
+            precision=self.precision,
+            grad_clip=self.grad_clip,
+            file=self.optimizer.deepspeed,
+        )
+
+    @property
+    def partition(self) -> deepspeed_config.Config | None:
+        """The same where a model is to be partitioned while it is built: at stage 3."""
+        return self.config if self.zero_stage == 3 else None
+
 
 @dataclass(frozen=True, slots=True)
 class Applied:
@@ -50,9 +65,7 @@ class SteppedModel:
     """A module and its optimizer. Belongs to one thread."""
 
     def __init__(self, module: nn.Module, settings: StepSettings) -> None:
-        import deepspeed
-
-        _quiet(deepspeed)
+        deepspeed = deepspeed_config.quiet_deepspeed()
         self._stage, self._rate = settings.zero_stage, settings.learning_rate
         self._healthy = True
         own = settings.optimizer
@@ -63,21 +76,10 @@ class SteppedModel:
             eps=own.epsilon,
             weight_decay=settings.weight_decay,
         )
-        config = deepspeed_config.config_of(
-            zero_stage=settings.zero_stage,
-            precision=settings.precision,
-            grad_clip=settings.grad_clip,
-            file=own.deepspeed,
-        )
         with contextlib.redirect_stdout(sys.stderr):  # bf16 at stage 1 prints what memory it takes
-            self._engine, *_ = deepspeed.initialize(model=module, optimizer=optimizer, config=config)
+            self._engine, *_ = deepspeed.initialize(model=module, optimizer=optimizer, config=settings.config)
         self._files = StateFiles()
         self._engine.checkpoint_engine.save = self._files.save
-
-    @property
-    def stage(self) -> int:
-        """Of ZeRO."""
-        return self._stage
 
     def __call__(self, *arguments: object) -> Any:  # Any: what the module returns
         return self._engine(*arguments)
@@ -145,7 +147,11 @@ class SteppedModel:
         return self._files.taken()
 
     def load(self, directory: Path) -> dict[str, Any]:  # Any: as saved
-        """The inverse of `save`: the next steps are those that would have come. Raises CheckpointInvalid."""
+        """The inverse of `save`: the next steps are those that would have come.
+
+        Raises CheckpointInvalid, on all ranks alike, and CheckpointForeign where other ranks wrote it.
+        """
+        self._check(directory / TAG)
         try:
             path, client = self._engine.load_checkpoint(str(directory), tag=TAG)
         except Exception as error:  # deepspeed and torch raise whatever a broken file makes them raise
@@ -155,14 +161,27 @@ class SteppedModel:
         state: dict[str, Any] = client[STATE_KEY]
         return state
 
+    def _check(self, folder: Path) -> None:
+        """Whether every rank can read its part: one that finds out while the others load would leave them waiting."""
+        parts = len(list(folder.glob("*_optim_states.pt")))
+        if self._stage and parts not in (0, dist.get_world_size()):
+            raise CheckpointForeign(
+                f"checkpoint {folder.parent.name} was written by {parts} rank(s), and ZeRO {self._stage} cuts the state into "
+                f"as many parts: start with --ranks {parts}, or begin another run_id with the newest export as model_dir"
+            )
+        own = {f"zero_pp_rank_{dist.get_rank()}_", f"bf16_zero_pp_rank_{dist.get_rank()}_", "mp_rank_"}
+        problem = ""
+        for path in sorted(folder.glob("*.pt")):
+            if any(path.name.startswith(name) for name in own):
+                problem = problem or _unreadable(path)
+        if problems := [each for each in over_ranks(problem) if each]:
+            raise CheckpointInvalid(problems[0])
 
-def _quiet(deepspeed: Any) -> None:  # Any: deepspeed is untyped
-    """Logs to stderr; no compiler run (47 s, or a hang on a stale lock) for an operator that training never calls."""
-    compatible = getattr(deepspeed.ops, "__compatible_ops__", {})
-    compatible["deepspeed_shm_comm"] = False
-    for name in ("DeepSpeed", "deepspeed"):
-        logger = logging.getLogger(name)
-        logger.setLevel(logging.WARNING)
-        for handler in logger.handlers:
-            if type(handler) is logging.StreamHandler:  # its own, and none that somebody else attached
-                handler.setStream(sys.stderr)
+
+def _unreadable(path: Path) -> str:
+    """Why the file cannot be loaded, as far as that shows without reading what is in its tensors."""
+    try:
+        torch.load(path, map_location="cpu", mmap=True, weights_only=False)
+    except Exception as error:  # noqa: BLE001  # torch raises whatever a broken file makes it raise
+        return f"{path} cannot be loaded: {type(error).__name__}: {' '.join(str(error).split())}"
+    return ""

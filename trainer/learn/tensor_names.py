@@ -124,8 +124,9 @@ def saved_names(model: "PreTrainedModel") -> list[str]:
     import torch
     from transformers.modeling_utils import remove_tied_weights_from_state_dict
 
-    # On the meta device ties are told by the parameters' identity, which holds for partitioned ones, too.
-    held = {name: torch.empty_like(tensor, device="meta") for name, tensor in model.state_dict().items()}
+    # On the meta device ties are told by the parameters' identity, which holds for partitioned ones, too; but those are
+    # empty, and what is empty shares nothing.
+    held = {name: torch.empty(1, dtype=tensor.dtype, device="meta") for name, tensor in model.state_dict().items()}
     ignored = list(model._keys_to_ignore_on_save or ())
     held = {name: tensor for name, tensor in held.items() if not any(re.fullmatch(key, name) for key in ignored)}
     return list(remove_tied_weights_from_state_dict(held, model))

@@ -13,15 +13,17 @@ from typing import Protocol
 
 from msgspec.structs import replace
 
-from datapool.batch.deltas import prompts
+from datapool.batch.deltas import bodies, prompts
+from datapool.batch.masks import ID_FLAWS
 from datapool.batch.plan import groups_of, is_logged_data
-from datapool.batch.sequences import CallTokens, TrainingRow, call_tokens, rows
+from datapool.batch.sequences import CallTokens, TrainingRow, call_tokens, rendered_tokens, rows
 from datapool.fold.digests import call_digest
 from eventlog.errors import HistoryCut
 from eventlog.records import Position, Record
 from schemas.errors import UndecodableRecord
 from schemas.events import BatchAssembled, CallCaptured, PlannedStep, PlannedTrajectory
-from trainer.errors import FactUnreadable
+from trainer.errors import FactUnreadable, NotRenderable
+from trainer.plan.chat_template import Renderer
 
 
 class FactSource(Protocol):
@@ -42,25 +44,29 @@ class TrainingBatch:
     skipped: int = 0
 
 
-def read(plan: BatchAssembled, facts: FactSource, vocabulary: int) -> TrainingBatch:
-    """The plan with its rows. vocabulary: how many tokens the model has. Raises FactUnreadable."""
+def read(plan: BatchAssembled, facts: FactSource, vocabulary: int, render: Renderer | None = None) -> TrainingBatch:
+    """The plan with its rows. vocabulary: how many tokens the model has. render: for calls without ids. Raises FactUnreadable."""
     began = time.monotonic()
-    return TrainingBatch(plan, rows_of(plan, facts, vocabulary), time.monotonic() - began)
+    return TrainingBatch(plan, rows_of(plan, facts, vocabulary, render), time.monotonic() - began)
 
 
-def unreadable_groups(plan: BatchAssembled, facts: FactSource, vocabulary: int) -> dict[str, str]:
+def unreadable_groups(
+    plan: BatchAssembled, facts: FactSource, vocabulary: int, render: Renderer | None = None
+) -> dict[str, str]:
     """group_id -> reason of each group of a plan that cannot be read. Each is tried alone, because a look-up finds all or nothing."""
     reasons: dict[str, str] = {}
     for group_id in groups_of(plan):
         own = tuple(trajectory for trajectory in plan.trajectories if trajectory.group_id == group_id)
         try:
-            rows_of(replace(plan, trajectories=own), facts, vocabulary)
+            rows_of(replace(plan, trajectories=own), facts, vocabulary, render)
         except FactUnreadable as unreadable:
             reasons[group_id] = unreadable.reason
     return reasons
 
 
-def rows_of(plan: BatchAssembled, facts: FactSource, vocabulary: int) -> list[TrainingRow]:
+def rows_of(
+    plan: BatchAssembled, facts: FactSource, vocabulary: int, render: Renderer | None = None
+) -> list[TrainingRow]:
     """Training rows of a plan; `TrainingRow.trajectory` is the index into `plan.trajectories`. Raises FactUnreadable."""
     steps = [step for trajectory in plan.trajectories for step in trajectory.steps]
     try:
@@ -70,7 +76,7 @@ def rows_of(plan: BatchAssembled, facts: FactSource, vocabulary: int) -> list[Tr
     return [
         row
         for index, planned in enumerate(plan.trajectories)
-        for row in _rows_in_vocabulary(_calls(planned, records, plan), index, vocabulary)
+        for row in _rows_in_vocabulary(_calls(planned, records, plan, render), index, vocabulary)
     ]
 
 
@@ -95,15 +101,21 @@ def _in_vocabulary(ids: "array[int]", vocabulary: int) -> bool:
     return min(ids) >= 0 and max(ids) < vocabulary
 
 
-def _calls(planned: PlannedTrajectory, records: Mapping[Position, Record], plan: BatchAssembled) -> list[CallTokens]:
+def _calls(
+    planned: PlannedTrajectory, records: Mapping[Position, Record], plan: BatchAssembled, render: Renderer | None
+) -> list[CallTokens]:
     """Trained calls in order. The others are read too, because a prompt may be an edge on one of them."""
     calls = {step.call_id: _call(step, records[Position.of(step.position)]) for step in planned.steps}
     prompt_ids, is_logged = prompts(calls), is_logged_data(plan)
+    rendered = _rendered(planned, calls, render) if is_logged else {}
     trained: list[CallTokens] = []
     for step in planned.steps:
         if not step.trained:
             continue
         call = calls[step.call_id]
+        if step.call_id in rendered:
+            trained.append(rendered[step.call_id])
+            continue
         if step.call_id not in prompt_ids:
             raise FactUnreadable(
                 f"prompt_mismatch: {step.call_id}",
@@ -120,6 +132,27 @@ def _calls(planned: PlannedTrajectory, records: Mapping[Position, Record], plan:
             )
         )
     return trained
+
+
+def _rendered(
+    planned: PlannedTrajectory, calls: Mapping[str, CallCaptured], render: Renderer | None
+) -> dict[str, CallTokens]:
+    """Of the trained calls those whose server gave no ids, by call id."""
+    without_ids = [
+        step for step in planned.steps if step.trained and ID_FLAWS & {*calls[step.call_id].integrity.missing}
+    ]
+    requests = bodies(calls) if without_ids else {}
+    rendered: dict[str, CallTokens] = {}
+    for step in without_ids:
+        call = calls[step.call_id]
+        try:
+            if render is None or step.call_id not in requests:
+                raise NotRenderable("nobody can put its request together here")
+            ids = render(requests[step.call_id], call.response_body, call.choice)
+        except NotRenderable as why:
+            raise FactUnreadable(f"not_rendered: {step.call_id}", f"call {step.call_id} has no ids: {why}") from why
+        rendered[step.call_id] = rendered_tokens(step.call_id, ids.prompt, ids.response, step.advantage)
+    return rendered
 
 
 def _call(step: PlannedStep, record: Record) -> CallCaptured:

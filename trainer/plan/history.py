@@ -53,9 +53,9 @@ class History:
         """The lowest version number above all that were ever published."""
         return max(self.digests, default=-1) + 1
 
-    def rewards(self, before: int) -> list[float]:
-        """Mean reward of each trained batch with sequence < before, in order."""
-        return [self.trained[s].metrics["reward"] for s in sorted(self.trained) if s < before]
+    def trained_before(self, sequence: int) -> list[BatchTrained]:
+        """The trained batches of a lower sequence number, in order."""
+        return [self.trained[number] for number in sorted(self.trained) if number < sequence]
 
     def take(self, event: Event) -> None:
         """One more event of the run. Events of other kinds change nothing."""

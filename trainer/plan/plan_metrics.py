@@ -8,9 +8,10 @@ from schemas.events import BatchAssembled, PlannedTrajectory
 
 
 def plan_metrics(plan: BatchAssembled) -> dict[str, float]:
-    """Reward, staleness (version trained - oldest version that sampled the trajectory) and zero-variance share."""
+    """Reward, staleness (version trained - oldest version of the trajectory that may be trained) and zero-variance share."""
+    oldest = plan.oldest_version or 0
     rewards = [trajectory.reward for trajectory in plan.trajectories]
-    stale = [plan.version - t.min_version for t in plan.trajectories if t.min_version is not None] or [0]
+    stale = [plan.version - max(t.min_version, oldest) for t in plan.trajectories if t.min_version is not None] or [0]
     by_group = [_rewards_of(plan.trajectories, group_id) for group_id in groups_of(plan)]
     return {
         "reward": statistics.fmean(rewards),

@@ -123,10 +123,12 @@ class Planner:
         """The plan with its rows; None: groups of it cannot be read, and are skipped by name."""
         plan = self._plan(selection)
         try:
-            return read(plan, self._facts, self._dependencies.learner.vocabulary)
+            return read(plan, self._facts, self._dependencies.learner.vocabulary, self._dependencies.render)
         except FactUnreadable as unreadable:
             log.warning("batch_unreadable", batch=plan.sequence, error=str(unreadable))
-            groups = unreadable_groups(plan, self._facts, self._dependencies.learner.vocabulary)
+            groups = unreadable_groups(
+                plan, self._facts, self._dependencies.learner.vocabulary, self._dependencies.render
+            )
             if not groups:
                 raise  # each of them alone can be read: another attempt would end the same way
             self._skip(groups)

@@ -14,6 +14,7 @@ from msgspec import to_builtins
 
 from trainer.dependencies import PolicyLearner
 from trainer.errors import CheckpointInvalid, SettingsInvalid
+from trainer.plan.chat_template import ChatTemplate
 from trainer.plan.examples import learner_batch
 from trainer.plan.facts import FactSource, TrainingBatch, read
 from trainer.plan.history import History
@@ -37,13 +38,14 @@ def replay(
     history: with every plan. Without a checkpoint before the batch those before it are trained again from the initial
     weights. Raises SettingsInvalid, FactUnreadable.
     """
+    render = ChatTemplate(settings.model_dir)
     start = _load_newest(_checkpoints_before(sequence, settings, history), learner)
     before = [n for n in range(start + 1, sequence) if n not in history.given_up]
     for earlier in before:
-        learner.train(learner_batch(read(history.plans[earlier], facts, learner.vocabulary)), _go_on)
+        learner.train(learner_batch(read(history.plans[earlier], facts, learner.vocabulary, render)), _go_on)
         log.info("batch_replayed", batch=earlier)
     digest_before = WeightsManifest.of(learner.named_tensors()).digest
-    batch = read(history.plans[sequence], facts, learner.vocabulary)
+    batch = read(history.plans[sequence], facts, learner.vocabulary, render)
     metrics = {**plan_metrics(batch.plan), **learner.train(learner_batch(batch), _go_on)}
     digest = WeightsManifest.of(learner.named_tensors()).digest
     return {

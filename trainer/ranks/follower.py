@@ -44,7 +44,7 @@ def _obey(learner: Learner, channel: VerbChannel) -> str:
             _perform(learner, channel, verb, arguments)
     except RankLost:
         raise
-    except TrainerError:
+    except (TrainerError, OSError):
         pass  # rank 0 has it, too, and knows what to do
     return verb
 

@@ -15,6 +15,7 @@ from trainer.ranks.heartbeat import Heartbeat
 Arguments = tuple[Any, ...]  # Any: of any verb
 TRAIN = Learner.train.__name__
 LEAVE = "leave"
+DISK = "OSError"
 
 
 class VerbChannel:
@@ -37,24 +38,30 @@ class VerbChannel:
 
     @contextmanager
     def performed(self) -> Iterator[None]:
-        """Around a verb. A TrainerError in it is one that all ranks raise; it goes on to the caller.
+        """Around a verb. A TrainerError in it is one that all ranks raise; an OSError of some is one of all.
 
         Anything else, or an error on some ranks only, is the end of this rank; the heartbeat tells the others.
         """
-        problem: TrainerError | None = None
+        problem: Exception | None = None
         try:
             try:
                 yield
-            except TrainerError as error:
+            except (TrainerError, OSError) as error:
                 problem = error
-            outcomes = self._group.gather("" if problem is None else f"{type(problem).__name__}: {problem}")
+            kind = DISK if isinstance(problem, OSError) else type(problem).__name__
+            outcomes = self._group.gather(problem and (kind, f"{type(problem).__name__}: {problem}"))
         except RuntimeError:  # of torch: ours, or that of a collective whose other end is gone
             self._heartbeat.suspect()
             raise
-        if len({outcome.partition(":")[0] for outcome in outcomes}) > 1:
-            raise RankLost("; ".join(f"rank {n}: {outcome or 'done'}" for n, outcome in enumerate(outcomes)))
+        failed = {rank: outcome for rank, outcome in enumerate(outcomes) if outcome is not None}
+        kinds = {kind for kind, _ in failed.values()}
+        reasons = "; ".join(f"rank {rank}: {message}" for rank, (_, message) in failed.items())
+        if kinds not in (set(), {DISK}) and (len(failed) < len(outcomes) or len(kinds) > 1):
+            raise RankLost(reasons)
         if problem is not None:
             raise problem
+        if failed:
+            raise OSError(reasons)
 
     def leading(self, before_micro_batch: Callable[[], None]) -> Callable[[], None]:
         """Rank 0's hook before each micro-batch: whether to go on is decided there, and is the same everywhere."""

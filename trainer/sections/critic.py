@@ -11,7 +11,8 @@ class CriticSettings(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, use_attribute_docstrings=True)
 
     model_dir: Path | None = None
-    """Hugging Face model directory whose trunk the critic starts from; its head starts at zero. Not set: the policy's."""
+    """Hugging Face model directory that the critic starts from. Of a language model the trunk is taken, with a scalar head at
+    zero; of a model with one score the head, too. Not set: the policy's initial weights."""
     learning_rate: float | None = Field(default=None, ge=0)
     """Learning rate of AdamW. Not set: ten times the policy's, since values have further to go than probabilities."""
     weight_decay: float = Field(default=0.0, ge=0)

@@ -7,7 +7,7 @@ from datapool.batch.advantages import ESTIMATORS
 from datapool.batch.plan import assemble
 from datapool.batch.selection import select
 from datapool.batch.spec import BatchSpec, Bounds
-from schemas.events import CallCaptured, Event
+from schemas.events import CallCaptured, Event, TrajectoryCompleted
 from tests import facts
 from tests.trainer.pooled import RUN, group, pooled
 
@@ -20,6 +20,10 @@ def cut_off(event: Event) -> Event:
     return replace(event, finish_reason="length") if is_last else event
 
 
+def is_completion(event: Event, trajectory_id: str) -> bool:
+    return isinstance(event, TrajectoryCompleted) and event.trajectory_id == trajectory_id
+
+
 POOL = pooled(
     [
         *group("a", [0.0, 1.0], at_us=1, tags=("maths",), version=2),
@@ -29,6 +33,9 @@ POOL = pooled(
         *group("e", [0.0, 1.0], at_us=5, channel="probe", version=2),
         *group("f", [-1.0, -2.0], at_us=6, version=2),
         *group("h", [0.0, 1.0], at_us=8, run="other"),
+        *(event for event in group("i", [0.0, 1.0], at_us=9) if not is_completion(event, "t1")),
+        facts.reward("i", "t1", 3.0, source="judge"),
+        facts.abandoned("i", "t1"),
         facts.curated("a", "t0", "c0", quality=0.2, scores={"length@1": 0.2, "entropy@1": 0.9, "tool_calls@2": None}),
         facts.curated("a", "t0", "c1", tags=("leak",)),
         facts.reward("a", "t0", 5.0, source="judge", name="style", call_id="c0"),
@@ -73,6 +80,7 @@ FIELDS = {
     "quality_missing": "reject",
     "zero_variance": "drop",
     "truncated": "mask",
+    "unfinished": "train",
     "mix": {"maths": (0.0, 1.0, 0.0)},
     "response_tokens_max": 30,
     "order": "newest",

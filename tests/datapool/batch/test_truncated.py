@@ -3,7 +3,7 @@
 import pytest
 from msgspec.structs import replace
 
-from schemas.events import CallCaptured, Event
+from schemas.events import CallCaptured, Event, TrajectoryCompleted
 from tests import facts
 from tests.datapool.batch.selecting import SPEC, chosen, planned, selected
 from tests.trainer.pooled import group
@@ -65,3 +65,40 @@ def test_a_group_of_which_all_are_masked_has_that_reason():
     """For `claw pool why`."""
     _, selection = of_policy("mask", cut_off(group("g", [0.0, 1.0]), "t0", "t1"))
     assert selection.skipped == {"g": "nothing_trainable: truncated"}
+
+
+def given_up(*members: str, reward: float | None = 2.0) -> list[Event]:
+    """The group of three of whom those were abandoned, after a judge's reward."""
+    history: list[Event] = []
+    for event in group("g", [0.0, 1.0, 5.0]):
+        if isinstance(event, TrajectoryCompleted) and event.trajectory_id in members:
+            judged = [] if reward is None else [facts.reward("g", event.trajectory_id, reward, source="judge")]
+            history += [*judged, facts.abandoned("g", event.trajectory_id)]
+        else:
+            history.append(event)
+    return history
+
+
+@pytest.mark.parametrize(
+    ("policy", "advantages", "trained"),
+    [
+        ("train", {"t0": -1.0, "t1": 0.0, "t2": 1.0}, {"t0", "t1", "t2"}),
+        ("mask", {"t0": -1.0, "t1": 0.0, "t2": 1.0}, {"t0", "t1"}),
+    ],
+)
+def test_a_trajectory_that_was_abandoned_counts_with_what_it_earned(policy, advantages, trained):
+    """R - mean over 0, 1 and 2: it takes the place of the member that its group was declared with."""
+    spec = SPEC.model_copy(update={"unfinished": policy, "groups_per_batch": 1})
+    plan = planned(selected(given_up("t2"), spec), spec)
+    assert {t.trajectory_id: t.advantage for t in plan.trajectories} == advantages
+    assert {t.trajectory_id for t in plan.trajectories if any(step.trained for step in t.steps)} == trained
+
+
+def test_dropped_or_without_a_reward_it_is_not_there():
+    """Its group waits for its member, until a deadline closes it with the others."""
+    spec = SPEC.model_copy(update={"unfinished": "train", "groups_per_batch": 1})
+    assert selected(given_up("t2"), SPEC).left_out == {"g": "not_ready: members_missing"}
+    assert selected(given_up("t2", reward=None), spec).left_out == {"g": "members_2_of_3"}
+    closed = [*given_up("t2", reward=None), facts.closed("g", ("t0", "t1", "t2"))]
+    plan = planned(selected(closed, spec), spec)
+    assert {t.trajectory_id: t.advantage for t in plan.trajectories} == {"t0": -0.5, "t1": 0.5}

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 from torch.nn.functional import linear
-from transformers import AutoModel
+from transformers import AutoModel, AutoModelForTokenClassification
 
 from tests.trainer.examples import example
 from tests.trainer.tiny import VOCABULARY, make_model
@@ -16,7 +16,7 @@ from trainer.algorithms.values import value_loss
 from trainer.errors import CheckpointInvalid, ModelInvalid
 from trainer.learn.engine import join_alone
 from trainer.learn.examples import column, with_column
-from trainer.learn.models.critic import Critic, advantages_of
+from trainer.learn.models.critic import Critic, advantages_of, scalar_head
 from trainer.learn.stepping import StepSettings
 from trainer.sections.critic import CriticSettings
 
@@ -111,6 +111,21 @@ def test_a_tree_gives_the_values_of_rows(model_dir):
         of[layout] = column(subject.judged(examples)[0], "values")
     np.testing.assert_allclose(of["tree"], of["rows"], atol=1e-5)
     assert np.abs(of["rows"]).max() > 0.01
+
+
+def test_a_model_with_one_score_brings_its_head(tmp_path, model_dir):
+    """A value or reward model as transformers saves it says what it said there."""
+    saved = AutoModelForTokenClassification.from_pretrained(model_dir, num_labels=1, dtype=torch.float32).eval()
+    with torch.no_grad():
+        saved.score.weight.normal_()
+        saved.score.bias.fill_(0.25)
+    saved.save_pretrained(tmp_path / "scored")
+    judged, _ = critic(tmp_path / "scored").judged(batch())
+    for each in judged:
+        with torch.no_grad():
+            expected = saved(torch.from_numpy(each.ids).long()[None]).logits[0, each.at - 1, 0]
+        np.testing.assert_allclose(each.values, expected.numpy(), atol=1e-5)
+    assert scalar_head(model_dir) == {}
 
 
 def steps(model_dir, stepping, count=5, tokens_max=40):

@@ -84,6 +84,19 @@ def test_the_proximal_policy_is_the_one_before_the_first_step(model_dir):  # noq
     assert anchored["max_logprob_gap"] == drifting["max_logprob_gap"] == one["max_logprob_gap"]
 
 
+def test_what_teaches_nothing_needs_no_proximal_policy(model_dir):  # noqa: F811
+    """Rows without gradient are in no pass but that of their sample, and change nothing."""
+    whole = plan()
+    for each in whole.examples[:3]:
+        each.advantages[:] = 0.0
+    pace, rows = Pace(epochs=2), []
+    subject = Learner(engine(model_dir), replace(OBJECTIVE, correction="decoupled", silent_sample=1), pace)
+    subject._policy._model._engine.register_forward_pre_hook(lambda _, inputs: rows.append(len(inputs[0])))
+    values = subject.train(whole)
+    assert sum(rows) == 4 + 2 * (4 + 1)
+    assert (values["trained_tokens"], values["unscored_tokens"]) == (2 * 35, 2 * 10)
+
+
 def test_decoupled_clips_against_the_proximal_policy(model_dir):  # noqa: F811
     """Behaviour far away: the plain ratio is clipped at once, decoupled has a ratio of 1 at the first step and cuts the weight."""
     far = plan()

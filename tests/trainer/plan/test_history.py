@@ -65,9 +65,10 @@ def test_a_batch_that_was_given_up_keeps_its_number():
     assert (history.given_up, history.consumed_groups) == ({3}, {"a"})
 
 
-def test_rewards_before_a_batch():
+def test_batches_that_were_trained_before_another():
     """In order of sequence, without the batch itself."""
-    assert history_of([trained(1, 0.3), trained(0, 0.1), trained(2, 0.9)], "run").rewards(before=2) == [0.1, 0.3]
+    history = history_of([trained(1, 0.3), trained(0, 0.1), trained(2, 0.9)], "run")
+    assert [event.sequence for event in history.trained_before(2)] == [0, 1]
 
 
 def plan(sequence, groups=2):

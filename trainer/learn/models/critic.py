@@ -5,7 +5,7 @@ over the whole batch; so a replay from a checkpoint repeats them to the bit.
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -50,17 +50,32 @@ class ValueHead(nn.Linear):
 class CriticModel(nn.Module):
     """The trunk of a causal language model with a value head in the place of its own."""
 
-    def __init__(self, causal: "PreTrainedModel") -> None:
+    def __init__(self, causal: "PreTrainedModel", head: Mapping[str, Tensor] | None = None) -> None:
+        """head: `weight` and perhaps `bias` to start from; None: zero."""
         super().__init__()
         self.vocabulary: int = causal.get_input_embeddings().num_embeddings
         self.trunk = causal.base_model  # its own head is no parameter of this module, so nobody keeps state for it
         self.value = ValueHead(causal.config.get_text_config().hidden_size, causal.dtype)
+        self.value.load_state_dict(dict(head or {}), strict=False)
 
     def forward(self, ids: Tensor, positions: Tensor, attention: TrieAttention | None, at: Tensor) -> Tensor:
         """Values [T], float32. ids, positions [rows, n]; at [T]: into the hidden states as [rows * n, width]."""
         hidden = hidden_states(self.trunk, ids, positions, attention)
         values: Tensor = self.value(hidden.reshape(-1, hidden.shape[-1])[at]).squeeze(-1)
         return values
+
+
+def scalar_head(directory: Path) -> dict[str, Tensor]:
+    """`weight` [1, width] and `bias` [1] of a model that was saved with one score (as transformers' ForTokenClassification and
+    ForSequenceClassification with one label have it); empty: it was saved as something else."""
+    from safetensors import safe_open
+
+    tensors: dict[str, Tensor] = {}
+    for path in sorted(directory.glob("*.safetensors")):
+        with safe_open(path, "pt") as file:
+            names = {name for name in ("score.weight", "score.bias") if name in file.keys()}  # noqa: SIM118
+            tensors |= {name.removeprefix("score."): file.get_tensor(name) for name in names}
+    return tensors if "weight" in tensors and len(tensors["weight"]) == 1 else {}
 
 
 class Critic:
@@ -78,12 +93,12 @@ class Critic:
         layout: LayoutWish = "auto",
     ) -> None:
         """vocabulary: the policy's. Raises ModelInvalid where it is another one, or `model_dir` is no model."""
-        causal = models.load(model_dir, stepping.precision)
+        causal = models.load(model_dir, stepping.precision, partition=stepping.partition)
         wish = layout_of(causal, layout, device)
         self._lay_out = partial(lay_out, tokens_max=micro_batch_tokens_max, wish=wish, share=share_of_this_rank())
         if stepping.optimizer.gradient_checkpointing:
             causal.gradient_checkpointing_enable({"use_reentrant": False})
-        model = CriticModel(causal)
+        model = CriticModel(causal, scalar_head(model_dir))
         refuse_other_vocabulary("critic.model_dir", model_dir, model.vocabulary, vocabulary)
         self._model = SteppedModel(model, stepping)
         self._settings = settings

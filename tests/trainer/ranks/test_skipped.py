@@ -1,0 +1,37 @@
+"""A number that is not finite on one rank skips the step on all."""
+
+import math
+
+import pytest
+import torch
+
+from tests.trainer import incarnation
+from tests.trainer.ranks.crew import crew, run
+from tests.trainer.ranks.test_law import batch, model_dir  # noqa: F401  # a fixture
+
+pytestmark = [pytest.mark.process, pytest.mark.slow]
+
+
+def train(learner, path):
+    """A good batch, a bad one, and a good one."""
+    learner.train(batch(0))
+    before = {name: tensor.clone() for name, tensor in learner.named_tensors()}
+    poisoned = batch(1)
+    poisoned.examples[0].advantages[:] = math.nan
+    skipped = learner.train(poisoned)["step_skipped"]
+    after = {name: tensor.clone() for name, tensor in learner.named_tensors()}
+    torch.save((before, after, skipped, learner.train(batch(2))), path)
+
+
+@pytest.mark.parametrize("stage", [0, 2])
+def test_one_ranks_number_skips_the_step_of_all(tmp_path, model_dir, stage):  # noqa: F811  # the fixture
+    """No rank moves, and the next step is finite again on each."""
+    settings = incarnation.settings(
+        tmp_path / "out", model_dir, zero_stage=stage, micro_batch_tokens_max=24, device="cpu", ranks=2
+    )
+    assert run(crew(tmp_path, train, settings, tmp_path / "seen.pt")) == [0, 0]
+    before, after, skipped, metrics = torch.load(tmp_path / "seen.pt")
+    assert skipped == 1
+    assert all(torch.equal(before[name], after[name]) for name in before)
+    assert metrics["step_skipped"] == 0
+    assert math.isfinite(metrics["loss"]) and math.isfinite(metrics["grad_norm"])  # noqa: PT018  # one thought

@@ -1,0 +1,102 @@
+"""Ids of calls whose server gave none (`policy: any`): their messages, rendered by the chat template of the model under training.
+
+What comes out is a guess at the boundary between two tokens and says nothing of who sampled what: it can be imitated, and
+no ratio holds for it. Deterministic, so a replay repeats it.
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import orjson
+
+from datapool.view.conversations import reply_message
+from schemas.arrays import pack_ids
+from trainer.errors import NotRenderable
+
+Json = Any  # bodies are the client's and the server's
+
+
+class RenderedCall(NamedTuple):
+    """Packed ids."""
+
+    prompt: bytes
+    response: bytes
+
+
+Renderer = Callable[[bytes, bytes, int], RenderedCall]
+"""(body of the request, of the reply, index of the choice) -> ids. Raises NotRenderable."""
+
+
+class ChatTemplate:
+    """A `Renderer`. The tokenizer is loaded when the first call asks for it."""
+
+    def __init__(self, model_dir: Path) -> None:
+        self._model_dir = model_dir
+        self._tokenizer: Any = None  # Any: transformers is untyped here
+
+    def __call__(self, request: bytes, reply: bytes, choice: int) -> RenderedCall:
+        """The prompt is what the template makes of the request's messages, the response what it adds for the reply's."""
+        try:
+            body: Json = orjson.loads(request)
+        except orjson.JSONDecodeError as error:
+            raise NotRenderable(f"the request's body is no JSON: {error}") from error
+        answer = reply_message(reply, choice)
+        listed = body.get("messages") if isinstance(body, dict) else None
+        if answer is None or not isinstance(listed, list):
+            raise NotRenderable("request or reply is no chat")
+        system = [{"role": "system", "content": body["system"]}] if body.get("system") else []
+        question = [_plain(message) for message in (*system, *listed)]
+        return self._rendered(question, _plain(answer), body.get("tools"))
+
+    def _rendered(self, question: list[Json], answer: Json, tools: Json) -> RenderedCall:
+        tokenizer = self._loaded()
+        try:
+            prompt = tokenizer.apply_chat_template(question, tools=tools, add_generation_prompt=True, tokenize=False)
+            whole = tokenizer.apply_chat_template([*question, answer], tools=tools, tokenize=False)
+        except Exception as error:  # a template is a program of the model's, and raises whatever it likes
+            raise NotRenderable(f"the template refuses it: {type(error).__name__}: {error}") from error
+        if not whole.startswith(prompt):
+            raise NotRenderable("the template renders the prompt otherwise once the reply follows")
+        ids = [tokenizer(text, add_special_tokens=False)["input_ids"] for text in (prompt, whole[len(prompt) :])]
+        return RenderedCall(pack_ids(ids[0]), pack_ids(_to_its_end(ids[1], tokenizer.eos_token_id)))
+
+    def _loaded(self) -> Any:  # Any: as above
+        if self._tokenizer is None:
+            from transformers import AutoTokenizer
+
+            try:
+                self._tokenizer = AutoTokenizer.from_pretrained(self._model_dir)
+            except (OSError, ValueError) as error:
+                raise NotRenderable(f"{self._model_dir} has no tokenizer: {error}") from error
+            if not self._tokenizer.chat_template:
+                raise NotRenderable(f"the tokenizer of {self._model_dir} has no chat template")
+        return self._tokenizer
+
+
+def _to_its_end(response: list[int], end: int | None) -> list[int]:
+    """Up to its last end token: what a template writes behind it, no model samples."""
+    return response[: len(response) - response[::-1].index(end)] if end in response else response
+
+
+def _plain(message: Json) -> Json:
+    """A message as templates take it: its text in one piece, arguments of tools as objects."""
+    if not isinstance(message, dict):
+        raise NotRenderable("a message is no object")
+    content = message.get("content")
+    if isinstance(content, list):
+        if any(not isinstance(part, dict) or part.get("type") != "text" for part in content):
+            raise NotRenderable("a message holds more than text")
+        content = "".join(part["text"] for part in content)
+    calls = [_tool_call(call) for call in message.get("tool_calls") or ()]
+    return {**message, "content": content or "", **({"tool_calls": calls} if calls else {})}
+
+
+def _tool_call(call: Json) -> Json:
+    function = call.get("function") if isinstance(call, dict) else None
+    if not isinstance(function, dict) or not isinstance(function.get("arguments"), str):
+        return call
+    try:
+        return {**call, "function": {**function, "arguments": orjson.loads(function["arguments"] or "{}")}}
+    except orjson.JSONDecodeError as error:
+        raise NotRenderable(f"the arguments of a tool are no JSON: {error}") from error
