@@ -101,7 +101,7 @@ def replay_batch(settings: TrainerSettings, sequence: int, stop: threading.Event
         check_planned(sequence, history, settings.run_id)
         facts = _facts(settings, resources)
         learner = _learner(settings, resources, stop, ranks)
-        return replay(settings, sequence, history=history, facts=facts, learner=learner)
+        return replay(settings, sequence, history=history, facts=facts, learner=learner, stop=stop)
 
 
 def _learner(

@@ -6,6 +6,7 @@ Invariant: the log, the checkpoints and whoever trains the run meanwhile see not
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
+from threading import Event
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ import structlog
 from msgspec import to_builtins
 
 from trainer.dependencies import PolicyLearner
-from trainer.errors import CheckpointInvalid, SettingsInvalid
+from trainer.errors import CheckpointInvalid, SettingsInvalid, Stopped
 from trainer.learn.examples import Example
 from trainer.plan.chat_template import ChatTemplate
 from trainer.plan.examples import learner_batch
@@ -32,23 +33,34 @@ Answer = dict[str, Any]  # JSON
 
 
 def replay(
-    settings: TrainerSettings, sequence: int, *, history: History, facts: FactSource, learner: PolicyLearner
+    settings: TrainerSettings,
+    sequence: int,
+    *,
+    history: History,
+    facts: FactSource,
+    learner: PolicyLearner,
+    stop: Event | None = None,
 ) -> Answer:
     """Load the weights before the batch, train it, and say everything about it.
 
     history: with every plan. Without a checkpoint before the batch those before it are trained again from the initial
-    weights. Raises SettingsInvalid, FactUnreadable.
+    weights. Raises SettingsInvalid, FactUnreadable, and Stopped once `stop` is set.
     """
+
+    def go_on() -> None:
+        if stop is not None and stop.is_set():
+            raise Stopped("asked to stop before the batch was replayed")
+
     render = ChatTemplate(settings.model_dir)
     start = _load_newest(_checkpoints_before(sequence, settings, history), learner)
     before = [n for n in range(start + 1, sequence) if n not in history.given_up]
     for earlier in before:
-        learner.train(learner_batch(read(history.plans[earlier], facts, learner.vocabulary, render)), _go_on)
+        learner.train(learner_batch(read(history.plans[earlier], facts, learner.vocabulary, render)), go_on)
         log.info("batch_replayed", batch=earlier)
     digest_before = WeightsManifest.of(learner.named_tensors()).digest
     batch = read(history.plans[sequence], facts, learner.vocabulary, render)
     examined = learner.examined(learner_batch(batch))
-    metrics = {**plan_metrics(batch.plan), **learner.train(learner_batch(batch), _go_on)}
+    metrics = {**plan_metrics(batch.plan), **learner.train(learner_batch(batch), go_on)}
     digest = WeightsManifest.of(learner.named_tensors()).digest
     return {
         "run_id": settings.run_id,
@@ -63,10 +75,6 @@ def replay(
         "plan": jsonable(to_builtins(batch.plan)),
         "examples": _examples(batch, examined),
     }
-
-
-def _go_on() -> None:
-    """Nobody stops a replay but by a signal."""
 
 
 def check_planned(sequence: int, history: History, run_id: str) -> None:

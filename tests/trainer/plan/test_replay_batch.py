@@ -12,7 +12,7 @@ from schemas.topics import BATCHES, WEIGHTS
 from tests.trainer.incarnation import settings
 from tests.trainer.pooled import group
 from tests.trainer.test_run import events, memory_journal, model_dir, world_of
-from trainer.errors import SettingsInvalid
+from trainer.errors import SettingsInvalid, Stopped
 from trainer.plan.replay_batch import check_planned, replay
 from trainer.run import TrainingRun
 
@@ -103,6 +103,17 @@ def test_a_number_that_is_none_stands_there_as_a_word(finished):
     assert answer["metrics"]["loss"] == "nan"
     assert answer["differ"]["loss"][1] == "nan"
     json.dumps(answer, allow_nan=False)
+
+
+def test_a_replay_that_is_stopped_is_no_answer(finished):
+    """It ends with a line and exit status 2, as everything that has no answer."""
+    chosen, log, history = finished
+    _, world = world_of(chosen, history, log=log)
+    world.stop.set()
+    with pytest.raises(Stopped):
+        replay(
+            chosen, 1, history=memory_journal(log).history(), facts=world.facts, learner=world.learner, stop=world.stop
+        )
 
 
 @pytest.mark.parametrize(("sequence", "words"), [(4, "its batches are 0 to 3"), (-1, "never planned")])
