@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from datapool.batch.advantages import Advantage
 from datapool.batch.candidates import OVER, Members, PooledGroup, PooledTrajectory
 from datapool.batch.eligibility import Refusal, eligible
-from datapool.batch.masks import is_trained
+from datapool.batch.masks import is_trained, is_young
 from datapool.batch.members import trained_members
 from datapool.batch.plan import NO_REWARD
 from datapool.batch.spec import BatchSpec
@@ -32,6 +32,8 @@ class Chosen:
     trained: frozenset[str]
     reward: float | None = None
     """The return under the weights of the spec."""
+    oldest_version: int | None = None
+    """Tokens of older versions are context only; None: all are trained."""
     advantages: Mapping[str, float] = field(default_factory=dict)
     """By call_id, of the trained responses: as a plan under the spec would freeze them. Empty where nothing says which."""
 
@@ -95,9 +97,10 @@ def _member(
     group: GroupRecord, member: PooledTrajectory, spec: BatchSpec, advantage: Advantage | None, *, is_trained: bool
 ) -> Chosen:
     """One that the spec leaves out (`best_of`, `return_min`) goes out as context of the baseline, with nothing trained."""
-    trained = _trained(member, spec) if is_trained else frozenset[str]()
+    oldest = spec.oldest_version(group.max_version or 0)
+    trained = _trained(member, spec, oldest) if is_trained else frozenset[str]()
     reward = member.earned.total if member.earned is not None else None
-    return Chosen(group, member.record, member.steps, trained, reward, _of_calls(member, trained, advantage))
+    return Chosen(group, member.record, member.steps, trained, reward, oldest, _of_calls(member, trained, advantage))
 
 
 def _of_calls(member: PooledTrajectory, trained: frozenset[str], advantage: Advantage | None) -> dict[str, float]:
@@ -114,5 +117,5 @@ def _everything(pool: FoldedGroup, records: Iterable[TrajectoryRecord]) -> Itera
         yield Chosen(pool.record, record, steps, frozenset(step.call_id for step in steps if step.trainable))
 
 
-def _trained(member: PooledTrajectory, spec: BatchSpec) -> frozenset[str]:
-    return frozenset(step.call_id for step in member.steps if is_trained(step, member, spec))
+def _trained(member: PooledTrajectory, spec: BatchSpec, oldest: int | None) -> frozenset[str]:
+    return frozenset(step.call_id for step in member.steps if is_trained(step, member, spec) and is_young(step, oldest))

@@ -37,6 +37,7 @@ def sequence_rows(chosen: Chosen, calls: Calls) -> Iterator[Row]:
             policy,
             calls[step.call_id].sampling.temperature,
             chosen.advantages.get(step.call_id),
+            chosen.oldest_version,
         )
         for step in chosen.steps
         if step.call_id in chosen.trained and step.call_id in whole

@@ -69,13 +69,13 @@ def with_members(pool: Pool, record: GroupRecord, spec: BatchSpec) -> PooledGrou
     members = pool.members(record)
     if members is None:
         return None
-    counted = [member_of(record, row, steps, spec) for row, steps in members if _counts(row, spec)]
+    counted = [member_of(record, row, steps, spec) for row, steps in members if counts(row, spec)]
     dropped = {one.record.trajectory_id for one in counted if one.truncated} if spec.truncated == "drop" else set()
     kept = tuple(member for member in counted if member.record.trajectory_id not in dropped)
     return PooledGroup(record, kept, tuple(sorted(dropped)))
 
 
-def _counts(row: TrajectoryRecord, spec: BatchSpec) -> bool:
+def counts(row: TrajectoryRecord, spec: BatchSpec) -> bool:
     """Whether a trajectory that is over is a member for this spec."""
     if row.ready:
         return True

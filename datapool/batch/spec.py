@@ -122,6 +122,8 @@ class BatchSpec(BaseModel):
             raise ValueError(
                 f"policy: any has no ratio, which {self.algorithm} needs; take algorithm sft, or policy: own"
             )
+        if self.policy == "any" and self.stale == "tokens":
+            raise ValueError("stale: tokens goes by versions, of which policy: any knows none; drop it")
         if self.group_size < self.estimator.members_min:
             raise ValueError(
                 f"group_size {self.group_size}: {self.algorithm} needs {self.estimator.members_min} trajectories"

@@ -48,6 +48,8 @@ def _calls(
     for step in member.steps:
         if not is_trained(step, member, spec) or not is_young(step, oldest):
             continue
+        if not step.response_length:  # no ids were captured: the trainer renders its messages
+            continue
         if step.call_id not in prompts:
             raise PromptBroken(
                 f"tokens of call {step.call_id}, or of a base of its prompt, are not there or not the same",

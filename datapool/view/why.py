@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from datapool.batch.candidates import PooledGroup, member_of
+from datapool.batch.candidates import PooledGroup, counts, member_of
 from datapool.batch.eligibility import Refusal, eligible
-from datapool.batch.masks import UNANNOTATED, mask_at
+from datapool.batch.masks import UNANNOTATED, is_imitable, mask_at
 from datapool.batch.members import baseline_only
 from datapool.batch.spec import BatchSpec
 from datapool.fold.readiness import counted_calls
@@ -103,7 +103,8 @@ class _Answers:
         full = [FULL_TRAJECTORY.format(row.calls_left_out)] if row.calls_left_out else []
         trained = self._trained(*ids)
         state, lines = self._inherited(group, trained)
-        if not row.ready and state not in ("trained", "planned"):
+        counted = row.ready if self.perspective is None else counts(row, self.perspective.spec)
+        if not counted and state not in ("trained", "planned"):
             state = "not_ready"
         if state == "next":
             state, lines = self._within_batch(group, row, lines)
@@ -121,13 +122,16 @@ class _Answers:
         state, lines = self._inherited(group, trained)
         if not trained and state in ("trained", "planned"):
             state, lines = "left_out", self._left_out(*ids)
-        elif not trained and not step.trainable:
+        elif not trained and not step.trainable and not self._imitates(step):
             state = "not_ready"
         elif state in ("next", "left_out", "not_ready") and (mask := self._mask(step, row, group)):
             state, lines = "left_out" if state == "next" else state, [*lines, mask]
         elif state == "next" and row is not None:
             state, lines = self._within_batch(group, row, lines)
         return Explanation(kind="step", ids=ids, state=state, lines=(head, *lines), trained=trained)
+
+    def _imitates(self, step: StepRecord) -> bool:
+        return self.perspective is not None and self.perspective.spec.policy == "any" and is_imitable(step)
 
     def _mask(self, step: StepRecord, row: TrajectoryRecord | None, group: GroupRecord | None) -> str | None:
         if self.perspective is None or group is None or row is None:

@@ -100,7 +100,7 @@ def tables(log: Log, spec: BatchSpec | None, out: Path) -> tuple[list[dict], lis
     return pq.read_table(out / "0.parquet").to_pylist(), pq.read_table(out / "1.parquet").to_pylist()
 
 
-@pytest.mark.parametrize("algorithm", [name for name, row in ESTIMATORS.items() if not row.over_batch])
+@pytest.mark.parametrize("algorithm", [name for name, row in ESTIMATORS.items() if not (row.over_batch or row.critic)])
 def test_advantages_are_those_that_a_plan_would_freeze(algorithm: str, tmp_path: Path) -> None:
     """Per call in steps, per token in sequences: what a run with this spec would train its responses with."""
     log, spec = rewarded(), BatchSpec(algorithm=algorithm, group_size=3)
@@ -137,13 +137,32 @@ def test_what_is_not_trained_has_no_advantage(tmp_path: Path) -> None:
     assert all((step["advantage"] is not None) == step["trained"] for step in steps)
 
 
-@pytest.mark.parametrize("spec", [None, BatchSpec(preset="reinforce_pp")], ids=["no_spec", "reinforce_pp"])
+@pytest.mark.parametrize(
+    "spec", [None, BatchSpec(preset="reinforce_pp"), BatchSpec(preset="gae")], ids=["no_spec", "reinforce_pp", "gae"]
+)
 def test_where_a_dataset_has_no_baseline_there_is_no_advantage(spec: BatchSpec | None, tmp_path: Path) -> None:
-    """Without a spec nobody says which; the baseline of REINFORCE++ is a batch, which a dataset does not know."""
+    """Without a spec nobody says which; the baseline of REINFORCE++ is a batch, and GAE asks a critic: a dataset knows neither."""
     steps, sequences = tables(rewarded(), spec, tmp_path)
     assert (len(steps), len(sequences)) == (6, 3)
     assert {step["advantage"] for step in steps} == {None}
     assert all(row["advantages"] is None for row in sequences)
+
+
+def test_under_stale_tokens_older_tokens_go_out_as_context(tmp_path: Path) -> None:
+    """As a batch at the group's youngest token would have them: the first call of each is 9 versions older."""
+    log = [
+        (replace(event, spans=(replace(event.spans[0], version=0 if event.call_id.endswith("0") else 9),)), position)
+        if isinstance(event, CallCaptured)
+        else (event, position)
+        for event, position in rewarded()
+    ]
+    steps, sequences = tables(log, BatchSpec(stale="tokens", group_size=3), tmp_path)
+    assert {step["call_id"]: step["trained"] for step in steps} == {
+        f"g-{n}-{k}": k == 1 for n in range(3) for k in range(2)
+    }
+    assert {row["call_ids"][0][-1] for row in sequences} == {"1"}
+    by_group, _ = tables(log, BatchSpec(group_size=3), tmp_path)
+    assert by_group == []
 
 
 def test_a_sequence_says_whose_it_is_as_its_steps_do(tmp_path: Path) -> None:

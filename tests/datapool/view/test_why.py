@@ -236,6 +236,21 @@ def test_a_response_that_is_too_old_is_told():
     assert c1.state == "planned"
 
 
+def test_logged_data_is_told_as_what_a_run_imitates():
+    """Another run's greedy replies of an abandoned trajectory: next where anybody is imitated, not ready elsewhere."""
+    events = [
+        replace(event, sampling=replace(event.sampling, temperature=0.0)) if isinstance(event, CallCaptured) else event
+        for event in group("g", [None], run="other")[:-1]
+    ]
+    rows = pooled([*events, facts.abandoned("g", "t0")]).pool
+    logged = BatchSpec.model_validate({"preset": "sft_logged"})
+    for spec, state in ((logged, "next"), (BatchSpec(), "not_ready")):
+        perspective = Perspective(run_id=RUN, version=5, spec=spec)
+        for name in ("t0", "c0"):
+            (answer,) = why(rows, RunIndex(), perspective, name)
+            assert answer.state == state, (name, answer.lines)
+
+
 def test_what_became_of_a_group_is_the_fate_of_its_calls():
     """A group that the run skipped has no calls that are left out of it."""
     answers = {answer.ids: answer for answer in told("c0")}
