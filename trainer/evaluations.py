@@ -11,7 +11,7 @@ From the first evaluation on the tags say every how many versions there is one, 
 import os
 import shutil
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from math import comb
 from pathlib import Path
@@ -170,8 +170,10 @@ class Evaluations:
     def _read(self) -> bool:
         """Whether this run is evaluated at all; what is over is concluded."""
         for record in self._dependencies.pool.groups():
-            if record.channel == Channel.VALIDATION and (task := EvaluatedTask.of(record.tags)) is not None:
-                self._take(task, record)
+            if record.channel == Channel.VALIDATION and record.run_id == self._settings.run_id:
+                task = EvaluatedTask.of(record.tags)
+                if task is not None:
+                    self._take(task, record)
         now_s = time.monotonic()
         for version, evaluation in sorted(self._open.items()):
             if evaluation.is_whole or now_s - evaluation.moved_s > QUIET_S:
@@ -207,7 +209,7 @@ class Evaluations:
         log.info("version_evaluated", version=version, greedy=outcome.greedy, pass_at=outcome.pass_at, best=is_best)
         if is_best:
             self._best = outcome.figure
-            for old in _kept(self._publisher.exports):
+            for old in list(self._publisher.exports.glob("best-*")):
                 if export is not None and old != export:
                     shutil.rmtree(old)
         self._settled.add(version)
@@ -247,10 +249,6 @@ class Evaluations:
 
 def _figure(event: VersionEvaluated) -> float | None:
     return Score(event.trajectories, event.left_out, event.greedy, event.pass_at).figure
-
-
-def _kept(exports: Path) -> Iterator[Path]:
-    yield from exports.glob("best-*")
 
 
 def _linked(source: Path, target: Path) -> Path:

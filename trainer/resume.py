@@ -187,9 +187,10 @@ class Resumption:
             progress.digest = snapshot.manifest.digest
         publisher.stage(progress.version, snapshot)
         export = publisher.exported(progress.version, snapshot.manifest)
-        self._dependencies.journal.commit(
-            publisher.event(progress.version, snapshot.manifest, export, progress.sequence_published)
-        )
+        sequence = progress.sequence_published
+        self._dependencies.journal.commit(publisher.event(progress.version, snapshot.manifest, export, sequence))
+        if export is None:  # or it died with the trainer before
+            self._updater.export_if_due(progress.version, snapshot, sequence)
 
     def _started(self) -> RunStarted:
         settings = self._settings

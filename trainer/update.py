@@ -127,13 +127,17 @@ class Updater:
         self._dependencies.journal.commit(published, trained)
         progress.version, progress.digest, progress.version_free = version, snapshot.manifest.digest, version + 1
         progress.count(sequence, values)
-        if self._is_export_due(version):
-            self._writer.submit(f"export {version}", lambda: self._export(version, snapshot, sequence))
+        self.export_if_due(version, snapshot, sequence)
         self._reports.write(trained)
         self._dependencies.reached(Milestone.PUBLISHED)
         progress.raise_if_nothing_learned()
 
-    def _export(self, version: int, snapshot: WeightsSnapshot, sequence: int) -> None:
+    def export_if_due(self, version: int, snapshot: WeightsSnapshot, sequence: int | None) -> None:
+        """Soon, by the writer's thread. sequence: of the batch that made the version; None: the initial weights."""
+        if self._is_export_due(version):
+            self._writer.submit(f"export {version}", lambda: self._export(version, snapshot, sequence))
+
+    def _export(self, version: int, snapshot: WeightsSnapshot, sequence: int | None) -> None:
         """By the writer's thread: the version is announced once more when its export is on disk."""
         export = self._publisher.export(version, snapshot)
         try:

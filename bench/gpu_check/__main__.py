@@ -14,6 +14,7 @@ from bench.gpu_check.parts import PARTS, Failed, Figures, Ground, Skipped, run_a
 LARGE = {"groups": 4, "members": 4, "prompt": 512, "response": 512, "micro_batch_tokens_max": 16_384}
 """16 k tokens in one micro-batch."""
 NEEDED = ("torch", "transformers", "safetensors", "pydantic", "PyYAML", "deepspeed")
+OLDEST = {"torch": (2, 11), "transformers": (5, 16)}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -55,6 +56,9 @@ def obstacle() -> str | None:
     missing = [name for name in NEEDED if not _installed(name)]
     if missing:
         return f"not installed: {', '.join(missing)}"
+    for name, oldest in OLDEST.items():
+        if numbers(version(name)) < oldest:
+            return f"{name} {version(name)} is older than {'.'.join(map(str, oldest))}"
     import torch
 
     if not torch.cuda.is_available():
@@ -62,6 +66,11 @@ def obstacle() -> str | None:
             "" if torch.version.cuda else f": {torch.__version__} is built without CUDA"
         )
     return None
+
+
+def numbers(text: str) -> tuple[int, ...]:
+    """The first two numbers of a version."""
+    return tuple(int(part) for part in text.split(".")[:2])
 
 
 def versions() -> dict[str, str]:

@@ -114,12 +114,11 @@ def large(ground: Ground) -> Figures:
         "step_seconds": seconds,
         "tokens_per_second": outcome.tokens / seconds,
         "loss": outcome.losses[-1],
+        "peak_bytes": outcome.peak_bytes,
+        "estimated_bytes": _estimate(directory, job),
     }
-    if outcome.peak_bytes:
-        estimate = _estimate(directory, job)
-        figures |= {"peak_bytes": outcome.peak_bytes, "estimated_bytes": estimate}
-        if abs(outcome.peak_bytes / estimate - 1) > MEMORY_SHARE:
-            raise Failed(f"peak of {outcome.peak_bytes:,} bytes, --dry-run says {estimate:,}")
+    if outcome.peak_bytes and abs(outcome.peak_bytes / figures["estimated_bytes"] - 1) > MEMORY_SHARE:
+        raise Failed(f"peak of {outcome.peak_bytes:,} bytes, --dry-run says {figures['estimated_bytes']:,}")
     return figures
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from bench.gpu_check import parts, work
-from bench.gpu_check.__main__ import checked, main
+from bench.gpu_check.__main__ import OLDEST, checked, main, numbers
 from bench.gpu_check.models import Shape
 from bench.gpu_check.parts import PARTS, Failed, Ground
 
@@ -44,6 +44,7 @@ def test_each_part_runs_on_a_cpu_at_a_small_size(name: str, ground: Ground) -> N
     result = checked(name, ground)
     assert result["status"] == "ok", result
     assert result["seconds"] > 0
+    assert result.get("estimated_bytes", 1) > 0
 
 
 def test_a_part_that_is_wrong_fails_and_says_by_how_much(ground: Ground) -> None:
@@ -64,6 +65,11 @@ def test_a_job_runs_in_a_process_of_its_own(ground: Ground) -> None:
     assert parts.run_apart(job).losses == work.run(job).losses
     with pytest.raises(Failed, match="ModelInvalid"):
         parts.run_apart(replace(job, model_dir=str(ground.folder / "nothing")))
+
+
+def test_versions_are_compared_as_numbers() -> None:
+    """2.9 is older than 2.11, and a local build is what it is a build of."""
+    assert numbers("2.9.1+cu130") < OLDEST["torch"] <= numbers("2.11.0a0+git")
 
 
 def test_without_a_gpu_every_part_is_skipped_with_its_reason(capsys: pytest.CaptureFixture[str]) -> None:

@@ -5,6 +5,7 @@ import resource
 import signal
 import threading
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -49,11 +50,11 @@ def settings(out_dir: Path, model_dir: Path, **changes) -> TrainerSettings:
 
 
 def world(
-    chosen: TrainerSettings, journal, reached=lambda _: None, groups: int = 2 * BATCHES, stop=None
+    chosen: TrainerSettings, journal, reached=lambda _: None, groups: int = 2 * BATCHES, stop=None, learner=None
 ) -> TrainerDependencies:
     made = pooled(random_groups(groups, 4))
     return TrainerDependencies(
-        learner=learner_of(chosen),
+        learner=learner or learner_of(chosen),
         pool=made.pool,
         facts=made.log.lookup(),
         journal=journal,
@@ -65,7 +66,13 @@ def world(
 
 
 def live(
-    chosen: TrainerSettings, log_file: Path, dies_at: tuple[str, int] | None, file_bytes_max: int | None = None
+    chosen: TrainerSettings,
+    log_file: Path,
+    dies_at: tuple[str, int] | None,
+    file_bytes_max: int | None = None,
+    *,
+    learner=None,
+    kill: Callable[[], None] = lambda: os.kill(os.getpid(), signal.SIGKILL),
 ) -> None:
     """Run until the end, or until `dies_at` = (milestone or "half a file", how often it is reached)."""
     seen: Counter[str] = Counter()
@@ -75,7 +82,7 @@ def live(
     def reached(milestone: str) -> None:
         seen[milestone] += 1
         if dies_at is not None and (milestone, seen[milestone]) == dies_at:
-            os.kill(os.getpid(), signal.SIGKILL)
+            kill()
 
     def copy_to(file: MemoryFile, path: Path) -> None:
         whole(file, path)
@@ -84,7 +91,7 @@ def live(
         whole(file, path)
 
     whole, MemoryFile.copy_to = MemoryFile.copy_to, copy_to
-    TrainingRun(chosen, world(chosen, file_journal(log_file, chosen.run_id), reached)).run()
+    TrainingRun(chosen, world(chosen, file_journal(log_file, chosen.run_id), reached, learner=learner)).run()
 
 
 def committed(log_file: Path) -> list[list[object]]:

@@ -177,3 +177,31 @@ def test_a_kill_in_the_middle_of_a_file_leaves_no_checkpoint(tmp_path, model_dir
     assert [(event.sequence, event.version) for event in trained] == [(0, 1), (1, 2), (2, 3)]
     # Batch 1 is kept again unless it was published before the kill.
     assert names(tmp_path / "out" / "checkpoints") in (["00000000-1", "00000002-2"], ["00000001-2", "00000002-2"])
+
+
+def test_an_export_that_a_kill_took_is_written_by_the_next_life(tmp_path, model_dir, monkeypatch):
+    """Its version was published without it: whoever resumes at that version writes it and announces it."""
+    write, calls = checkpoint._write_file, []
+
+    def killed(*args):
+        calls.append(args)
+        if len(calls) == 2:
+            raise FULL  # nothing of it is left, as after a kill
+        return write(*args)
+
+    chosen, stop = settings(tmp_path, model_dir, batches_max=2, hf_every=1), threading.Event()
+    published = []
+
+    def reached(milestone):
+        if milestone is Milestone.PUBLISHED:
+            published.append(milestone)
+            stop.set()
+
+    monkeypatch.setattr(checkpoint, "_write_file", killed)
+    monkeypatch.setattr(TrainingRun, "_export_before_leaving", lambda _: None)
+    log, collaborators = world_of(chosen, two_batches(), reached, stop)
+    assert TrainingRun(chosen, collaborators).run() == "stopped"
+    assert [event.checkpoint_uri for event in events(log, WeightsPublished) if event.version == 1] == [None]
+    assert TrainingRun(chosen, world_of(chosen, two_batches(), log=log)[1]).run() == "finished"
+    (named,) = [event for event in events(log, WeightsPublished) if event.version == 1 and event.checkpoint_uri]
+    assert len(list(read(named.checkpoint_uri, manifest_of(named)))) == len(named.manifest)

@@ -132,6 +132,7 @@ def test_training_waits_for_the_evaluation_of_its_version_and_not_for_ever(tmp_p
 def test_what_an_earlier_incarnation_concluded_is_forgotten_and_still_the_best(tmp_path):
     """Nothing is committed twice; a version that is not better than the best of history is not best."""
     history = [*evaluation(0, [1.0, 1.0], [[1.0] * SAMPLES] * 2), *evaluation(2, [0.5, 0.5], [[0.0] * SAMPLES] * 2)]
+    history += group("foreign", [1.0], run="other", channel="val", tags=part(2, "greedy", 0, tasks=1, samples=0).tags())
     pool, committed = pooled(history).pool, []
     dependencies = SimpleNamespace(pool=pool, journal=SimpleNamespace(commit=committed.append), producer="test")
     progress = SimpleNamespace(named_version=3, version=3)
@@ -139,7 +140,9 @@ def test_what_an_earlier_incarnation_concluded_is_forgotten_and_still_the_best(t
     chosen = settings(tmp_path, tmp_path / "model")
     Evaluations(chosen, dependencies, progress, SimpleNamespace(exports=tmp_path), None, {0: earlier}).look()
     assert [(event.version, event.best) for event in committed] == [(2, False)]
-    assert pool.groups() == []
+    assert [record.group_id for record in pool.groups()] == ["foreign"], (
+        "another run's, which a view does not even keep"
+    )
 
 
 def test_the_trainer_takes_in_its_own_evaluations_and_no_other_group_of_that_channel():

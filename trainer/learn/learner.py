@@ -81,6 +81,8 @@ class Learner:
     def _prepared(self, examples: Sequence[Example]) -> tuple[list[Example], dict[str, float]]:
         """With all that other models say of them before the first step; metrics of that."""
         prepared, metrics = list(examples), dict[str, float]()
+        if not prepared:
+            return prepared, metrics
         if self._reference is not None:
             prepared, metrics = self._reference.compared(prepared)
         if self._critic is not None:

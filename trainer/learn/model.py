@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from trainer.errors import ModelInvalid
-from trainer.ranks.partition import partitioned
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -41,6 +40,8 @@ def load(directory: Path, precision: Precision, partition: Mapping[str, object] 
     check(directory)
     import torch
     from transformers import AutoModelForCausalLM
+
+    from trainer.ranks.partition import partitioned
 
     dtype = {"fp32": torch.float32, "bf16": torch.bfloat16}[precision]
     try:

@@ -81,11 +81,6 @@ class SteppedModel:
         self._files = StateFiles()
         self._engine.checkpoint_engine.save = self._files.save
 
-    @property
-    def stage(self) -> int:
-        """Of ZeRO."""
-        return self._stage
-
     def __call__(self, *arguments: object) -> Any:  # Any: what the module returns
         return self._engine(*arguments)
 
@@ -148,8 +143,9 @@ class SteppedModel:
 
         Every rank writes its part of the directory. Raises OSError, and so does the writing.
         """
-        self._engine.save_checkpoint(str(directory), tag=TAG, client_state={STATE_KEY: state})
-        return self._files.taken()
+        return self._files.copied(
+            lambda: self._engine.save_checkpoint(str(directory), tag=TAG, client_state={STATE_KEY: state})
+        )
 
     def load(self, directory: Path) -> dict[str, Any]:  # Any: as saved
         """The inverse of `save`: the next steps are those that would have come.

@@ -25,7 +25,7 @@ class ObjectiveSettings(BaseModel):
     """A response is masked when the geometric mean of its importance ratios is lower. Not set: no bound."""
     mask_above: float | None = Field(default=None, gt=1)
     """A response is masked when the geometric mean of its importance ratios is higher. Not set: no bound."""
-    silent_sample: int = Field(default=16, ge=0)
+    silent_sample: int = Field(default=16, ge=1)
     """Rows without gradient (advantage 0) are not computed; so many of them per optimizer step are scored for the metrics."""
 
     @property

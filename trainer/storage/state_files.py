@@ -32,8 +32,10 @@ class StateFiles:
             torch.save(state_dict, file)
         self._files.append((Path(path), file))
 
-    def taken(self) -> Callable[[], None]:
-        """Writes all files that were saved since the last call. Raises OSError."""
+    def copied(self, save: Callable[[], object]) -> Callable[[], None]:
+        """What writes the files that `save` has DeepSpeed save; it raises OSError."""
+        self._files = []  # what a save that failed left
+        save()
         files, self._files = self._files, []
         return partial(_write, files)
 

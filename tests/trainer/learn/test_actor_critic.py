@@ -72,6 +72,16 @@ def test_where_the_policys_step_is_skipped_so_is_the_critics(model_dir, stage):
     assert (weights(subject), subject.critic_digest) == before
 
 
+def test_a_batch_of_which_nothing_is_trained_changes_nothing(model_dir):
+    """Every response of it was empty: no row, no value, no step of either."""
+    subject = learner(model_dir, reference={"coefficient": 0.1})
+    subject.train(of(0))
+    before = weights(subject), subject.critic_digest
+    metrics = subject.train(LearnerBatch([], version=1, seed=7, sequence=1, group_sizes=(1,)))
+    assert metrics["tokens"] == 0
+    assert (weights(subject), subject.critic_digest) == before
+
+
 def test_minibatches_and_epochs_are_those_of_the_policy(model_dir):
     """As many steps of the critic, and the returns are those from before the first of them."""
     once, often = learner(model_dir), learner(model_dir, objective={"minibatches": 2, "epochs": 3})

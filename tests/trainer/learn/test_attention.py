@@ -10,7 +10,7 @@ from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 from tests.trainer.learn.forests import forest
 from trainer.algorithms.losses import bound
 from trainer.learn.attention import TrieAttention, attend, block_mask, layout_of, say
-from trainer.learn.layouts import packed_tree, padded_rows
+from trainer.learn.layouts import lay_out, packed_tree, padded_rows
 from trainer.learn.metrics import TokenTotals
 from trainer.learn.objective import Objective, summed
 from trainer.learn.policy_model import PolicyModel
@@ -54,14 +54,14 @@ def with_tree(examples, **model):
     return outcome(PolicyModel(subject), [packed_tree(in_order(examples)[0], CPU)])
 
 
-def outcome(model, batches):
+def outcome(model, batches, objective=OBJECTIVE):
     """Loss, metrics and gradients of all batches together."""
     model.zero_grad()
     totals, loss = TokenTotals(), 0.0
     for batch in batches:
         tokens = batch.tokens
-        scores = model(batch.ids, batch.positions, batch.attention, tokens.at, tokens.ids, tokens.temperatures)
-        losses = OBJECTIVE.losses(tokens, scores)
+        scores = model(batch.ids, batch.positions, batch.attention, tokens.at, tokens.ids, tokens.temperatures, True)
+        losses = objective.losses(tokens, scores)
         totals.add(tokens, scores, losses, version=1)
         part = summed(losses, tokens)
         part.backward()
@@ -82,6 +82,19 @@ def test_a_tree_is_one_row_per_path(seed):
     """Loss, metrics and gradients agree to 1e-6 in float32, whatever is shared, forked or doubled."""
     examples = forest(seed)
     assert_equal(with_tree(examples), with_rows(examples))
+
+
+@pytest.mark.parametrize("tokens_max", [30, 60])
+def test_a_cut_tree_has_whole_responses(tokens_max):
+    """Parts of a tree add up to rows for a loss over whole responses (GSPO) and for one over distributions (entropy)."""
+    objective = Objective(loss=bound("gspo", clip_low=0.2, clip_high=0.28), entropy_bonus=0.1)
+    examples = forest(2, examples=20)
+    layout = lay_out(examples, tokens_max, "tree")
+    assert len(layout.parts) > 1
+    subject = causal()
+    layout_of(subject, "tree", CPU)
+    expected = outcome(PolicyModel(causal()), [padded_rows([each], CPU) for each in examples], objective)
+    assert_equal(outcome(PolicyModel(subject), layout.micro_batches(CPU), objective), expected)
 
 
 @pytest.mark.parametrize("family", FAMILIES)

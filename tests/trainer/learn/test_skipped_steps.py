@@ -17,6 +17,11 @@ def vertical(logprobs, behaviour, advantages, sequences):  # every loss is calle
     return TokenLosses((logprobs - logprobs.detach()).sqrt(), torch.zeros_like(logprobs).bool())
 
 
+def infinite(logprobs, behaviour, advantages, sequences):  # every loss is called alike
+    """An infinite loss whose gradient is finite."""
+    return TokenLosses(logprobs * advantages + math.inf, torch.zeros_like(logprobs).bool())
+
+
 def poisoned(advantage):
     """One advantage of the last example, which stands in the first of several micro-batches."""
     examples = batch(1)
@@ -26,7 +31,8 @@ def poisoned(advantage):
 
 BAD = {
     "advantage": poisoned(math.nan),
-    "loss": poisoned(math.inf),
+    "large advantage": poisoned(math.inf),
+    "loss": {"examples": batch(1), "objective": replace(OBJECTIVE, loss=infinite)},
     "gradient": {"examples": batch(1), "objective": replace(OBJECTIVE, loss=vertical)},
 }
 

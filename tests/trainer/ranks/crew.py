@@ -2,6 +2,7 @@
 
 import multiprocessing
 import os
+import signal
 import socket
 import sys
 import threading
@@ -35,6 +36,11 @@ def crew(folder, lead, settings, *arguments):
     return [leader, *(PROCESSES.Process(target=_follow, args=(folder, settings, place)) for place in others)]
 
 
+def kill_rank(folder, rank):
+    """One that follows."""
+    os.kill(int((folder / f"{rank}.pid").read_text()), signal.SIGKILL)
+
+
 def run(processes, timeout_s=HEAVY_START_S):
     """Starts them, and waits for all; exit codes, None for one that would not end (it is killed)."""
     for process in processes:
@@ -59,10 +65,12 @@ def _lead(folder, lead, settings, place, arguments):
 
 def _follow(folder, settings, place):
     _redirect(folder / f"{place.rank}.txt")
+    (folder / f"{place.rank}.pid").write_text(str(os.getpid()))
     sys.exit(follow(settings, place))
 
 
 def _redirect(path):
     """Where the test that fails can show it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
     descriptor = os.open(path, os.O_CREAT | os.O_WRONLY | os.O_APPEND)
     os.dup2(descriptor, 2)

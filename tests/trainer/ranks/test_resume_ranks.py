@@ -1,0 +1,105 @@
+"""Killed between any two steps, whichever rank it is, a run on two ranks is the run that was not killed."""
+
+import random
+import signal
+from collections import Counter
+from functools import partial
+
+import pytest
+
+from datapool.batch.plan import groups_of
+from schemas.events import BatchAssembled, BatchTrained, RunEnded, WeightsPublished
+from tests.gateway.processes import SOAK
+from tests.trainer import incarnation
+from tests.trainer.incarnation import BATCHES
+from tests.trainer.ranks.crew import crew, kill_rank, run
+from tests.trainer.tiny import make_model
+from trainer.dependencies import Milestone
+from trainer.errors import CheckpointForeign
+
+pytestmark = pytest.mark.slow
+DEATHS = [(milestone, 1) for milestone in Milestone]
+LIVES_TIMEOUT_S = 200.0
+
+
+def live(learner, chosen, folder, dies_at, victim):
+    kill = {} if victim == 0 else {"kill": partial(kill_rank, folder, victim)}
+    incarnation.live(chosen, folder / "log", dies_at, learner=learner, **kill)
+
+
+def lives(folder, model_dir, deaths, **changes):
+    """Incarnation after incarnation, one per death, (milestone, count, rank), and a last one that lives to the end; events."""
+    chosen = incarnation.settings(folder / "out", model_dir, device="cpu", **changes)
+    for death in [*deaths, None]:
+        dies_at, victim = (None, 0) if death is None else (death[:2], death[2])
+        codes = run(crew(folder, live, chosen, chosen, folder, dies_at, victim), LIVES_TIMEOUT_S)
+        expected = [0 if death is None else 1] * chosen.ranks
+        if death is not None:
+            expected[victim] = -signal.SIGKILL
+        assert codes == expected, (death, [path.read_text()[-800:] for path in sorted(folder.glob("?.txt"))])
+    return [event for events in incarnation.committed(folder / "log") for event in events]
+
+
+def digests(events):
+    return {event.version: event.digest for event in events if isinstance(event, WeightsPublished)}
+
+
+def check(events, undisturbed):
+    """Same plans, each batch trained once, same bytes per version."""
+    plans = [groups_of(event) for event in events if isinstance(event, BatchAssembled)]
+    assert plans == [groups_of(event) for event in undisturbed if isinstance(event, BatchAssembled)]
+    assert max(Counter(name for plan in plans for name in plan).values()) == 1
+    assert [e.sequence for e in events if isinstance(e, BatchTrained)] == list(range(BATCHES))
+    assert digests(events) == digests(undisturbed)
+    assert len([event for event in events if isinstance(event, RunEnded)]) == 1
+
+
+@pytest.fixture(scope="module")
+def model_dir(tmp_path_factory):
+    return make_model(tmp_path_factory.mktemp("model") / "tiny")
+
+
+def test_a_killed_run_on_two_ranks_is_the_run_that_was_not_killed(tmp_path, model_dir):
+    """ZeRO 2: at each milestone one rank dies, by turns the first and the second."""
+    undisturbed = lives(tmp_path / "undisturbed", model_dir, [], zero_stage=2, ranks=2)
+    deaths = [(*death, number % 2) for number, death in enumerate(DEATHS)]
+    check(lives(tmp_path / "killed", model_dir, deaths, zero_stage=2, ranks=2), undisturbed)
+
+
+@pytest.mark.soak
+@pytest.mark.skipif(not SOAK, reason="make soak")
+@pytest.mark.parametrize("ranks", [1, 2])
+@pytest.mark.parametrize("stage", [0, 1, 2, 3])
+def test_every_stage_survives_kills_at_any_milestone(tmp_path, model_dir, stage, ranks):
+    """Each milestone once, then random ones, an eighth of `N` per stage and number of ranks."""
+    dice = random.Random(10 * stage + ranks)
+    undisturbed = lives(tmp_path / "undisturbed", model_dir, [], zero_stage=stage, ranks=ranks)
+    deaths = [(*death, dice.randrange(ranks)) for death in DEATHS]
+    check(lives(tmp_path / "each", model_dir, deaths, zero_stage=stage, ranks=ranks), undisturbed)
+    left = -(-SOAK // 8)
+    while left > 0:
+        count = min(left, 5)
+        deaths = [(dice.choice(DEATHS[:6])[0], dice.randint(1, 2), dice.randrange(ranks)) for _ in range(count)]
+        story = lives(tmp_path / f"random-{left}", model_dir, deaths, zero_stage=stage, ranks=ranks)
+        check(story, undisturbed)
+        left -= count
+
+
+def change_ranks(learner, directory, path):
+    """What a learner says that is given a checkpoint."""
+    try:
+        learner.load(directory)
+        path.write_text("loaded")
+    except CheckpointForeign as error:
+        path.write_text(str(error))
+
+
+@pytest.mark.parametrize(("stage", "answer"), [(0, "loaded"), (2, "start with --ranks 2")])
+def test_another_number_of_ranks(tmp_path, model_dir, stage, answer):
+    """At stage 0 the state is whole and just loads; else the refusal names the way."""
+    changes = {"zero_stage": stage, "device": "cpu"}
+    lives(tmp_path, model_dir, [], zero_stage=stage, ranks=2, batches_max=1)
+    (checkpoint,) = (tmp_path / "out" / "checkpoints").iterdir()
+    chosen = incarnation.settings(tmp_path / "out", model_dir, **changes)
+    assert run(crew(tmp_path, change_ranks, chosen, checkpoint, tmp_path / "answer")) == [0]
+    assert answer in (tmp_path / "answer").read_text()

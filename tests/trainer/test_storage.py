@@ -1,0 +1,85 @@
+"""What stands between the engine and the disk: files in memory, directories that are whole or not there."""
+
+import io
+
+import pytest
+import torch
+
+from trainer.storage import state_files
+from trainer.storage.checkpoints import Checkpoints
+from trainer.storage.state_files import StateFiles
+
+
+def state(number):
+    flat = torch.full((1000,), float(number))
+    return {"flat": flat, "view": flat[10:20], "step": number, "nested": [torch.arange(3), {"empty": torch.empty(0)}]}
+
+
+def test_a_file_in_memory_is_the_file_that_torch_writes(tmp_path, monkeypatch):
+    """In chunks smaller than a tensor: the same bytes, checksums aside, and what shares memory shares it when loaded."""
+    monkeypatch.setattr(state_files, "CHUNK_BYTES", 1000)
+    files, subject = StateFiles(), state(1)
+    write = files.copied(lambda: files.save(subject, str(tmp_path / "deep" / "state.pt")))
+    subject["flat"].zero_()
+    write()
+    loaded = torch.load(tmp_path / "deep" / "state.pt", weights_only=True)
+    assert loaded["step"] == 1
+    assert torch.equal(loaded["flat"], torch.ones(1000))
+    loaded["flat"][10] = 7
+    assert loaded["view"][0] == 7
+    with torch.utils.serialization.config.patch("save.compute_crc32", False):
+        torch.save(state(1), plain := io.BytesIO())
+    assert (tmp_path / "deep" / "state.pt").stat().st_size == len(plain.getvalue())
+
+
+def test_memory_of_a_state_is_used_again_once_it_is_written(tmp_path, monkeypatch):
+    """Two states at a time have memory of their own; the third lives where the first did."""
+    monkeypatch.setattr(state_files, "CHUNK_BYTES", 1000)
+    files = StateFiles()
+    places = []
+    chunk = files._memory.chunk
+    monkeypatch.setattr(files._memory, "chunk", lambda: places.append(chunk()) or places[-1])
+    first = files.copied(lambda: files.save(state(1), str(tmp_path / "1.pt")))
+    used = {each.data_ptr() for each in places}
+    second = files.copied(lambda: files.save(state(2), str(tmp_path / "2.pt")))
+    assert not used & {each.data_ptr() for each in places[len(used) :]}
+    first()
+    count = len(places)
+    files.copied(lambda: files.save(state(3), str(tmp_path / "3.pt")))
+    assert {each.data_ptr() for each in places[count:]} <= used
+    second()
+    assert torch.load(tmp_path / "2.pt", weights_only=True)["flat"][0] == 2
+
+
+def test_a_save_that_failed_leaves_nothing_to_the_next(tmp_path):
+    """A file of it would stand in a checkpoint of another batch."""
+    files = StateFiles()
+
+    def fails():
+        files.save(state(1), str(tmp_path / "old.pt"))
+        raise OSError("No space left on device")
+
+    with pytest.raises(OSError, match="No space"):
+        files.copied(fails)
+    files.copied(lambda: files.save(state(2), str(tmp_path / "new.pt")))()
+    assert [path.name for path in tmp_path.iterdir()] == ["new.pt"]
+
+
+def test_a_checkpoint_has_a_name_when_it_is_whole(tmp_path):
+    """While it is written, and when writing fails, there is none; a newer one removes those that are too old."""
+    checkpoints = Checkpoints(tmp_path, kept=2)
+
+    def finish(sequence, write):
+        return checkpoints.begin(checkpoints.path(sequence, 1), lambda partial: lambda: write(partial))
+
+    def fails(partial):
+        (partial / "half").write_text("half")
+        raise OSError("No space left on device")
+
+    for sequence in range(3):
+        end = finish(sequence, lambda partial: (partial / "all").write_text("all"))
+        assert sequence not in {each.sequence for each in checkpoints.all()}
+        end()
+    with pytest.raises(OSError, match="No space"):
+        finish(3, fails)()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["00000001-1", "00000002-1"]
