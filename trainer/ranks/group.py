@@ -14,7 +14,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from trainer.errors import RankLost, SettingsInvalid, Stopped, TrainerError
+from trainer.errors import RankLost, Stopped, TrainerError
 from trainer.ranks.heartbeat import Heartbeat
 from trainer.ranks.place import Place
 from weights.device import Device
@@ -116,19 +116,9 @@ class RankGroup:
 def joined(
     place: Place, store: dist.TCPStore, device: Device, timeout_s: float, heartbeat: Heartbeat
 ) -> Iterator[RankGroup]:
-    """This process among the ranks. timeout_s: the deadline of collectives.
-
-    Raises SettingsInvalid when this machine has fewer CUDA devices than ranks.
-    """
+    """This process among the ranks. timeout_s: the deadline of collectives."""
     os.environ["LOCAL_RANK"] = str(place.local_rank)  # deepspeed insists
     os.environ["DS_ACCELERATOR"] = device  # read when deepspeed is imported; without it, it guesses
-    if device == "cuda":
-        count = torch.cuda.device_count()
-        if place.local_rank >= count:
-            raise SettingsInvalid(
-                f"more ranks than devices: torch sees {count} of CUDA here; start with --ranks {count}"
-            )
-        torch.cuda.set_device(place.local_rank)
     dist.init_process_group(
         "nccl" if device == "cuda" else "gloo",
         store=dist.PrefixStore(place.scope, store),

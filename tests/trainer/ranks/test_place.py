@@ -5,6 +5,7 @@ import pytest
 from trainer import settings
 from trainer.errors import SettingsInvalid
 from trainer.ranks import place
+from trainer.ranks.member import check_devices
 from trainer.ranks.place import Place
 
 COMPLETE = ["--model-dir", "model", "--model-id", "tiny", "--run-id", "r", "--out-dir", "out"]
@@ -36,3 +37,10 @@ def test_what_contradicts_is_refused_in_one_line():
 def test_the_flag_of_deepspeeds_launcher_is_taken():
     """It appends --local_rank=N to what it starts."""
     assert settings.load([*COMPLETE, "--local_rank=1", "--ranks", "2"]).ranks == 2
+
+
+def test_more_ranks_than_devices_are_refused():
+    """By rank 0 before anything is joined, where it started the others itself."""
+    with pytest.raises(SettingsInvalid, match=r"^4 ranks are more than the 2 CUDA devices here"):
+        check_devices(Place(0, 4, 0, "host", 1, listener=3), 2)
+    check_devices(Place(1, 4, 1, "host", 1), 2)  # two machines
