@@ -41,8 +41,8 @@ class LedLearner:
 
     def examined(self, batch: LearnerBatch) -> list[Example]:
         """See `Learner.examined`."""
-        self._channel.send("examined", batch)
-        with self._channel.performed():
+        self._group.send("examined", batch)
+        with self._group.performed():
             return self._learner.examined(batch)
 
     def named_tensors(self) -> Iterator[tuple[str, Tensor]]:
