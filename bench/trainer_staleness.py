@@ -15,7 +15,7 @@ from trainer.compose import learner_of
 
 LAGS, CORRECTIONS, SEEDS = (0, 1, 2, 4), ("none", "tis", "decoupled"), (0, 1, 2)
 GOAL = 0.9
-BATCHES_MAX = 45
+BATCHES_MAX = 60
 
 
 def measure() -> dict[str, object]:

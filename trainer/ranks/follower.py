@@ -9,9 +9,9 @@ import structlog
 
 from trainer.errors import RankLost, TrainerError
 from trainer.learn.learner import Learner
-from trainer.ranks.member import member
+from trainer.ranks.group import LEAVE, RankGroup
+from trainer.ranks.member import TRAIN, member
 from trainer.ranks.place import Place
-from trainer.ranks.verb_channel import LEAVE, TRAIN, VerbChannel
 from trainer.settings import TrainerSettings
 
 log = structlog.get_logger()
@@ -27,8 +27,8 @@ def follow(settings: TrainerSettings, place: Place) -> int:
         # Rank 0 hears of it by the heartbeat, and decides; see trainer/signals.py for why a thread.
         signal.signal(number, lambda *_: threading.Thread(target=stop.set, daemon=True).start())
     try:
-        with member(settings, place, stop) as (learner, channel):
-            while _obey(learner, channel) != LEAVE:
+        with member(settings, place, stop) as (learner, group):
+            while _obey(learner, group) != LEAVE:
                 pass
     except TrainerError as error:
         log.warning("rank_ended", error=str(error))
@@ -36,12 +36,12 @@ def follow(settings: TrainerSettings, place: Place) -> int:
     return 0
 
 
-def _obey(learner: Learner, channel: VerbChannel) -> str:
+def _obey(learner: Learner, group: RankGroup) -> str:
     """The next verb, performed."""
-    verb, arguments = channel.receive()
+    verb, arguments = group.receive()
     try:
-        with channel.performed():
-            _perform(learner, channel, verb, arguments)
+        with group.performed():
+            _perform(learner, group, verb, arguments)
     except RankLost:
         raise
     except (TrainerError, OSError):
@@ -49,10 +49,10 @@ def _obey(learner: Learner, channel: VerbChannel) -> str:
     return verb
 
 
-def _perform(learner: Learner, channel: VerbChannel, verb: str, arguments: tuple[Any, ...]) -> None:  # Any: of any verb
+def _perform(learner: Learner, group: RankGroup, verb: str, arguments: tuple[Any, ...]) -> None:  # Any: of any verb
     if verb == TRAIN:
         (batch,) = arguments
-        learner.train(batch, channel.follow)
+        learner.train(batch, group.following)
     elif verb in VERBS:
         result = getattr(learner, verb)(*arguments)
         if callable(result):  # what is left to do of it: the files of a checkpoint

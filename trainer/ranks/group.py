@@ -1,8 +1,12 @@
-"""How ranks talk: a store for short words, torch's process groups for everything else. Each wait has a deadline."""
+"""How ranks talk: a store where they meet, process groups of torch for all else. Each collective has a deadline.
+
+Rank 0 sends verbs of the `Learner` with their arguments; each rank performs them on its own one.
+Invariant: a verb ends the same way on every rank, or it ends every rank.
+"""
 
 import os
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any
@@ -10,13 +14,18 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from trainer.errors import SettingsInvalid
+from trainer.errors import RankLost, Stopped, TrainerError
+from trainer.ranks.heartbeat import Heartbeat
 from trainer.ranks.place import Place
 from weights.device import Device
 
 START_TIMEOUT_S = 300.0
 """From the first rank that waits at the store to the last one that comes."""
-WORD_POLL_S = 1.0
+IDLE = timedelta(days=365)
+"""How long a rank waits for the next verb; whether rank 0 lives meanwhile, the heartbeat knows."""
+LEAVE = "leave"
+"""The last verb; no one of the learner's."""
+DISK = "OSError"
 
 
 def connect(place: Place) -> dist.TCPStore:
@@ -31,76 +40,98 @@ def connect(place: Place) -> dist.TCPStore:
     )
 
 
-def scoped(store: dist.TCPStore, place: Place) -> dist.Store:
-    """The part of it that is this start's: a launcher may start all ranks again around one store."""
-    return dist.PrefixStore(f"claw-{place.attempt}", store)
-
-
 class RankGroup:
-    """All ranks of a run, seen from one of them. `gather` and `broadcast` go over gloo, whatever the model runs on."""
+    """All ranks of a run, seen from one of them; over gloo, whatever the model runs on."""
 
-    def __init__(self, place: Place, store: dist.Store) -> None:
-        self.rank, self.size = place.rank, place.size
-        self._store = store
+    def __init__(self, heartbeat: Heartbeat) -> None:
+        self._heartbeat = heartbeat
         self._control = dist.new_group(backend="gloo")
-        self._words = 0
+        self._verbs = dist.new_group(backend="gloo", timeout=IDLE)
 
-    def gather(self, value: Any) -> list[Any]:  # Any: what can be pickled
-        """The value of each rank, by rank."""
-        values: list[Any] = [None] * self.size
-        dist.all_gather_object(values, value, group=self._control)
-        return values
+    def limit(self, timeout_s: float) -> None:
+        """The deadline of every group of this process but that of verbs: deepspeed makes its own ones without."""
+        for group in dist.distributed_c10d._world.pg_map:  # there is no public list of them
+            if group is not self._verbs:
+                dist.distributed_c10d._set_pg_timeout(timedelta(seconds=timeout_s), group)
 
-    def broadcast(self, value: Any = None) -> Any:  # Any: what can be pickled
-        """Rank 0's value."""
-        values = [value]
-        dist.broadcast_object_list(values, src=0, group=self._control, device=torch.device("cpu"))
-        return values[0]
+    def send(self, verb: str, *arguments: object) -> None:
+        """From rank 0 to all others, which have finished the verb before."""
+        _broadcast((verb, arguments), self._verbs)
 
-    def call(self) -> None:
-        """Rank 0 wakes those who `listen`: a broadcast follows. A collective would not let them wait without end."""
-        self._store.set(f"word/{self._words}", "")
-        if self._words:
-            self._store.delete_key(f"word/{self._words - 1}")  # all have answered it
-        self._words += 1
+    def receive(self) -> tuple[str, tuple[Any, ...]]:  # Any: arguments of any verb
+        """What rank 0 sends."""
+        verb, arguments = _broadcast(None, self._verbs)
+        if verb == LEAVE:
+            self._heartbeat.stop()  # rank 0, and its store, may be gone before this rank is
+        return verb, arguments
 
-    def listen(self) -> None:
-        """Until rank 0 calls, however long that takes. Raises when the store is gone."""
-        while not self._has_word():
-            pass
-        self._words += 1
+    @contextmanager
+    def performed(self) -> Iterator[None]:
+        """Around a verb. A TrainerError in it is one that all ranks raise; an OSError of some is one of all.
 
-    def _has_word(self) -> bool:
+        Anything else, or an error on some ranks only, is the end of this rank; the heartbeat tells the others.
+        """
+        problem: Exception | None = None
         try:
-            self._store.wait([f"word/{self._words}"], timedelta(seconds=WORD_POLL_S))
-        except dist.DistStoreError:  # not within the poll
-            return False
-        return True
+            try:
+                yield
+            except (TrainerError, OSError) as error:
+                problem = error
+            kind = DISK if isinstance(problem, OSError) else type(problem).__name__
+            outcomes: list[Any] = [None] * dist.get_world_size()  # Any: torch's signature
+            dist.all_gather_object(outcomes, problem and (kind, str(problem)), group=self._control)
+        except RuntimeError:  # of torch: ours, or that of a collective whose other end is gone
+            self._heartbeat.suspect()
+            raise
+        failed = {rank: outcome for rank, outcome in enumerate(outcomes) if outcome is not None}
+        kinds = {kind for kind, _ in failed.values()}
+        reasons = "; ".join(f"rank {rank}: {kind}: {message}" for rank, (kind, message) in failed.items())
+        if kinds not in (set(), {DISK}) and (len(failed) < len(outcomes) or len(kinds) > 1):
+            raise RankLost(reasons)
+        if problem is not None:
+            raise problem
+        if failed:
+            raise OSError(reasons)
+
+    def leading(self, before_micro_batch: Callable[[], None]) -> Callable[[], None]:
+        """Rank 0's hook before each micro-batch: whether to go on is decided there, and is the same everywhere."""
+
+        def hook() -> None:
+            try:
+                before_micro_batch()
+            except Stopped:
+                _broadcast(False, self._control)
+                raise
+            _broadcast(True, self._control)
+
+        return hook
+
+    def following(self) -> None:
+        """The hook of the others. Raises Stopped when rank 0 did."""
+        if not _broadcast(None, self._control):
+            raise Stopped("rank 0 stops")
 
 
 @contextmanager
-def joined(place: Place, store: dist.TCPStore, device: Device, timeout_s: float) -> Iterator[RankGroup]:
-    """The process groups of this rank. timeout_s: the deadline of every collective, deepspeed's included.
-
-    Raises SettingsInvalid when this machine has fewer CUDA devices than ranks.
-    """
+def joined(
+    place: Place, store: dist.TCPStore, device: Device, timeout_s: float, heartbeat: Heartbeat
+) -> Iterator[RankGroup]:
+    """This process among the ranks. timeout_s: the deadline of collectives."""
     os.environ["LOCAL_RANK"] = str(place.local_rank)  # deepspeed insists
     os.environ["DS_ACCELERATOR"] = device  # read when deepspeed is imported; without it, it guesses
-    if device == "cuda":
-        if place.local_rank >= torch.cuda.device_count():
-            raise SettingsInvalid(
-                f"{place.local_rank + 1} ranks on a machine with {torch.cuda.device_count()} CUDA devices"
-            )
-        torch.cuda.set_device(place.local_rank)
-    deadline = timedelta(seconds=timeout_s)
-    backend = "nccl" if device == "cuda" else "gloo"
-    own = scoped(store, place)
-    dist.init_process_group(backend, store=own, rank=place.rank, world_size=place.size, timeout=deadline)
-    yield RankGroup(place, own)
+    dist.init_process_group(
+        "nccl" if device == "cuda" else "gloo",
+        store=dist.PrefixStore(place.scope, store),
+        rank=place.rank,
+        world_size=place.size,
+        timeout=timedelta(seconds=timeout_s),
+    )
+    yield RankGroup(heartbeat)
     dist.destroy_process_group()  # not after an error: it may wait for whoever is gone
 
 
-def limit_collectives(timeout_s: float) -> None:
-    """Gives every group of this process its deadline: deepspeed makes its own ones without."""
-    for group in dist.distributed_c10d._world.pg_map:  # there is no public list of them
-        dist.distributed_c10d._set_pg_timeout(timedelta(seconds=timeout_s), group)
+def _broadcast(value: Any, group: dist.ProcessGroup) -> Any:  # Any: what can be pickled
+    """Rank 0's value, on all."""
+    values = [value]
+    dist.broadcast_object_list(values, src=0, group=group, device=torch.device("cpu"))
+    return values[0]

@@ -20,7 +20,6 @@ import torch.distributed as dist
 
 from schemas.runtime.identity import ProcessId
 from schemas.runtime.logs import drain_logs
-from trainer.ranks.group import scoped
 from trainer.ranks.place import Place
 
 BEAT_S = 0.5
@@ -87,7 +86,7 @@ class Heartbeat:
         ended: Callable[[], dict[int, str]] = dict,
     ) -> None:
         # One connection does one thing at a time, and the main thread waits on its own.
-        self._store = scoped(store.clone(), place)
+        self._store = dist.PrefixStore(place.scope, store.clone())
         self._rank = place.rank
         self._others = [rank for rank in range(place.size) if rank != place.rank]
         self._stop_requested = stop

@@ -25,9 +25,9 @@ class Launched:
     children: Sequence["Popen[bytes]"] = ()
 
     def ended(self) -> dict[int, str]:
-        """Ranks whose process is over -> how."""
+        """Ranks whose process is over too early -> how. With 0 they end when they are sent away."""
         codes = {rank: each.poll() for rank, each in enumerate(self.children, start=1)}
-        return {rank: describe_exit(code) for rank, code in codes.items() if code is not None}
+        return {rank: describe_exit(code) for rank, code in codes.items() if code}
 
 
 ALONE = Launched(Place())

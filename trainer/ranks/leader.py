@@ -12,9 +12,9 @@ from trainer.compose import learner_of
 from trainer.learn.engine import leave
 from trainer.learn.examples import Example, LearnerBatch
 from trainer.learn.learner import Learner
+from trainer.ranks.group import LEAVE, RankGroup
 from trainer.ranks.launch import Launched
-from trainer.ranks.member import member
-from trainer.ranks.verb_channel import LEAVE, TRAIN, VerbChannel
+from trainer.ranks.member import TRAIN, member
 from trainer.settings import TrainerSettings
 from weights.snapshot import WeightsSnapshot
 
@@ -22,9 +22,9 @@ from weights.snapshot import WeightsSnapshot
 class LedLearner:
     """A `Learner` whose verbs all ranks perform, its own one being this rank's."""
 
-    def __init__(self, learner: Learner, channel: VerbChannel) -> None:
+    def __init__(self, learner: Learner, group: RankGroup) -> None:
         self._learner = learner
-        self._channel = channel
+        self._group = group
         self.device = learner.device
         self.vocabulary = learner.vocabulary
 
@@ -35,24 +35,24 @@ class LedLearner:
 
     def train(self, batch: LearnerBatch, before_micro_batch: Callable[[], None] = lambda: None) -> dict[str, float]:
         """See `Learner.train`."""
-        self._channel.send(TRAIN, batch)
-        with self._channel.performed():
-            return self._learner.train(batch, self._channel.leading(before_micro_batch))
+        self._group.send(TRAIN, batch)
+        with self._group.performed():
+            return self._learner.train(batch, self._group.leading(before_micro_batch))
 
     def examined(self, batch: LearnerBatch) -> list[Example]:
         """See `Learner.examined`."""
-        self._channel.send("examined", batch)
-        with self._channel.performed():
+        self._group.send("examined", batch)
+        with self._group.performed():
             return self._learner.examined(batch)
 
     def named_tensors(self) -> Iterator[tuple[str, Tensor]]:
         """See `Learner.named_tensors`. Read to its end even where the caller stops: the others go all the way."""
-        self._channel.send("named_tensors")
+        self._group.send("named_tensors")
         tensors = self._learner.named_tensors()
         try:
             yield from tensors
         finally:
-            with self._channel.performed():
+            with self._group.performed():
                 for _ in tensors:
                     pass
 
@@ -65,14 +65,14 @@ class LedLearner:
 
         The parts of the others are written when this returns.
         """
-        self._channel.send("save", directory.absolute(), state)
-        with self._channel.performed():
+        self._group.send("save", directory.absolute(), state)
+        with self._group.performed():
             return self._learner.save(directory, state)
 
     def load(self, directory: Path) -> dict[str, Any]:  # Any: as saved
         """See `Learner.load`."""
-        self._channel.send("load", directory.absolute())
-        with self._channel.performed():
+        self._group.send("load", directory.absolute())
+        with self._group.performed():
             return self._learner.load(directory)
 
 
@@ -85,8 +85,8 @@ def leading(settings: TrainerSettings, launched: Launched, stop: threading.Event
         finally:
             leave()
         return
-    with member(settings, launched.place, stop, launched.ended) as (learner, channel):
-        yield LedLearner(learner, channel)
-        channel.send(LEAVE)
-        with channel.performed():
+    with member(settings, launched.place, stop, launched.ended) as (learner, group):
+        yield LedLearner(learner, group)
+        group.send(LEAVE)
+        with group.performed():
             pass

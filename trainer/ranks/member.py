@@ -7,36 +7,45 @@ from contextlib import contextmanager
 import torch
 
 from trainer.compose import learner_of
+from trainer.errors import SettingsInvalid
 from trainer.learn.learner import Learner
-from trainer.ranks.group import connect, joined, limit_collectives
+from trainer.ranks.group import RankGroup, connect, joined
 from trainer.ranks.heartbeat import Heartbeat
 from trainer.ranks.place import Place
-from trainer.ranks.verb_channel import VerbChannel
 from trainer.settings import TrainerSettings
 from weights.device import resolved
+
+TRAIN = Learner.train.__name__
 
 
 @contextmanager
 def member(
-    settings: TrainerSettings,
-    place: Place,
-    stop: threading.Event,
-    ended: Callable[[], dict[int, str]] = dict,
-) -> Iterator[tuple[Learner, VerbChannel]]:
+    settings: TrainerSettings, place: Place, stop: threading.Event, ended: Callable[[], dict[int, str]] = dict
+) -> Iterator[tuple[Learner, RankGroup]]:
     """This rank among the others, until the block ends. An error that leaves the block ends all ranks.
 
-    stop: set when any rank is asked to stop. ended: see `Heartbeat`. Raises as `learner_of`.
+    stop: set when any rank is asked to stop. ended: see `Heartbeat`. Raises as `learner_of` and `check_devices`.
     """
+    device = resolved(settings.device, sees_cuda=torch.cuda.is_available)
+    if device == "cuda":
+        check_devices(place, torch.cuda.device_count())
+        torch.cuda.set_device(place.local_rank)
     store = connect(place)
     heartbeat = Heartbeat(store, place, stop=stop, ended=ended)
     heartbeat.start()
     try:
-        device = resolved(settings.device, sees_cuda=torch.cuda.is_available)
-        with joined(place, store, device, settings.collective_timeout_s) as group:
+        with joined(place, store, device, settings.collective_timeout_s, heartbeat) as group:
             learner = learner_of(settings)
-            limit_collectives(settings.collective_timeout_s)
-            yield learner, VerbChannel(group, heartbeat)
+            group.limit(settings.collective_timeout_s)
+            yield learner, group
             heartbeat.stop()
     except BaseException as error:
         heartbeat.fail(" ".join(f"{type(error).__name__}: {error}".split()))
         raise
+
+
+def check_devices(place: Place, count: int) -> None:
+    """Raises SettingsInvalid where this machine has fewer than one CUDA device per rank."""
+    here = place.local_rank + 1 if place.listener is None else place.size  # our launcher starts all on one machine
+    if here > count:
+        raise SettingsInvalid(f"{here} ranks are more than the {count} CUDA devices here; start with --ranks {count}")

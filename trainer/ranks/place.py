@@ -26,6 +26,11 @@ class Place:
     joins_store: bool = False
     attempt: str = "0"
 
+    @property
+    def scope(self) -> str:
+        """The part of the store that is this attempt's."""
+        return f"claw-{self.attempt}"
+
 
 def of(values: Mapping[str, str], ranks: int) -> Place | None:
     """The place that a launcher gave this process; None: there is no launcher, and `ranks` processes are to be started.

@@ -25,8 +25,8 @@ class BackgroundWriter:
         """Write soon. An OSError is logged under the name; anything else is a bug, which `wait` raises."""
         self._pending.append(self._executor.submit(_attempt, name, write))
 
-    def wait(self) -> float:
-        """Until all is written, or was given up; the seconds that it took."""
+    def wait(self) -> None:
+        """Until all is written, or was given up."""
         began = time.monotonic()
         pending, self._pending = self._pending, []
         for future in pending:
@@ -34,7 +34,6 @@ class BackgroundWriter:
         waited_s = time.monotonic() - began
         if waited_s > LOGGED_WAIT_S:
             log.info("waited_for_disk", seconds=round(waited_s, 1))
-        return waited_s
 
     def close(self) -> None:
         """What was begun is written to its end. Idempotent."""

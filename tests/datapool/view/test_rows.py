@@ -49,6 +49,19 @@ def test_a_whole_group_is_offered_with_all_its_rows():
     assert view.tokens_of_group("a/b")["t", "c"].tokens.response_ids == CALL.response_ids
 
 
+def test_members_of_one_moment_are_offered_ready_or_not():
+    """A reader that trains nothing asks for all members of a row it has seen; once the pool moved on, there is no answer."""
+    view = view_of(writes(HISTORY[:2]))
+    (group,) = view.groups()
+    (row,) = view.trajectories(group)
+    assert (row.trajectory_id, row.ready, view.members(group)) == ("t", False, [])
+    for topic, key, value in writes(HISTORY):
+        view.apply(topic, key, value)
+    assert view.trajectories(group) is None
+    (group,) = view.groups()
+    assert [row.ready for row in view.trajectories(group)] == [True]
+
+
 @pytest.mark.parametrize("late", ["datapool.steps", "datapool.trajectories", "datapool.groups"])
 def test_a_topic_that_lags_behind_hides_the_group(late):
     """Rows of different moments are never offered as one ready group."""

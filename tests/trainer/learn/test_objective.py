@@ -4,7 +4,8 @@ import pytest
 import torch
 
 from tests.trainer.examples import example
-from trainer.algorithms.losses import bound
+from trainer.algorithms.losses import LOSSES, bound
+from trainer.algorithms.norms import NORMS
 from trainer.learn.head import TokenScores
 from trainer.learn.layouts import padded_rows
 from trainer.learn.objective import Objective, summed
@@ -29,9 +30,11 @@ def test_by_a_constant_a_token_weighs_the_same_in_every_batch():
         assert by_constant.scaled(responses(*lengths), 2)[0].scale.tolist() == pytest.approx([1 / 200])
 
 
-def test_parts_add_up_to_the_whole():
-    """One pass over all examples, or one pass for each."""
-    objective = Objective(loss=LOSS)
+@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("norm", NORMS)
+def test_parts_add_up_to_the_whole(loss, norm):
+    """One pass over all examples, or one pass for each; responses are numbered anew in every part."""
+    objective = Objective(loss=bound(loss, clip_low=0.2, clip_high=0.28), norm=norm)
     examples = objective.scaled(responses(4, 1, 2), 3)
 
     def loss_of(part):

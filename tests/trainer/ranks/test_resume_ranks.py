@@ -36,6 +36,8 @@ def lives(folder, model_dir, deaths, **changes):
         expected = [0 if death is None else 1] * chosen.ranks
         if death is not None:
             expected[victim] = -signal.SIGKILL
+            for path in (folder / f"{rank}.txt" for rank in range(chosen.ranks) if rank != victim):
+                assert f"trainer: rank {victim} " in path.read_text().splitlines()[-1]
         assert codes == expected, (death, [path.read_text()[-800:] for path in sorted(folder.glob("?.txt"))])
     return [event for events in incarnation.committed(folder / "log") for event in events]
 
