@@ -50,7 +50,7 @@ def _measured(repeats: int) -> dict[str, float]:
     calls = [_calls(each) for each in trajectories]
     tree = lay_out(trajectories, 10**9, "tree")
     sides = {
-        "tree": (_policy("tree"), [tree.micro_batch(part, CPU) for part in tree.parts]),
+        "tree": (_policy("tree"), list(tree.micro_batches(CPU))),
         "rows": (_policy("rows"), [padded_rows(trajectories, CPU)]),
         "call_rows": (_policy("rows"), [padded_rows(of_one, CPU) for of_one in calls]),
     }
