@@ -19,7 +19,7 @@ from trainer.plan.journal import Journal
 from trainer.publication import Weights, WeightServer
 
 if TYPE_CHECKING:
-    from trainer.learn.examples import LearnerBatch
+    from trainer.learn.examples import Example, LearnerBatch
 
 
 class Milestone(StrEnum):
@@ -48,6 +48,9 @@ class PolicyLearner(Weights, Protocol):
     @property
     def critic_digest(self) -> str:
         """Of the critic as it is now; empty: there is none."""
+
+    def examined(self, batch: "LearnerBatch") -> "list[Example]":
+        """Its examples with all that the models say of them before the batch."""
 
     def save(self, directory: Path, state: dict[str, Any]) -> Callable[[], None]:  # Any: JSON values
         """A checkpoint is copied; what is returned writes it, from any thread."""

@@ -193,7 +193,7 @@ class BadTrainer:
     def offer(self) -> Transfer:
         self.requests += 1
         assert self.manifest is not None
-        rendezvous = Rendezvous("127.0.0.1", self._port, f"bad/{self.asked}", 10, 64 << 10)
+        rendezvous = Rendezvous("127.0.0.1", self._port, f"bad/{self.requests}", 10, 64 << 10)
         threading.Thread(target=self._send, args=(rendezvous, self.manifest), daemon=True).start()
         return Transfer(RUN, self.version, self.manifest, rendezvous)
 

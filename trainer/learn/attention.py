@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from trainer.learn.trees import Block, Trie
+from trainer.ranks.partition import whole_when_called
 
 if TYPE_CHECKING:
     from torch.nn.attention.flex_attention import BlockMask
@@ -50,16 +51,21 @@ class TrieAttention:
 
 def layout_of(model: "PreTrainedModel", wish: LayoutWish, device: torch.device) -> LayoutWish:
     """What can be had of a wish. Where a tree can, this becomes the attention of the model, for rows as well."""
-    objection = None if wish == "rows" else _objection(model, device)
-    if wish == "rows" or objection:
-        if objection:
-            say(objection)
-        return "rows"
-    from transformers import AttentionInterface
+    if wish == "rows":
+        return wish
+    objection = _objection(model, device)
+    if objection is None:
+        from transformers import AttentionInterface
 
-    AttentionInterface.register(NAME, attend)
-    model.set_attn_implementation(NAME)
-    return wish
+        AttentionInterface.register(NAME, attend)
+        before = model.config._attn_implementation
+        model.set_attn_implementation(NAME)
+        objection = _tried(model)
+        if objection is None:
+            return wish
+        model.set_attn_implementation(before)
+    say(objection)
+    return "rows"
 
 
 @cache
@@ -69,7 +75,7 @@ def say(objection: str) -> None:
 
 
 def _objection(model: "PreTrainedModel", device: torch.device) -> str | None:
-    """Why the model keeps rows: what its layers do that a tree cannot give them."""
+    """Why the model keeps rows, where a trial of a few tokens would not show it."""
     config = model.config.get_text_config()
     kinds = set(getattr(config, "layer_types", None) or ()) - {"full_attention"}
     if kinds:
@@ -78,12 +84,34 @@ def _objection(model: "PreTrainedModel", device: torch.device) -> str | None:
         return "its layers scan a row in order"
     if not getattr(config, "layer_types", None) and getattr(config, "sliding_window", None):
         return "its attention looks through a window"
-    if getattr(config, "index_topk", None) or getattr(config, "attn_logit_softcapping", None):
-        return "its attention is not that of a plain softmax over all keys"
+    if getattr(config, "index_topk", None):
+        return "its attention looks at some of the keys only"
     if not (model._supports_attention_backend and model._supports_sdpa):
         return "its attention cannot be replaced in transformers"
     if device.type == "cuda" and find_spec("triton") is None:
         return "FlexAttention needs triton, which is not installed"
+    return None
+
+
+@torch.no_grad()
+def _tried(model: "PreTrainedModel") -> str | None:
+    """Why the model keeps rows, by a trial: 1 2 3 4 5 and 1 2 3 6 7 as rows and as a tree. All ranks call it."""
+    device = model.device
+    rows = torch.tensor([[1, 2, 3, 4, 5], [1, 2, 3, 6, 7]], device=device)
+    mask = block_mask(torch.tensor([7, 7, 7, 5, 5, 7, 7]), device) if device.type == "cuda" else None
+    trie = TrieAttention([(0, 5), (5, 7)], [Block(5, 7, 0, 3)], mask)
+    row, positions = torch.tensor([[1, 2, 3, 4, 5, 6, 7], [0, 1, 2, 3, 4, 3, 4]], device=device)[:, None]
+    try:
+        with whole_when_called(model):
+            expected = model.base_model(input_ids=rows, use_cache=False).last_hidden_state[1, 3:].float()
+            in_tree = model.base_model(input_ids=row, position_ids=positions, use_cache=False, trie=trie)
+    except (NotImplementedError, RuntimeError, TypeError) as error:
+        return f"of {type(error).__name__}: {str(error).splitlines()[0]}"
+    if not trie.layers:
+        return "it does not pass on what its attention is given"
+    distance = (in_tree.last_hidden_state[0, 5:].float() - expected).norm() / expected.norm()
+    if distance > (1e-3 if model.dtype == torch.float32 else 0.2):
+        return f"a tree gave it other numbers than rows did, by {float(distance):.3f}"
     return None
 
 
@@ -109,13 +137,16 @@ def attend(
         return rows, None
     beyond = [name for name in NOT_KNOWN if others.get(name) is not None]
     if beyond or attention_mask is not None:
-        raise NotImplementedError(f"no tree for an attention with {beyond or 'a mask of its own'}; set layout: rows")
+        raise NotImplementedError(f"no tree for an attention with {' and '.join(beyond) or 'a mask of its own'}")
     trie.layers += 1
     scale = query.shape[-1] ** -0.5 if scaling is None else scaling
     if trie.mask is not None:
         return flex_attention_forward(module, query, key, value, trie.mask, scaling=scale)[0], None
+    width = value.shape[-1]
+    if width < query.shape[-1]:  # latent attention; the operator wants one width
+        value = torch.nn.functional.pad(value, (0, query.shape[-1] - width))
     joined: Tensor = _Joined.apply(query, key, value, trie, scale)
-    return joined.transpose(1, 2), None
+    return joined[..., :width].transpose(1, 2), None
 
 
 class _Joined(torch.autograd.Function):

@@ -78,6 +78,10 @@ class Learner:
             self.critic_digest = self._critic.digest()
         return {**metrics, "sequences": float(len(examples)), "tokens": float(sum(map(len, examples)))}
 
+    def examined(self, batch: LearnerBatch) -> list[Example]:
+        """The examples with what the reference, the critic and the policy itself (`proximal`) say of them; nothing is trained."""
+        return self._policy.with_proximal(self._prepared(batch.examples)[0], lambda: None)
+
     def _prepared(self, examples: Sequence[Example]) -> tuple[list[Example], dict[str, float]]:
         """With all that other models say of them before the first step; metrics of that."""
         prepared, metrics = list(examples), dict[str, float]()

@@ -14,6 +14,7 @@ from msgspec import to_builtins
 
 from trainer.dependencies import PolicyLearner
 from trainer.errors import CheckpointInvalid, SettingsInvalid
+from trainer.learn.examples import Example
 from trainer.plan.chat_template import ChatTemplate
 from trainer.plan.examples import learner_batch
 from trainer.plan.facts import FactSource, TrainingBatch, read
@@ -46,6 +47,7 @@ def replay(
         log.info("batch_replayed", batch=earlier)
     digest_before = WeightsManifest.of(learner.named_tensors()).digest
     batch = read(history.plans[sequence], facts, learner.vocabulary, render)
+    examined = learner.examined(learner_batch(batch))
     metrics = {**plan_metrics(batch.plan), **learner.train(learner_batch(batch), _go_on)}
     digest = WeightsManifest.of(learner.named_tensors()).digest
     return {
@@ -59,7 +61,7 @@ def replay(
         "metrics": jsonable(metrics),
         **_compared(metrics, sequence, history),
         "plan": jsonable(to_builtins(batch.plan)),
-        "examples": _examples(batch),
+        "examples": _examples(batch, examined),
     }
 
 
@@ -123,9 +125,8 @@ def _compared(metrics: Mapping[str, float], sequence: int, history: History) -> 
     }
 
 
-def _examples(batch: TrainingBatch) -> list[Answer]:
+def _examples(batch: TrainingBatch, examined: Sequence[Example]) -> list[Answer]:
     """What was trained, per row: token ids, and everything about its trained tokens."""
-    examples = learner_batch(batch).examples
     return [
         {
             "trajectory": row.trajectory,
@@ -136,7 +137,7 @@ def _examples(batch: TrainingBatch) -> list[Answer]:
                 if isinstance(vector := getattr(example, field.name), np.ndarray)
             },
         }
-        for row, example in zip(batch.rows, examples, strict=True)
+        for row, example in zip(batch.rows, examined, strict=True)
     ]
 
 

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from trainer.compose import learner_of
 from trainer.learn.engine import leave
-from trainer.learn.examples import LearnerBatch
+from trainer.learn.examples import Example, LearnerBatch
 from trainer.learn.learner import Learner
 from trainer.ranks.group import LEAVE, RankGroup
 from trainer.ranks.launch import Launched
@@ -38,6 +38,12 @@ class LedLearner:
         self._group.send(TRAIN, batch)
         with self._group.performed():
             return self._learner.train(batch, self._group.leading(before_micro_batch))
+
+    def examined(self, batch: LearnerBatch) -> list[Example]:
+        """See `Learner.examined`."""
+        self._group.send("examined", batch)
+        with self._group.performed():
+            return self._learner.examined(batch)
 
     def named_tensors(self) -> Iterator[tuple[str, Tensor]]:
         """See `Learner.named_tensors`. Read to its end even where the caller stops: the others go all the way."""

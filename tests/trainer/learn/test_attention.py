@@ -23,6 +23,15 @@ FAMILIES = {
     "Llama": {},
     "GPTNeoX": {},
     "GPT2": {},
+    "DeepseekV3": {
+        "num_key_value_heads": 4,
+        "q_lora_rank": None,
+        "kv_lora_rank": 16,
+        "qk_rope_head_dim": 8,
+        "qk_nope_head_dim": 8,
+        "v_head_dim": 12,
+        "first_k_dense_replace": 2,
+    },
     "Qwen3Moe": {"head_dim": 16, "num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 32},
 }
 
@@ -201,6 +210,7 @@ def test_the_blocks_of_cuda_are_those_of_the_mask(seed):
         ({"family": "Qwen2", "use_sliding_window": True, "max_window_layers": 1}, "sliding_attention"),
         ({"family": "Gemma2", "head_dim": 16}, "sliding_attention"),
         ({"family": "Rwkv"}, "in order"),
+        ({"family": "Nemotron"}, "does not pass on"),
         ({"family": "Qwen3Next", "head_dim": 16, "num_experts": 2, "linear_num_value_heads": 4}, "linear_attention"),
     ],
 )
@@ -216,11 +226,21 @@ def test_what_cannot_have_trees_keeps_rows_and_says_why(model, reason, caplog):
     assert subject.config._attn_implementation == before
 
 
+def test_a_model_whose_numbers_a_tree_changes_keeps_rows(caplog):
+    """A layer that looks at its neighbour in the row, of which no setting tells, is found out by trying."""
+    say.cache_clear()
+    subject = causal()
+    subject.model.layers[1].mlp.register_forward_hook(lambda _module, _inputs, output: output + output.roll(1, dims=1))
+    assert layout_of(subject, "auto", CPU) == "rows"
+    assert "other numbers" in caplog.text
+    assert subject.config._attn_implementation == "sdpa"
+
+
 def test_more_than_a_softmax_is_refused():
     """An attention that asks for what we do not compute is an error, never another result."""
     row = TrieAttention.of(trie(in_order(forest(0))[0]), CPU)
     inputs = [torch.zeros(1, 2, 4, 8)] * 3
-    with pytest.raises(NotImplementedError, match=r"softcap.*layout: rows"):
+    with pytest.raises(NotImplementedError, match="softcap"):
         attend(torch.nn.Module(), *inputs, None, trie=row, softcap=30.0)
 
 

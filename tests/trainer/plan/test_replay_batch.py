@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import math
 
 import pytest
 import torch
@@ -66,6 +67,12 @@ def test_every_number_of_a_batch_stands_there(finished):
     assert [first["ids"][at] for at in first["at"]] == [5, 6, 7, 8, 9]
     assert first["behaviour"] == [-3.0] * 5
     assert len(first["advantages"]) == len(first["scale"]) == 5
+    ratio = [
+        math.exp(own - engine)
+        for row in answer["examples"]
+        for own, engine in zip(row["proximal"], row["behaviour"], strict=True)
+    ]
+    assert sum(ratio) / len(ratio) == pytest.approx(answer["metrics"]["ratio_mean"], rel=1e-5)
 
 
 def test_what_differs_is_named(finished):
