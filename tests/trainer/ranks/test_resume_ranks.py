@@ -38,7 +38,8 @@ def lives(folder, model_dir, deaths, **changes):
             expected[victim] = -signal.SIGKILL
             for path in (folder / f"{rank}.txt" for rank in range(chosen.ranks) if rank != victim):
                 lines = [line for line in path.read_text().splitlines() if line.startswith("trainer: ")]
-                assert lines and lines[-1].startswith(f"trainer: rank {victim} ")
+                assert lines
+                assert lines[-1].startswith(f"trainer: rank {victim} ")
         assert codes == expected, (death, [path.read_text()[-800:] for path in sorted(folder.glob("?.txt"))])
     return [event for events in incarnation.committed(folder / "log") for event in events]
 
