@@ -28,7 +28,7 @@ from trainer.progress import TrainingProgress
 from trainer.publication import Publisher
 from trainer.settings import TrainerSettings
 from trainer.storage.background import BackgroundWriter
-from trainer.storage.directories import PartialDirectory
+from trainer.storage.directories import PartialDirectory, remove
 
 log = structlog.get_logger()
 
@@ -146,7 +146,8 @@ class Evaluations:
         self._publisher = publisher
         self._writer = writer
         self._settled = set(evaluated)
-        self._best = max(filter(None, (_figure(event) for event in evaluated.values() if event.best)), default=None)
+        figures = [_figure(event) for event in evaluated.values() if event.best]
+        self._best = max((figure for figure in figures if figure is not None), default=None)
         self._open: dict[int, OpenEvaluation] = {}
         self._every: int | None = None
 
@@ -211,7 +212,7 @@ class Evaluations:
             self._best = outcome.figure
             for old in list(self._publisher.exports.glob("best-*")):
                 if export is not None and old != export:
-                    shutil.rmtree(old)
+                    remove(old)
         self._settled.add(version)
         for group_id in self._open.pop(version).group_ids:
             self._dependencies.pool.forget(group_id)

@@ -34,7 +34,9 @@ class TrainingProgress:
     def count(self, sequence: int, metrics: Mapping[str, float]) -> None:
         """One more batch was trained and published."""
         self.rewards.append(metrics["reward"])
-        self.skipped = [*self.skipped, sequence] if metrics.get("step_skipped") else []
+        self.skipped = (
+            [*self.skipped, sequence] if metrics.get("step_skipped") or metrics.get("critic_step_skipped") else []
+        )
 
     def raise_if_nothing_learned(self) -> None:
         """Raises NothingLearned when the last SKIPPED_MAX batches had to be skipped. Resumed, the run tries one more."""

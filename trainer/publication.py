@@ -4,7 +4,6 @@ Invariant: a version that was published can be had, either from this incarnation
 its event names.
 """
 
-import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from schemas.envelopes import envelope
 from schemas.events import TensorSpec, WeightsPublished
+from trainer.storage.directories import remove
 from weights.manifest import WeightsManifest
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ class Publisher:
         self.weights.export(snapshot, target)
         others = (path for path in self.exports.glob("[0-9]*") if path != target)
         for old in sorted(others, key=lambda path: path.stat().st_mtime_ns, reverse=True)[self.exports_kept - 1 :]:
-            shutil.rmtree(old)
+            remove(old)
         return target
 
     def exported(self, version: int, manifest: WeightsManifest) -> Path | None:

@@ -35,11 +35,14 @@ class Reports:
         self._board = _board(out_dir / "tensorboard", purge_from=earlier[-1].sequence + 1 if earlier else 0)
 
     def write(self, event: BatchTrained) -> None:
-        """One more batch; on disk when it returns."""
-        self._lines.write(line(event))
-        for name, value in event.metrics.items():
-            self._board.add_scalar(f"train/{name}", value, event.sequence)
-        self._board.flush()
+        """One more batch; on disk when it returns. What a full disk does not take, the next start writes from the log."""
+        try:
+            self._lines.write(line(event))
+            for name, value in event.metrics.items():
+                self._board.add_scalar(f"train/{name}", value, event.sequence)
+            self._board.flush()
+        except OSError as error:
+            log.error("not_written", name="metrics of a batch", error=str(error))
         highlights = {name: round(event.metrics[name], 6) for name in HIGHLIGHTS if name in event.metrics}
         seconds = {name: round(event.metrics.get(name, 0.0), 2) for name in ("wait_s", "train_s")}
         log.info("batch_trained", batch=event.sequence, version=event.version, **highlights, **seconds)

@@ -162,6 +162,9 @@ class TrainingRun:
         Whoever stops the process bounds the time (`signals.py`); a kill in the middle of this leaves no half of it.
         """
         progress, publisher = self._progress, self._publisher
+        if progress.version != self.version:
+            log.warning("stopped_without_export", reason="the weights in memory are not yet those published last")
+            return
         snapshot = publisher.snapshot()
         if progress.version is None or progress.digest != snapshot.manifest.digest:
             log.warning("stopped_without_export", reason="the weights in memory are in the middle of a batch")

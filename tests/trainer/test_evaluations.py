@@ -145,6 +145,17 @@ def test_what_an_earlier_incarnation_concluded_is_forgotten_and_still_the_best(t
     )
 
 
+def test_nothing_is_a_figure_too(tmp_path):
+    """Returns may be negative: after a restart a best version that earned 0 is still better than one that lost."""
+    worth = [
+        VersionEvaluated(envelope=None, run_id=RUN, version=n, trajectories=8, greedy=g, best=True)
+        for n, g in ((0, -1.0), (1, 0.0))
+    ]
+    evaluated = {event.version: event for event in worth}
+    resumed = Evaluations(settings(tmp_path, tmp_path / "model"), None, None, None, None, evaluated)
+    assert resumed._best == 0.0
+
+
 def test_the_trainer_takes_in_its_own_evaluations_and_no_other_group_of_that_channel():
     """What it would never look at would stay in memory for ever."""
     tags = part(0, "greedy", 0).tags()

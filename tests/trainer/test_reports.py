@@ -1,5 +1,8 @@
 """What a person sees of a run."""
 
+import errno
+
+from structlog.testing import capture_logs
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from tests.trainer.plan.test_history import trained
@@ -18,3 +21,17 @@ def test_a_resumed_run_keeps_the_points_of_all_its_batches(tmp_path):
     points = EventAccumulator(str(tmp_path / "tensorboard")).Reload().Scalars("train/reward")
     assert [point.step for point in points] == [0, 2, 3, 4]
     assert len((tmp_path / "metrics.jsonl").read_text().splitlines()) == 4
+
+
+def test_a_full_disk_costs_points_and_not_the_run(tmp_path, monkeypatch):
+    """What is not written is said; the next start writes it from the log."""
+    reports = Reports(tmp_path, [])
+    monkeypatch.setattr("trainer.reports.line", lambda _: _no_space())
+    with capture_logs() as logs:
+        reports.write(trained(0))
+    assert "not_written" in [entry["event"] for entry in logs]
+    reports.close()
+
+
+def _no_space():
+    raise OSError(errno.ENOSPC, "No space left on device")

@@ -15,9 +15,11 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Literal
 
 import torch
+import torch.distributed as dist
 from torch import Tensor
 
 from trainer.learn.trees import Block, Trie
+from trainer.ranks.dealing import over_ranks
 from trainer.ranks.partition import whole_when_called
 
 if TYPE_CHECKING:
@@ -53,19 +55,24 @@ def layout_of(model: "PreTrainedModel", wish: LayoutWish, device: torch.device) 
     """What can be had of a wish. Where a tree can, this becomes the attention of the model, for rows as well."""
     if wish == "rows":
         return wish
-    objection = _objection(model, device)
+    objection = _of_any_rank(_objection(model, device))
     if objection is None:
         from transformers import AttentionInterface
 
         AttentionInterface.register(NAME, attend)
         before = model.config._attn_implementation
         model.set_attn_implementation(NAME)
-        objection = _tried(model)
+        objection = _of_any_rank(_tried(model))
         if objection is None:
             return wish
         model.set_attn_implementation(before)
     say(objection)
     return "rows"
+
+
+def _of_any_rank(objection: str | None) -> str | None:
+    """All ranks must lay out alike: where one cannot, none does."""
+    return next(filter(None, over_ranks(objection)), None) if dist.is_initialized() else objection
 
 
 @cache

@@ -47,7 +47,11 @@ def config_of(*, zero_stage: int, precision: str, grad_clip: float, file: Path |
         "gradient_accumulation_steps": 1,
         "gradient_clipping": grad_clip,
         "zero_optimization": {"stage": zero_stage},
-        **({} if precision == AUTO else {"bf16": {"enabled": bf16}}),
+        **(
+            {}
+            if precision == AUTO
+            else {"bf16": {"enabled": True, "check_grad_overflow": True} if bf16 else {"enabled": False}}
+        ),
         **({"data_types": {"grad_accum_dtype": "fp32"}} if bf16 else {}),
     }
     return {"steps_per_print": 10**9, **(merged(ours, read(file), file) if file else ours)}
@@ -62,7 +66,8 @@ def read(file: Path) -> Config:
     if not isinstance(config, dict):
         raise SettingsInvalid(f"optimizer.deepspeed: {file} is no JSON object")
     for name, reason in FORBIDDEN.items():
-        if config.get(name) and config[name] not in (AUTO, {"enabled": False}):
+        value = config.get(name)
+        if value and value != AUTO and not (isinstance(value, dict) and value.get("enabled") in (False, AUTO)):
             raise SettingsInvalid(f"optimizer.deepspeed: {file} has {name}, but {reason}")
     return config
 

@@ -88,20 +88,18 @@ class TrainingEngine:
         )
         join_alone(self.device)
         model = models.load(model_dir, self.precision, partition=self.stepping.partition)
+        if self.stepping.partition is None:
+            model.to(self.device)  # before a layout is tried on it
         self._layout = attention.layout_of(model, settings.layout, self.device)
         if settings.optimizer.gradient_checkpointing:
             model.gradient_checkpointing_enable({"use_reentrant": False})
         policy = PolicyModel(model)
         self._causal = policy.causal
         self._tensors = CheckpointTensors(model)
-        self._vocabulary = policy.vocabulary
+        self.vocabulary: int = policy.vocabulary
+        """How many tokens the model has weights for; their ids are those below."""
         self._share = share_of_this_rank()
         self._model = SteppedModel(policy, self.stepping)
-
-    @property
-    def vocabulary(self) -> int:
-        """How many tokens the model has weights for; their ids are those below."""
-        return self._vocabulary
 
     def train(
         self,
@@ -137,7 +135,7 @@ class TrainingEngine:
             tokens, scores, losses = self._scored(micro_batch, objective)
             if number <= layout.own:
                 totals.add(tokens, scores, losses, **about)
-            self._model.backward(summed(losses, tokens), last=number == len(layout.parts))
+            self._model.backward(summed(losses, tokens), scores.logprobs, last=number == len(layout.parts))
         applied = self._model.step() if layout.parts else Applied(0.0, skipped=False)
         return Step(
             merged(over_ranks(totals)),

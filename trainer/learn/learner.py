@@ -167,9 +167,11 @@ class Learner:
     def load(self, directory: Path) -> dict[str, Any]:  # Any: as saved
         """The inverse of `save`. Raises CheckpointInvalid."""
         state = self._policy.load(directory)
-        if self._critic is not None:
-            self._critic.load(directory)
-            self.critic_digest = self._critic.digest()
-        if self.critic_digest != state.pop("critic_digest", ""):
+        saved = state.pop("critic_digest", "")
+        if self._critic is None or not saved:  # the algorithm was allowed to change: a critic goes, or begins
+            return state
+        self._critic.load(directory)
+        self.critic_digest = self._critic.digest()
+        if self.critic_digest != saved:
             raise CheckpointInvalid(f"checkpoint {directory.name} holds another critic than it was written with")
         return state

@@ -55,7 +55,7 @@ class Objective:
     @property
     def needs_proximal(self) -> bool:
         """Whether the log-probabilities before the first step of a batch must be there at its later steps."""
-        return CORRECTIONS[self.correction].proximal
+        return CORRECTIONS[self.correction].proximal or self.mask is not None
 
     def scaled(self, examples: Sequence[Example], trajectories: int) -> list[Example]:
         """The examples of one optimizer step with the scales of `norm`. trajectories: of the step."""

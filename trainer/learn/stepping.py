@@ -66,6 +66,7 @@ class SteppedModel:
 
     def __init__(self, module: nn.Module, settings: StepSettings) -> None:
         deepspeed = deepspeed_config.quiet_deepspeed()
+        self._settings = settings
         self._stage, self._rate = settings.zero_stage, settings.learning_rate
         self._healthy = True
         own = settings.optimizer
@@ -89,19 +90,23 @@ class SteppedModel:
         torch.manual_seed(seed)
         self._engine.train()
         self._healthy = True
-        for group in self._engine.optimizer.param_groups:
+        own = self._settings.optimizer
+        for group in self._engine.optimizer.param_groups:  # a checkpoint brings those that it was written with
+            group |= {"betas": (own.beta1, own.beta2), "eps": own.epsilon, "weight_decay": self._settings.weight_decay}
             group["lr"] = rate_factor * self._rate
+        if hasattr(self._engine.optimizer, "clip_grad"):
+            self._engine.optimizer.clip_grad = self._settings.grad_clip
         return rate_factor * self._rate
 
-    def backward(self, loss: Tensor, *, last: bool) -> None:
+    def backward(self, loss: Tensor, outputs: Tensor, *, last: bool) -> None:
         """Adds the gradient of one micro-batch, of which ranks have equally many. After the `last` one comes `step`.
 
-        loss: the share in that of the batch. Scaled by the number of ranks, since DeepSpeed averages over them.
+        loss: the share in that of the batch, made of `outputs`. Scaled by the number of ranks, since DeepSpeed averages over them.
         """
         self._healthy = self._healthy and math.isfinite(loss.detach())
         self._engine.set_gradient_accumulation_boundary(last)
-        # A loss that is not finite can have finite gradients; no rank may step on them.
-        own = loss if self._healthy or not last else loss * math.nan
+        # A loss that is not finite can have finite gradients, and a clip has none at all; no rank may step on them.
+        own = loss if self._healthy or not last else outputs.sum() * math.nan
         self._engine.backward(own * dist.get_world_size())
         if not last:
             self._engine.step()

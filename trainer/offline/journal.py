@@ -5,6 +5,7 @@ second trainer does not get.
 """
 
 import base64
+import errno
 import fcntl
 import json
 import os
@@ -12,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from io import BufferedRandom
 from pathlib import Path
 
+from eventlog.errors import LogError
 from eventlog.records import Outgoing, Position, Record
 from trainer.errors import SettingsInvalid
 from trainer.plan.journal import Journal
@@ -38,12 +40,18 @@ class FileTransactions:
         self._file.truncate(whole)
 
     def commit(self, items: Sequence[Outgoing]) -> list[Position]:
-        """On disk when it returns. Raises OSError."""
+        """On disk when it returns. Raises LogError, and leaves nothing of the transaction."""
         assert self._file is not None, "open() comes first"
         line = json.dumps([[item.topic.name, base64.b64encode(item.value or b"").decode()] for item in items])
-        self._file.write(line.encode() + b"\n")
-        self._file.flush()
-        os.fsync(self._file.fileno())
+        whole = os.fstat(self._file.fileno()).st_size
+        try:
+            os.write(self._file.fileno(), line.encode() + b"\n")
+            os.fsync(self._file.fileno())
+            if os.fstat(self._file.fileno()).st_size != whole + len(line) + 1:
+                raise OSError(errno.ENOSPC, "the disk took a part of a transaction")
+        except OSError as error:
+            os.ftruncate(self._file.fileno(), whole)
+            raise LogError(f"{self._path}: {error}") from error
         return []
 
     def close(self) -> None:

@@ -85,6 +85,6 @@ def _memory(settings: TrainerSettings) -> Answer:
             stage=chosen["zero_stage"],
             ranks=settings.ranks,
             tokens=settings.micro_batch_tokens_max,
-            checkpointing=name == "policy" and settings.optimizer.gradient_checkpointing,
+            checkpointing=settings.optimizer.gradient_checkpointing,
         )
     return answer

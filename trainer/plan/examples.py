@@ -51,7 +51,7 @@ def examples_of(rows: Sequence[TrainingRow], plan: BatchAssembled) -> list[Examp
 
 def _rewarded(examples: Sequence[Example], rewards: Mapping[int, Mapping[int, float]]) -> list[Example]:
     """rewards: by trajectory, by number of the call."""
-    if not any(reward for of_calls in rewards.values() for reward in of_calls.values()):
+    if not examples or not any(reward for of_calls in rewards.values() for reward in of_calls.values()):
         return list(examples)
     responses, at_tokens = column(examples, "responses"), np.zeros(sum(len(each.at) for each in examples), np.float32)
     for trajectory, tokens in by_trajectory(examples):

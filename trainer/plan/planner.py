@@ -11,6 +11,7 @@ from dataclasses import replace
 
 import structlog
 
+from datapool.batch.eligibility import CHANGING
 from datapool.batch.plan import assemble, groups_of
 from datapool.batch.selection import Selection, Selector
 from datapool.fold.bounds import SKIPPED_GROUPS_MAX
@@ -83,7 +84,7 @@ class Planner:
                 batch = replace(batch, skipped=self._skipped.total)
                 self._commit(batch.plan)
                 return batch, waited_s
-            if not self._dependencies.pool_grows:
+            if not self._dependencies.pool_grows and CHANGING.reason not in selection.left_out.values():
                 self._log_missing_groups(selection, 0.0)
                 return None
             if time.monotonic() - logged_at >= self._settings.wait_log_interval_s:

@@ -5,12 +5,11 @@ incarnation is in the name, so that a trainer that was fenced off but does not k
 """
 
 import re
-import shutil
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from trainer.storage.directories import PartialDirectory, clear_partial
+from trainer.storage.directories import PartialDirectory, clear_partial, remove
 
 NAME = re.compile(r"(\d{8,})-(\d+)")
 
@@ -38,10 +37,6 @@ class Checkpoints:
         named = ((NAME.fullmatch(path.name), path) for path in self._folder.iterdir())
         return sorted(Checkpoint(int(match[1]), int(match[2]), path) for match, path in named if match)
 
-    def latest(self, without: Collection[int] = ()) -> Checkpoint | None:
-        """The checkpoint of the highest batch, and of the newest incarnation. without: batches that were given up meanwhile."""
-        return max((checkpoint for checkpoint in self.all() if checkpoint.sequence not in without), default=None)
-
     def path(self, sequence: int, incarnation: int) -> Path:
         """Of one checkpoint."""
         return self._folder / f"{sequence:08d}-{incarnation}"
@@ -61,7 +56,7 @@ class Checkpoints:
         def finish() -> None:
             partial.fill(write)
             for old in self.all()[: -self._kept]:
-                shutil.rmtree(old.path)
+                remove(old.path)
 
         return finish
 

@@ -16,6 +16,7 @@ class PartialDirectory:
         self.path = target.with_name(f".{target.name}.{os.getpid()}-{threading.get_ident()}")
         shutil.rmtree(self.path, ignore_errors=True)
         self.path.mkdir(parents=True)
+        self._made = os.open(self.path, os.O_RDONLY)  # held, so that no other directory gets its inode
 
     def fill(self, write: Callable[[], object]) -> None:
         """Let `write` fill it, then give it its name; where anything is raised, nothing of it is left. Raises OSError."""
@@ -25,13 +26,20 @@ class PartialDirectory:
         except BaseException:
             self.abandon()
             raise
+        os.close(self._made)
 
     def abandon(self) -> None:
-        """Nothing of it is left."""
+        """Nothing of it is left. Once, and not after `fill` returned."""
+        os.close(self._made)
         shutil.rmtree(self.path, ignore_errors=True)
 
     def _publish(self) -> None:
-        """Its files are on disk before it has its name."""
+        """Its files are on disk before it has its name.
+
+        Raises FileNotFoundError where another incarnation cleared it away meanwhile: what was written since is not all of it.
+        """
+        if os.fstat(self._made).st_ino != self.path.stat().st_ino:
+            raise FileNotFoundError(f"{self.path} was removed while it was being filled")
         for path in [*self.path.rglob("*"), self.path]:
             _sync(path)
         try:
@@ -41,6 +49,14 @@ class PartialDirectory:
                 raise
             shutil.rmtree(self.path)  # another incarnation was faster; same name, same bytes
         _sync(self.target.parent)
+
+
+def remove(directory: Path) -> None:
+    """A whole directory goes away, and never looks whole while it does: a kill in between leaves a name for `clear_partial`."""
+    going = directory.with_name(f".{directory.name}.removed")
+    shutil.rmtree(going, ignore_errors=True)
+    directory.rename(going)
+    shutil.rmtree(going)
 
 
 def clear_partial(folder: Path) -> None:

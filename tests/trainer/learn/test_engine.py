@@ -229,3 +229,20 @@ def test_a_directory_without_checkpoint_is_refused(model_dir, tmp_path):
     subject = engine(model_dir)
     with pytest.raises(CheckpointInvalid):
         subject.load(tmp_path)
+
+
+@pytest.mark.parametrize("stage", [0, 2])
+def test_settings_that_were_allowed_to_change_are_used_after_a_load(model_dir, tmp_path, stage):
+    """A checkpoint brings the optimizer's numbers; the weight decay and clip of the settings win."""
+    before = engine(model_dir, replace(SETTINGS, zero_stage=stage))
+    before.train(batch(0), **HOW)
+    before.save(tmp_path, {})()
+    changed = replace(SETTINGS, zero_stage=stage, weight_decay=0.9, grad_clip=1e-6)
+    after, same = engine(model_dir, changed), engine(model_dir, replace(SETTINGS, zero_stage=stage))
+    for each in (after, same):
+        each.load(tmp_path)
+        each.train(batch(1), **HOW)
+    sizes = [sum(float(tensor.abs().sum()) for _, tensor in each.named_tensors()) for each in (after, same)]
+    assert sizes[0] < sizes[1]
+    (group,) = after._model._engine.optimizer.param_groups[:1]
+    assert group["weight_decay"] == 0.9

@@ -1,5 +1,6 @@
 """Training on what was sampled before: from the pool, from a dataset, to the same bytes, and never into the log."""
 
+import os
 import threading
 
 import pytest
@@ -8,6 +9,7 @@ from consumers.export.choose import choose
 from consumers.export.rows import step_rows
 from consumers.export.tables import STEPS, TableWriter
 from datapool.fold.fold import fold
+from eventlog.errors import LogError
 from schemas.events import BatchAssembled, BatchTrained, CallCaptured, FactPosition, RunEnded, WeightsPublished
 from tests import facts
 from tests.trainer.incarnation import SPEC, settings
@@ -149,3 +151,19 @@ def test_what_is_no_dataset_is_told_in_one_line(tmp_path):
     """Before anything else is loaded."""
     with pytest.raises(SettingsInvalid, match="neither `pool` nor a dataset"):
         OfflineDataset(tmp_path, "mine")
+
+
+def test_a_full_disk_leaves_nothing_of_a_transaction(tmp_path, monkeypatch):
+    """Neither half a line nor one that the next is glued to: a later start reads all that was committed."""
+    journal = file_journal(tmp_path / "journal", "run")
+    journal.open()
+    event = RunEnded(envelope=facts.envelope(), run_id="run", status="finished", batches=0, version=0)
+    journal.commit(event)
+    write = os.write
+    monkeypatch.setattr("os.write", lambda descriptor, data: write(descriptor, data[:10]))
+    with pytest.raises(LogError):
+        journal.commit(event)
+    monkeypatch.undo()
+    journal.commit(event)
+    journal.close()
+    assert len(list(records(tmp_path / "journal"))) == 2

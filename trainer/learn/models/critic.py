@@ -94,6 +94,8 @@ class Critic:
     ) -> None:
         """vocabulary: the policy's. Raises ModelInvalid where it is another one, or `model_dir` is no model."""
         causal = models.load(model_dir, stepping.precision, partition=stepping.partition)
+        if stepping.partition is None:
+            causal.to(device)  # before a layout is tried on it
         wish = layout_of(causal, layout, device)
         self._lay_out = partial(lay_out, tokens_max=micro_batch_tokens_max, wish=wish, share=share_of_this_rank())
         if stepping.optimizer.gradient_checkpointing:
@@ -136,11 +138,12 @@ class Critic:
             before_micro_batch()
             tokens = batch.tokens
             assert tokens.returns is not None and tokens.values is not None  # noqa: PT018  # `judged` gave them
-            losses = value_loss(self._values(batch), tokens.returns, tokens.values, clip=self._settings.clip)
+            values = self._values(batch)
+            losses = value_loss(values, tokens.returns, tokens.values, clip=self._settings.clip)
             own = number <= layout.own  # else another rank has a micro-batch more
             mean = own * losses.values.sum() / count
             loss, clipped = loss + float(mean.detach()), clipped + own * float(losses.clipped.sum()) / count
-            self._model.backward(mean, last=number == len(layout.parts))
+            self._model.backward(mean, values, last=number == len(layout.parts))
         step, parts = self._model.step(), over_ranks((loss, clipped))
         return {
             "critic_learning_rate": rate,
