@@ -1,6 +1,7 @@
 """`python -m trainer --config F`: train a run to its end, or resume it.
 
-Exit status: 0 the run is over, or was asked to stop and can be resumed; 2 it could not go on (one line says why).
+Exit status: 0 the run is over, or was asked to stop and can be resumed; 1 a rank was lost; 2 it could not go on (one line
+says why), or a replay was stopped.
 """
 
 import json
@@ -94,5 +95,17 @@ def _configure_logs() -> None:
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING)
 
 
+def _leave(status: int) -> None:
+    """The end of the process. All is closed; a thread that still stands in torch's store would abort the interpreter's own end."""
+    if "torch.distributed" in sys.modules:
+        from schemas.runtime.logs import drain_logs
+
+        drain_logs()
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(status)
+    sys.exit(status)
+
+
 if __name__ == "__main__":
-    sys.exit(main())
+    _leave(main())

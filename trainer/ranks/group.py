@@ -56,14 +56,25 @@ class RankGroup:
 
     def send(self, verb: str, *arguments: object) -> None:
         """From rank 0 to all others, which have finished the verb before."""
-        _broadcast((verb, arguments), self._verbs)
+        with self.watched():
+            _broadcast((verb, arguments), self._verbs)
 
     def receive(self) -> tuple[str, tuple[Any, ...]]:  # Any: arguments of any verb
         """What rank 0 sends."""
-        verb, arguments = _broadcast(None, self._verbs)
+        with self.watched():
+            verb, arguments = _broadcast(None, self._verbs)
         if verb == LEAVE:
             self._heartbeat.stop()  # rank 0, and its store, may be gone before this rank is
         return verb, arguments
+
+    @contextmanager
+    def watched(self) -> Iterator[None]:
+        """Around collectives. Where the other end of one is gone, the heartbeat has the time to name it and to end this rank."""
+        try:
+            yield
+        except RuntimeError:  # of torch: ours, or that of a collective whose other end is gone
+            self._heartbeat.suspect()
+            raise
 
     @contextmanager
     def performed(self) -> Iterator[None]:
@@ -72,7 +83,7 @@ class RankGroup:
         Anything else, or an error on some ranks only, is the end of this rank; the heartbeat tells the others.
         """
         problem: Exception | None = None
-        try:
+        with self.watched():
             try:
                 yield
             except (TrainerError, OSError) as error:
@@ -80,9 +91,6 @@ class RankGroup:
             kind = DISK if isinstance(problem, OSError) else type(problem).__name__
             outcomes: list[Any] = [None] * dist.get_world_size()  # Any: torch's signature
             dist.all_gather_object(outcomes, problem and (kind, str(problem)), group=self._control)
-        except RuntimeError:  # of torch: ours, or that of a collective whose other end is gone
-            self._heartbeat.suspect()
-            raise
         failed = {rank: outcome for rank, outcome in enumerate(outcomes) if outcome is not None}
         kinds = {kind for kind, _ in failed.values()}
         reasons = "; ".join(f"rank {rank}: {kind}: {message}" for rank, (kind, message) in failed.items())

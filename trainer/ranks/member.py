@@ -35,7 +35,8 @@ def member(
     heartbeat.start()
     try:
         with joined(place, store, device, settings.collective_timeout_s, heartbeat) as group:
-            learner = learner_of(settings)
+            with group.watched():
+                learner = learner_of(settings)
             group.limit(settings.collective_timeout_s)
             yield learner, group
             heartbeat.stop()

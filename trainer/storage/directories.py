@@ -53,10 +53,10 @@ class PartialDirectory:
 
 def remove(directory: Path) -> None:
     """A whole directory goes away, and never looks whole while it does: a kill in between leaves a name for `clear_partial`."""
-    going = directory.with_name(f".{directory.name}.removed")
-    shutil.rmtree(going, ignore_errors=True)
-    directory.rename(going)
-    shutil.rmtree(going)
+    hidden = directory.with_name(f".{directory.name}.removed")
+    shutil.rmtree(hidden, ignore_errors=True)
+    directory.rename(hidden)
+    shutil.rmtree(hidden)
 
 
 def clear_partial(folder: Path) -> None:

@@ -27,7 +27,7 @@ def test_what_the_file_adds_stays_and_what_both_say_must_agree(tmp_path):
     merged = config(tmp_path, theirs)
     assert merged["zero_optimization"] == {"stage": 2, "overlap_comm": True}
     assert (merged["wall_clock_breakdown"], merged["steps_per_print"]) == (True, 5)
-    assert merged["bf16"] == {"enabled": True}
+    assert merged["bf16"] == {"enabled": True, "check_grad_overflow": True}
     assert merged["data_types"] == {"grad_accum_dtype": "fp32"}
 
 
