@@ -30,7 +30,9 @@ def measure(repeats: int = 3) -> dict[str, float]:
     """The ratio, the seconds of each side, and the load average at the end."""
     os.environ["OMP_NUM_THREADS"] = "1"
     with tempfile.TemporaryDirectory(prefix="bench-ranks-") as folder:
-        _make_model(Path(folder) / "model")
+        from bench.two_layers import two_layers
+
+        two_layers(WIDTH, VOCABULARY).save_pretrained(Path(folder) / "model")
         sides = {ranks: _start(Path(folder), ranks) for ranks in (1, 2)}
         seconds: dict[int, list[tuple[float, float]]] = {ranks: [] for ranks in sides}
         for turn in range(repeats + 1):
@@ -104,24 +106,6 @@ def _settings(folder: Path, ranks: int) -> dict:
         "micro_batch_tokens_max": MICRO_BATCH,
         "ranks": ranks,
     }
-
-
-def _make_model(directory: Path) -> None:
-    import torch
-    from transformers import Qwen3Config, Qwen3ForCausalLM
-
-    torch.manual_seed(0)
-    config = Qwen3Config(
-        vocab_size=VOCABULARY,
-        hidden_size=WIDTH,
-        intermediate_size=4 * WIDTH,
-        num_hidden_layers=2,
-        num_attention_heads=WIDTH // 64,
-        num_key_value_heads=WIDTH // 128,
-        head_dim=64,
-        tie_word_embeddings=True,
-    )
-    Qwen3ForCausalLM(config).save_pretrained(directory)
 
 
 def _examples(seed: int) -> list:

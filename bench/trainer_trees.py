@@ -16,8 +16,8 @@ from collections.abc import Sequence
 
 import numpy as np
 import torch
-from transformers import Qwen3Config, Qwen3ForCausalLM
 
+from bench.two_layers import two_layers
 from trainer.algorithms.losses import bound
 from trainer.learn.attention import LayoutWish, layout_of
 from trainer.learn.examples import Example
@@ -75,18 +75,7 @@ def _measured(repeats: int) -> dict[str, float]:
 
 
 def _policy(layout: LayoutWish) -> PolicyModel:
-    torch.manual_seed(0)
-    config = Qwen3Config(
-        vocab_size=VOCABULARY,
-        hidden_size=WIDTH,
-        intermediate_size=4 * WIDTH,
-        num_hidden_layers=2,
-        num_attention_heads=WIDTH // 64,
-        num_key_value_heads=WIDTH // 128,
-        head_dim=64,
-        tie_word_embeddings=True,
-    )
-    model = Qwen3ForCausalLM(config)
+    model = two_layers(WIDTH, VOCABULARY)
     layout_of(model, layout, CPU)
     return PolicyModel(model)
 

@@ -7,6 +7,7 @@ repeats it. What comes out is flat again: where in the hidden states each traine
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
+from operator import attrgetter
 
 import numpy as np
 import torch
@@ -86,7 +87,8 @@ def lay_out(examples: Sequence[Example], tokens_max: int, wish: LayoutWish, shar
         return replace(whole, own=len(whole.parts))
     units = [[example] for example in examples]
     if whole.as_tree and len({example.group for example in examples}) >= share.ranks:
-        units = [list(unit) for _, unit in groupby(sorted(examples, key=_group), _group)]
+        group = attrgetter("group")
+        units = [list(unit) for _, unit in groupby(sorted(examples, key=group), group)]
     costs = [_laid_out(unit, tokens_max, "tree" if whole.as_tree else "rows").tokens_computed for unit in units]
     layouts = [
         _laid_out(each, tokens_max, "tree" if whole.as_tree else "rows") for each in dealt(units, costs, share.ranks)
@@ -96,10 +98,6 @@ def lay_out(examples: Sequence[Example], tokens_max: int, wish: LayoutWish, shar
     return Layout(
         [*own, *([[nothing()]] * idle)], whole.as_tree, sum(layout.tokens_computed for layout in layouts), len(own)
     )
-
-
-def _group(example: Example) -> int:
-    return example.group
 
 
 def _laid_out(examples: Sequence[Example], tokens_max: int, wish: LayoutWish) -> Layout:
