@@ -14,8 +14,8 @@ TrajectoryStatus = Literal["open", "abandoned", "failed", "completed", "evicted"
 """Life of a trajectory, in ascending rank: the highest rank seen wins."""
 RunStatus = Literal["finished", "stopped", "failed", "unknown"]
 """How a training run ended."""
-WorkerState = Literal["starting", "ready", "updating", "draining", "dead", "unknown"]
-"""What a rollout worker can do now; only `ready` and `updating` take traffic."""
+WorkerState = Literal["starting", "ready", "updating", "behind", "draining", "dead", "unknown"]
+"""What a rollout worker can do now; only `ready` and `updating` take calls to train on; `behind` serves weights that are too old for that."""
 
 
 class Envelope(Struct, frozen=True, kw_only=True):
@@ -354,6 +354,8 @@ class GroupOpened(Struct, frozen=True, kw_only=True):
     """UTC microseconds; after it the reactor closes the group with the members that are complete."""
     agent: str | None = None
     tags: tuple[str, ...] = ()
+    ordinal: Int64 | None = None
+    """Place of its task in the order in which its run takes tasks, from 0, over all epochs; null: it is in no such order."""
 
 
 class GroupRecord(Struct, frozen=True, kw_only=True):
@@ -372,6 +374,8 @@ class GroupRecord(Struct, frozen=True, kw_only=True):
     """JSON"""
     deadline_us: Int64 | None = None
     agent: str | None = None
+    ordinal: Int64 | None = None
+    """Of its opening."""
     tags: tuple[str, ...] = ()
     run_id: str | None = None
     members: tuple[GroupMember, ...] = ()
@@ -730,13 +734,19 @@ class WeightsPublished(Struct, frozen=True, kw_only=True):
     bytes_total: Int64
     manifest: tuple[TensorSpec, ...]
     offer_url: str | None = None
-    """Where a worker asks for a send of its own."""
+    """Where a worker gets the bytes: GET with run_id, version and digest."""
     epoch: str = ""
     """Changes with each incarnation of the trainer."""
     checkpoint_uri: str | None = None
     """HF-format directory with exactly these weights."""
     sequence: Int64 | None = None
     """Batch that made it."""
+    staleness_max: Int64 | None = None
+    """What a version samples is trained while the run is at most so many versions ahead of it; null: not known."""
+    probe_ids: bytes = b""
+    """Token ids, little-endian int32, with which a worker checks what it loaded; empty: nothing to check with."""
+    probe_logprobs: bytes = b""
+    """Log-probability of each of these ids but the first, given those before it, at temperature 1 by the trainer; little-endian float32."""
 
 
 class WorkerReported(Struct, frozen=True, kw_only=True):
@@ -757,6 +767,12 @@ class WorkerReported(Struct, frozen=True, kw_only=True):
     capabilities: tuple[str, ...] = ()
     """For example spans_json, spans_sse."""
     detail: str | None = None
+    kv_usage: float | None = None
+    """Share of the KV cache in use, 0 to 1."""
+    sync_ms: Mapping[str, float] = {}
+    """The last change of weights, milliseconds by phase: fetch, pause, load, finish, probe; and paused, the time without sampling."""
+    seconds: Mapping[str, float] = {}
+    """Since the start of this engine, by what it did: serving (a call was in it), idle (none), paused (weights changed)."""
 
 
 Event = (

@@ -56,6 +56,8 @@ def default_of(spec: Json) -> str:
     """Source text of a field's default. Avro's empty array is an empty tuple here."""
     if "default" not in spec:
         return ""
+    if spec["type"] == "bytes":
+        return f" = {spec['default'].encode('latin-1')!r}"
     return " = ()" if spec["default"] == [] else f" = {spec['default']!r}"
 
 

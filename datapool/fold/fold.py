@@ -101,7 +101,16 @@ def _progress(fact: Fact) -> SignOfLife:
 
 def _opened(group: GroupState, fact: GroupOpened) -> GroupState:
     at_us, event_id = fact.envelope.occurred_at_us, fact.envelope.event_id
-    declaration = Declaration(at_us, event_id, fact.expected_size, fact.task, fact.deadline_us, fact.agent, fact.tags)
+    declaration = Declaration(
+        at_us,
+        event_id,
+        fact.expected_size,
+        fact.task,
+        fact.deadline_us,
+        fact.agent,
+        fact.tags,
+        fact.ordinal,
+    )
     if group.declaration is not None and declaration.rank <= group.declaration.rank:
         return group
     return replace(group, declaration=declaration)

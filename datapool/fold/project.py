@@ -308,6 +308,7 @@ def _group_record(group: GroupState, images: Mapping[str, TrajectoryImage]) -> G
         deadline_us=declared.deadline_us if declared else None,
         agent=declared.agent if declared else None,
         tags=declared.tags if declared else (),
+        ordinal=declared.ordinal if declared else None,
         run_id=group.run_id,
         members=counted,
         members_left_out=left_out,

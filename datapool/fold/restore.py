@@ -128,4 +128,5 @@ def _declaration(record: GroupRecord) -> Declaration:
         record.deadline_us,
         record.agent,
         record.tags,
+        record.ordinal,
     )

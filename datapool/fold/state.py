@@ -159,10 +159,11 @@ class Declaration(Struct, frozen=True):
     deadline_us: int | None = None
     agent: str | None = None
     tags: tuple[str, ...] = ()
+    ordinal: int | None = None
 
     @property
     def rank(self) -> Rank:
-        words = content(self.expected_size, self.task, self.deadline_us, self.agent, self.tags)
+        words = content(self.expected_size, self.task, self.deadline_us, self.agent, self.tags, self.ordinal)
         return self.occurred_at_us, self.event_id, words
 
 
