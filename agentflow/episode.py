@@ -38,6 +38,8 @@ class Episode:
         self.call_ids: list[str] = []
         """Of the replies, in order: each is captured."""
         self.policy_versions: set[str] = set()
+        self.keeps_count = True
+        """False: the calls are made elsewhere, and those that stand before the completion in the log belong to it."""
         self.transcript: list[JsonObject] = []
         """The conversation as of the last call, its reply included."""
         self._client = client
@@ -60,12 +62,15 @@ class Episode:
         """One model call with the whole conversation so far. `sampling`: any field of OpenAI's chat body."""
         reply = await self._client.chat(self.trajectory, messages, **{**sampling, **self._sampling})
         self.transcript = [*messages, reply.message]
-        if reply.call_id is not None:
-            self.call_ids.append(reply.call_id)
-        if reply.policy_version is not None:
-            self.policy_versions.add(reply.policy_version)
-            self._on_version(reply.policy_version)
+        self._note_call(reply.call_id, reply.policy_version)
         return reply
+
+    def _note_call(self, call_id: str | None, policy_version: str | None) -> None:
+        if call_id is not None:
+            self.call_ids.append(call_id)
+        if policy_version is not None:
+            self.policy_versions.add(policy_version)
+            self._on_version(policy_version)
 
     async def reward(self, value: float, *, name: str | None = None, call_id: str | None = None) -> None:
         """Assign a reward now, to a call (its `call_id`) or to the episode.
@@ -77,6 +82,26 @@ class Episode:
         values, finite = self._assigned.setdefault(slot, []), _finite(value)
         await self._client.reward(self.trajectory, finite, name=slot[1], call_id=call_id, revision=len(values))
         values.append(finite)
+
+    async def adopt_calls(self) -> None:
+        """Take in the calls that something else made on this trajectory, as far as the gateway's process remembers them."""
+        self.keeps_count = False
+        for call in await self._client.replied(self.trajectory):
+            self._note_call(call.get("call_id"), call.get("policy_version"))
+
+    @property
+    def base_url(self) -> str:
+        """Where a client of OpenAI's API makes calls of this episode."""
+        return self._client.base_url(self.trajectory)
+
+    @property
+    def sampling(self) -> JsonObject:
+        """What the runner asks of every call of this episode, whatever the flow asks for."""
+        return self._sampling
+
+    async def served_models(self) -> list[str]:
+        """Names of the models that can be called."""
+        return await self._client.models()
 
     @property
     def calls(self) -> int:
@@ -100,9 +125,8 @@ class Episode:
         """
         if status == "failed":
             self._outcome = None
-        await self._client.complete(
-            self.trajectory, self.outcome, calls=self.calls, rewards=self.rewards, status=status
-        )
+        calls = self.calls if self.keeps_count else None
+        await self._client.complete(self.trajectory, self.outcome, calls=calls, rewards=self.rewards, status=status)
 
 
 def _finite(value: float) -> float:

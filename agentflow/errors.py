@@ -30,5 +30,9 @@ class InvalidPlan(AgentFlowError):
     """What was asked for contradicts itself, or an address is none."""
 
 
+class AgentFailed(AgentFlowError):
+    """A black-box agent's command failed: its episode has no outcome."""
+
+
 class FlowNotFound(AgentFlowError):
     """`module:Class` does not name an AgentFlow."""

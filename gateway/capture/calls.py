@@ -39,6 +39,7 @@ class ModelCalls:
         self._recorder = CallRecorder(settings, log, metrics)
         self._producer = f"gateway/{settings.instance}"
         self._passes_authorization = settings.passes_authorization
+        self.replied = self._recorder.replied
         self.in_flight = 0
 
     async def __call__(self, exchange: Exchange, protocol: CallProtocol, identity: Identity | None) -> None:
