@@ -54,10 +54,8 @@ def _command_lines() -> tuple[argparse.ArgumentParser, CommandLine, CommandLine]
     run, evaluation = (
         commands.add_parser(name, help=text, allow_abbrev=False) for name, text in (("run", RUN), ("eval", EVALUATE))
     )
-    for parser_of_verb in (run, evaluation):
-        command.add_argument(
-            "--json", action="store_true", help="One JSON object on stdout, which is so without it, too."
-        )
+    for each in (run, evaluation):
+        each.add_argument("--json", action="store_true", help="One JSON object on stdout; so it is without it, too.")
     evaluation.add_argument("--out", type=Path, metavar="PATH", help="File for the result, with its transcripts.")
     classes = (FlowSettings, RunPlan, AgentFlowSettings), (FlowSettings, EvaluationPlan, AgentFlowSettings)
     return (
