@@ -79,6 +79,7 @@ class BlackBox(AgentFlow):
     async def run(self, episode: Episode) -> None:
         """One run of the command. Raises AgentFailed when it fails, and whatever the reward function raises."""
         episode.keeps_count = False
+        await episode.announce()
         folder = Path(tempfile.mkdtemp(prefix="claw-agent-"))
         try:
             task = orjson.dumps(episode.task)

@@ -83,6 +83,10 @@ class Episode:
         await self._client.reward(self.trajectory, finite, name=slot[1], call_id=call_id, revision=len(values))
         values.append(finite)
 
+    async def announce(self) -> None:
+        """Say whose trajectory it is, before something else makes calls that do not: channel, agent and run are the client's."""
+        await self._client.register(self.trajectory)
+
     async def adopt_calls(self) -> None:
         """Take in the calls that something else made on this trajectory, as far as the gateway's process remembers them."""
         self.keeps_count = False

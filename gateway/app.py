@@ -5,7 +5,7 @@ Every request passes the door (`http/door.py`); behind it model calls go to `cap
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
@@ -19,8 +19,7 @@ from gateway.control.admission import AdmissionView
 from gateway.control.crowding import Crowds
 from gateway.control.health import Health, NotReady, watch_loop_lag
 from gateway.control.models import Models
-from gateway.control.orders import Orders
-from gateway.control.routes import Control, GroupKeeping, control_app
+from gateway.control.routes import Control, control_app
 from gateway.http.asgi import AsgiHandler
 from gateway.http.auth import KeyRing
 from gateway.http.door import Door
@@ -30,7 +29,6 @@ from gateway.settings import GatewaySettings
 from gateway.upstream.dispatch import Dispatcher
 from gateway.upstream.engines import WorkerTable
 from gateway.upstream.pool import HttpUpstream
-from schemas.events import GroupRecord
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,9 +39,6 @@ class GatewayDependencies:
     log: EventSink
     workers: WorkerTable
     admission: AdmissionView = field(default_factory=AdmissionView)
-    orders: Orders = field(default_factory=Orders)
-    read_unfolded: Callable[[], None] = lambda: None
-    """As `gateway.control.orders.Unfolded.read`."""
     metrics: Metrics = field(default_factory=Metrics)
     not_ready: NotReady = lambda: None
     protocols: Protocols = PROTOCOLS
@@ -64,13 +59,8 @@ def create_gateway(dependencies: GatewayDependencies) -> Gateway:
     upstream = HttpUpstream(settings.connect_timeout_s, settings.upstream_timeout_s, settings.reply_bytes_max)
     dispatcher = Dispatcher(settings, workers, upstream, metrics)
     crowds = Crowds(metrics)
+    dependencies.admission.on_group = crowds.take
     calls = ModelCalls(settings, dispatcher, dependencies.log, metrics, crowds)
-
-    def on_group(row: GroupRecord) -> None:
-        crowds.take(row)
-        dependencies.orders.note(row)
-
-    dependencies.admission.on_group = on_group
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
@@ -79,8 +69,7 @@ def create_gateway(dependencies: GatewayDependencies) -> Gateway:
             yield
         lag.cancel()
 
-    groups = GroupKeeping(dependencies.admission, crowds, dependencies.orders, dependencies.read_unfolded)
-    control = Control(settings, dependencies.log, groups, calls.replied, metrics)
+    control = Control(settings, dependencies.log, dependencies.admission, metrics, crowds, calls.replied)
     health = Health(workers, dependencies.not_ready)
     app = control_app(control, Models(workers, upstream), health, metrics, lifespan)
     keys = KeyRing([parse_key(entry) for entry in settings.api_keys])

@@ -24,7 +24,7 @@ from eventlog.spool.spool import Spool
 from gateway.app import GatewayDependencies, create_gateway
 from gateway.capture.durable_log import Store
 from gateway.control.admission import AdmissionView
-from gateway.control.orders import Orders, Unfolded
+from gateway.control.orders import Unfolded
 from gateway.followers import Followers
 from gateway.http.connection import connections_to
 from gateway.http.server import GracefulServer
@@ -69,15 +69,15 @@ def serve(settings: GatewaySettings, log_settings: LogSettings, listen_fd: int |
     )
     fixed = [Engine(url=url) for url in settings.upstreams]
     workers = WorkerTable(settings.worker_ttl_s, fixed, log_away=lambda: store.away)
-    admission, orders = AdmissionView(), Orders()
+    admission = AdmissionView()
     followers = Followers(kafka, workers, admission)
+    orders = admission.orders
+    orders.read_unfolded = Unfolded(kafka, orders, followers.catch_up, lambda: spool.empty).read
     dependencies = GatewayDependencies(
         settings=settings,
         log=store,
         workers=workers,
         admission=admission,
-        orders=orders,
-        read_unfolded=Unfolded(kafka, orders, followers.catch_up, lambda: spool.empty).read,
         metrics=metrics,
         not_ready=lambda: followers.not_ready() or store.not_ready(),
     )

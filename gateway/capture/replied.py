@@ -11,8 +11,6 @@ from gateway.identity import Identity
 from schemas.events import VersionSpan
 
 TRAJECTORIES_MAX = 10_000
-CALLS_MAX = 1_000
-"""Of one trajectory; the first are kept."""
 
 
 class Replied:
@@ -23,9 +21,8 @@ class Replied:
 
     def note(self, who: Identity, call_id: str, spans: tuple[VersionSpan, ...]) -> None:
         """A reply is stored and about to be sent."""
-        calls = self._calls.setdefault(who, [])
-        if len(calls) < CALLS_MAX:
-            calls.append({"call_id": call_id, "policy_version": version_range(spans) if spans else None})
+        version = version_range(spans) if spans else None
+        self._calls.setdefault(who, []).append({"call_id": call_id, "policy_version": version})
         self._calls.move_to_end(who)
         if len(self._calls) > TRAJECTORIES_MAX:
             self._calls.popitem(last=False)

@@ -33,6 +33,8 @@ class Orders:
     """The next ordinal of each order. Written by the loop, a follower's thread and that of `Unfolded`; a lock guards it."""
 
     def __init__(self) -> None:
+        self.read_unfolded: Callable[[], None] = lambda: None
+        """As `Unfolded.read`."""
         self._next: dict[str, int] = {}
         self._claims: OrderedDict[str, str] = OrderedDict()
         self._lock = threading.Lock()

@@ -7,7 +7,6 @@ import asyncio
 import importlib.metadata
 from collections.abc import Callable, Coroutine
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -38,7 +37,6 @@ from gateway.control.bodies import (
 from gateway.control.crowding import Crowds
 from gateway.control.health import Health
 from gateway.control.models import Models
-from gateway.control.orders import Orders
 from gateway.errors import (
     GatewayError,
     InvalidRequest,
@@ -63,25 +61,20 @@ Lifespan = Callable[[FastAPI], AbstractAsyncContextManager[None]]
 log = structlog.get_logger()
 
 
-@dataclass(frozen=True, slots=True)
-class GroupKeeping:
-    """What is known of groups, each part from the pool and from this process."""
-
-    admission: AdmissionView
-    crowds: Crowds
-    orders: Orders
-    read_unfolded: Callable[[], None]
-
-
 class Control:
     """The handlers. Each makes an event of a body, and replies once the event is acknowledged."""
 
     def __init__(
-        self, settings: GatewaySettings, log: EventSink, groups: GroupKeeping, replied: Replied, metrics: Metrics
+        self,
+        settings: GatewaySettings,
+        log: EventSink,
+        admission: AdmissionView,
+        metrics: Metrics,
+        crowds: Crowds,
+        replied: Replied,
     ) -> None:
-        self._log, self._metrics, self._replied = log, metrics, replied
-        self._admission, self._crowds, self._orders = groups.admission, groups.crowds, groups.orders
-        self._read_unfolded = groups.read_unfolded
+        self._log, self._admission, self._metrics, self._crowds = log, admission, metrics, crowds
+        self._orders, self._replied = admission.orders, replied
         self._producer = f"gateway/{settings.instance}"
         self._retry_after_s = settings.admission_retry_after_s
 
@@ -106,7 +99,7 @@ class Control:
 
     async def next_ordinal(self, order: str) -> JSONResponse:
         try:
-            await asyncio.to_thread(self._read_unfolded)
+            await asyncio.to_thread(self._orders.read_unfolded)
         except LogError as error:
             raise NotCaptured(f"the log cannot be read to its end: {error}", retry_after_s=1.0) from error
         return JSONResponse({"next_ordinal": self._orders.next_ordinal(order)})

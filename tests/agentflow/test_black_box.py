@@ -79,6 +79,7 @@ async def test_a_program_gets_its_task_every_way_and_its_reward(place: Path) -> 
     assert later.reward == 0.25
     (first, _) = fake.bodies("complete_trajectory")
     assert first == {"reward": 3.0, "status": "completed", "ids": ("t", "g/1")}
+    assert [name for name, _, _ in fake.requests[:2]] == ["register_trajectory", "chat/completions"]
     assert list((place / "tmp").iterdir()) == []
 
 

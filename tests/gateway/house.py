@@ -60,13 +60,7 @@ class QuickServer(uvicorn.Server):
 class House:
     """One gateway on a free port. Settings as keywords; `upstreams` makes them fixed servers."""
 
-    def __init__(
-        self,
-        log: MemoryLog | None = None,
-        protocols: Protocols = PROTOCOLS,
-        read_unfolded: Callable[[], None] = lambda: None,
-        **settings: object,
-    ) -> None:
+    def __init__(self, log: MemoryLog | None = None, protocols: Protocols = PROTOCOLS, **settings: object) -> None:
         self.settings = GatewaySettings(**{**QUICK, **settings})  # type: ignore[arg-type]
         self.log = log or MemoryLog()
         fixed = [Engine(url=url) for url in self.settings.upstreams]
@@ -82,7 +76,6 @@ class House:
             admission=self.admission,
             metrics=self.metrics,
             protocols=protocols,
-            read_unfolded=read_unfolded,
         )
         gateway = create_gateway(dependencies)
         self.door = gateway.door

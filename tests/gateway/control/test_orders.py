@@ -82,6 +82,7 @@ async def test_without_the_log_nobody_says_where_an_order_goes_on() -> None:
     def unreachable() -> None:
         raise LogError("away")
 
-    with House(read_unfolded=unreachable) as house:
+    with House() as house:
+        house.admission.orders.read_unfolded = unreachable
         async with aiohttp.ClientSession() as session, session.get(f"{house.url}/orders/o") as reply:
             assert (reply.status, reply.headers["retry-after"]) == (503, "1")
