@@ -82,7 +82,10 @@ class GatewayClient:
 
     async def next_ordinal(self, order: str) -> int:
         """The ordinal behind all groups of the order that were ever opened, by whomever."""
-        return int((await self._transport.get(f"/orders/{quote(order, safe='')}")).body.get("next_ordinal", 0))
+        ordinal = (await self._transport.get(f"/orders/{quote(order, safe='')}")).body.get("next_ordinal")
+        if not isinstance(ordinal, int):
+            raise MalformedReply("the gateway does not say where an order goes on")
+        return ordinal
 
     async def replied(self, trajectory: TrajectoryId) -> list[JsonObject]:
         """`call_id` and `policy_version` of the calls that the gateway's process replied to; another process has others."""

@@ -83,6 +83,8 @@ def read_tasks(path: Path) -> TaskList:
 
     Raises InvalidPlan, which names the line or row of what is no task.
     """
+    if not path.exists():
+        raise InvalidPlan(f"there is no {path}")
     files = sorted(file for file in path.rglob("*") if file.suffix in READERS) if path.is_dir() else [path]
     tasks: list[JsonObject] = []
     for file in files:

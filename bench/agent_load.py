@@ -85,7 +85,7 @@ async def by_http(load: Load) -> int:
             messages: list[dict[str, str]] = []
             for index, observation in enumerate(task.observations):
                 messages.append({"role": "user", "content": observation})
-                body = {"model": "bench", "messages": messages, **SAMPLING}
+                body = {"model": "bench", "messages": messages, **SAMPLING, "max_tokens": 32, "ignore_eos": True}
                 async with session.post(f"{load.url}{path}/chat/completions", json=body) as reply:
                     reply.raise_for_status()
                     text = (await reply.json())["choices"][0]["message"]["content"] or ""
