@@ -21,6 +21,8 @@ class FakeGateway:
     requests: list[tuple[str, dict[str, Any], dict[str, str]]] = field(default_factory=list)
     ordinals: dict[str, int] = field(default_factory=dict)
     """Order -> its next ordinal."""
+    rivals: int = 0
+    """Ordinals that another runner opens as soon as one knows where to begin."""
     port: int = 0
     policy_version: str = "run/3"
 
@@ -63,7 +65,10 @@ class FakeGateway:
         return web.json_response({"group_id": body["group_id"]}, status=201)
 
     async def _next_ordinal(self, request: web.Request) -> web.Response:
-        return web.json_response({"next_ordinal": self.ordinals.get(request.match_info["order"], 0)})
+        order = request.match_info["order"]
+        ordinal = self.ordinals.get(order, 0)
+        self.ordinals[order] = ordinal + self.rivals
+        return web.json_response({"next_ordinal": ordinal})
 
     async def _models(self, _: web.Request) -> web.Response:
         return web.json_response({"data": [{"id": "tiny"}]})
