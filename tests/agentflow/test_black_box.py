@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 import signal
 import sys
 from asyncio.subprocess import PIPE
@@ -105,11 +106,12 @@ async def test_a_program_that_fails_is_a_failed_episode(
     assert list((place / "tmp").iterdir()) == []
 
 
-FAMILY = "sh -c 'sleep 987.5 & sleep 987.5 & yes | head -c 3000000; wait'"
+NAP = f"987.{os.getpid()}"  # nobody else sleeps as long
+FAMILY = f"sh -c 'sleep {NAP} & sleep {NAP} & yes | head -c 3000000; wait'"
 
 
 def family() -> list[int]:
-    return [process.pid for process in psutil.process_iter(["cmdline"]) if "987.5" in (process.info["cmdline"] or [])]
+    return [process.pid for process in psutil.process_iter(["cmdline"]) if NAP in (process.info["cmdline"] or [])]
 
 
 async def until(holds: object) -> None:
