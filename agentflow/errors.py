@@ -30,5 +30,13 @@ class InvalidPlan(AgentFlowError):
     """What was asked for contradicts itself, or an address is none."""
 
 
+class EpisodeLimitExceeded(AgentFlowError):
+    """An episode took more seconds, tokens or calls than it may: it ends as failed, whether its flow catches this or not."""
+
+
+class ToolError(Exception):
+    """A tool refuses what the model asked of it; the model reads the message. Any other error of a tool fails the episode."""
+
+
 class FlowNotFound(AgentFlowError):
-    """`module:Class` does not name an AgentFlow."""
+    """The name is that of no AgentFlow."""

@@ -34,8 +34,7 @@ def parse_reply(reply: UpstreamReply, request: CallRequest) -> EngineReply:
         SampledTokens(packed_ids(answer.get("token_ids")), packed_content(answer.get("logprobs")))
         for answer in fields["choices"]
     ]
-    body = without_added(raw, request)
-    return understood(fields, packed_ids(fields.get(PROMPT)), tokens, spans, request, body)
+    return understood(fields, packed_ids(fields.get(PROMPT)), tokens, spans, request, without_added(raw, request))
 
 
 def understood(

@@ -29,7 +29,7 @@ def parse_chat(body: bytes) -> CallRequest:
     messages = fields.get("messages")
     if not isinstance(messages, list):
         raise InvalidRequest("messages must be a list", param="messages")
-    added = {name: True for name in (LOGPROBS, TOKEN_IDS) if not fields.get(name)}
+    added: dict[str, int] = {name: True for name in (LOGPROBS, TOKEN_IDS) if not fields.get(name)}
     request = call_request(body, fields, added, effective(fields))
     return request._replace(missing=(MULTIMODAL,)) if any(map(_has_media, messages)) else request
 
