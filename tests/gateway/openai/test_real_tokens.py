@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from agentflow.bodies import TrajectoryId
 from agentflow.client import GatewayClient
 from agentflow.episode import Episode
+from agentflow.flow import load_flow
 from datapool.batch.deltas import prompts
 from datapool.batch.sequences import call_tokens, rows
 from schemas.arrays import count, unpack_ids
@@ -228,3 +229,14 @@ async def test_what_is_no_text_forks_chat_and_no_tokens(real: House, vllm: str, 
     (event, _) = tokens[-1]
     whole = unpack_ids(prompts({event.call_id: event for event, _ in tokens})[event.call_id])
     assert whole == player.after(player.after(player.opening(), ends[0]), ends[1])
+
+
+async def test_the_page_plays_by_tokens(real: House, tiny_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second flow of docs/agent-flows.md, where the model lies: three turns in one sequence."""
+    page = Path(__file__).parents[3] / "docs" / "agent-flows.md"
+    code = re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL)[1]
+    monkeypatch.chdir(tiny_model.parent)
+    (tiny_model.parent / "talk.py").write_text(code)
+    calls = await play(real, load_flow("talk.py:Talk").run, "g")
+    assert [step.trainable for _, step in calls] == [True] * 3
+    assert len(sequences(calls)) == 1
