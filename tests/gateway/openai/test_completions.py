@@ -174,6 +174,21 @@ async def test_a_repeated_key_gets_the_captured_reply(house: House, engine: Scri
     assert len(engine.requests) == 1
 
 
+@pytest.mark.parametrize("streamed", [False, True])
+async def test_a_provider_without_ids_is_passed_through(engine: ScriptedEngine, streamed: bool) -> None:
+    """Asked for nothing more, its bytes are the client's; the call is stored with what is missing."""
+    engine.default = answer
+    body = {**ASK, "prompt": "Say.", "stream": streamed}
+    with House(upstreams=[engine.url], upstream_token_ids=False) as house:
+        reply = await ask(house, body, PATH)
+    direct = answered(body)
+    said = (piece for piece in direct.pieces if not piece.startswith(b":")) if streamed else [direct.body]
+    assert (reply.body, engine.requests[0].json) == (b"".join(said), body)  # type: ignore[arg-type]
+    (event,) = house.captured
+    assert {"prompt_ids", "token_ids"} <= set(event.integrity.missing)
+    assert orjson.loads(event.response_body)["choices"][0]["text"] == "".join(WORDS)
+
+
 PICTURE = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AA"}}
 
 
