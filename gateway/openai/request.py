@@ -51,8 +51,9 @@ def call_request(body: bytes, fields: dict[str, Any], added: dict[str, int], sam
 
 def _has_media(message: object) -> bool:
     content = message.get("content") if isinstance(message, dict) else None
-    parts = content if isinstance(content, list) else ()
-    return any(isinstance(part, dict) and part.get("type") not in TEXT_PARTS for part in parts)
+    if not isinstance(content, list):  # nearly always
+        return False
+    return any(isinstance(part, dict) and part.get("type") not in TEXT_PARTS for part in content)
 
 
 def json_object(body: bytes) -> dict[str, Any]:
