@@ -11,11 +11,12 @@ from gateway.engine_json import Json
 from gateway.errors import InvalidRequest, error_body
 from gateway.openai.accumulator import Accumulator, ChoiceAccumulator
 from gateway.openai.chat import error_message
+from gateway.openai.fast_reply import taken_apart
 from gateway.openai.reply import PROMPT, completion, understood, without_added
 from gateway.openai.request import LOGPROBS, TOKEN_IDS, call_request, json_object
 from gateway.openai.sampling import effective
 from gateway.openai.stream_filter import StreamFilter
-from gateway.openai.tokens import SampledTokens, packed_ids, packed_logprobs
+from gateway.openai.tokens import SampledTokens, packed_ids, packed_integers, packed_logprobs
 from gateway.openai.version_spans import parse_header
 from gateway.upstream.pool import UpstreamReply
 from schemas.http import VERSION_SPANS_HEADER
@@ -52,15 +53,20 @@ def _is_single(prompt: Any) -> bool:
 
 def parse_reply(reply: UpstreamReply, request: CallRequest) -> EngineReply:
     """Read a 200 of an engine. Raises UpstreamBroken when it is no completion with choices, or nested too deeply."""
+    spans = parse_header(reply.headers.get(VERSION_SPANS_HEADER))
+    parts = taken_apart(reply.body, text=True)
+    if parts is not None:
+        body = parts.without(token_ids=TOKEN_IDS in request.added, logprobs=LOGPROBS in request.added, nulls=True)
+        sampled = SampledTokens(packed_integers(parts.response_ids), packed_logprobs(parts.logprobs))
+        return understood(parts.fields, packed_integers(parts.prompt_ids), [sampled], spans, request, body)
     fields = completion(reply.body)
     choices = fields["choices"]
     tokens = [
         SampledTokens(packed_ids(choice.get("token_ids")), packed_logprobs(_logprobs(choice).get("token_logprobs")))
         for choice in choices
     ]
-    spans = parse_header(reply.headers.get(VERSION_SPANS_HEADER))
-    body = without_added(reply.body, request, nulls=True)
-    return understood(fields, packed_ids(choices[0].get(PROMPT)), tokens, spans, request, body)
+    whole = without_added(reply.body, request, nulls=True)
+    return understood(fields, packed_ids(choices[0].get(PROMPT)), tokens, spans, request, whole)
 
 
 class TextCompletions:

@@ -43,9 +43,9 @@ def part(fields: Json, index: int, at: slice, **more: object) -> Json:
         "index": index,
         "text": "".join(words),
         "logprobs": logprobs if fields.get("logprobs") is not None else None,
-        "prompt_token_ids": fields["prompt"] if by_ids and not at.start else None,
-        "token_ids": ids if by_ids else None,
         **more,
+        "token_ids": ids if by_ids else None,
+        "prompt_token_ids": fields["prompt"] if by_ids and not at.start else None,
     }
 
 
