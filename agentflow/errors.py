@@ -22,20 +22,20 @@ class RequestRefused(AgentFlowError):
         self.code = code
 
 
-class MalformedReply(AgentFlowError):
-    """An answer that is not what the protocol promises: client and gateway differ in version, or it is no gateway."""
-
-
-class InvalidPlan(AgentFlowError):
-    """What was asked for contradicts itself, or an address is none."""
-
-
 class EpisodeLimitExceeded(AgentFlowError):
     """An episode took more seconds, tokens or calls than it may: it ends as failed, whether its flow catches this or not."""
 
 
 class ToolError(Exception):
     """A tool refuses what the model asked of it; the model reads the message. Any other error of a tool fails the episode."""
+
+
+class MalformedReply(AgentFlowError):
+    """An answer that is not what the protocol promises: client and gateway differ in version, or it is no gateway."""
+
+
+class InvalidPlan(AgentFlowError):
+    """What was asked for contradicts itself, or an address is none."""
 
 
 class FlowNotFound(AgentFlowError):
