@@ -158,7 +158,8 @@ class Player:
 
     def cut(self, response: list[int]) -> bool:
         """All is well but the last character, of which only the first byte was sampled."""
-        return self.canonical(response[:-1]) and self.text(response[-1:]) == "\ufffd"
+        begins = self.canonical(response[:-1]) and self.text(response[-1:]) == "\ufffd"
+        return begins and any("\ufffd" not in self.text([response[-1], more]) for more in range(len(self.tokenizer)))
 
     def text(self, response: list[int]) -> str:
         return str(self.tokenizer.decode(response, skip_special_tokens=True))
