@@ -6,21 +6,17 @@ the log it stands behind every call that was answered, and a trajectory without 
 """
 
 import asyncio
-import importlib
-import importlib.util
 import inspect
 import os
 import re
 import shlex
 import shutil
-import sys
 import tempfile
 from asyncio.subprocess import PIPE, Process
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from types import ModuleType
 
 import orjson
 from pydantic import SecretStr
@@ -28,7 +24,7 @@ from pydantic import SecretStr
 from agentflow.bodies import JsonObject
 from agentflow.episode import Episode
 from agentflow.errors import AgentFailed, InvalidPlan
-from agentflow.flow import AgentFlow
+from agentflow.flow import AgentFlow, module_named
 from agentflow.settings import FlowSettings
 from schemas.runtime.die_with_parent import dying_with_parent
 from schemas.runtime.reaper import KILL_NOW, reaped
@@ -216,26 +212,10 @@ def load_reward(name: str) -> RewardFunction:
     """The function that `module:function` or `file.py:function` names. Raises InvalidPlan."""
     where, _, function_name = name.rpartition(":")
     try:
-        function = getattr(_module(where), function_name)
+        function = getattr(module_named(where), function_name)
     except Exception as error:  # foreign code: whatever it raises, there is no reward
         raise InvalidPlan(f"--reward {name!r}: {type(error).__name__}: {error}") from error
     if not callable(function):
         raise InvalidPlan(f"--reward {name!r} is no function")
     reward: RewardFunction = function
     return reward
-
-
-def _module(where: str) -> ModuleType:
-    """A module by its name, from where one works or installed, or by the path of its file."""
-    path = Path(where)
-    folder = str((path.parent if path.suffix == ".py" else Path()).absolute())
-    if folder not in sys.path:
-        sys.path.insert(0, folder)
-    if path.suffix != ".py":
-        return importlib.import_module(where)
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    assert spec is not None
-    assert spec.loader is not None, "a path that ends in .py has both"
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
