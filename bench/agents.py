@@ -42,14 +42,16 @@ def main() -> int:
     """Measure and report; 0 when both targets are met, 1 when one is missed."""
     parser = argparse.ArgumentParser(prog="bench.agents", description=__doc__.partition("\n")[0])
     parser.add_argument("--repeats", type=int, default=7, help="interleaved repeats of each side (7)")
-    parser.add_argument("--episodes", type=int, default=160, help="episodes per repeat (160)")
+    parser.add_argument(
+        "--episodes", type=int, default=96, help="episodes per repeat of the gateway, a quarter of the runner's (96)"
+    )
     parser.add_argument("--part", choices=("runner", "gateway"), help="this figure alone")
     parser.add_argument("--json", action="store_true", help="the JSON on stdout, too")
     options = parser.parse_args()
     figures: Figures = {}
     with tempfile.TemporaryDirectory() as folder, broker(Path(folder)) as bootstrap:
         if options.part != "gateway":
-            figures |= runner_cpu(bootstrap, Path(folder), options.repeats, options.episodes)
+            figures |= runner_cpu(bootstrap, Path(folder), options.repeats, 4 * options.episodes)
         if options.part != "runner":
             figures |= gateway_kept(bootstrap, Path(folder), options.repeats, options.episodes)
     OUT.parent.mkdir(parents=True, exist_ok=True)
