@@ -55,7 +55,9 @@ async def test_a_record_that_cannot_be_decoded_is_passed_over() -> None:
     producer.produce(Outgoing(topic=WEIGHTS, key=b"m", value=b"rubbish")).result()
     await producer.publish(WEIGHTS, b"m", published(1))
     got: list[int] = []
-    feed = asyncio.create_task(WeightsTopic(log, "m", None).run(lambda event: got.append(event.version), asyncio.Event()))
+    feed = asyncio.create_task(
+        WeightsTopic(log, "m", None).run(lambda event: got.append(event.version), asyncio.Event())
+    )
     await until(lambda: got == [1])
     feed.cancel()
 
@@ -92,7 +94,9 @@ async def test_of_many_versions_only_the_newest_are_read() -> None:
         got: list[tuple[str, int]] = []
         caught_up = asyncio.Event()
         topic = WeightsTopic(log, "m", run_id)
-        feed = asyncio.create_task(topic.run(lambda event, got=got: got.append((event.run_id, event.version)), caught_up))  # type: ignore[misc]
+        feed = asyncio.create_task(
+            topic.run(lambda event, got=got: got.append((event.run_id, event.version)), caught_up)
+        )  # type: ignore[misc]
         await asyncio.wait_for(caught_up.wait(), 5)
         assert got[-1] == (run_id or "other", newest)
         assert len(got) <= 8
