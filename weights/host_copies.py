@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 PIECE_BYTES = 4 << 20
 BUFFERS = 4
 POLL_S = 0.02
+STALLED_S = 2.0
+"""Without a write, another worker's copy may never be finished: its process is stopped, or its source is."""
 UNFINISHED = ".unfinished"
 
 
@@ -79,16 +81,18 @@ class HostCopies:
         Raises WeightsError; what was written before is gone then.
         """
         final = self.directory / manifest.digest
-        unfinished = final.with_name(final.name + UNFINISHED)
         while True:
             if (copy := _opened(final)) is not None:
                 return copy
-            descriptor = os.open(unfinished, os.O_RDWR | os.O_CREAT, 0o600)
-            if _locked(descriptor, fcntl.LOCK_EX) and _is_at(descriptor, unfinished):
+            if (begun := self._begin(final)) is not None:
                 break
-            os.close(descriptor)
             time.sleep(min(POLL_S, deadline.remaining_s("another worker's copy")))
+        descriptor, unfinished = begun
         try:
+            if (copy := _opened(final)) is not None:  # it was finished just before we began
+                unfinished.unlink()
+                os.close(descriptor)
+                return copy
             self._fill(descriptor, manifest, open_source, deadline)
             unfinished.rename(final)
         except BaseException:
@@ -97,6 +101,18 @@ class HostCopies:
             raise
         _locked(descriptor, fcntl.LOCK_SH)
         return HostCopy(descriptor, final)
+
+    def _begin(self, final: Path) -> tuple[int, Path] | None:
+        """A locked file to write to; None while another worker writes one. One that stands still is not waited for."""
+        unfinished = final.with_name(final.name + UNFINISHED)
+        with suppress(FileNotFoundError):
+            if time.time() - unfinished.stat().st_mtime > STALLED_S:
+                unfinished = final.with_name(f"{final.name}.{os.getpid()}{UNFINISHED}")
+        descriptor = os.open(unfinished, os.O_RDWR | os.O_CREAT, 0o600)
+        if _locked(descriptor, fcntl.LOCK_EX) and _is_at(descriptor, unfinished):
+            return descriptor, unfinished
+        os.close(descriptor)
+        return None
 
     def sweep(self) -> None:
         """Remove what processes left behind that were killed."""

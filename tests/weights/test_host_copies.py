@@ -3,6 +3,7 @@
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -75,6 +76,27 @@ def test_workers_of_a_host_fetch_a_version_once(copies: HostCopies) -> None:
         copy.close()
     assert same(taken[-1], tensors)
     taken[-1].close()
+    assert not list(copies.directory.iterdir())
+
+
+def test_a_worker_that_stands_still_holds_nobody_else_up(copies: HostCopies, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who waits for a copy that does not grow makes one of its own; both are good, and nothing stays in the end."""
+    monkeypatch.setattr("weights.host_copies.STALLED_S", 0.2)
+    tensors = tensors_of(1)
+    manifest, stopped = WeightsManifest.of(tensors), Memory(tensors)
+    stopped.gate.clear()
+    taken = []
+    thread = threading.Thread(target=lambda: taken.append(take(copies, manifest, stopped)))
+    thread.start()
+    while not stopped.opened:
+        time.sleep(0.01)
+    copy = take(copies, manifest, Memory(tensors))
+    assert same(copy, tensors)
+    stopped.gate.set()
+    thread.join(30)
+    assert same(taken[0], tensors)
+    for each in (copy, *taken):
+        each.close()
     assert not list(copies.directory.iterdir())
 
 
