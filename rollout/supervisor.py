@@ -122,7 +122,7 @@ class Supervisor:
         self._watch = watch
         self._reporter.change(capabilities=info.capabilities)
         await self._targets.caught_up.wait()
-        await _first_of(self._follow(engine, watch), self._probe_on_wish(), watch.server(), watch.engine())
+        await _first_of(self._follow(engine, watch), self._probe_on_wish(engine), watch.server(), watch.engine())
 
     async def _exited(self) -> None:
         raise ServerDied(f"vLLM ended with code {await self._server.wait_exit()}")
@@ -192,13 +192,22 @@ class Supervisor:
         log.info("weights_loaded", run_id=target.run_id, version=target.version, source=fetched.source, ms=times_ms)
         self._reporter.change(loaded=target, sync_ms=times_ms)
 
-    async def _probe_on_wish(self) -> None:
-        """The hook for a probe that a person asks for; it must not meet a load."""
+    async def _probe_on_wish(self, engine: EngineClient) -> None:
+        """A check that a person asks for; it must not meet a load. What it measures joins that of the last sync."""
         while True:
             await self._wishes["probe"].wait()
             self._wishes["probe"].clear()
             async with self._loads:
-                log.warning("no_probe", why="this worker has none")
+                if (loaded := self._reporter.status.loaded) is None:
+                    log.warning("not_probed", why="no published version is loaded")
+                    continue
+                times_ms = await self._probe(engine, loaded)
+                self._reporter.change(sync_ms={**self._reporter.status.sync_ms, **times_ms})
+
+    async def _probe(self, engine: EngineClient, loaded: WeightsPublished) -> dict[str, float]:  # noqa: ARG002  # the hook's
+        """The hook for `rollout.probe`. Raises EngineLost where the engine computes something else."""
+        log.warning("not_probed", why="this worker has no probe", version=loaded.version)
+        return {}
 
     def _keep(self, fetched: Fetched | None) -> None:
         """The newest copy stays, so that an engine that is started again has its weights at once, with or without a trainer."""
