@@ -66,6 +66,8 @@ class Supervisor:
         self._reporter = Reporter(settings, server.url, sink)
         self._watch: EngineWatch | None = None
         self._fetched: Fetched | None = None
+        self._failure: str | None = None
+        """Why the newest version could not be had."""
         self._loads = asyncio.Lock()
         """Held while the engine loads, and for good from a drain on: it begins between two loads."""
         self._wishes: dict[str, asyncio.Event] = {"probe": asyncio.Event()}
@@ -148,14 +150,15 @@ class Supervisor:
             except SourceFailed as error:
                 if self._targets.latest is target:
                     log.warning("weights_not_had", run_id=target.run_id, version=target.version, error=str(error))
-                    self._rest(str(error), is_first=is_first)
+                    self._failure = str(error)
+                    self._rest(is_first=is_first)
                     await self._targets.changed(self._settings.retry_interval_s)
                 continue
             if fetched is not None:
                 async with self._loads:
                     with watch.loading():
                         await self._load(engine, target, fetched)
-                    is_first = False
+                    is_first, self._failure = False, None
                     self._rest()
 
     async def _fetch(self, target: WeightsPublished, *, is_first: bool) -> Fetched | None:
@@ -177,11 +180,11 @@ class Supervisor:
             fetching.cancel()
             await asyncio.gather(fetching, return_exceptions=True)
 
-    def _rest(self, reason: str | None = None, *, is_first: bool = False) -> None:
+    def _rest(self, *, is_first: bool = False) -> None:
         """The state between two loads, and why."""
         late = None if is_first else lag(self._targets.latest, self._reporter.status.loaded)
         state: WorkerState = "starting" if is_first else "behind" if late else "ready"
-        detail = "; ".join(part for part in (late, reason or (late and self._reporter.status.detail)) if part)
+        detail = "; ".join(reason for reason in (late, self._failure) if reason)
         self._reporter.change(state=state, detail=detail[:500] or None)
 
     async def _load(self, engine: EngineClient, target: WeightsPublished, fetched: Fetched) -> None:
