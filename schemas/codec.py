@@ -7,6 +7,7 @@ read by Avro's rules for schema resolution: fields that were added since have th
 import struct
 from functools import cache
 from io import BytesIO
+from itertools import takewhile
 from typing import Any, NamedTuple, cast
 
 import msgspec
@@ -45,18 +46,36 @@ def encode(event: Event) -> bytes:
     return data.getvalue()
 
 
-def decode(value: bytes | None) -> Event:
-    """Wire bytes as an event. Raises a subclass of `UndecodableRecord` that says what is wrong with them."""
+def decode(value: bytes | None, *, without: str | None = None) -> Event:
+    """Wire bytes as an event. Raises a subclass of `UndecodableRecord` that says what is wrong with them.
+
+    without: a list that is large and not needed; it stays empty, and its bytes are passed over.
+    """
     kind, writer_schema, reader_schema = _reading(schema_id_of(value))
+    if without is not None:
+        reader_schema = _schema_without(current_ids()[f"claw.{kind.__name__}"], without)
     data = BytesIO(cast("bytes", value))  # schema_id_of refuses None
     data.seek(HEADER.size)
     try:
-        event = msgspec.convert(schemaless_reader(data, writer_schema, reader_schema), kind)
+        fields = cast("dict[str, Any]", schemaless_reader(data, writer_schema, reader_schema))
+        event = msgspec.convert(fields if without is None else {**fields, without: ()}, kind)
     except Exception as broken:  # any parser error on foreign bytes means the same: these bytes are not that event
         raise MalformedDatum(f"{kind.__name__}: {type(broken).__name__}: {broken}") from broken
     if rest := data.read():
         raise MalformedDatum(f"{kind.__name__}: {len(rest)} bytes left over after the datum")
     return event
+
+
+def fields_before_lists(value: bytes | None) -> dict[str, Any]:
+    """The fields of an event that stand before its first list, read without the rest. Raises as `decode`."""
+    schema_id = schema_id_of(value)
+    kind = _reading(schema_id).kind
+    data = BytesIO(cast("bytes", value))
+    data.seek(HEADER.size)
+    try:
+        return cast("dict[str, Any]", schemaless_reader(data, _head(schema_id), None))
+    except Exception as broken:
+        raise MalformedDatum(f"{kind.__name__}: {type(broken).__name__}: {broken}") from broken
 
 
 def as_dict(record: msgspec.Struct) -> dict[str, Any]:
@@ -101,3 +120,19 @@ def _reading(schema_id: int) -> Reading:
 @cache
 def _parsed(schema_id: int) -> Parsed:
     return parse_schema(written_schema(schema_id))
+
+
+@cache
+def _schema_without(schema_id: int, name: str) -> Parsed:
+    schema = dict(written_schema(schema_id) or {})
+    return parse_schema({**schema, "fields": [field for field in schema["fields"] if field["name"] != name]})
+
+
+@cache
+def _head(schema_id: int) -> Parsed:
+    schema = dict(written_schema(schema_id) or {})
+    return parse_schema({**schema, "fields": list(takewhile(_is_no_list, schema["fields"]))})
+
+
+def _is_no_list(field: dict[str, Any]) -> bool:
+    return not (isinstance(field["type"], dict) and field["type"].get("type") == "array")

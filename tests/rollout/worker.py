@@ -41,8 +41,10 @@ def until(probe: Callable[[], T | None], seconds: float, what: str) -> T:
 class Worker:
     """A supervisor process with its vLLM, and the trainer that feeds it (this process)."""
 
-    def __init__(self, model: Path, directory: Path) -> None:
+    def __init__(self, model: Path, directory: Path, **settings: object) -> None:
+        """settings: of the worker, beside those that all tests have."""
         self.model = model
+        self.settings = {name.upper(): str(value) for name, value in settings.items()}
         self.events = directory / "events"
         self.reports = directory / "reports"
         self.log = directory / "vllm.log"
@@ -68,6 +70,7 @@ class Worker:
             "RETRY_INTERVAL_S": "0.5",
             "FETCH_TIMEOUT_S": "3",
             "START_TIMEOUT_S": str(children.HEAVY_START_S),
+            **self.settings,
         }
         environment = {**os.environ, **{f"CLAW_ROLLOUT_{k}": v for k, v in settings.items()}, "PYTHONPATH": str(ROOT)}
         script = Path(__file__).with_name("supervise.py")
