@@ -16,7 +16,8 @@ from eventlog.records import Record
 from schemas.errors import UndecodableRecord
 from schemas.events import WorkerReported
 
-TAKES_TRAFFIC = ("ready", "updating")
+TAKES_TRAFFIC = ("ready", "updating", "behind")
+"""States in which a worker answers calls; one that is `behind` answers none that would be trained on."""
 log = structlog.get_logger()
 
 
@@ -39,6 +40,11 @@ class Engine:
     @property
     def fixed(self) -> bool:
         return self.worker_id is None
+
+    @property
+    def behind(self) -> bool:
+        """Whether its weights are too old for what they sample to be trained."""
+        return self.state == "behind"
 
     def serves(self, model: str | None) -> bool:
         return self.model is None or model is None or self.model == model
