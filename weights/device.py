@@ -1,5 +1,6 @@
 """What weights are computed on. They travel through host memory, so trainer and worker need not agree. Imports no torch."""
 
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -27,6 +28,14 @@ def torch_sees_cuda() -> bool:
     """Asks a process of its own, so that this one stays free of torch (it takes some seconds)."""
     asks = "import sys, torch; sys.exit(not torch.cuda.is_available())"
     return subprocess.run([sys.executable, "-c", asks], stderr=subprocess.DEVNULL, check=False).returncode == 0
+
+
+def cuda_devices() -> int:
+    """GPUs of this machine, whatever CUDA_VISIBLE_DEVICES hides from this process; asked as above."""
+    hidden = {name: value for name, value in os.environ.items() if name != "CUDA_VISIBLE_DEVICES"}
+    command = [sys.executable, "-c", "import torch; print(torch.cuda.device_count())"]
+    output = subprocess.run(command, env=hidden, capture_output=True, text=True, check=False).stdout.strip()
+    return int(output) if output.isdecimal() else 0
 
 
 def resolved(

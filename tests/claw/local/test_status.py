@@ -11,6 +11,7 @@ import pytest
 
 from claw.local.stack import TRAINER_WARNINGS, Stack, remember
 from claw.local.status import show_status, with_engine
+from eventlog.settings import LogSettings
 from schemas.runtime.child import start
 from schemas.runtime.component import ComponentState, State
 from schemas.runtime.identity import ProcessId
@@ -25,7 +26,7 @@ def stack(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("CLAW_HOME", str(tmp_path / "home"))
     run_dir = tmp_path / "up"
     run_dir.mkdir()
-    remember(run_dir)
+    remember(run_dir, LogSettings(bootstrap_servers="127.0.0.1:1"))
     (run_dir / TRAINER_WARNINGS).write_text(json.dumps([SAID]))
     return run_dir
 
@@ -67,20 +68,20 @@ def test_nothing_started_is_exit_code_1_and_names_the_commands(
     assert show_status(as_json=False) == 1
     assert capsys.readouterr().out == "nothing was started yet: `claw demo`, or `claw up`\n"
     assert show_status(as_json=True) == 1
-    assert orjson.loads(capsys.readouterr().out) == {"run_dir": None, "components": [], "warnings": []}
+    assert orjson.loads(capsys.readouterr().out) == {"run_dir": None, "components": [], "warnings": [], "idle": None}
 
 
 def test_the_engine_is_listed_below_its_worker() -> None:
     """vLLM is a child of the worker's child; a worker that is gone has none."""
     worker = start(["sh", "-c", "sh -c 'sleep 60; :'; :"])
-    states = [ComponentState(name, worker.pid, State.RUNNING, 0, None) for name in ("rollout", "gateway")]
+    states = [ComponentState(name, worker.pid, State.RUNNING, 0, None) for name in ("rollout-2", "gateway")]
     try:
         while len(listed := with_engine(states)) < 3:
             assert worker.poll() is None
             time.sleep(0.02)
     finally:
         children.end(worker)
-    assert [state.component for state in listed] == ["rollout", "vllm", "gateway"]
+    assert [state.component for state in listed] == ["rollout-2", "vllm-2", "gateway"]
     assert listed[1].pid not in (None, worker.pid)
     assert with_engine(states) == states
 
