@@ -44,7 +44,8 @@ def resolved(
     sees_cuda: Callable[[], bool] = torch_sees_cuda,
     version_of: Callable[[str], str | None] = installed,
 ) -> Device:
-    """auto: CUDA where torch sees it, unless vLLM is the CPU build: CUDA's torch comes with that one, too."""
+    """auto: CUDA where torch sees it, unless vLLM is the CPU build: CUDA's torch comes with that one, too, and a trainer of
+    bf16 beside an engine of fp32 is for those who name it."""
     if wish != "auto":
         return wish
     return "cuda" if not vllm_is_for_cpu(version_of) and sees_cuda() else "cpu"

@@ -89,8 +89,8 @@ def named(reports: list[WorkerReported], name: str) -> WorkerReported:
     alive = [report for report in matching if report.state != "dead"] or matching
     if len(alive) == 1:
         return alive[0]
-    known = ", ".join(report.worker_id for report in (alive or reports)[:NAMES_MAX]) or "none"
-    raise CannotRun(f"{'several workers are' if alive else 'no worker is'} called {name}; known: {known}")
+    listing = ", ".join(report.worker_id for report in (alive or reports)[:NAMES_MAX]) or "none"
+    raise CannotRun(f"{'several workers are' if alive else 'no worker is'} called {name}; the log has: {listing}")
 
 
 def post(worker: WorkerReported, wish: str) -> None:
