@@ -4,37 +4,23 @@ Engines wait for calls, and stand still while weights change; the trainer waits 
 """
 
 from collections.abc import Sequence
-from itertools import pairwise
 from typing import TypedDict
 
 from schemas.events import BatchTrained, WorkerReported
 
+ENGINE = ("serving", "idle", "paused")
 NOTABLE = 0.2
 """Who is idle for less than this share of the time is busy."""
 APART = 0.1
 
 
-class EngineTime(TypedDict):
-    """Shares of the engines' time; together 1."""
-
-    serving: float
-    idle: float
-    paused: float
-
-
-class TrainerTime(TypedDict):
-    """Shares of the trainer's time; together 1. `other`: snapshots, checkpoints, evaluations that it waited for."""
-
-    training: float
-    waiting: float
-    other: float
-
-
 class IdleShares(TypedDict):
-    """None where there is too little to tell."""
+    """Shares of the time, which add up to 1; None where there is too little to tell."""
 
-    engines: EngineTime | None
-    trainer: TrainerTime | None
+    engines: dict[str, float] | None
+    """serving, idle, paused"""
+    trainer: dict[str, float] | None
+    """training, waiting; other: plans, snapshots, checkpoints, evaluations that it waited for"""
     advice: str | None
 
 
@@ -50,42 +36,32 @@ def idle_shares(reports: Sequence[WorkerReported], batches: Sequence[BatchTraine
     return IdleShares(engines=engines, trainer=trainer, advice=advice(engines, trainer))
 
 
-def engine_time(reports: Sequence[WorkerReported]) -> EngineTime | None:
+def engine_time(reports: Sequence[WorkerReported]) -> dict[str, float] | None:
     """All engines together, from the growth of their seconds; what one did before a restart is not seen."""
-    by_worker: dict[str, list[WorkerReported]] = {}
+    spent = dict.fromkeys(ENGINE, 0.0)
+    latest: dict[str, WorkerReported] = {}
     for report in reports:
-        by_worker.setdefault(report.worker_id, []).append(report)
-    spent = EngineTime(serving=0.0, idle=0.0, paused=0.0)
-    for own in by_worker.values():
-        for before, after in pairwise(own):
-            growth = {name: after.seconds.get(name, 0.0) - before.seconds.get(name, 0.0) for name in spent}
-            if min(growth.values()) >= 0:
-                spent = EngineTime(
-                    serving=spent["serving"] + growth["serving"],
-                    idle=spent["idle"] + growth["idle"],
-                    paused=spent["paused"] + growth["paused"],
-                )
-    total = spent["serving"] + spent["idle"] + spent["paused"]
-    if not total:
-        return None
-    return EngineTime(serving=spent["serving"] / total, idle=spent["idle"] / total, paused=spent["paused"] / total)
+        before = latest.get(report.worker_id, report)
+        latest[report.worker_id] = report
+        growth = {name: report.seconds.get(name, 0.0) - before.seconds.get(name, 0.0) for name in ENGINE}
+        if min(growth.values()) >= 0:
+            spent = {name: spent[name] + growth[name] for name in ENGINE}
+    total = sum(spent.values())
+    return {name: seconds / total for name, seconds in spent.items()} if total else None
 
 
-def trainer_time(batches: Sequence[BatchTrained]) -> TrainerTime | None:
+def trainer_time(batches: Sequence[BatchTrained]) -> dict[str, float] | None:
     """From one trained batch to the last: what was waited for before the first is the start of the run."""
-    if len(batches) < 2:
-        return None
-    total = (batches[-1].envelope.occurred_at_us - batches[0].envelope.occurred_at_us) / 1e6
     waiting, training = (sum(each.metrics.get(name, 0.0) for each in batches[1:]) for name in ("wait_s", "train_s"))
-    total = max(total, waiting + training)
-    if not total:
+    if not waiting + training:
         return None
-    return TrainerTime(
-        training=training / total, waiting=waiting / total, other=max(0.0, 1 - (training + waiting) / total)
-    )
+    elapsed = (batches[-1].envelope.occurred_at_us - batches[0].envelope.occurred_at_us) / 1e6
+    other = max(elapsed - waiting - training, 0.0)
+    total = waiting + training + other
+    return {"training": training / total, "waiting": waiting / total, "other": other / total}
 
 
-def advice(engines: EngineTime | None, trainer: TrainerTime | None) -> str | None:
+def advice(engines: dict[str, float] | None, trainer: dict[str, float] | None) -> str | None:
     """One sentence: which of the two to add to."""
     if engines is None or trainer is None:
         return None

@@ -1,7 +1,7 @@
 """`claw workers list`: what each worker serves, how far behind it is, and why it is in the state that it is in."""
 
 from collections.abc import Iterable, Iterator
-from typing import TypedDict
+from typing import Any
 
 import orjson
 
@@ -14,44 +14,28 @@ PHASES = ("fetch", "pause", "start", "load", "finish", "resume", "probe", "pause
 """Of a sync, in their order; what else is reported comes behind them."""
 
 
-class WorkerRow(TypedDict):
-    """One worker, as `--json` has it."""
-
-    worker: str
-    url: str
-    model: str
-    run: str | None
-    version: int | None
-    versions_behind: int | None
-    state: str
-    why: str | None
-    silent: bool
-    age_s: float
-    in_flight: int
-    kv_usage: float | None
-    sync_ms: dict[str, float]
-    seconds: dict[str, float]
+Json = dict[str, Any]  # what `--json` has of a worker
 
 
-def row(worker: KnownWorker) -> WorkerRow:
+def row(worker: KnownWorker) -> Json:
     """A worker as JSON has it."""
     report = worker.report
-    return WorkerRow(
-        worker=report.worker_id,
-        url=report.url,
-        model=report.model_id,
-        run=report.run_id,
-        version=report.version,
-        versions_behind=worker.versions_behind,
-        state=report.state,
-        why=report.detail,
-        silent=worker.silent,
-        age_s=round(worker.age_s, 1),
-        in_flight=report.in_flight,
-        kv_usage=report.kv_usage,
-        sync_ms=dict(report.sync_ms),
-        seconds=dict(report.seconds),
-    )
+    return {
+        "worker": report.worker_id,
+        "url": report.url,
+        "model": report.model_id,
+        "run": report.run_id,
+        "version": report.version,
+        "versions_behind": worker.versions_behind,
+        "state": report.state,
+        "why": report.detail,
+        "silent": worker.silent,
+        "age_s": round(worker.age_s, 1),
+        "in_flight": report.in_flight,
+        "kv_usage": report.kv_usage,
+        "sync_ms": report.sync_ms,
+        "seconds": report.seconds,
+    }
 
 
 def run_list(*, prefix: str, as_json: bool) -> int:
@@ -67,13 +51,13 @@ def run_list(*, prefix: str, as_json: bool) -> int:
     return 0
 
 
-def as_text(rows: Iterable[WorkerRow]) -> Iterator[str]:
+def as_text(rows: Iterable[Json]) -> Iterator[str]:
     """A table."""
     head = ("worker", "state", "version", "behind", "calls", "KV", "last sync, ms", "why")
     yield from table([head, *map(_cells, rows)])
 
 
-def _cells(worker: WorkerRow) -> tuple[str, ...]:
+def _cells(worker: Json) -> tuple[str, ...]:
     state = f"{worker['state']}, silent {worker['age_s']:.0f} s" if worker["silent"] else worker["state"]
     version = "-" if worker["version"] is None else f"{worker['run']}/{worker['version']}"
     behind = "-" if worker["versions_behind"] is None else str(worker["versions_behind"])

@@ -89,7 +89,7 @@ class WorkerTable:
             before, self._workers[key] = self._workers.get(key), _engine(event, record.timestamp_ms)
             if before is not None:  # an engine that was started again begins at 0
                 growth = {name: max(s - before.seconds.get(name, 0), 0) for name, s in event.seconds.items()}
-                self.seconds = self.seconds + Counter(growth)  # type: ignore[arg-type]  # a Counter of floats
+                self.seconds = self.seconds + Counter(growth)
             self._wake_waiters()
 
     def live(self) -> list[Engine]:

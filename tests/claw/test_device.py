@@ -61,8 +61,8 @@ def test_what_is_said_of_a_stack_is_said_to_all_and_auto_leaves_each_its_own(tmp
 
 def test_a_worker_on_cuda_needs_vllm_for_it() -> None:
     """A trainer without a worker here may take the GPU: its workers are elsewhere."""
-    for wrong in ({"device": "cuda"}, {"device": "auto", "gpus": "0"}):
+    for device, gpus in (("cuda", None), ("auto", "0")):
         with pytest.raises(CannotRun, match="CPU build"):
-            refuse_device(**wrong, for_cpu=lambda: True)
+            refuse_device(device, gpus=gpus, for_cpu=lambda: True)
     refuse_device("cuda", for_cpu=lambda: False)
     refuse_device("cuda", workers=0, for_cpu=lambda: True)
