@@ -14,7 +14,7 @@ class UpSettings:
     """What to start."""
 
     model: Annotated[
-        Path | None, typer.Option(help="Model directory as Hugging Face lays it out; also starts a rollout worker.")
+        Path | None, typer.Option(help="Model directory as Hugging Face lays it out; also starts rollout workers.")
     ] = None
     config: Annotated[Path | None, typer.Option(help="Trainer settings (YAML); also starts a trainer.")] = None
     workers: Annotated[
