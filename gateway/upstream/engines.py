@@ -37,7 +37,7 @@ class Engine:
     state: str = "ready"
     reported_ms: int | None = None
     """Time of the newest report; None: never stale."""
-    seconds: Mapping[str, float] = field(default_factory=dict)
+    seconds: Mapping[str, float] = field(default_factory=dict, compare=False)
     """Since it started: serving, idle, paused."""
 
     @property
