@@ -75,4 +75,5 @@ def create_gateway(dependencies: GatewayDependencies) -> Gateway:
     keys = KeyRing([parse_key(entry) for entry in settings.api_keys])
     door = Door(settings, keys, metrics, calls, AsgiHandler(app), dependencies.protocols)
     metrics.observe(lambda: calls.in_flight, lambda: len(workers.live()), lambda: door.held_bytes)
+    metrics.observe_engines(lambda: workers.seconds)
     return Gateway(app, door)

@@ -94,7 +94,7 @@ class TrainerSettings(BaseSettings):
     collective_timeout_s: float = Field(default=600.0, gt=0)
     """How long a rank waits for the others in the middle of a step; then the trainer ends."""
     device: Wish = "auto"
-    """Processor to run on. auto: CUDA where torch sees it, unless the CPU build of vLLM is installed. The workers' must be the same."""
+    """Processor to run on. auto: CUDA where torch sees it, unless the CPU build of vLLM is installed. The workers' may be another."""
     precision: Literal["auto", "fp32", "bf16"] = "auto"
     """Number type of weights and forward pass. auto: bf16 on CUDA, else fp32."""
 
