@@ -17,6 +17,7 @@ import structlog
 from rollout.engine_client import EngineClient
 from rollout.errors import EngineLost, RolloutError, ServerDied, SourceFailed
 from rollout.fetch import Fetched, fetch
+from rollout.probe import probe
 from rollout.reporter import Reporter, ReportSink
 from rollout.server import VllmServer
 from rollout.settings import RolloutSettings
@@ -157,6 +158,7 @@ class Supervisor:
     async def _load(self, engine: EngineClient, target: WeightsPublished, fetched: Fetched) -> None:
         times_ms = await load(engine, fetched.copy.path, fetched.manifest, target.run_id, target.version)
         times_ms = {"fetch": round(fetched.seconds * 1000, 1), **times_ms}
+        times_ms |= await probe(engine, self._settings, target)
         log.info("weights_loaded", run_id=target.run_id, version=target.version, source=fetched.source, ms=times_ms)
         self._reporter.change(loaded=target, sync_ms=times_ms)
 

@@ -89,8 +89,8 @@ class Publisher:
     def candidate(self) -> Candidate:
         """The weights as they are now, held still. Reads every byte, once; every rank of the learner takes part."""
         snapshot = self.snapshots.take(self.weights.named_tensors())
-        logprobs = self.weights.logprobs(self.probe_ids).astype("<f4").tobytes() if self.probe_ids else b""
-        return Candidate(snapshot, logprobs)
+        probe = self.weights.logprobs(self.probe_ids).astype("<f4").tobytes() if self.probe_ids else b""
+        return Candidate(snapshot, probe)
 
     def stage(self, version: int, candidate: Candidate) -> None:
         """For workers that ask for this number."""

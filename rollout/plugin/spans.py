@@ -9,6 +9,7 @@ Choice index -> [label, start, end) over that choice's output tokens. A reply wi
 from typing import TYPE_CHECKING, Any
 
 from rollout.plugin import span_record
+from rollout.plugin.guard import CONTROLS
 from schemas.http import VERSION_SPANS_COMMENT, VERSION_SPANS_HEADER
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ TRACKED_PATHS = frozenset({"/v1/chat/completions", "/v1/completions", "/v1/respo
 
 
 class VersionSpans:
-    """Middleware (`--middleware`). `in_flight` counts the model calls inside this server now."""
+    """Middleware (`--middleware`). `in_flight` counts the model calls inside this server now, the supervisor's own left out."""
 
     in_flight = 0  # of the class: vLLM constructs the instance, and /claw/info has no way to it
 
@@ -31,7 +32,7 @@ class VersionSpans:
 
     async def __call__(self, scope: "Scope", receive: "Receive", send: "Send") -> None:
         """ASGI."""
-        if scope["type"] != "http" or scope["path"] not in TRACKED_PATHS:
+        if scope["type"] != "http" or scope["path"] not in TRACKED_PATHS or scope.get(CONTROLS):
             await self.app(scope, receive, send)
             return
         reply = TrackedReply(send)
