@@ -101,8 +101,7 @@ class TransferServer:
             begin(total)
             for _, parts in staging.snapshot.tensors():
                 for part in parts:
-                    for start in range(0, len(part), PIECE_BYTES):
-                        out.write(part[start : start + PIECE_BYTES])
+                    out.writelines(part[start : start + PIECE_BYTES] for start in range(0, len(part), PIECE_BYTES))
             out.flush()
         except OSError as failure:
             error = str(failure) or type(failure).__name__
