@@ -25,6 +25,7 @@ from weights.transfer_server import TransferServer
 
 ROOT = Path(__file__).parents[2]
 RUN = "run-1"
+PROBE = [(7 * number) % 250 + 5 for number in range(48)]
 T = TypeVar("T")
 Json = dict[str, Any]
 
@@ -82,6 +83,13 @@ class Worker:
         reports = self._read_reports()
         return reports[-1] if reports else None
 
+    def last_sync_ms(self) -> dict[str, float]:
+        return dict((self.last_report() or {})["sync_ms"])
+
+    def report_with(self, word: str, *, since: int) -> Json | None:
+        """The first report behind that number whose detail has the word."""
+        return next((each for each in self._read_reports()[since:] if word in (each["detail"] or "")), None)
+
     def states(self) -> list[str]:
         return [report["state"] for report in self._read_reports()]
 
@@ -116,9 +124,20 @@ class Worker:
         self.versions[version] = model
         return model
 
-    def publish(self, version: int, *, checkpoint: Path | None = None, offer_url: str | None = None) -> WeightsManifest:
-        """Stage and publish a new version; from `checkpoint` or somebody else's offer instead where one is given."""
-        tensors = [(name, p.detach()) for name, p in self.changed_model(version).named_parameters()]
+    def publish(
+        self,
+        version: int,
+        *,
+        checkpoint: Path | None = None,
+        offer_url: str | None = None,
+        probed: torch.nn.Module | None = None,
+    ) -> WeightsManifest:
+        """Stage and publish a new version; from `checkpoint` or somebody else's offer instead where one is given.
+
+        probed: the model that the probe is of, where it is not that of the version.
+        """
+        model = self.changed_model(version)
+        tensors = [(name, p.detach()) for name, p in model.named_parameters()]
         manifest = WeightsManifest.of(tensors)
         if checkpoint is None and offer_url is None:
             self.transfer_server.stage(RUN, version, WeightsSnapshot.of(tensors, 64 << 10))
@@ -133,6 +152,8 @@ class Worker:
             manifest=tuple(TensorSpec(name=t.name, dtype=t.dtype, shape=t.shape) for t in manifest.tensors),
             offer_url=offer_url,
             checkpoint_uri=None if checkpoint is None else str(checkpoint),
+            probe_ids=torch.tensor(PROBE, dtype=torch.int32).numpy().tobytes(),
+            probe_logprobs=scores(probed or model, PROBE).gather(1, torch.tensor(PROBE)[1:, None]).numpy().tobytes(),
         )
         with self.events.open("a") as out:
             out.write(encode(event).hex() + "\n")
@@ -165,9 +186,20 @@ class Worker:
 
     def reference(self, version: int, prompt: list[int], ids: list[int]) -> torch.Tensor:
         """Log-probabilities [len(ids), vocabulary] by transformers."""
-        with torch.no_grad():
-            logits = self.versions[version](torch.tensor([prompt + ids])).logits[0].float()
-        return torch.log_softmax(logits, -1)[len(prompt) - 1 : -1]
+        return scores(self.versions[version], prompt + ids)[len(prompt) - 1 :]
+
+    def complete(self, prompt: list[int], **fields: object) -> httpx.Response:
+        body = {
+            "model": "policy",
+            "prompt": prompt,
+            "return_token_ids": True,
+            "logprobs": 0,
+            "ignore_eos": True,
+            **fields,
+        }
+        reply = self.http.post(f"{self.url}/v1/completions", json=body)
+        assert reply.status_code == 200, reply.text
+        return reply
 
     def processes(self) -> list[psutil.Process]:
         """The supervisor and everything below it."""
@@ -184,6 +216,13 @@ class Worker:
             self.http.close()
         finally:
             children.end(self.process)  # its reaper ends vLLM with it, however it ends
+
+
+def scores(model: torch.nn.Module, ids: list[int]) -> torch.Tensor:
+    """Log-probabilities [len(ids) - 1, vocabulary] of what follows each id but the last."""
+    with torch.no_grad():
+        logits = model(torch.tensor([ids])).logits[0].float()
+    return torch.log_softmax(logits, -1)[:-1]
 
 
 def gap(reference: torch.Tensor, ids: list[int], logprobs: list[float]) -> float:
