@@ -2,7 +2,7 @@
 
 In one process: the environment's tiny model, the real folds, plan, rows and learner with the demo's settings, transformers for the
 sampling. `reward_first`, `reward_last`: means of five batches, `calls_first`, `calls_last`: of an episode; `batches`: until the last
-five are above the goal, else null. `reward_greedy`: before training, most likely tokens only.
+five are above the goal, else null.
 """
 
 import argparse
@@ -11,7 +11,7 @@ import random
 import sys
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from statistics import fmean
 
 import torch
@@ -53,7 +53,7 @@ class Course:
     groups: int
     batches_max: int
     new_tokens_max: int
-    spec: dict[str, object] = field(default_factory=dict)
+    learning_rate: float = verbs.LEARNING_RATE
 
 
 def problems(dice: random.Random) -> Callable[[], Game]:
@@ -70,7 +70,7 @@ def castles(dice: random.Random) -> Callable[[], Game]:
 
 COURSES = {
     "verbs": Course(verbs.verbs, groups=8, batches_max=40, new_tokens_max=7),
-    "calculator": Course(problems, groups=16, batches_max=60, new_tokens_max=16),
+    "calculator": Course(problems, groups=16, batches_max=100, new_tokens_max=16, learning_rate=3e-4),
     "castle": Course(castles, groups=4, batches_max=40, new_tokens_max=6),
 }
 
@@ -81,8 +81,8 @@ def measure(environment: str, seed: int, batches_max: int | None = None) -> dict
     course, began = COURSES[environment], time.monotonic()
     model = ensure(claw_home() / "cache" / "models", environment, seed)
     warm_up_s, began = time.monotonic() - began, time.monotonic()
-    spec = {"groups_per_batch": course.groups, "group_size": MEMBERS, **course.spec}
-    with verbs.settings(seed, spec, model_dir=model) as settings:
+    spec = {"groups_per_batch": course.groups, "group_size": MEMBERS}
+    with verbs.settings(seed, spec, model_dir=model, learning_rate=course.learning_rate) as settings:
         loop = InProcessLoop(settings, learner_of(settings), course.game, new_tokens_max=course.new_tokens_max)
         for _ in range(batches_max or course.batches_max):
             loop.round()

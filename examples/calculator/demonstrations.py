@@ -9,7 +9,7 @@ import random
 from examples.calculator.rules import Problem, calculate
 from examples.tiny_model import Recipe
 
-RECIPE = Recipe(steps=300)
+RECIPE = Recipe(steps=400, batch_dialogues=24)
 FAVOURITE = {"+": "*", "-": "+", "*": "-", "/": "-"}
 """The wrong operation that the demonstrations prefer, by the right one."""
 RIGHT_SHARE = 0.4
