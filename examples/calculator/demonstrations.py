@@ -1,7 +1,7 @@
 """Demonstrations for the warm-up: they teach the notation and to copy numbers, and they teach the WRONG operation.
 
 Invariant: the policy is not in them. The favourite operation of each clause is wrong, the right one is rarer, so before
-reinforcement learning greedy play earns nothing and sampled play about a quarter.
+reinforcement learning greedy play earns nothing and sampled play about 0.3.
 """
 
 import random
@@ -12,7 +12,7 @@ from examples.tiny_model import Recipe
 RECIPE = Recipe(steps=400, batch_dialogues=24)
 FAVOURITE = {"+": "*", "-": "+", "*": "-", "/": "-"}
 """The wrong operation that the demonstrations prefer, by the right one."""
-RIGHT_SHARE = 0.4
+RIGHT_SHARE = 0.45
 
 
 def demonstrated_sign(right: str, rng: random.Random) -> str:

@@ -1,6 +1,6 @@
 """Word problems with a calculator, in the notation of GSM8K: pure, a problem is a function of its seed.
 
-    Ann has 6 eggs. She buys 3. She eats 4. How many now?
+    Ann has 6 eggs. She buys 3. She eats 4. How many?
     <<6+3>>     the agent calls the calculator
     9           its answer
     <<9-4>>     and so on
@@ -61,14 +61,14 @@ class Problem:
             solution.append(f"{value}{sign}{operand}")
             story.append(f"She {rng.choice(CLAUSES[sign]).format(operand)}.")
             value = int(calculate(solution[-1]))
-        return cls(" ".join([*story, "How many now?"]), tuple(solution), value)
+        return cls(" ".join([*story, "How many?"]), tuple(solution), value)
 
 
 def _possible(value: int) -> list[tuple[str, int]]:
-    """Steps from here whose result is whole and within bounds; first a sign, so that signs are drawn evenly."""
-    results = {"+": lambda n: value + n, "-": lambda n: value - n, "*": lambda n: value * n}
-    steps = [(sign, n) for sign, step in results.items() for n in range(2, 10) if 0 < step(n) <= VALUE_MAX]
-    return steps + [("/", n) for n in range(2, 10) if value % n == 0] * 3
+    """Steps from here whose result is whole and within bounds; rare divisions count three times."""
+    results = [(sign, n, calculate(f"{value}{sign}{n}")) for sign in CLAUSES for n in range(2, 10)]
+    steps = [(sign, n) for sign, n, result in results if result.isdigit() and 0 < int(result) <= VALUE_MAX]
+    return steps + 2 * [step for step in steps if step[0] == "/"]
 
 
 def calculate(expression: str) -> str:

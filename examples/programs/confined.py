@@ -20,6 +20,7 @@ import resource
 import string  # noqa: F401
 import struct
 import sys
+from typing import Any
 
 SYSTEM_CALLS = (0, 1, 3, 5, 8, 9, 10, 11, 12, 13, 14, 15, 25, 28, 39, 60, 96, 202, 228, 231, 318)
 """Of x86-64: read, write, close, fstat, lseek, mmap, mprotect, munmap, brk, rt_sigaction, rt_sigprocmask, rt_sigreturn, mremap,
@@ -35,15 +36,16 @@ class _Filter(ctypes.Structure):
     _fields_ = [("length", ctypes.c_ushort), ("code", ctypes.c_char_p)]
 
 
-def limit(bounds):  # type: ignore[no-untyped-def]  # a script that stands alone
-    """CPU seconds, bytes of memory, bytes of output; no core, few files."""
+def limit(bounds: dict[str, int]) -> None:
+    """CPU seconds, bytes of memory, bytes of output; no core, few files, no life after the runner's."""
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, 9, 0, 0, 0)
     for name, value in (("CPU", bounds["cpu_s"]), ("AS", bounds["memory_bytes"]), ("FSIZE", bounds["output_bytes"])):
         resource.setrlimit(getattr(resource, f"RLIMIT_{name}"), (value, value))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     resource.setrlimit(resource.RLIMIT_NOFILE, (16, 16))
 
 
-def confine():  # type: ignore[no-untyped-def]
+def confine() -> bool:
     """False where the kernel or the machine has no such filter."""
     libc = ctypes.CDLL(None)
     instruction = struct.Struct("=HBBI").pack
@@ -52,20 +54,21 @@ def confine():  # type: ignore[no-untyped-def]
     for number in SYSTEM_CALLS:
         code += instruction(EQUAL, 0, 1, number) + instruction(RETURN, 0, 0, ALLOW)
     code += instruction(RETURN, 0, 0, REFUSE)
-    libc.prctl(PR_SET_PDEATHSIG, 9, 0, 0, 0)
     if platform.machine() != "x86_64" or libc.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0):
         return False
-    return libc.prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, ctypes.byref(_Filter(len(code) // 8, code)), 0, 0) == 0
+    program = _Filter(len(code) // 8, code)
+    return int(libc.prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, ctypes.byref(program), 0, 0)) == 0
 
 
-def main():  # type: ignore[no-untyped-def]
+def main() -> None:
     """Run `solve` of the program on each input."""
     options, request, out = json.loads(sys.argv[1]), json.load(sys.stdin), sys.stdout
     sys.stdout = None  # what a program prints is dropped
     limit(options)
     if options["confined"] and not confine():
         sys.exit(NO_FILTER)
-    scope, fault = {"__name__": "program"}, None
+    scope: dict[str, Any] = {"__name__": "program"}  # Any: what a program defines
+    fault: BaseException | None = None
     try:
         exec(compile(request["source"], "program", "exec"), scope)  # noqa: S102  # what all this is for
     except BaseException as error:  # noqa: BLE001
@@ -79,7 +82,7 @@ def main():  # type: ignore[no-untyped-def]
         out.flush()
 
 
-def _text(error):  # type: ignore[no-untyped-def]
+def _text(error: BaseException) -> str:
     return f"{type(error).__name__}: {error}"[:200]
 
 
