@@ -59,10 +59,10 @@ def test_demonstrations_of_castles_rarely_win() -> None:
 
 @pytest.mark.parametrize("environment", ENVIRONMENTS)
 def test_the_stack_trains_with_the_settings_that_were_measured(environment: str) -> None:
-    """`trainer.yaml` and the bench agree on groups, members and learning rate; the page names a flow that loads."""
+    """`trainer.yaml` and the bench agree on groups, members, learning rate and goal; the page names a flow that loads."""
     trainer, course = load(["--config", str(ROOT / "examples" / environment / "trainer.yaml")]), COURSES[environment]
     assert (trainer.spec.groups_per_batch, trainer.spec.group_size) == (course.groups, MEMBERS)
-    assert trainer.learning_rate == course.learning_rate
+    assert (trainer.learning_rate, trainer.stop_reward) == (course.learning_rate, course.goal)
     assert trainer.run_id == environment == trainer.model_dir.name
     flow = re.search(rf"examples\.{environment}\.flow:\w+Flow", PAGE)
     assert flow is not None
