@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import aiohttp
 
-from rollout.errors import EngineLost, SourceFailed
+from rollout.errors import EngineLost
 from rollout.settings import RolloutSettings
 from schemas.http import CONTROL_HEADER
 
@@ -29,6 +29,7 @@ class EngineClient:
         self._headers = {CONTROL_HEADER: secret}
         self._timeout_s = settings.control_timeout_s
         self._health_timeout_s = settings.health_timeout_s
+        self._load_timeout_s = settings.load_timeout_s
 
     async def is_healthy(self) -> bool:
         """False also when nobody answers."""
@@ -58,21 +59,13 @@ class EngineClient:
         """Open an update; only after `pause`."""
         await self._must("POST", "/start_weight_update")
 
-    async def update(self, update_info: Json, timeout_s: float) -> None:
-        """Receive and load. Raises SourceFailed when the engine says that it could not, EngineLost when it says nothing.
+    async def update(self, update_info: Json) -> None:
+        """Load what lies in this host's memory."""
+        await self._must("POST", "/update_weights", {"update_info": update_info}, self._load_timeout_s)
 
-        `timeout_s` must be longer than the deadline inside the engine, which alone tells the two apart.
-        """
-        try:
-            status, body = await self._request("POST", "/update_weights", timeout_s, {"update_info": update_info})
-        except (aiohttp.ClientError, TimeoutError) as error:
-            raise EngineLost(f"/update_weights: {error!r}") from error
-        if status != 200:
-            raise SourceFailed(f"/update_weights: {status} {body}")
-
-    async def finish(self, label: str | None = None) -> None:
+    async def finish(self, label: str) -> None:
         """Close the update and, while still paused, set the label."""
-        await self._must("POST", "/finish_weight_update", {} if label is None else {"weight_version": label})
+        await self._must("POST", "/finish_weight_update", {"weight_version": label})
 
     async def resume(self) -> None:
         """Let frozen and waiting requests go on."""

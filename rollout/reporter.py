@@ -4,7 +4,8 @@ Only the newest state is worth a report, so a slow broker delays reports and nev
 """
 
 import asyncio
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 import structlog
@@ -35,6 +36,7 @@ class Status:
     in_flight: int = 0
     capabilities: tuple[str, ...] = ()
     detail: str | None = None
+    sync_ms: Mapping[str, float] = field(default_factory=dict)
 
 
 class Reporter:
@@ -89,4 +91,5 @@ class Reporter:
             report_interval_s=settings.report_interval_s,
             capabilities=status.capabilities,
             detail=status.detail,
+            sync_ms=status.sync_ms,
         )

@@ -42,7 +42,7 @@ class RolloutSettings(BaseSettings):
     """Host in the URL that is reported to gateways. Not set: `host`."""
 
     device: Wish = "auto"
-    """Processor to run on. auto: CUDA where torch sees it, unless the CPU build of vLLM is installed. The trainer's must be the same."""
+    """Processor to run on. auto: CUDA where torch sees it, unless the CPU build of vLLM is installed."""
     dtype: str | None = None
     """Number type of the weights. Not set: float32 on the CPU, the model's own on CUDA."""
     max_model_len: int | None = Field(default=None, ge=16)
@@ -78,11 +78,17 @@ class RolloutSettings(BaseSettings):
     """Time over which restarts are counted."""
 
     offer_timeout_s: float = Field(default=5, gt=0)
-    """How long the trainer may take to answer a request for weights (GET /offer)."""
+    """How long the trainer may take to begin its answer to a request for weights."""
+    fetch_timeout_s: float = Field(default=30, gt=0)
+    """How long a version may take to arrive in this host's memory, beside what its size adds. The engine samples meanwhile."""
+    fetch_mb_per_s: float = Field(default=20, gt=0)
+    """Rate at which it must arrive: each MB adds its share to `fetch_timeout_s`."""
+    copies_dir: Path | None = None
+    """Directory for the copy of the weights that this host's workers share. Not set: in /dev/shm where it has room, else among temporary files."""
     control_timeout_s: float = Field(default=15, gt=0)
     """How long the engine may take for each of pause, start, finish, resume and setting the label."""
     load_timeout_s: float = Field(default=60, gt=0)
-    """How long reading a checkpoint may take; for a transfer, added to the timeout of its rendezvous."""
+    """How long the paused engine may take to load a version from memory."""
     retry_interval_s: float = Field(default=2, gt=0)
     """Time between two attempts to get a version that could not be had."""
 

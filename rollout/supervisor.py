@@ -9,7 +9,6 @@ replay    reading claw.weights again changes nothing: a version that is loaded i
 import asyncio
 import time
 from collections.abc import Callable, Coroutine
-from functools import partial
 from typing import Protocol
 
 import aiohttp
@@ -17,12 +16,12 @@ import structlog
 
 from rollout.engine_client import EngineClient
 from rollout.errors import EngineLost, RolloutError, ServerDied, SourceFailed
+from rollout.fetch import Fetched, fetch
 from rollout.reporter import Reporter, ReportSink
 from rollout.server import VllmServer
 from rollout.settings import RolloutSettings
-from rollout.sync import from_checkpoint, sync
+from rollout.sync import load
 from rollout.targets import Targets, is_same_weights
-from rollout.transfer_client import from_trainer
 from schemas.events import WeightsPublished, WorkerState
 from schemas.http import BASE_LABEL
 from schemas.runtime.restarts import Deaths, RestartBudget
@@ -60,6 +59,7 @@ class Supervisor:
         self._reporter = Reporter(settings, server.url, sink)
         self._engine: EngineClient | None = None
         self._updates = 0
+        self._fetched: Fetched | None = None
 
     async def run(self, stop: asyncio.Event) -> None:
         """Serve until `stop` is set; every process of the server is gone when this returns or raises."""
@@ -71,6 +71,7 @@ class Supervisor:
             await self._drain()
         finally:
             await self._server.stop()
+            self._keep(None)
             reporting.cancel()
             self._reporter.change(state="dead")
             await self._reporter.report_now()
@@ -141,24 +142,29 @@ class Supervisor:
                 self._reporter.change(state=resting, detail=None)
                 await self._targets.changed()
                 continue
-            self._reporter.change(state="updating" if resting == "ready" else resting)
-            self._updates += 1
             try:
-                await self._load(engine, target)
+                fetched = await fetch(self._settings, target)
             except SourceFailed as error:
                 log.warning("weights_not_had", run_id=target.run_id, version=target.version, error=str(error))
                 self._reporter.change(state=resting, detail=str(error)[:500])
                 await self._targets.changed(self._settings.retry_interval_s)
+                continue
+            self._keep(fetched)
+            self._updates += 1
+            self._reporter.change(state="updating" if resting == "ready" else resting)
+            await self._load(engine, target, fetched)
 
-    async def _load(self, engine: EngineClient, target: WeightsPublished) -> None:
-        sources = [
-            partial(from_trainer, self._http, self._settings),
-            partial(from_checkpoint, self._settings.load_timeout_s),
-        ]
-        loaded = await sync(engine, target, sources)
-        times = {"seconds": round(loaded.seconds, 3), "paused_s": round(loaded.paused_s, 3)}
-        log.info("weights_loaded", run_id=target.run_id, version=target.version, source=loaded.source, **times)
-        self._reporter.change(loaded=target)
+    async def _load(self, engine: EngineClient, target: WeightsPublished, fetched: Fetched) -> None:
+        times_ms = await load(engine, fetched.copy.path, fetched.manifest, target.run_id, target.version)
+        times_ms = {"fetch": round(fetched.seconds * 1000, 1), **times_ms}
+        log.info("weights_loaded", run_id=target.run_id, version=target.version, source=fetched.source, ms=times_ms)
+        self._reporter.change(loaded=target, sync_ms=times_ms)
+
+    def _keep(self, fetched: Fetched | None) -> None:
+        """The newest copy stays, so that an engine that is started again has its weights at once, with or without a trainer."""
+        before, self._fetched = self._fetched, fetched
+        if before is not None:
+            before.copy.close()
 
     async def _drain(self) -> None:
         ends_at = time.monotonic() + self._settings.drain_timeout_s

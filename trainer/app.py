@@ -22,6 +22,7 @@ from schemas.http import Channel
 from schemas.topics import WORKERS
 from trainer import live_workers
 from trainer.dependencies import LivePool, TrainerDependencies
+from trainer.errors import SettingsInvalid
 from trainer.learn.learner import Learner
 from trainer.offline.dataset import OfflineDataset
 from trainer.offline.journal import file_journal
@@ -34,9 +35,8 @@ from trainer.ranks.launch import ALONE, Launched
 from trainer.ranks.leader import LedLearner, leading
 from trainer.run import TrainingRun
 from trainer.settings import TrainerSettings
-from weights.sender import Sent
 from weights.snapshot import WeightsSnapshot
-from weights.transfer_server import TransferServer
+from weights.transfer_server import SecretMissing, Sent, TransferServer
 
 log = structlog.get_logger()
 
@@ -47,7 +47,7 @@ def train(settings: TrainerSettings, stop: threading.Event, ranks: Launched = AL
     """Run to the end, or until `stop` is set. Raises TrainerError, LogError, OSError (offer_port in use)."""
     with ExitStack() as resources:
         learner = _learner(settings, resources, stop, ranks)
-        transfer_server = _transfer_server(settings, learner)
+        transfer_server = _transfer_server(settings)
         resources.callback(transfer_server.close)
         dependencies = TrainerDependencies(
             learner=learner,
@@ -145,15 +145,13 @@ def may_concern(group: GroupRecord, run_id: str, policy: str = "own") -> bool:
     return policy == "any" or group.run_id in (None, run_id)
 
 
-def _transfer_server(settings: TrainerSettings, learner: Learner | LedLearner) -> TransferServer:
-    return TransferServer(
-        settings.offer_host,
-        settings.offer_port,
-        advertise_host=settings.offer_advertise,
-        device=str(learner.device),
-        timeout_s=settings.offer_timeout_s,
-        on_sent=_log_sent,
-    )
+def _transfer_server(settings: TrainerSettings) -> TransferServer:
+    try:
+        return TransferServer(
+            settings.offer_host, settings.offer_port, advertise_host=settings.offer_advertise, on_sent=_log_sent
+        )
+    except SecretMissing as error:
+        raise SettingsInvalid(f"offer_host: {error}") from error
 
 
 def _log_sent(sent: Sent) -> None:

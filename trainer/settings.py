@@ -43,7 +43,7 @@ class TrainerSettings(BaseSettings):
     MAY_CHANGE: ClassVar[frozenset[str]] = frozenset({
         "run_id", "out_dir", "allow_change", "micro_batch_tokens_max", "batches_max", "batches_min", "stop_reward",
         "checkpoint_every", "checkpoints_kept", "hf_every", "hf_kept", "hf_shard_gb", "stop_timeout_s", "offer_host",
-        "offer_port", "offer_advertise", "offer_timeout_s", "linger_s", "poll_interval_s", "evaluation_wait_s",
+        "offer_port", "offer_advertise", "linger_s", "poll_interval_s", "evaluation_wait_s",
         "wait_log_interval_s", "warnings_file", "bootstrap_servers", "topic_prefix", "topic_partitions", "ranks",
         "collective_timeout_s", "layout", "optimizer.gradient_checkpointing", "objective.silent_sample",
     })  # fmt: skip
@@ -133,8 +133,6 @@ class TrainerSettings(BaseSettings):
     """Port on which weights are served; 0 takes a free one."""
     offer_advertise: str | None = None
     """Host name by which workers reach the weights. Not set: `offer_host`."""
-    offer_timeout_s: float = Field(default=30.0, gt=0)
-    """How long sending one version to one worker may take."""
     linger_s: float = Field(default=0.0, ge=0)
     """After its end, the run serves its final weights until every live worker reports them, for at most this long."""
 

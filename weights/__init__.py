@@ -1,5 +1,5 @@
-"""Transport of weights: what a version consists of, and how its bytes get from a trainer to one worker.
+"""Transport of weights: what a version consists of, and how its bytes get from a trainer into the memory of a worker's host.
 
-Weights are pulled. A trainer stages a version and serves it; each transfer is a fresh group of two ranks with a
-deadline, so that a trainer knows no members and a dead receiver costs nobody but its own sender thread.
+Weights are pulled. A trainer stages a version and sends it to whoever asks; a host keeps one verified copy of it, from
+which the engines of its workers load. Imports torch only where tensors are touched: a supervisor never does.
 """

@@ -1,17 +1,9 @@
-"""Tensors as flat uint8 buckets of bounded size: both sides compute the same plan from the same manifest.
+"""Tensors in flat uint8 buckets of bounded size, so that memory of one version serves for the next.
 
-Every tensor starts at a multiple of 16 bytes, so that a received bucket can be viewed as any dtype without a copy.
-A tensor larger than a bucket is split over several; nothing else ever is.
+Every tensor starts at a multiple of 16 bytes. A tensor larger than a bucket is split over several; nothing else ever is.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
-
-from weights.manifest import TensorShape
-
-if TYPE_CHECKING:
-    import torch
 
 ALIGNMENT_BYTES = 16
 BUCKET_BYTES_MAX = 64 << 20
@@ -29,7 +21,7 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class Bucket:
-    """`size` bytes on the wire, padding included, and the pieces that they hold."""
+    """`size` bytes, padding included, and the pieces that they hold."""
 
     size: int
     pieces: tuple[Piece, ...]
@@ -54,10 +46,7 @@ class Packing:
         self._sizes: list[int] = []
 
     def place(self, nbytes: int) -> list[tuple[int, Piece]]:
-        """Where the next tensor goes: (number of the bucket, piece), in the order of its bytes.
-
-        An empty tensor is one empty piece: the receiver must yield it.
-        """
+        """Where the next tensor goes: (number of the bucket, piece), in the order of its bytes. An empty one is an empty piece."""
         placed = []
         for start in range(0, max(nbytes, 1), self._bytes_max):
             length = min(self._bytes_max, nbytes - start)
@@ -72,44 +61,5 @@ class Packing:
         return placed
 
     def buckets(self) -> tuple[Bucket, ...]:
-        """All of them so far, in sending order."""
+        """All of them so far."""
         return tuple(Bucket(size, tuple(pieces)) for size, pieces in zip(self._sizes, self._pieces, strict=True))
-
-
-def plan(specs: Iterable[TensorShape], bucket_bytes_max: int = BUCKET_BYTES_MAX) -> tuple[Bucket, ...]:
-    """Buckets in sending order. Pure; raises ValueError when a bucket could not hold one aligned piece."""
-    packing = Packing(bucket_bytes_max)
-    for spec in specs:
-        packing.place(spec.nbytes)
-    return packing.buckets()
-
-
-def unpack(
-    received: Iterable["torch.Tensor"],
-    specs: Sequence[TensorShape],
-    buckets: Sequence[Bucket],
-) -> Iterator[tuple[str, "torch.Tensor"]]:
-    """Tensors in manifest order, each as soon as its last piece is there.
-
-    A tensor that lies in one bucket is a view of it, so a received bucket must not be reused.
-    """
-    partial: torch.Tensor | None = None
-    for flat, bucket in zip(received, buckets, strict=True):
-        for piece in bucket.pieces:
-            spec = specs[piece.tensor]
-            part = flat[piece.target : piece.target + piece.length]
-            if piece.length == spec.nbytes:
-                yield spec.name, _shaped(part, spec)
-                continue
-            partial = flat.new_empty(spec.nbytes) if partial is None else partial
-            partial[piece.source : piece.source + piece.length].copy_(part)
-            if piece.source + piece.length == spec.nbytes:
-                yield spec.name, _shaped(partial, spec)
-                partial = None
-
-
-def _shaped(flat: "torch.Tensor", spec: TensorShape) -> "torch.Tensor":
-    import torch
-
-    dtype: torch.dtype = getattr(torch, spec.dtype)
-    return flat.view(dtype).view(spec.shape)

@@ -1,7 +1,7 @@
-"""One deadline for several steps: what the first step uses up is missing from the last."""
+"""How long a version may take to travel: one deadline for all steps, which grows with the bytes."""
 
 import time
-from datetime import timedelta
+from collections.abc import Callable
 
 from weights.errors import DeadlineExceeded
 
@@ -11,10 +11,20 @@ class Deadline:
 
     def __init__(self, seconds: float) -> None:
         self._ends_at = time.monotonic() + seconds
+        self._interrupt: Callable[[], object] = lambda: None
 
-    def remaining(self, phase: str) -> timedelta:
-        """Time left for `phase`; raises DeadlineExceeded when there is none."""
+    def cancel(self) -> None:
+        """The time is over now; also ends what waits in another thread."""
+        self._ends_at = 0.0
+        self._interrupt()
+
+    def interrupted_by(self, interrupt: Callable[[], object]) -> None:
+        """Who blocks says how `cancel` ends it. Must be harmless when nothing blocks any more."""
+        self._interrupt = interrupt
+
+    def remaining_s(self, phase: str) -> float:
+        """Seconds left for `phase`; raises DeadlineExceeded when there are none."""
         left_s = self._ends_at - time.monotonic()
         if left_s <= 0:
             raise DeadlineExceeded(f"no time left for: {phase}")
-        return timedelta(seconds=left_s)
+        return left_s

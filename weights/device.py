@@ -1,7 +1,4 @@
-"""What weights are computed on, and so how they travel: both ranks of a transfer speak gloo (CPU) or NCCL (CUDA).
-
-Trainer and worker of one machine ask the same question here and get the same answer. Imports no torch.
-"""
+"""What weights are computed on. They travel through host memory, so trainer and worker need not agree. Imports no torch."""
 
 import subprocess
 import sys

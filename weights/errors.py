@@ -10,7 +10,7 @@ class DeadlineExceeded(WeightsError):
 
 
 class TransferFailed(WeightsError):
-    """The other side vanished or the group could not be formed."""
+    """The bytes could not be had: the source is away, busy, refuses, or ended early."""
 
 
 class ManifestMismatch(WeightsError):
@@ -21,9 +21,9 @@ class DigestMismatch(WeightsError):
     """All bytes arrived, and they are not the promised ones."""
 
 
-class TransferRefused(WeightsError):
+class NoRoom(WeightsError):
+    """This machine has no memory for a copy of the version."""
+
+
+class NotStaged(WeightsError):
     """The trainer does not have the version that was asked for."""
-
-
-class SendersBusy(TransferRefused):
-    """The version is there, but no sender is free; ask again."""

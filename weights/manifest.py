@@ -9,12 +9,14 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
-from weights.errors import DigestMismatch, ManifestMismatch
+from weights.errors import ManifestMismatch
 
 if TYPE_CHECKING:
     import torch
 
 SHOWN_CHARACTERS = 200
+ALIGNMENT_BYTES = 64
+"""A tensor in a flat copy begins at a multiple of it, so that it can be viewed as any dtype."""
 NamedTensors = Iterable[tuple[str, "torch.Tensor"]]
 
 # Bytes per element by torch's name. A dtype that is missing here cannot travel; better said early than guessed.
@@ -61,6 +63,18 @@ class WeightsManifest:
     def bytes_total(self) -> int:
         """Bytes of all tensors, without padding."""
         return sum(spec.nbytes for spec in self.tensors)
+
+    def offsets(self) -> Iterator[tuple[TensorShape, int]]:
+        """Each tensor and where it begins in a flat copy of the version, in bytes."""
+        end = 0
+        for spec in self.tensors:
+            yield spec, end
+            end += -(-spec.nbytes // ALIGNMENT_BYTES) * ALIGNMENT_BYTES
+
+    @property
+    def bytes_flat(self) -> int:
+        """Bytes of a flat copy, padding included; at least one, for a file of none cannot be mapped."""
+        return max(1, sum(-(-spec.nbytes // ALIGNMENT_BYTES) for spec in self.tensors) * ALIGNMENT_BYTES)
 
     @classmethod
     def of(cls, named_tensors: NamedTensors) -> Self:
@@ -111,22 +125,3 @@ def bytes_of(tensor: "torch.Tensor") -> "torch.Tensor":
     import torch
 
     return tensor.detach().contiguous().reshape(-1).view(torch.uint8)
-
-
-def verified(tensors: NamedTensors, manifest: WeightsManifest) -> Iterator[tuple[str, "torch.Tensor"]]:
-    """Pass tensors through and raise DigestMismatch after the last one unless all bytes are the promised ones.
-
-    Raises ManifestMismatch at the first tensor of another name, dtype or shape.
-    """
-    sha = hashlib.sha256()
-    count = 0
-    for name, tensor in tensors:
-        if count >= len(manifest.tensors) or spec_of(name, tensor) != manifest.tensors[count]:
-            raise ManifestMismatch(f"tensor {count} is {spec_of(name, tensor)}, not the manifest's")
-        sha.update(memory_of(tensor))
-        count += 1
-        yield name, tensor
-    if count != len(manifest.tensors):
-        raise ManifestMismatch(f"{count} tensors, {len(manifest.tensors)} promised")
-    if sha.hexdigest() != manifest.digest:
-        raise DigestMismatch(f"digest {sha.hexdigest()[:12]}, promised {manifest.digest[:12]}")

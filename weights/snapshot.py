@@ -18,10 +18,9 @@ from weights.manifest import NamedTensors, TensorShape, WeightsManifest, bytes_o
 
 @dataclass(frozen=True, eq=False)
 class WeightsSnapshot:
-    """`buckets`: flat uint8 tensors, filled as `weights.buckets.plan` says for `bucket_bytes_max`."""
+    """`buckets`: flat uint8 tensors, filled as `layout` says."""
 
     manifest: WeightsManifest
-    bucket_bytes_max: int
     layout: tuple[Bucket, ...]
     buckets: tuple[torch.Tensor, ...]
 
@@ -88,9 +87,7 @@ class Snapshots:
                 sha.update(target.numpy())
         layout = packing.buckets()
         filled = tuple(flat[: bucket.size] for flat, bucket in zip(whole, layout, strict=True))
-        snapshot = WeightsSnapshot(
-            WeightsManifest(tuple(specs), sha.hexdigest()), self._bucket_bytes_max, layout, filled
-        )
+        snapshot = WeightsSnapshot(WeightsManifest(tuple(specs), sha.hexdigest()), layout, filled)
         self._memory.lend(snapshot).extend(whole)
         self._memory.trim()  # three are enough: two staged, one being taken
         return snapshot

@@ -8,7 +8,7 @@ import threading
 from dataclasses import dataclass
 
 from schemas.http import version_label
-from weights.errors import ManifestMismatch, TransferRefused
+from weights.errors import ManifestMismatch, NotStaged
 from weights.snapshot import WeightsSnapshot
 
 VERSIONS_KEPT = 2
@@ -40,10 +40,10 @@ class Stagings:
                 label = version_label(staging.run_id, staging.version)
                 raise ManifestMismatch(f"{label} is staged with other bytes; a version number is never reused")
 
-    def get(self, run_id: str | None, version: int | None) -> Staging:
-        """The version asked for, the newest where none is named. Raises TransferRefused."""
+    def get(self, run_id: str, version: int, digest: str) -> Staging:
+        """Raises NotStaged, also for other bytes."""
         with self._lock:
-            for staging in reversed(self._kept):
-                if run_id in (None, staging.run_id) and version in (None, staging.version):
-                    return staging
-        raise TransferRefused(f"{run_id or '(any run)'}/{'(newest)' if version is None else version} is not staged")
+            for kept in self._kept:
+                if (kept.run_id, kept.version, kept.snapshot.manifest.digest) == (run_id, version, digest):
+                    return kept
+        raise NotStaged(f"{version_label(run_id, version)} with digest {digest[:12]} is not staged")

@@ -1,28 +1,48 @@
-"""The trainer's side: stage versions, answer `GET /offer`, and send to the worker that asked.
+"""The trainer's side: stage versions, and send their bytes to whoever asks.
 
-    GET /offer?worker=ID[&run_id=R][&version=N]  200 a Transfer | 404 not staged | 503 every sender is busy
-    GET /healthz                                 200
+    GET /weights?run_id=R&version=N&digest=D[&worker=ID]   200 the tensors' bytes in manifest order
+                                                           401 | 404 not staged | 503 enough are being sent to
+    GET /healthz                                           200
 
 A worker asks for exactly the version that it saw published, so a version that was staged but never published
-(the trainer died before its transaction) is loaded by nobody.
+(the trainer died before its transaction) is loaded by nobody. Each send has a thread of its own, which holds the
+snapshot, and a rate below which it is given up: a worker that dies or stands still costs nobody else.
 """
 
 import json
 import threading
+import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from io import BufferedIOBase
 from urllib.parse import parse_qs, urlsplit
 
-import torch
-
-from weights.errors import SendersBusy, TransferRefused
-from weights.rendezvous import Transfer
-from weights.sender import Senders, Sent
+from weights.errors import NotStaged, WeightsError
 from weights.snapshot import WeightsSnapshot
+from weights.sources import SECRET_VARIABLE, authorization, is_authorized
 from weights.staging import Staging, Stagings
 
-REQUEST_TIMEOUT_S = 5.0
-CLOSE_WAIT_S = 1.0
+PIECE_BYTES = 8 << 20
+PIECE_TIMEOUT_S = 10.0
+"""Of a request, and of each piece of the reply: a client that stands still must not keep a thread."""
+LOOPBACK = ("127.0.0.1", "::1", "localhost")
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """How one send ended; `error` is None when every byte was handed to the network."""
+
+    worker_id: str
+    run_id: str
+    version: int
+    bytes_total: int
+    seconds: float
+    error: str | None
+
+
+class SecretMissing(WeightsError):
+    """Weights would be open to whoever reaches the port."""
 
 
 class TransferServer:
@@ -34,22 +54,20 @@ class TransferServer:
         port: int = 0,
         *,
         advertise_host: str | None = None,
-        device: str = "cpu",
-        timeout_s: float = 30.0,
         senders_max: int = 16,
         on_sent: Callable[[Sent], None] = lambda _: None,
     ) -> None:
+        """The secret is read from the environment (`SECRET_VARIABLE`). Raises SecretMissing off loopback, OSError."""
+        self.authorization = authorization()
+        if not self.authorization and host not in LOOPBACK:
+            raise SecretMissing(
+                f"weights are served on {host}: set {SECRET_VARIABLE}, the same here and for each worker"
+            )
         self._advertise_host = advertise_host or host
         self._stagings = Stagings()
-        self._senders = Senders(
-            bind_host=host,
-            advertise_host=self._advertise_host,
-            device=torch.device(device),
-            timeout_s=timeout_s,
-            senders_max=senders_max,
-            on_sent=on_sent,
-        )
-        self._server = ThreadingHTTPServer((host, port), _handler(self))
+        self._free = threading.Semaphore(senders_max)
+        self._on_sent = on_sent
+        self._server = _Listener((host, port), self)
         self._thread = threading.Thread(
             target=self._server.serve_forever, args=(0.1,), name="transfer-server", daemon=True
         )
@@ -58,7 +76,7 @@ class TransferServer:
     @property
     def url(self) -> str:
         """What `WeightsPublished.offer_url` carries."""
-        return f"http://{self._advertise_host}:{self._server.server_address[1]}/offer"
+        return f"http://{self._advertise_host}:{self._server.server_address[1]}/weights"
 
     def stage(self, run_id: str, version: int, snapshot: WeightsSnapshot) -> None:
         """Workers can get this version from now on; call it before the version is published.
@@ -68,57 +86,93 @@ class TransferServer:
         """
         self._stagings.add(Staging(run_id, version, snapshot))
 
-    def start_transfer(self, worker_id: str, run_id: str | None = None, version: int | None = None) -> Transfer:
-        """Start a sender for one worker. Raises TransferRefused."""
-        staging = self._stagings.get(run_id, version)
-        rendezvous = self._senders.start(staging, worker_id)
-        return Transfer(staging.run_id, staging.version, staging.snapshot.manifest, rendezvous)
+    def staged(self, run_id: str, version: int, digest: str) -> Staging:
+        """Raises NotStaged, also for other bytes under this version."""
+        return self._stagings.get(run_id, version, digest)
+
+    def send(self, staging: Staging, worker_id: str, begin: Callable[[int], None], out: BufferedIOBase) -> bool:
+        """Write a version, after `begin` with its size; False when every sender is busy. Raises OSError."""
+        if not self._free.acquire(blocking=False):
+            return False
+        began = time.monotonic()
+        error: str | None = None
+        total = staging.snapshot.manifest.bytes_total
+        try:
+            begin(total)
+            for _, parts in staging.snapshot.tensors():
+                for part in parts:
+                    out.writelines(part[start : start + PIECE_BYTES] for start in range(0, len(part), PIECE_BYTES))
+            out.flush()
+        except OSError as failure:
+            error = str(failure) or type(failure).__name__
+            raise
+        finally:
+            self._free.release()
+            seconds = time.monotonic() - began
+            self._on_sent(Sent(worker_id, staging.run_id, staging.version, total, seconds, error))
+        return True
 
     def close(self) -> None:
-        """Stop answering. Running sends end: those that wait for their worker at once, others have a second."""
+        """Stop answering. Sends that run end with their connections, when the process ends."""
         self._server.shutdown()
         self._server.server_close()
         self._thread.join(timeout=1.0)
-        self._senders.close(CLOSE_WAIT_S)
 
 
-def _handler(server: TransferServer) -> type[BaseHTTPRequestHandler]:
-    class Handler(BaseHTTPRequestHandler):
-        timeout = REQUEST_TIMEOUT_S  # a client that never finishes its request must not keep a thread
-
-        def do_GET(self) -> None:
-            status, body = _answer(server, self.path)
-            payload = json.dumps(body, separators=(",", ":")).encode()
-            self.send_response(status)
-            self.send_header("content-type", "application/json")
-            self.send_header("content-length", str(len(payload)))
-            self.end_headers()
-            self.wfile.write(payload)
-
-        def log_message(self, format: str, *args: object) -> None:  # noqa: A002  # the overridden signature
-            """Silent: `on_sent` tells how each send ended."""
-
-    return Handler
+class _Listener(ThreadingHTTPServer):
+    def __init__(self, address: tuple[str, int], versions: TransferServer) -> None:
+        super().__init__(address, _Handler)
+        self.versions = versions
 
 
-def _answer(server: TransferServer, target: str) -> tuple[int, dict[str, object]]:
-    parts = urlsplit(target)
-    query = {name: values[0] for name, values in parse_qs(parts.query).items()}
-    if parts.path == "/healthz":
-        return 200, {"status": "ok"}
-    if parts.path != "/offer":
-        return 404, {"error": "no such path"}
-    version = query.get("version")
-    if "worker" not in query or (version is not None and not version.isdecimal()):
-        return 400, {"error": "needs ?worker=ID, and version must be a whole number"}
-    try:
-        transfer = server.start_transfer(
-            query["worker"],
-            query.get("run_id"),
-            None if version is None else int(version),
-        )
-    except SendersBusy as refusal:
-        return 503, {"error": str(refusal)}
-    except TransferRefused as refusal:
-        return 404, {"error": str(refusal)}
-    return 200, transfer.to_json()
+class _Handler(BaseHTTPRequestHandler):
+    server: _Listener
+    wbufsize = 1 << 20  # small tensors leave together,
+    disable_nagle_algorithm = True  # and the last of them at once
+
+    def setup(self) -> None:
+        super().setup()
+        self.connection.settimeout(PIECE_TIMEOUT_S)
+
+    def do_GET(self) -> None:
+        parts = urlsplit(self.path)
+        query = {name: values[0] for name, values in parse_qs(parts.query).items()}
+        if parts.path == "/healthz":
+            self._say(200, {"status": "ok"})
+        elif parts.path != "/weights":
+            self._say(404, {"error": "no such path"})
+        elif not is_authorized(self.headers.get("authorization") or "", self.server.versions.authorization):
+            self._say(401, {"error": f"another secret: {SECRET_VARIABLE} of trainer and worker must be the same"})
+        elif not query.get("version", "").isdecimal() or not query.get("run_id") or not query.get("digest"):
+            self._say(400, {"error": "needs ?run_id=R&version=N&digest=D"})
+        else:
+            self._send(query)
+
+    def _send(self, query: dict[str, str]) -> None:
+        try:
+            staging = self.server.versions.staged(query["run_id"], int(query["version"]), query["digest"])
+        except NotStaged as error:
+            self._say(404, {"error": str(error)})
+            return
+        try:
+            if not self.server.versions.send(staging, query.get("worker", "?"), self._begin, self.wfile):
+                self._say(503, {"error": "every sender is busy"})
+        except OSError:
+            self.close_connection = True  # the worker is gone or too slow; `on_sent` has said so
+
+    def _begin(self, length: int) -> None:
+        self.send_response(200)
+        self.send_header("content-type", "application/octet-stream")
+        self.send_header("content-length", str(length))
+        self.end_headers()
+
+    def _say(self, status: int, body: dict[str, str]) -> None:
+        payload = json.dumps(body, separators=(",", ":")).encode()
+        self.send_response(status)
+        self.send_header("content-type", "application/json")
+        self.send_header("content-length", str(len(payload)))
+        self.end_headers()
+        self.wfile.write(payload)
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002  # the overridden signature
+        """Silent: `on_sent` tells how each send ended."""

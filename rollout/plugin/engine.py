@@ -1,39 +1,32 @@
-"""vLLM's side of a weight update: everything is received and verified before the first old weight is touched.
+"""vLLM's side of a weight update: load a verified copy that lies in this host's memory, on every rank of the engine.
 
-So an update that fails on the way (trainer dead, deadline, wrong bytes) leaves exactly the old weights, and
-start + finish with nothing received puts them back. Only a failure while loading mixes weights; then `finish`
-refuses for ever, and the supervisor starts a new engine.
+What fails here leaves an engine of two versions or none; the supervisor never resumes such an engine but starts a new one.
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-import torch
 from vllm.distributed.weight_transfer.base import (
     WeightTransferEngine,
     WeightTransferInitInfo,
     WeightTransferUpdateInfo,
 )
 
-from weights import checkpoint
+from weights.host_copies import tensors
 from weights.manifest import WeightsManifest
-from weights.receive import receive
-from weights.rendezvous import Rendezvous
 
 
 @dataclass(kw_only=True)
 class ClawInitInfo(WeightTransferInitInfo):
-    """Nothing: every update brings a rendezvous of its own."""
+    """Nothing: every update says all that it needs."""
 
 
 @dataclass(kw_only=True)
 class ClawUpdateInfo(WeightTransferUpdateInfo):
-    """What to load (`manifest`) and from where: exactly one of a rendezvous and a checkpoint."""
+    """What to load, and the flat copy of it (`weights.host_copies`)."""
 
     manifest: dict[str, Any]  # Any: JSON, read by Manifest.from_json
-    rendezvous: dict[str, Any] | None = None  # Any: JSON, fields of Rendezvous
-    checkpoint_uri: str | None = None
+    path: str
 
 
 class ClawWeightTransfer(WeightTransferEngine[ClawInitInfo, ClawUpdateInfo]):
@@ -41,12 +34,6 @@ class ClawWeightTransfer(WeightTransferEngine[ClawInitInfo, ClawUpdateInfo]):
 
     init_info_cls = ClawInitInfo
     update_info_cls = ClawUpdateInfo
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:  # Any: vLLM's signature, passed on
-        super().__init__(*args, **kwargs)
-        if self.parallel_config.world_size != 1:
-            raise ValueError("the claw weight backend serves one device per worker; start more workers instead")
-        self._mixed = False
 
     def init_transfer_engine(self, init_info: ClawInitInfo) -> None:
         """Nothing to set up."""
@@ -58,19 +45,15 @@ class ClawWeightTransfer(WeightTransferEngine[ClawInitInfo, ClawUpdateInfo]):
         initialize_layerwise_reload(self.model)
 
     def receive_weights(self, update_info: ClawUpdateInfo) -> None:
-        """Blocks the engine until all tensors are there, or raises a WeightsError."""
-        tensors = list(_tensors(update_info, self.device))
-        self._mixed = True
-        loaded: set[str] | None = self.model.load_weights(tensors)
+        """Raises RuntimeError when the version lacks weights of this model, WeightsError when the copy is not there."""
+        manifest = WeightsManifest.from_json(update_info.manifest)
+        loaded: set[str] | None = self.model.load_weights(tensors(update_info.path, manifest))
         self._refuse_missing(loaded)
-        self._mixed = False
 
     def finish_weight_update(self) -> None:
-        """Layers that received nothing get their old weights back. Raises RuntimeError when weights are mixed."""
+        """Pack what was loaded as the kernels want it."""
         from vllm.model_executor.model_loader.reload import finalize_layerwise_reload
 
-        if self._mixed:
-            raise RuntimeError("loading failed half way: this engine holds weights of two versions")
         finalize_layerwise_reload(self.model, self.model_config)
         refresh_tied_head(self.model, self.model_config.hf_config)
 
@@ -85,15 +68,6 @@ class ClawWeightTransfer(WeightTransferEngine[ClawInitInfo, ClawUpdateInfo]):
             expected = {name for name in expected if not name.startswith("lm_head.")}
         if missing := expected - loaded:
             raise RuntimeError(f"the manifest lacks weights of this model: {sorted(missing)[:3]}")
-
-
-def _tensors(update: ClawUpdateInfo, device: torch.device) -> Iterator[tuple[str, torch.Tensor]]:
-    manifest = WeightsManifest.from_json(update.manifest)
-    if update.rendezvous is not None:
-        return receive(Rendezvous(**update.rendezvous), manifest, device)
-    if update.checkpoint_uri is not None:
-        return checkpoint.read(update.checkpoint_uri, manifest)
-    raise ValueError("neither a rendezvous nor a checkpoint")
 
 
 def _is_tied(hf_config: Any) -> bool:  # Any: a transformers config of any model

@@ -1,45 +1,51 @@
-"""The sequence of an update, with an engine and sources that are told how to fail."""
+"""The sequence of an update with an engine that fails where it is told to, and the choice of a source."""
 
 from collections.abc import Mapping
-from functools import partial
+from pathlib import Path
 
 import pytest
+import torch
+from safetensors.torch import save_file
 
 from rollout.errors import EngineLost, SourceFailed
-from rollout.sync import OpenSource, Source, from_checkpoint, sync
-from rollout.transfer_client import source_of
+from rollout.fetch import fetch, manifest_of
+from rollout.settings import RolloutSettings
+from rollout.sync import load
 from schemas.envelopes import envelope
 from schemas.events import TensorSpec, WeightsPublished
 from weights.manifest import WeightsManifest
-from weights.rendezvous import Rendezvous, Transfer
 
-TARGET = WeightsPublished(
-    envelope=envelope("test"),
-    model_id="m",
-    run_id="run",
-    version=7,
-    digest="d",
-    bytes_total=4,
-    manifest=(TensorSpec(name="t", dtype="float32", shape=(1,)),),
-    checkpoint_uri="/ckpt",
-)
+TENSORS = {"t": torch.arange(4.0)}
+MANIFEST = WeightsManifest.of(TENSORS.items())
 UPDATE = ["pause", "start", "update", "finish run/7", "resume"]
-RECOVERY = ["pause", "start", "update", "start", "finish None", "resume"]
+
+
+def published(checkpoint_uri: str | None, offer_url: str | None = None) -> WeightsPublished:
+    return WeightsPublished(
+        envelope=envelope("test"),
+        model_id="m",
+        run_id="run",
+        version=7,
+        digest=MANIFEST.digest,
+        bytes_total=MANIFEST.bytes_total,
+        manifest=tuple(TensorSpec(name=t.name, dtype=t.dtype, shape=t.shape) for t in MANIFEST.tensors),
+        checkpoint_uri=checkpoint_uri,
+        offer_url=offer_url,
+    )
 
 
 class Engine:
-    """Notes each step; fails at the named ones."""
+    """Notes each step; fails at the named one."""
 
-    def __init__(self, *failing: str) -> None:
+    def __init__(self, failing: str | None = None) -> None:
         self.steps: list[str] = []
         self.updates: list[Mapping[str, object]] = []
-        self._failing = list(failing)
+        self._failing = failing
 
     def _step(self, name: str) -> None:
         self.steps.append(name)
-        if name.split()[0] in self._failing:
-            self._failing.remove(name.split()[0])
-            raise SourceFailed(name) if name == "update" else EngineLost(name)
+        if name.split()[0] == self._failing:
+            raise EngineLost(name)
 
     async def pause(self) -> None:
         self._step("pause")
@@ -47,77 +53,47 @@ class Engine:
     async def start(self) -> None:
         self._step("start")
 
-    async def update(self, update_info: Mapping[str, object], timeout_s: float) -> None:
+    async def update(self, update_info: Mapping[str, object]) -> None:
         self.updates.append(update_info)
         self._step("update")
 
-    async def finish(self, label: str | None = None) -> None:
+    async def finish(self, label: str) -> None:
         self._step(f"finish {label}")
 
     async def resume(self) -> None:
         self._step("resume")
 
 
-def opening(source: Source | SourceFailed | None) -> OpenSource:
-    async def open_source(target: WeightsPublished) -> Source | None:
-        if isinstance(source, SourceFailed):
-            raise source
-        return source
-
-    return open_source
-
-
-TRANSFER = Source("transfer", {"rendezvous": {}}, 1.0)
-
-
 async def test_an_update_labels_before_it_resumes() -> None:
-    """The label changes while the engine is paused, so no token gets the wrong one."""
+    """The label changes while the engine is paused, so no token gets the wrong one; every phase is timed."""
     engine = Engine()
-    loaded = await sync(engine, TARGET, [opening(TRANSFER)])
+    times_ms = await load(engine, "/copy", MANIFEST, "run", 7)
     assert engine.steps == UPDATE
-    assert loaded.source == "transfer"
-    assert engine.updates[0]["manifest"] == {
-        "digest": "d",
-        "tensors": [{"name": "t", "dtype": "float32", "shape": [1]}],
-    }
+    assert engine.updates == [{"manifest": MANIFEST.to_json(), "path": "/copy"}]
+    assert set(times_ms) == {"pause", "start", "load", "finish", "resume", "paused"}
+    assert times_ms["paused"] >= sum(ms for name, ms in times_ms.items() if name != "paused") - 1
 
 
-async def test_a_failed_transfer_puts_the_old_weights_back_and_tries_the_next_source() -> None:
-    """After a failed transfer the engine goes on unchanged, and the checkpoint is loaded."""
-    engine = Engine("update")
-    loaded = await sync(engine, TARGET, [opening(TRANSFER), partial(from_checkpoint, 1.0)])
-    assert engine.steps == RECOVERY + UPDATE
-    assert loaded.source == "checkpoint"
-
-
-async def test_a_source_that_cannot_be_opened_never_pauses_the_engine() -> None:
-    """When no source opens, the engine is not touched, and every reason is told."""
-    engine = Engine()
-    with pytest.raises(SourceFailed, match=r"gone.*busy"):
-        await sync(engine, TARGET, [opening(SourceFailed("gone")), opening(None), opening(SourceFailed("busy"))])
-    assert engine.steps == []
-
-
-@pytest.mark.parametrize("step", ["pause", "start", "finish", "resume"])
-async def test_any_other_failure_gives_the_engine_up(step: str) -> None:
-    """A step that never fails and does leaves an unknown engine: no other source is tried."""
+@pytest.mark.parametrize("step", ["pause", "start", "update", "finish", "resume"])
+async def test_a_step_that_fails_gives_the_engine_up(step: str) -> None:
+    """Whatever fails, the engine is never resumed: it may be of two versions."""
     engine = Engine(step)
     with pytest.raises(EngineLost):
-        await sync(engine, TARGET, [opening(TRANSFER), partial(from_checkpoint, 1.0)])
+        await load(engine, "/copy", MANIFEST, "run", 7)
     assert engine.steps[-1].split()[0] == step
 
 
-async def test_a_recovery_that_fails_gives_the_engine_up() -> None:
-    """Weights that loading left half way are never served."""
-    engine = Engine("update", "finish")
-    with pytest.raises(EngineLost):
-        await sync(engine, TARGET, [opening(TRANSFER)])
-    assert "resume" not in engine.steps
-
-
-@pytest.mark.parametrize(("run_id", "version", "digest"), [("other", 7, "d"), ("run", 8, "d"), ("run", 7, "e")])
-def test_a_transfer_of_something_else_is_refused(run_id: str, version: int, digest: str) -> None:
-    """Only the version that was published, with the bytes that were published, is loaded under its label."""
-    transfer = Transfer(run_id, version, WeightsManifest((), digest), Rendezvous("h", 1, "p", 1.0, 16))
-    with pytest.raises(SourceFailed, match="the trainer sends"):
-        source_of(transfer, TARGET, 1.0)
+async def test_the_next_source_is_asked_where_one_fails(tmp_path: Path) -> None:
+    """A trainer that is gone costs nothing where there is an export; where nothing has the bytes, every reason is told."""
+    settings = RolloutSettings(model=tmp_path, model_id="m", copies_dir=tmp_path / "copies")
+    gone = "http://127.0.0.1:9/weights"
+    save_file(TENSORS, tmp_path / "model.safetensors")
+    fetched = await fetch(settings, published(str(tmp_path), gone))
+    assert fetched.source == "checkpoint"
+    assert fetched.manifest == manifest_of(published(None))
+    fetched.copy.close()
+    save_file({"t": torch.ones(4)}, tmp_path / "model.safetensors")
+    with pytest.raises(SourceFailed, match=r"trainer: .*; checkpoint: digest"):
+        await fetch(settings, published(str(tmp_path), gone))
+    with pytest.raises(SourceFailed, match="neither a trainer nor a checkpoint"):
+        await fetch(settings, published(None))

@@ -47,8 +47,9 @@ class Worker:
         self.reports = directory / "reports"
         self.log = directory / "vllm.log"
         self.errors = directory / "supervisor.log"
+        self.copies = directory / "copies"
         self.events.touch()
-        self.transfer_server = TransferServer(timeout_s=10)
+        self.transfer_server = TransferServer()
         self.base = AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32).eval()
         self.versions: dict[int, torch.nn.Module] = {}
         self.http = httpx.Client(timeout=60)
@@ -57,6 +58,7 @@ class Worker:
     def _spawn(self) -> subprocess.Popen[bytes]:
         settings = {
             "MODEL": str(self.model),
+            "COPIES_DIR": str(self.copies),
             "MODEL_ID": "tiny",
             "WORKER_ID": "w0",
             "LOG_FILE": str(self.log),
@@ -64,6 +66,7 @@ class Worker:
             "REPORT_INTERVAL_S": "0.5",
             "HEALTH_INTERVAL_S": "0.2",
             "RETRY_INTERVAL_S": "0.5",
+            "FETCH_TIMEOUT_S": "3",
             "START_TIMEOUT_S": str(children.HEAVY_START_S),
         }
         environment = {**os.environ, **{f"CLAW_ROLLOUT_{k}": v for k, v in settings.items()}, "PYTHONPATH": str(ROOT)}

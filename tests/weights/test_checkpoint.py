@@ -7,10 +7,13 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from weights.checkpoint import read, write
+from tests.weights.tensors import same, take
+from weights.checkpoint import write
 from weights.errors import DigestMismatch, ManifestMismatch
+from weights.host_copies import HostCopies
 from weights.manifest import ITEM_BYTES, WeightsManifest
 from weights.snapshot import WeightsSnapshot
+from weights.sources import FromDirectory
 
 TENSORS = {"b": torch.arange(6.0).view(2, 3), "a": torch.ones(2, dtype=torch.bfloat16)}
 
@@ -21,14 +24,14 @@ def test_a_checkpoint_gives_the_manifests_tensors_in_order(tmp_path: Path) -> No
     save_file({"a": TENSORS["a"]}, tmp_path / "model-00002.safetensors")
     manifest = WeightsManifest.of(TENSORS.items())
     for uri in (str(tmp_path), tmp_path.as_uri()):
-        assert [name for name, _ in read(uri, manifest)] == ["b", "a"]
+        assert same(take(HostCopies(tmp_path / "copies"), manifest, FromDirectory(uri)), list(TENSORS.items()))
 
 
 def test_a_checkpoint_of_other_bytes_is_refused(tmp_path: Path) -> None:
     """A directory that was overwritten by another version is never loaded under this one's number."""
     save_file({**TENSORS, "b": TENSORS["b"] + 1}, tmp_path / "model.safetensors")
     with pytest.raises(DigestMismatch):
-        list(read(str(tmp_path), WeightsManifest.of(TENSORS.items())))
+        take(HostCopies(tmp_path / "copies"), WeightsManifest.of(TENSORS.items()), FromDirectory(str(tmp_path)))
 
 
 def test_a_checkpoint_that_is_not_there_is_a_clear_error(tmp_path: Path) -> None:
@@ -38,7 +41,7 @@ def test_a_checkpoint_that_is_not_there_is_a_clear_error(tmp_path: Path) -> None
     (tmp_path / "broken" / "model.safetensors").write_bytes(b"no tensors")
     for uri in (str(tmp_path / "missing"), str(tmp_path / "broken"), "s3://bucket/model"):
         with pytest.raises(ManifestMismatch):
-            list(read(uri, manifest))
+            take(HostCopies(tmp_path / "copies"), manifest, FromDirectory(uri))
 
 
 def test_what_is_written_is_read_by_the_library(tmp_path: Path) -> None:
@@ -51,7 +54,9 @@ def test_what_is_written_is_read_by_the_library(tmp_path: Path) -> None:
     loaded = load_file(tmp_path / "model.safetensors")
     assert loaded.keys() == tensors.keys()
     assert all(torch.equal(loaded[n].float(), t.float()) and loaded[n].dtype == t.dtype for n, t in tensors.items())
-    assert len(list(read(str(tmp_path), snapshot.manifest))) == len(tensors)
+    assert same(
+        take(HostCopies(tmp_path / "copies"), snapshot.manifest, FromDirectory(str(tmp_path))), [*tensors.items()]
+    )
 
 
 def test_shards_are_cut_as_save_pretrained_cuts_them(tmp_path: Path) -> None:
@@ -64,4 +69,6 @@ def test_shards_are_cut_as_save_pretrained_cuts_them(tmp_path: Path) -> None:
     first, second, third = (f"model-0000{number}-of-00003.safetensors" for number in (1, 2, 3))
     assert index["weight_map"] == {"a": first, "b": first, "c": second, "d": third}
     assert {name: path for path in (first, second, third) for name in load_file(tmp_path / path)} == index["weight_map"]
-    assert [name for name, _ in read(str(tmp_path), snapshot.manifest)] == list(tensors)
+    assert same(
+        take(HostCopies(tmp_path / "copies"), snapshot.manifest, FromDirectory(str(tmp_path))), [*tensors.items()]
+    )

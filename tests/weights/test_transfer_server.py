@@ -1,68 +1,40 @@
-"""Transfers between real processes over gloo on the loopback interface."""
+"""Transfers over the loopback interface, from a server in this process or in another one."""
 
-import json
 import signal
+import socket
 import subprocess
 import sys
+import threading
 import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 
 from tests import children
-from weights.errors import ManifestMismatch, TransferFailed
-from weights.manifest import WeightsManifest, memory_of
-from weights.receive import receive
-from weights.rendezvous import Transfer
-from weights.sender import Sent
+from tests.weights.tensors import Tensors, same, source_of, take, tensors_of
+from weights.deadline import Deadline
+from weights.errors import DeadlineExceeded, ManifestMismatch, TransferFailed
+from weights.host_copies import HostCopies
+from weights.manifest import WeightsManifest
 from weights.snapshot import WeightsSnapshot
-from weights.transfer_server import TransferServer
+from weights.sources import SECRET_VARIABLE, FromTrainer
+from weights.transfer_server import SecretMissing, Sent, TransferServer
 
 pytestmark = pytest.mark.process
 
-PEER = Path(__file__).with_name("peer.py")
-ROOT = PEER.parents[2]
-Tensors = list[tuple[str, torch.Tensor]]
+ROOT = Path(__file__).parents[2]
+BIG = [(f"t{i}", torch.full((1 << 20,), float(i))) for i in range(24)]
+"""Far more than sockets buffer, so that a sender cannot have finished when its receiver stops to read."""
 
 
-def tensors_of(seed: int) -> Tensors:
-    """Several dtypes, an empty and a scalar tensor, a strided one, and one of many buckets (4 KiB each here)."""
-    g = torch.Generator().manual_seed(seed)
-    return [
-        ("embed", torch.randn(300, 17, generator=g)),
-        ("half", torch.randn(33, generator=g).to(torch.bfloat16)),
-        ("strided", torch.randn(8, 6, generator=g).t()),
-        ("scalar", torch.tensor(seed)),
-        ("empty", torch.empty(0, 4)),
-        ("mask", torch.rand(9, generator=g) > 0.5),
-    ]
-
-
-def stage(
-    server: TransferServer, version: int, tensors: Tensors | None = None, bucket_bytes_max: int = 4096
-) -> Tensors:
+def stage(server: TransferServer, version: int, tensors: Tensors | None = None) -> Tensors:
     tensors = tensors_of(version) if tensors is None else tensors
-    server.stage("run", version, WeightsSnapshot.of(tensors, bucket_bytes_max))
+    server.stage("run", version, WeightsSnapshot.of(tensors, 4096))
     return tensors
-
-
-def peer(server: TransferServer, *args: str, query: str = "worker=w") -> subprocess.Popen[str]:
-    command = [sys.executable, str(PEER), f"{server.url}?{query}", *args]
-    return children.start(command, stdout=subprocess.PIPE, text=True, cwd=ROOT, env={"PYTHONPATH": str(ROOT)})
-
-
-def outcome_of(process: subprocess.Popen[str]) -> dict[str, object]:
-    try:
-        out, _ = process.communicate(timeout=children.HEAVY_START_S)
-    finally:
-        children.end(process)
-    answer: dict[str, object] = json.loads(out)
-    return answer
 
 
 def until(condition: Callable[[], bool], seconds: float) -> None:
@@ -70,6 +42,16 @@ def until(condition: Callable[[], bool], seconds: float) -> None:
     while not condition():
         assert time.monotonic() < ends_at, "condition not met in time"
         time.sleep(0.01)
+
+
+def half_read(server: TransferServer, version: int, manifest: WeightsManifest) -> socket.socket:
+    """A client that asked for a version and reads no more than the first bytes."""
+    host, port = server.url.removeprefix("http://").removesuffix("/weights").split(":")
+    client = socket.create_connection((host, int(port)), timeout=10)
+    target = f"/weights?run_id=run&version={version}&digest={manifest.digest}&worker=slow"
+    client.sendall(f"GET {target} HTTP/1.1\r\nhost: x\r\n\r\n".encode())
+    assert client.recv(12).endswith(b"200")
+    return client
 
 
 @pytest.fixture
@@ -80,121 +62,134 @@ def sent() -> list[Sent]:
 
 @pytest.fixture
 def server(sent: list[Sent]) -> Iterator[TransferServer]:
-    server = TransferServer(timeout_s=20, on_sent=sent.append)
+    server = TransferServer(on_sent=sent.append)
     yield server
     server.close()
 
 
-def described(tensors: Tensors) -> list[object]:
-    return [[n, str(t.dtype), list(t.shape), bytes(memory_of(t)).hex()[:64]] for n, t in tensors]
+@pytest.fixture
+def copies(tmp_path: Path) -> HostCopies:
+    return HostCopies(tmp_path / "copies")
 
 
-def test_another_process_receives_the_same_bytes(server: TransferServer, sent: list[Sent]) -> None:
+def test_a_version_arrives_as_it_was_staged(server: TransferServer, sent: list[Sent], copies: HostCopies) -> None:
     """Names, dtypes, shapes and bytes are equal on the other side, tensors larger than a bucket included."""
     tensors = stage(server, 3)
-    received = outcome_of(peer(server))
-    assert received["version"] == 3
-    assert received["tensors"] == described(tensors)
+    manifest = WeightsManifest.of(tensors)
+    assert same(take(copies, manifest, source_of(server, 3)), tensors)
     until(lambda: bool(sent), 5)
-    assert [(each.error, each.bytes_total) for each in sent] == [(None, WeightsManifest.of(tensors).bytes_total)]
+    assert [(each.error, each.bytes_total) for each in sent] == [(None, manifest.bytes_total)]
 
 
-def test_several_workers_receive_at_the_same_time(server: TransferServer) -> None:
-    """Concurrent server do not mix: each has a rendezvous of its own."""
-    tensors = stage(server, 1)
-    peers = [peer(server, query=f"worker=w{i}") for i in range(3)]
-    assert all(outcome_of(p)["tensors"] == described(tensors) for p in peers)
-
-
-def test_a_receiver_killed_in_the_middle_costs_only_its_sender() -> None:
-    """The sender of a dead worker ends with an error, and the next offer is served."""
-    sent: list[Sent] = []
-    server = TransferServer(timeout_s=20, on_sent=sent.append)
-    # Far more than the sockets buffer, so that the sender cannot have finished when the worker dies.
-    big = [(f"t{i}", torch.full((1 << 20,), float(i))) for i in range(24)]
-    stage(server, 1, big, 1 << 20)
-    victim = peer(server, "2")
-    assert victim.wait(timeout=30) == -signal.SIGKILL
+def test_a_receiver_that_vanishes_costs_only_its_sender(
+    server: TransferServer, sent: list[Sent], copies: HostCopies
+) -> None:
+    """The send to a worker that is gone ends with an error, and the next one is served."""
+    manifest = WeightsManifest.of(stage(server, 1, BIG))
+    half_read(server, 1, manifest).close()
     until(lambda: bool(sent), 5)
     assert sent[0].error
-    assert outcome_of(peer(server))["version"] == 1
+    assert same(take(copies, manifest, source_of(server, 1)), BIG)
+
+
+def test_a_receiver_that_stands_still_costs_only_its_sender(
+    monkeypatch: pytest.MonkeyPatch, copies: HostCopies
+) -> None:
+    """A stopped worker holds one sender until the time of a piece is over; a full house says 503 meanwhile."""
+    monkeypatch.setattr("weights.transfer_server.PIECE_TIMEOUT_S", 1.0)
+    sent: list[Sent] = []
+    server = TransferServer(senders_max=1, on_sent=sent.append)
+    manifest = WeightsManifest.of(stage(server, 1, BIG))
+    client = half_read(server, 1, manifest)
+    with pytest.raises(TransferFailed, match="busy"):
+        take(copies, manifest, source_of(server, 1))
+    until(lambda: bool(sent), 5)
+    assert sent[0].error
+    assert same(take(copies, manifest, source_of(server, 1)), BIG)
+    client.close()
     server.close()
 
 
-def test_a_receiver_that_never_comes_costs_only_its_deadline() -> None:
-    """An offer that nobody takes up ends by its deadline and frees its sender."""
-    sent: list[Sent] = []
-    server = TransferServer(timeout_s=0.5, senders_max=1, on_sent=sent.append)
-    stage(server, 1)
-    server.start_transfer("nobody")
-    with pytest.raises(urllib.error.HTTPError) as busy:
-        urllib.request.urlopen(f"{server.url}?worker=w", timeout=5)
-    assert busy.value.code == 503
-    until(lambda: bool(sent), 5)
-    assert sent[0].error
-    server.start_transfer("next")
-    server.close()
-
-
-def test_a_sender_killed_in_the_middle_fails_the_receiver_at_once() -> None:
-    """A worker whose trainer is killed gets an error, not a hang."""
+def test_a_trainer_killed_in_the_middle_fails_the_receiver_at_once() -> None:
+    """A worker whose trainer is killed gets an error, not a hang until its deadline."""
     code = (
-        "import sys, time, torch; from weights.snapshot import WeightsSnapshot; from weights.transfer_server import TransferServer\n"
-        "t = [(f't{i}', torch.zeros(1 << 20)) for i in range(24)]; o = TransferServer(timeout_s=900)\n"
-        "o.stage('run', 1, WeightsSnapshot.of(t, 1 << 20)); print(o.url, flush=True); time.sleep(60)"
+        "import time, torch; from weights.snapshot import WeightsSnapshot; from weights.transfer_server import *\n"
+        "t = [(f't{i}', torch.full((1 << 20,), float(i))) for i in range(24)]; o = TransferServer()\n"
+        "o.stage('run', 1, WeightsSnapshot.of(t)); print(o.url, flush=True); time.sleep(600)"
     )
     command = [sys.executable, "-c", code]
     trainer = children.start(command, stdout=subprocess.PIPE, text=True, cwd=ROOT, env={"PYTHONPATH": str(ROOT)})
     assert trainer.stdout is not None
-    url = trainer.stdout.readline().strip()
-    with urllib.request.urlopen(f"{url}?worker=w", timeout=5) as reply:
-        offer = Transfer.from_json(json.load(reply))
-    stream = receive(offer.rendezvous, offer.manifest)
-    next(stream)
-    trainer.kill()
-    trainer.wait()
+    source = FromTrainer(trainer.stdout.readline().strip(), "run", 1, worker_id="w", connect_timeout_s=5)
+    manifest = WeightsManifest.of(BIG)
+    memory = memoryview(bytearray(BIG[0][1].nbytes))
+
+    def read_all_but_kill_first() -> None:
+        with source(manifest, Deadline(900)) as received:
+            received.readinto(manifest.tensors[0], 0, memory)
+            trainer.send_signal(signal.SIGKILL)
+            trainer.wait()
+            for tensor in manifest.tensors[1:]:
+                received.readinto(tensor, 0, memory)
+
     with pytest.raises(TransferFailed):  # and not after 15 minutes
-        list(stream)
+        read_all_but_kill_first()
 
 
-def test_a_sender_that_is_gone_before_the_start_fails_by_the_deadline(server: TransferServer) -> None:
-    """A rendezvous at which nobody waits is an error when its time is over."""
-    stage(server, 1)
-    offer = server.start_transfer("w")
-    lonely = replace(offer.rendezvous, prefix="claw/nobody", timeout_s=0.5)
-    with pytest.raises(TransferFailed):
-        list(receive(lonely, offer.manifest))
+def test_a_trainer_that_stands_still_fails_the_receiver_by_its_deadline(copies: HostCopies, tmp_path: Path) -> None:
+    """Nobody waits longer than the deadline, whatever the trainer does, and nothing of the copy stays."""
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"http://127.0.0.1:{silent.getsockname()[1]}/weights"
+        source = FromTrainer(url, "run", 1, worker_id="w", connect_timeout_s=60)
+        with pytest.raises((TransferFailed, DeadlineExceeded)):
+            take(copies, WeightsManifest.of(BIG), source, seconds=0.5)
+    assert not list((tmp_path / "copies").iterdir())
+
+
+def test_a_fetch_can_be_given_up_at_once(server: TransferServer, copies: HostCopies, tmp_path: Path) -> None:
+    """A supervisor that ends does not wait for a trainer that stands still."""
+    manifest = WeightsManifest.of(BIG)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        source = FromTrainer(
+            f"http://127.0.0.1:{silent.getsockname()[1]}/w", "run", 1, worker_id="w", connect_timeout_s=600
+        )
+        deadline = Deadline(600)
+        threading.Timer(0.3, deadline.cancel).start()
+        with pytest.raises((TransferFailed, DeadlineExceeded)):
+            copies.take(manifest, source, deadline)
+    assert not list((tmp_path / "copies").iterdir())
 
 
 def test_versions_staged_during_a_send_do_not_touch_it(server: TransferServer) -> None:
-    """A worker that was offered version 1 receives version 1, however many are staged before it reads."""
-    first = stage(server, 1)
-    offer = server.start_transfer("slow")
-    for version in (2, 3, 4):
-        stage(server, version)
-    received = list(receive(offer.rendezvous, offer.manifest))
-    assert all(torch.equal(a, b) for (_, a), (_, b) in zip(received, first, strict=True))
-    assert server.start_transfer("w").version == 4
+    """A worker that is being sent version 1 receives version 1, however many are staged before it reads."""
+    manifest = WeightsManifest.of(stage(server, 1, BIG))
+    with source_of(server, 1)(manifest, Deadline(30)) as received:
+        for version in (2, 3, 4):
+            stage(server, version)
+        for number, tensor in enumerate(manifest.tensors):
+            content = bytearray(tensor.nbytes)
+            received.readinto(tensor, 0, memoryview(content))
+            assert torch.frombuffer(content, dtype=torch.float32).eq(float(number)).all()
 
 
-def test_the_version_asked_for_is_the_version_given(server: TransferServer) -> None:
-    """The two newest versions can be asked for by number; others are not there, and nothing else is given instead."""
-    for version in (1, 2, 3):
-        stage(server, version)
-    assert outcome_of(peer(server, query="worker=w&run_id=run&version=2"))["version"] == 2
-    for query in ("worker=w&version=1", "worker=w&run_id=other"):
-        with pytest.raises(urllib.error.HTTPError) as absent:
-            urllib.request.urlopen(f"{server.url}?{query}", timeout=5)
-        assert absent.value.code == 404
+def test_the_version_asked_for_is_the_version_sent(server: TransferServer, copies: HostCopies) -> None:
+    """The two newest versions can be had by number and digest; others are not there, and nothing else is sent instead."""
+    manifests = {version: WeightsManifest.of(stage(server, version)) for version in (1, 2, 3)}
+    assert same(take(copies, manifests[2], source_of(server, 2)), tensors_of(2))
+    for version, digest_of, run_id in ((1, 1, "run"), (3, 2, "run"), (3, 3, "other")):
+        with pytest.raises(TransferFailed, match="404"):
+            take(HostCopies(copies.directory / "new"), manifests[digest_of], source_of(server, version, run_id))
 
 
-@pytest.mark.parametrize(("target", "status"), [("?worker=w&version=x", 400), ("", 400), ("/else", 404)])
+@pytest.mark.parametrize(
+    ("target", "status"), [("?run_id=r&version=x&digest=d", 400), ("?version=1&digest=d", 400), ("/else", 404)]
+)
 def test_a_bad_request_is_answered(server: TransferServer, target: str, status: int) -> None:
     """Malformed questions get a 4xx, and the next good one is answered."""
     with pytest.raises(urllib.error.HTTPError) as bad:
         urllib.request.urlopen(server.url + target, timeout=5)
     assert bad.value.code == status
-    assert urllib.request.urlopen(server.url.replace("/offer", "/healthz"), timeout=5).status == 200
+    assert urllib.request.urlopen(server.url.replace("/weights", "/healthz"), timeout=5).status == 200
 
 
 def test_a_version_number_is_never_staged_with_other_bytes(server: TransferServer) -> None:
@@ -205,21 +200,17 @@ def test_a_version_number_is_never_staged_with_other_bytes(server: TransferServe
         stage(server, 1, tensors_of(2))
 
 
-def test_closing_does_not_wait_for_a_hanging_send() -> None:
-    """close() returns while a sender has a quarter of an hour left to wait for its worker."""
-    server = TransferServer(timeout_s=900)
-    stage(server, 1)
-    server.start_transfer("nobody")
+def test_only_who_has_the_secret_has_weights(monkeypatch: pytest.MonkeyPatch, copies: HostCopies) -> None:
+    """With a secret, requests without it are refused; off loopback, there is no server without one."""
+    monkeypatch.setenv(SECRET_VARIABLE, "s3cret")
+    server = TransferServer()
+    manifest = WeightsManifest.of(stage(server, 1))
+    monkeypatch.setenv(SECRET_VARIABLE, "guess")
+    with pytest.raises(TransferFailed, match="401"):
+        take(copies, manifest, source_of(server, 1))
+    monkeypatch.setenv(SECRET_VARIABLE, "s3cret")
+    assert same(take(copies, manifest, source_of(server, 1)), tensors_of(1))
     server.close()
-
-
-def test_a_trainer_may_end_while_a_send_waits() -> None:
-    """The send's thread comes back out of torch before the interpreter shuts down: later, it would abort the process."""
-    code = (
-        "import time, torch; from weights.snapshot import WeightsSnapshot; from weights.transfer_server import TransferServer\n"
-        "class Slow:\n    def __del__(self, sleep=time.sleep): sleep(3)\n"
-        "slow = Slow(); t = [('t', torch.zeros(4))]; o = TransferServer(timeout_s=2)\n"  # its time ends in slow's
-        "o.stage('run', 1, WeightsSnapshot.of(t)); o.start_transfer('nobody'); time.sleep(0.5); o.close()"
-    )
-    ended = subprocess.run([sys.executable, "-c", code], cwd=ROOT, env={"PYTHONPATH": str(ROOT)}, timeout=120)
-    assert ended.returncode == 0
+    monkeypatch.delenv(SECRET_VARIABLE)
+    with pytest.raises(SecretMissing, match=SECRET_VARIABLE):
+        TransferServer("0.0.0.0")  # it must be refused

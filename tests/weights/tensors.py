@@ -1,0 +1,40 @@
+"""Tensors of versions, and a directory source for them, shared by the tests of this room."""
+
+import torch
+
+from weights.deadline import Deadline
+from weights.host_copies import HostCopies, HostCopy, OpenSource, tensors
+from weights.manifest import WeightsManifest
+from weights.sources import FromTrainer
+from weights.transfer_server import TransferServer
+
+Tensors = list[tuple[str, torch.Tensor]]
+
+
+def tensors_of(seed: int) -> Tensors:
+    """Several dtypes, an empty and a scalar tensor, a strided one, and one of many buckets (4 KiB each here)."""
+    g = torch.Generator().manual_seed(seed)
+    return [
+        ("embed", torch.randn(300, 17, generator=g)),
+        ("half", torch.randn(33, generator=g).to(torch.bfloat16)),
+        ("strided", torch.randn(8, 6, generator=g).t()),
+        ("scalar", torch.tensor(seed)),
+        ("empty", torch.empty(0, 4)),
+        ("mask", torch.rand(9, generator=g) > 0.5),
+    ]
+
+
+def source_of(server: TransferServer, version: int, run_id: str = "run") -> FromTrainer:
+    return FromTrainer(server.url, run_id, version, worker_id="w", connect_timeout_s=5)
+
+
+def take(copies: HostCopies, manifest: WeightsManifest, source: OpenSource, seconds: float = 30) -> HostCopy:
+    return copies.take(manifest, source, Deadline(seconds))
+
+
+def same(copy: HostCopy, expected: Tensors) -> bool:
+    """Whether the copy has these names, dtypes, shapes and bytes, in this order."""
+    loaded = list(tensors(copy.path, WeightsManifest.of(expected)))
+    return [name for name, _ in loaded] == [name for name, _ in expected] and all(
+        a.dtype == b.dtype and torch.equal(a, b) for (_, a), (_, b) in zip(loaded, expected, strict=True)
+    )

@@ -1,0 +1,158 @@
+"""Laws of the copies that a host's workers share, with sources that count, stop and lie."""
+
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+
+from tests import children
+from tests.weights.tensors import Tensors, same, take, tensors_of
+from tests.weights.test_buckets import make, models
+from weights.deadline import Deadline
+from weights.errors import DigestMismatch, NoRoom, TransferFailed
+from weights.host_copies import HostCopies, TensorBytes
+from weights.manifest import TensorShape, WeightsManifest, memory_of
+
+ROOT = Path(__file__).parents[2]
+
+
+class Memory:
+    """A source in this process; `gate` holds it before the first byte."""
+
+    def __init__(self, tensors: Tensors) -> None:
+        self._bytes = {name: memory_of(tensor) for name, tensor in tensors}
+        self.opened = 0
+        self.gate = threading.Event()
+        self.gate.set()
+
+    @contextmanager
+    def __call__(self, manifest: WeightsManifest, deadline: Deadline) -> Iterator[TensorBytes]:
+        self.opened += 1
+        assert self.gate.wait(30)
+        yield self
+
+    def readinto(self, tensor: TensorShape, offset: int, piece: memoryview) -> None:
+        piece[:] = self._bytes[tensor.name].cast("B")[offset : offset + len(piece)]
+
+
+@pytest.fixture
+def copies(tmp_path: Path) -> HostCopies:
+    return HostCopies(tmp_path / "copies")
+
+
+@given(rows=models)
+def test_any_tensors_come_back(tmp_path_factory: pytest.TempPathFactory, rows: list[object]) -> None:
+    """Of any dtype and shape, none and empty ones included."""
+    tensors = make(rows)  # type: ignore[arg-type]  # what `models` draws
+    copies = HostCopies(tmp_path_factory.mktemp("copies"))
+    copy = take(copies, WeightsManifest.of(tensors), Memory(tensors))
+    assert same(copy, tensors)
+    copy.close()
+    assert not list(copies.directory.iterdir())
+
+
+def test_workers_of_a_host_fetch_a_version_once(copies: HostCopies) -> None:
+    """Who comes while another fetches waits for it, who comes later finds it, and the last to go frees the memory."""
+    tensors = tensors_of(1)
+    manifest, source = WeightsManifest.of(tensors), Memory(tensors)
+    source.gate.clear()
+    taken = []
+    threads = [threading.Thread(target=lambda: taken.append(take(copies, manifest, source))) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    source.gate.set()
+    for thread in threads:
+        thread.join(30)
+    taken.append(take(copies, manifest, source))
+    assert source.opened == 1
+    for copy in taken[:-1]:
+        copy.close()
+        copy.close()
+    assert same(taken[-1], tensors)
+    taken[-1].close()
+    assert not list(copies.directory.iterdir())
+
+
+def test_a_worker_that_stands_still_holds_nobody_else_up(copies: HostCopies, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who waits for a copy that does not grow makes one of its own; both are good, and nothing stays in the end."""
+    monkeypatch.setattr("weights.host_copies.STALLED_S", 0.2)
+    tensors = tensors_of(1)
+    manifest, stopped = WeightsManifest.of(tensors), Memory(tensors)
+    stopped.gate.clear()
+    taken = []
+    thread = threading.Thread(target=lambda: taken.append(take(copies, manifest, stopped)))
+    thread.start()
+    while not stopped.opened:
+        time.sleep(0.01)
+    copy = take(copies, manifest, Memory(tensors))
+    assert same(copy, tensors)
+    stopped.gate.set()
+    thread.join(30)
+    assert same(taken[0], tensors)
+    for each in (copy, *taken):
+        each.close()
+    assert not list(copies.directory.iterdir())
+
+
+def test_a_fetch_that_fails_leaves_nothing_and_the_next_may_try(copies: HostCopies) -> None:
+    """Other bytes, a source that breaks: the error is told, no file stays, and a good source is asked then."""
+    tensors = tensors_of(1)
+    manifest = WeightsManifest.of(tensors)
+    with pytest.raises(DigestMismatch):
+        take(copies, manifest, Memory(tensors_of(2)))
+    broken = Memory(tensors)
+    broken.readinto = _breaks  # type: ignore[method-assign]
+    with pytest.raises(TransferFailed):
+        take(copies, manifest, broken)
+    assert not list(copies.directory.iterdir())
+    assert same(take(copies, manifest, Memory(tensors)), tensors)
+
+
+def _breaks(tensor: TensorShape, offset: int, piece: memoryview) -> None:
+    raise TransferFailed("gone")
+
+
+def test_what_a_killed_process_left_is_removed_by_the_next(copies: HostCopies) -> None:
+    """A process killed with a copy, and one killed in the middle of another, leave files; a new worker sweeps them."""
+    code = (
+        "import sys, time; from tests.weights.test_host_copies import *\n"
+        "copies = HostCopies(Path(sys.argv[1])); kept = take(copies, WeightsManifest.of(tensors_of(1)), Memory(tensors_of(1)))\n"
+        "held = Memory(tensors_of(2)); held.gate.clear(); print('held', flush=True)\n"
+        "take(copies, WeightsManifest.of(tensors_of(2)), held)"
+    )
+    victim = children.start(
+        [sys.executable, "-c", code, str(copies.directory)],
+        stdout=subprocess.PIPE,
+        cwd=ROOT,
+        env={"PYTHONPATH": str(ROOT)},
+    )
+    assert victim.stdout is not None
+    assert victim.stdout.readline()
+    while len(list(copies.directory.iterdir())) < 2:
+        assert victim.poll() is None
+    copies.sweep()
+    assert len(list(copies.directory.iterdir())) == 2, "what a living process holds is not removed"
+    victim.kill()
+    victim.wait()
+    HostCopies(copies.directory)
+    assert not list(copies.directory.iterdir())
+
+
+def test_a_host_without_memory_says_so(copies: HostCopies, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before a byte is asked for, and without a file that stays."""
+
+    def full(descriptor: int, offset: int, size: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("os.posix_fallocate", full)
+    source = Memory(tensors_of(1))
+    with pytest.raises(NoRoom, match="no memory for a copy"):
+        take(copies, WeightsManifest.of(tensors_of(1)), source)
+    assert not source.opened
+    assert not list(copies.directory.iterdir())

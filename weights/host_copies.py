@@ -1,0 +1,214 @@
+"""Verified copies of versions in the host's memory, from which engines load.
+
+Invariant: a file under a digest's name holds exactly the bytes of that digest, tensors at `WeightsManifest.offsets`. It is
+written under another name by whoever holds its lock, so that the workers of one host share one copy and one transfer.
+A lock ends with its process, and what nobody holds is removed by whoever comes next: kill -9 leaves nothing for long.
+"""
+
+import fcntl
+import hashlib
+import os
+import time
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import AbstractContextManager, suppress
+from itertools import cycle
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+from weights.deadline import Deadline
+from weights.errors import DigestMismatch, NoRoom
+from weights.manifest import TensorShape, WeightsManifest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import torch
+
+PIECE_BYTES = 4 << 20
+BUFFERS = 4
+POLL_S = 0.02
+STALLED_S = 2.0
+"""Without a write, another worker's copy may never be finished: its process is stopped, or its source is."""
+UNFINISHED = ".unfinished"
+
+
+class TensorBytes(Protocol):
+    """The bytes of a version, tensor by tensor in manifest order, each from its first byte to its last."""
+
+    def readinto(self, tensor: TensorShape, offset: int, piece: memoryview) -> None:
+        """Fill the piece from byte `offset` of the tensor on. Raises WeightsError."""
+
+
+OpenSource = Callable[[WeightsManifest, Deadline], AbstractContextManager[TensorBytes]]
+
+
+class HostCopy:
+    """One version in memory, for as long as this is not closed."""
+
+    def __init__(self, descriptor: int, final: Path) -> None:
+        self._descriptor = descriptor
+        self._final = final
+
+    @property
+    def path(self) -> str:
+        """Where processes of this user on this host can open it, whatever happens to its name."""
+        return f"/proc/{os.getpid()}/fd/{self._descriptor}"
+
+    def close(self) -> None:
+        """Let go; the last holder frees the memory."""
+        descriptor, self._descriptor = self._descriptor, -1
+        if descriptor < 0:
+            return
+        if _locked(descriptor, fcntl.LOCK_EX) and _is_at(descriptor, self._final):
+            self._final.unlink(missing_ok=True)
+        os.close(descriptor)
+
+
+class HostCopies:
+    """The copies of this user in one directory, which should lie in a memory file system."""
+
+    def __init__(self, directory: Path) -> None:
+        """Raises OSError."""
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self.directory = directory
+        self.sweep()
+
+    def take(self, manifest: WeightsManifest, open_source: OpenSource, deadline: Deadline) -> HostCopy:
+        """A copy that is there, or that somebody is about to finish, else one from the source. Blocks.
+
+        Raises WeightsError; what was written before is gone then.
+        """
+        final = self.directory / manifest.digest
+        while True:
+            if (copy := _opened(final)) is not None:
+                return copy
+            if (begun := self._begin(final)) is not None:
+                break
+            time.sleep(min(POLL_S, deadline.remaining_s("another worker's copy")))
+        descriptor, unfinished = begun
+        try:
+            if (copy := _opened(final)) is not None:  # it was finished just before we began
+                unfinished.unlink()
+                os.close(descriptor)
+                return copy
+            self._fill(descriptor, manifest, open_source, deadline)
+            unfinished.rename(final)
+        except BaseException:
+            unfinished.unlink(missing_ok=True)
+            os.close(descriptor)
+            raise
+        _locked(descriptor, fcntl.LOCK_SH)
+        return HostCopy(descriptor, final)
+
+    def _begin(self, final: Path) -> tuple[int, Path] | None:
+        """A locked file to write to; None while another worker writes one. One that stands still is not waited for."""
+        unfinished = final.with_name(final.name + UNFINISHED)
+        with suppress(FileNotFoundError):
+            if time.time() - unfinished.stat().st_mtime > STALLED_S:
+                unfinished = final.with_name(f"{final.name}.{os.getpid()}{UNFINISHED}")
+        descriptor = os.open(unfinished, os.O_RDWR | os.O_CREAT, 0o600)
+        if _locked(descriptor, fcntl.LOCK_EX) and _is_at(descriptor, unfinished):
+            return descriptor, unfinished
+        os.close(descriptor)
+        return None
+
+    def sweep(self) -> None:
+        """Remove what processes left behind that were killed."""
+        for path in self.directory.iterdir():
+            with suppress(OSError):
+                descriptor = os.open(path, os.O_RDWR)
+                if _locked(descriptor, fcntl.LOCK_EX) and _is_at(descriptor, path):
+                    path.unlink()
+                os.close(descriptor)
+
+    def _fill(self, descriptor: int, manifest: WeightsManifest, open_source: OpenSource, deadline: Deadline) -> None:
+        _allocate(descriptor, manifest.bytes_flat)
+        with open_source(manifest, deadline) as source, _Hash() as sha:
+            for tensor, start in manifest.offsets():
+                for offset in range(0, tensor.nbytes, PIECE_BYTES):
+                    piece = sha.free_buffer()[: min(PIECE_BYTES, tensor.nbytes - offset)]
+                    source.readinto(tensor, offset, piece)
+                    sha.update(piece)
+                    if os.pwrite(descriptor, piece, start + offset) != len(piece):
+                        raise NoRoom(f"a copy of {manifest.bytes_flat / 1e6:.0f} MB could not be written")
+                    deadline.remaining_s(tensor.name)
+            digest = sha.hexdigest()
+        if digest != manifest.digest:
+            raise DigestMismatch(f"digest {digest[:12]}, promised {manifest.digest[:12]}")
+
+
+class _Hash:
+    """sha256 in a thread of its own, which takes as long as the rest; over buffers so small that they stay in the cache."""
+
+    def __init__(self) -> None:
+        self._sha = hashlib.sha256()
+        self._buffers = cycle([memoryview(bytearray(PIECE_BYTES)) for _ in range(BUFFERS)])
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="weights-digest")
+        self._running: deque[Future[None]] = deque()
+
+    def __enter__(self) -> "_Hash":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._thread.shutdown()
+
+    def free_buffer(self) -> memoryview:
+        """The next one, hashed."""
+        if len(self._running) == BUFFERS:
+            self._running.popleft().result()
+        return next(self._buffers)
+
+    def update(self, piece: memoryview) -> None:
+        self._running.append(self._thread.submit(self._sha.update, piece))
+
+    def hexdigest(self) -> str:
+        self._thread.shutdown()
+        return self._sha.hexdigest()
+
+
+def tensors(path: str, manifest: WeightsManifest) -> "Iterator[tuple[str, torch.Tensor]]":
+    """(name, tensor) in manifest order: views of the mapped copy, good for as long as one of them is held."""
+    import torch
+
+    flat = torch.from_file(path, shared=False, size=manifest.bytes_flat, dtype=torch.uint8)
+    for tensor, start in manifest.offsets():
+        dtype: torch.dtype = getattr(torch, tensor.dtype)
+        yield tensor.name, flat[start : start + tensor.nbytes].view(dtype).view(tensor.shape)
+
+
+def _opened(final: Path) -> HostCopy | None:
+    try:
+        descriptor = os.open(final, os.O_RDWR)
+    except FileNotFoundError:
+        return None
+    if _locked(descriptor, fcntl.LOCK_SH) and _is_at(descriptor, final):
+        return HostCopy(descriptor, final)
+    os.close(descriptor)  # its last holder is just removing it
+    return None
+
+
+def _locked(descriptor: int, kind: int) -> bool:
+    """Whether the file's lock is ours now."""
+    try:
+        fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _is_at(descriptor: int, path: Path) -> bool:
+    """Whether the open file still has this name: between opening and locking, another may have removed or renamed it."""
+    try:
+        return os.path.samestat(os.fstat(descriptor), path.stat())
+    except FileNotFoundError:
+        return False
+
+
+def _allocate(descriptor: int, nbytes: int) -> None:
+    """All of it now: a write to a memory file system that is full would be a signal, not an error."""
+    try:
+        os.posix_fallocate(descriptor, 0, nbytes)
+    except OSError as error:
+        raise NoRoom(f"no memory for a copy of {nbytes / 1e6:.0f} MB: {error.strerror}") from error
