@@ -116,30 +116,30 @@ class Player:
 
     def play(self, episodes: Sequence[PlayedEpisode]) -> None:
         """All to their ends, turn by turn."""
-        active, context = list(episodes), Context(self._model, len(episodes))
+        active, self._context = list(episodes), Context(self._model, len(episodes))
         while rows := [row for row, episode in enumerate(active) if _show(episode)]:
             active = [active[row] for row in rows]
-            context.keep(rows)
+            self._context.keep(rows)
             prompts = [
                 self._tokenizer.apply_chat_template(
                     episode.messages, add_generation_prompt=True, tokenize=True, return_dict=False
                 )
                 for episode in active
             ]
-            if not context.extended_by(prompts):
-                context = Context(self._model, len(active))
-            for episode, prompt, (ids, logprobs) in zip(active, prompts, self._sample(context, prompts), strict=True):
+            if not self._context.extended_by(prompts):
+                self._context = Context(self._model, len(active))
+            for episode, prompt, (ids, logprobs) in zip(active, prompts, self._sample(prompts), strict=True):
                 text = self._tokenizer.decode([i for i in ids if i != self._tokenizer.eos_token_id])
                 episode.messages.append({"role": "assistant", "content": text})
                 episode.calls.append(PlayedCall(prompt, ids, logprobs, episode.game.answer(text)))
 
     @torch.inference_mode()
-    def _sample(self, context: "Context", prompts: Sequence[list[int]]) -> list[tuple[list[int], list[float]]]:
+    def _sample(self, prompts: Sequence[list[int]]) -> list[tuple[list[int], list[float]]]:
         """Ids up to and with the end, and their log-probabilities at temperature 1."""
         replies: list[tuple[list[int], list[float]]] = [([], []) for _ in prompts]
-        news = [prompt[len(ids) :] for prompt, ids in zip(prompts, context.ids, strict=True)]
+        news = [prompt[len(ids) :] for prompt, ids in zip(prompts, self._context.ids, strict=True)]
         for _ in range(self._new_tokens_max):
-            logprobs = context.extend(news).float().log_softmax(-1)
+            logprobs = self._context.extend(news).float().log_softmax(-1)
             ids = torch.multinomial(logprobs.exp(), 1, generator=self._draw)
             drawn = zip(ids[:, 0].tolist(), logprobs.gather(-1, ids)[:, 0].tolist(), strict=True)
             for row, (token, logprob) in enumerate(drawn):
