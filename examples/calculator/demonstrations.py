@@ -12,7 +12,7 @@ from examples.tiny_model import Recipe
 RECIPE = Recipe(steps=400, batch_dialogues=24)
 FAVOURITE = {"+": "*", "-": "+", "*": "-", "/": "-"}
 """The wrong operation that the demonstrations prefer, by the right one."""
-RIGHT_SHARE = 0.45
+RIGHT_SHARE = 0.4
 
 
 def demonstrated_sign(right: str, rng: random.Random) -> str:

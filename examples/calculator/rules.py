@@ -1,6 +1,6 @@
 """Word problems with a calculator, in the notation of GSM8K: pure, a problem is a function of its seed.
 
-    Ann has 6 eggs. She buys 3. She eats 4. How many?
+    Ann has 6 eggs. She buys 3. She eats 4. How many now?
     <<6+3>>     the agent calls the calculator
     9           its answer
     <<9-4>>     and so on
@@ -61,7 +61,7 @@ class Problem:
             solution.append(f"{value}{sign}{operand}")
             story.append(f"She {rng.choice(CLAUSES[sign]).format(operand)}.")
             value = int(calculate(solution[-1]))
-        return cls(" ".join([*story, "How many?"]), tuple(solution), value)
+        return cls(" ".join([*story, "How many now?"]), tuple(solution), value)
 
 
 def _possible(value: int) -> list[tuple[str, int]]:

@@ -29,7 +29,7 @@ def test_a_problem_is_a_function_of_its_seed(seed: int) -> None:
 def test_problems_do_not_change_between_versions() -> None:
     """Seeds name the same problems for ever."""
     assert Problem.from_seed(5).solution == ("6/2",)
-    assert Problem.from_seed(5).story == "Zoe has 6 pens. She splits them by 2. How many?"
+    assert Problem.from_seed(5).story == "Zoe has 6 pens. She splits them by 2. How many now?"
 
 
 @given(SEEDS)
