@@ -15,9 +15,7 @@ from typing import Any
 
 import aiohttp
 import torch
-from transformers import AutoModelForCausalLM, AutoTokenizer, Qwen3Config, Qwen3ForCausalLM
 
-from bench.verbs import model_of
 from rollout.server import VllmServer
 from rollout.settings import RolloutSettings
 from rollout.supervisor import Supervisor
@@ -39,6 +37,10 @@ SHM = Path("/dev/shm")  # noqa: S108  # where the engine's own reload reads from
 @contextmanager
 def models() -> Iterator[dict[str, Path]]:
     """HF directories in memory, by name: `demo`, the demo's own; `57m`, of random weights."""
+    from transformers import AutoTokenizer, Qwen3Config, Qwen3ForCausalLM  # seconds, which receivers need not spend
+
+    from bench.verbs import model_of
+
     with TemporaryDirectory(dir=SHM, prefix="bench-weights-") as folder:
         demo, large = model_of(0), Path(folder) / "57m"
         tokenizer = AutoTokenizer.from_pretrained(demo)
@@ -88,6 +90,8 @@ class Trainer:
 
 
 def _offer(model: str, pipe: "Connection[Any, Any]") -> None:
+    from transformers import AutoModelForCausalLM
+
     torch.set_num_threads(1)
     module = AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32)
     server, snapshots = TransferServer(), list[WeightsSnapshot]()
