@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from io import BufferedIOBase
 from urllib.parse import parse_qs, urlsplit
 
 from weights.errors import NotStaged, WeightsError
@@ -89,10 +90,8 @@ class TransferServer:
         """Raises NotStaged, also for other bytes under this version."""
         return self._stagings.get(run_id, version, digest)
 
-    def send(
-        self, staging: Staging, worker_id: str, begin: Callable[[int], None], write: Callable[..., object]
-    ) -> bool:
-        """Hand a version to `write` piece by piece, after `begin` with its size; False when every sender is busy."""
+    def send(self, staging: Staging, worker_id: str, begin: Callable[[int], None], out: BufferedIOBase) -> bool:
+        """Write a version, after `begin` with its size; False when every sender is busy. Raises OSError."""
         if not self._free.acquire(blocking=False):
             return False
         began = time.monotonic()
@@ -102,8 +101,8 @@ class TransferServer:
             begin(total)
             for _, parts in staging.snapshot.tensors():
                 for part in parts:
-                    for start in range(0, len(part), PIECE_BYTES):
-                        write(part[start : start + PIECE_BYTES])
+                    out.writelines(part[start : start + PIECE_BYTES] for start in range(0, len(part), PIECE_BYTES))
+            out.flush()
         except OSError as failure:
             error = str(failure) or type(failure).__name__
             raise
@@ -128,6 +127,8 @@ class _Listener(ThreadingHTTPServer):
 
 class _Handler(BaseHTTPRequestHandler):
     server: _Listener
+    wbufsize = 1 << 20  # small tensors leave together,
+    disable_nagle_algorithm = True  # and the last of them at once
 
     def setup(self) -> None:
         super().setup()
@@ -154,7 +155,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._say(404, {"error": str(error)})
             return
         try:
-            if not self.server.versions.send(staging, query.get("worker", "?"), self._begin, self.wfile.write):
+            if not self.server.versions.send(staging, query.get("worker", "?"), self._begin, self.wfile):
                 self._say(503, {"error": "every sender is busy"})
         except OSError:
             self.close_connection = True  # the worker is gone or too slow; `on_sent` has said so
