@@ -16,9 +16,9 @@ from typing import Any
 import aiohttp
 import torch
 
-from rollout.server import VllmServer
+from rollout.process.server import VllmServer
 from rollout.settings import RolloutSettings
-from rollout.supervisor import Supervisor
+from rollout.supervisor import Stop, Supervisor
 from schemas.envelopes import envelope
 from schemas.events import TensorSpec, WeightsPublished, WorkerReported
 from schemas.http import CONTROL_HEADER, VERSION_SPANS_HEADER
@@ -171,7 +171,7 @@ async def worker(model: Path, **settings: Any) -> AsyncIterator[Worker]:  # Any:
         chosen = RolloutSettings(
             model=model, model_id=MODEL, log_file=Path(copies).with_suffix(".log"), **{**own, **settings}
         )
-        stop = asyncio.Event()
+        stop = Stop()
         connector = aiohttp.TCPConnector(force_close=True)
         timeout = aiohttp.ClientTimeout(total=SYNC_S)
         async with aiohttp.ClientSession(connector=connector, timeout=timeout) as http:
@@ -181,7 +181,7 @@ async def worker(model: Path, **settings: Any) -> AsyncIterator[Worker]:  # Any:
                 await made.ready(None, READY_S)
                 yield made
             finally:
-                stop.set()
+                stop.now.set()
                 await running
 
 

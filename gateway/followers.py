@@ -1,6 +1,6 @@
 """The topics that the gateway follows, each set in a thread of its own.
 
-Input: `rollout.workers`; `datapool.groups`, `training.batches` and `weights`. A replay only rebuilds the views.
+Input: `rollout.workers`; `datapool.groups` and `training.batches`. A replay only rebuilds the views.
 """
 
 import threading
@@ -11,7 +11,7 @@ from eventlog.kafka.log import KafkaLog
 from eventlog.records import Record
 from gateway.control.admission import AdmissionView
 from gateway.upstream.engines import WorkerTable
-from schemas.topics import BATCHES, GROUPS, WEIGHTS, WORKERS, Topic
+from schemas.topics import BATCHES, GROUPS, WORKERS, Topic
 
 CATCH_UP_TIMEOUT_S = 60.0
 
@@ -23,7 +23,7 @@ class Followers:
         self._kafka = kafka
         self._views: list[tuple[Sequence[Topic], Callable[[Record], None]]] = [
             ([WORKERS], workers.apply),
-            ([GROUPS, BATCHES, WEIGHTS], admission.apply),
+            ([GROUPS, BATCHES], admission.apply),
         ]
         self._running: list[Follower] = []
         self._caught_up = threading.Event()

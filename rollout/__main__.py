@@ -28,12 +28,12 @@ def _run(settings: RolloutSettings, log_settings: LogSettings) -> int:
     from eventlog.errors import LogError
     from eventlog.kafka.log import KafkaLog
     from rollout.app import serve_on_log
-    from rollout.command import check_model
     from rollout.errors import CannotStart, RolloutError
+    from rollout.process import preflight
     from schemas.runtime.logs import log_to_stderr
 
     try:
-        check_model(settings.model)  # before the log is opened: it is the likelier mistake, and fails at once
+        preflight.check(settings)  # before the log is opened: it is the likelier mistake, and fails at once
         log_to_stderr()
         asyncio.run(serve_on_log(settings, KafkaLog(log_settings)))
     except CannotStart as error:

@@ -6,43 +6,52 @@ import signal
 import aiohttp
 
 from eventlog.errors import LogError
-from eventlog.protocols import Log
-from rollout.command import check_model
+from eventlog.kafka.log import KafkaLog
+from rollout import identity
 from rollout.errors import CannotStart
+from rollout.process.server import VllmServer
 from rollout.reporter import ReportSink
-from rollout.server import VllmServer
 from rollout.settings import RolloutSettings
-from rollout.supervisor import Supervisor, WeightsFeed
+from rollout.supervisor import Stop, Supervisor, WeightsFeed
 from rollout.topics import ReportsTopic, WeightsTopic
 from schemas.topics import WEIGHTS, WORKERS
 
 
-async def serve(
-    settings: RolloutSettings, feed: WeightsFeed, sink: ReportSink, stop: asyncio.Event | None = None
-) -> None:
+async def serve(settings: RolloutSettings, feed: WeightsFeed, sink: ReportSink, stop: Stop | None = None) -> None:
     """One worker from start to end. Raises RolloutError or what the feed raises."""
-    check_model(settings.model)
     stop = stop or _stop_on_signals()
     # vLLM closes the connection after a 500, so one that is used again may be half closed.
     async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(force_close=True)) as http:
         await Supervisor(settings, http, VllmServer(settings), feed, sink).run(stop)
 
 
-async def serve_on_log(settings: RolloutSettings, log: Log) -> None:
-    """`serve` with a log on both sides. Raises CannotStart before anything is started when the log is not there."""
+async def serve_on_log(settings: RolloutSettings, log: KafkaLog) -> None:
+    """`serve` with a log on both sides, under a name of its own.
+
+    Raises CannotStart before anything is started when the log is not there, or the name is somebody else's.
+    """
+    scope = f"{log.settings.bootstrap_servers}/{log.settings.prefix}"
     try:
         await asyncio.to_thread(log.end_offsets, [WEIGHTS, WORKERS])
+        own = await asyncio.to_thread(identity.claim, settings.worker_id, log, scope)
     except LogError as error:
         raise CannotStart(str(error)) from error
+    settings = settings.model_copy(update={"worker_id": own.worker_id})
     producer = log.producer()
     try:
-        await serve(settings, WeightsTopic(log), ReportsTopic(producer))
+        await serve(settings, WeightsTopic(log, settings.model_id, settings.run_id), ReportsTopic(producer))
     finally:
         await asyncio.to_thread(producer.close)
+        own.lock.close()
 
 
-def _stop_on_signals() -> asyncio.Event:
-    stop = asyncio.Event()
+def _stop_on_signals() -> Stop:
+    """The first signal drains, the second ends."""
+    stop = Stop()
+
+    def on_signal() -> None:
+        (stop.now if stop.drain.is_set() else stop.drain).set()
+
     for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+        asyncio.get_running_loop().add_signal_handler(number, on_signal)
     return stop

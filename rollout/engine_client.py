@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import aiohttp
+import msgspec
 
 from rollout.errors import EngineLost
 from rollout.settings import RolloutSettings
@@ -14,10 +15,14 @@ Json = Mapping[str, object]
 
 @dataclass(frozen=True, slots=True)
 class EngineInfo:
-    """The reply of /claw/info."""
+    """The reply of /claw/info (`rollout.plugin.spans`)."""
 
     capabilities: tuple[str, ...]
     in_flight: int
+    seconds: Mapping[str, float]
+    kv_usage: float | None
+    wishes: tuple[str, ...]
+    """What people ask of this worker; nobody is told twice."""
 
 
 class EngineClient:
@@ -46,9 +51,8 @@ class EngineClient:
         """
         body = await self._must("GET", "/claw/info", timeout_s=self._health_timeout_s)
         try:
-            capabilities = tuple(str(word) for word in body["capabilities"])  # type: ignore[attr-defined]  # JSON
-            return EngineInfo(capabilities, int(str(body["in_flight"])))
-        except (KeyError, TypeError, ValueError) as error:
+            return msgspec.convert({name: body[name] for name in EngineInfo.__slots__}, EngineInfo)
+        except (KeyError, msgspec.ValidationError) as error:
             raise EngineLost(f"/claw/info is not ours: {body}") from error
 
     async def pause(self) -> None:

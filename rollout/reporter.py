@@ -37,6 +37,12 @@ class Status:
     capabilities: tuple[str, ...] = ()
     detail: str | None = None
     sync_ms: Mapping[str, float] = field(default_factory=dict)
+    kv_usage: float | None = None
+    seconds: Mapping[str, float] = field(default_factory=dict)
+
+    def same_but_load(self, other: "Status") -> bool:
+        """Whether only numbers differ that change all the time."""
+        return replace(self, in_flight=other.in_flight, kv_usage=other.kv_usage, seconds=other.seconds) == other
 
 
 class Reporter:
@@ -52,7 +58,7 @@ class Reporter:
     def change(self, **fields: object) -> None:
         """Replace fields of the status; reported at once when anything but the load differs."""
         before, self.status = self.status, replace(self.status, **fields)  # type: ignore[arg-type]  # names are Status's
-        if replace(before, in_flight=self.status.in_flight) == self.status:
+        if before.same_but_load(self.status):
             return
         self._changed.set()
         label = None if self.status.loaded is None else self.status.loaded.version
@@ -91,5 +97,7 @@ class Reporter:
             report_interval_s=settings.report_interval_s,
             capabilities=status.capabilities,
             detail=status.detail,
+            kv_usage=status.kv_usage,
             sync_ms=status.sync_ms,
+            seconds=status.seconds,
         )

@@ -1,6 +1,5 @@
 """Settings of a rollout worker, read once; environment variables CLAW_ROLLOUT_<FIELD>."""
 
-import os
 from functools import cached_property
 from pathlib import Path
 from typing import ClassVar, Self
@@ -28,8 +27,8 @@ class RolloutSettings(BaseSettings):
     """Hugging Face model directory to start from. Its weights have the label base/0."""
     model_id: str
     """Model whose published weights this worker follows."""
-    worker_id: str = Field(default_factory=lambda: f"worker-{os.uname().nodename}")
-    """Name of this worker in its reports, the same after a restart. Not set: worker-<host name>."""
+    worker_id: str = ""
+    """Name of this worker in its reports, which nobody else may hold. Not set: worker-<host name>-<lowest free number>."""
     run_id: str | None = None
     """Training run to follow. Not set: whichever run published last."""
     served_name: str = "policy"
@@ -49,8 +48,12 @@ class RolloutSettings(BaseSettings):
     """Tokens of prompt and reply together. Not set: what the model allows and the KV cache holds."""
     max_num_seqs: int = Field(default=64, ge=1)
     """Replies sampled at the same time; more wait in vLLM's queue."""
-    kv_cache_bytes: str | None = "256M"
-    """Size of the KV cache as vLLM takes it; None lets vLLM decide."""
+    tensor_parallel: int = Field(default=1, ge=1)
+    """Processes that share the model, each with a GPU of its own (or a core); it must divide the model's heads."""
+    gpu_memory_share: float = Field(default=0.9, gt=0, le=1)
+    """Share of a GPU's memory that vLLM may take, weights and KV cache together. With a trainer on the same GPU: 0.45."""
+    kv_cache_bytes: str | None = None
+    """Size of the KV cache, as vLLM takes it. Not set: what `gpu_memory_share` leaves on a GPU; 256M on the CPU."""
     tool_call_parser: str | None = "hermes"
     """vLLM's parser of tool calls; with None, tools are not parsed."""
     threads: int = Field(default=1, ge=1)
@@ -64,12 +67,12 @@ class RolloutSettings(BaseSettings):
     """From the start of vLLM to its first healthy answer."""
     stop_timeout_s: float = Field(default=5, gt=0)
     """From SIGTERM to SIGKILL."""
-    drain_timeout_s: float = Field(default=2, ge=0)
-    """How long running replies may go on after SIGTERM."""
+    drain_timeout_s: float = Field(default=60, ge=0)
+    """How long running replies may go on after SIGTERM, while new calls go elsewhere. A second SIGTERM ends them."""
     health_interval_s: float = Field(default=1, gt=0)
     """Time between two health checks of the engine."""
     health_timeout_s: float = Field(default=30, gt=0)
-    """An engine that answers no health check for this long is restarted. Keep it above the engine's longest step."""
+    """An engine that answers no health check for this long is restarted, but while it loads. Keep it above its longest step."""
     report_interval_s: float = Field(default=2, gt=0)
     """Time between two reports of this worker to the log."""
     restarts_max: int = Field(default=5, ge=0)

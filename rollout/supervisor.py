@@ -1,6 +1,6 @@
 """Keeps one vLLM server alive and current. Kafka can stall, the trainer can die, vLLM can die: none stalls the others.
 
-input     claw.weights, from the beginning (few, small records): the latest version of this model (and run) wins
+input     claw.weights: the latest version of this model (and run) wins
 output    claw.rollout.workers, key worker_id: WorkerReported
 delivery  a report is true when it is made: `ready` and `version` only after the label of the loaded weights is set
 replay    reading claw.weights again changes nothing: a version that is loaded is not loaded again
@@ -9,35 +9,42 @@ replay    reading claw.weights again changes nothing: a version that is loaded i
 import asyncio
 import time
 from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, field
 from typing import Protocol
 
 import aiohttp
 import structlog
 
-from rollout.engine_client import EngineClient
+from rollout.engine_client import EngineClient, EngineInfo
 from rollout.errors import EngineLost, RolloutError, ServerDied, SourceFailed
 from rollout.fetch import Fetched, fetch
+from rollout.process.server import VllmServer
 from rollout.reporter import Reporter, ReportSink
-from rollout.server import VllmServer
 from rollout.settings import RolloutSettings
 from rollout.sync import load
-from rollout.targets import Targets, is_same_weights
+from rollout.targets import Targets, is_same_weights, lag
+from rollout.watch import EngineWatch
 from schemas.events import WeightsPublished, WorkerState
 from schemas.http import BASE_LABEL
 from schemas.runtime.restarts import Deaths, RestartBudget
 
 log = structlog.get_logger()
 
-STARTING_POLL_S = 0.2
-DRAINING_POLL_S = 0.1
-
 
 class WeightsFeed(Protocol):
-    """Published versions, oldest first."""
+    """Published versions, oldest first; of those before the start the newest are enough."""
 
     async def run(self, on_event: Callable[[WeightsPublished], None], caught_up: asyncio.Event) -> None:
-        """Deliver for ever; set `caught_up` once everything published before the start is delivered."""
+        """Deliver for ever; set `caught_up` once the newest that was published before the start is delivered."""
         ...
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """How a worker is told to end: `drain` lets running replies end, `now` does not."""
+
+    drain: asyncio.Event = field(default_factory=asyncio.Event)
+    now: asyncio.Event = field(default_factory=asyncio.Event)
 
 
 class Supervisor:
@@ -57,24 +64,36 @@ class Supervisor:
         self._feed = feed
         self._targets = Targets(settings.model_id, settings.run_id)
         self._reporter = Reporter(settings, server.url, sink)
-        self._engine: EngineClient | None = None
-        self._updates = 0
+        self._watch: EngineWatch | None = None
         self._fetched: Fetched | None = None
+        self._loads = asyncio.Lock()
+        """Held while the engine loads, and for good from a drain on: it begins between two loads."""
+        self._wishes: dict[str, asyncio.Event] = {"probe": asyncio.Event()}
 
-    async def run(self, stop: asyncio.Event) -> None:
-        """Serve until `stop` is set; every process of the server is gone when this returns or raises."""
+    async def run(self, stop: Stop) -> None:
+        """Serve until `stop`; every process of the server is gone when this returns or raises."""
+        self._wishes["drain"] = stop.drain
         reporting = asyncio.create_task(self._reporter.run())
-        follow = self._feed.run(self._targets.consider, self._targets.caught_up)
         try:
-            await _first_of(stop.wait(), follow, self._keep_serving())
-            self._reporter.change(state="draining")
-            await self._drain()
+            await _first_of(stop.now.wait(), self._serve_and_drain(stop.drain))
         finally:
             await self._server.stop()
             self._keep(None)
             reporting.cancel()
             self._reporter.change(state="dead")
             await self._reporter.report_now()
+
+    async def _serve_and_drain(self, drain: asyncio.Event) -> None:
+        follow = self._feed.run(self._targets.consider, self._targets.caught_up)
+        await _first_of(self._between_loads(drain), follow, self._keep_serving())
+        self._reporter.change(state="draining")
+        if self._watch is not None:
+            await self._watch.drained()
+
+    async def _between_loads(self, drain: asyncio.Event) -> None:
+        """Replies that are frozen by a load would be lost with it."""
+        await drain.wait()
+        await self._loads.acquire()
 
     async def _keep_serving(self) -> None:
         deaths = Deaths(RestartBudget(self._settings.restarts_max, self._settings.restart_window_s, delay_s=0.0))
@@ -83,7 +102,7 @@ class Supervisor:
                 await self._serve_once()
             except (ServerDied, EngineLost) as error:
                 log.error("vllm_lost", error=str(error))
-                self._engine = None
+                self._watch = None
                 self._reporter.change(state="starting", loaded=None, in_flight=0, detail=str(error)[:500])
                 await self._server.stop(politely=False)
                 if deaths.restart_delay_s(time.monotonic()) is None:
@@ -96,85 +115,96 @@ class Supervisor:
         await _first_of(self._exited(), self._start_and_follow(engine))
 
     async def _start_and_follow(self, engine: EngineClient) -> None:
-        await self._healthy(engine)
+        watch = EngineWatch(self._settings, engine, self._take)
+        await watch.healthy()
         info = await engine.info()
         await engine.set_label(BASE_LABEL)
-        self._engine = engine
+        self._watch = watch
         self._reporter.change(capabilities=info.capabilities)
         await self._targets.caught_up.wait()
-        await _first_of(self._follow(engine), self._watch_server(engine), self._watch_engine(engine))
+        await _first_of(self._follow(engine, watch), self._probe_on_wish(), watch.server(), watch.engine())
 
     async def _exited(self) -> None:
         raise ServerDied(f"vLLM ended with code {await self._server.wait_exit()}")
 
-    async def _healthy(self, engine: EngineClient) -> None:
-        ends_at = time.monotonic() + self._settings.start_timeout_s
-        while not await engine.is_healthy():
-            if time.monotonic() > ends_at:
-                raise ServerDied(f"vLLM was not healthy after {self._settings.start_timeout_s:.0f} s")
-            await asyncio.sleep(STARTING_POLL_S)
+    def _take(self, info: EngineInfo) -> None:
+        self._reporter.change(in_flight=info.in_flight, kv_usage=info.kv_usage, seconds=info.seconds)
+        for wish in info.wishes:
+            log.info("wish", what=wish)
+            self._wishes[wish].set()
 
-    async def _watch_server(self, engine: EngineClient) -> None:
-        """vLLM's own word: it refuses at once when its engine process is gone."""
-        while True:
-            await asyncio.sleep(self._settings.health_interval_s)
-            if not await engine.is_healthy():
-                raise EngineLost("vLLM is not healthy")
-
-    async def _watch_engine(self, engine: EngineClient) -> None:
-        """The engine's own answer: it shows a hang. While it loads it answers nothing; updates have own deadlines."""
-        while True:
-            await asyncio.sleep(self._settings.health_interval_s)
-            updates = self._updates
-            try:
-                self._reporter.change(in_flight=(await engine.info()).in_flight)
-            except EngineLost:
-                if updates == self._updates and self._reporter.status.state != "updating":
-                    raise
-
-    async def _follow(self, engine: EngineClient) -> None:
-        """Load every new target. Not ready before the first is loaded, ready with the old one when a later one fails."""
-        resting: WorkerState = "starting"
+    async def _follow(self, engine: EngineClient, watch: EngineWatch) -> None:
+        """Load the newest target, never all. Not ready before the first is loaded; with the old one when a later one fails."""
+        is_first = True
         while True:
             target = self._targets.latest
             if target is None or is_same_weights(target, self._reporter.status.loaded):
-                resting = "ready"
-                self._reporter.change(state=resting, detail=None)
+                is_first = False
+                self._rest()
                 await self._targets.changed()
                 continue
             try:
-                fetched = await fetch(self._settings, target)
+                fetched = await self._fetch(target, is_first=is_first)
             except SourceFailed as error:
-                log.warning("weights_not_had", run_id=target.run_id, version=target.version, error=str(error))
-                self._reporter.change(state=resting, detail=str(error)[:500])
-                await self._targets.changed(self._settings.retry_interval_s)
+                if self._targets.latest is target:
+                    log.warning("weights_not_had", run_id=target.run_id, version=target.version, error=str(error))
+                    self._rest(str(error), is_first=is_first)
+                    await self._targets.changed(self._settings.retry_interval_s)
                 continue
-            self._keep(fetched)
-            self._updates += 1
-            self._reporter.change(state="updating" if resting == "ready" else resting)
-            await self._load(engine, target, fetched)
+            if fetched is not None:
+                async with self._loads:
+                    with watch.loading():
+                        await self._load(engine, target, fetched)
+                    is_first = False
+                    self._rest()
+
+    async def _fetch(self, target: WeightsPublished, *, is_first: bool) -> Fetched | None:
+        """Until it is here, although newer ones come: so a slow worker gets on. None as soon as somebody else offers one."""
+        fetching = asyncio.ensure_future(fetch(self._settings, target))
+        try:
+            while not fetching.done():
+                changed = asyncio.ensure_future(self._targets.changed())
+                await asyncio.wait((fetching, changed), return_when=asyncio.FIRST_COMPLETED)
+                changed.cancel()
+                self._rest(is_first=is_first)
+                if self._targets.latest is not None and self._targets.latest.offer_url != target.offer_url:
+                    break
+            if not fetching.done():
+                return None
+            self._keep(fetching.result())
+            return self._fetched
+        finally:
+            fetching.cancel()
+            await asyncio.gather(fetching, return_exceptions=True)
+
+    def _rest(self, reason: str | None = None, *, is_first: bool = False) -> None:
+        """The state between two loads, and why."""
+        late = None if is_first else lag(self._targets.latest, self._reporter.status.loaded)
+        state: WorkerState = "starting" if is_first else "behind" if late else "ready"
+        detail = "; ".join(part for part in (late, reason or (late and self._reporter.status.detail)) if part)
+        self._reporter.change(state=state, detail=detail[:500] or None)
 
     async def _load(self, engine: EngineClient, target: WeightsPublished, fetched: Fetched) -> None:
+        if self._reporter.status.state == "ready":
+            self._reporter.change(state="updating")
         times_ms = await load(engine, fetched.copy.path, fetched.manifest, target.run_id, target.version)
         times_ms = {"fetch": round(fetched.seconds * 1000, 1), **times_ms}
         log.info("weights_loaded", run_id=target.run_id, version=target.version, source=fetched.source, ms=times_ms)
         self._reporter.change(loaded=target, sync_ms=times_ms)
+
+    async def _probe_on_wish(self) -> None:
+        """The hook for a probe that a person asks for; it must not meet a load."""
+        while True:
+            await self._wishes["probe"].wait()
+            self._wishes["probe"].clear()
+            async with self._loads:
+                log.warning("no_probe", why="this worker has none")
 
     def _keep(self, fetched: Fetched | None) -> None:
         """The newest copy stays, so that an engine that is started again has its weights at once, with or without a trainer."""
         before, self._fetched = self._fetched, fetched
         if before is not None:
             before.copy.close()
-
-    async def _drain(self) -> None:
-        ends_at = time.monotonic() + self._settings.drain_timeout_s
-        while self._engine is not None and time.monotonic() < ends_at:
-            try:
-                if (await self._engine.info()).in_flight == 0:
-                    return
-            except EngineLost:
-                return
-            await asyncio.sleep(DRAINING_POLL_S)
 
 
 async def _first_of(*coroutines: Coroutine[object, object, object]) -> None:

@@ -30,6 +30,18 @@ def is_same_weights(left: WeightsPublished | None, right: WeightsPublished | Non
     return (left.run_id, left.version) == (right.run_id, right.version)
 
 
+def lag(latest: WeightsPublished | None, loaded: WeightsPublished | None) -> str | None:
+    """Why nothing is trained that a worker samples now; None where it is trained, or where the bound is not in the log."""
+    if latest is None or latest.staleness_max is None or loaded is latest:
+        return None
+    if loaded is None or loaded.run_id != latest.run_id:
+        return f"it has no weights of run {latest.run_id} yet"
+    versions = latest.version - loaded.version
+    if versions <= latest.staleness_max:
+        return None
+    return f"{versions} versions behind {latest.run_id}/{latest.version}, which may be {latest.staleness_max}"
+
+
 class Targets:
     """The newest accepted version, and a way to wait for a newer one. Lives in one event loop."""
 

@@ -6,10 +6,12 @@ from concurrent.futures import ThreadPoolExecutor
 
 import structlog
 
-from eventlog.errors import BrokerUnreachable, LogError
+from eventlog.errors import BrokerUnreachable, HistoryCut, LogError
+from eventlog.partitioner import partition_of
 from eventlog.protocols import Log, Producer, Reader
 from eventlog.records import Record
 from rollout.reporter import ReportLost
+from schemas.codec import fields_before_lists
 from schemas.errors import UndecodableRecord
 from schemas.events import WeightsPublished, WorkerReported
 from schemas.topics import WEIGHTS, WORKERS
@@ -18,6 +20,11 @@ log = structlog.get_logger()
 
 POLL_TIMEOUT_S = 0.5
 RETRY_AFTER_S = 2.0
+FIRST_SPAN = 64
+"""Offsets from the end in which the newest version is looked for; a version takes two, with its transaction's mark."""
+SPAN_GROWTH = 32
+NEWEST = 8
+"""Versions that are decoded: of an incarnation that ends and one that begins, the last few may come in any order."""
 OnEvent = Callable[[WeightsPublished], None]
 
 
@@ -36,10 +43,15 @@ class ReportsTopic:
 
 
 class WeightsTopic:
-    """A WeightsFeed: the whole topic, read committed. A broker that is away is waited for; vLLM serves meanwhile."""
+    """A WeightsFeed: from the newest versions of a model and run on, read committed, however many came before.
 
-    def __init__(self, log: Log) -> None:
+    A broker that is away is waited for; vLLM serves meanwhile.
+    """
+
+    def __init__(self, log: Log, model_id: str, run_id: str | None) -> None:
         self._log = log
+        self._key = model_id.encode()
+        self._run_id = run_id
 
     async def run(self, on_event: OnEvent, caught_up: asyncio.Event) -> None:
         """Deliver for ever; raises LogError when waiting cannot help."""
@@ -55,20 +67,46 @@ class WeightsTopic:
         # A reader belongs to one thread, also while it is closed in the middle of a poll.
         with_reader = ThreadPoolExecutor(1, thread_name_prefix="weights-topic")
         try:
-            reader: Reader = await loop.run_in_executor(with_reader, self._log.reader, [WEIGHTS])
+            reader, newest = await loop.run_in_executor(with_reader, self._open)
             try:
-                _deliver(await loop.run_in_executor(with_reader, _backlog, reader), on_event)
+                _deliver(newest, on_event)
                 caught_up.set()
                 while True:
-                    _deliver(await loop.run_in_executor(with_reader, reader.poll, POLL_TIMEOUT_S), on_event)
+                    records = await loop.run_in_executor(with_reader, reader.poll, POLL_TIMEOUT_S)
+                    _deliver(filter(self._concerns, records), on_event)
             finally:
                 with_reader.submit(reader.close)
         finally:
             with_reader.shutdown(wait=False)
 
+    def _open(self) -> tuple[Reader, list[Record]]:
+        """A reader at the end of the model's partition, and what it read: as much as it takes to see a version, or all."""
+        ends = self._log.end_offsets([WEIGHTS])
+        place = next(place for place in ends if place[1] == partition_of(self._key, len(ends)))
+        span = FIRST_SPAN
+        while True:
+            begin = max(0, ends[place] - span)
+            try:
+                reader = self._log.reader(
+                    [WEIGHTS], partitions=[place[1]], start={place: begin} if begin else "beginning"
+                )
+                newest = [record for record in reader.read_to_end() if self._concerns(record)]
+            except HistoryCut:  # what stood there was deleted; there is no more than what is left
+                begin, reader = 0, self._log.reader([WEIGHTS], partitions=[place[1]])
+                newest = [record for record in reader.read_to_end() if self._concerns(record)]
+            if newest or not begin:
+                return reader, newest[-NEWEST:]
+            reader.close()
+            span *= SPAN_GROWTH
 
-def _backlog(reader: Reader) -> list[Record]:
-    return list(reader.read_to_end())
+    def _concerns(self, record: Record) -> bool:
+        """Whether it is of this model and run, which its first bytes say; one that cannot be read is for `_deliver` to say."""
+        if record.key != self._key or self._run_id is None:
+            return record.key == self._key
+        try:
+            return fields_before_lists(record.value).get("run_id") == self._run_id
+        except UndecodableRecord:
+            return True
 
 
 def _deliver(records: Iterable[Record], on_event: OnEvent) -> None:

@@ -7,6 +7,7 @@ read by Avro's rules for schema resolution: fields that were added since have th
 import struct
 from functools import cache
 from io import BytesIO
+from itertools import takewhile
 from typing import Any, NamedTuple, cast
 
 import msgspec
@@ -59,6 +60,31 @@ def decode(value: bytes | None) -> Event:
     return event
 
 
+def decode_without(value: bytes | None, name: str) -> Event:
+    """`decode`, but a list that is large and not needed stays empty: its bytes are passed over. Raises as `decode`."""
+    schema_id = schema_id_of(value)
+    kind, writer_schema, _ = _reading(schema_id)
+    data = BytesIO(cast("bytes", value))
+    data.seek(HEADER.size)
+    try:
+        fields = schemaless_reader(data, writer_schema, _schema_without(current_ids()[f"claw.{kind.__name__}"], name))
+        return msgspec.convert({**fields, name: ()}, kind)
+    except Exception as broken:
+        raise MalformedDatum(f"{kind.__name__}: {type(broken).__name__}: {broken}") from broken
+
+
+def fields_before_lists(value: bytes | None) -> dict[str, Any]:
+    """The fields of an event that stand before its first list, read without the rest. Raises as `decode`."""
+    schema_id = schema_id_of(value)
+    kind = _reading(schema_id).kind
+    data = BytesIO(cast("bytes", value))
+    data.seek(HEADER.size)
+    try:
+        return cast("dict[str, Any]", schemaless_reader(data, _head(schema_id), None))
+    except Exception as broken:
+        raise MalformedDatum(f"{kind.__name__}: {type(broken).__name__}: {broken}") from broken
+
+
 def as_dict(record: msgspec.Struct) -> dict[str, Any]:
     """An event or a part of one as plain dicts and tuples; bytes stay bytes."""
     fields: dict[str, Any] = msgspec.to_builtins(record, builtin_types=(bytes,))
@@ -101,3 +127,19 @@ def _reading(schema_id: int) -> Reading:
 @cache
 def _parsed(schema_id: int) -> Parsed:
     return parse_schema(written_schema(schema_id))
+
+
+@cache
+def _schema_without(schema_id: int, name: str) -> Parsed:
+    schema = dict(written_schema(schema_id) or {})
+    return parse_schema({**schema, "fields": [field for field in schema["fields"] if field["name"] != name]})
+
+
+@cache
+def _head(schema_id: int) -> Parsed:
+    schema = dict(written_schema(schema_id) or {})
+    return parse_schema({**schema, "fields": list(takewhile(_is_no_list, schema["fields"]))})
+
+
+def _is_no_list(field: dict[str, Any]) -> bool:
+    return not (isinstance(field["type"], dict) and field["type"].get("type") == "array")

@@ -132,7 +132,7 @@ WEIGHTS = Topic(
     policy="delete",
     records=("WeightsPublished",),
     writers=("the run's trainer",),
-    readers=("rollout", "trainer (to resume)", "gateway (admission)", "lineage", "verify", "runs", "claw"),
+    readers=("rollout", "trainer (to resume)", "lineage", "verify", "runs", "claw"),
     transactional=True,
     doc="Which weights versions exist and where to get them.",
 )

@@ -7,7 +7,7 @@ those in the published weights, never their version number: a resumed run may ha
 Only groups that somebody declared count, and those that this process has just admitted: other traffic never reserved
 room, so it takes none and could give none back.
 
-Input: `datapool.groups`, `training.batches`, `weights`; a replay only rebuilds the numbers. `apply` runs on a
+Input: `datapool.groups`, `training.batches`; a replay only rebuilds the numbers. `apply` runs on a
 follower's thread, the rest on the event loop: a lock guards both. Several gateways come to the same numbers, but each may
 admit one group too many before it reads of the groups that the others have admitted.
 """
@@ -21,10 +21,10 @@ import structlog
 from eventlog.records import Record
 from schemas.codec import event_name
 from schemas.errors import UndecodableRecord
-from schemas.events import BatchSkipped, Event, GroupRecord, RunStarted, WeightsPublished
+from schemas.events import BatchSkipped, BatchTrained, Event, GroupRecord, RunStarted
 from schemas.http import Channel
 
-COUNTED = ("GroupRecord", "RunStarted", "BatchSkipped", "WeightsPublished")
+COUNTED = ("GroupRecord", "RunStarted", "BatchSkipped", "BatchTrained")
 log = structlog.get_logger()
 
 
@@ -57,7 +57,6 @@ class _Run:
     staleness: int | None = None
     groups_per_batch: int = 0
     incarnation: int = -1
-    published: bool = False
     sequence: int = -1
     """The last batch in the published weights."""
     given_up: set[int] = field(default_factory=set)
@@ -88,7 +87,7 @@ class AdmissionView:
         """Called with every row of a group as well, so that whoever else counts groups need not read the topic again."""
 
     def apply(self, record: Record) -> None:
-        """Count one record of the three topics."""
+        """Count one record of the two topics."""
         try:
             if record.value is None or event_name(record.value) not in COUNTED:
                 return  # tombstones return nothing: a group once opened stays opened
@@ -105,7 +104,7 @@ class AdmissionView:
         """Decide on a group, and count it as opened when it is admitted. A group already counted is admitted again."""
         with self._lock:
             run = self._runs.get(run_id)
-            if run is None or run.staleness is None or not run.published:
+            if run is None or run.staleness is None:
                 return Wait("run_unknown")
             if group_id in run.opened:
                 return Admitted(counted=False)
@@ -129,10 +128,9 @@ class AdmissionView:
                 _started(self._run(event.run_id), event)
             case BatchSkipped():
                 _skipped(self._run(event.run_id), event)
-            case WeightsPublished():
+            case BatchTrained():  # in one transaction with the weights that it made
                 run = self._run(event.run_id)
-                run.published = True
-                run.sequence = max(run.sequence, -1 if event.sequence is None else event.sequence)
+                run.sequence = max(run.sequence, event.sequence)
             case _:
                 pass
 

@@ -9,6 +9,9 @@ Choice index -> [label, start, end) over that choice's output tokens. A reply wi
 from typing import TYPE_CHECKING, Any
 
 from rollout.plugin import span_record
+from rollout.plugin.guard import has_secret
+from rollout.plugin.occupancy import Occupancy
+from rollout.plugin.wishes import Wishes
 from schemas.http import VERSION_SPANS_COMMENT, VERSION_SPANS_HEADER
 
 if TYPE_CHECKING:
@@ -19,12 +22,14 @@ if TYPE_CHECKING:
 
 CAPABILITIES = ("spans_json", "spans_sse")
 TRACKED_PATHS = frozenset({"/v1/chat/completions", "/v1/completions", "/v1/responses", "/v1/messages"})
+PAUSES = {"/pause": True, "/resume": False}
+KV_USAGE = "vllm:kv_cache_usage_perc"
 
 
 class VersionSpans:
-    """Middleware (`--middleware`). `in_flight` counts the model calls inside this server now."""
+    """Middleware (`--middleware`). `occupancy` knows the model calls inside this server."""
 
-    in_flight = 0  # of the class: vLLM constructs the instance, and /claw/info has no way to it
+    occupancy = Occupancy()  # of the class: vLLM constructs the instance, and /claw/info has no way to it
 
     def __init__(self, app: "ASGIApp") -> None:
         self.app = app
@@ -33,14 +38,16 @@ class VersionSpans:
         """ASGI."""
         if scope["type"] != "http" or scope["path"] not in TRACKED_PATHS:
             await self.app(scope, receive, send)
+            if scope["type"] == "http" and scope["path"] in PAUSES:
+                self.occupancy.pause(PAUSES[scope["path"]])
             return
         reply = TrackedReply(send)
         token = span_record.current.set(reply.record)
-        VersionSpans.in_flight += 1
+        self.occupancy.enter()
         try:
             await self.app(scope, receive, reply.send)
         finally:
-            VersionSpans.in_flight -= 1
+            self.occupancy.leave()
             span_record.current.reset(token)
 
 
@@ -74,6 +81,14 @@ def _is_event_boundary(body: bytes) -> bool:
     return not body or body.startswith((b"data:", b"event:", b":"))
 
 
+def kv_usage() -> float | None:
+    """Share of the KV cache in use, 0 to 1, as vLLM's own metric says; None before it has said anything."""
+    from prometheus_client import REGISTRY
+
+    families = REGISTRY.restricted_registry([KV_USAGE]).collect()
+    return next((sample.value for family in families for sample in family.samples), None)
+
+
 class ClawSpans:
     """Entry point `claw_spans` of vllm.endpoint_plugins: taps the engine and answers GET /claw/info."""
 
@@ -82,11 +97,21 @@ class ClawSpans:
 
     def attach_router(self, app: "FastAPI") -> None:
         """Register the capability route: ask the worker what it can do, never compare version numbers."""
+        from fastapi import Request
+
+        wishes = Wishes()
+        wishes.attach(app)
 
         @app.get("/claw/info")
-        async def info() -> dict[str, object]:
-            label = await app.state.engine_client.get_weight_version()
-            return {"capabilities": CAPABILITIES, "label": label, "in_flight": VersionSpans.in_flight}
+        async def info(request: Request) -> dict[str, object]:
+            return {
+                "capabilities": CAPABILITIES,
+                "label": await app.state.engine_client.get_weight_version(),
+                "in_flight": VersionSpans.occupancy.calls,
+                "seconds": VersionSpans.occupancy.seconds(),
+                "kv_usage": kv_usage(),
+                "wishes": wishes.take() if has_secret(request.scope) else [],
+            }
 
     async def init_state(self, engine_client: Any, state: Any, args: "Namespace") -> None:  # noqa: ARG002  # vLLM's signature and types
         """vLLM calls it once, before the first request."""

@@ -19,12 +19,12 @@ from eventlog.records import Outgoing
 from eventlog.settings import LogSettings
 from gateway.api_keys import new_key
 from schemas.events import CallCaptured, Event, TrajectoryCompleted
-from schemas.topics import BATCHES, CALLS, GROUPS, WEIGHTS, WORKERS
+from schemas.topics import BATCHES, CALLS, GROUPS, WORKERS
 from tests.gateway.capture.test_calls import ASK
 from tests.gateway.engine import Reply, ScriptedEngine, completion
 from tests.gateway.house import report, until
 from tests.gateway.processes import GatewayProcess
-from tests.gateway.test_words import group, published, started
+from tests.gateway.test_words import group, started
 
 pytestmark = pytest.mark.process
 
@@ -172,8 +172,8 @@ async def test_room_is_counted_in_the_generation_in_use(log_settings: LogSetting
     """A gateway that was cut over asks the pool's next generation how many groups are open, and no other."""
     second = log_settings.model_copy(update={"generation": 2})
     create_topics(second)
-    of_run = [Outgoing.of(BATCHES, b"r", started("r", 0, 2)), Outgoing.of(WEIGHTS, b"m", published("r", 0))]
-    publish(log_settings, [*of_run, *(Outgoing.of(GROUPS, name.encode(), group(name)) for name in ("a", "b"))])
+    run = Outgoing.of(BATCHES, b"r", started("r", 0, 2))
+    publish(log_settings, [run, *(Outgoing.of(GROUPS, name.encode(), group(name)) for name in ("a", "b"))])
     publish(second, [Outgoing.of(GROUPS, b"c", group("c"))])
     gateway = GatewayProcess(log_settings, tmp_path, "--upstream", "http://127.0.0.1:1", CLAW_LOG_GENERATION="2")
     try:

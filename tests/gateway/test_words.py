@@ -20,11 +20,11 @@ from gateway.upstream.routing import AFFINITY_SLACK, choose
 from schemas.envelopes import envelope
 from schemas.events import (
     BatchSkipped,
+    BatchTrained,
     GroupMember,
     GroupRecord,
     RunStarted,
     VersionSpan,
-    WeightsPublished,
 )
 from tests.gateway.house import record, report
 
@@ -335,7 +335,6 @@ def test_admission(opened: int, returned: int, staleness: int, batches: int, per
 def view(run: str = "r", staleness: int = 0, per_batch: int = 2) -> AdmissionView:
     seen = AdmissionView()
     seen.apply(record(started(run, staleness, per_batch)))
-    seen.apply(record(published(run)))
     return seen
 
 
@@ -353,11 +352,8 @@ def started(run: str = "r", staleness: int = 0, per_batch: int = 2, incarnation:
     )
 
 
-def published(run: str, version: int = 0, sequence: int | None = None) -> WeightsPublished:
-    return WeightsPublished(
-        envelope=envelope("trainer/x"), model_id="m", run_id=run, version=version, digest="", bytes_total=0, manifest=(),
-        sequence=sequence,
-    )  # fmt: skip
+def trained(sequence: int) -> BatchTrained:
+    return BatchTrained(envelope=envelope("trainer/x"), run_id="r", sequence=sequence, version=sequence + 1, metrics={})
 
 
 def group(
@@ -380,12 +376,10 @@ def skipped(*group_ids: str) -> BatchSkipped:
 
 
 def test_run_has_to_be_known() -> None:
-    """Before RunStarted and its first weights nothing is admitted."""
+    """Before RunStarted nothing is admitted."""
     seen = AdmissionView()
     assert seen.reserve("r", "g") == Wait("run_unknown")
     seen.apply(record(started()))
-    assert seen.reserve("r", "g") == Wait("run_unknown")
-    seen.apply(record(published("r")))
     assert seen.reserve("r", "g") == Admitted()
 
 
@@ -415,18 +409,18 @@ def test_capacity_comes_back() -> None:
     assert seen.reserve("r", "g5") == Admitted()
     seen.apply(record(group("g2", closed=True, ready=True)))
     assert seen.reserve("r", "g6") == Wait("capacity")
-    seen.apply(record(published("r", version=1, sequence=0)))
+    seen.apply(record(trained(0)))
     assert seen.reserve("r", "g6") == Admitted()
 
 
 def test_a_version_number_that_was_left_out_makes_no_room() -> None:
     """A replay that gives other bytes takes an unused number for the weights of the same batch; nothing was trained."""
     seen = view()
-    seen.apply(record(published("r", version=1, sequence=0)))
+    seen.apply(record(trained(0)))
     assert [seen.reserve("r", f"g{n}") for n in range(5)] == [*[Admitted()] * 4, Wait("capacity")]
-    seen.apply(record(published("r", version=2, sequence=0)))
+    seen.apply(record(trained(0)))
     assert seen.reserve("r", "g4") == Wait("capacity")
-    seen.apply(record(published("r", version=3, sequence=1)))
+    seen.apply(record(trained(1)))
     assert seen.reserve("r", "g4") == Admitted()
 
 
@@ -434,7 +428,7 @@ def test_a_batch_that_was_given_up_makes_room_once() -> None:
     """Its groups are returned; that its number lies below those in the weights is no second return."""
     seen = view()
     opened = [seen.reserve("r", f"g{n}") for n in range(2)]
-    seen.apply(record(published("r", version=1, sequence=1)))
+    seen.apply(record(trained(1)))
     seen.apply(record(replace(skipped("g0", "g1"), sequence=0)))
     opened += [seen.reserve("r", f"h{n}") for n in range(5)]
     assert opened == [*[Admitted()] * 6, Wait("capacity")]
@@ -479,7 +473,6 @@ def test_other_groups_take_no_room() -> None:
     seen = view()
     for number, kind in enumerate(({"run": "other"}, {"run": None}, {"channel": "val"}, {"declared": False})):
         seen.apply(record(group(f"x{number}", **kind)))  # type: ignore[arg-type]
-    seen.apply(record(published("r", version=1, sequence=0)))
-    seen.apply(record(published("r")))
+    seen.apply(record(trained(0)))
     seen.apply(record(group("g1")))
     assert [seen.reserve("r", f"h{number}") for number in range(4)] == [*[Admitted()] * 3, Wait("capacity")]

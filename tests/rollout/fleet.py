@@ -17,6 +17,7 @@ import torch
 from schemas.codec import decode
 from schemas.events import WeightsPublished
 from schemas.http import VERSION_SPANS_HEADER
+from schemas.runtime import child
 from tests import children
 from tests.rollout.trainer import last_version
 from tests.rollout.worker import ROOT, RUN, Worker, changed, gap, until
@@ -28,10 +29,10 @@ CLIENTS = 4
 SLOW_S = children.HEAVY_START_S
 GONE_S = 15.0
 QUICK = {  # what is given up sooner than in production, so that a test sees it
-    "HEALTH_TIMEOUT_S": "3",
-    "CONTROL_TIMEOUT_S": "5",
-    "LOAD_TIMEOUT_S": "5",
-    "RESTARTS_MAX": "1000",
+    "health_timeout_s": 3,
+    "control_timeout_s": 5,
+    "load_timeout_s": 5,
+    "restarts_max": 1000,
 }
 Spans = list[tuple[str, int, int]]
 
@@ -81,7 +82,7 @@ class Fleet:
         """Anew, when the one before is dead."""
         command = [sys.executable, "-m", "tests.rollout.trainer", str(self._model), str(self.events), str(PERIOD_S)]
         with self._trainer_log.open("ab") as errors:
-            self.trainer = children.start(command, cwd=ROOT, stderr=errors)
+            self.trainer = child.start(command, cwd=ROOT, stderr=errors)
 
     def converge(self) -> int:
         """Publish nothing more, and wait until both serve the last version and hold one copy. Returns that version."""

@@ -1,7 +1,7 @@
 """What an operator sees: instant help, one clear line on bad input, the proven arguments."""
 
 import json
-import os
+import socket
 import subprocess
 import sys
 from itertools import pairwise
@@ -11,8 +11,10 @@ import pytest
 from pydantic import ValidationError
 
 from rollout.__main__ import main
-from rollout.command import arguments, environment
+from rollout.errors import CannotStart
 from rollout.plugin.guard import SECRET_VARIABLE
+from rollout.process import preflight
+from rollout.process.command import arguments, environment
 from rollout.settings import RolloutSettings
 
 ROOT = Path(__file__).parents[2]
@@ -20,12 +22,12 @@ ROOT = Path(__file__).parents[2]
 
 def test_the_supervisor_loads_no_torch() -> None:
     """The supervisor is a small process: the engine's libraries stay in vLLM's processes."""
-    code = "import sys, rollout.supervisor, rollout.server; print([m for m in ('torch', 'vllm') if m in sys.modules])"
+    code = "import sys, rollout.supervisor, rollout.process.server; print([m for m in ('torch', 'vllm') if m in sys.modules])"
     ran = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=30, check=True)
     assert ran.stdout.strip() == "[]"
 
 
-@pytest.mark.parametrize("content", ["missing", "empty", "no-config", "no-weights"])
+@pytest.mark.parametrize("content", ["missing", "empty", "no-config", "no-weights", "no-template"])
 def test_a_directory_that_is_no_model_is_one_clear_line(
     tmp_path: Path, content: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -37,10 +39,63 @@ def test_a_directory_that_is_no_model_is_one_clear_line(
         (model / "model.safetensors").touch()
     if content == "no-weights":
         (model / "config.json").write_text("{}")
+    if content == "no-template":
+        chat_model(model)
+        (model / "chat_template.jinja").unlink()
     assert main(["--model", str(model), "--model-id", "m"]) == 2
     lines = capsys.readouterr().err.splitlines()
     assert len(lines) == 1
     assert str(model) in lines[0]
+
+
+def chat_model(directory: Path, **config: object) -> Path:
+    """What the checks before a start look at."""
+    directory.mkdir(exist_ok=True)
+    heads = {"num_attention_heads": 8, "num_key_value_heads": 2}
+    (directory / "config.json").write_text(json.dumps({**heads, **config}))
+    (directory / "model.safetensors").touch()
+    (directory / "chat_template.jinja").touch()
+    return directory
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"tensor_parallel": 3}, "num_attention_heads 8"),
+        ({"tensor_parallel": 4}, "num_key_value_heads 2"),
+        ({"extra_args": ("--data-parallel-size", "2")}, "more workers"),
+        ({"extra_args": ("-dp=2",)}, "more workers"),
+        ({"extra_args": ("--pipeline_parallel_size=2",)}, "more workers"),
+        ({"extra_args": ("-tp", "2")}, "--tensor-parallel"),
+        ({"device": "cuda"}, "CPU build"),
+        ({"host": "203.0.113.1"}, "cannot listen"),
+    ],
+)
+def test_what_cannot_work_is_refused_before_anything_starts(
+    tmp_path: Path, fields: dict[str, object], words: str
+) -> None:
+    """One line that says what to change."""
+    chosen = settings(**{"device": "cpu", **fields, "model": chat_model(tmp_path / "model")})
+    with pytest.raises(CannotStart, match=words) as refusal:
+        preflight.check(chosen)
+    assert "\n" not in str(refusal.value)
+
+
+def test_a_port_in_use_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Exit code 2 and one line that names the port."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        model = chat_model(tmp_path / "model")
+        assert main(["--model", str(model), "--model-id", "m", "--device", "cpu", "--port", port]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert port in line
+
+
+def test_what_can_work_is_not_refused(tmp_path: Path) -> None:
+    """Two ranks for two key-value heads, of a model whose text part has a configuration of its own, too."""
+    preflight.check(settings(device="cpu", tensor_parallel=2, model=chat_model(tmp_path / "a")))
+    nested = chat_model(tmp_path / "b", num_attention_heads=3, text_config={"num_attention_heads": 2})
+    preflight.check(settings(device="cpu", tensor_parallel=2, model=nested))
 
 
 def test_a_bad_setting_is_one_clear_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -50,7 +105,7 @@ def test_a_bad_setting_is_one_clear_line(tmp_path: Path, capsys: pytest.CaptureF
 
 
 def settings(**fields: object) -> RolloutSettings:
-    return RolloutSettings(model=Path("m"), model_id="m", worker_id="w", **fields)  # type: ignore[arg-type]
+    return RolloutSettings(**{"model": Path("m"), "model_id": "m", "worker_id": "w", **fields})  # type: ignore[arg-type]
 
 
 def test_the_engine_samples_what_it_reports() -> None:
@@ -83,6 +138,21 @@ def test_contradicting_deadlines_are_refused() -> None:
         settings(health_interval_s=5, health_timeout_s=1)
 
 
-def test_a_worker_without_a_name_is_called_after_its_host() -> None:
-    """Reports need a name that is the same after a restart."""
-    assert RolloutSettings(model=Path("m"), model_id="m").worker_id == f"worker-{os.uname().nodename}"
+def test_memory_is_vllms_to_decide_on_a_gpu_and_small_on_the_cpu() -> None:
+    """On CUDA a share of the GPU, which a stack lowers for its trainer; on the CPU a fixed cache."""
+    gpu = dict(pairwise(arguments(settings(device="cuda", gpu_memory_share=0.45), 1)))
+    assert gpu["--gpu-memory-utilization"] == "0.45"
+    assert "--kv-cache-memory-bytes" not in gpu
+    cpu = dict(pairwise(arguments(settings(device="cpu"), 1)))
+    assert cpu["--kv-cache-memory-bytes"] == "256M"
+    assert "--gpu-memory-utilization" not in cpu
+    chosen = dict(pairwise(arguments(settings(device="cuda", kv_cache_bytes="1G"), 1)))
+    assert chosen["--kv-cache-memory-bytes"] == "1G"
+
+
+def test_several_ranks_are_processes_of_their_own() -> None:
+    """vLLM gets the number of ranks, and is not told to run its engine in one process."""
+    two = settings(device="cpu", tensor_parallel=2)
+    assert dict(pairwise(arguments(two, 1)))["--tensor-parallel-size"] == "2"
+    assert "VLLM_ENABLE_V1_MULTIPROCESSING" not in environment(two, "s", {})
+    assert environment(settings(device="cpu"), "s", {})["VLLM_ENABLE_V1_MULTIPROCESSING"] == "0"

@@ -5,10 +5,15 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from fastapi import FastAPI
+from fastapi.testclient import TestClient
 
 from rollout.plugin import span_record
 from rollout.plugin.guard import ControlGuard
+from rollout.plugin.occupancy import Occupancy
 from rollout.plugin.spans import VersionSpans
+from rollout.plugin.wishes import Wishes
+from weights.sources import SECRET_VARIABLE
 
 Message = dict[str, Any]
 
@@ -107,3 +112,57 @@ async def test_a_reply_without_a_call_has_no_spans() -> None:
     """An error reply, for example, carries no header: unknown is not base/0."""
     start, _ = await replied([b"{}"], stream=False, prompts=[])
     assert b"x-claw-weight-versions" not in dict(start["headers"])
+
+
+def test_each_second_counts_once() -> None:
+    """Serving while a call is in it, idle while none is, paused while weights change, whoever waits meanwhile."""
+    now = [0.0]
+    occupancy = Occupancy(lambda: now[0])
+    steps = [
+        (1.0, occupancy.enter),
+        (2.0, occupancy.enter),
+        (4.0, lambda: occupancy.pause(True)),
+        (8.0, occupancy.leave),
+        (16.0, lambda: occupancy.pause(False)),
+        (32.0, occupancy.leave),
+        (64.0, lambda: None),
+    ]
+    for seconds, step in steps:
+        now[0] += seconds
+        step()
+    assert occupancy.seconds() == {"idle": 65.0, "serving": 38.0, "paused": 24.0}
+    assert sum(occupancy.seconds().values()) == now[0]
+
+
+def control(secret: str, monkeypatch: pytest.MonkeyPatch, client: tuple[str, int]) -> TestClient:
+    """A client of the routes by which people ask, where both sides may have a secret."""
+    monkeypatch.setenv(SECRET_VARIABLE, secret)
+    app = FastAPI()
+    wishes = Wishes()
+    wishes.attach(app)
+    app.state.wishes = wishes
+    return TestClient(app, client=client)
+
+
+@pytest.mark.parametrize(
+    ("secret", "header", "host", "status"),
+    [
+        ("", "", "127.0.0.1", 202),
+        ("", "", "203.0.113.1", 401),
+        ("s", "Bearer s", "203.0.113.1", 202),
+        ("s", "Bearer t", "127.0.0.1", 401),
+        ("s", "", "127.0.0.1", 401),
+    ],
+)
+def test_who_knows_the_secret_may_ask(
+    monkeypatch: pytest.MonkeyPatch, secret: str, header: str, host: str, status: int
+) -> None:
+    """Where no secret is set, this host may; a wish is taken once."""
+    client = control(secret, monkeypatch, (host, 1))
+    for path in ("/claw/probe", "/claw/drain", "/claw/probe"):
+        reply = client.post(path, headers={"authorization": header})
+        assert reply.status_code == status
+        assert (reply.json() == {"accepted": True}) == (status == 202)
+    wishes = client.app.state.wishes  # type: ignore[attr-defined]  # starlette types it as any ASGI app
+    assert wishes.take() == (["probe", "drain"] if status == 202 else [])
+    assert wishes.take() == []

@@ -12,11 +12,11 @@ from schemas.events import WeightsPublished, WorkerReported
 from schemas.topics import WEIGHTS, WORKERS
 
 
-def published(version: int) -> WeightsPublished:
+def published(version: int, run_id: str = "run") -> WeightsPublished:
     return WeightsPublished(
         envelope=envelope("trainer/test"),
         model_id="m",
-        run_id="run",
+        run_id=run_id,
         version=version,
         digest="d",
         bytes_total=0,
@@ -39,7 +39,7 @@ async def test_the_backlog_comes_before_caught_up_and_new_versions_after() -> No
     await producer.publish(WEIGHTS, b"m", published(1))
     got: list[int] = []
     caught_up = asyncio.Event()
-    feed = asyncio.create_task(WeightsTopic(log).run(lambda event: got.append(event.version), caught_up))
+    feed = asyncio.create_task(WeightsTopic(log, "m", None).run(lambda event: got.append(event.version), caught_up))
     await asyncio.wait_for(caught_up.wait(), 5)
     assert got == [0, 1]
     await producer.publish(WEIGHTS, b"m", published(2))
@@ -55,7 +55,9 @@ async def test_a_record_that_cannot_be_decoded_is_passed_over() -> None:
     producer.produce(Outgoing(topic=WEIGHTS, key=b"m", value=b"rubbish")).result()
     await producer.publish(WEIGHTS, b"m", published(1))
     got: list[int] = []
-    feed = asyncio.create_task(WeightsTopic(log).run(lambda event: got.append(event.version), asyncio.Event()))
+    feed = asyncio.create_task(
+        WeightsTopic(log, "m", None).run(lambda event: got.append(event.version), asyncio.Event())
+    )
     await until(lambda: got == [1])
     feed.cancel()
 
@@ -77,3 +79,57 @@ async def test_a_report_lies_under_its_workers_key() -> None:
     (record,) = log.reader([WORKERS]).read_to_end()
     assert record.key == b"w"
     assert decode(record.value) == report
+
+
+async def test_of_many_versions_only_the_newest_are_read() -> None:
+    """A worker that starts late needs the newest of its run; others come in between, and what comes after is delivered."""
+    log = MemoryLog()
+    log.create_topics()
+    producer = log.producer()
+    for version in range(300):
+        await producer.publish(WEIGHTS, b"m", published(version))
+    for version in range(200):
+        await producer.publish(WEIGHTS, b"m", published(version, "other"))
+    for run_id, newest in (("run", 299), ("other", 199), (None, 199)):
+        got: list[tuple[str, int]] = []
+        caught_up = asyncio.Event()
+        topic = WeightsTopic(log, "m", run_id)
+        feed = asyncio.create_task(
+            topic.run(lambda event, got=got: got.append((event.run_id, event.version)), caught_up)
+        )  # type: ignore[misc]
+        await asyncio.wait_for(caught_up.wait(), 5)
+        assert got[-1] == (run_id or "other", newest)
+        assert len(got) <= 8
+        feed.cancel()
+    await asyncio.gather(feed, return_exceptions=True)
+
+
+async def test_versions_after_a_start_are_those_of_the_run() -> None:
+    """What another run publishes later is passed over without being decoded."""
+    log = MemoryLog()
+    log.create_topics()
+    producer = log.producer()
+    got: list[int] = []
+    caught_up = asyncio.Event()
+    feed = asyncio.create_task(WeightsTopic(log, "m", "run").run(lambda event: got.append(event.version), caught_up))
+    await asyncio.wait_for(caught_up.wait(), 5)
+    await producer.publish(WEIGHTS, b"m", published(7, "other"))
+    await producer.publish(WEIGHTS, b"m", published(3))
+    await until(lambda: got == [3])
+    feed.cancel()
+
+
+async def test_deleted_history_is_no_obstacle() -> None:
+    """Where retention removed what the first look begins at, the rest is read."""
+    log = MemoryLog()
+    log.create_topics()
+    producer = log.producer()
+    positions = [await producer.publish(WEIGHTS, b"m", published(version)) for version in range(70)]
+    last = positions[-1]
+    log.delete_records({(last.topic, last.partition): last.offset})
+    got: list[int] = []
+    caught_up = asyncio.Event()
+    feed = asyncio.create_task(WeightsTopic(log, "m", "run").run(lambda event: got.append(event.version), caught_up))
+    await asyncio.wait_for(caught_up.wait(), 5)
+    assert got == [69]
+    feed.cancel()

@@ -14,7 +14,7 @@ SPECIAL = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
 ADDED = ["<tool_call>", "</tool_call>"]
 
 
-def make_tiny_model(directory: Path) -> None:
+def make_tiny_model(directory: Path, kv_heads: int = 1) -> None:
     """Write the model (about 0.5 MB, 2 layers of width 64) and its tokenizer."""
     torch.manual_seed(0)
     tokenizer = _tokenizer()
@@ -24,7 +24,7 @@ def make_tiny_model(directory: Path) -> None:
         intermediate_size=128,
         num_hidden_layers=2,
         num_attention_heads=2,
-        num_key_value_heads=1,
+        num_key_value_heads=kv_heads,
         head_dim=32,
         max_position_embeddings=4096,
         tie_word_embeddings=True,

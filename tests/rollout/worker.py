@@ -43,10 +43,11 @@ class Worker:
     Workers of one directory are of one host: they share the copies and follow the same events.
     """
 
-    def __init__(self, model: Path, directory: Path, worker_id: str = "w0", **settings: str) -> None:
+    def __init__(self, model: Path, directory: Path, worker_id: str = "w0", **settings: object) -> None:
+        """settings: of the worker, beside those that all tests have."""
         self.model = model
         self.worker_id = worker_id
-        self.settings = settings
+        self.settings = {name.upper(): str(value) for name, value in settings.items()}
         self.events = directory / "events"
         self.reports = directory / f"reports-{worker_id}"
         self.log = directory / f"vllm-{worker_id}.log"

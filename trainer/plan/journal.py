@@ -18,6 +18,7 @@ from eventlog.kafka.transactions import TransactionalProducer
 from eventlog.partitioner import partition_of
 from eventlog.records import Outgoing, Position, Record
 from eventlog.settings import LogSettings
+from schemas.codec import decode_without, event_name
 from schemas.errors import UndecodableRecord
 from schemas.events import (
     BatchAssembled,
@@ -86,8 +87,13 @@ def _outgoing(event: RunEvent) -> Outgoing:
 
 
 def _decoded(record: Record) -> Event | None:
-    """A record that cannot be read is none of ours: the run's own events were written by this code."""
+    """A record that cannot be read is none of ours: the run's own events were written by this code.
+
+    Weights come without their manifest, which a large model has hundreds of lines of and a history does not keep.
+    """
     try:
+        if event_name(record.value) == WeightsPublished.__name__:
+            return decode_without(record.value, "manifest")
         return record.event()
     except UndecodableRecord as error:
         log.warning(

@@ -9,7 +9,7 @@ from schemas.events import GroupOpened, RewardAssigned, TrajectoryCompleted, Tra
 from schemas.keys import group_key
 from schemas.topics import CALLS, REWARDS
 from tests.gateway.house import House, record, until
-from tests.gateway.test_words import group, published, started
+from tests.gateway.test_words import group, started
 
 
 async def post(house: House, path: str, body: object = None, **headers: str) -> tuple[int, dict, dict]:  # type: ignore[type-arg]
@@ -87,8 +87,7 @@ async def test_group_is_opened(house: House) -> None:
 
 async def test_repeated_request_is_the_same_fact(house: House) -> None:
     """Under one idempotency key, a group keeps its id and room, and every event its event id."""
-    for event in (started("r", 0, 1), published("r", 0)):
-        house.admission.apply(record(event))
+    house.admission.apply(record(started("r", 0, 1)))
     replies = [await post(house, "/groups", {"run_id": "r"}, idempotency_key="k") for _ in range(2)]
     assert [status for status, _, _ in replies] == [201, 201]
     assert replies[0][1] == replies[1][1]
@@ -105,8 +104,7 @@ async def test_groups_of_a_run_wait_for_room(house: House) -> None:
     status, reply, headers = await post(house, "/groups", wanted)
     assert (status, reply["error"]["code"], headers["retry-after"]) == (429, "run_unknown", "1")
     assert reply["error"]["retry_after_s"] == 0.2
-    for event in (started("r", 0, 2), published("r", 0)):
-        house.admission.apply(record(event))
+    house.admission.apply(record(started("r", 0, 2)))
     statuses = [(await post(house, "/groups", wanted))[0] for _ in range(4)]
     assert statuses == [201, 201, 429, 429]
     assert (await post(house, "/groups", {"run_id": "r", "channel": "val"}))[0] == 201
@@ -119,8 +117,7 @@ async def test_groups_of_a_run_wait_for_room(house: House) -> None:
 
 async def test_group_that_could_not_be_written_takes_no_room(house: House) -> None:
     """Without acknowledgement: 503, and its reservation is given back."""
-    for event in (started("r", 0, 1), published("r", 0)):
-        house.admission.apply(record(event))
+    house.admission.apply(record(started("r", 0, 1)))
     house.log.refusing = True
     status, reply, headers = await post(house, "/groups", {"run_id": "r"})
     assert (status, reply["error"]["code"], headers["retry-after"]) == (503, "not_captured", "1")
@@ -131,8 +128,7 @@ async def test_group_that_could_not_be_written_takes_no_room(house: House) -> No
 
 async def test_admission_is_fair_under_concurrency(house: House) -> None:
     """However many ask at once, as many are admitted as there is room."""
-    for event in (started("r", 1, 8), published("r", 0)):
-        house.admission.apply(record(event))
+    house.admission.apply(record(started("r", 1, 8)))
     statuses = await asyncio.gather(*(post(house, "/groups", {"run_id": "r"}) for _ in range(50)))
     assert sorted(status for status, _, _ in statuses) == [201] * 16 + [429] * 34
 

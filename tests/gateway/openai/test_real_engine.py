@@ -27,7 +27,7 @@ SPEECH: Any = [{"role": "user", "content": "Say something."}]
 def vllm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """URL of a vLLM with the project's own command line, plugins and a tiny model; its weights are `run/7`."""
     from claw.local.ports import free_ports
-    from rollout.command import arguments, environment
+    from rollout.process.command import arguments, environment
     from rollout.settings import RolloutSettings
     from tests.rollout.tiny_model import make_tiny_model
 

@@ -12,8 +12,8 @@ from typing import IO
 
 import structlog
 
-from rollout.command import arguments, environment
 from rollout.errors import ServerDied
+from rollout.process.command import arguments, environment
 from rollout.settings import RolloutSettings
 from schemas.runtime import child
 from schemas.runtime.reaper import KILL_NOW, reaped

@@ -3,22 +3,12 @@
 import json
 import sys
 from collections.abc import Mapping
-from pathlib import Path
 
-from rollout.errors import CannotStart
 from rollout.plugin.guard import SECRET_VARIABLE
 from rollout.plugin.register import BACKEND, DIE_WITH_PARENT
 from rollout.settings import RolloutSettings
 
-
-def check_model(directory: Path) -> None:
-    """Raises CannotStart with one line that says what is missing."""
-    if not directory.is_dir():
-        raise CannotStart(f"{directory} is no directory; give a HF model directory (config.json, *.safetensors)")
-    if not (directory / "config.json").is_file():
-        raise CannotStart(f"{directory} has no config.json, so it is no HF model directory")
-    if not any(directory.glob("*.safetensors")):
-        raise CannotStart(f"{directory} has no *.safetensors; save the model with save_pretrained()")
+CPU_KV_CACHE = "256M"
 
 
 def arguments(settings: RolloutSettings, port: int) -> list[str]:
@@ -39,8 +29,12 @@ def arguments(settings: RolloutSettings, port: int) -> list[str]:
         *("--enable-prefix-caching", "--enable-request-id-headers", "--enable-prompt-tokens-details"),
         "--disable-uvicorn-access-log",
     ]
-    if settings.kv_cache_bytes is not None:
-        command += ["--kv-cache-memory-bytes", settings.kv_cache_bytes]
+    if settings.tensor_parallel > 1:
+        command += ["--tensor-parallel-size", str(settings.tensor_parallel)]
+    if not settings.runs_on_cpu:
+        command += ["--gpu-memory-utilization", str(settings.gpu_memory_share)]
+    if (kv_cache := settings.kv_cache_bytes or (CPU_KV_CACHE if settings.runs_on_cpu else None)) is not None:
+        command += ["--kv-cache-memory-bytes", kv_cache]
     if settings.tool_call_parser is not None:
         command += ["--enable-auto-tool-choice", "--tool-call-parser", settings.tool_call_parser]
     if settings.runs_on_cpu:
@@ -63,9 +57,10 @@ def environment(settings: RolloutSettings, secret: str, inherited: Mapping[str, 
     }
     if settings.runs_on_cpu:
         ours |= {
-            "VLLM_ENABLE_V1_MULTIPROCESSING": "0",  # one engine process instead of engine and worker
             "VLLM_CPU_OMP_THREADS_BIND": "nobind",  # several servers would fight for the same cores
             "OMP_NUM_THREADS": str(settings.threads),
             "TORCHDYNAMO_DISABLE": "1",  # or the first request with logprobs compiles for 19 s
         }
+        if settings.tensor_parallel == 1:
+            ours["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"  # one engine process instead of engine and worker
     return {**inherited, **ours}

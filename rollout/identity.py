@@ -1,0 +1,83 @@
+"""The name of a worker, which is nobody else's while it runs: two of one name would overwrite each other's reports.
+
+On one host a lock decides, which ends with its process. Another host shows by its reports that it holds the name: a name is
+taken while they go on. (Two that start on two hosts in the same second both get it.)
+"""
+
+import fcntl
+import hashlib
+import os
+import tempfile
+import time
+from dataclasses import dataclass
+from itertools import count
+from pathlib import Path
+from typing import IO
+
+from eventlog.partitioner import partition_of
+from eventlog.protocols import Log
+from eventlog.records import Record, readable
+from rollout.errors import CannotStart
+from schemas.events import WorkerReported
+from schemas.topics import WORKERS
+
+REPORTS_MISSED_MAX = 3
+"""Who misses so many reports is gone."""
+POLL_S = 0.2
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """A name, and what holds it for as long as this process lives."""
+
+    worker_id: str
+    lock: IO[bytes]
+
+
+def claim(worker_id: str, log: Log, scope: str, directory: Path | None = None) -> Identity:
+    """This worker's name from now on: the one that was chosen, else worker-<host>-<n> with the lowest free n.
+
+    scope: the log, so that workers of two logs never meet. Raises CannotStart for a chosen name that somebody holds, and
+    what the log raises. Waits for a sign of life of somebody who reported under the name a moment ago.
+    """
+    place = directory or Path(tempfile.gettempdir()) / f"claw-workers-{os.getuid()}"
+    place.mkdir(mode=0o700, parents=True, exist_ok=True)
+    names = [worker_id] if worker_id else (f"worker-{os.uname().nodename}-{number}" for number in count())
+    for name in names:
+        lock = (place / hashlib.sha256(f"{scope} {name}".encode()).hexdigest()).open("wb")
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            holder = "another worker on this host"
+        else:
+            rival = rival_of(name, log)
+            if rival is None:
+                return Identity(name, lock)
+            holder = f"the worker at {rival.url}"
+        lock.close()
+    raise CannotStart(f"--worker-id {worker_id} is held by {holder}; choose another, or none")
+
+
+def rival_of(name: str, log: Log) -> WorkerReported | None:
+    """Who reports under this name and goes on doing so; None when nobody does within three of its intervals."""
+    key = name.encode()
+    partition = partition_of(key, len(log.end_offsets([WORKERS])))
+    reader = log.reader([WORKERS], partitions=[partition])
+    try:
+        own = [record for record in reader.read_to_end() if record.key == key][-1:]
+        last = _alive(own)
+        if last is None:
+            return None
+        patience_s = last.report_interval_s * REPORTS_MISSED_MAX
+        ends_at = time.monotonic() + patience_s - max(0.0, time.time() - own[0].timestamp_ms / 1000)
+        while time.monotonic() < ends_at:
+            if rival := _alive([record for record in reader.poll(POLL_S) if record.key == key]):
+                return rival
+        return None
+    finally:
+        reader.close()
+
+
+def _alive(records: list[Record]) -> WorkerReported | None:
+    reports = [event for event in readable(records) if isinstance(event, WorkerReported)]
+    return reports[-1] if reports and reports[-1].state != "dead" else None

@@ -1,0 +1,100 @@
+"""What must hold before a worker starts anything. Whatever does not is the operator's to mend, and said in one line."""
+
+import json
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+from rollout.errors import CannotStart
+from rollout.settings import RolloutSettings
+from weights.device import vllm_is_for_cpu
+
+OWN_SETTING = {"tensor-parallel-size": "--tensor-parallel", "tp": "--tensor-parallel"}
+"""Options of vLLM that are settings of a worker, because the worker has to know them."""
+SEVERAL_ENGINES = ("data-parallel", "dp", "pipeline-parallel", "pp", "api-server-count", "asc", "nnodes")
+COUNT_GPUS = "import torch; print(torch.cuda.device_count())"
+
+
+def check(settings: RolloutSettings) -> None:
+    """Raises CannotStart with one line that says what is missing, and what to do."""
+    _check_model(settings.model, settings.extra_args)
+    _check_extra_args(settings.extra_args)
+    if settings.tensor_parallel > 1:
+        _check_heads(settings.model, settings.tensor_parallel)
+    if settings.device == "cuda" or not settings.runs_on_cpu:
+        _check_gpus(settings.tensor_parallel)
+    _check_port(settings.host, settings.port)
+
+
+def _check_model(directory: Path, extra_args: tuple[str, ...]) -> None:
+    if not directory.is_dir():
+        raise CannotStart(f"{directory} is no directory; give a HF model directory (config.json, *.safetensors)")
+    if not (directory / "config.json").is_file():
+        raise CannotStart(f"{directory} has no config.json, so it is no HF model directory")
+    if not any(directory.glob("*.safetensors")):
+        raise CannotStart(f"{directory} has no *.safetensors; save the model with save_pretrained()")
+    if not _has_chat_template(directory) and not any(word.startswith("--chat-template") for word in extra_args):
+        raise CannotStart(
+            f"{directory} has no chat template, so nobody can chat with it; save its tokenizer with one, "
+            """or add one: --extra-args '["--chat-template", "FILE"]'"""
+        )
+
+
+def _has_chat_template(directory: Path) -> bool:
+    """In each place where transformers looks for one."""
+    if any((directory / name).exists() for name in ("chat_template.jinja", "chat_template.json", "chat_templates")):
+        return True
+    return bool(_json(directory / "tokenizer_config.json").get("chat_template"))
+
+
+def _check_extra_args(extra_args: tuple[str, ...]) -> None:
+    for word in extra_args:
+        option = word.partition("=")[0].lstrip("-").replace("_", "-") if word.startswith("-") else ""
+        if option in OWN_SETTING:
+            raise CannotStart(f"{word} in extra_args: say {OWN_SETTING[option]}")
+        if any(option == name or option.startswith(f"{name}-") for name in SEVERAL_ENGINES):
+            raise CannotStart(f"{word} in extra_args: a worker is one engine; for more of them start more workers")
+
+
+def _check_heads(model: Path, ranks: int) -> None:
+    """vLLM splits attention by heads. It would repeat key-value heads over more ranks than there are; that is not tested here."""
+    config = _json(model / "config.json")
+    nested = config.get("text_config")
+    text = nested if isinstance(nested, dict) else config
+    heads = text.get("num_attention_heads")
+    for name in ("num_attention_heads", "num_key_value_heads"):
+        count = text.get(name, heads)
+        if isinstance(count, int) and count % ranks:
+            raise CannotStart(f"--tensor-parallel {ranks} does not divide {name} {count} of {model / 'config.json'}")
+
+
+def _check_gpus(ranks: int) -> None:
+    if vllm_is_for_cpu():
+        raise CannotStart("--device cuda: the vLLM that is installed is its CPU build; say cpu, or auto")
+    counted = subprocess.run([sys.executable, "-c", COUNT_GPUS], capture_output=True, text=True, check=False)
+    count = int(counted.stdout or 0)
+    if count < ranks:
+        raise CannotStart(f"{ranks} GPUs are needed, torch sees {count} (CUDA_VISIBLE_DEVICES names those to be seen)")
+
+
+def _check_port(host: str, port: int) -> None:
+    try:
+        socket.create_server((host, port)).close()
+    except OSError as error:
+        raise CannotStart(
+            f"vLLM cannot listen on {host}:{port}: {error.strerror} (--port 0 takes a free port)"
+        ) from error
+
+
+def _json(path: Path) -> dict[str, object]:
+    """Raises CannotStart; {} where the file is not there."""
+    try:
+        value = json.loads(path.read_text())
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError) as error:
+        raise CannotStart(f"{path} cannot be read: {error}") from error
+    if not isinstance(value, dict):
+        raise CannotStart(f"{path} holds no JSON object")
+    return value

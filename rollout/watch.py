@@ -1,0 +1,74 @@
+"""Watches a running engine. What it answers goes into the report; one that is dead or hangs raises EngineLost."""
+
+import asyncio
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from rollout.engine_client import EngineClient, EngineInfo
+from rollout.errors import EngineLost, ServerDied
+from rollout.settings import RolloutSettings
+
+STARTING_POLL_S = 0.2
+DRAINING_POLL_S = 0.1
+
+
+class EngineWatch:
+    """The engine behind one server, from its first healthy answer to its last reply."""
+
+    def __init__(
+        self, settings: RolloutSettings, engine: EngineClient, on_info: Callable[[EngineInfo], object]
+    ) -> None:
+        self._settings = settings
+        self._engine = engine
+        self._on_info = on_info
+        self._loads = 0
+        self._is_loading = False
+
+    @contextmanager
+    def loading(self) -> Iterator[None]:
+        """A load may take as long as its own deadlines say: while it runs, the engine answers nothing and is no hang."""
+        self._loads, self._is_loading = self._loads + 1, True
+        try:
+            yield
+        finally:
+            self._is_loading = False
+
+    async def healthy(self) -> None:
+        """Until the first healthy answer. Raises ServerDied."""
+        ends_at = time.monotonic() + self._settings.start_timeout_s
+        while not await self._engine.is_healthy():
+            if time.monotonic() > ends_at:
+                raise ServerDied(f"vLLM was not healthy after {self._settings.start_timeout_s:.0f} s")
+            await asyncio.sleep(STARTING_POLL_S)
+
+    async def server(self) -> None:
+        """vLLM's own word: it refuses at once when its engine process is gone."""
+        while True:
+            await asyncio.sleep(self._settings.health_interval_s)
+            if not await self._engine.is_healthy():
+                raise EngineLost("vLLM is not healthy")
+
+    async def engine(self) -> None:
+        """The engine's own answer: it shows a hang."""
+        while True:
+            await asyncio.sleep(self._settings.health_interval_s)
+            loads = self._loads
+            try:
+                self._on_info(await self._engine.info())
+            except EngineLost:
+                if loads == self._loads and not self._is_loading:
+                    raise
+
+    async def drained(self) -> None:
+        """Until no reply runs, the engine is gone, or the time for it is over."""
+        ends_at = time.monotonic() + self._settings.drain_timeout_s
+        while time.monotonic() < ends_at:
+            try:
+                info = await self._engine.info()
+            except EngineLost:
+                return
+            self._on_info(info)
+            if info.in_flight == 0:
+                return
+            await asyncio.sleep(DRAINING_POLL_S)

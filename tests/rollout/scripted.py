@@ -1,0 +1,169 @@
+"""A worker whose engine is a script: real supervisor, real HTTP, real transfer; only vLLM is played."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, cast
+
+import aiohttp
+import torch
+from aiohttp import web
+
+from rollout.process.server import VllmServer
+from rollout.settings import RolloutSettings
+from rollout.supervisor import Stop, Supervisor
+from schemas.envelopes import envelope
+from schemas.events import TensorSpec, WeightsPublished, WorkerReported
+from weights.manifest import WeightsManifest
+from weights.snapshot import WeightsSnapshot
+from weights.transfer_server import TransferServer
+
+INFO = {"capabilities": ["spans_json"], "kv_usage": 0.25, "seconds": {"idle": 1.0}}
+
+
+class ScriptedEngine:
+    """vLLM's control routes. While it loads, its engine answers nothing: `/claw/info` waits, as the real one's does."""
+
+    def __init__(self, load_s: float = 0.0) -> None:
+        self.load_s = load_s
+        self.labels: list[str] = []
+        self.in_flight = 0
+        self.is_paused = False
+        self.hangs = False
+        self.wishes: list[str] = []
+        self._busy = asyncio.Lock()
+
+    def app(self) -> web.Application:
+        app = web.Application()
+        for path in ("/pause", "/start_weight_update", "/resume", "/update_weight_version"):
+            app.router.add_post(path, self._step)
+        app.router.add_post("/update_weights", self._update)
+        app.router.add_post("/finish_weight_update", self._finish)
+        app.router.add_get("/claw/info", self._info)
+        app.router.add_get("/health", self._step)
+        return app
+
+    async def _step(self, request: web.Request) -> web.Response:
+        self.is_paused = {"/pause": True, "/resume": False}.get(request.path, self.is_paused)
+        return web.json_response({})
+
+    async def _update(self, _: web.Request) -> web.Response:
+        async with self._busy:
+            await asyncio.sleep(self.load_s)
+        return web.json_response({})
+
+    async def _finish(self, request: web.Request) -> web.Response:
+        self.labels.append((await request.json())["weight_version"])
+        return web.json_response({})
+
+    async def _info(self, _: web.Request) -> web.Response:
+        async with self._busy:
+            while self.hangs:  # noqa: ASYNC110  # the test sets a plain flag
+                await asyncio.sleep(0.01)
+            wishes, self.wishes = self.wishes, []
+            return web.json_response({**INFO, "in_flight": self.in_flight, "wishes": wishes})
+
+
+class PlayedServer:
+    """VllmServer's face without a process."""
+
+    secret = "s"  # noqa: S105  # of a script
+
+    def __init__(self, url: str, engine: ScriptedEngine) -> None:
+        self.url = self.local_url = url
+        self.starts = 0
+        self._engine = engine
+
+    async def start(self) -> None:
+        self.starts += 1
+        self._engine.hangs = False
+
+    async def wait_exit(self) -> int:
+        return await asyncio.Event().wait()
+
+    async def stop(self, *, politely: bool = True) -> None: ...
+
+
+class Trainer:
+    """Publishes versions of one small tensor into the worker's feed."""
+
+    def __init__(self) -> None:
+        self.transfer = TransferServer()
+        self._queue: asyncio.Queue[WeightsPublished] = asyncio.Queue()
+
+    def publish(self, version: int, *, offer_url: str | None = None, staleness_max: int | None = None) -> None:
+        tensors = [("t", torch.full((4,), float(version)))]
+        manifest = WeightsManifest.of(tensors)
+        self.transfer.stage("run", version, WeightsSnapshot.of(tensors, 1 << 10))
+        event = WeightsPublished(
+            envelope=envelope("trainer/test", run_id="run"),
+            model_id="m",
+            run_id="run",
+            version=version,
+            digest=manifest.digest,
+            bytes_total=manifest.bytes_total,
+            manifest=tuple(TensorSpec(name=t.name, dtype=t.dtype, shape=t.shape) for t in manifest.tensors),
+            offer_url=offer_url or self.transfer.url,
+            staleness_max=staleness_max,
+        )
+        self._queue.put_nowait(event)
+
+    async def run(self, on_event: Callable[[WeightsPublished], None], caught_up: asyncio.Event) -> None:
+        while not self._queue.empty():
+            on_event(self._queue.get_nowait())
+        caught_up.set()
+        while True:
+            on_event(await self._queue.get())
+
+
+class ScriptedWorker:
+    """The supervisor and all that it reported."""
+
+    def __init__(self, supervisor: Supervisor, server: PlayedServer, reports: list[WorkerReported]) -> None:
+        self.server = server
+        self.reports = reports
+        self.stop = Stop()
+        self.task = asyncio.create_task(supervisor.run(self.stop))
+
+    async def until(self, condition: Callable[[WorkerReported], object], seconds: float = 10) -> WorkerReported:
+        """The newest report, as soon as the condition holds for it."""
+        ends_at = time.monotonic() + seconds
+        while not (self.reports and condition(self.reports[-1])):
+            assert not self.task.done(), self.task.exception()
+            assert time.monotonic() < ends_at, f"not within {seconds} s; the last reports: {self.reports[-3:]}"
+            await asyncio.sleep(0.005)
+        return self.reports[-1]
+
+
+@asynccontextmanager
+async def scripted_worker(
+    engine: ScriptedEngine, trainer: Trainer, directory: Path, **settings: Any
+) -> AsyncIterator[ScriptedWorker]:
+    """Runs until the block ends."""
+    reports: list[WorkerReported] = []
+
+    class Sink:
+        async def report(self, event: WorkerReported) -> None:
+            reports.append(event)
+
+    runner = web.AppRunner(engine.app(), shutdown_timeout=0.1)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    server = PlayedServer(f"http://127.0.0.1:{runner.addresses[0][1]}", engine)
+    fast = {"health_interval_s": 0.05, "health_timeout_s": 1.0, "report_interval_s": 0.1, "retry_interval_s": 0.1}
+    chosen = RolloutSettings(
+        model=directory, model_id="m", worker_id="w", copies_dir=directory / "copies", **{**fast, **settings}
+    )
+    async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(force_close=True)) as http:
+        supervisor = Supervisor(chosen, http, cast("VllmServer", server), trainer, Sink())
+        worker = ScriptedWorker(supervisor, server, reports)
+        try:
+            yield worker
+        finally:
+            worker.task.cancel()
+            await asyncio.gather(worker.task, return_exceptions=True)
+            trainer.transfer.close()
+            await runner.cleanup()

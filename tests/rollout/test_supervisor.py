@@ -1,0 +1,166 @@
+"""Laws of the supervisor, with an engine that is a script."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from schemas.events import WorkerReported
+from tests.rollout.scripted import ScriptedEngine, Trainer, scripted_worker
+from weights.sources import SECRET_VARIABLE
+
+
+def is_at(version: int, state: str = "ready") -> "object":
+    return lambda report: (report.state, report.version) == (state, version)
+
+
+async def test_a_load_longer_than_the_health_deadline_is_no_hang(tmp_path: Path) -> None:
+    """The first load and a later one take longer than the deadline each; the engine is never restarted for it."""
+    engine, trainer = ScriptedEngine(load_s=1.6), Trainer()
+    trainer.publish(0)
+    async with scripted_worker(engine, trainer, tmp_path) as worker:
+        await worker.until(is_at(0))
+        assert "updating" not in {report.state for report in worker.reports}, "it took calls before its first weights"
+        trainer.publish(1)
+        await worker.until(is_at(1))
+        assert worker.server.starts == 1
+
+
+async def test_an_engine_that_hangs_is_restarted(tmp_path: Path) -> None:
+    """Beside a load, an engine that answers nothing for the deadline is given up."""
+    engine, trainer = ScriptedEngine(), Trainer()
+    async with scripted_worker(engine, trainer, tmp_path) as worker:
+        await worker.until(lambda report: report.state == "ready")
+        engine.hangs = True
+        await worker.until(lambda report: report.state == "starting")
+        await worker.until(lambda report: report.state == "ready")
+        assert worker.server.starts == 2
+
+
+async def test_a_slow_worker_loads_the_newest_and_always_gets_on(tmp_path: Path) -> None:
+    """Versions come ten times as often as it can load: it skips most, loads in order, and is never long on one."""
+    engine, trainer = ScriptedEngine(load_s=0.3), Trainer()
+    async with scripted_worker(engine, trainer, tmp_path) as worker:
+        for version in range(60):
+            trainer.publish(version)
+            await asyncio.sleep(0.03)
+            while_published = len(engine.labels)
+        await worker.until(is_at(59))
+    versions = [int(label.removeprefix("run/")) for label in engine.labels]
+    assert versions == sorted(set(versions))
+    assert while_published >= 3, "it stood still as long as new versions came"
+    assert len(versions) <= 15, f"it loaded nearly all: {versions}"
+
+
+async def test_updating_is_said_only_while_the_engine_is_paused(tmp_path: Path) -> None:
+    """Between two loads the worker says `ready`, although the next version is already there to be fetched."""
+    engine, trainer = ScriptedEngine(load_s=0.05), Trainer()
+    async with scripted_worker(engine, trainer, tmp_path) as worker:
+        await worker.until(lambda report: report.state == "ready")
+        trainer.publish(0)
+        await worker.until(is_at(0))
+        trainer.publish(1, offer_url="http://127.0.0.1:9/weights")
+        trainer.publish(2, offer_url="http://127.0.0.1:9/weights")
+        report = await worker.until(lambda report: report.detail)
+        assert report.state == "ready"
+        assert not engine.is_paused
+
+
+async def test_a_worker_beyond_the_bound_is_behind_until_it_has_the_new_version(tmp_path: Path) -> None:
+    """Within `staleness_max` it stays ready; beyond it is `behind` and says why; with the new weights it is ready again."""
+    engine, trainer = ScriptedEngine(), Trainer()
+    nobody = "http://127.0.0.1:9/weights"
+    async with scripted_worker(engine, trainer, tmp_path) as worker:
+        trainer.publish(0, staleness_max=1)
+        await worker.until(is_at(0))
+        trainer.publish(1, staleness_max=1, offer_url=nobody)
+        report = await worker.until(lambda report: report.detail)
+        assert report.state == "ready"
+        trainer.publish(2, staleness_max=1, offer_url=nobody)
+        report = await worker.until(lambda report: report.state == "behind" and "trainer" in (report.detail or ""))
+        assert "2 versions behind run/2" in (report.detail or "")
+        trainer.publish(3, staleness_max=1)
+        report = await worker.until(is_at(3))
+        assert report.detail is None
+
+
+async def test_an_offer_that_stalls_gives_way_to_another_trainers(tmp_path: Path) -> None:
+    """A stopped trainer holds a fetch for its whole deadline only as long as nobody else offers a version."""
+    engine, trainer = ScriptedEngine(), Trainer()
+    stalls = await asyncio.start_server(lambda *_: asyncio.sleep(60), "127.0.0.1", 0)
+    port = stalls.sockets[0].getsockname()[1]
+    async with scripted_worker(engine, trainer, tmp_path, offer_timeout_s=60, fetch_timeout_s=60) as worker:
+        trainer.publish(0, offer_url=f"http://127.0.0.1:{port}/weights")
+        await asyncio.sleep(0.2)
+        trainer.publish(1)
+        await worker.until(is_at(1), seconds=5)
+    stalls.close()
+
+
+async def test_another_secret_is_said_in_the_report(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker that the trainer refuses names the variable that differs, and not its value."""
+    monkeypatch.setenv(SECRET_VARIABLE, "of-the-trainer")
+    engine, trainer = ScriptedEngine(), Trainer()
+    monkeypatch.setenv(SECRET_VARIABLE, "of-the-worker")
+    async with scripted_worker(engine, trainer, tmp_path) as worker:
+        trainer.publish(0)
+        report = await worker.until(lambda report: report.detail)
+        assert SECRET_VARIABLE in (report.detail or "")
+        assert "of-the" not in (report.detail or "")
+
+
+@pytest.mark.parametrize("how", ["signal", "wish"])
+async def test_a_drain_waits_for_running_replies(tmp_path: Path, how: str) -> None:
+    """By signal or by a person's wish: `draining` while a reply runs, the end when it has ended."""
+    engine, trainer = ScriptedEngine(), Trainer()
+    async with scripted_worker(engine, trainer, tmp_path) as worker:
+        await worker.until(lambda report: report.state == "ready")
+        engine.in_flight = 1
+        if how == "wish":
+            engine.wishes = ["drain"]
+        else:
+            worker.stop.drain.set()
+        await worker.until(lambda report: report.state == "draining" and report.in_flight == 1)
+        assert not worker.task.done()
+        engine.in_flight = 0
+        await asyncio.wait_for(worker.task, 5)
+        assert worker.reports[-1].state == "dead"
+
+
+async def test_a_second_signal_does_not_wait(tmp_path: Path) -> None:
+    """Replies that run on are given up when the operator says so again."""
+    engine, trainer = ScriptedEngine(), Trainer()
+    async with scripted_worker(engine, trainer, tmp_path) as worker:
+        await worker.until(lambda report: report.state == "ready")
+        engine.in_flight = 1
+        worker.stop.drain.set()
+        await worker.until(lambda report: report.state == "draining")
+        worker.stop.now.set()
+        await asyncio.wait_for(worker.task, 5)
+
+
+async def test_a_drain_begins_after_the_load_that_runs(tmp_path: Path) -> None:
+    """Replies that a load has frozen go on after it, and only then is the engine asked to end."""
+    engine, trainer = ScriptedEngine(load_s=0.5), Trainer()
+    async with scripted_worker(engine, trainer, tmp_path) as worker:
+        await worker.until(lambda report: report.state == "ready")
+        trainer.publish(0)
+        await worker.until(lambda report: report.state == "updating")
+        worker.stop.drain.set()
+        await asyncio.wait_for(worker.task, 5)
+        assert engine.labels == ["run/0"]
+        assert not engine.is_paused
+
+
+async def test_reports_carry_what_the_engine_says_of_itself(tmp_path: Path) -> None:
+    """KV use, seconds by what was done, and the phases of the last sync."""
+    engine, trainer = ScriptedEngine(), Trainer()
+    trainer.publish(0)
+
+    def is_whole(report: WorkerReported) -> bool:
+        return report.kv_usage is not None and bool(report.sync_ms)
+
+    async with scripted_worker(engine, trainer, tmp_path) as worker:
+        report = await worker.until(is_whole)
+        assert (report.kv_usage, report.seconds) == (0.25, {"idle": 1.0})
+        assert {"fetch", "pause", "load", "finish", "paused"} <= set(report.sync_ms)
