@@ -80,13 +80,13 @@ class PlainGrpo(PlainLearner):
             returns = [episode.earned for episode in members]
             mean, deviation = fmean(returns), pstdev(returns)
             for episode, value in zip(members, returns, strict=True):
-                examples += _rows(episode.calls, (value - mean) / (deviation + 1e-6))
+                examples += rows_of(episode.calls, (value - mean) / (deviation + 1e-6))
             earned += returns
         self.train(LearnerBatch(examples, version=0, seed=0, group_sizes=(MEMBERS,) * GROUPS))
         return fmean(earned)
 
 
-def _rows(calls: Sequence[PlayedCall], advantage: float) -> list[Example]:
+def rows_of(calls: Sequence[PlayedCall], advantage: float) -> list[Example]:
     """A sequence for each chain of calls that extend each other."""
     rows: list[tuple[list[int], list[int], list[float]]] = []
     for call in calls:

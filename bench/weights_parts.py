@@ -1,7 +1,6 @@
 """The parts of `bench.weights`, each a function that returns its figures. Both sides of a ratio take turns."""
 
 import asyncio
-import importlib
 import multiprocessing
 import tempfile
 import time
@@ -14,7 +13,10 @@ from typing import Any
 
 import torch
 
+from bench import weights_feed
 from bench.weights_fleet import MODEL, SHM, Clients, Trainer, Worker, models, worker
+from claw.local.broker import resolve_broker
+from eventlog.settings import LogSettings
 from rollout.fetch import Fetched, fetch
 from rollout.settings import RolloutSettings
 from schemas.events import WeightsPublished
@@ -200,8 +202,6 @@ async def _flight(repeats: int) -> Figures:
 
 def ranks(repeats: int) -> Figures:
     """Time paused of a sync with tensor parallelism 2, beside one rank: both engines run, and take turns."""
-    if "tensor_parallel" not in RolloutSettings.model_fields:
-        return {"tp_ratio": "skipped: the worker has no setting tensor_parallel"}
     return asyncio.run(_ranks(repeats))
 
 
@@ -214,11 +214,8 @@ async def _ranks(repeats: int) -> Figures:
     return {"tp_ratio": round(paused_ms[1] / paused_ms[0], 2), "tp_paused_ms": paused_ms}
 
 
-def feed(repeats: int) -> Figures:  # noqa: ARG001  # it repeats by itself
-    """How long a worker takes to find its version behind 10,000 versions of 310 tensors."""
-    try:
-        module = importlib.import_module("bench.weights_feed")
-    except ModuleNotFoundError as error:
-        return {"feed_10k_s": f"skipped: {error}"}
-    figures: Figures = module.measure()
-    return figures
+def feed(_: int) -> Figures:
+    """How long a worker takes to find its version behind 10,000 versions of 310 tensors, on a broker of its own."""
+    with tempfile.TemporaryDirectory() as directory, resolve_broker(Path(directory)) as broker:
+        prefix = f"bench-{time.time_ns()}"
+        return dict(weights_feed.measure(LogSettings(bootstrap_servers=broker.bootstrap, prefix=prefix, partitions=8)))

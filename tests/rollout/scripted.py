@@ -69,7 +69,7 @@ class ScriptedEngine:
 class PlayedServer:
     """VllmServer's face without a process."""
 
-    secret = "s"  # noqa: S105  # of a script
+    secret = "s"  # of a script
 
     def __init__(self, url: str, engine: ScriptedEngine) -> None:
         self.url = self.local_url = url
