@@ -27,14 +27,14 @@ POLL_S = 0.2
 
 
 @dataclass(frozen=True, slots=True)
-class Identity:
+class WorkerName:
     """A name, and what holds it for as long as this process lives."""
 
     worker_id: str
     lock: IO[bytes]
 
 
-def claim(worker_id: str, log: Log, scope: str, directory: Path | None = None) -> Identity:
+def claim(worker_id: str, log: Log, scope: str, directory: Path | None = None) -> WorkerName:
     """This worker's name from now on: the one that was chosen, else worker-<host>-<n> with the lowest free n.
 
     scope: the log, so that workers of two logs never meet. Raises CannotStart for a chosen name that somebody holds, and
@@ -52,7 +52,7 @@ def claim(worker_id: str, log: Log, scope: str, directory: Path | None = None) -
         else:
             rival = rival_of(name, log)
             if rival is None:
-                return Identity(name, lock)
+                return WorkerName(name, lock)
             holder = f"the worker at {rival.url}"
         lock.close()
     raise CannotStart(f"--worker-id {worker_id} is held by {holder}; choose another, or none")

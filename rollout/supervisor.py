@@ -66,6 +66,8 @@ class Supervisor:
         self._reporter = Reporter(settings, server.url, sink)
         self._watch: EngineWatch | None = None
         self._fetched: Fetched | None = None
+        self._failure: str | None = None
+        """Why the newest version could not be had."""
         self._loads = asyncio.Lock()
         """Held while the engine loads, and for good from a drain on: it begins between two loads."""
         self._wishes: dict[str, asyncio.Event] = {"probe": asyncio.Event()}
@@ -122,7 +124,7 @@ class Supervisor:
         self._watch = watch
         self._reporter.change(capabilities=info.capabilities)
         await self._targets.caught_up.wait()
-        await _first_of(self._follow(engine, watch), self._probe_on_wish(), watch.server(), watch.engine())
+        await _first_of(self._follow(engine, watch), self._probe_on_wish(engine), watch.server(), watch.engine())
 
     async def _exited(self) -> None:
         raise ServerDied(f"vLLM ended with code {await self._server.wait_exit()}")
@@ -148,14 +150,15 @@ class Supervisor:
             except SourceFailed as error:
                 if self._targets.latest is target:
                     log.warning("weights_not_had", run_id=target.run_id, version=target.version, error=str(error))
-                    self._rest(str(error), is_first=is_first)
+                    self._failure = str(error)
+                    self._rest(is_first=is_first)
                     await self._targets.changed(self._settings.retry_interval_s)
                 continue
             if fetched is not None:
                 async with self._loads:
                     with watch.loading():
                         await self._load(engine, target, fetched)
-                    is_first = False
+                    is_first, self._failure = False, None
                     self._rest()
 
     async def _fetch(self, target: WeightsPublished, *, is_first: bool) -> Fetched | None:
@@ -177,11 +180,11 @@ class Supervisor:
             fetching.cancel()
             await asyncio.gather(fetching, return_exceptions=True)
 
-    def _rest(self, reason: str | None = None, *, is_first: bool = False) -> None:
+    def _rest(self, *, is_first: bool = False) -> None:
         """The state between two loads, and why."""
         late = None if is_first else lag(self._targets.latest, self._reporter.status.loaded)
         state: WorkerState = "starting" if is_first else "behind" if late else "ready"
-        detail = "; ".join(part for part in (late, reason or (late and self._reporter.status.detail)) if part)
+        detail = "; ".join(reason for reason in (late, self._failure) if reason)
         self._reporter.change(state=state, detail=detail[:500] or None)
 
     async def _load(self, engine: EngineClient, target: WeightsPublished, fetched: Fetched) -> None:
@@ -192,13 +195,22 @@ class Supervisor:
         log.info("weights_loaded", run_id=target.run_id, version=target.version, source=fetched.source, ms=times_ms)
         self._reporter.change(loaded=target, sync_ms=times_ms)
 
-    async def _probe_on_wish(self) -> None:
-        """The hook for a probe that a person asks for; it must not meet a load."""
+    async def _probe_on_wish(self, engine: EngineClient) -> None:
+        """A check that a person asks for; it must not meet a load. What it measures joins that of the last sync."""
         while True:
             await self._wishes["probe"].wait()
             self._wishes["probe"].clear()
             async with self._loads:
-                log.warning("no_probe", why="this worker has none")
+                if (loaded := self._reporter.status.loaded) is None:
+                    log.warning("not_probed", why="no published version is loaded")
+                    continue
+                times_ms = await self._probe(engine, loaded)
+                self._reporter.change(sync_ms={**self._reporter.status.sync_ms, **times_ms})
+
+    async def _probe(self, engine: EngineClient, loaded: WeightsPublished) -> dict[str, float]:  # noqa: ARG002  # the hook's
+        """The hook for `rollout.probe`. Raises EngineLost where the engine computes something else."""
+        log.warning("not_probed", why="this worker has no probe", version=loaded.version)
+        return {}
 
     def _keep(self, fetched: Fetched | None) -> None:
         """The newest copy stays, so that an engine that is started again has its weights at once, with or without a trainer."""

@@ -46,31 +46,24 @@ def encode(event: Event) -> bytes:
     return data.getvalue()
 
 
-def decode(value: bytes | None) -> Event:
-    """Wire bytes as an event. Raises a subclass of `UndecodableRecord` that says what is wrong with them."""
+def decode(value: bytes | None, *, without: str | None = None) -> Event:
+    """Wire bytes as an event. Raises a subclass of `UndecodableRecord` that says what is wrong with them.
+
+    without: a list that is large and not needed; it stays empty, and its bytes are passed over.
+    """
     kind, writer_schema, reader_schema = _reading(schema_id_of(value))
+    if without is not None:
+        reader_schema = _schema_without(current_ids()[f"claw.{kind.__name__}"], without)
     data = BytesIO(cast("bytes", value))  # schema_id_of refuses None
     data.seek(HEADER.size)
     try:
-        event = msgspec.convert(schemaless_reader(data, writer_schema, reader_schema), kind)
+        fields = cast("dict[str, Any]", schemaless_reader(data, writer_schema, reader_schema))
+        event = msgspec.convert(fields if without is None else {**fields, without: ()}, kind)
     except Exception as broken:  # any parser error on foreign bytes means the same: these bytes are not that event
         raise MalformedDatum(f"{kind.__name__}: {type(broken).__name__}: {broken}") from broken
     if rest := data.read():
         raise MalformedDatum(f"{kind.__name__}: {len(rest)} bytes left over after the datum")
     return event
-
-
-def decode_without(value: bytes | None, name: str) -> Event:
-    """`decode`, but a list that is large and not needed stays empty: its bytes are passed over. Raises as `decode`."""
-    schema_id = schema_id_of(value)
-    kind, writer_schema, _ = _reading(schema_id)
-    data = BytesIO(cast("bytes", value))
-    data.seek(HEADER.size)
-    try:
-        fields = schemaless_reader(data, writer_schema, _schema_without(current_ids()[f"claw.{kind.__name__}"], name))
-        return msgspec.convert({**fields, name: ()}, kind)
-    except Exception as broken:
-        raise MalformedDatum(f"{kind.__name__}: {type(broken).__name__}: {broken}") from broken
 
 
 def fields_before_lists(value: bytes | None) -> dict[str, Any]:

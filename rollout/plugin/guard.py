@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp, Receive, Scope, Send
 
 SECRET_VARIABLE = "CLAW_ROLLOUT_CONTROL_SECRET"  # noqa: S105  # a name, not a secret
+CONTROLS = "claw.controls"
+"""Of a scope: whether the supervisor asks, who has the secret."""
 OPEN_PATHS = frozenset(
     {
         "/v1/chat/completions",
@@ -46,7 +48,10 @@ class ControlGuard:
 
     async def __call__(self, scope: "Scope", receive: "Receive", send: "Send") -> None:
         """ASGI."""
-        if scope["type"] not in ("http", "websocket") or self._allows(scope):
+        if scope["type"] not in ("http", "websocket"):
+            await self.app(scope, receive, send)
+        elif (controls := self._controls(scope)) or scope["path"] in OPEN_PATHS:
+            scope[CONTROLS] = controls
             await self.app(scope, receive, send)
         elif scope["type"] == "websocket":
             await send({"type": "websocket.close", "code": 1008})
@@ -55,12 +60,6 @@ class ControlGuard:
             await send({"type": "http.response.start", "status": 404, "headers": headers})
             await send({"type": "http.response.body", "body": b'{"detail":"Not Found"}'})
 
-    def _allows(self, scope: "Scope") -> bool:
-        return scope["path"] in OPEN_PATHS or has_secret(scope, self._secret)
-
-
-def has_secret(scope: "Scope", secret: bytes | None = None) -> bool:
-    """Whether a request comes from the supervisor. `secret` None: this server's."""
-    expected = os.environ.get(SECRET_VARIABLE, "").encode() if secret is None else secret
-    value = next((value for name, value in scope["headers"] if name == CONTROL_HEADER.encode()), b"")
-    return bool(expected) and hmac.compare_digest(value, expected)
+    def _controls(self, scope: "Scope") -> bool:
+        secret = next((value for name, value in scope["headers"] if name == CONTROL_HEADER.encode()), b"")
+        return bool(self._secret) and hmac.compare_digest(secret, self._secret)

@@ -9,7 +9,7 @@ Choice index -> [label, start, end) over that choice's output tokens. A reply wi
 from typing import TYPE_CHECKING, Any
 
 from rollout.plugin import span_record
-from rollout.plugin.guard import has_secret
+from rollout.plugin.guard import CONTROLS
 from rollout.plugin.occupancy import Occupancy
 from rollout.plugin.wishes import Wishes
 from schemas.http import VERSION_SPANS_COMMENT, VERSION_SPANS_HEADER
@@ -27,7 +27,7 @@ KV_USAGE = "vllm:kv_cache_usage_perc"
 
 
 class VersionSpans:
-    """Middleware (`--middleware`). `occupancy` knows the model calls inside this server."""
+    """Middleware (`--middleware`). `occupancy` knows the model calls inside this server, the supervisor's own left out."""
 
     occupancy = Occupancy()  # of the class: vLLM constructs the instance, and /claw/info has no way to it
 
@@ -36,7 +36,7 @@ class VersionSpans:
 
     async def __call__(self, scope: "Scope", receive: "Receive", send: "Send") -> None:
         """ASGI."""
-        if scope["type"] != "http" or scope["path"] not in TRACKED_PATHS:
+        if scope["type"] != "http" or scope["path"] not in TRACKED_PATHS or scope.get(CONTROLS):
             await self.app(scope, receive, send)
             if scope["type"] == "http" and scope["path"] in PAUSES:
                 self.occupancy.pause(PAUSES[scope["path"]])
@@ -110,7 +110,7 @@ class ClawSpans:
                 "in_flight": VersionSpans.occupancy.calls,
                 "seconds": VersionSpans.occupancy.seconds(),
                 "kv_usage": kv_usage(),
-                "wishes": wishes.take() if has_secret(request.scope) else [],
+                "wishes": wishes.take() if request.scope.get(CONTROLS) else [],
             }
 
     async def init_state(self, engine_client: Any, state: Any, args: "Namespace") -> None:  # noqa: ARG002  # vLLM's signature and types

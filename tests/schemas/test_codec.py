@@ -14,7 +14,7 @@ from schemas import codec
 from schemas.avro_files import current_ids, fingerprint, schema_ids, self_contained, written_schema
 from schemas.cloudevents import headers
 from schemas.errors import BadMagic, EmptyValue, MalformedDatum, UndecodableRecord, UnknownSchemaId
-from schemas.events import EVENT_TYPES, CallCaptured, Event, Sampling
+from schemas.events import EVENT_TYPES, CallCaptured, Event, Sampling, WeightsPublished
 from tests.schemas.examples import EVENTS, golden
 from tests.schemas.values import datum, events
 
@@ -215,3 +215,21 @@ def test_headers_follow_cloudevents() -> None:
     assert call.envelope.traceparent
     assert fact["traceparent"] == call.envelope.traceparent.encode()
     assert set(dict(headers(EVENTS["StreamPosition"]))) == {"ce_specversion", "ce_type", "content-type"}
+
+
+def test_a_list_that_is_not_needed_is_passed_over() -> None:
+    """The event is the same but for that list, and what stands before it can be read alone; bad bytes are refused."""
+    published = EVENTS["WeightsPublished"]
+    assert isinstance(published, WeightsPublished)
+    value = codec.encode(published)
+    assert published.manifest
+    assert codec.decode(value, without="manifest") == replace(published, manifest=())
+    head = codec.fields_before_lists(value)
+    assert (head["run_id"], head["version"], head["digest"]) == (
+        published.run_id,
+        published.version,
+        published.digest,
+    )
+    for read in (codec.fields_before_lists, lambda broken: codec.decode(broken, without="manifest")):
+        with pytest.raises(MalformedDatum):
+            read(value[:20])

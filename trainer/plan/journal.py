@@ -18,7 +18,7 @@ from eventlog.kafka.transactions import TransactionalProducer
 from eventlog.partitioner import partition_of
 from eventlog.records import Outgoing, Position, Record
 from eventlog.settings import LogSettings
-from schemas.codec import decode_without, event_name
+from schemas.codec import decode, event_name
 from schemas.errors import UndecodableRecord
 from schemas.events import (
     BatchAssembled,
@@ -93,7 +93,7 @@ def _decoded(record: Record) -> Event | None:
     """
     try:
         if event_name(record.value) == WeightsPublished.__name__:
-            return decode_without(record.value, "manifest")
+            return decode(record.value, without="manifest")
         return record.event()
     except UndecodableRecord as error:
         log.warning(
