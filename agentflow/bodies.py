@@ -59,6 +59,38 @@ class RetryAfter:
 
 
 @dataclass(frozen=True, slots=True)
+class EpisodeLimits:
+    """What one episode may take, its branches included; None: no limit."""
+
+    seconds: float | None = None
+    """From its start to the return of `run`."""
+    tokens: int | None = None
+    """Sampled, of all replies together."""
+    calls: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TokenReply:
+    """One model call by token ids, answered."""
+
+    ids: list[int]
+    """[n], as they were sampled; what ends the response is among them."""
+    logprobs: list[float]
+    """[n], of these ids under the policy that sampled them."""
+    text: str
+    """What the ids say; without those that are no text, and never to be made ids of again."""
+    finish_reason: str | None
+    call_id: str | None
+    """As `ChatReply.call_id`."""
+    policy_version: str | None
+
+    @property
+    def completion_tokens(self) -> int:
+        """n."""
+        return len(self.ids)
+
+
+@dataclass(frozen=True, slots=True)
 class ChatReply:
     """One model call, answered."""
 

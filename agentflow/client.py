@@ -11,7 +11,16 @@ from types import TracebackType
 from typing import Any, Self
 from urllib.parse import quote
 
-from agentflow.bodies import ChatReply, GroupOpen, GroupSpec, JsonObject, RetryAfter, TrajectoryId, TrajectoryOutcome
+from agentflow.bodies import (
+    ChatReply,
+    GroupOpen,
+    GroupSpec,
+    JsonObject,
+    RetryAfter,
+    TokenReply,
+    TrajectoryId,
+    TrajectoryOutcome,
+)
 from agentflow.errors import MalformedReply
 from agentflow.settings import AgentFlowSettings
 from agentflow.transport import BUSY, GatewayAnswer, GatewayTransport
@@ -59,6 +68,13 @@ class GatewayClient:
         """One model call. `sampling`: any field of OpenAI's chat body (JSON values of the caller's, hence Any)."""
         body = _without_none({"model": self._model, "messages": list(messages), **sampling})
         return _chat_reply(await self._transport.post(_path(trajectory, "chat/completions"), body))
+
+    async def generate(self, trajectory: TrajectoryId, prompt_ids: Sequence[int], **sampling: Any) -> TokenReply:
+        """One model call by token ids. `sampling`: any field of OpenAI's completions body, as for `chat`."""
+        fields = {"model": self._model, "return_token_ids": True, "logprobs": 0, **sampling}
+        # The prompt stands last: calls that go on from each other then share the front of their bodies.
+        body = {**_without_none(fields), "prompt": list(prompt_ids)}
+        return _token_reply(await self._transport.post(_path(trajectory, "completions"), body))
 
     async def register(self, trajectory: TrajectoryId, **about: Any) -> None:
         """Announce a trajectory before its first call (optional): channel, agent, task, tags, metadata."""
@@ -131,3 +147,22 @@ def _chat_reply(answer: GatewayAnswer) -> ChatReply:
         )
     except (KeyError, IndexError, TypeError, AttributeError) as error:
         raise MalformedReply(f"not a chat completion: {error!r}") from error
+
+
+def _token_reply(answer: GatewayAnswer) -> TokenReply:
+    try:
+        choice = answer.body["choices"][0]
+        ids, logprobs = list(choice["token_ids"]), list(choice["logprobs"]["token_logprobs"])
+        reply = TokenReply(
+            ids=ids,
+            logprobs=logprobs,
+            text=choice.get("text") or "",
+            finish_reason=choice.get("finish_reason"),
+            call_id=answer.headers.get(CALL_ID_HEADER),
+            policy_version=answer.headers.get(POLICY_VERSION_HEADER),
+        )
+    except (KeyError, IndexError, TypeError, AttributeError) as error:
+        raise MalformedReply(f"no completion with token ids and log-probabilities: {error!r}") from error
+    if len(ids) != len(logprobs):
+        raise MalformedReply(f"a completion of {len(ids)} ids and {len(logprobs)} log-probabilities")
+    return reply

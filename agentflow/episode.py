@@ -1,19 +1,103 @@
 """One episode as its flow sees it: a task, a model to talk to, rewards to assign.
 
-Invariant: `calls` and `rewards` count what the gateway acknowledged, so that a completion which carries them makes the
-trajectory ready for training only when all of it has arrived, and no reply that this episode never saw.
+Invariant: `calls` and `rewards` count what the gateway acknowledged, those of branches too, so that a completion which
+carries them makes the trajectory ready for training only when all of it has arrived, and no reply that this episode
+never saw.
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from itertools import count
+from typing import Any, TypeVar
 
-from agentflow.bodies import ChatReply, JsonObject, TrajectoryId, TrajectoryOutcome
+import orjson
+
+from agentflow.bodies import ChatReply, EpisodeLimits, JsonObject, TokenReply, TrajectoryId, TrajectoryOutcome
 from agentflow.client import GatewayClient
+from agentflow.errors import EpisodeLimitExceeded, ToolError
+
+Reply = TypeVar("Reply", ChatReply, TokenReply)
+CallTool = Callable[[str, JsonObject], Awaitable[str]]
+"""From the name of a tool and its arguments to what the model reads of it. Raises ToolError for what the model did wrong."""
 
 
-class Episode:
+class Branch:
+    """One conversation of an episode: its own, or that of a sub-agent. Its calls are calls of the episode."""
+
+    def __init__(self, episode: "Episode") -> None:
+        self.transcript: list[JsonObject] = []
+        """The conversation as of the last call, its reply included; of calls by token ids, what they said."""
+        self._episode = episode
+
+    async def chat(self, messages: Sequence[JsonObject], **sampling: Any) -> ChatReply:
+        """One model call with the whole conversation so far. `sampling`: any field of OpenAI's chat body.
+
+        Raises EpisodeLimitExceeded, and what the client raises.
+        """
+        reply = await self._episode.call(lambda client: client.chat, messages, sampling)
+        self.transcript = [*messages, reply.message]
+        return reply
+
+    async def generate(self, prompt_ids: Sequence[int], **sampling: Any) -> TokenReply:
+        """One model call by token ids, whose reply is ids again. `sampling`: any field of OpenAI's completions body.
+
+        The response is at most 16 tokens long where `max_tokens` is not set. Raises EpisodeLimitExceeded, and what the
+        client raises.
+        """
+        reply = await self._episode.call(lambda client: client.generate, prompt_ids, sampling)
+        self.transcript.append({"role": "assistant", "content": reply.text})
+        return reply
+
+    async def converse(
+        self,
+        messages: Sequence[JsonObject],
+        tools: Sequence[JsonObject],
+        call_tool: CallTool,
+        *,
+        turns_max: int = 16,
+        **sampling: Any,
+    ) -> ChatReply:
+        """Chat until the model answers without calling a tool, or for the last of its turns; that reply.
+
+        tools: as OpenAI's chat body has them. A call of no such tool, arguments that are no JSON object and a ToolError
+        are told the model; whatever else `call_tool` raises is raised here.
+        """
+        conversation, offered = list(messages), {tool["function"]["name"] for tool in tools}
+        for turn in count(1):
+            reply = await self.chat(conversation, tools=list(tools), **sampling)
+            tool_calls = reply.message.get("tool_calls") or ()
+            if not tool_calls or turn >= turns_max:
+                return reply
+            conversation.append(reply.message)
+            for tool_call in tool_calls:
+                content = await _tool_result(tool_call["function"], offered, call_tool)
+                conversation.append({"role": "tool", "tool_call_id": tool_call["id"], "content": content})
+        raise AssertionError("unreachable")
+
+    def branch(self) -> "Branch":
+        """A conversation beside this one, for a sub-agent: in the same trajectory, so that what the episode earns is its too."""
+        return Branch(self._episode)
+
+
+async def _tool_result(function: JsonObject, offered: set[str], call_tool: CallTool) -> str:
+    name = str(function.get("name"))
+    try:
+        arguments = orjson.loads(function.get("arguments") or "{}")
+    except orjson.JSONDecodeError:
+        arguments = None
+    if name not in offered:
+        return f"error: there is no tool {name!r}"
+    if not isinstance(arguments, dict):
+        return "error: the arguments must be a JSON object"
+    try:
+        return await call_tool(name, arguments)
+    except ToolError as refusal:
+        return f"error: {refusal}"
+
+
+class Episode(Branch):
     """Made by the runner, handed to `AgentFlow.run`."""
 
     def __init__(
@@ -25,11 +109,14 @@ class Episode:
         seed: int,
         sampling: Mapping[str, Any] | None = None,
         on_version: Callable[[str], None] = lambda _: None,
+        limits: EpisodeLimits | None = None,
     ) -> None:
         """`sampling` (fields of OpenAI's body, hence Any) overrides what the flow asks for: evaluation is greedy.
 
-        `on_version` gets the label of the versions that sampled a reply, as soon as it is there.
+        `on_version` gets the label of the versions that sampled a reply, as soon as it is there. `limits`: by default those of
+        the client's settings.
         """
+        super().__init__(self)
         self.task = task
         """Equal for all members of the group."""
         self.seed = seed
@@ -38,8 +125,15 @@ class Episode:
         self.call_ids: list[str] = []
         """Of the replies, in order: each is captured."""
         self.policy_versions: set[str] = set()
-        self.transcript: list[JsonObject] = []
-        """The conversation as of the last call, its reply included."""
+        self.tokens = 0
+        """Sampled so far."""
+        settings = client.settings
+        self.limits = limits or EpisodeLimits(
+            settings.episode_seconds_max, settings.episode_tokens_max, settings.episode_calls_max
+        )
+        self.exceeded: EpisodeLimitExceeded | None = None
+        """The limit that this episode went beyond."""
+        self._started_s = time.monotonic()
         self._client = client
         self._sampling = dict(sampling or {})
         self._on_version = on_version
@@ -56,16 +150,36 @@ class Episode:
     def outcome(self, value: float) -> None:
         self._outcome = _finite(value)
 
-    async def chat(self, messages: Sequence[JsonObject], **sampling: Any) -> ChatReply:
-        """One model call with the whole conversation so far. `sampling`: any field of OpenAI's chat body."""
-        reply = await self._client.chat(self.trajectory, messages, **{**sampling, **self._sampling})
-        self.transcript = [*messages, reply.message]
-        if reply.call_id is not None:
-            self.call_ids.append(reply.call_id)
-        if reply.policy_version is not None:
-            self.policy_versions.add(reply.policy_version)
-            self._on_version(reply.policy_version)
+    async def call(
+        self, send: Callable[[GatewayClient], Callable[..., Awaitable[Reply]]], content: object, sampling: JsonObject
+    ) -> Reply:
+        """A call of the episode or of one of its branches, counted. Raises EpisodeLimitExceeded, and what the client raises."""
+        self.keep_limits(calls=self.calls + 1)
+        reply = await send(self._client)(self.trajectory, content, **{**sampling, **self._sampling})
+        self.tokens += reply.completion_tokens
+        self._note_call(reply.call_id, reply.policy_version)
+        self.keep_limits(calls=self.calls)
         return reply
+
+    def keep_limits(self, *, calls: int) -> None:
+        """Raises EpisodeLimitExceeded when the episode is beyond a limit, or with that many calls would be."""
+        seconds, limits = time.monotonic() - self._started_s, self.limits
+        for unit, taken, limit in (
+            ("s", seconds, limits.seconds),
+            ("sampled tokens", self.tokens, limits.tokens),
+            ("calls", calls, limits.calls),
+        ):
+            if self.exceeded is None and limit is not None and taken > limit:
+                self.exceeded = EpisodeLimitExceeded(f"the episode took more than its {limit:g} {unit}")
+        if self.exceeded is not None:
+            raise self.exceeded
+
+    def _note_call(self, call_id: str | None, policy_version: str | None) -> None:
+        if call_id is not None:
+            self.call_ids.append(call_id)
+        if policy_version is not None:
+            self.policy_versions.add(policy_version)
+            self._on_version(policy_version)
 
     async def reward(self, value: float, *, name: str | None = None, call_id: str | None = None) -> None:
         """Assign a reward now, to a call (its `call_id`) or to the episode.

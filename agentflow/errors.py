@@ -22,6 +22,14 @@ class RequestRefused(AgentFlowError):
         self.code = code
 
 
+class EpisodeLimitExceeded(AgentFlowError):
+    """An episode took more seconds, tokens or calls than it may: it ends as failed, whether its flow catches this or not."""
+
+
+class ToolError(Exception):
+    """A tool refuses what the model asked of it; the model reads the message. Any other error of a tool fails the episode."""
+
+
 class MalformedReply(AgentFlowError):
     """An answer that is not what the protocol promises: client and gateway differ in version, or it is no gateway."""
 
@@ -31,4 +39,4 @@ class InvalidPlan(AgentFlowError):
 
 
 class FlowNotFound(AgentFlowError):
-    """`module:Class` does not name an AgentFlow."""
+    """The name is that of no AgentFlow."""

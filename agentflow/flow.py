@@ -4,10 +4,14 @@ Invariant: whatever a flow does, its trajectory is completed or failed, and the 
 """
 
 import asyncio
-import importlib
+import importlib.util
 import sys
 from abc import ABC, abstractmethod
+from importlib.metadata import entry_points
+from itertools import count
 from pathlib import Path
+from types import ModuleType
+from typing import ClassVar
 
 import structlog
 
@@ -16,11 +20,15 @@ from agentflow.episode import Episode, EpisodeResult
 from agentflow.errors import AgentFlowError, FlowNotFound
 from agentflow.settings import AgentFlowSettings
 
+ENTRY_POINTS = "claw.flows"
 log = structlog.get_logger()
 
 
 class AgentFlow(ABC):
     """An agent and its environment. One object plays all episodes at once: keep state in `run`, not in `self`."""
+
+    retries: ClassVar[int] = 0
+    """How often an episode is begun again that failed before its first call or reward, as an environment that did not start."""
 
     def task(self, seed: int) -> JsonObject:
         """The task of the group with this seed, a JSON object; a function of the seed and nothing else."""
@@ -35,7 +43,7 @@ async def play(flow: AgentFlow, episode: Episode, settings: AgentFlowSettings) -
     """Run the flow, then report how it ended. Raises nothing but CancelledError, after a short farewell."""
     status: TrajectoryOutcome = "failed"
     try:
-        await flow.run(episode)
+        await _run(flow, episode)
         status = "completed"
     except asyncio.CancelledError:
         await _farewell(episode, settings)
@@ -52,6 +60,30 @@ async def play(flow: AgentFlow, episode: Episode, settings: AgentFlowSettings) -
         policy_versions=tuple(sorted(episode.policy_versions)),
         transcript=tuple(episode.transcript),
     )
+
+
+async def _run(flow: AgentFlow, episode: Episode) -> None:
+    """The flow to its end, within its limits. Raises EpisodeLimitExceeded, and what the flow raises."""
+    for retry in count(1):
+        try:
+            await _run_in_time(flow, episode)
+        except Exception as error:
+            begun = episode.calls or episode.rewards or episode.outcome is not None or episode.exceeded
+            if begun or retry > flow.retries:
+                raise
+            log.warning("episode_begun_again", reason=f"{type(error).__name__}: {error}", retry=retry)
+        else:
+            return
+
+
+async def _run_in_time(flow: AgentFlow, episode: Episode) -> None:
+    try:
+        async with asyncio.timeout(episode.limits.seconds) as limit:
+            await flow.run(episode)
+    except TimeoutError:
+        if not limit.expired():
+            raise
+    episode.keep_limits(calls=episode.calls)  # a flow may have caught what it went beyond
 
 
 def _log_failure(episode: Episode, error: Exception) -> None:
@@ -79,16 +111,46 @@ async def _farewell(episode: Episode, settings: AgentFlowSettings) -> None:
 
 
 def load_flow(name: str) -> AgentFlow:
-    """The flow that `module:Class` names, made without arguments. Raises FlowNotFound."""
-    module_name, _, class_name = name.partition(":")
-    if not module_name or not class_name:
-        raise FlowNotFound(f"{name!r} is not of the form module:Class")
-    if str(Path.cwd()) not in sys.path:
-        sys.path.insert(0, str(Path.cwd()))  # One's own flow lies where one works, installed or not.
+    """The flow that `module:Class`, `path/to/file.py:Class` or an entry point of the group `claw.flows` names.
+
+    It is made without arguments. Raises FlowNotFound.
+    """
     try:
-        flow = getattr(importlib.import_module(module_name), class_name)
-    except (ImportError, AttributeError) as error:
-        raise FlowNotFound(f"cannot load {name!r}: {error}") from error
-    if not (isinstance(flow, type) and issubclass(flow, AgentFlow)):
-        raise FlowNotFound(f"{name!r} is not a subclass of agentflow.flow.AgentFlow")
-    return flow()
+        kind = _named(name)
+        if not (isinstance(kind, type) and issubclass(kind, AgentFlow)):
+            raise FlowNotFound(f"{name!r} is not a subclass of agentflow.flow.AgentFlow")
+        return kind()
+    except FlowNotFound:
+        raise
+    except Exception as error:  # foreign code, while it is imported
+        raise FlowNotFound(f"cannot load {name!r}: {type(error).__name__}: {error}") from error
+
+
+def _named(name: str) -> object:
+    """What a name stands for. Raises FlowNotFound, and whatever importing it raises."""
+    place, _, class_name = name.rpartition(":")
+    if not place:
+        points = entry_points(group=ENTRY_POINTS, name=name)
+        if not points:
+            raise FlowNotFound(f"{name!r} is not module:Class, file.py:Class or an entry point of {ENTRY_POINTS}")
+        return next(iter(points)).load()
+    if place.endswith(".py"):
+        return getattr(_module_at(Path(place)), class_name)
+    _importable(Path.cwd())  # One's own flow lies where one works, installed or not.
+    return getattr(importlib.import_module(place), class_name)
+
+
+def _module_at(path: Path) -> ModuleType:
+    """The module of a file, which may import what lies beside it."""
+    _importable(path.resolve().parent)
+    spec = importlib.util.spec_from_file_location(f"claw_flow_{path.stem}", path)
+    if spec is None or spec.loader is None or not path.is_file():
+        raise FlowNotFound(f"no file {str(path)!r}")
+    module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)  # dataclasses look there for their module
+    spec.loader.exec_module(module)
+    return module
+
+
+def _importable(folder: Path) -> None:
+    if str(folder) not in sys.path:
+        sys.path.insert(0, str(folder))

@@ -104,3 +104,9 @@ class AgentFlowSettings(_Settings):
     """Time between two writes of the statistics file."""
     progress_interval_s: float = Field(default=5.0, gt=0)
     """Time between two lines of progress on stderr."""
+    episode_seconds_max: float | None = Field(default=None, gt=0)
+    """Time limit of an episode. One that is beyond a limit ends as failed. Not set: none."""
+    episode_tokens_max: int | None = Field(default=None, ge=1)
+    """Tokens that an episode may sample, in all of its calls. Not set: any number."""
+    episode_calls_max: int | None = Field(default=None, ge=1)
+    """Model calls that an episode may make. Not set: any number."""

@@ -26,6 +26,8 @@ class CallRequest(NamedTuple):
     stream: bool = False
     added: frozenset[str] = frozenset()
     """Fields that only capture asks for. What the engine answers to them is kept from the client."""
+    missing: tuple[str, ...] = ()
+    """What keeps every reply to it from being complete, in the words of `Integrity.missing`."""
 
     def unchanged(self) -> "CallRequest":
         """The request to an engine that gets it as the client wrote it, and whose reply goes to the client as it is."""

@@ -24,7 +24,7 @@ SERVED = (
 )
 MESSAGES = ("/messages", "/messages/count_tokens")
 """Of Anthropic's API."""
-UNSERVED = ("/responses", "/completions", "/embeddings")
+UNSERVED = ("/responses", "/embeddings")
 """Of OpenAI's API, what SDKs ask for besides."""
 CONTROL_ENDPOINTS = (MODELS, "register_trajectory", "complete_trajectory", "rewards")
 

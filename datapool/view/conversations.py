@@ -43,9 +43,13 @@ def conversation(calls: Iterable[tuple[bytes, bytes]]) -> list[ConversationTurn]
     """The calls of a trajectory, (request, reply) each, as one conversation.
 
     A request repeats the conversation so far: only its new tail is added, after a branch where it does not continue it.
+    Of a call by token ids, only what it answered is text.
     """
     turns: list[ConversationTurn] = []
     for request, reply in calls:
+        if (text := _completed_text(reply)) is not None:
+            turns.append(ConversationTurn(role="assistant", content=text))
+            continue
         added = [_turn(message) for message in _request_messages(request)]
         common = _common(turns, added)
         if common < len(turns):
@@ -66,6 +70,14 @@ def reply_message(reply: bytes, choice: int = 0) -> dict[str, Json] | None:
     chosen = next((item for item in objects if item.get("index", 0) == choice), objects[0] if objects else {})
     message = chosen.get("message")
     return message if isinstance(message, dict) else None
+
+
+def _completed_text(reply: bytes) -> str | None:
+    """What a text completion says in its first choice; None where the reply is none."""
+    choices = _parsed(reply).get("choices")
+    first = choices[0] if isinstance(choices, list) and choices else None
+    text = first.get("text") if isinstance(first, dict) and "message" not in first else None
+    return text if isinstance(text, str) else None
 
 
 def tools(request: bytes) -> str | None:

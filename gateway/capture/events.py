@@ -90,7 +90,7 @@ def captured(
                 idempotency_key=call.headers.idempotency_key,
                 usage=reply.usage if alone else _own_usage(reply.usage, choice),
                 timings=timings,
-                integrity=Integrity(complete=False, missing=choice.missing) if choice.missing else COMPLETE,
+                integrity=_integrity((*choice.missing, *call.request.missing)),
             )
             for choice in reply.choices
         ]
@@ -143,6 +143,10 @@ def without_bodies(event: CallCaptured) -> CallCaptured:
 
 def _envelope(call: ModelCall) -> Envelope:
     return envelope(call.producer, run_id=call.headers.run_id, traceparent=call.headers.traceparent)
+
+
+def _integrity(missing: tuple[str, ...]) -> Integrity:
+    return Integrity(complete=False, missing=missing) if missing else COMPLETE
 
 
 def _own_usage(usage: Usage, choice: Choice) -> Usage:

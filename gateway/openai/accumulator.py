@@ -28,6 +28,8 @@ Tokens = tuple[str, list[Json], list[Json]]
 class Accumulator:
     """What the chunks of one stream add up to so far."""
 
+    kind = "chat.completion"
+
     def __init__(self, request: CallRequest) -> None:
         self._request = request
         self._shape: ChunkShape | None = None
@@ -37,7 +39,7 @@ class Accumulator:
         self._fields: dict[str, Json] = {}
         self._prompt_ids: bytes | None = None
         """Packed at once: as objects, the ids of a long prompt would take a megabyte of each open stream."""
-        self._choices: dict[int, _ChoiceAccumulator] = {}
+        self._choices: dict[int, ChoiceAccumulator] = {}
         self._spans: RawSpans = {}
         self._flaws: dict[str, None] = {}
 
@@ -107,7 +109,7 @@ class Accumulator:
             self._flaws[STREAM_ERROR] = None
         for name, value in chunk.items():
             if name == "object":
-                self._fields[name] = "chat.completion"
+                self._fields[name] = self.kind
             elif name == PROMPT and value is not None and TOKEN_IDS in self._request.added:
                 self._prompt_ids = packed_ids(value)
             elif name != "choices" and value is not None:
@@ -121,11 +123,15 @@ class Accumulator:
             self._flaws[CHOICE_INDEX] = None
         for index, choice in zip(indexes, choices, strict=True):
             if index not in self._choices:
-                self._choices[index] = _ChoiceAccumulator(index, keep_logprobs=LOGPROBS not in self._request.added)
+                self._choices[index] = self.new_choice(index, keep_logprobs=LOGPROBS not in self._request.added)
             self._choices[index].add(choice)
 
+    def new_choice(self, index: int, *, keep_logprobs: bool) -> "ChoiceAccumulator":
+        """A choice of no chunks yet."""
+        return ChoiceAccumulator(index, keep_logprobs=keep_logprobs)
 
-class _ChoiceAccumulator:
+
+class ChoiceAccumulator:
     """One choice. Text is kept in pieces until the end: adding to a long string copies it each time."""
 
     def __init__(self, index: int, *, keep_logprobs: bool) -> None:
@@ -141,10 +147,11 @@ class _ChoiceAccumulator:
         return self._fields.get("finish_reason") is not None
 
     def add(self, choice: dict[str, Json]) -> None:
+        """Take in this choice of one chunk."""
         delta = choice.get("delta")
         delta = delta if isinstance(delta, dict) else {}
         merge(self._message, delta)
-        self._add_tokens(choice.get("token_ids"), _content(choice.get("logprobs")), has_output=_has_output(delta))
+        self._add_content(choice.get("token_ids"), _content(choice.get("logprobs")), has_output=_has_output(delta))
         for name, value in choice.items():
             if value is not None and name not in ("delta", "logprobs", "token_ids"):
                 self._fields[name] = value
@@ -153,19 +160,23 @@ class _ChoiceAccumulator:
         """Take in a text of this name, and its tokens."""
         text, ids, content = tokens
         merge(self._message, {name: text})
-        self._add_tokens(ids, content, has_output=True)
+        self._add_content(ids, content, has_output=True)
 
-    def _add_tokens(self, ids: Json, content: list[Json], *, has_output: bool) -> None:
+    def _add_content(self, ids: Json, content: list[Json], *, has_output: bool) -> None:
+        logprobs = [token.get("logprob") if isinstance(token, dict) else None for token in content]
+        self._add_tokens(ids, logprobs, has_output=has_output)
+        if self._content is not None:
+            self._content += content
+
+    def _add_tokens(self, ids: Json, logprobs: list[Json], *, has_output: bool) -> None:
         if isinstance(ids, list):
             self._ids = [] if self._ids is None else self._ids
             self._ids += ids
         elif has_output:
             self._flaws["token_ids"] = None
-        if len(content) != (len(ids) if isinstance(ids, list) else 0):
+        if len(logprobs) != (len(ids) if isinstance(ids, list) else 0):
             self._flaws["logprobs"] = None
-        self._logprobs += [token.get("logprob") if isinstance(token, dict) else None for token in content]
-        if self._content is not None:
-            self._content += content
+        self._logprobs += logprobs
 
     def answer(self) -> dict[str, Json]:
         """As in a reply that was not streamed."""

@@ -15,6 +15,7 @@ from gateway.engine_json import Json
 LOGPROBS, RESPONSE_IDS, PROMPT_IDS = b'"logprobs":{', b',"token_ids":[', b',"prompt_token_ids":['
 LOGPROBS_END = b',"finish_reason":'
 NULL = b"null"
+NULL_IDS = b',"token_ids":null', b',"prompt_token_ids":null'
 
 
 class _Token(msgspec.Struct, gc=False):
@@ -25,7 +26,12 @@ class _LogProbs(msgspec.Struct, gc=False):
     content: list[_Token]
 
 
+class _TextLogProbs(msgspec.Struct, gc=False):
+    token_logprobs: list[float]
+
+
 TOKENS = msgspec.json.Decoder(_LogProbs)
+TEXT_TOKENS = msgspec.json.Decoder(_TextLogProbs)
 IDS = msgspec.json.Decoder(list[int])
 
 
@@ -40,16 +46,16 @@ class ReplyParts(NamedTuple):
     response_ids: list[int]
     prompt_ids: list[int]
 
-    def without(self, *, token_ids: bool, logprobs: bool) -> bytes:
-        """The reply without token ids, and with null for log-probabilities, where the flags say so."""
+    def without(self, *, token_ids: bool, logprobs: bool, nulls: bool = False) -> bytes:
+        """The reply without token ids, and with null for log-probabilities, where the flags say so. nulls: and for ids."""
         front, choice, rest, end = self.pieces
         content, response, prompt = self.members
-        ids = (b"", b"") if token_ids else (response, prompt)
+        ids = (NULL_IDS if nulls else (b"", b"")) if token_ids else (response, prompt)
         return b"".join((front, NULL if logprobs else content, choice, ids[0], rest, ids[1], end))
 
 
-def taken_apart(raw: bytes) -> ReplyParts | None:
-    """The parts of a reply as vLLM writes it; None for any other."""
+def taken_apart(raw: bytes, *, text: bool = False) -> ReplyParts | None:
+    """The parts of a reply as vLLM writes it, to chat or (text) to completions; None for any other."""
     content = raw.find(LOGPROBS) + len(LOGPROBS) - 1
     content_end = raw.rfind(LOGPROBS_END, content)  # what follows it is shorter than what stands before it
     response = raw.find(RESPONSE_IDS, content_end)
@@ -61,25 +67,33 @@ def taken_apart(raw: bytes) -> ReplyParts | None:
     members = raw[content:content_end], raw[response:response_end], raw[prompt:prompt_end]
     try:
         members[0].decode()
-        tokens = TOKENS.decode(members[0])
+        logprobs = _text_logprobs(members[0]) if text else _chat_logprobs(members[0])
         response_ids = IDS.decode(members[1][len(RESPONSE_IDS) - 1 :])
         prompt_ids = IDS.decode(members[2][len(PROMPT_IDS) - 1 :])
         rest = b'%bnull%b,"token_ids":null%b,"prompt_token_ids":null%b' % pieces
         fields = orjson.loads(rest)
     except (ValueError, RecursionError):
         return None
-    if not _had_their_places(fields, rest):
+    if not _had_their_places(fields, rest, text):
         return None
-    logprobs = [token.logprob for token in tokens.content]
     return ReplyParts(fields, pieces, members, logprobs, response_ids, prompt_ids)
 
 
-def _had_their_places(fields: Json, rest: bytes) -> bool:
+def _chat_logprobs(member: bytes) -> list[float]:
+    return [token.logprob for token in TOKENS.decode(member).content]
+
+
+def _text_logprobs(member: bytes) -> list[float]:
+    return TEXT_TOKENS.decode(member).token_logprobs
+
+
+def _had_their_places(fields: Json, rest: bytes, text: bool) -> bool:
     if rest.count(b'"logprobs":') != 1 or rest.count(b'token_ids":') != 2:
         return False
     choices = fields.get("choices", ()) if isinstance(fields, dict) else ()
     if not (isinstance(choices, list) and len(choices) == 1 and isinstance(choices[0], dict)):
         return False
     choice = choices[0]
-    missing = choice.get("logprobs", 0), choice.get("token_ids", 0), fields.get("prompt_token_ids", 0)
+    prompt = (choice if text else fields).get("prompt_token_ids", 0)
+    missing = choice.get("logprobs", 0), choice.get("token_ids", 0), prompt
     return missing == (None, None, None)

@@ -29,12 +29,12 @@ def parse_reply(reply: UpstreamReply, request: CallRequest) -> EngineReply:
         body = parts.without(token_ids=TOKEN_IDS in request.added, logprobs=LOGPROBS in request.added)
         tokens = [SampledTokens(packed_integers(parts.response_ids), packed_logprobs(parts.logprobs))]
         return understood(parts.fields, packed_integers(parts.prompt_ids), tokens, spans, request, body)
-    fields = _completion(raw)
+    fields = completion(raw)
     tokens = [
         SampledTokens(packed_ids(answer.get("token_ids")), packed_content(answer.get("logprobs")))
         for answer in fields["choices"]
     ]
-    return understood(fields, packed_ids(fields.get(PROMPT)), tokens, spans, request, _without_added(raw, request))
+    return understood(fields, packed_ids(fields.get(PROMPT)), tokens, spans, request, without_added(raw, request))
 
 
 def understood(
@@ -99,10 +99,11 @@ def _choice(
     )
 
 
-def _without_added(raw: bytes, request: CallRequest) -> bytes | None:
+def without_added(raw: bytes, request: CallRequest, *, nulls: bool = False) -> bytes | None:
     """The engine's bytes without what only capture asked for; None where that cannot be cut out (nested deeply)."""
+    token_ids, logprobs = TOKEN_IDS in request.added, LOGPROBS in request.added
     try:
-        return without_fields(raw, token_ids=TOKEN_IDS in request.added, logprobs=LOGPROBS in request.added)
+        return without_fields(raw, token_ids=token_ids, logprobs=logprobs, nulls=nulls)
     except ValueError:
         return None
 
@@ -115,6 +116,8 @@ def clean(fields: dict[str, Json], request: CallRequest) -> None:
     for choice in choices if isinstance(choices, list) else ():
         if isinstance(choice, dict) and TOKEN_IDS in request.added:
             choice.pop("token_ids", None)
+            if PROMPT in choice:  # a text completion, which names both where nobody asked, too
+                choice["token_ids"] = choice[PROMPT] = None
         if isinstance(choice, dict) and LOGPROBS in request.added and "logprobs" in choice:
             choice["logprobs"] = None  # OpenAI's schema wants the field, null where nobody asked
 
@@ -135,7 +138,7 @@ def _encodable(text: str) -> str:
     return text if text.isascii() else text.encode(errors="replace").decode()
 
 
-def _completion(raw: bytes) -> dict[str, Json]:
+def completion(raw: bytes) -> dict[str, Json]:
     """A completion with at least one choice. Raises UpstreamBroken."""
     try:
         fields = loads_shallow(raw)

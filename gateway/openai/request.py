@@ -1,4 +1,4 @@
-"""A chat request: parsed once, forwarded as the client wrote it plus what capture needs.
+"""A request of OpenAI's API: parsed once, forwarded as the client wrote it plus what capture needs.
 
 Invariant: the bytes that the engine gets parse to the client's object with `logprobs` and `return_token_ids` set, and
 nothing else changed; where possible they *are* the client's bytes with these two fields spliced in, and never are
@@ -13,32 +13,51 @@ import orjson
 from gateway.call_protocol import CallRequest
 from gateway.errors import InvalidRequest
 from gateway.openai.sampling import effective
+from schemas.events import Sampling
 
 LOGPROBS, TOKEN_IDS = "logprobs", "return_token_ids"
 """The fields by which an engine is asked for what capture needs."""
 SPACE = b" \t\r\n"
+TEXT_PARTS = frozenset({"text", "input_text", "output_text", "refusal", "thinking"})
+"""Parts of a message's content that a tokenizer alone makes ids of."""
+MULTIMODAL = "multimodal"
 
 
 def parse_chat(body: bytes) -> CallRequest:
-    """Parse a request body. Raises InvalidRequest with the field at fault."""
-    fields = _json_object(body)
-    if not isinstance(fields.get("messages"), list):
+    """Parse the body of a chat request. Raises InvalidRequest with the field at fault."""
+    fields = json_object(body)
+    messages = fields.get("messages")
+    if not isinstance(messages, list):
         raise InvalidRequest("messages must be a list", param="messages")
+    added: dict[str, int] = {name: True for name in (LOGPROBS, TOKEN_IDS) if not fields.get(name)}
+    request = call_request(body, fields, added, effective(fields))
+    return request._replace(missing=(MULTIMODAL,)) if any(map(_has_media, messages)) else request
+
+
+def call_request(body: bytes, fields: dict[str, Any], added: dict[str, int], sampling: Sampling) -> CallRequest:
+    """The request of these fields, with those that only capture asks for `added`. Raises InvalidRequest."""
     model = fields.get("model")
     if not (model is None or isinstance(model, str)):
         raise InvalidRequest("model must be a string", param="model")
-    added = [name for name in (LOGPROBS, TOKEN_IDS) if not fields.get(name)]
     return CallRequest(
         body=body,
         forwarded=_with_fields(body, fields, added),
         model=model or None,
-        sampling=effective(fields),
+        sampling=sampling,
         stream=bool(fields.get("stream")),
         added=frozenset(added),
     )
 
 
-def _json_object(body: bytes) -> dict[str, Any]:
+def _has_media(message: object) -> bool:
+    content = message.get("content") if isinstance(message, dict) else None
+    if not isinstance(content, list):  # nearly always
+        return False
+    return any(isinstance(part, dict) and part.get("type") not in TEXT_PARTS for part in content)
+
+
+def json_object(body: bytes) -> dict[str, Any]:
+    """The client's fields, hence Any. Raises InvalidRequest for what is no JSON object."""
     try:
         fields = orjson.loads(body)
     except orjson.JSONDecodeError as broken:
@@ -48,19 +67,19 @@ def _json_object(body: bytes) -> dict[str, Any]:
     return fields
 
 
-def _with_fields(body: bytes, fields: dict[str, Any], added: list[str]) -> bytes:
+def _with_fields(body: bytes, fields: dict[str, Any], added: dict[str, int]) -> bytes:
     if not added:
         return body
     if any(name in fields for name in added):  # written, but as false or null: a second mention would be ambiguous
         return _written_anew(body, added)
-    members = b",".join(b'"%s":true' % name.encode() for name in added)
+    members = orjson.dumps(added)[1:-1]
     front = body.rstrip(SPACE)[:-1]
     return b"%s%s%s}" % (front, b"," if fields else b"", members)
 
 
-def _written_anew(body: bytes, added: list[str]) -> bytes:
+def _written_anew(body: bytes, added: dict[str, int]) -> bytes:
     # Not orjson, which makes floats of integers beyond 64 bits, and writes less deeply nested values than it reads.
     try:
-        return json.dumps({**json.loads(body), **dict.fromkeys(added, True)}).encode()
+        return json.dumps({**json.loads(body), **added}).encode()
     except (RecursionError, ValueError) as broken:
         raise InvalidRequest("the body is nested too deeply, or holds a number of too many digits") from broken

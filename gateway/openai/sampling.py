@@ -1,8 +1,8 @@
 """Effective sampling parameters: what the engine used, not what the client wrote.
 
 Holds for vLLM started with `--generation-config vllm`, where a parameter that the client leaves out has vLLM's own
-default and never one from the model's directory. Source of defaults and clamps: vLLM 0.32, `ChatCompletionRequest` and
-`SamplingParams.__post_init__`.
+default and never one from the model's directory. Source of defaults and clamps: vLLM 0.32, `ChatCompletionRequest`,
+`CompletionRequest` and `SamplingParams.__post_init__`.
 """
 
 import math
@@ -17,6 +17,7 @@ TEMPERATURE_MIN = 1e-2
 """Lowest temperature that is not greedy: vLLM raises smaller ones to it."""
 N_MAX = 1024
 INT64 = 1 << 63
+CHAT_LIMITS = ("max_completion_tokens", "max_tokens")
 SHAPING = frozenset(
     (
         "logit_bias",
@@ -39,8 +40,13 @@ SHAPING = frozenset(
 """Fields that shape the distribution whenever they hold anything."""
 
 
-def effective(body: Mapping[str, Json]) -> Sampling:
-    """Sampling parameters of a chat request. Raises InvalidRequest for a value that no engine takes."""
+def effective(
+    body: Mapping[str, Json], *, limits: tuple[str, ...] = CHAT_LIMITS, limit_default: int | None = None
+) -> Sampling:
+    """Sampling parameters of a request. Raises InvalidRequest for a value that no engine takes.
+
+    limits: fields that bound the response, of which the first that is set counts. limit_default: without any; in tokens.
+    """
     temperature = _number(body, "temperature", 1.0)
     greedy = temperature < GREEDY_BELOW
     seed = _integer(body, "seed", None)
@@ -52,7 +58,7 @@ def effective(body: Mapping[str, Json]) -> Sampling:
         presence_penalty=_number(body, "presence_penalty", 0.0),
         frequency_penalty=_number(body, "frequency_penalty", 0.0),
         repetition_penalty=_number(body, "repetition_penalty", 1.0),
-        max_tokens=_max_tokens(body),
+        max_tokens=_max_tokens(body, limits, limit_default),
         seed=None if seed == -1 else seed,
         n=_choices(body),
         stop=_stop(body),
@@ -91,9 +97,9 @@ def _choices(body: Mapping[str, Json]) -> int:
     return count
 
 
-def _max_tokens(body: Mapping[str, Json]) -> int | None:
-    limit = _integer(body, "max_completion_tokens", None)
-    limit = _integer(body, "max_tokens", None) if limit is None else limit
+def _max_tokens(body: Mapping[str, Json], limits: tuple[str, ...], default: int | None) -> int | None:
+    field = next((name for name in limits if body.get(name) is not None), limits[-1])
+    limit = _integer(body, field, default)
     if limit is not None and not 0 <= limit < 1 << 31:
         raise InvalidRequest("max_tokens must fit in 31 bits", param="max_tokens")
     return limit

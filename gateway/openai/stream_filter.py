@@ -17,7 +17,7 @@ from gateway.openai.sse import DONE, Splitter, data_of, without_comment, without
 from schemas.envelopes import now_us
 
 FIRST_TOKEN = re.compile(
-    rb'"token_ids"\s*:\s*\[\s*\d|"(?:content|reasoning|reasoning_content|refusal|arguments|name)"\s*:\s*"[^"]'
+    rb'"token_ids"\s*:\s*\[\s*\d|"(?:text|content|reasoning|reasoning_content|refusal|arguments|name)"\s*:\s*"[^"]'
 )
 LESSONS_MAX = 64
 """Unusual events of a stream from which the shape of its usual chunks is learned."""
@@ -26,10 +26,14 @@ LESSONS_MAX = 64
 class StreamFilter:
     """Fed with the pieces of one stream, in order (a `ReplyStream`)."""
 
+    accumulator: type[Accumulator] = Accumulator
+    nulls = False
+    """Of `without_fields`."""
+
     def __init__(self, request: CallRequest) -> None:
         self.over = False
         self.first_token_us: int | None = None
-        self._request, self._accumulator = request, Accumulator(request)
+        self._request, self._accumulator = request, self.accumulator(request)
         self._cut_ids, self._cut_logprobs = TOKEN_IDS in request.added, LOGPROBS in request.added
         self._splitter = Splitter()
         self._shape: ChunkShape | None = None
@@ -97,7 +101,7 @@ class StreamFilter:
     def _for_client(self, event: bytes) -> bytes:
         rest = without_comment(event)
         try:
-            return without_fields(rest, token_ids=self._cut_ids, logprobs=self._cut_logprobs)
+            return without_fields(rest, token_ids=self._cut_ids, logprobs=self._cut_logprobs, nulls=self.nulls)
         except ValueError:
             return self._written_anew(rest)
 

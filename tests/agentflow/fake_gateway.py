@@ -7,14 +7,15 @@ from uuid import uuid4
 
 from aiohttp import web
 
-Model = Callable[[Sequence[Mapping[str, Any]]], str]
+Model = Callable[[Sequence[Mapping[str, Any]]], str | dict[str, Any]]
 
 
 @dataclass
 class FakeGateway:
-    """`model` answers from the messages; `refusals` groups get 429; `outages` requests get 503 or lose the connection."""
+    """`model` answers from the messages, with a text or a message, `completes` from ids with ids; `refusals` groups get 429; `outages` requests get 503 or lose the connection."""
 
     model: Model = lambda messages: "hello"
+    completes: Callable[[list[int]], list[int]] = lambda prompt_ids: [7, 8]
     refusals: int = 0
     refusal: str = "staleness"
     outages: list[str] = field(default_factory=list)
@@ -61,13 +62,21 @@ class FakeGateway:
             return web.json_response(
                 {"error": {"message": outage, "code": outage}}, status=int(outage.strip("cut") or 503)
             )
-        if action != "chat/completions":
+        if not action.endswith("completions"):
             return web.json_response({"event_id": uuid4().hex})
-        return self._completion(body, ids)
+        return self._completion(self._chat(body) if "messages" in body else self._tokens(body), ids)
 
-    def _completion(self, body: dict[str, Any], ids: Mapping[str, str]) -> web.Response:
-        message = {"role": "assistant", "content": self.model(body["messages"]), "refusal": None, "tool_calls": None}
-        choice = {"index": 0, "message": message, "finish_reason": "stop"}
+    def _chat(self, body: dict[str, Any]) -> dict[str, Any]:
+        said = self.model(body["messages"])
+        fields = said if isinstance(said, dict) else {"content": said, "tool_calls": None}
+        return {"message": {"role": "assistant", "refusal": None, **fields}}
+
+    def _tokens(self, body: dict[str, Any]) -> dict[str, Any]:
+        ids = self.completes(body["prompt"])
+        return {"text": "".join(map(chr, ids)), "token_ids": ids, "logprobs": {"token_logprobs": [-0.5] * len(ids)}}
+
+    def _completion(self, sampled: dict[str, Any], ids: Mapping[str, str]) -> web.Response:
+        choice = {"index": 0, **sampled, "finish_reason": "stop"}
         headers = {
             "x-claw-group": ids["group"],
             "x-claw-trajectory": ids["trajectory"],

@@ -1,5 +1,6 @@
 import asyncio
 from collections.abc import Callable, Coroutine
+from pathlib import Path
 
 import pytest
 
@@ -118,8 +119,59 @@ async def test_a_completion_that_cannot_be_told_is_counted_not_raised() -> None:
     assert (result.status, result.reported) == ("completed", False)
 
 
-@pytest.mark.parametrize("name", ["nowhere", "no.such.module:Flow", "agentflow.flow:Nothing", "agentflow.flow:play"])
-def test_a_name_that_is_no_flow_is_told(name: str) -> None:
-    """Whatever is wrong with a flow's name, the error is FlowNotFound and repeats the name."""
-    with pytest.raises(FlowNotFound, match=name):
+FLOW = """
+from __future__ import annotations
+from dataclasses import dataclass
+from agentflow.flow import AgentFlow
+from beside import ANSWER
+
+@dataclass
+class State:
+    turns: int
+
+class Mine(AgentFlow):
+    answer = ANSWER
+    async def run(self, episode): ...
+
+class Needy(Mine):
+    def __init__(self, needs): ...
+"""
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "nowhere",
+        "no.such.module:Flow",
+        "agentflow.flow:Nothing",
+        "agentflow.flow:play",
+        "agentflow.flow:AgentFlow",
+        "no/such/file.py:Flow",
+        "flows.py:Nothing",
+        "flows.py:Needy",
+        "broken.py:Flow",
+        "raising.py:Flow",
+    ],
+)
+def test_a_name_that_is_no_flow_is_told(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever is wrong with a flow's name, the error is FlowNotFound, one line that repeats the name."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))  # what a test adds to the path goes with it
+    for file, text in {"flows": FLOW, "beside": "ANSWER = 1", "broken": "class", "raising": "1 / 0"}.items():
+        (tmp_path / f"{file}.py").write_text(text)
+    with pytest.raises(FlowNotFound, match=name.partition(":")[0]) as refused:
         load_flow(name)
+    assert "\n" not in str(refused.value)
+
+
+def test_a_flow_is_found_in_a_file_and_by_entry_point(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file may lie anywhere, and import what lies beside it; what is installed says its flows in `claw.flows`."""
+    monkeypatch.syspath_prepend(str(tmp_path))
+    (tmp_path / "mine.py").write_text(FLOW.replace("beside", "companion"))
+    (tmp_path / "companion.py").write_text("ANSWER = 42")
+    assert load_flow(f"{tmp_path}/mine.py:Mine").answer == 42  # type: ignore[attr-defined]
+    installed = tmp_path / "mine-1.dist-info"
+    installed.mkdir()
+    (installed / "METADATA").write_text("Name: mine\nVersion: 1\n")
+    (installed / "entry_points.txt").write_text("[claw.flows]\nmine = mine:Mine\n")
+    assert type(load_flow("mine")).__name__ == "Mine"

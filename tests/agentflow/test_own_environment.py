@@ -1,5 +1,7 @@
 import re
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from agentflow.client import GatewayClient
 from agentflow.flow import load_flow
@@ -28,3 +30,25 @@ async def test_the_page_runs_as_it_stands(tmp_path: Path, monkeypatch) -> None:
         number = numbers[completion["ids"][1]]
         assert completion["reward"] == (number in {4, 6})
         assert (completion["calls"], completion.get("rewards", 0)) == {4: (1, 0), 6: (3, 2)}.get(number, (3, 3))
+
+
+async def test_the_tools_of_the_page_on_flows_run_as_they_stand(tmp_path: Path) -> None:
+    """The first flow of docs/agent-flows.md, in a file of its own: a call of the tool, its result, two critics, an outcome."""
+    code = re.search(r"```python\n(.*?)```", PAGE.with_name("agent-flows.md").read_text(), re.DOTALL)
+    assert code is not None
+    (tmp_path / "sums.py").write_text(code[1])
+    call = {"id": "c", "function": {"name": "add", "arguments": '{"a": 1, "b": 2}'}}
+
+    def model(messages: Sequence[Mapping[str, Any]]) -> str | dict[str, Any]:
+        last = messages[-1]
+        if last["role"] == "tool":
+            return str(last["content"])
+        return "no" if "hard" in last["content"] else {"content": None, "tool_calls": [call]}
+
+    async with FakeGateway(model) as fake, GatewayClient(fake.url) as client:
+        plan = RunPlan(group_size=1, concurrency=1, seed=1, groups_max=2)
+        summary = await Runner(load_flow(f"{tmp_path}/sums.py:Sums"), client, plan).run()
+    assert (summary.episodes_failed, summary.calls_replied) == (0, 8)
+    tasks = [body["task"] for body in fake.bodies("groups")]
+    rewards = [body["reward"] for body in fake.bodies("complete_trajectory")]
+    assert rewards == [float(task["a"] + task["b"] == 3) for task in tasks]

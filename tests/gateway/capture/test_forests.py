@@ -155,12 +155,14 @@ async def asked(house: House, said: list[str], key: str, count: int | None, stre
     return "".join(chunk["choices"][0]["delta"].get("content") or "" for chunk in chunks if chunk["choices"])
 
 
-def folded(log: MemoryLog) -> list[tuple[CallCaptured, StepRecord]]:
-    """The calls of a trajectory as the pool counts them, in order, each with the event that counts."""
+def folded(log: MemoryLog, group: str = "g") -> list[tuple[CallCaptured, StepRecord]]:
+    """The calls of a group as the pool counts them, in order, each with the event that counts."""
     state: GroupState | None = None
     events: dict[int, CallCaptured] = {}
     for record in log.reader([CALLS]).read_to_end():
         event = record.event()
+        if getattr(event, "group_id", group) != group:
+            continue
         state = fold(state, event, FactPosition(topic=record.topic, partition=record.partition, offset=record.offset))
         if isinstance(event, CallCaptured):
             events[record.offset] = event

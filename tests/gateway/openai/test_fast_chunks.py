@@ -157,3 +157,22 @@ def test_a_reply_in_parts_is_the_reply(
         **whole,
         "choices": [{**choice, "logprobs": None}],
     }
+
+
+@given(VALUE, VALUE, st.lists(TOKEN, max_size=3), st.lists(st.integers(0, 9), max_size=3))
+def test_a_text_completion_in_parts_is_the_reply(said: Any, more: Any, tokens: list[Any], ids: list[int]) -> None:
+    """The same of completions, whose choice names the prompt's ids: what was cut is null."""
+    logprobs = {"token_logprobs": [token["logprob"] for token in tokens], "tokens": [said]}
+    choice = {"index": 0, "text": said, "logprobs": logprobs, "finish_reason": "stop", "token_ids": ids}
+    whole = {"id": "c", "choices": [{**choice, "prompt_logprobs": more, "prompt_token_ids": ids}], "usage": more}
+    raw = json.dumps(whole, separators=(",", ":")).encode()
+    parts = taken_apart(raw, text=True)
+    if parts is None:
+        assert not (isinstance(said, str) and more is None)
+        return
+    assert parts.without(token_ids=False, logprobs=False, nulls=True) == raw
+    assert (parts.response_ids, parts.prompt_ids) == (ids, ids)
+    assert parts.logprobs == logprobs["token_logprobs"]
+    nulls = dict.fromkeys(("token_ids", "prompt_token_ids", "logprobs"))
+    shown = {**whole, "choices": [{**choice, "prompt_logprobs": more, **nulls}]}
+    assert json.loads(parts.without(token_ids=True, logprobs=True, nulls=True)) == shown

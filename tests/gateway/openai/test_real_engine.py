@@ -1,10 +1,7 @@
 """The gateway before a real vLLM: what the scripted engine pretends, checked against the engine itself."""
 
 import asyncio
-import os
 import urllib.request
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import openai
@@ -14,42 +11,11 @@ import pytest
 from datapool.batch.deltas import bodies, prompts
 from schemas.arrays import count, unpack_floats, unpack_ids
 from schemas.events import VersionSpan
-from tests import children
 from tests.gateway.engine import Json
 from tests.gateway.house import House, until
 from tests.gateway.raw import say
 
-SECRET = "for this test only"
 SPEECH: Any = [{"role": "user", "content": "Say something."}]
-
-
-@pytest.fixture(scope="module")
-def vllm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """URL of a vLLM with the project's own command line, plugins and a tiny model; its weights are `run/7`."""
-    from claw.local.ports import free_ports
-    from rollout.process.command import arguments, environment
-    from rollout.settings import RolloutSettings
-    from tests.rollout.tiny_model import make_tiny_model
-
-    folder: Path = tmp_path_factory.mktemp("vllm")
-    make_tiny_model(folder / "model")
-    settings = RolloutSettings(model=folder / "model", model_id="m", worker_id="w0", kv_cache_bytes="64M")
-    (port,) = free_ports(1)
-    url = f"http://127.0.0.1:{port}"
-    env = environment(settings, SECRET, os.environ)
-    with children.serving(arguments(settings, port), f"{url}/health", folder / "log", env=env):
-        label = orjson.dumps({"new_version": "run/7"})
-        headers = {"content-type": "application/json", "x-claw-control": SECRET}
-        urllib.request.urlopen(urllib.request.Request(f"{url}/update_weight_version", label, headers), timeout=10)
-        yield url
-
-
-@pytest.fixture
-def real(vllm: str) -> Iterator[House]:
-    """A gateway with the real engine as its worker."""
-    with House() as running:
-        running.worker(vllm, model="policy")
-        yield running
 
 
 @pytest.mark.vllm
@@ -80,7 +46,7 @@ async def test_real_tokens_are_captured_whole(real: House) -> None:
         assert event.sampling.temperature == 0.9
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def asks(vllm: str) -> dict[str, Json]:
     """Greedy requests, each with something in it that changes what the engine sends."""
     plain: Json = {"model": "policy", "messages": SPEECH, "max_tokens": 12, "temperature": 0}

@@ -1,0 +1,216 @@
+"""Completions by token ids through the gateway: what the client sees, what the engine sees, what the log holds."""
+
+import json
+from collections.abc import Iterator
+
+import openai
+import orjson
+import pytest
+
+from datapool.view.conversations import conversation
+from schemas.arrays import unpack_floats, unpack_ids
+from schemas.events import VersionSpan
+from tests.gateway.capture.test_calls import ask
+from tests.gateway.engine import Json, Received, Reply, ScriptedEngine
+from tests.gateway.house import House
+
+PROMPT = [1, 5, 6, 7]
+ASK: Json = {"model": "tiny", "prompt": PROMPT}
+PATH = "/t1/g1/v1/completions"
+WORDS = ("he", 'l\\"lo', "\U0001f600")
+IDS = [11, 12, 2]
+WISHES: list[Json] = [
+    {},
+    {"logprobs": 0},
+    {"logprobs": 2, "return_token_ids": True},
+    {"return_token_ids": True},
+    {"logprobs": None, "return_token_ids": False},
+    {"n": 2},
+]
+
+
+def part(fields: Json, index: int, at: slice, **more: object) -> Json:
+    """One choice with these tokens, in a chunk or a reply; vLLM names ids and log-probabilities asked for or not."""
+    words, ids = WORDS[at], IDS[at]
+    logprobs = {
+        "text_offset": [0] * len(ids),
+        "token_logprobs": [-0.5 - index] * len(ids),
+        "tokens": list(words),
+        "top_logprobs": [{word: -0.5, "}": -1.5} for word in words],
+    }
+    by_ids = fields.get("return_token_ids")
+    return {
+        "index": index,
+        "text": "".join(words),
+        "logprobs": logprobs if fields.get("logprobs") is not None else None,
+        **more,
+        "token_ids": ids if by_ids else None,
+        "prompt_token_ids": fields["prompt"] if by_ids and not at.start else None,
+    }
+
+
+def answer(received: Received) -> Reply:
+    return answered(received.json)
+
+
+def answered(fields: Json) -> Reply:
+    """The reply of a vLLM worker with the spans plugin, streamed where the request says so."""
+    choices = range(fields.get("n") or 1)
+    spans = json.dumps({str(index): [["run/3", 0, len(IDS)]] for index in choices})
+    head = {"id": "cmpl-1", "object": "text_completion", "created": 1, "model": "tiny"}
+    if not fields.get("stream"):
+        whole = [part(fields, index, slice(0, None), finish_reason="stop") for index in choices]
+        usage = {"prompt_tokens": 4, "completion_tokens": len(IDS) * len(choices), "total_tokens": 9}
+        body = orjson.dumps({**head, "choices": whole, "usage": usage})
+        return Reply(body, headers={"x-claw-weight-versions": spans})
+    chunks = [
+        {**head, "choices": [part(fields, index, slice(at, at + 1), finish_reason="stop" if at == 2 else None)]}
+        for at in range(3)
+        for index in choices
+    ]
+    events = [b"data: %b\n\n" % orjson.dumps(chunk) for chunk in chunks]
+    return Reply(pieces=(*events, b": claw.weight_versions=%b\n\n" % spans.encode(), b"data: [DONE]\n\n"))
+
+
+@pytest.fixture
+def house(engine: ScriptedEngine) -> Iterator[House]:
+    engine.default = answer
+    with House() as running:
+        running.worker(engine.url)
+        yield running
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+@pytest.mark.parametrize("wishes", WISHES)
+async def test_client_sees_what_the_engine_would_have_sent(house: House, wishes: Json, streamed: bool) -> None:
+    """Byte for byte, whatever it asked for; the log has ids, log-probabilities and versions all the same."""
+    body = {**ASK, **wishes, "stream": streamed}
+    reply = await ask(house, body, PATH)
+    direct = answered(body)
+    said = (piece for piece in direct.pieces if not piece.startswith(b":")) if streamed else [direct.body]
+    assert reply.body == b"".join(said)  # type: ignore[arg-type]
+    for number, event in enumerate(house.captured):
+        assert event.integrity.complete, event.integrity
+        assert unpack_ids(event.prompt.suffix) == PROMPT
+        assert (unpack_ids(event.response_ids), unpack_floats(event.response_logprobs)) == (IDS, [-0.5 - number] * 3)
+        assert event.spans == (VersionSpan(run_id="run", version=3, start=0, end=3),)
+        assert (event.finish_reason, event.status, event.usage.completion_tokens) == ("stop", "completed", 3)
+        whole = answered({**body, "stream": False}).body
+        (sampled,) = orjson.loads(event.response_body)["choices"]
+        assert sampled == orjson.loads(whole)["choices"][number]  # type: ignore[arg-type]
+    assert len(house.captured) == wishes.get("n", 1)
+
+
+async def test_the_engine_is_asked_for_what_capture_needs(house: House, engine: ScriptedEngine) -> None:
+    """Its own fields and nothing else, on its own route; what it sampled by is said with the defaults of completions."""
+    await ask(house, {**ASK, "temperature": 0.7, "max_completion_tokens": 99}, PATH)
+    await ask(house, {**ASK, "max_tokens": None, "logprobs": None}, PATH)
+    await ask(house, {**ASK, "max_tokens": 3, "logprobs": 4, "return_token_ids": True}, PATH)
+    first, _, last = engine.requests
+    added = {"logprobs": 0, "return_token_ids": True}
+    assert (first.path, first.json) == (
+        "/v1/completions",
+        {**ASK, "temperature": 0.7, "max_completion_tokens": 99, **added},
+    )
+    assert last.json["logprobs"] == 4
+    assert [event.sampling.max_tokens for event in house.captured] == [16, 16, 3]
+    assert house.captured[0].sampling.temperature == 0.7
+
+
+@pytest.mark.parametrize(
+    ("change", "param"),
+    [
+        ({"prompt": []}, "prompt"),
+        ({"prompt": ""}, "prompt"),
+        ({"prompt": None}, "prompt"),
+        ({"prompt": [[1], [2]]}, "prompt"),
+        ({"prompt": ["a", "b"]}, "prompt"),
+        ({"prompt": [True]}, "prompt"),
+        ({"prompt": {"ids": [1]}}, "prompt"),
+        ({"echo": True}, "echo"),
+        ({"suffix": "end"}, "suffix"),
+        ({"prompt_embeds": "AA=="}, "prompt_embeds"),
+        ({"best_of": 2}, "best_of"),
+        ({"n": 0}, "n"),
+        ({"model": 3}, "model"),
+    ],
+)
+async def test_what_is_no_single_prompt_is_refused(
+    house: House, engine: ScriptedEngine, change: Json, param: str
+) -> None:
+    """In OpenAI's shape, with the field at fault, before an engine or the log sees it."""
+    reply = await ask(house, {**ASK, **change}, PATH)
+    assert (reply.status, reply.json["error"]["param"]) == (400, param)
+    assert (engine.requests, house.captured) == ([], [])
+
+
+async def test_a_broken_stream_is_stored_as_far_as_it_came(house: House, engine: ScriptedEngine) -> None:
+    """Its ids up to there, named as aborted; a chunk with text and no ids is named too."""
+    pieces = answered({**ASK, "stream": True, "logprobs": 0, "return_token_ids": True}).pieces
+    engine.then(Reply(pieces=(pieces[0], pieces[1].replace(b'"token_ids":[12]', b'"token_ids":null'))))
+    with openai.OpenAI(base_url=f"{house.url}/t/g", api_key="x", max_retries=0) as client:
+        stream = client.completions.create(model="tiny", prompt=PROMPT, stream=True)
+        with pytest.raises(openai.APIError, match="ended before its end"):
+            list(stream)
+    (event,) = house.captured
+    assert (event.status, unpack_ids(event.response_ids)) == ("aborted", [11])
+    assert {"token_ids", "stream_end"} <= set(event.integrity.missing)
+
+
+async def test_growing_prompts_are_written_as_deltas_and_read_as_a_conversation(house: House) -> None:
+    """A prompt that goes on from prompt and response is their reference and its new ids; the replies are its text."""
+    await ask(house, ASK, PATH)
+    await ask(house, {**ASK, "prompt": [*PROMPT, *IDS, 40, 41]}, PATH)
+    first, second = house.captured
+    assert (second.prompt.base_call_id, second.prompt.keep) == (first.call_id, 7)
+    turns = conversation([(event.request.suffix, event.response_body) for event in house.captured])
+    assert turns == [{"role": "assistant", "content": "".join(WORDS)}] * 2
+
+
+async def test_a_repeated_key_gets_the_captured_reply(house: House, engine: ScriptedEngine) -> None:
+    """As for chat: nothing is generated again."""
+    first, again = [await ask(house, ASK, PATH, idempotency_key="k") for _ in range(2)]
+    assert first.body == again.body
+    assert len(engine.requests) == 1
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+async def test_a_provider_without_ids_is_passed_through(engine: ScriptedEngine, streamed: bool) -> None:
+    """Asked for nothing more, its bytes are the client's; the call is stored with what is missing."""
+    engine.default = answer
+    body = {**ASK, "prompt": "Say.", "stream": streamed}
+    with House(upstreams=[engine.url], upstream_token_ids=False) as house:
+        reply = await ask(house, body, PATH)
+    direct = answered(body)
+    said = (piece for piece in direct.pieces if not piece.startswith(b":")) if streamed else [direct.body]
+    assert (reply.body, engine.requests[0].json) == (b"".join(said), body)  # type: ignore[arg-type]
+    (event,) = house.captured
+    assert {"prompt_ids", "token_ids"} <= set(event.integrity.missing)
+    assert orjson.loads(event.response_body)["choices"][0]["text"] == "".join(WORDS)
+
+
+PICTURE = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AA"}}
+
+
+@pytest.mark.parametrize(
+    ("content", "missing"),
+    [
+        ("words", ()),
+        ([{"type": "text", "text": "words"}], ()),
+        ([{"type": "text", "text": "look"}, PICTURE], ("multimodal",)),
+        ([{"image_url": "data:image/png;base64,AA"}], ("multimodal",)),
+        ([{"type": "input_audio", "input_audio": {"data": "AA", "format": "wav"}}], ("multimodal",)),
+    ],
+)
+async def test_what_is_not_text_passes_and_is_named(
+    engine: ScriptedEngine, content: object, missing: tuple[str, ...]
+) -> None:
+    """Images reach the engine and the log as they are; the call is stored with the reason that keeps it from training."""
+    with House() as house:
+        house.worker(engine.url)
+        body = {"model": "tiny", "messages": [{"role": "user", "content": content}, {"role": "user", "content": "hi"}]}
+        assert (await ask(house, body)).status == 200
+        (event,) = house.captured
+        assert (event.integrity.missing, event.integrity.complete) == (missing, not missing)
+        assert engine.requests[0].json["messages"] == body["messages"]
+        assert json.loads(event.request.suffix) == body
