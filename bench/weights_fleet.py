@@ -166,11 +166,15 @@ class Worker:
 @asynccontextmanager
 async def worker(model: Path, **settings: Any) -> AsyncIterator[Worker]:  # Any: of any setting
     """Ready with the weights of its directory."""
-    with TemporaryDirectory(dir=SHM, prefix="bench-copies-") as copies:
-        own = {"copies_dir": copies, "kv_cache_bytes": "1G", "max_num_seqs": 64, "max_model_len": 512}
-        chosen = RolloutSettings(
-            model=model, model_id=MODEL, log_file=Path(copies).with_suffix(".log"), **{**own, **settings}
-        )
+    with TemporaryDirectory(dir=SHM, prefix="bench-worker-") as folder:
+        own = {
+            "copies_dir": Path(folder) / "copies",
+            "log_file": Path(folder) / "vllm.log",
+            "kv_cache_bytes": "1G",
+            "max_num_seqs": 64,
+            "max_model_len": 512,
+        }
+        chosen = RolloutSettings(model=model, model_id=MODEL, **{**own, **settings})
         stop = Stop()
         connector = aiohttp.TCPConnector(force_close=True)
         timeout = aiohttp.ClientTimeout(total=SYNC_S)
@@ -190,7 +194,7 @@ class Clients:
 
     def __init__(self, worker: Worker, concurrency: int, new_tokens: int) -> None:
         self._worker, self._new_tokens = worker, new_tokens
-        self.began = self.answered = 0
+        self.answered = 0
         self.lost: list[str] = []
         self.latencies_ms: list[float] = []
         self._stop = False
@@ -206,7 +210,6 @@ class Clients:
         while not self._stop:
             prompt = [dice.randrange(20, 60) for _ in range(16)]
             body = {"model": "policy", "prompt": prompt, "max_tokens": self._new_tokens, "ignore_eos": True}
-            self.began += 1
             began = time.monotonic()
             try:
                 async with self._worker.http.post(url, json=body) as reply:
