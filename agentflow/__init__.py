@@ -1,1 +1,1 @@
-"""White-box agents: write a flow, run it in groups through the gateway. Imports no torch and no Kafka, only HTTP."""
+"""Agents: a flow in Python or any command, played in groups through the gateway. Imports no torch and no Kafka, only HTTP."""

@@ -18,9 +18,10 @@ if TYPE_CHECKING:
     from agentflow.evaluate import Evaluation
     from agentflow.flow import AgentFlow
     from agentflow.stats import Summary
+    from agentflow.tasks import Tasks
 
 RUN = "Play groups of episodes until stopped."
-EVALUATE = "Play each task once, greedily, on the channel val."
+EVALUATE = "Play each task once, greedily, on the channel val; with --pass-at also sampled."
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -34,25 +35,27 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     log_to_stderr()
     try:
-        result = asyncio.run(_run(run, flags) if flags.command == "run" else _evaluate(evaluation, flags))
+        result = asyncio.run(_run(run, flags) if flags.verb == "run" else _evaluate(evaluation, flags))
     except (AgentFlowError, SettingsRefused) as error:
         print(f"agentflow: {error}", file=sys.stderr)
         return 2
     printed = orjson.dumps(result) + b"\n"
     sys.stdout.buffer.write(printed)
-    if flags.command == "eval" and flags.out:
+    if flags.verb == "eval" and flags.out:
         flags.out.write_bytes(printed)
     return 0
 
 
 def _command_lines() -> tuple[argparse.ArgumentParser, CommandLine, CommandLine]:
     parser = argparse.ArgumentParser(
-        prog="claw agents", description="Play white-box agents through the gateway.", allow_abbrev=False
+        prog="claw agents", description="Play agents through the gateway.", allow_abbrev=False
     )
-    commands = parser.add_subparsers(dest="command", required=True)
+    commands = parser.add_subparsers(dest="verb", required=True)
     run, evaluation = (
         commands.add_parser(name, help=text, allow_abbrev=False) for name, text in (("run", RUN), ("eval", EVALUATE))
     )
+    for each in (run, evaluation):
+        each.add_argument("--json", action="store_true", help="One JSON object on stdout; so it is without it, too.")
     evaluation.add_argument("--out", type=Path, metavar="PATH", help="File for the result, with its transcripts.")
     classes = (FlowSettings, RunPlan, AgentFlowSettings), (FlowSettings, EvaluationPlan, AgentFlowSettings)
     return (
@@ -67,11 +70,13 @@ async def _run(line: CommandLine, flags: argparse.Namespace) -> "Summary":
     from agentflow.stats import ProgressLines
 
     plan = line.read(RunPlan, flags)
-    flow, client = _player(line, flags, plan.run_id, plan.channel)
-    _, evaluation_client = _player(line, flags, plan.run_id, Channel.VALIDATION)
+    flow, tasks = _agent(line, flags)
+    client, evaluation_client = (
+        _client(line, flags, flow, plan.run_id, it) for it in (plan.channel, Channel.VALIDATION)
+    )
     async with client, evaluation_client:
         progress = ProgressLines(sys.stderr, plan.groups_max, client.settings.progress_interval_s)
-        runner = Runner(flow, client, plan, progress, evaluation_client=evaluation_client)
+        runner = Runner(flow, client, plan, progress, evaluation_client=evaluation_client, tasks=tasks)
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, runner.stop)
         return await runner.run()
@@ -81,21 +86,33 @@ async def _evaluate(line: CommandLine, flags: argparse.Namespace) -> "Evaluation
     from agentflow.evaluate import evaluate
 
     plan = line.read(EvaluationPlan, flags)
-    flow, client = _player(line, flags, plan.run_id, Channel.VALIDATION)
-    async with client:
-        return await evaluate(flow, client, plan)
+    flow, tasks = _agent(line, flags)
+    async with _client(line, flags, flow, plan.run_id, Channel.VALIDATION) as client:
+        return await evaluate(flow, client, plan, tasks)
 
 
-def _player(
-    line: CommandLine, flags: argparse.Namespace, run_id: str | None, channel: str
-) -> "tuple[AgentFlow, GatewayClient]":
-    from agentflow.client import GatewayClient
+def _agent(line: CommandLine, flags: argparse.Namespace) -> "tuple[AgentFlow, Tasks]":
+    from agentflow.black_box import BlackBox
     from agentflow.flow import load_flow
+    from agentflow.tasks import FlowTasks, read_tasks
 
-    settings, limits = line.read(FlowSettings, flags), line.read(AgentFlowSettings, flags)
-    flow = load_flow(settings.flow)
-    agent = type(flow).__name__
-    return flow, GatewayClient(
+    settings = line.read(FlowSettings, flags)
+    tasks = None if settings.tasks is None else read_tasks(settings.tasks)
+    if settings.command is None:
+        flow = load_flow(settings.flow or "")
+    else:
+        flow = BlackBox(settings, line.read(AgentFlowSettings, flags).api_key)
+        flow.check(() if tasks is None else tasks.tasks)
+    return flow, tasks or FlowTasks(flow, settings.flow or settings.command)
+
+
+def _client(
+    line: CommandLine, flags: argparse.Namespace, flow: "AgentFlow", run_id: str | None, channel: str
+) -> "GatewayClient":
+    from agentflow.client import GatewayClient
+
+    settings, limits, agent = line.read(FlowSettings, flags), line.read(AgentFlowSettings, flags), type(flow).__name__
+    return GatewayClient(
         settings.gateway, run_id=run_id, channel=channel, agent=agent, model=settings.model, settings=limits
     )
 

@@ -39,6 +39,8 @@ class GroupSpec:
     admission: bool = True
     """False: never refused for staleness (evaluation)."""
     tags: Sequence[str] | None = None
+    ordinal: int | None = None
+    """Place of the task in its order; the group's id is then `schemas.http.ordered_group_id`."""
     group_id: str = field(default_factory=lambda: uuid4().hex)
 
 

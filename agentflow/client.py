@@ -96,16 +96,35 @@ class GatewayClient:
         body = _without_none({"value": value, "name": name, "call_id": call_id, "revision": revision})
         await self._transport.post(_path(trajectory, "rewards"), body)
 
+    async def next_ordinal(self, order: str) -> int:
+        """The ordinal behind all groups of the order that were ever opened, by whomever."""
+        ordinal = (await self._transport.get(f"/orders/{quote(order, safe='')}")).body.get("next_ordinal")
+        if not isinstance(ordinal, int):
+            raise MalformedReply("the gateway does not say where an order goes on")
+        return ordinal
+
+    async def replied(self, trajectory: TrajectoryId) -> list[JsonObject]:
+        """`call_id` and `policy_version` of the calls that the gateway's process replied to; another process has others."""
+        return list((await self._transport.get(_path(trajectory, "calls"))).body.get("calls", []))
+
+    async def models(self) -> list[str]:
+        """Names of the models that can be called."""
+        return [str(model["id"]) for model in (await self._transport.get("/v1/models")).body.get("data", [])]
+
+    def base_url(self, trajectory: TrajectoryId) -> str:
+        """Where a client of OpenAI's API plays this trajectory."""
+        return self._transport.base_url + _path(trajectory, "")[:-1]
+
     async def complete(
         self,
         trajectory: TrajectoryId,
         reward: float | None = None,
         *,
-        calls: int,
+        calls: int | None,
         rewards: int = 0,
         status: TrajectoryOutcome = "completed",
     ) -> None:
-        """End the trajectory. `calls` and `rewards` say how many must be there before it may be trained on.
+        """End the trajectory. `calls` and `rewards` say how many must be there before it may be trained on; None: those before it in the log.
 
         `reward` is a slot of its own and adds up with rewards assigned before; completing again replaces it as a whole.
         """

@@ -125,6 +125,8 @@ class Episode(Branch):
         self.call_ids: list[str] = []
         """Of the replies, in order: each is captured."""
         self.policy_versions: set[str] = set()
+        self.keeps_count = True
+        """False: the calls are made elsewhere, and those that stand before the completion in the log belong to it."""
         self.tokens = 0
         """Sampled so far."""
         settings = client.settings
@@ -192,6 +194,30 @@ class Episode(Branch):
         await self._client.reward(self.trajectory, finite, name=slot[1], call_id=call_id, revision=len(values))
         values.append(finite)
 
+    async def announce(self) -> None:
+        """Say whose trajectory it is, before something else makes calls that do not: channel, agent and run are the client's."""
+        await self._client.register(self.trajectory)
+
+    async def adopt_calls(self) -> None:
+        """Take in the calls that something else made on this trajectory, as far as the gateway's process remembers them."""
+        self.keeps_count = False
+        for call in await self._client.replied(self.trajectory):
+            self._note_call(call.get("call_id"), call.get("policy_version"))
+
+    @property
+    def base_url(self) -> str:
+        """Where a client of OpenAI's API makes calls of this episode."""
+        return self._client.base_url(self.trajectory)
+
+    @property
+    def sampling(self) -> JsonObject:
+        """What the runner asks of every call of this episode, whatever the flow asks for."""
+        return self._sampling
+
+    async def served_models(self) -> list[str]:
+        """Names of the models that can be called."""
+        return await self._client.models()
+
     @property
     def calls(self) -> int:
         """Replies that carried a call id."""
@@ -214,9 +240,8 @@ class Episode(Branch):
         """
         if status == "failed":
             self._outcome = None
-        await self._client.complete(
-            self.trajectory, self.outcome, calls=self.calls, rewards=self.rewards, status=status
-        )
+        calls = self.calls if self.keeps_count else None
+        await self._client.complete(self.trajectory, self.outcome, calls=calls, rewards=self.rewards, status=status)
 
 
 def _finite(value: float) -> float:

@@ -38,5 +38,9 @@ class InvalidPlan(AgentFlowError):
     """What was asked for contradicts itself, or an address is none."""
 
 
+class AgentFailed(AgentFlowError):
+    """A black-box agent's command failed: its episode has no outcome."""
+
+
 class FlowNotFound(AgentFlowError):
     """The name is that of no AgentFlow."""

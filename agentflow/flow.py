@@ -134,10 +134,15 @@ def _named(name: str) -> object:
         if not points:
             raise FlowNotFound(f"{name!r} is not module:Class, file.py:Class or an entry point of {ENTRY_POINTS}")
         return next(iter(points)).load()
+    return getattr(module_named(place), class_name)
+
+
+def module_named(place: str) -> ModuleType:
+    """The module of `path/to/file.py`, else by its name. Raises FlowNotFound, and whatever importing it raises."""
     if place.endswith(".py"):
-        return getattr(_module_at(Path(place)), class_name)
-    _importable(Path.cwd())  # One's own flow lies where one works, installed or not.
-    return getattr(importlib.import_module(place), class_name)
+        return _module_at(Path(place))
+    _importable(Path.cwd())  # One's own code lies where one works, installed or not.
+    return importlib.import_module(place)
 
 
 def _module_at(path: Path) -> ModuleType:

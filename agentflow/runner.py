@@ -2,21 +2,27 @@
 
 Invariant: at most `concurrency` episodes run at once, and all members of a group have the same task. How far ahead of
 the trainer the groups may run is the gateway's decision: the runner asks before each group and waits when told to.
+Groups of a run are opened in the order of its tasks; a runner begins behind the last ordinal that the gateway knows of,
+and leaves out those that another runner of the same order has opened meanwhile.
 """
 
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from agentflow.bodies import GroupSpec, JsonObject, TrajectoryId
 from agentflow.client import GatewayClient, open_when_admitted
 from agentflow.episode import Episode
+from agentflow.errors import RequestRefused
 from agentflow.flow import AgentFlow, play
 from agentflow.seeds import derived_seed
 from agentflow.settings import RunPlan
 from agentflow.stats import Stats, Summary, write_summary
+from agentflow.tasks import FlowTasks, Tasks, order_of_run
 from agentflow.version_evaluation import VersionEvaluation
+from schemas.http import ORDINAL_TAKEN, ordered_group_id
 
 
 class Runner:
@@ -30,6 +36,7 @@ class Runner:
         on_progress: Callable[[Summary], None] = lambda _: None,
         *,
         evaluation_client: GatewayClient | None = None,
+        tasks: Tasks | None = None,
     ) -> None:
         """`on_progress` gets the counts whenever the statistics file is written.
 
@@ -38,6 +45,10 @@ class Runner:
         self._flow = flow
         self._client = client
         self._plan = plan
+        self._tasks = tasks or FlowTasks(flow)
+        self._order: str | None = None
+        if plan.run_id is not None:
+            self._order = order_of_run(self._tasks, plan.run_id, plan.channel, plan.seed)
         self._stats = Stats(run_id=plan.run_id, channel=plan.channel)
         self._stopping = asyncio.Event()
         self._slots = asyncio.Semaphore(plan.concurrency)
@@ -47,7 +58,7 @@ class Runner:
         self._bug: BaseException | None = None
         self._evaluation: VersionEvaluation | None = None
         if plan.eval_every is not None and evaluation_client is not None:
-            self._evaluation = VersionEvaluation(flow, evaluation_client, plan, self._count_calls)
+            self._evaluation = VersionEvaluation(flow, evaluation_client, plan, self._count_calls, self._tasks)
 
     def stop(self) -> None:
         """Open no more groups; running episodes get `drain_timeout_s` to end, then fail."""
@@ -72,21 +83,34 @@ class Runner:
         return self._stats.summary(len(self._playing))
 
     async def _open_groups(self) -> None:
-        index = 0
-        while self._plan.groups_max is None or index < self._plan.groups_max:
+        ordinal = 0 if self._order is None else await self._client.next_ordinal(self._order)
+        while self._plan.groups_max is None or self._stats.groups_opened < self._plan.groups_max:
             for _ in range(self._plan.group_size):
                 await self._slots.acquire()
-            await self._open_group(derived_seed(self._plan.seed, index))
-            index += 1
+            while (spec := await self._opened(ordinal)) is None:
+                ordinal += 1
+            self._start_group(spec, derived_seed(self._plan.seed, ordinal))
+            ordinal += 1
 
-    async def _open_group(self, seed: int) -> None:
-        plan, task = self._plan, self._flow.task(seed)
+    async def _opened(self, ordinal: int) -> GroupSpec | None:
+        """The group of this ordinal, opened; None when another runner has it."""
+        plan, task = self._plan, self._tasks.at(ordinal, self._plan.seed)
         spec = GroupSpec(plan.group_size, plan.channel, plan.run_id, task, plan.deadline_s)
-        await open_when_admitted(self._client, spec, self._stats.count_refusal)
+        if self._order is not None:
+            spec = replace(spec, ordinal=ordinal, group_id=ordered_group_id(self._order, ordinal))
+        try:
+            await open_when_admitted(self._client, spec, self._stats.count_refusal)
+        except RequestRefused as refusal:
+            if refusal.code != ORDINAL_TAKEN:
+                raise
+            return None
         self._stats.count_opened()
-        self._unfinished[spec.group_id] = plan.group_size
-        for member in range(plan.group_size):
-            self._start_episode(spec.group_id, task, derived_seed(seed, member))
+        return spec
+
+    def _start_group(self, spec: GroupSpec, seed: int) -> None:
+        self._unfinished[spec.group_id] = spec.size
+        for member in range(spec.size):
+            self._start_episode(spec.group_id, spec.task or {}, derived_seed(seed, member))
 
     def _start_episode(self, group_id: str, task: JsonObject, seed: int) -> None:
         saw = (lambda _: None) if self._evaluation is None else self._evaluation.saw

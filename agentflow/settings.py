@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import ClassVar, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, SecretStr, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from agentflow.errors import InvalidPlan
@@ -17,14 +17,33 @@ class _Settings(BaseSettings):
 class FlowSettings(_Settings):
     """Which agent plays, and through which gateway."""
 
-    FLAG_SECTIONS: ClassVar[dict[str, str]] = {"flow": "who plays, and where"}
+    FLAG_SECTIONS: ClassVar[dict[str, str]] = {"flow": "who plays, and where", "command": "any program as the agent"}
 
-    flow: str
+    flow: str | None = None
     """Agent as module:Class, a subclass of agentflow.flow.AgentFlow."""
     gateway: str
     """URL of the gateway."""
     model: str | None = None
     """Name of the model, where the gateway serves several."""
+    tasks: Path | None = None
+    """Tasks from a file (.jsonl, .ndjson, .parquet) or a directory of such files. Not set: those that the flow makes of seeds."""
+    command: str | None = None
+    """Agent as a command, instead of a flow. It gets OPENAI_BASE_URL, OPENAI_API_KEY and OPENAI_MODEL, its task as JSON by stdin, in
+    the file CLAW_TASK_FILE, and where {task} or {task.field} stands in the command; its directory is empty and its own."""
+    reward: str | None = None
+    """What a command's episode is worth: module:function or file.py:function. Not set: rewards come from elsewhere."""
+    command_timeout_s: float = Field(default=600.0, gt=0)
+    """Time limit of a command. Its process group ends with it, and the episode is failed."""
+    judge_failures: bool = False
+    """Ask the reward function about commands that failed or ran out of time, too, instead of failing their episodes."""
+
+    @model_validator(mode="after")
+    def _one_agent(self) -> Self:
+        if (self.flow is None) == (self.command is None):
+            raise InvalidPlan("one agent plays: give --flow or --command")
+        if self.reward is not None and self.command is None:
+            raise InvalidPlan("--reward judges a --command; a flow assigns its rewards itself")
+        return self
 
 
 class RunPlan(_Settings):
@@ -75,19 +94,46 @@ class EvaluationPlan(_Settings):
 
     run_id: str | None = None
     """Training run that the calls belong to."""
-    episodes: int = Field(default=64, ge=1)
-    """Tasks to play."""
+    episodes: int | None = Field(default=None, ge=1)
+    """Tasks to play. Not set: all of `tasks`, or 64 that the flow makes."""
+    pass_at: str | None = None
+    """Numbers k separated by commas, like 1,4,8: besides, how likely one of k samples solves a task (pass@k, unbiased)."""
+    samples: int | None = Field(default=None, ge=1)
+    """Sampled episodes per task for pass@k. Not set: the largest k."""
+    solved: float = 1.0
+    """Return from which an episode counts as a solution of its task."""
     concurrency: int = Field(default=32, ge=1)
     """Episodes at once."""
     seed: int = 0
     """Seed of the tasks."""
 
+    @model_validator(mode="after")
+    def _samples_suffice(self) -> Self:
+        words = () if self.pass_at is None else self.pass_at.split(",")
+        if not all(word.strip().isdecimal() and int(word) for word in words):
+            raise InvalidPlan(f"--pass-at takes numbers from 1 on, separated by commas, not {self.pass_at!r}")
+        if self.samples_each < max(self.pass_at_numbers, default=0):
+            raise InvalidPlan(f"pass@{max(self.pass_at_numbers)} needs as many samples, not {self.samples_each}")
+        return self
+
+    @property
+    def pass_at_numbers(self) -> tuple[int, ...]:
+        """Each k of pass@k."""
+        return tuple(int(word) for word in self.pass_at.split(",")) if self.pass_at is not None else ()
+
+    @property
+    def samples_each(self) -> int:
+        """Sampled episodes per task; 0: none."""
+        return self.samples or max(self.pass_at_numbers, default=0)
+
 
 class AgentFlowSettings(_Settings):
     """How long agents wait, and for what."""
 
-    FLAG_SECTIONS: ClassVar[dict[str, str]] = {"request_timeout_s": "waiting"}
+    FLAG_SECTIONS: ClassVar[dict[str, str]] = {"api_key": "waiting"}
 
+    api_key: SecretStr | None = None
+    """Key of the gateway, where it asks for one; a command gets it as OPENAI_API_KEY."""
     request_timeout_s: float = Field(default=120.0, gt=0)
     """How long one attempt of a request may take, sampling included."""
     retry_budget_s: float = Field(default=60.0, ge=0)

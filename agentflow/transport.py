@@ -1,4 +1,4 @@
-"""POSTs to the gateway, repeated until they are answered or the retry budget is spent.
+"""Requests to the gateway, repeated until they are answered or the retry budget is spent.
 
 Invariant: all attempts of one request carry the same idempotency key and count up from 0, so that a gateway killed
 between doing and answering sees that it is one request, and which of two captured replies the agent went on with.
@@ -60,17 +60,19 @@ class GatewayTransport:
     def __init__(self, base_url: str, headers: Mapping[str, str], settings: AgentFlowSettings) -> None:
         if not base_url.startswith(("http://", "https://")):
             raise InvalidPlan(f"the gateway's address must begin with http:// or https://, not {base_url!r}")
-        self._base_url = base_url.rstrip("/")
+        self.base_url = base_url.rstrip("/")
         self._headers = dict(headers)
         self._settings = settings
         self._session: aiohttp.ClientSession | None = None
 
     async def __aenter__(self) -> Self:
+        key = self._settings.api_key
+        authorization = {} if key is None else {"authorization": f"Bearer {key.get_secret_value()}"}
         # The runner bounds what is in flight; a second limit here would only queue where nobody looks.
         self._session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=0),
             timeout=aiohttp.ClientTimeout(total=self._settings.request_timeout_s),
-            headers={"content-type": "application/json", **self._headers},
+            headers={"content-type": "application/json", **authorization, **self._headers},
         )
         return self
 
@@ -85,12 +87,19 @@ class GatewayTransport:
 
         Raises GatewayUnavailable, RequestRefused, MalformedReply.
         """
-        url, payload, key = self._base_url + path, orjson.dumps(body), uuid4().hex
+        return await self._repeated("POST", path, orjson.dumps(body), busy_is_an_answer)
+
+    async def get(self, path: str) -> GatewayAnswer:
+        """The answer, when it is a success. Raises as `post`."""
+        return await self._repeated("GET", path, None, False)
+
+    async def _repeated(self, method: str, path: str, payload: bytes | None, busy_is_an_answer: bool) -> GatewayAnswer:
+        url, key = self.base_url + path, uuid4().hex
         budget_s = self._settings.retry_budget_s
         gives_up_at: float | None = None
         for attempt in count():
             headers = {IDEMPOTENCY_KEY_HEADER: key, RETRY_COUNT_HEADER: str(attempt)}
-            outcome = await self._attempt(url, headers, payload, busy_is_an_answer)
+            outcome = await self._attempt(method, url, headers, payload, busy_is_an_answer)
             if isinstance(outcome, GatewayAnswer):
                 return outcome
             now = asyncio.get_running_loop().time()
@@ -103,10 +112,10 @@ class GatewayTransport:
         raise AssertionError("unreachable")
 
     async def _attempt(
-        self, url: str, headers: Mapping[str, str], payload: bytes, busy_is_an_answer: bool
+        self, method: str, url: str, headers: Mapping[str, str], payload: bytes | None, busy_is_an_answer: bool
     ) -> GatewayAnswer | _Failure:
         try:
-            answer = await self._once(url, headers, payload)
+            answer = await self._once(method, url, headers, payload)
         except (aiohttp.ClientConnectionError, aiohttp.ClientPayloadError, TimeoutError) as error:
             return _Failure(f"{type(error).__name__}: {error}")
         if answer.status < 300 or (answer.status == BUSY and busy_is_an_answer):
@@ -116,10 +125,10 @@ class GatewayTransport:
         refusal = _error_of(answer.body)
         raise RequestRefused(answer.status, str(refusal.get("message", "no message")), refusal.get("code"))
 
-    async def _once(self, url: str, headers: Mapping[str, str], payload: bytes) -> GatewayAnswer:
+    async def _once(self, method: str, url: str, headers: Mapping[str, str], payload: bytes | None) -> GatewayAnswer:
         if self._session is None:
             raise RuntimeError("use the client as an async context manager")
-        async with self._session.post(url, data=payload, headers=headers) as response:
+        async with self._session.request(method, url, data=payload, headers=headers) as response:
             return GatewayAnswer(
                 response.status, response.headers, _json_of(await response.read(), response.status, url)
             )

@@ -15,6 +15,7 @@ from agentflow.episode import Episode
 from agentflow.flow import AgentFlow, play
 from agentflow.seeds import derived_seed
 from agentflow.settings import RunPlan
+from agentflow.tasks import FlowTasks, Tasks
 from schemas.evaluation import EvaluatedTask, Kind
 from schemas.http import Channel
 
@@ -27,10 +28,16 @@ class VersionEvaluation:
     """`saw` is told of every label that a reply carries, `run` plays what is due until it is cancelled."""
 
     def __init__(
-        self, flow: AgentFlow, client: GatewayClient, plan: RunPlan, on_end: Callable[[Episode], None] = lambda _: None
+        self,
+        flow: AgentFlow,
+        client: GatewayClient,
+        plan: RunPlan,
+        on_end: Callable[[Episode], None] = lambda _: None,
+        tasks: Tasks | None = None,
     ) -> None:
         """client: it should carry the channel `val`. `on_end` gets each episode that is over, however it ended."""
         self._flow = flow
+        self._tasks = tasks or FlowTasks(flow)
         self._client = client
         self._plan = plan
         self._every = plan.eval_every or 1
@@ -87,7 +94,7 @@ class VersionEvaluation:
             size=part.size,
             channel=Channel.VALIDATION,
             run_id=plan.run_id,
-            task=self._flow.task(self._seed(part)),
+            task=self._tasks.at(part.task, Channel.VALIDATION, plan.seed),
             deadline_s=plan.deadline_s,
             admission=False,
             tags=part.tags(),

@@ -101,11 +101,12 @@ class PlayedEpisode:
 class Player:
     """Samples whole conversations with the weights that it was last given. `seed`: of everything that it draws."""
 
-    def __init__(self, model_dir: Path, seed: int) -> None:
+    def __init__(self, model_dir: Path, seed: int, new_tokens_max: int = NEW_TOKENS_MAX) -> None:
         self._model = AutoModelForCausalLM.from_pretrained(model_dir, dtype=torch.float32).eval()
         self._tokenizer = AutoTokenizer.from_pretrained(model_dir)
         self._draw = torch.Generator().manual_seed(seed)
         self._parameters = dict(self._model.named_parameters())
+        self._new_tokens_max = new_tokens_max
 
     def take(self, weights: Mapping[str, Tensor]) -> None:
         """Play with these from now on."""
@@ -115,15 +116,18 @@ class Player:
 
     def play(self, episodes: Sequence[PlayedEpisode]) -> None:
         """All to their ends, turn by turn."""
-        while active := [
-            episode for episode in episodes if (seen := episode.game.observe()) is not None and _show(episode, seen)
-        ]:
+        active, self._context = list(episodes), Context(self._model, len(episodes))
+        while rows := [row for row, episode in enumerate(active) if _show(episode)]:
+            active = [active[row] for row in rows]
+            self._context.keep(rows)
             prompts = [
                 self._tokenizer.apply_chat_template(
                     episode.messages, add_generation_prompt=True, tokenize=True, return_dict=False
                 )
                 for episode in active
             ]
+            if not self._context.extended_by(prompts):
+                self._context = Context(self._model, len(active))
             for episode, prompt, (ids, logprobs) in zip(active, prompts, self._sample(prompts), strict=True):
                 text = self._tokenizer.decode([i for i in ids if i != self._tokenizer.eos_token_id])
                 episode.messages.append({"role": "assistant", "content": text})
@@ -132,36 +136,65 @@ class Player:
     @torch.inference_mode()
     def _sample(self, prompts: Sequence[list[int]]) -> list[tuple[list[int], list[float]]]:
         """Ids up to and with the end, and their log-probabilities at temperature 1."""
-        n = max(map(len, prompts))
-        ids = torch.tensor([[0] * (n - len(prompt)) + prompt for prompt in prompts])
-        mask = torch.tensor([[0] * (n - len(prompt)) + [1] * len(prompt) for prompt in prompts])
-        positions = (mask.cumsum(-1) - 1).clamp(min=0)
-        cache, replies = DynamicCache(), [([], []) for _ in prompts]
-        done = torch.zeros(len(prompts), dtype=torch.bool)
-        for _ in range(NEW_TOKENS_MAX):
-            logits = self._model(
-                input_ids=ids, attention_mask=mask, position_ids=positions, past_key_values=cache, use_cache=True
-            ).logits[:, -1]
-            logprobs = logits.float().log_softmax(-1)
+        replies: list[tuple[list[int], list[float]]] = [([], []) for _ in prompts]
+        news = [prompt[len(ids) :] for prompt, ids in zip(prompts, self._context.ids, strict=True)]
+        for _ in range(self._new_tokens_max):
+            logprobs = self._context.extend(news).float().log_softmax(-1)
             ids = torch.multinomial(logprobs.exp(), 1, generator=self._draw)
-            for row, (token, logprob) in enumerate(
-                zip(ids[:, 0].tolist(), logprobs.gather(-1, ids)[:, 0].tolist(), strict=True)
-            ):
-                if not done[row]:
+            drawn = zip(ids[:, 0].tolist(), logprobs.gather(-1, ids)[:, 0].tolist(), strict=True)
+            for row, (token, logprob) in enumerate(drawn):
+                if news[row]:
                     replies[row][0].append(token)
                     replies[row][1].append(logprob)
-            done |= ids[:, 0] == self._tokenizer.eos_token_id
-            if bool(done.all()):
+                    news[row] = [token] if token != self._tokenizer.eos_token_id else []
+            if not any(news):
                 break
-            mask = torch.cat([mask, torch.ones(len(prompts), 1, dtype=mask.dtype)], -1)
-            positions = positions[:, -1:] + 1
         return replies
 
 
-def _show(episode: PlayedEpisode, observation: str) -> bool:
-    role = {"role": "tool", "tool_call_id": f"turn-{len(episode.calls)}"} if episode.calls else {"role": "user"}
-    episode.messages.append({**role, "content": observation})
-    return True
+class Context:
+    """Rows of ids with their keys and values, so that a conversation that goes on is not computed again."""
+
+    def __init__(self, model: torch.nn.Module, rows: int) -> None:
+        self.ids: list[list[int]] = [[] for _ in range(rows)]
+        self._model, self._cache = model, DynamicCache()
+        self._mask = torch.zeros(rows, 0, dtype=torch.long)
+
+    def keep(self, rows: list[int]) -> None:
+        """Forget the others."""
+        if len(rows) < len(self.ids):
+            self.ids, self._mask = [self.ids[row] for row in rows], self._mask[rows]
+            if len(self._cache):
+                self._cache.batch_select_indices(torch.tensor(rows))
+
+    def extended_by(self, prompts: Sequence[list[int]]) -> bool:
+        """Whether each prompt begins with its row; a sampled text that is not canonical makes one that does not."""
+        return all(prompt[: len(ids)] == ids for prompt, ids in zip(prompts, self.ids, strict=True))
+
+    def extend(self, news: Sequence[list[int]]) -> Tensor:
+        """Logits after these ids, (rows, vocabulary); of a row without any they mean nothing."""
+        n = max(map(len, news))
+        ids = torch.tensor([[0] * (n - len(new)) + new for new in news])
+        self._mask = torch.cat([self._mask, torch.tensor([[0] * (n - len(new)) + [1] * len(new) for new in news])], -1)
+        positions = (self._mask.cumsum(-1) - 1).clamp(min=0)[:, -n:]
+        for row, new in zip(self.ids, news, strict=True):
+            row += new
+        return self._model(
+            input_ids=ids,
+            attention_mask=self._mask,
+            position_ids=positions,
+            past_key_values=self._cache,
+            use_cache=True,
+        ).logits[:, -1]
+
+
+def _show(episode: PlayedEpisode) -> bool:
+    """False: there is nothing more to see."""
+    observation = episode.game.observe()
+    if observation is not None:
+        role = {"role": "tool", "tool_call_id": f"turn-{len(episode.calls)}"} if episode.calls else {"role": "user"}
+        episode.messages.append({**role, "content": observation})
+    return observation is not None
 
 
 class FoldedLog:
@@ -249,11 +282,12 @@ class InProcessLoop:
         learner: Learns,
         game: Callable[[random.Random], Callable[[], Game]],
         lag: int = 0,
+        new_tokens_max: int = NEW_TOKENS_MAX,
     ) -> None:
         """game: a task from a random source; called, it gives a game of that task for one member."""
         self._settings, self._learner, self._game = settings, learner, game
         self._dice = random.Random(settings.seed)
-        self._player = Player(settings.model_dir, settings.seed)
+        self._player = Player(settings.model_dir, settings.seed, new_tokens_max)
         self._folded = FoldedLog()
         self._selector = Selector(self._folded.pool, settings.spec, settings.run_id)
         self._consumed: set[str] = set()
@@ -261,6 +295,7 @@ class InProcessLoop:
         self._weights: deque[dict[str, Tensor]] = deque([self._snapshot()], maxlen=lag + 1)
         self.rewards: list[float] = []
         self.metrics: list[dict[str, Any]] = []
+        self.calls: list[float] = []
 
     def run(self, batches: int, goal: float | None = None) -> list[float]:
         """Mean return per batch, until the mean of the last five reaches the goal."""
@@ -302,6 +337,7 @@ class InProcessLoop:
             self._consumed.add(group_id)
             self._folded.pool.forget(group_id)
         self.rewards.append(fmean(episode.earned for episode in episodes))
+        self.calls.append(fmean(len(episode.calls) for episode in episodes))
         self._version += 1
         self._weights.append(self._snapshot())
 

@@ -10,11 +10,12 @@ import typer
 from claw.data.commands import data
 from claw.errors import CannotRun
 from claw.local.commands import stack
-from claw.panels import DATA, ENGINEERS
+from claw.panels import DATA, ENGINEERS, OPERATORS
 from claw.pool.commands import pool
 from claw.rooms import rooms
 from claw.runs.commands import runs
 from claw.show.commands import show
+from claw.workers.commands import workers
 from consumers.errors import ConsumerError
 from datapool.errors import PoolError
 from eventlog.errors import LogError
@@ -36,6 +37,7 @@ for commands in (stack, rooms, data, show):
     app.add_typer(commands)
 app.add_typer(pool, rich_help_panel=DATA)
 app.add_typer(runs, rich_help_panel=ENGINEERS)
+app.add_typer(workers, rich_help_panel=OPERATORS)
 
 
 def main() -> None:

@@ -14,7 +14,7 @@ Device = Annotated[
     str,
     typer.Option(
         envvar="CLAW_DEVICE",
-        help="auto, cpu or cuda, for trainer and worker alike; auto takes what the installed vLLM is built for.",
+        help="auto, cpu or cuda, for trainer and workers; auto leaves it to the settings of each.",
     ),
 ]
 PASS_ON = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}

@@ -23,7 +23,7 @@ class Room(NamedTuple):
 
 ROOMS = (
     Room("gateway", "gateway", AUTHORS, "Run the gateway (`claw gateway --help`)."),
-    Room("agents", "agentflow", AUTHORS, "Run white-box agents (`claw agents run --flow module:Class`)."),
+    Room("agents", "agentflow", AUTHORS, "Run agents: flows in Python, or any command (`claw agents run`)."),
     Room("train", "trainer", ENGINEERS, "Run a trainer (`claw train --config F`)."),
     Room("rollout", "rollout", ENGINEERS, "Run a rollout worker (`claw rollout --model M`)."),
     Room("quality", "consumers.quality", DATA, "Score captured calls by pure functions (`claw quality --help`)."),

@@ -69,10 +69,11 @@ def create_gateway(dependencies: GatewayDependencies) -> Gateway:
             yield
         lag.cancel()
 
-    control = Control(settings, dependencies.log, dependencies.admission, metrics, crowds)
+    control = Control(settings, dependencies.log, dependencies.admission, metrics, crowds, calls.replied)
     health = Health(workers, dependencies.not_ready)
     app = control_app(control, Models(workers, upstream), health, metrics, lifespan)
     keys = KeyRing([parse_key(entry) for entry in settings.api_keys])
     door = Door(settings, keys, metrics, calls, AsgiHandler(app), dependencies.protocols)
     metrics.observe(lambda: calls.in_flight, lambda: len(workers.live()), lambda: door.held_bytes)
+    metrics.observe_engines(lambda: workers.seconds)
     return Gateway(app, door)

@@ -8,6 +8,8 @@ import math
 
 import orjson
 
+from schemas.http import ORDINAL_TAKEN
+
 HeaderList = list[tuple[bytes, bytes]]
 CLIENT_CLOSED = 499
 """Status, in metrics and events only, of a call whose client closed its connection."""
@@ -106,6 +108,14 @@ class NotAdmitted(GatewayError):
     status = 429
     type = "rate_limit_error"
     code = "not_admitted"
+
+
+class OrdinalTaken(GatewayError):
+    """Another request has opened the group of this ordinal: its runner plays it."""
+
+    status = 409
+    type = "invalid_request_error"
+    code = ORDINAL_TAKEN
 
 
 class Overloaded(GatewayError):

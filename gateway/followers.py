@@ -34,9 +34,13 @@ class Followers:
             follower = Follower(self._kafka.reader(topics), apply, on_error)
             self._running.append(follower)
             follower.start()
+        self.catch_up()
+        self._caught_up.set()
+
+    def catch_up(self) -> None:
+        """Return when everything that is committed now was handed over. Raises LogError."""
         for follower in self._running:
             follower.wait_caught_up(CATCH_UP_TIMEOUT_S)
-        self._caught_up.set()
 
     def not_ready(self) -> str | None:
         """The reason why views are not up to date, in a word, or None."""

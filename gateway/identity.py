@@ -17,16 +17,17 @@ from schemas.envelopes import new_id
 ID_CHARACTERS_MAX = 512
 CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 MODELS = "models"
+REPLIED = "calls"
 CALL_ROUTES = ", ".join(f"POST /{{trajectory_id}}/{{group_id}}/v1/{end}" for end, _ in PROTOCOLS)
 SERVED = (
-    f"this gateway serves {CALL_ROUTES}, GET …/v1/models, "
+    f"this gateway serves {CALL_ROUTES}, GET …/v1/models, GET …/v1/calls, "
     "POST …/v1/register_trajectory, …/v1/rewards, …/v1/complete_trajectory, and POST /groups"
 )
 MESSAGES = ("/messages", "/messages/count_tokens")
 """Of Anthropic's API."""
 UNSERVED = ("/responses", "/embeddings")
 """Of OpenAI's API, what SDKs ask for besides."""
-CONTROL_ENDPOINTS = (MODELS, "register_trajectory", "complete_trajectory", "rewards")
+CONTROL_ENDPOINTS = (MODELS, REPLIED, "register_trajectory", "complete_trajectory", "rewards")
 
 
 class Identity(NamedTuple):

@@ -1,7 +1,7 @@
 """Prometheus metrics of one gateway, in a registry of its own. No label holds an id or a header of a client."""
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache, partial
 from itertools import accumulate
 
@@ -96,9 +96,27 @@ class Metrics:
         """Where the metrics of the spool read their values."""
         self.registry.register(SpoolCollector(stats, log_away))
 
+    def observe_engines(self, seconds: Callable[[], Mapping[str, float]]) -> None:
+        """Where the metric of the engines' time reads its values, by what they did."""
+        self.registry.register(EngineCollector(seconds))
+
     def exposition(self) -> bytes:
         """The text format."""
         return generate_latest(self.registry)
+
+
+class EngineCollector(Collector):
+    """What engines did with their time: whose share of `idle` is high waits for agents, or for the trainer behind them."""
+
+    def __init__(self, seconds: Callable[[], Mapping[str, float]]) -> None:
+        self._seconds = seconds
+
+    def collect(self) -> Iterator[Metric]:
+        help_ = "Seconds of all engines, by what they did: serving, idle, paused."
+        family = CounterMetricFamily(f"{NAMESPACE}_engine_seconds", help_, labels=["did"])
+        for did, seconds in sorted(dict(self._seconds()).items()):
+            family.add_metric([did], seconds)
+        yield family
 
 
 class SpoolCollector(Collector):

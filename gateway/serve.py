@@ -24,6 +24,7 @@ from eventlog.spool.spool import Spool
 from gateway.app import GatewayDependencies, create_gateway
 from gateway.capture.durable_log import Store
 from gateway.control.admission import AdmissionView
+from gateway.control.orders import Unfolded
 from gateway.followers import Followers
 from gateway.http.connection import connections_to
 from gateway.http.server import GracefulServer
@@ -70,6 +71,8 @@ def serve(settings: GatewaySettings, log_settings: LogSettings, listen_fd: int |
     workers = WorkerTable(settings.worker_ttl_s, fixed, log_away=lambda: store.away)
     admission = AdmissionView()
     followers = Followers(kafka, workers, admission)
+    orders = admission.orders
+    orders.read_unfolded = Unfolded(kafka, orders, followers.catch_up, lambda: spool.empty).read
     dependencies = GatewayDependencies(
         settings=settings,
         log=store,

@@ -10,6 +10,16 @@ extras=(gateway streams trainer rollout agentflow consumers stack dev)
 $uv lock
 $uv export -q --frozen --no-header --no-emit-project --no-annotate "${extras[@]/#/--extra=}" -o locks/cpu.txt
 
+# The CUDA build of vLLM needs triton, which breaks the CPU build: a resolution of its own, at the same versions otherwise.
+gpu=$(mktemp -d)
+trap 'rm -r "$gpu"' EXIT
+cp README.md uv.lock "$gpu"
+sed -e '/^  "triton; /d' -e "/^environments/s/'x86_64'/'x86_64' and platform_python_implementation == 'CPython'/" \
+  pyproject.toml >"$gpu/pyproject.toml"
+$uv lock -q --project "$gpu"
+gpu_extras=("${extras[@]/#rollout/rollout-gpu}")
+$uv export -q --frozen --no-header --no-emit-project --no-annotate --project "$gpu" "${gpu_extras[@]/#/--extra=}" -o locks/gpu.txt
+
 pin() { # requirement, file: one wheel without its dependencies
   echo "$1" | $uv pip compile - -q --no-deps --no-header --no-annotate --no-emit-index-url --generate-hashes \
     --python-version 3.11 -o "locks/$2"

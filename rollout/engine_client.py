@@ -1,6 +1,6 @@
 """vLLM's control routes as methods, each with its own deadline. HTTP becomes this room's errors here and nowhere else."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import aiohttp
@@ -11,6 +11,8 @@ from rollout.settings import RolloutSettings
 from schemas.http import CONTROL_HEADER
 
 Json = Mapping[str, object]
+FIRST = -(1 << 30)
+"""A priority before any that an agent would choose; vLLM takes the lowest first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +37,8 @@ class EngineClient:
         self._timeout_s = settings.control_timeout_s
         self._health_timeout_s = settings.health_timeout_s
         self._load_timeout_s = settings.load_timeout_s
+        self._probe_timeout_s = settings.probe_timeout_s
+        self._model = settings.served_name
 
     async def is_healthy(self) -> bool:
         """False also when nobody answers."""
@@ -78,6 +82,21 @@ class EngineClient:
     async def set_label(self, label: str) -> None:
         """Name the weights that are loaded; only while no reply runs, or the label moves in the middle of one."""
         await self._must("POST", "/update_weight_version", {"new_version": label})
+
+    async def prompt_logprobs(self, ids: Sequence[int]) -> list[float]:
+        """Of each id but the first, at temperature 1, before whatever waits. Raises EngineLost, and TimeoutError for no slot."""
+        path, body = "/v1/completions", {"model": self._model, "prompt": list(ids), "prompt_logprobs": 0}
+        body |= {"max_tokens": 1, "temperature": 1, "priority": FIRST}
+        try:
+            status, answer = await self._request("POST", path, self._probe_timeout_s, body)
+            entries = answer["choices"][0]["prompt_logprobs"][1:]  # type: ignore[index]  # JSON
+            return [float(entry[str(token)]["logprob"]) for token, entry in zip(ids[1:], entries, strict=True)]
+        except TimeoutError:
+            raise
+        except aiohttp.ClientError as error:
+            raise EngineLost(f"{path}: {error!r}") from error
+        except (LookupError, TypeError, ValueError) as error:
+            raise EngineLost(f"{path}: {status} {str(answer)[:300]}") from error
 
     async def _must(self, method: str, path: str, body: Json | None = None, timeout_s: float | None = None) -> Json:
         try:

@@ -92,6 +92,11 @@ class RolloutSettings(BaseSettings):
     """How long the engine may take for each of pause, start, finish, resume and setting the label."""
     load_timeout_s: float = Field(default=60, gt=0)
     """How long the paused engine may take to load a version from memory."""
+    probe_timeout_s: float = Field(default=30, gt=0)
+    """How long a busy engine may take to score the probe of a version it loaded; then it stays unchecked."""
+    probe_gap_max: float | None = Field(default=None, gt=0)
+    """Largest difference of a log-probability of the probe from the trainer's. At a larger one the engine is started again.
+    Not set: 0.001 where both compute in float32, else 0.5."""
     retry_interval_s: float = Field(default=2, gt=0)
     """Time between two attempts to get a version that could not be had."""
 

@@ -18,6 +18,7 @@ import structlog
 from rollout.engine_client import EngineClient, EngineInfo
 from rollout.errors import EngineLost, RolloutError, ServerDied, SourceFailed
 from rollout.fetch import Fetched, fetch
+from rollout.probe import probe
 from rollout.process.server import VllmServer
 from rollout.reporter import Reporter, ReportSink
 from rollout.settings import RolloutSettings
@@ -192,6 +193,7 @@ class Supervisor:
             self._reporter.change(state="updating")
         times_ms = await load(engine, fetched.copy.path, fetched.manifest, target.run_id, target.version)
         times_ms = {"fetch": round(fetched.seconds * 1000, 1), **times_ms}
+        times_ms |= await probe(engine, self._settings, target)
         log.info("weights_loaded", run_id=target.run_id, version=target.version, source=fetched.source, ms=times_ms)
         self._reporter.change(loaded=target, sync_ms=times_ms)
 
@@ -204,13 +206,8 @@ class Supervisor:
                 if (loaded := self._reporter.status.loaded) is None:
                     log.warning("not_probed", why="no published version is loaded")
                     continue
-                times_ms = await self._probe(engine, loaded)
+                times_ms = await probe(engine, self._settings, loaded)
                 self._reporter.change(sync_ms={**self._reporter.status.sync_ms, **times_ms})
-
-    async def _probe(self, engine: EngineClient, loaded: WeightsPublished) -> dict[str, float]:  # noqa: ARG002  # the hook's
-        """The hook for `rollout.probe`. Raises EngineLost where the engine computes something else."""
-        log.warning("not_probed", why="this worker has no probe", version=loaded.version)
-        return {}
 
     def _keep(self, fetched: Fetched | None) -> None:
         """The newest copy stays, so that an engine that is started again has its weights at once, with or without a trainer."""

@@ -39,6 +39,9 @@ CONTROL_HEADER = "x-claw-control"
 
 VERSION_MAX = (1 << 63) - 1
 
+ORDINAL_TAKEN = "ordinal_taken"
+"""Code of the refusal (409) to open a group of an order whose ordinal another request has opened."""
+
 
 class Channel:
     """Channels with a meaning of their own; any other word is a channel of the operator's."""
@@ -47,6 +50,17 @@ class Channel:
     """Trained on; what does not name a channel is on this one."""
     VALIDATION: Final = "val"
     """Evaluation: never trained on."""
+
+
+def ordered_group_id(order: str, ordinal: int) -> str:
+    """The id of the group with the task of this ordinal: opened again, it is the same group."""
+    return f"{order}-{ordinal}"
+
+
+def order_of(group_id: str, ordinal: int | None) -> str | None:
+    """The order that a group is in, the inverse of `ordered_group_id`; None when it is in none."""
+    order, dash, number = group_id.rpartition("-")
+    return order if dash and order and number == str(ordinal) else None
 
 
 def version_label(run_id: str, version: int) -> str:

@@ -60,7 +60,16 @@ CALLS = Topic(
         "TrajectoryEvicted",
     ),
     writers=("gateway", "reactors", "operator"),
-    readers=("streams", "trainer (by position)", "quality", "export", "lineage (by position)", "verify", "claw"),
+    readers=(
+        "streams",
+        "gateway (what is not folded yet)",
+        "trainer (by position)",
+        "quality",
+        "export",
+        "lineage (by position)",
+        "verify",
+        "claw",
+    ),
     doc="Facts: model calls and the life of trajectories and groups.",
 )
 REWARDS = Topic(
@@ -177,6 +186,12 @@ class Catalogue:
             room, _, name = topic.name.partition(".")
             return f"{self.prefix}.{room}.g{self.generation}.{name}"
         return f"{self.prefix}.{topic.name}"
+
+    @property
+    def streams_group(self) -> str:
+        """The consumer group of streams, one per generation of the pool; what it has committed is in the pool."""
+        name = f"{self.prefix}.streams"
+        return name if self.generation == 1 else f"{name}.g{self.generation}"
 
     def topic(self, full_name: str) -> Topic:
         """Entry of a full name. Raises KeyError when the catalogue has none."""

@@ -32,8 +32,7 @@ InThread = Callable[..., Awaitable[Any]]
 
 def group_name(catalogue: Catalogue) -> str:
     """The consumer group, one per generation of the pool; also the stem of the transactional ids of its writers."""
-    name = f"{catalogue.prefix}.streams"
-    return name if catalogue.generation == 1 else f"{name}.g{catalogue.generation}"
+    return catalogue.streams_group
 
 
 def open_producer(log_settings: LogSettings, partition: int, timeout_ms: int = 60_000) -> TransactionalProducer:

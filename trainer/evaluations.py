@@ -238,7 +238,7 @@ class Evaluations:
         try:
             source = next(self._publisher.exports.glob(f"{version:08d}-*"), None)
             if source is None and version == self._progress.version:
-                source = self._publisher.export(version, self._publisher.snapshot())
+                source = self._publisher.export(version, self._publisher.candidate())
             if source is not None:
                 return _linked(source, source.with_name(f"best-{source.name}"))
             reason = "the run went on before its evaluation was over, and it was not due for an export"

@@ -4,10 +4,13 @@ Invariant: a version that was published can be had, either from this incarnation
 its event names.
 """
 
-from collections.abc import Iterator
+import json
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
 
 from schemas.envelopes import envelope
 from schemas.events import TensorSpec, WeightsPublished
@@ -17,6 +20,7 @@ from weights.manifest import WeightsManifest
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from trainer.learn.examples import Floats
     from weights.snapshot import Snapshots, WeightsSnapshot
 
 
@@ -37,8 +41,33 @@ class Weights(Protocol):
     def named_tensors(self) -> Iterator[tuple[str, "Tensor"]]:
         """Every parameter, always in the same order."""
 
+    def logprobs(self, ids: Sequence[int]) -> "Floats":
+        """[n - 1]: of each id but the first, at temperature 1."""
+
     def export(self, snapshot: "WeightsSnapshot", target: Path) -> None:
         """A HF-format directory, whole or not at all."""
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """Weights that may become a version. `probe_logprobs`: of the publisher's probe, by exactly these weights."""
+
+    snapshot: "WeightsSnapshot"
+    probe_logprobs: bytes
+
+    @property
+    def manifest(self) -> WeightsManifest:
+        """Of the snapshot."""
+        return self.snapshot.manifest
+
+
+def probe_ids(model_dir: Path, vocabulary: int, count: int) -> tuple[int, ...]:
+    """`count` token ids by which workers check what they loaded, always the same ones; none that config.json names as special."""
+    config = json.loads((model_dir / "config.json").read_text())
+    named = {**(config.get("text_config") or {}), **config}
+    special = [value for name, value in named.items() if name.endswith("_token_id") and value is not None]
+    usual = np.setdiff1d(np.arange(vocabulary), np.hstack([[], *special]))
+    return tuple(np.random.default_rng(0).choice(usual, count).tolist())
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,19 +83,23 @@ class Publisher:
     producer: str
     exports_kept: int
     snapshots: "Snapshots"
+    staleness_max: int | None = None
+    probe_ids: tuple[int, ...] = ()
 
-    def snapshot(self) -> "WeightsSnapshot":
-        """The weights as they are now, held still. Reads every byte, once."""
-        return self.snapshots.take(self.weights.named_tensors())
+    def candidate(self) -> Candidate:
+        """The weights as they are now, held still. Reads every byte, once; every rank of the learner takes part."""
+        snapshot = self.snapshots.take(self.weights.named_tensors())
+        probe = self.weights.logprobs(self.probe_ids).astype("<f4").tobytes() if self.probe_ids else b""
+        return Candidate(snapshot, probe)
 
-    def stage(self, version: int, snapshot: "WeightsSnapshot") -> None:
+    def stage(self, version: int, candidate: Candidate) -> None:
         """For workers that ask for this number."""
-        self.transfer_server.stage(self.run_id, version, snapshot)
+        self.transfer_server.stage(self.run_id, version, candidate.snapshot)
 
-    def export(self, version: int, snapshot: "WeightsSnapshot") -> Path:
-        """Write a snapshot; where it lies. The digest in the name keeps other bytes apart."""
-        target = self._export_of(version, snapshot.manifest)
-        self.weights.export(snapshot, target)
+    def export(self, version: int, candidate: Candidate) -> Path:
+        """Write the weights; where they lie. The digest in the name keeps other bytes apart."""
+        target = self._export_of(version, candidate.manifest)
+        self.weights.export(candidate.snapshot, target)
         others = (path for path in self.exports.glob("[0-9]*") if path != target)
         for old in sorted(others, key=lambda path: path.stat().st_mtime_ns, reverse=True)[self.exports_kept - 1 :]:
             remove(old)
@@ -80,10 +113,9 @@ class Publisher:
     def _export_of(self, version: int, manifest: WeightsManifest) -> Path:
         return self.exports / f"{version:08d}-{manifest.digest[:12]}"
 
-    def event(
-        self, version: int, manifest: WeightsManifest, export: Path | None, sequence: int | None
-    ) -> WeightsPublished:
+    def event(self, version: int, candidate: Candidate, export: Path | None, sequence: int | None) -> WeightsPublished:
         """The announcement. Stage first."""
+        manifest = candidate.manifest
         return WeightsPublished(
             envelope=envelope(self.producer, run_id=self.run_id),
             model_id=self.model_id,
@@ -96,4 +128,7 @@ class Publisher:
             epoch=self.epoch,
             checkpoint_uri=None if export is None else export.resolve().as_uri(),
             sequence=sequence,
+            staleness_max=self.staleness_max,
+            probe_ids=np.array(self.probe_ids, "<i4").tobytes(),
+            probe_logprobs=candidate.probe_logprobs,
         )

@@ -69,16 +69,16 @@ class Resumption:
 
     def _begin_with_initial_weights(self) -> None:
         """The start of the run and its version 0 are one transaction: a run that has started has weights."""
-        snapshot, published = self._publisher.snapshot(), self._history.digests.get(0)
-        if published not in (None, snapshot.manifest.digest):
+        candidate, published = self._publisher.candidate(), self._history.digests.get(0)
+        if published not in (None, candidate.manifest.digest):
             raise CheckpointInvalid(
                 f"model_dir or precision is not the one that run {self._settings.run_id} began with"
             )
-        export = self._publisher.export(0, snapshot)
-        self._publisher.stage(0, snapshot)
-        first = [] if published is not None else [self._publisher.event(0, snapshot.manifest, export, None)]
+        export = self._publisher.export(0, candidate)
+        self._publisher.stage(0, candidate)
+        first = [] if published is not None else [self._publisher.event(0, candidate, export, None)]
         self._dependencies.journal.commit(self._started(), *first)
-        self._progress.version, self._progress.digest = 0, snapshot.manifest.digest
+        self._progress.version, self._progress.digest = 0, candidate.manifest.digest
         self._progress.version_free = max(1, self._history.version_free)
 
     def _load_newest(self, usable: list[Checkpoint]) -> None:
@@ -114,17 +114,17 @@ class Resumption:
                 f"checkpoint {name} holds a batch that the log never planned; was the log replaced?"
             )
         state = self._dependencies.learner.load(checkpoint.path)
-        snapshot = self._publisher.snapshot()
-        _check(checkpoint, state, snapshot.manifest, self._settings.run_id)
+        candidate = self._publisher.candidate()
+        _check(checkpoint, state, candidate.manifest, self._settings.run_id)
         self._progress.sequence = checkpoint.sequence
         self._progress.rewards, self._progress.skipped = [], []
         for trained in self._history.trained_before(checkpoint.sequence):
             self._progress.count(trained.sequence, trained.metrics)
         log.info("checkpoint_loaded", batch=checkpoint.sequence, path=str(checkpoint.path))
         if checkpoint.sequence in self._history.trained:
-            self._recognise(checkpoint.sequence, snapshot.manifest)
+            self._recognise(checkpoint.sequence, candidate.manifest)
         else:
-            self._updater.publish(state["metrics"], snapshot, checkpoint.path)
+            self._updater.publish(state["metrics"], candidate, checkpoint.path)
 
     def _replay_plans(self) -> None:
         """Every batch after those in the weights. A run whose checkpoints are all useless reads its history once more."""
@@ -149,7 +149,7 @@ class Resumption:
         log.info("batch_replayed", batch=plan.sequence, published=published)
         if published:
             self._updater.train(batch)
-            self._recognise(plan.sequence, self._publisher.snapshot().manifest)
+            self._recognise(plan.sequence, self._publisher.candidate().manifest)
         else:
             self._updater.carry_out(batch, waited_s=0.0)
 
@@ -181,16 +181,16 @@ class Resumption:
     def _announce(self) -> None:
         """Publish the weights as served here, under this epoch. Bytes without a version take a number that was never used."""
         progress, publisher = self._progress, self._publisher
-        snapshot = publisher.snapshot()
+        candidate = publisher.candidate()
         if progress.version is None:
             progress.version, progress.version_free = progress.version_free, progress.version_free + 1
-            progress.digest = snapshot.manifest.digest
-        publisher.stage(progress.version, snapshot)
-        export = publisher.exported(progress.version, snapshot.manifest)
+            progress.digest = candidate.manifest.digest
+        publisher.stage(progress.version, candidate)
+        export = publisher.exported(progress.version, candidate.manifest)
         sequence = progress.sequence_published
-        self._dependencies.journal.commit(publisher.event(progress.version, snapshot.manifest, export, sequence))
+        self._dependencies.journal.commit(publisher.event(progress.version, candidate, export, sequence))
         if export is None:  # or it died with the trainer before
-            self._updater.export_if_due(progress.version, snapshot, sequence)
+            self._updater.export_if_due(progress.version, candidate, sequence)
 
     def _started(self) -> RunStarted:
         settings = self._settings

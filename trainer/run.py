@@ -26,7 +26,7 @@ from trainer.evaluations import Evaluations
 from trainer.plan.history import History
 from trainer.plan.planner import Planner
 from trainer.progress import NO_BATCH, TrainingProgress, reason_to_end
-from trainer.publication import Publisher
+from trainer.publication import Publisher, probe_ids
 from trainer.reports import Reports
 from trainer.resume import Resumption
 from trainer.sections.changes import check_changes
@@ -59,6 +59,8 @@ class TrainingRun:
             producer=dependencies.producer,
             exports_kept=settings.hf_kept,
             snapshots=Snapshots(),
+            staleness_max=settings.spec.staleness_max,
+            probe_ids=probe_ids(settings.model_dir, dependencies.learner.vocabulary, settings.probe_tokens),
         )
 
     @property
@@ -165,20 +167,20 @@ class TrainingRun:
         if progress.version != self.version:
             log.warning("stopped_without_export", reason="the weights in memory are not yet those published last")
             return
-        snapshot = publisher.snapshot()
-        if progress.version is None or progress.digest != snapshot.manifest.digest:
+        candidate = publisher.candidate()
+        if progress.version is None or progress.digest != candidate.manifest.digest:
             log.warning("stopped_without_export", reason="the weights in memory are in the middle of a batch")
-        elif publisher.exported(progress.version, snapshot.manifest) is None:
+        elif publisher.exported(progress.version, candidate.manifest) is None:
             log.info("exporting_before_leaving", version=progress.version, timeout_s=self._settings.stop_timeout_s)
-            export = publisher.export(progress.version, snapshot)
-            event = publisher.event(progress.version, snapshot.manifest, export, progress.sequence_published)
+            export = publisher.export(progress.version, candidate)
+            event = publisher.event(progress.version, candidate, export, progress.sequence_published)
             self._dependencies.journal.commit(event)
 
     def _end(self, reason: str) -> None:
         """The final weights once more, now with an export that outlives this process, and the end of the run."""
         self._writer.wait()
-        snapshot, version = self._publisher.snapshot(), self._progress.named_version
-        export = self._publisher.export(version, snapshot)
+        candidate, version = self._publisher.candidate(), self._progress.named_version
+        export = self._publisher.export(version, candidate)
         self._dependencies.reached(Milestone.EXPORTED)
         ended = RunEnded(
             envelope=envelope(self._dependencies.producer, run_id=self._settings.run_id),
@@ -188,7 +190,7 @@ class TrainingRun:
             batches=self._progress.batches,
             version=version,
         )
-        final = self._publisher.event(version, snapshot.manifest, export, self._progress.sequence_published)
+        final = self._publisher.event(version, candidate, export, self._progress.sequence_published)
         self._dependencies.journal.commit(final, ended)
         log.info("run_ended", reason=reason, batches=ended.batches, version=version, export=str(export))
         self._dependencies.reached(Milestone.ENDED)

@@ -43,7 +43,7 @@ class TrainerSettings(BaseSettings):
     MAY_CHANGE: ClassVar[frozenset[str]] = frozenset({
         "run_id", "out_dir", "allow_change", "micro_batch_tokens_max", "batches_max", "batches_min", "stop_reward",
         "checkpoint_every", "checkpoints_kept", "hf_every", "hf_kept", "hf_shard_gb", "stop_timeout_s", "offer_host",
-        "offer_port", "offer_advertise", "linger_s", "poll_interval_s", "evaluation_wait_s",
+        "offer_port", "offer_advertise", "probe_tokens", "linger_s", "poll_interval_s", "evaluation_wait_s",
         "wait_log_interval_s", "warnings_file", "bootstrap_servers", "topic_prefix", "topic_partitions", "ranks",
         "collective_timeout_s", "layout", "optimizer.gradient_checkpointing", "objective.silent_sample",
     })  # fmt: skip
@@ -94,7 +94,7 @@ class TrainerSettings(BaseSettings):
     collective_timeout_s: float = Field(default=600.0, gt=0)
     """How long a rank waits for the others in the middle of a step; then the trainer ends."""
     device: Wish = "auto"
-    """Processor to run on. auto: CUDA where torch sees it, unless the CPU build of vLLM is installed. The workers' must be the same."""
+    """Processor to run on. auto: CUDA where torch sees it, unless the CPU build of vLLM is installed. The workers' may be another."""
     precision: Literal["auto", "fp32", "bf16"] = "auto"
     """Number type of weights and forward pass. auto: bf16 on CUDA, else fp32."""
 
@@ -133,6 +133,8 @@ class TrainerSettings(BaseSettings):
     """Port on which weights are served; 0 takes a free one."""
     offer_advertise: str | None = None
     """Host name by which workers reach the weights. Not set: `offer_host`."""
+    probe_tokens: int = Field(default=48, ge=0, le=1024)
+    """Token ids whose log-probabilities are published with every version, so that workers can check what they loaded. 0: none."""
     linger_s: float = Field(default=0.0, ge=0)
     """After its end, the run serves its final weights until every live worker reports them, for at most this long."""
 

@@ -15,13 +15,12 @@ from trainer.plan.examples import learner_batch
 from trainer.plan.facts import TrainingBatch
 from trainer.plan.plan_metrics import plan_metrics
 from trainer.progress import TrainingProgress
-from trainer.publication import Publisher
+from trainer.publication import Candidate, Publisher
 from trainer.reports import Reports
 from trainer.settings import TrainerSettings
 from trainer.storage.background import BackgroundWriter, log_not_written
 from trainer.storage.checkpoints import Checkpoints
 from weights.manifest import WeightsManifest
-from weights.snapshot import WeightsSnapshot
 
 log = structlog.get_logger()
 
@@ -60,9 +59,9 @@ class Updater:
         is_checkpoint_due = (batch.plan.sequence + 1) % self._settings.checkpoint_every == 0
         if is_checkpoint_due or self._is_export_due(self._progress.version_free):
             self._writer.wait()  # copies of one batch at a time: a slow disk slows the run and fills no memory
-        snapshot = self._publisher.snapshot()
-        checkpoint = self._keep(snapshot.manifest, values) if is_checkpoint_due else None
-        self.publish(values, snapshot, checkpoint)
+        candidate = self._publisher.candidate()
+        checkpoint = self._keep(candidate.manifest, values) if is_checkpoint_due else None
+        self.publish(values, candidate, checkpoint)
 
     def train(self, batch: TrainingBatch) -> dict[str, float]:
         """Step 2 alone: the weights change and have no version until they are published. Metrics of the batch."""
@@ -106,13 +105,13 @@ class Updater:
         self._writer.submit(f"checkpoint {target.name}", write)
         return target
 
-    def publish(self, values: Mapping[str, float], snapshot: WeightsSnapshot, checkpoint: Path | None) -> None:
-        """Steps 4 and 5: the snapshot of the weights becomes the next version, made by batch `progress.sequence`.
+    def publish(self, values: Mapping[str, float], candidate: Candidate, checkpoint: Path | None) -> None:
+        """Steps 4 and 5: the candidate becomes the next version, made by batch `progress.sequence`.
 
         Raises NothingLearned.
         """
         progress, version, sequence = self._progress, self._progress.version_free, self._progress.sequence
-        self._publisher.stage(version, snapshot)
+        self._publisher.stage(version, candidate)
         self._dependencies.reached(Milestone.STAGED)
         trained = BatchTrained(
             envelope=envelope(self._dependencies.producer, run_id=self._settings.run_id),
@@ -123,24 +122,24 @@ class Updater:
             checkpoint_uri="" if checkpoint is None else checkpoint.resolve().as_uri(),
             critic_digest=self._dependencies.learner.critic_digest,
         )
-        published = self._publisher.event(version, snapshot.manifest, None, sequence)
+        published = self._publisher.event(version, candidate, None, sequence)
         self._dependencies.journal.commit(published, trained)
-        progress.version, progress.digest, progress.version_free = version, snapshot.manifest.digest, version + 1
+        progress.version, progress.digest, progress.version_free = version, candidate.manifest.digest, version + 1
         progress.count(sequence, values)
-        self.export_if_due(version, snapshot, sequence)
+        self.export_if_due(version, candidate, sequence)
         self._reports.write(trained)
         self._dependencies.reached(Milestone.PUBLISHED)
         progress.raise_if_nothing_learned()
 
-    def export_if_due(self, version: int, snapshot: WeightsSnapshot, sequence: int | None) -> None:
+    def export_if_due(self, version: int, candidate: Candidate, sequence: int | None) -> None:
         """Soon, by the writer's thread. sequence: of the batch that made the version; None: the initial weights."""
         if self._is_export_due(version):
-            self._writer.submit(f"export {version}", lambda: self._export(version, snapshot, sequence))
+            self._writer.submit(f"export {version}", lambda: self._export(version, candidate, sequence))
 
-    def _export(self, version: int, snapshot: WeightsSnapshot, sequence: int | None) -> None:
+    def _export(self, version: int, candidate: Candidate, sequence: int | None) -> None:
         """By the writer's thread: the version is announced once more when its export is on disk."""
-        export = self._publisher.export(version, snapshot)
+        export = self._publisher.export(version, candidate)
         try:
-            self._dependencies.journal.commit(self._publisher.event(version, snapshot.manifest, export, sequence))
+            self._dependencies.journal.commit(self._publisher.event(version, candidate, export, sequence))
         except LogError as error:  # the loop meets the same, and decides
             log.warning("export_not_announced", version=version, export=str(export), error=str(error))

@@ -1,5 +1,6 @@
 """What weights are computed on. They travel through host memory, so trainer and worker need not agree. Imports no torch."""
 
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -29,13 +30,22 @@ def torch_sees_cuda() -> bool:
     return subprocess.run([sys.executable, "-c", asks], stderr=subprocess.DEVNULL, check=False).returncode == 0
 
 
+def cuda_devices() -> int:
+    """GPUs of this machine, whatever CUDA_VISIBLE_DEVICES hides from this process; asked as above."""
+    hidden = {name: value for name, value in os.environ.items() if name != "CUDA_VISIBLE_DEVICES"}
+    command = [sys.executable, "-c", "import torch; print(torch.cuda.device_count())"]
+    output = subprocess.run(command, env=hidden, capture_output=True, text=True, check=False).stdout.strip()
+    return int(output) if output.isdecimal() else 0
+
+
 def resolved(
     wish: Wish,
     *,
     sees_cuda: Callable[[], bool] = torch_sees_cuda,
     version_of: Callable[[str], str | None] = installed,
 ) -> Device:
-    """auto: CUDA where torch sees it, unless vLLM is the CPU build: CUDA's torch comes with that one, too."""
+    """auto: CUDA where torch sees it, unless vLLM is the CPU build: CUDA's torch comes with that one, too, and a trainer of
+    bf16 beside an engine of fp32 is for those who name it."""
     if wish != "auto":
         return wish
     return "cuda" if not vllm_is_for_cpu(version_of) and sees_cuda() else "cpu"

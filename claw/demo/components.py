@@ -5,10 +5,10 @@ from pathlib import Path
 
 import yaml
 
-from claw.demo.report import STALENESS_MAX
-from claw.demo.settings import DemoSettings
+from claw.demo.settings import STALENESS_MAX, DemoSettings
 from claw.home import claw_home
 from claw.local.stack import Stack
+from claw.workers.places import WorkerPlace, worker_places
 from schemas.http import Channel
 from schemas.runtime.component import Component
 
@@ -47,8 +47,13 @@ class DemoComponents:
         arguments = ("--out", str(self.models), "--seed", str(self.settings.seed))
         return self._job("model", "examples.verbs.tiny_model", *arguments)
 
-    def rollout(self, model: Path) -> Component:
-        return self.stack.rollout(model, MODEL_ID, "--run-id", self.run_id)
+    @property
+    def places(self) -> list[WorkerPlace]:
+        """Of its workers."""
+        return worker_places(self.settings.workers, None, 1)
+
+    def rollout(self, place: WorkerPlace, model: Path) -> Component:
+        return self.stack.rollout(place, model, MODEL_ID, "--run-id", self.run_id)
 
     def trainer(self, model: Path) -> Component:
         """Writes the trainer's settings into the run's directory."""

@@ -5,12 +5,15 @@ offsets gives the same counts; nothing is written.
 """
 
 import threading
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
+from claw.workers.reports import takes_calls
 from eventlog.kafka.reader import read_topics
 from eventlog.records import Place, Record, readable
 from eventlog.settings import LogSettings
+from schemas.envelopes import now_us
 from schemas.errors import UndecodableRecord
 from schemas.events import (
     BatchTrained,
@@ -39,8 +42,8 @@ class DemoProgress:
     opened: set[str] = field(default_factory=set)
     batches: list[BatchTrained] = field(default_factory=list)
     version: int | None = None
-    worker_version: int | None = None
-    worker_ready: bool = False
+    reports: list[WorkerReported] = field(default_factory=list)
+    workers: dict[str, WorkerReported] = field(default_factory=dict)
     dead_letters: int = 0
     ended: RunEnded | None = None
 
@@ -64,11 +67,23 @@ class DemoProgress:
                 self.ended = event
             case WeightsPublished(run_id=self.run_id):
                 self.version = max(self.version or 0, event.version)  # exports are announced later
-            case WorkerReported():
-                self.worker_ready = event.state == "ready" and event.run_id == self.run_id
-                self.worker_version = event.version if event.run_id == self.run_id else None
+            case WorkerReported() if event.run_id in (None, self.run_id):
+                self.workers[event.worker_id] = event
+                self.reports.append(event)
             case _:
                 pass
+
+    def workers_with(self, version: int | None) -> int:
+        """How many are ready with this version of the run."""
+        return sum(self._has(worker, version) for worker in self.workers.values())
+
+    def is_settled(self) -> bool:
+        """Whether every worker that takes calls has the last version, and one is there."""
+        serving = [worker for worker in self.workers.values() if takes_calls(worker, now_us())]
+        return bool(serving) and all(self._has(worker, self.version) for worker in serving)
+
+    def _has(self, worker: WorkerReported, version: int | None) -> bool:
+        return worker.state == "ready" and (worker.run_id, worker.version) == (self.run_id, version)
 
 
 class Observer:
@@ -100,7 +115,8 @@ def trajectories(settings: LogSettings, offsets: Mapping[Place, int]) -> list[Tr
     return [event for event in readable(latest.values()) if isinstance(event, TrajectoryRecord)]
 
 
-def calls_captured(settings: LogSettings, offsets: Mapping[Place, int]) -> int:
-    """Number of distinct calls captured since the offsets: the agents must have got as many replies."""
+def calls_captured(settings: LogSettings, offsets: Mapping[Place, int]) -> dict[str, int]:
+    """Number of distinct calls captured since the offsets, by worker: the agents must have got as many replies."""
     events = readable(read_topics(settings, [CALLS], offsets))
-    return len({event.call_id for event in events if isinstance(event, CallCaptured)})
+    calls = {event.call_id: event.worker_id or event.upstream for event in events if isinstance(event, CallCaptured)}
+    return dict(sorted(Counter(calls.values()).items()))

@@ -4,6 +4,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypedDict
 
+from claw.demo.settings import STALENESS_MAX
+from claw.workers.idle import IdleShares
 from schemas.events import BatchTrained, TrajectoryRecord
 from schemas.http import Channel
 
@@ -16,7 +18,6 @@ FIRST_TRAJECTORIES_MIN = 64
 CONTROL_REWARD_MAX = 0.30
 CONTROL_VERSIONS_MIN = 20
 LAST_BATCHES = 5
-STALENESS_MAX = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,6 +32,9 @@ class Result:
     batches: int
     calls_captured: int
     calls_replied: int
+    calls_by_worker: dict[str, int]
+    workers: int
+    idle: IdleShares
     groups_trained: int
     max_logprob_gap: float | None
     stale_max: int
@@ -87,16 +91,17 @@ def of_batches(batches: list[BatchTrained]) -> OfBatches:
     )
 
 
-def targets(r: Result, *, control: bool) -> list[DemoTarget]:
+def targets(r: Result, *, control: bool, staleness_max: int = STALENESS_MAX) -> list[DemoTarget]:
     """What a run must have reached; a control run (learning rate 0) must not have learnt."""
     last = f"reward, last {LAST_BATCHES} batches"
     captured = f"{r.calls_captured} / {r.calls_replied}"
     shared = [
         at_most("reward, version 0 only", r.reward_first, REWARD_FIRST_MAX),
         at_most("greedy before", r.greedy_before, GREEDY_BEFORE_MAX),
+        at_least("workers that took calls", len(r.calls_by_worker), r.workers, form="d"),
         DemoTarget("calls captured / replied", captured, "equal", r.calls_captured == r.calls_replied),
         at_most("engine against trainer, |Δ logprob|", r.max_logprob_gap, GAP_MAX, form=".1e"),
-        at_most("staleness, highest", r.stale_max, STALENESS_MAX, form="d"),
+        at_most("staleness, highest", r.stale_max, staleness_max, form="d"),
         at_most("dead letters", r.dead_letters, 0, form="d"),
     ]
     if control:

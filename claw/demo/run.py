@@ -4,7 +4,6 @@ The main thread starts every process and looks after them while it waits: nothin
 component that dies beyond its budget ends the demo with its name.
 """
 
-import os
 import signal
 import sys
 import time
@@ -26,8 +25,10 @@ from claw.errors import CannotRun
 from claw.home import claw_home
 from claw.local.broker import resolve_broker
 from claw.local.ports import free_ports
-from claw.local.stack import DEMO_PARTITIONS, Stack, one_device, remember
+from claw.local.stack import DEMO_PARTITIONS, Stack, remember
 from claw.local.status_file import write_status
+from claw.workers.idle import idle_shares
+from claw.workers.places import refuse_device
 from eventlog.follower import Follower
 from eventlog.kafka.admin import check_catalogue, create_topics, end_offsets
 from eventlog.kafka.reader import LogReader
@@ -58,7 +59,7 @@ def run_demo(settings: DemoSettings, *, as_json: bool) -> int:
     except KeyboardInterrupt:
         print("claw demo: interrupted, everything is stopped", file=sys.stderr)
         return 130
-    reached = targets(result, control=settings.control)
+    reached = targets(result, control=settings.control, staleness_max=settings.staleness_max)
     if as_json:
         print(orjson.dumps(result).decode(), flush=True)
     print_summary(result, reached, demo.episodes(), demo.stack.run_dir, prefix=settings.prefix, to_stderr=as_json)
@@ -93,8 +94,7 @@ class Demo:
     def open(cls, settings: DemoSettings, resources: ExitStack, display: Display) -> "Demo":
         """Broker, topics and an empty run directory; `resources` stops everything in reverse order."""
         started = time.monotonic()
-        places = ("CLAW_TRAINER_DEVICE", "CLAW_ROLLOUT_DEVICE")
-        device = one_device({"--device": settings.device, **{name: os.environ.get(name) for name in places}})
+        refuse_device(settings.device)
         run_id = f"demo-{time.strftime('%Y%m%d-%H%M%S')}-{new_id()[-4:]}"
         display.say("starting Kafka (data is kept in the claw home; `claw broker` opens it again)")
         broker = resources.enter_context(resolve_broker())
@@ -108,10 +108,10 @@ class Demo:
             bootstrap=broker.bootstrap,
             prefix=settings.prefix,
             partitions=log_settings.partitions,
-            device=device,
+            device=settings.device,
         )
         stack.run_dir.mkdir(parents=True)
-        remember(stack.run_dir)
+        remember(stack.run_dir, log_settings)
         processes = resources.enter_context(Processes(partial(write_status, stack.run_dir)))
         resources.enter_context(display)
         return cls(settings, stack, log_settings, processes, display, started)
@@ -151,10 +151,12 @@ class Demo:
         return ensure(self._components.models, self.settings.seed)
 
     def _start_stack(self, model: Path) -> None:
-        self._display.say(f"starting vLLM and the trainer on {self.stack.device} (about half a minute)")
-        self._processes.start(self._components.rollout(model))
+        self._display.say("starting vLLM and the trainer (about half a minute, and as much for each further worker)")
+        for place in self._components.places:
+            self._processes.start(self._components.rollout(place, model))
         self._processes.start(self._components.trainer(model))
-        self._wait("the worker with version 0", lambda p: p.worker_ready and p.worker_version == 0, READY_TIMEOUT_S)
+        count = self.settings.workers
+        self._wait("every worker with version 0", lambda p: p.workers_with(0) == count, READY_TIMEOUT_S)
         self._processes.wait_ready("gateway", READY_TIMEOUT_S)
 
     def _evaluate(self, when: str) -> float:
@@ -166,16 +168,12 @@ class Demo:
         return float(orjson.loads(self._components.evaluation_file(when).read_bytes())["reward_mean"])
 
     def _train(self) -> None:
-        """Agents play until the trainer has ended the run and the worker serves its last version."""
+        """Agents play until the trainer has ended the run and every worker that lives serves its last version."""
         self._display.say(f"training: {GROUPS_PER_BATCH} groups of {GROUP_SIZE} episodes per batch")
         self._processes.start(self._components.agents())
         self._wait("the end of the run", lambda p: p.ended is not None, TRAINING_TIMEOUT_S)
         self._processes.stop_one("agents")
-        self._wait(
-            "the worker with the last version",
-            lambda p: p.worker_ready and p.worker_version == p.version,
-            SETTLE_TIMEOUT_S,
-        )
+        self._wait("the workers with the last version", DemoProgress.is_settled, SETTLE_TIMEOUT_S)
         self._processes.wait_finished("trainer", SETTLE_TIMEOUT_S)
 
     def _wait(self, what: str, condition: Callable[[DemoProgress], bool], timeout_s: float) -> None:
@@ -209,11 +207,15 @@ class Demo:
         title = f"verbs, seed {self.settings.seed}, learning rate {self.settings.learning_rate:g}"
         picture = plot(progress.batches, self.stack.run_dir / "reward.png", title=title)
         stats = (self._components.agents_file(), *self.episodes())
+        calls = calls_captured(self._log, self._start_offsets)
         return Result(
             reward_first=reward_first(trajectories(self._log, self._start_offsets), self._components.run_id),
             greedy_before=greedy_before,
             greedy_after=greedy_after,
-            calls_captured=calls_captured(self._log, self._start_offsets),
+            calls_captured=sum(calls.values()),
+            calls_by_worker=calls,
+            workers=self.settings.workers,
+            idle=idle_shares(progress.reports, progress.batches),
             calls_replied=sum(int(orjson.loads(file.read_bytes())["calls_replied"]) for file in stats),
             dead_letters=progress.dead_letters,
             seconds=round(time.monotonic() - self.started, 1),

@@ -8,6 +8,7 @@ import typer
 from claw.errors import CannotRun
 from claw.options import Device, Prefix
 
+STALENESS, STALENESS_MAX = "spec.staleness_max", 1
 NAMES_OF_A_RUN = ("--model-dir=model", "--model-id=model", "--run-id=run", "--out-dir=out")
 """Whatever they are: so much a trainer must be given before it can say what it thinks of the rest."""
 
@@ -26,6 +27,7 @@ class DemoSettings:
         list[str] | None,
         typer.Option(metavar="NAME=VALUE", help="A setting of the trainer, as claw train takes it. Repeatable."),
     ] = None
+    workers: Annotated[int, typer.Option(min=1, help="Rollout workers.")] = 1
     prefix: Prefix = "claw"
     device: Device = "auto"
 
@@ -49,6 +51,12 @@ class DemoSettings:
     def trainer_arguments(self) -> list[str]:
         """What is set for the trainer beside the demo's own settings, as its arguments."""
         return [word for assignment in self.set or () for word in ("--set", assignment)]
+
+    @property
+    def staleness_max(self) -> int:
+        """What `set` says of it, else the demo's own."""
+        chosen = [value for name, _, value in (word.partition("=") for word in self.set or ()) if name == STALENESS]
+        return int(chosen[-1]) if chosen else STALENESS_MAX
 
     @property
     def control(self) -> bool:

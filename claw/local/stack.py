@@ -1,25 +1,28 @@
 """The components of a stack on this machine as processes: their command lines, environments and readiness. Starts nothing."""
 
+import json
+import os
 import sys
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import cast, get_args
 
-from claw.errors import CannotRun
 from claw.home import claw_home
+from claw.workers.places import WorkerPlace
+from eventlog.settings import LogSettings
 from schemas.runtime.component import Component
 from schemas.runtime.files import write_atomically
 from schemas.runtime.restarts import RestartBudget
-from weights.device import Device, Wish, resolved, vllm_is_for_cpu
 
 CURRENT = "current"
+LOG_FILE = "log.json"
 TRAINER_WARNINGS = "trainer-warnings.json"
 PROBE_TIMEOUT_S = 1.0
+CANNOT_START = 2
 DEMO_PARTITIONS = 8
-WORKER_WAIT_S = 120  # one worker: while it restarts (20-60 s) calls wait instead of failing their episodes
+WORKER_WAIT_S = 120  # while the only worker restarts (20-60 s) calls wait instead of failing their episodes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,8 +33,8 @@ class Stack:
     bootstrap: str
     prefix: str = "claw"
     partitions: int = DEMO_PARTITIONS
-    device: Wish = "auto"
-    """Of trainer and worker alike: what is trained on one is sent to the other (`weights/device.py`)."""
+    device: str = "auto"
+    """Of trainer and workers; auto: as the settings of each have it, for weights go from any device to any."""
     env: Mapping[str, str] = field(default_factory=dict)
 
     def room(
@@ -56,12 +59,12 @@ class Stack:
 
     def environment(self) -> dict[str, str]:
         """What every component gets: the log, the device, one thread per numeric library, no look-ups outside."""
+        places = ("CLAW_TRAINER_DEVICE", "CLAW_ROLLOUT_DEVICE") if self.device != "auto" else ()
         return {
             "KAFKA_BOOTSTRAP_SERVERS": self.bootstrap,
             "CLAW_LOG_PREFIX": self.prefix,
             "CLAW_LOG_PARTITIONS": str(self.partitions),
-            "CLAW_TRAINER_DEVICE": self.device,
-            "CLAW_ROLLOUT_DEVICE": self.device,
+            **dict.fromkeys(places, self.device),
             "OMP_NUM_THREADS": "1",
             "HF_HUB_OFFLINE": "1",
             "TOKENIZERS_PARALLELISM": "false",
@@ -77,32 +80,20 @@ class Stack:
     def streams(self) -> Component:
         return self.room("streams", "streams")
 
-    def rollout(self, model: Path, model_id: str, *arguments: str) -> Component:
-        names = ("--model-id", model_id, "--served-name", model_id)
-        vllm_log = self.run_dir / "logs" / "vllm.log"
-        return self.room("rollout", "rollout", "--model", str(model), *names, "--log-file", str(vllm_log), *arguments)
+    def rollout(self, place: WorkerPlace, model: Path, model_id: str, *arguments: str) -> Component:
+        """One worker. It is not started again after it was drained; by its id a successor replaces one that was killed."""
+        names = ("--model-id", model_id, "--served-name", model_id, "--worker-id", self.worker_id(place))
+        vllm_log = self.run_dir / "logs" / f"{place.engine_name}.log"
+        flags = ("--model", str(model), *names, "--log-file", str(vllm_log), *arguments)
+        worker = self.room(place.name, "rollout", *flags, may_finish=True)
+        return replace(worker, env={**worker.env, **place.environment}, cannot_start_code=CANNOT_START)
+
+    def worker_id(self, place: WorkerPlace) -> str:
+        """Of this host and this stack, so that several share a log."""
+        return f"{os.uname().nodename}-{self.run_dir.name}-{place.name}"
 
     def trainer(self, config: Path, *arguments: str) -> Component:
         return self.room("trainer", "trainer", "--config", str(config), *arguments, may_finish=True)
-
-
-def one_device(
-    wishes: Mapping[str, str | None], *, serves: bool = True, resolve: Callable[[Wish], Device] = resolved
-) -> Device:
-    """The device of a stack, from all places that may name one. `serves`: whether a worker is part of it.
-
-    Raises CannotRun when two of them contradict each other, and when vLLM's build could not follow a trainer on CUDA.
-    """
-    named = {place: wish for place, wish in wishes.items() if wish and wish != "auto"}
-    if len(set(named.values())) > 1:
-        contradiction = ", ".join(f"{place} says {wish}" for place, wish in named.items())
-        raise CannotRun(f"trainer and worker have one device: {contradiction}")
-    wish = next(iter(named.values()), "auto")
-    if wish not in get_args(Wish):
-        raise CannotRun(f"device {wish}: it is one of {', '.join(get_args(Wish))}")
-    if serves and wish == "cuda" and vllm_is_for_cpu():
-        raise CannotRun("device cuda: the vLLM that is installed is its CPU build; say cpu, or auto")
-    return resolve(cast("Wish", wish))
 
 
 def answers(url: str) -> Callable[[], bool]:
@@ -118,10 +109,20 @@ def answers(url: str) -> Callable[[], bool]:
     return probe
 
 
-def remember(run_dir: Path) -> None:
-    """Makes this run the one that `claw status` shows and `claw down` names."""
+def remember(run_dir: Path, log: LogSettings) -> None:
+    """Makes this run the one that `claw status` shows and `claw down` names. log: the one that it writes."""
     claw_home().mkdir(parents=True, exist_ok=True)
+    address = {"bootstrap_servers": log.bootstrap_servers, "prefix": log.prefix}
+    write_atomically(run_dir / LOG_FILE, json.dumps(address))
     write_atomically(claw_home() / CURRENT, str(run_dir))
+
+
+def remembered_log(run_dir: Path) -> LogSettings | None:
+    """Where the log of a remembered run is; None where that was not kept."""
+    try:
+        return LogSettings(**json.loads((run_dir / LOG_FILE).read_text()))
+    except (OSError, ValueError):
+        return None
 
 
 def remembered() -> Path | None:

@@ -1,18 +1,31 @@
-"""`claw status`: the components of the stack that was started last, read from the file that its manager keeps, and what
-its trainer warns of."""
+"""`claw status`: the components of the stack that was started last, read from the file that its manager keeps, what its
+trainer warns of, and which share of the time its engines and its trainer were idle."""
 
 import json
+import time
 from dataclasses import asdict
 from pathlib import Path
 
 import orjson
 import psutil
 
-from claw.local.stack import TRAINER_WARNINGS, remembered
+from claw.local.ports import accepts, any_answers, split_servers
+from claw.local.stack import TRAINER_WARNINGS, remembered, remembered_log
 from claw.local.status_file import read_status
+from claw.workers.idle import IdleShares, idle_shares
+from claw.workers.places import engine_name
+from consumers.runs.read import is_plan
+from eventlog.errors import LogError
+from eventlog.kafka.admin import offsets_at
+from eventlog.kafka.reader import read_topics
+from eventlog.records import readable
+from schemas.events import BatchTrained, WorkerReported
 from schemas.runtime.component import ComponentState, State
 from schemas.runtime.identity import ProcessId
+from schemas.topics import BATCHES, WORKERS
 
+WINDOW_S = 600.0
+ANSWER_TIMEOUT_S = 1.0
 ALIVE = {State.STARTING, State.RUNNING, State.RESTARTING}
 
 
@@ -21,16 +34,36 @@ def show_status(*, as_json: bool) -> int:
     run_dir = remembered()
     states = with_engine(read_status(run_dir)) if run_dir else []
     warnings = trainer_warnings(run_dir, states) if run_dir else []
+    alive = any(state.state in ALIVE for state in states)
+    idle = recent_idle_shares(run_dir) if run_dir and alive else None
     if as_json:
         answer = {
             "run_dir": str(run_dir) if run_dir else None,
             "components": [asdict(s) for s in states],
             "warnings": warnings,
+            "idle": idle,
         }
         print(orjson.dumps(answer).decode())
     else:
-        print("\n".join([as_text(states), *(f"warning: trainer: {line}" for line in warnings)]))
-    return 0 if any(state.state in ALIVE for state in states) else 1
+        advice = [idle["advice"]] if idle and idle["advice"] else []
+        print("\n".join([as_text(states), *advice, *(f"warning: trainer: {line}" for line in warnings)]))
+    return 0 if alive else 1
+
+
+def recent_idle_shares(run_dir: Path) -> IdleShares | None:
+    """Of the last `WINDOW_S`, from the stack's log; None where it does not answer at once."""
+    settings = remembered_log(run_dir)
+    if settings is None or not any_answers(split_servers(settings.bootstrap_servers), ANSWER_TIMEOUT_S, accepts):
+        return None
+    topics = [WORKERS, BATCHES]
+    try:
+        since = offsets_at(settings, topics, int((time.time() - WINDOW_S) * 1000))
+        events = list(readable(record for record in read_topics(settings, topics, since) if not is_plan(record)))
+    except LogError:
+        return None
+    batches = [event for event in events if isinstance(event, BatchTrained)]
+    own = [batch for batch in batches if batch.run_id == batches[-1].run_id]
+    return idle_shares([event for event in events if isinstance(event, WorkerReported)], own)
 
 
 def trainer_warnings(run_dir: Path, states: list[ComponentState]) -> list[str]:
@@ -58,7 +91,7 @@ def with_engine(states: list[ComponentState]) -> list[ComponentState]:
         if state.component.startswith("rollout") and state.pid:
             reapers = living_children(state.pid)[:1]  # the reaper ends vLLM's whole process group, whoever dies first
             servers = [pid for reaper in reapers for pid in living_children(reaper)[:1]]
-            listed += [ComponentState("vllm", pid, State.RUNNING, 0, None) for pid in servers]
+            listed += [ComponentState(engine_name(state.component), pid, State.RUNNING, 0, None) for pid in servers]
     return listed
 
 

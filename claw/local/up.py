@@ -1,6 +1,5 @@
 """`claw up` and `claw down`: a stack that stays until it is stopped, watched by one manager process."""
 
-import os
 import subprocess
 import sys
 import time
@@ -13,15 +12,15 @@ from claw.home import claw_home
 from claw.local.broker import resolve_broker
 from claw.local.ports import free_ports, is_free
 from claw.local.settings import UpSettings
-from claw.local.stack import DEMO_PARTITIONS, Stack, one_device, remember, remembered
+from claw.local.stack import DEMO_PARTITIONS, Stack, remember, remembered
 from claw.local.status_file import STATUS_FILE, read_manager, read_status, write_status
+from claw.workers.places import WorkerPlace, refuse_device, refuse_ranks, worker_places
 from eventlog.kafka.admin import create_topics, describe_topics
 from eventlog.settings import LogSettings
 from schemas.runtime.component import Component, State
 from schemas.runtime.identity import ProcessId
 from schemas.runtime.processes import Processes
 from schemas.runtime.stop_signals import StopSignals
-from weights.device import Device
 
 if TYPE_CHECKING:
     from trainer.settings import TrainerSettings
@@ -34,13 +33,13 @@ DOWN_TIMEOUT_S = 20.0
 def run_up(settings: UpSettings, *, foreground: bool) -> int:
     """Starts the stack and returns when it is up; with `foreground` stays until Ctrl-C. Raises CannotRun."""
     _refuse_bad(settings)
+    places = places_of(settings)
     trainer = trainer_settings(settings)
-    device = device_of(settings, trainer)
     if (manager := _manager()) is not None:
         raise CannotRun(f"a stack runs already (manager pid {manager.pid}): `claw status`, `claw down`")
     if foreground:
-        return _serve(settings, trainer, device)
-    return _detach(settings, device)
+        return _serve(settings, trainer, places)
+    return _detach(settings)
 
 
 def _refuse_bad(settings: UpSettings) -> None:
@@ -52,6 +51,17 @@ def _refuse_bad(settings: UpSettings) -> None:
         raise CannotRun(f"{settings.model} is no HF model directory: it has no config.json")
     if settings.config and not settings.config.is_file():
         raise CannotRun(f"{settings.config} is no file: --config takes the trainer's settings (YAML)")
+
+
+def places_of(settings: UpSettings) -> list[WorkerPlace]:
+    """The workers to start: none without a model. Raises CannotRun for what no worker could do."""
+    refuse_device(settings.device, workers=1 if settings.model else 0, gpus=settings.gpus)
+    if settings.model is None:
+        if settings.workers or settings.gpus or settings.tp > 1:
+            raise CannotRun("--workers, --gpus and --tp are of workers, and without --model none is started")
+        return []
+    refuse_ranks(settings.model, settings.tp)
+    return worker_places(settings.workers, settings.gpus, settings.tp)
 
 
 def trainer_settings(settings: UpSettings) -> "TrainerSettings | None":
@@ -75,16 +85,6 @@ def trainer_settings(settings: UpSettings) -> "TrainerSettings | None":
     return trainer
 
 
-def device_of(settings: UpSettings, trainer: "TrainerSettings | None") -> Device:
-    """The device of trainer and worker alike. Raises CannotRun when two places name two devices."""
-    wishes = {
-        "--device": settings.device,
-        str(settings.config): trainer.device if trainer else None,
-        "CLAW_ROLLOUT_DEVICE": os.environ.get("CLAW_ROLLOUT_DEVICE") if settings.model else None,
-    }
-    return one_device(wishes, serves=settings.model is not None)
-
-
 def _refuse_other_log(trainer: "TrainerSettings", stack: Stack) -> None:
     """A trainer on another log than its stack would wait for ever, in silence. Raises CannotRun."""
     places = {
@@ -99,44 +99,46 @@ def _refuse_other_log(trainer: "TrainerSettings", stack: Stack) -> None:
             )
 
 
-def _serve(settings: UpSettings, trainer: "TrainerSettings | None", device: Device) -> int:
+def _serve(settings: UpSettings, trainer: "TrainerSettings | None", places: list[WorkerPlace]) -> int:
     stop = StopSignals()
     run_dir = claw_home() / "up"
     write_status(run_dir, [])  # from here on, `claw down` can stop this process
     with resolve_broker() as broker, Processes(partial(write_status, run_dir)) as processes:
-        stack = _stack(settings, run_dir, broker.bootstrap, device)
+        stack = _stack(settings, run_dir, broker.bootstrap)
         port = settings.port or free_ports(1)[0]
-        rooms = components(settings, trainer, stack)
+        rooms = components(settings, trainer, stack, places)
         for component in (stack.gateway(port), stack.streams(), *rooms):
             processes.start(component)
-        remember(run_dir)
+        remember(run_dir, LogSettings(bootstrap_servers=broker.bootstrap, prefix=settings.prefix))
         parts = [f"broker {broker.bootstrap}", f"gateway http://127.0.0.1:{port}", f"logs {run_dir / 'logs'}"]
         if trainer:  # agents must name this run and this model, or the trainer does not take what they play
-            parts.append(f"run {trainer.run_id} trains {trainer.model_id} on {device}")
+            parts.append(f"run {trainer.run_id} trains {trainer.model_id}")
         print(", ".join(parts), flush=True)
         while not stop.wait():
             processes.poll()
     return 0
 
 
-def components(settings: UpSettings, trainer: "TrainerSettings | None", stack: Stack) -> list[Component]:
-    """The worker and the trainer that the settings name. With a trainer the worker follows its run of its model, by its id.
+def components(
+    settings: UpSettings, trainer: "TrainerSettings | None", stack: Stack, places: list[WorkerPlace]
+) -> list[Component]:
+    """The workers and the trainer that the settings name. With a trainer the workers follow its run of its model, by its id.
 
     Raises CannotRun when the trainer's settings contradict the stack.
     """
     if trainer:
         _refuse_other_log(trainer, stack)
     rooms = []
-    if settings.model and trainer:
-        rooms.append(stack.rollout(settings.model, trainer.model_id, "--run-id", trainer.run_id))
-    elif settings.model:
-        rooms.append(stack.rollout(settings.model, settings.model.absolute().name))
+    if model := settings.model:
+        model_id = trainer.model_id if trainer else model.absolute().name
+        run = ("--run-id", trainer.run_id) if trainer else ()
+        rooms += [stack.rollout(place, model, model_id, *run) for place in places]
     if settings.config:
         rooms.append(stack.trainer(settings.config))
     return rooms
 
 
-def _stack(settings: UpSettings, run_dir: Path, bootstrap: str, device: Device) -> Stack:
+def _stack(settings: UpSettings, run_dir: Path, bootstrap: str) -> Stack:
     """Creates missing topics; a prefix that exists keeps its partition count."""
     topics = describe_topics(LogSettings(bootstrap_servers=bootstrap, prefix=settings.prefix))
     partitions = topics[0].partitions if topics else DEMO_PARTITIONS
@@ -146,15 +148,18 @@ def _stack(settings: UpSettings, run_dir: Path, bootstrap: str, device: Device) 
         bootstrap=bootstrap,
         prefix=settings.prefix,
         partitions=partitions,
-        device=device,
+        device=settings.device,
     )
 
 
-def _detach(settings: UpSettings, device: Device) -> int:
+def _detach(settings: UpSettings) -> int:
     run_dir = claw_home() / "up"
     run_dir.mkdir(parents=True, exist_ok=True)
     (run_dir / STATUS_FILE).unlink(missing_ok=True)
-    options = ["--foreground", "--port", str(settings.port), "--prefix", settings.prefix, "--device", device]
+    options = ["--foreground", "--port", str(settings.port), "--prefix", settings.prefix]
+    options += ["--device", settings.device, "--tp", str(settings.tp)]
+    options += ["--workers", str(settings.workers)] if settings.workers else []
+    options += ["--gpus", settings.gpus] if settings.gpus else []
     options += ["--model", str(settings.model)] if settings.model else []
     options += ["--config", str(settings.config)] if settings.config else []
     with (run_dir / "manager.log").open("wb") as output:

@@ -1,6 +1,6 @@
 """Runs as text or JSON: `claw runs list|show|compare`."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime
 from typing import Any
 
@@ -8,6 +8,7 @@ import orjson
 
 from claw.show.log import log_for_reading
 from claw.show.notice import notice
+from claw.show.rendering import table
 from consumers.runs import summary
 from consumers.runs.read import read_all, read_named
 from schemas.envelopes import now_us
@@ -63,7 +64,7 @@ def list_text(rows: Iterable[Json]) -> Iterator[str]:
         )
         for row in rows
     ]
-    yield from _table(cells)
+    yield from table(cells)
 
 
 def show_text(run: Json) -> Iterator[str]:
@@ -114,22 +115,16 @@ def compare_text(pair: Json) -> Iterator[str]:
         yield "no setting differs"
     else:
         settings = [(name, *map(_setting, values)) for name, values in pair["settings"].items()]
-        yield from _table([("setting", *names), *settings])
+        yield from table([("setting", *names), *settings])
     yield ""
     means = [(name, *map(_number, values)) for name, values in pair["metrics"].items()]
-    yield from _table([(f"mean of {pair['batches']} batches", *names), *means])
+    yield from table([(f"mean of {pair['batches']} batches", *names), *means])
     yield ""
     rewards = [(f"{part['batches'][0]}-{part['batches'][1]}", *map(_number, part["means"])) for part in pair["reward"]]
-    yield from _table([("reward of batches", *names), *rewards])
+    yield from table([("reward of batches", *names), *rewards])
     for name, best in zip(names, pair["best"], strict=True):
         if best is not None:
             yield f"best evaluated of {name}: {_evaluation(best)}"
-
-
-def _table(cells: Sequence[tuple[str, ...]]) -> Iterator[str]:
-    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    for row in cells:
-        yield "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
 
 
 def _number(value: float | None) -> str:

@@ -1,6 +1,7 @@
 """Events as a person or a JSON reader wants them: packed numbers unpacked, bodies as JSON, opaque bytes as base64."""
 
 import base64
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import orjson
@@ -50,6 +51,13 @@ def _numbers_or_body(name: str, value: bytes) -> Plain:
         except orjson.JSONDecodeError:
             pass  # a body that is no JSON is shown as the bytes it is
     return {"base64": base64.b64encode(value).decode()}
+
+
+def table(cells: Sequence[tuple[str, ...]]) -> Iterator[str]:
+    """Lines of columns, each as wide as its longest cell."""
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    for row in cells:
+        yield "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
 
 
 def one_line(event: Event) -> str:

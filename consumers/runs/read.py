@@ -45,13 +45,14 @@ def fold(records: Iterable[Record]) -> dict[str, ObservedRun]:
         run_id = (record.key or b"").decode(errors="replace")
         run = runs.setdefault(run_id, ObservedRun(run_id))
         run.seen_us = max(run.seen_us, record.timestamp_ms * 1000)
-        if not _is_plan(record):
+        if not is_plan(record):
             for event in readable([record]):
                 run.take(event)
     return runs
 
 
-def _is_plan(record: Record) -> bool:
+def is_plan(record: Record) -> bool:
+    """Whether it is a plan, without decoding it."""
     try:
         return record.value is not None and event_name(record.value) == PLAN
     except UndecodableRecord:

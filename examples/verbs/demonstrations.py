@@ -7,10 +7,12 @@ Invariant: the policy is not in them. The favourite verb of each observation is 
 import random
 from dataclasses import dataclass
 
+from examples.tiny_model import Recipe
 from examples.verbs.environment import VERBS, Task, right_verb
 
 FAVOURITE = {"get": "ask", "hop": "get", "say": "hop"}
 """The wrong verb that the demonstrations prefer, by the right one."""
+RECIPE = Recipe()
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +33,7 @@ def demonstrated_verb(observation: str, shares: VerbShares, rng: random.Random) 
     return rng.choices([right, favourite, *others], weights)[0]
 
 
-def demonstration(shares: VerbShares, rng: random.Random) -> list[dict[str, str]]:
+def demonstration(rng: random.Random, shares: VerbShares = VerbShares()) -> list[dict[str, str]]:
     """A whole conversation on a random task: each answer is a drawn verb with the right argument."""
     messages = []
     for index, observation in enumerate(Task.from_seed(rng.getrandbits(32)).observations):

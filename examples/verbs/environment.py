@@ -14,6 +14,8 @@ import random
 from dataclasses import dataclass
 from itertools import pairwise
 
+from examples.turn import Turn
+
 KEYS = "abcdefgh"
 VALUES = "12345678"
 VERBS = ("get", "hop", "say", "ask")
@@ -33,14 +35,6 @@ class Task:
         path = [rng.choice(KEYS) for _ in range(rng.choice((1, 2)))]
         pointers = [f"{here}>{there}" for here, there in pairwise(path)]
         return cls((f"find {path[0]}", *pointers, f"{path[-1]}={rng.choice(VALUES)}"))
-
-
-@dataclass(frozen=True, slots=True)
-class Turn:
-    """What one call earned, and what the agent sees next; no observation means that the episode is over."""
-
-    reward: float
-    observation: str | None
 
 
 def right_verb(observation: str) -> str:

@@ -23,6 +23,7 @@ from gateway.settings import GatewaySettings
 from gateway.upstream.dispatch import CallProgress, Dispatch, Dispatcher, EngineAnswer, OpenStream
 from schemas.envelopes import now_us
 from schemas.events import Timings
+from schemas.http import Channel
 
 JSON = (b"content-type", b"application/json")
 MESSAGE_CHARACTERS_MAX = 1000
@@ -39,6 +40,7 @@ class ModelCalls:
         self._recorder = CallRecorder(settings, log, metrics)
         self._producer = f"gateway/{settings.instance}"
         self._passes_authorization = settings.passes_authorization
+        self.replied = self._recorder.replied
         self.in_flight = 0
 
     async def __call__(self, exchange: Exchange, protocol: CallProtocol, identity: Identity | None) -> None:
@@ -112,6 +114,7 @@ class ModelCalls:
             trajectory=call.identity.trajectory_id,
             run_id=call.headers.run_id,
             call_id=call.call_id,
+            trains=(call.headers.channel or Channel.TRAIN) == Channel.TRAIN,
             traceparent=call.headers.traceparent,
             authorization=authorization(exchange.headers) if self._passes_authorization else None,
         )

@@ -15,6 +15,7 @@ from gateway.capture.delta_encoding import DeltaEncoder
 from gateway.capture.durable_log import EventSink
 from gateway.capture.events import ModelCall, captured, failed, repeated, without_bodies
 from gateway.capture.idempotency import Attempt, Finished, RecentCalls
+from gateway.capture.replied import Replied
 from gateway.errors import CLIENT_CLOSED, ClientGone, GatewayError, HeaderList, NotCaptured
 from gateway.headers import ClientHeaders
 from gateway.identity import Identity
@@ -34,6 +35,7 @@ class CallRecorder:
 
     def __init__(self, settings: GatewaySettings, sink: EventSink, metrics: Metrics) -> None:
         self._sink, self._metrics = sink, metrics
+        self.replied = Replied()
         self._recent = RecentCalls(settings.replay_window_s, settings.replay_entries_max, settings.replay_bytes_max)
         # Where replies may go out without their events, a base may be missing, so calls are written in full.
         deltas_bytes_max = 0 if settings.capture_on_failure == "availability" else settings.parent_bytes_max
@@ -59,6 +61,8 @@ class CallRecorder:
         self._recent.finish(call.attempt, finished)
         await self._acknowledge(call, finished)
         self._deltas.remember(call, reply, encoded, events)
+        if call.identity.named:
+            self.replied.note(call.identity, call.call_id, reply.choices[0].spans)
         return finished
 
     async def repeat(self, call: ModelCall, finished: Finished) -> None:

@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 import structlog
 
 from eventlog.records import Record
+from gateway.control.orders import Orders
 from schemas.codec import event_name
 from schemas.errors import UndecodableRecord
 from schemas.events import BatchSkipped, BatchTrained, Event, GroupRecord, RunStarted
@@ -83,6 +84,7 @@ class AdmissionView:
     def __init__(self) -> None:
         self._runs: dict[str, _Run] = {}
         self._lock = threading.Lock()
+        self.orders = Orders()
         self.on_group: Callable[[GroupRecord], None] = lambda _: None
         """Called with every row of a group as well, so that whoever else counts groups need not read the topic again."""
 
@@ -96,6 +98,7 @@ class AdmissionView:
             log.warning("admission_record_undecodable", topic=record.topic, offset=record.offset, reason=broken.reason)
             return
         if isinstance(event, GroupRecord):
+            self.orders.note(event)
             self.on_group(event)
         with self._lock:
             self._take(event)

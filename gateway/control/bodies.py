@@ -60,6 +60,7 @@ class OpenGroup(Body):
     agent: Name | None = None
     tags: Tags = ()
     admission: bool = True
+    ordinal: Annotated[int, Field(ge=0, lt=1 << 63)] | None = None
 
 
 class RegisterTrajectory(Body):
@@ -117,6 +118,7 @@ def group_opened(body: OpenGroup, group_id: str, headers: ClientHeaders, produce
         deadline_us=None if body.deadline_s is None else now_us() + int(body.deadline_s * 1e6),
         agent=body.agent or headers.agent,
         tags=body.tags or headers.tags,
+        ordinal=body.ordinal,
     )
 
 

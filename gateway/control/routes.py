@@ -3,6 +3,7 @@
 The door has looked at key, path and size; the whole body and the identity of the path come with the scope (`http/asgi.py`).
 """
 
+import asyncio
 import importlib.metadata
 from collections.abc import Callable, Coroutine
 from contextlib import AbstractAsyncContextManager
@@ -18,6 +19,7 @@ from starlette.exceptions import HTTPException
 
 from eventlog.errors import LogError
 from gateway.capture.durable_log import EventSink
+from gateway.capture.replied import Replied
 from gateway.control.admission import AdmissionView, Wait
 from gateway.control.bodies import (
     AssignReward,
@@ -42,6 +44,7 @@ from gateway.errors import (
     NotAdmitted,
     NotCaptured,
     NotFound,
+    OrdinalTaken,
     error_body,
 )
 from gateway.headers import ClientHeaders, client_headers
@@ -62,9 +65,16 @@ class Control:
     """The handlers. Each makes an event of a body, and replies once the event is acknowledged."""
 
     def __init__(
-        self, settings: GatewaySettings, log: EventSink, admission: AdmissionView, metrics: Metrics, crowds: Crowds
+        self,
+        settings: GatewaySettings,
+        log: EventSink,
+        admission: AdmissionView,
+        metrics: Metrics,
+        crowds: Crowds,
+        replied: Replied,
     ) -> None:
         self._log, self._admission, self._metrics, self._crowds = log, admission, metrics, crowds
+        self._orders, self._replied = admission.orders, replied
         self._producer = f"gateway/{settings.instance}"
         self._retry_after_s = settings.admission_retry_after_s
 
@@ -73,15 +83,29 @@ class Control:
         group_id = group_id_of(body, headers)
         run_id = run_of(body, headers)
         counted = run_id if body.admission and channel_of(body, headers) == Channel.TRAIN else None
+        event = group_opened(body, group_id, headers, self._producer)
+        if self._orders.is_taken(event):
+            raise OrdinalTaken(f"ordinal {body.ordinal} was opened by another request", param="ordinal")
         reserved = counted is not None and self._admit(counted, group_id)
+        self._orders.claim(event)
         try:
-            await self._publish(CALLS, group_id, group_opened(body, group_id, headers, self._producer))
+            await self._publish(CALLS, group_id, event)
         except NotCaptured:
             if counted and reserved:
                 self._admission.release(counted, group_id)
             raise
         self._crowds.declared(group_id)
         return JSONResponse({"group_id": group_id}, status_code=201)
+
+    async def next_ordinal(self, order: str) -> JSONResponse:
+        try:
+            await asyncio.to_thread(self._orders.read_unfolded)
+        except LogError as error:
+            raise NotCaptured(f"the log cannot be read to its end: {error}", retry_after_s=1.0) from error
+        return JSONResponse({"next_ordinal": self._orders.next_ordinal(order)})
+
+    async def replied(self, request: Request) -> JSONResponse:
+        return JSONResponse({"calls": self._replied.of(_identity(request))})
 
     async def register_trajectory(self, request: Request, body: RegisterTrajectory | None = None) -> JSONResponse:
         who = self._member(request)
@@ -166,6 +190,8 @@ def control_app(control: Control, models: Models, health: Health, metrics: Metri
     app.add_api_route("/v1/complete_trajectory", control.complete_trajectory, methods=["POST"])
     app.add_api_route("/v1/rewards", control.assign_reward, methods=["POST"])
     app.add_api_route("/v1/models", models.list, methods=["GET"])
+    app.add_api_route("/v1/calls", control.replied, methods=["GET"])
+    app.add_api_route("/orders/{order}", control.next_ordinal, methods=["GET"])
     app.add_api_route("/livez", health.live, methods=["GET"])
     app.add_api_route("/readyz", health.ready, methods=["GET"])
     app.add_api_route("/version", health.version, methods=["GET"])

@@ -43,6 +43,8 @@ class Dispatch(NamedTuple):
     trajectory: str
     run_id: str | None
     call_id: str
+    trains: bool = True
+    """Whether it is on the channel that is trained on."""
     traceparent: str | None = None
     authorization: bytes | None = None
     """For fixed upstreams only."""
@@ -173,7 +175,7 @@ class Dispatcher:
             report = self._workers.next_report()  # before looking again: what comes after that look sets it
             engine = self._chosen(call, avoid)
             if engine is None:
-                left_s = budget.left_s(NoWorker("no rollout worker is ready", retry_after_s=1.0))
+                left_s = budget.left_s(NoWorker(self._missing(call), retry_after_s=1.0))
                 with suppress(TimeoutError):
                     await asyncio.wait_for(report.wait(), min(POLL_S, left_s))
         return engine
@@ -181,11 +183,22 @@ class Dispatcher:
     def _chosen(self, call: Dispatch, avoid: set[str]) -> Engine | None:
         live, model = self._workers.live(), call.request.model
         engine = choose(
-            live, self._outstanding, model=model, trajectory=call.trajectory, run_id=call.run_id, avoid=avoid
+            live,
+            self._outstanding,
+            model=model,
+            trajectory=call.trajectory,
+            run_id=call.run_id,
+            avoid=avoid,
+            trains=call.trains,
         )
         if engine is None and live and not self._workers.knows(model):
             raise NotFound(f"no server has the model {model!r}", param="model", code="model_not_found")
         return engine
+
+    def _missing(self, call: Dispatch) -> str:
+        if call.trains and any(engine.behind and engine.serves(call.request.model) for engine in self._workers.live()):
+            return "every rollout worker is behind: what it samples is too old to be trained"
+        return "no rollout worker is ready"
 
 
 def _streams(incoming: IncomingReply, protocol: CallProtocol) -> bool:

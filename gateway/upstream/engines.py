@@ -6,9 +6,10 @@ follower's thread, everything else on the event loop; entries are replaced whole
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import structlog
 
@@ -16,7 +17,8 @@ from eventlog.records import Record
 from schemas.errors import UndecodableRecord
 from schemas.events import WorkerReported
 
-TAKES_TRAFFIC = ("ready", "updating")
+TAKES_TRAFFIC = ("ready", "updating", "behind")
+"""States in which a worker answers calls; one that is `behind` answers none that would be trained on."""
 log = structlog.get_logger()
 
 
@@ -35,10 +37,17 @@ class Engine:
     state: str = "ready"
     reported_ms: int | None = None
     """Time of the newest report; None: never stale."""
+    seconds: Mapping[str, float] = field(default_factory=dict, compare=False)
+    """Since it started: serving, idle, paused."""
 
     @property
     def fixed(self) -> bool:
         return self.worker_id is None
+
+    @property
+    def behind(self) -> bool:
+        """Whether its weights are too old for what they sample to be trained."""
+        return self.state == "behind"
 
     def serves(self, model: str | None) -> bool:
         return self.model is None or model is None or self.model == model
@@ -60,6 +69,8 @@ class WorkerTable:
         self._fixed = list(fixed)
         self._clock_ms = clock_ms
         self._workers: dict[bytes, Engine] = {}
+        self.seconds: Counter[str] = Counter()
+        """What all engines did with their time since this table began, by what they did; it never falls."""
         self._next_report: asyncio.Event | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
 
@@ -75,7 +86,10 @@ class WorkerTable:
             log.warning("worker_report_undecodable", key=key.decode(errors="replace"), reason=broken.reason)
             return
         if isinstance(event, WorkerReported):
-            self._workers[key] = _engine(event, record.timestamp_ms)
+            before, self._workers[key] = self._workers.get(key), _engine(event, record.timestamp_ms)
+            if before is not None:  # an engine that was started again begins at 0
+                growth = {name: max(s - before.seconds.get(name, 0), 0) for name, s in event.seconds.items()}
+                self.seconds = self.seconds + Counter(growth)
             self._wake_waiters()
 
     def live(self) -> list[Engine]:
@@ -121,4 +135,5 @@ def _engine(event: WorkerReported, timestamp_ms: int) -> Engine:
         version=event.version,
         state=event.state,
         reported_ms=timestamp_ms,
+        seconds=event.seconds,
     )

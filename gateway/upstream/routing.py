@@ -21,15 +21,18 @@ def choose(
     trajectory: str,
     run_id: str | None = None,
     avoid: Collection[str] = (),
+    trains: bool = True,
 ) -> Engine | None:
     """The engine for a call, or None when none serves its model.
 
     outstanding: calls in flight by engine URL. run_id: prefer workers that hold weights of this run. avoid: URLs of
-    engines that failed this call; taken again only when there is no other.
+    engines that failed this call; taken again only when there is no other. trains: the call is to be trained on, so that
+    no worker that is behind takes it; any other call goes to such a worker only when no other is left.
     """
-    able = [engine for engine in engines if engine.serves(model)]
+    able = [engine for engine in engines if engine.serves(model) and not (trains and engine.behind)]
     able = [engine for engine in able if engine.url not in avoid] or able if avoid else able
     able = [engine for engine in able if engine.run_id == run_id] or able if run_id else able
+    able = able if trains else [engine for engine in able if not engine.behind] or able
     if len(able) < 2:
         return able[0] if able else None
     idlest = min(able, key=lambda engine: outstanding.get(engine.url, 0))

@@ -26,21 +26,26 @@ class Machine:
 
     java: Path | None
     broker: str | None
+    gpu: bool = False
 
     @property
     def locks(self) -> list[Path]:
-        """The locks that `.venv` shall hold: without a Java outside of it, a JRE too."""
+        """The locks that `.venv` shall hold: of vLLM's CUDA build or its CPU build; without a Java outside of it, a JRE too."""
+        packages = LOCKS / ("gpu.txt" if self.gpu else "cpu.txt")
         without_jre = self.broker is not None or (self.java is not None and VENV not in self.java.parents)
-        return [LOCKS / "cpu.txt"] if without_jre else [LOCKS / "cpu.txt", LOCKS / "jre.txt"]
+        return [packages] if without_jre else [packages, LOCKS / "jre.txt"]
 
 
-def look() -> Machine:
-    """The broker that the environment names; else a Java, which may be the one in `.venv`."""
+def look(*, gpu: bool = False) -> Machine:
+    """The broker that the environment names; else a Java, which may be the one in `.venv`.
+
+    gpu: whether vLLM's CUDA build is asked for; a `.venv` that has it keeps it.
+    """
     broker, java = os.environ.get("KAFKA_BOOTSTRAP_SERVERS") or None, None
     if broker is None:
         with contextlib.suppress(CannotRun):
             java = find_java(next((VENV / "lib").glob("python3.*/site-packages"), VENV))
-    return Machine(java, broker)
+    return Machine(java, broker, gpu or any((VENV / "lib").glob("python3.*/site-packages/vllm-[0-9]*.dist-info")))
 
 
 def check(machine: Machine, *, fresh: bool) -> None:

@@ -27,7 +27,7 @@ def main(arguments: Sequence[str], usage: str) -> int:
         return 0 if arguments and arguments[0] in {"-h", "--help"} else 2
     command, rest = arguments[0], list(arguments[1:])
     try:
-        _set_up(only_check=command == "check")
+        _set_up(only_check=command == "check", gpu=command in {"setup", "check"} and "--gpu" in rest)
     except CannotRun as error:
         say(f"claw setup: {error}")
         return 2
@@ -39,8 +39,8 @@ def main(arguments: Sequence[str], usage: str) -> int:
     return 0
 
 
-def _set_up(*, only_check: bool) -> None:
-    started_s, machine = time.monotonic(), look()
+def _set_up(*, only_check: bool, gpu: bool) -> None:
+    started_s, machine = time.monotonic(), look(gpu=gpu)
     current = is_current(machine.locks)
     say(first_line(current=current, exists=VENV.exists()))
     check(machine, fresh=not current)

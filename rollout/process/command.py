@@ -26,6 +26,8 @@ def arguments(settings: RolloutSettings, port: int) -> list[str]:
         *("--weight-transfer-config", json.dumps({"backend": BACKEND})),
         # The last one is the outermost: nothing is tracked for a request that the guard refuses.
         *("--middleware", "rollout.plugin.spans.VersionSpans", "--middleware", "rollout.plugin.guard.ControlGuard"),
+        # The probe of a version (rollout/probe.py) goes before calls that wait; those keep the order in which they came.
+        *("--scheduling-policy", "priority"),
         *("--enable-prefix-caching", "--enable-request-id-headers", "--enable-prompt-tokens-details"),
         "--disable-uvicorn-access-log",
     ]

@@ -9,7 +9,6 @@ SIGTERM: asks the command to stop. SIGUSR1, which it also gets at its parent's d
 
 import os
 import signal
-import subprocess
 import sys
 from collections.abc import Sequence
 
@@ -26,7 +25,7 @@ def reaped(argv: Sequence[str]) -> list[str]:
 def main(argv: Sequence[str]) -> int:
     """Runs `argv` to its end; returns its exit code (128 + signal where it was killed)."""
     signal.signal(KILL_NOW, lambda *_: sys.exit(128 + KILL_NOW))
-    child = start(argv, stdin=subprocess.DEVNULL)  # it dies with us, should SIGKILL end the reaper itself
+    child = start(argv)  # it dies with us, should SIGKILL end the reaper itself
     signal.signal(signal.SIGTERM, lambda number, _frame: os.kill(child.pid, number))
     signal.signal(KILL_NOW, lambda *_: kill_group(child.pid))
     # WNOWAIT keeps the pid, and with it the group's number, from being used again before the group is killed.

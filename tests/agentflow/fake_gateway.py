@@ -20,12 +20,19 @@ class FakeGateway:
     refusal: str = "staleness"
     outages: list[str] = field(default_factory=list)
     requests: list[tuple[str, dict[str, Any], dict[str, str]]] = field(default_factory=list)
+    ordinals: dict[str, int] = field(default_factory=dict)
+    """Order -> its next ordinal."""
+    rivals: int = 0
+    """Ordinals that another runner opens as soon as one knows where to begin."""
     port: int = 0
     policy_version: str = "run/3"
 
     async def __aenter__(self) -> Self:
         app = web.Application()
         app.router.add_post("/groups", self._open_group)
+        app.router.add_get("/orders/{order}", self._next_ordinal)
+        app.router.add_get("/v1/models", self._models)
+        app.router.add_get("/{trajectory}/{group}/v1/calls", self._replied)
         app.router.add_post("/{trajectory}/{group}/v1/{action:.+}", self._act)
         self._runner = web.AppRunner(app, shutdown_timeout=0.1)
         await self._runner.setup()
@@ -49,8 +56,29 @@ class FakeGateway:
             self.refusals -= 1
             error = {"message": "too far ahead", "type": "rate_limit", "code": self.refusal, "retry_after_s": 0.01}
             return web.json_response({"error": error}, status=429, headers={"Retry-After": "1"})
+        if (ordinal := body.get("ordinal")) is not None:
+            order = body["group_id"].rpartition("-")[0]
+            if ordinal < self.ordinals.get(order, 0):
+                error = {"message": "another runner has it", "type": "invalid_request_error", "code": "ordinal_taken"}
+                return web.json_response({"error": error}, status=409)
+            self.ordinals[order] = ordinal + 1
         self.requests.append(("groups", body, dict(request.headers)))
         return web.json_response({"group_id": body["group_id"]}, status=201)
+
+    async def _next_ordinal(self, request: web.Request) -> web.Response:
+        order = request.match_info["order"]
+        ordinal = self.ordinals.get(order, 0)
+        self.ordinals[order] = ordinal + self.rivals
+        return web.json_response({"next_ordinal": ordinal})
+
+    async def _models(self, _: web.Request) -> web.Response:
+        return web.json_response({"data": [{"id": "tiny"}]})
+
+    async def _replied(self, request: web.Request) -> web.Response:
+        ids = request.match_info["trajectory"], request.match_info["group"]
+        calls = [body for body in self.bodies("chat/completions") if body["ids"] == ids]
+        reports = [{"call_id": str(number), "policy_version": self.policy_version} for number in range(len(calls))]
+        return web.json_response({"calls": reports})
 
     async def _act(self, request: web.Request) -> web.Response:
         body, ids, action = await request.json(), request.match_info, request.match_info["action"]

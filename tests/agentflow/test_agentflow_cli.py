@@ -5,6 +5,7 @@ import re
 import signal
 import sys
 from asyncio.subprocess import PIPE, Process
+from pathlib import Path
 
 import pytest
 
@@ -99,11 +100,23 @@ async def test_a_run_goes_on_when_nobody_watches() -> None:
     assert process.returncode == 0
 
 
-async def test_what_cannot_run_is_one_line() -> None:
-    """A wrong flow or a contradiction: exit 2, one line on stderr, no traceback."""
+async def test_what_cannot_run_is_one_line(tmp_path: Path) -> None:
+    """A wrong flow, command or reward, a broken line of a task file, a contradiction: exit 2, one line on stderr, no traceback."""
+    tasks = tmp_path / "tasks.jsonl"
+    tasks.write_text('{"n": 1}\n{"n": \n')
+    black_box = ("--command", "true", *("--gateway", "http://127.0.0.1:9"))
     nobody = ("--gateway", "http://127.0.0.1:9")
     crowd = ("--group-size", "9", "--concurrency", "4")
-    for arguments in (("--flow", "no.such:Flow", *nobody), (*FLOW, *nobody, *crowd), (*FLOW, "--gateway", "nobody")):
+    for arguments in (
+        ("--flow", "no.such:Flow", *nobody),
+        (*FLOW, *nobody, *crowd),
+        (*FLOW, "--gateway", "nobody"),
+        ("--command", "no-such-program", *nobody),
+        (*black_box, "--reward", "no.such:score"),
+        (*black_box, "--tasks", str(tasks)),
+        (*black_box, *FLOW),
+        nobody,
+    ):
         process = await started("run", *arguments)
         out, err = await process.communicate()
         assert (process.returncode, out, err.count(b"\n")) == (2, b"", 1)

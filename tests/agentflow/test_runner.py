@@ -118,3 +118,21 @@ async def test_evaluation_is_greedy_on_val_and_waits_for_nobody() -> None:
     assert {chat["temperature"] for chat in fake.bodies("chat/completions")} == {0.0}
     assert (result.reward_mean, result.calls_replied, result.policy_versions) == (0.5, 5, ("run/3",))
     assert [episode.transcript[-1]["content"] for episode in result.episodes] == ["hello"] * 5
+
+
+async def test_a_run_has_an_order_and_goes_on_behind_what_was_opened() -> None:
+    """With a run id, groups have ordinals and ids of their own: the next runner begins behind the last one, and what another
+    runner has opened meanwhile is left out. The task of an ordinal is the same whoever asks."""
+    plan = RunPlan(group_size=1, concurrency=1, groups_max=3, run_id="r")
+    async with FakeGateway() as fake, GatewayClient(fake.url, settings=QUICK) as client:
+        for _ in range(2):
+            await Runner(Echo(), client, plan).run()
+        first = fake.bodies("groups")
+        (order,) = fake.ordinals
+        fake.requests.clear()
+        fake.ordinals[order], fake.rivals = 0, 2
+        await Runner(Echo(), client, plan).run()
+        again = fake.bodies("groups")
+    assert [(body["group_id"], body["ordinal"]) for body in first] == [(f"{order}-{k}", k) for k in range(6)]
+    assert [body["ordinal"] for body in again] == [2, 3, 4]
+    assert [body["task"] for body in again] == [body["task"] for body in first[2:5]]

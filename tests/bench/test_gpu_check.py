@@ -15,6 +15,7 @@ from bench.gpu_check.parts import PARTS, Failed, Ground
 
 pytestmark = pytest.mark.process
 TINY = Shape(vocabulary=128, width=32, layers=2, heads=2, kv_heads=1, head_width=16, mlp_width=64)
+SMALL = {"copy_bytes": 1 << 20, "versions": 3}
 LARGE_JOB = {"groups": 2, "members": 2, "prompt": 16, "response": 16, "micro_batch_tokens_max": 128}
 LIGHT = """
 import importlib.abc, sys
@@ -23,7 +24,7 @@ class Missing(importlib.abc.MetaPathFinder):
         if name.partition(".")[0] in sys.argv[1].split(","):
             raise ModuleNotFoundError(name)
 sys.meta_path.insert(0, Missing())
-import trainer.learn.engine, trainer.learn.learner, trainer.plan.memory, weights.sender, weights.receive, weights.checkpoint
+import trainer.learn.engine, trainer.learn.learner, trainer.plan.memory, weights.host_copies, weights.sources, weights.checkpoint
 import bench.gpu_check.__main__, bench.gpu_check.work
 """
 ABSENT = (
@@ -34,7 +35,7 @@ ABSENT = (
 
 @pytest.fixture
 def ground(tmp_path: Path) -> Ground:
-    return Ground(folder=tmp_path, device="cpu", small=TINY, large=TINY, large_job=LARGE_JOB, run=work.run)
+    return Ground(folder=tmp_path, device="cpu", small=TINY, large=TINY, large_job=LARGE_JOB, run=work.run, **SMALL)
 
 
 @pytest.mark.parametrize("name", PARTS)

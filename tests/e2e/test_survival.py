@@ -1,4 +1,4 @@
-"""The whole loop on this machine, with every component killed once while it learns."""
+"""The whole loop on this machine with two workers, every component killed once and a worker added while it learns."""
 
 import json
 import os
@@ -10,14 +10,17 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
 
 from tests import children
 from tests.models import share_models
 
-BATCHES = 8
-COMPONENTS = ("gateway", "streams", "trainer", "vllm", "rollout")
+BATCHES = 12
+COMPONENTS = ("gateway", "streams", "trainer", "vllm-2", "rollout-1")
+ADDED = "from-elsewhere"
 GO_ON_S = 300.0
 BATCH_LINE = re.compile(r"batch\s+(\d+)\s")
 
@@ -40,6 +43,8 @@ class RunningDemo:
             str(BATCHES),
             "--batches-min",
             str(BATCHES),
+            "--workers",
+            "2",
         ]
         self.process = children.start(command, env=self.env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         self.batch = 0
@@ -65,6 +70,18 @@ class RunningDemo:
         assert done.returncode == 0, done.stderr.decode(errors="replace")
         return done.stdout.decode(errors="replace")
 
+    def add_worker(self, home: Path) -> "subprocess.Popen[str]":
+        """As somebody on another machine would, of whom the stack knows nothing."""
+        (run,) = (home / "runs").iterdir()
+        log, trainer = json.loads((run / "log.json").read_text()), yaml.safe_load((run / "trainer.yaml").read_text())
+        where = {"KAFKA_BOOTSTRAP_SERVERS": log["bootstrap_servers"], "CLAW_LOG_PREFIX": log["prefix"]}
+        names = ("--model-id", trainer["model_id"], "--served-name", trainer["model_id"], "--run-id", run.name)
+        flags = ("--model", trainer["model_dir"], *names, "--worker-id", ADDED, "--log-file", str(home / "added.log"))
+        command = [sys.executable, "-m", "rollout", *flags]
+        with (home / "added-rollout.log").open("wb") as output:
+            environment = {**self.env, **where, "CLAW_LOG_PARTITIONS": "8", "OMP_NUM_THREADS": "1"}
+            return children.start(command, env=environment, stdout=output, stderr=output, text=True)
+
     def wait_for_batch(self, batch: int) -> None:
         deadline = time.monotonic() + GO_ON_S
         while self.batch < batch:
@@ -74,12 +91,12 @@ class RunningDemo:
             )
             time.sleep(0.1)
 
-    def result(self) -> dict[str, float]:
+    def result(self) -> dict[str, Any]:
         assert self.process.stdout
         lines = self.process.stdout.read().splitlines()
         self.process.wait(60)
         assert len(lines) == 1, "\n".join(self.said[-20:])
-        parsed: dict[str, float] = json.loads(lines[0])
+        parsed: dict[str, Any] = json.loads(lines[0])
         return parsed
 
 
@@ -104,13 +121,21 @@ def demo(tmp_path: Path) -> Iterator[RunningDemo]:
 
 
 def test_the_loop_goes_on_when_any_component_is_killed(demo: RunningDemo, tmp_path: Path) -> None:
-    """After kill -9 of each component in turn the run ends by itself, nothing lost, nothing trained twice, nothing left."""
-    killed: dict[str, int] = {}
-    for number, component in enumerate(COMPONENTS):
-        demo.wait_for_batch(1 + number)
-        killed[component] = demo.pids()[component]
-        os.kill(killed[component], signal.SIGKILL)
-    result = demo.result()
+    """After kill -9 of each component in turn the run ends by itself, nothing lost, nothing trained twice, nothing left.
+
+    Both workers took calls, and so did one that came in the middle.
+    """
+    demo.wait_for_batch(1)
+    added = demo.add_worker(tmp_path)
+    try:
+        for number, component in enumerate(COMPONENTS):
+            demo.wait_for_batch(1 + number)
+            os.kill(demo.pids()[component], signal.SIGKILL)
+        result = demo.result()
+    finally:
+        children.end(added, 30)
+    took_calls = {name if name == ADDED else name[-len("rollout-N") :] for name in result["calls_by_worker"]}
+    assert took_calls == {"rollout-1", "rollout-2", ADDED}
     assert result["batches"] == BATCHES
     assert result["groups_trained"] == 8 * BATCHES
     assert result["calls_captured"] == result["calls_replied"]

@@ -7,8 +7,9 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
+from examples.tiny_model import Recipe
 from examples.verbs.environment import CALLS_MAX, Task, judge
-from examples.verbs.tiny_model import Recipe, ensure
+from examples.verbs.tiny_model import ensure
 from tests.models import MODELS
 
 BRIEF = Recipe(steps=2, batch_dialogues=4)

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from examples.tokenizer import END, build_tokenizer
 from examples.verbs.tiny_model import ensure
-from examples.verbs.tokenizer import END, build_tokenizer
 from tests import children
 from tests.models import MODELS
 

@@ -4,7 +4,7 @@ import asyncio
 import socket
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TypeVar, cast
 
 import uvicorn
@@ -149,7 +149,12 @@ class House:
 
 
 def report(
-    url: str, worker_id: str = "w0", state: WorkerState = "ready", model: str = "tiny", timestamp_ms: int | None = None
+    url: str,
+    worker_id: str = "w0",
+    state: WorkerState = "ready",
+    model: str = "tiny",
+    timestamp_ms: int | None = None,
+    seconds: Mapping[str, float] | None = None,
 ) -> Record:
     """A record of the workers topic."""
     event = WorkerReported(
@@ -160,6 +165,7 @@ def report(
         model=model,
         state=state,
         report_interval_s=1.0,
+        seconds=seconds or {},
     )
     now_ms = int(time.time() * 1000) if timestamp_ms is None else timestamp_ms
     return record(event, worker_id.encode(), "claw.rollout.workers", now_ms)

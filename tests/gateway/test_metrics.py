@@ -20,7 +20,7 @@ from tests.facts import call
 from tests.gateway.capture.test_calls import ASK, ask
 from tests.gateway.capture.test_durable_log import Place
 from tests.gateway.engine import Reply, ScriptedEngine, completion, stream
-from tests.gateway.house import House
+from tests.gateway.house import House, report
 from tests.gateway.processes import poll
 
 FAMILIES = {
@@ -279,3 +279,21 @@ async def test_every_call_is_timed(house: House, engine: ScriptedEngine, how: st
     before = await metric(house, "claw_gateway_request_seconds_count")
     await ask(house, body, **headers)
     assert await metric(house, "claw_gateway_request_seconds_count") == before + 1
+
+
+async def test_the_time_of_all_engines_only_grows() -> None:
+    """Two workers add up; one that was started again, and what passed before the first report, take nothing away."""
+    with House() as house:
+        for worker_id, serving, idle in (
+            ("a", 50, 50),
+            ("b", 0, 10),
+            ("a", 54, 56),
+            ("b", 0, 12),
+            ("a", 1, 2),
+            ("a", 2, 2),
+        ):
+            seconds = {"serving": float(serving), "idle": float(idle)}
+            house.workers.apply(report("http://127.0.0.1:1", worker_id, seconds=seconds))
+        text = house.metrics.exposition()
+        assert sample(text, "claw_gateway_engine_seconds_total", did="serving") == 5
+        assert sample(text, "claw_gateway_engine_seconds_total", did="idle") == 8

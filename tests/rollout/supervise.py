@@ -44,7 +44,7 @@ class FileSink:
 
     async def report(self, event: WorkerReported) -> None:
         """One line."""
-        names = ("state", "url", "model", "run_id", "version", "in_flight", "capabilities", "detail")
+        names = ("state", "url", "model", "run_id", "version", "in_flight", "capabilities", "detail", "sync_ms")
         with self._path.open("a") as out:
             out.write(json.dumps({name: getattr(event, name) for name in names}) + "\n")
 

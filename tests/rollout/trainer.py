@@ -32,10 +32,11 @@ def main(model: Path, events: Path, period_s: float) -> None:
     server = TransferServer()
     version = max(0, last_version(events))
     while True:
-        named = [(name, p.detach()) for name, p in changed(base, version).named_parameters()]
+        weights = changed(base, version)
+        named = [(name, p.detach()) for name, p in weights.named_parameters()]
         snapshot = WeightsSnapshot.of(named, 64 << 10)
         server.stage(RUN, version, snapshot)
-        write_published(events, version, snapshot.manifest, server.url)
+        write_published(events, version, snapshot.manifest, weights, server.url)
         time.sleep(period_s)
         while events.with_suffix(".hold").exists():
             time.sleep(0.02)

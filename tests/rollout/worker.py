@@ -24,6 +24,7 @@ from weights.transfer_server import TransferServer
 
 ROOT = Path(__file__).parents[2]
 RUN = "run-1"
+PROBE = [(7 * number) % 250 + 5 for number in range(48)]
 T = TypeVar("T")
 Json = dict[str, Any]
 
@@ -86,6 +87,13 @@ class Worker:
         reports = self._read_reports()
         return reports[-1] if reports else None
 
+    def last_sync_ms(self) -> dict[str, float]:
+        return dict((self.last_report() or {})["sync_ms"])
+
+    def report_with(self, word: str, *, since: int) -> Json | None:
+        """The first report behind that number whose detail has the word."""
+        return next((each for each in self._read_reports()[since:] if word in (each["detail"] or "")), None)
+
     def states(self) -> list[str]:
         return [report["state"] for report in self._read_reports()]
 
@@ -115,14 +123,26 @@ class Worker:
         self.versions[version] = changed(self.base, version)
         return self.versions[version]
 
-    def publish(self, version: int, *, checkpoint: Path | None = None, offer_url: str | None = None) -> WeightsManifest:
-        """Stage and publish a new version; from `checkpoint` or somebody else's offer instead where one is given."""
-        tensors = [(name, p.detach()) for name, p in self.changed_model(version).named_parameters()]
+    def publish(
+        self,
+        version: int,
+        *,
+        checkpoint: Path | None = None,
+        offer_url: str | None = None,
+        probed: torch.nn.Module | None = None,
+    ) -> WeightsManifest:
+        """Stage and publish a new version; from `checkpoint` or somebody else's offer instead where one is given.
+
+        probed: the model that the probe is of, where it is not that of the version.
+        """
+        model = self.changed_model(version)
+        tensors = [(name, p.detach()) for name, p in model.named_parameters()]
         manifest = WeightsManifest.of(tensors)
         if checkpoint is None and offer_url is None:
             self.transfer_server.stage(RUN, version, WeightsSnapshot.of(tensors, 64 << 10))
             offer_url = self.transfer_server.url
-        write_published(self.events, version, manifest, offer_url, None if checkpoint is None else str(checkpoint))
+        uri = None if checkpoint is None else str(checkpoint)
+        write_published(self.events, version, manifest, probed or model, offer_url, uri)
         return manifest
 
     def push(self, version: int) -> None:
@@ -152,9 +172,20 @@ class Worker:
 
     def reference(self, version: int, prompt: list[int], ids: list[int]) -> torch.Tensor:
         """Log-probabilities [len(ids), vocabulary] by transformers."""
-        with torch.no_grad():
-            logits = self.versions[version](torch.tensor([prompt + ids])).logits[0].float()
-        return torch.log_softmax(logits, -1)[len(prompt) - 1 : -1]
+        return scores(self.versions[version], prompt + ids)[len(prompt) - 1 :]
+
+    def complete(self, prompt: list[int], **fields: object) -> httpx.Response:
+        body = {
+            "model": "policy",
+            "prompt": prompt,
+            "return_token_ids": True,
+            "logprobs": 0,
+            "ignore_eos": True,
+            **fields,
+        }
+        reply = self.http.post(f"{self.url}/v1/completions", json=body)
+        assert reply.status_code == 200, reply.text
+        return reply
 
     def processes(self) -> list[psutil.Process]:
         """The supervisor and everything below it."""
@@ -184,7 +215,12 @@ def changed(base: torch.nn.Module, version: int) -> torch.nn.Module:
 
 
 def write_published(
-    events: Path, version: int, manifest: WeightsManifest, offer_url: str | None, checkpoint_uri: str | None = None
+    events: Path,
+    version: int,
+    manifest: WeightsManifest,
+    probed: torch.nn.Module,
+    offer_url: str | None,
+    checkpoint_uri: str | None = None,
 ) -> None:
     """A line that supervise.py reads; one write, so that a killed trainer leaves all of it or none."""
     event = WeightsPublished(
@@ -197,9 +233,18 @@ def write_published(
         manifest=tuple(TensorSpec(name=t.name, dtype=t.dtype, shape=t.shape) for t in manifest.tensors),
         offer_url=offer_url,
         checkpoint_uri=checkpoint_uri,
+        probe_ids=torch.tensor(PROBE, dtype=torch.int32).numpy().tobytes(),
+        probe_logprobs=scores(probed, PROBE).gather(1, torch.tensor(PROBE)[1:, None]).numpy().tobytes(),
     )
     with events.open("a") as out:
         out.write(encode(event).hex() + "\n")
+
+
+def scores(model: torch.nn.Module, ids: list[int]) -> torch.Tensor:
+    """Log-probabilities [len(ids) - 1, vocabulary] of what follows each id but the last."""
+    with torch.no_grad():
+        logits = model(torch.tensor([ids])).logits[0].float()
+    return torch.log_softmax(logits, -1)[:-1]
 
 
 def gap(reference: torch.Tensor, ids: list[int], logprobs: list[float]) -> float:

@@ -6,7 +6,6 @@ import signal
 import subprocess
 import sys
 import time
-import urllib.request
 
 import pytest
 
@@ -22,8 +21,12 @@ from schemas.topics import BATCHES, GROUPS, STEPS, TRAJECTORIES, WEIGHTS
 from tests import children
 from tests.children import HEAVY_START_S
 from tests.trainer.pooled import RUN, group, rows_of
+from tests.trainer.test_background import manifest_of
 from tests.trainer.tiny import make_model
+from tests.weights.tensors import take
 from trainer.plan.journal import transactional_id
+from weights.host_copies import HostCopies
+from weights.sources import FromTrainer
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow]
 STOP_TIMEOUT_S = 8
@@ -108,18 +111,14 @@ def start(log_settings, tmp_path):
 def test_train_serve_stop_and_resume(log_settings, start, tmp_path):
     """A batch is trained and its weights are had by the offer; SIGTERM ends in time; the next start finishes the run, with
     the groups of the pool's next generation when it was cut over to that."""
-    from weights.receive import receive
-    from weights.rendezvous import Transfer
-
     history = [e for n in range(2) for e in group(f"g{n}", [0.0, 1.0, 1.0, 0.0], at_us=n)]
     write_groups(log_settings, history)
     process = start()
     published = until(lambda: len(found := events(log_settings, WeightsPublished)) == 2 and found, process)
     assert [event.version for event in published] == [0, 1]
-    with urllib.request.urlopen(f"{published[1].offer_url}?worker=w&version=1") as answer:
-        offer = Transfer.from_json(json.load(answer))
-    assert offer.manifest.digest == published[1].digest
-    assert len(list(receive(offer.rendezvous, offer.manifest, "cpu"))) == len(published[1].manifest)
+    manifest = manifest_of(published[1])
+    source = FromTrainer(published[1].offer_url, RUN, 1, worker_id="w", connect_timeout_s=5)
+    take(HostCopies(tmp_path / "copies"), manifest, source).close()  # raises unless the bytes are those of the digest
     process.send_signal(signal.SIGTERM)
     assert process.wait(STOP_TIMEOUT_S) == 0
     settled(log_settings)

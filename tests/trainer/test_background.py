@@ -14,12 +14,12 @@ from tests.trainer.incarnation import settings
 from tests.trainer.test_resume import exit_code
 from tests.trainer.test_run import DEADLINE_S, events, two_batches, world_of
 from tests.trainer.tiny import make_model
+from tests.weights.tensors import read
 from trainer.dependencies import Milestone
 from trainer.run import TrainingRun
 from trainer.storage import state_files
 from trainer.storage.checkpoints import Checkpoints
 from weights import checkpoint
-from weights.checkpoint import read
 from weights.manifest import TensorShape, WeightsManifest
 
 pytestmark = pytest.mark.process
@@ -72,7 +72,7 @@ def test_an_export_is_on_disk_before_it_is_named(tmp_path, model_dir):
     def checked(*batch):
         for event in batch:
             if isinstance(event, WeightsPublished) and event.checkpoint_uri:
-                assert len(list(read(event.checkpoint_uri, manifest_of(event)))) == len(event.manifest)
+                assert len(read(event.checkpoint_uri, manifest_of(event))) == len(event.manifest)
         commit(*batch)
 
     collaborators.journal.commit = checked
@@ -204,4 +204,4 @@ def test_an_export_that_a_kill_took_is_written_by_the_next_life(tmp_path, model_
     assert [event.checkpoint_uri for event in events(log, WeightsPublished) if event.version == 1] == [None]
     assert TrainingRun(chosen, world_of(chosen, two_batches(), log=log)[1]).run() == "finished"
     (named,) = [event for event in events(log, WeightsPublished) if event.version == 1 and event.checkpoint_uri]
-    assert len(list(read(named.checkpoint_uri, manifest_of(named)))) == len(named.manifest)
+    assert len(read(named.checkpoint_uri, manifest_of(named))) == len(named.manifest)

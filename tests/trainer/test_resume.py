@@ -134,7 +134,7 @@ def test_a_plan_is_committed_before_and_the_result_with_its_weights(undisturbed)
 
 def test_exports_are_named_in_the_events(undisturbed, model_dir):
     """Version 0, every fourth and the last one can be read from disk, with the published digest."""
-    from weights.checkpoint import read
+    from tests.weights.tensors import read
     from weights.manifest import WeightsManifest
 
     named = {e.version: e for e in undisturbed.of(WeightsPublished) if e.checkpoint_uri}
@@ -146,7 +146,7 @@ def test_exports_are_named_in_the_events(undisturbed, model_dir):
                 "tensors": [{"name": t.name, "dtype": t.dtype, "shape": list(t.shape)} for t in event.manifest],
             }
         )
-        assert len(list(read(event.checkpoint_uri, specs))) == len(event.manifest)
+        assert len(read(event.checkpoint_uri, specs)) == len(event.manifest)
 
 
 def test_metrics_have_one_line_per_batch(tmp_path, model_dir):

@@ -8,10 +8,10 @@ from structlog.testing import capture_logs
 from schemas.events import WeightsPublished
 from tests.trainer.incarnation import settings
 from tests.trainer.test_run import events, model_dir, stopping_at, two_batches, world_of
+from tests.weights.tensors import read
 from trainer.dependencies import Milestone
 from trainer.errors import Stopped
 from trainer.run import TrainingRun
-from weights.checkpoint import read
 from weights.manifest import WeightsManifest
 
 __all__ = ["model_dir"]  # a fixture
@@ -33,7 +33,7 @@ def test_the_last_version_is_exported_before_leaving(tmp_path, model_dir):
     assert (last.version, last.sequence) == (1, 0)
     tensors = [{"name": t.name, "dtype": t.dtype, "shape": list(t.shape)} for t in last.manifest]
     manifest = WeightsManifest.from_json({"digest": last.digest, "tensors": tensors})
-    assert len(list(read(last.checkpoint_uri, manifest))) == len(tensors)
+    assert len(read(last.checkpoint_uri, manifest)) == len(tensors)
     _, again = world_of(chosen, two_batches(), log=log)
     lines = stopped(chosen, dataclasses.replace(again, reached=stopping_at(Milestone.STARTED, again.stop)))
     assert "exporting_before_leaving" not in lines

@@ -1,11 +1,14 @@
 """Tensors of versions, and a directory source for them, shared by the tests of this room."""
 
+import tempfile
+from pathlib import Path
+
 import torch
 
 from weights.deadline import Deadline
 from weights.host_copies import HostCopies, HostCopy, OpenSource, tensors
 from weights.manifest import WeightsManifest
-from weights.sources import FromTrainer
+from weights.sources import FromDirectory, FromTrainer
 from weights.transfer_server import TransferServer
 
 Tensors = list[tuple[str, torch.Tensor]]
@@ -30,6 +33,15 @@ def source_of(server: TransferServer, version: int, run_id: str = "run") -> From
 
 def take(copies: HostCopies, manifest: WeightsManifest, source: OpenSource, seconds: float = 30) -> HostCopy:
     return copies.take(manifest, source, Deadline(seconds))
+
+
+def read(uri: str, manifest: WeightsManifest) -> dict[str, torch.Tensor]:
+    """What a worker loads from a directory: raises unless names, shapes, dtypes and bytes are those of the manifest."""
+    with tempfile.TemporaryDirectory() as folder:
+        copy = take(HostCopies(Path(folder)), manifest, FromDirectory(uri))
+        loaded = {name: tensor.clone() for name, tensor in tensors(copy.path, manifest)}
+        copy.close()
+    return loaded
 
 
 def same(copy: HostCopy, expected: Tensors) -> bool:

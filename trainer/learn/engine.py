@@ -1,4 +1,4 @@
-"""The policy under training, behind five verbs: train, give tensors, export, save, load.
+"""The policy under training, behind six verbs: train, give tensors, give log-probabilities, export, save, load.
 
 With several ranks (trainer/ranks) each calls the same verbs with the same arguments. A rank trains its share of the
 examples, its loss scaled by the number of ranks, since DeepSpeed averages gradients over them; totals are summed.
@@ -18,7 +18,7 @@ from torch import Tensor
 from trainer.errors import SettingsInvalid
 from trainer.learn import attention, deepspeed_config
 from trainer.learn import model as models
-from trainer.learn.examples import Example, with_column
+from trainer.learn.examples import Example, Floats, with_column
 from trainer.learn.head import TokenScores
 from trainer.learn.layouts import Layout, MicroBatch, TrainedTokens, lay_out
 from trainer.learn.metrics import TokenTotals, merged
@@ -154,6 +154,17 @@ class TrainingEngine:
             return self._scores(batch).logprobs
 
         return with_column(examples, "proximal", per_token(self._laid_out(examples), examples, self.device, logprobs))
+
+    def logprobs(self, ids: Sequence[int]) -> Floats:
+        """[n - 1]: of each id but the first, by the weights as they are, at temperature 1. Every rank computes all of them."""
+        row = torch.tensor(ids, device=self.device)
+        at = torch.arange(len(row) - 1, device=self.device)
+        with torch.no_grad():
+            scores = self._model(
+                row[None], torch.arange(len(row), device=self.device)[None], None, at, row[1:], at * 0 + 1
+            )
+        logprobs: Floats = scores.logprobs.cpu().numpy()
+        return logprobs
 
     def _laid_out(self, examples: Sequence[Example]) -> Layout:
         return lay_out(examples, self._settings.micro_batch_tokens_max, self._layout, self._share)

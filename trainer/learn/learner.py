@@ -14,7 +14,7 @@ from torch import Tensor
 from trainer.algorithms.schedules import factor
 from trainer.errors import CheckpointInvalid
 from trainer.learn.engine import TrainingEngine
-from trainer.learn.examples import Example, LearnerBatch, mini_batches
+from trainer.learn.examples import Example, Floats, LearnerBatch, mini_batches
 from trainer.learn.metrics import merged
 from trainer.learn.models.critic import Critic
 from trainer.learn.models.reference import Reference
@@ -144,6 +144,10 @@ class Learner:
     def named_tensors(self) -> Iterator[tuple[str, Tensor]]:
         """Of the policy, see `TrainingEngine.named_tensors`."""
         return self._policy.named_tensors()
+
+    def logprobs(self, ids: Sequence[int]) -> Floats:
+        """Of the policy, see `TrainingEngine.logprobs`."""
+        return self._policy.logprobs(ids)
 
     def export(self, snapshot: WeightsSnapshot, target: Path) -> None:
         """A snapshot of the policy as a HF-format directory, whole or not at all. From any thread."""

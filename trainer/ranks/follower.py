@@ -16,7 +16,7 @@ from trainer.settings import TrainerSettings
 
 log = structlog.get_logger()
 
-VERBS = frozenset({TRAIN, "examined", "named_tensors", "save", "load"})
+VERBS = frozenset({TRAIN, "examined", "named_tensors", "logprobs", "save", "load"})
 
 
 def follow(settings: TrainerSettings, place: Place) -> int:

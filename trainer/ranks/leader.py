@@ -1,7 +1,7 @@
 """Rank 0: the learner that a run sees, alone or at the head of others."""
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -10,7 +10,7 @@ from torch import Tensor
 
 from trainer.compose import learner_of
 from trainer.learn.engine import leave
-from trainer.learn.examples import Example, LearnerBatch
+from trainer.learn.examples import Example, Floats, LearnerBatch
 from trainer.learn.learner import Learner
 from trainer.ranks.group import LEAVE, RankGroup
 from trainer.ranks.launch import Launched
@@ -55,6 +55,12 @@ class LedLearner:
             with self._group.performed():
                 for _ in tensors:
                     pass
+
+    def logprobs(self, ids: Sequence[int]) -> Floats:
+        """See `Learner.logprobs`."""
+        self._group.send("logprobs", ids)
+        with self._group.performed():
+            return self._learner.logprobs(ids)
 
     def export(self, snapshot: WeightsSnapshot, target: Path) -> None:
         """See `Learner.export`: the snapshot has it all, and no other rank is needed."""

@@ -43,6 +43,7 @@ def test_a_setting_of_the_trainer_reaches_it(tmp_path: Path) -> None:
     settings = load(made.trainer(tmp_path / "model").argv[3:])
     assert (settings.spec.algorithm, settings.critic.lam, settings.spec.group_size) == ("gae", 0.9, GROUP_SIZE)
     assert settings.has_critic
+    assert (chosen.staleness_max, DemoSettings(set=["spec.staleness_max=3"]).staleness_max) == (1, 3)
     for wrong, named in (("critic.lam=0.9", "algorithm grpo has none"), ("spec.algoritm=gae", "no such setting")):
         with pytest.raises(CannotRun, match=named):
             DemoSettings(set=[wrong])
@@ -50,7 +51,8 @@ def test_a_setting_of_the_trainer_reaches_it(tmp_path: Path) -> None:
 
 def test_agents_and_worker_name_the_run_that_is_trained(components: DemoComponents, tmp_path: Path) -> None:
     """Calls of another run or another model would never be trained on."""
-    worker, agents = flags(components.rollout(tmp_path)), flags(components.agents())
+    (place,) = components.places
+    worker, agents = flags(components.rollout(place, tmp_path)), flags(components.agents())
     before, after = (flags(components.evaluation(when)) for when in ("before", "after"))
     assert worker["--served-name"] == MODEL_ID
     for each in (agents, before, after):

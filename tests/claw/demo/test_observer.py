@@ -1,9 +1,12 @@
 """The demo's own counts, from records only."""
 
+from msgspec.structs import replace
+
 from claw.demo.observer import Observer
 from eventlog.records import Record
 from schemas.codec import encode
-from schemas.events import Event, GroupRecord, WeightsPublished, WorkerReported
+from schemas.envelopes import envelope, now_us
+from schemas.events import Event, GroupRecord, WeightsPublished, WorkerReported, WorkerState
 from schemas.topics import BATCHES, CALLS, DEAD_LETTERS, GROUPS, WEIGHTS, WORKERS, Catalogue, Topic
 from tests.claw.events import ENVELOPE, trained
 
@@ -20,14 +23,16 @@ def group(group_id: str, *, ready: bool, run_id: str = "r") -> GroupRecord:
     return GroupRecord(group_id=group_id, declared=True, ready=ready, run_id=run_id, channel="train")
 
 
-def worker(version: int, run_id: str) -> WorkerReported:
+def worker(
+    version: int, run_id: str = "r", worker_id: str = "w", state: WorkerState = "ready", age_s: float = 0.0
+) -> WorkerReported:
     return WorkerReported(
-        envelope=ENVELOPE,
-        worker_id="w",
+        envelope=replace(envelope("test/1"), occurred_at_us=now_us() - int(age_s * 1e6)),
+        worker_id=worker_id,
         url="u",
         model_id="m",
         model="m",
-        state="ready",
+        state=state,
         run_id=run_id,
         version=version,
         report_interval_s=1,
@@ -56,7 +61,26 @@ def test_counts_are_of_this_run() -> None:
     assert progress.ready == {"a"}
     assert len(progress.batches) == 1
     assert progress.version is None
-    assert not progress.worker_ready
+    assert progress.workers == {}
+
+
+def test_the_end_waits_for_every_worker_that_takes_calls() -> None:
+    """At the start all must be there; at the end those that were drained, killed or are not there yet are not waited for."""
+    published = WeightsPublished(
+        envelope=ENVELOPE, model_id="m", run_id="r", version=9, digest="d", bytes_total=1, manifest=()
+    )
+    gone = [worker(4, worker_id="a", state="dead"), worker(4, worker_id="b", age_s=60)]
+    present = [worker(9, worker_id="c"), worker(0, worker_id="d", state="starting")]
+
+    def settled(*workers: WorkerReported) -> bool:
+        return observed((WEIGHTS, published), *((WORKERS, each) for each in workers)).progress.is_settled()
+
+    assert settled(*gone, *present)
+    assert not settled(*gone), "nobody is there"
+    assert not settled(*present, worker(8, worker_id="e")), "a version behind"
+    assert not settled(*present, worker(9, worker_id="e", state="updating"))
+    progress = observed(*((WORKERS, each) for each in [*gone, *present])).progress
+    assert (progress.workers_with(9), progress.workers_with(4)) == (1, 1)
 
 
 def test_calls_are_counted_by_their_header() -> None:

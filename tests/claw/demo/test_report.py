@@ -18,6 +18,9 @@ GOOD = Result(
     batches=30,
     calls_captured=5000,
     calls_replied=5000,
+    calls_by_worker={"a": 2500, "b": 2500},
+    workers=2,
+    idle={"engines": None, "trainer": None, "advice": None},
     groups_trained=240,
     max_logprob_gap=3e-6,
     stale_max=1,
@@ -34,6 +37,9 @@ def missed(result: Result, *, control: bool = False) -> list[str]:
 def test_a_run_that_learnt_meets_every_target() -> None:
     """The figures of a good run miss nothing."""
     assert missed(GOOD) == []
+    assert [
+        target for target in targets(replace(GOOD, stale_max=4), control=False, staleness_max=4) if not target.met
+    ] == []
 
 
 @pytest.mark.parametrize(
@@ -50,6 +56,7 @@ def test_a_run_that_learnt_meets_every_target() -> None:
         ("max_logprob_gap", None),
         ("dead_letters", 1),
         ("stale_max", 2),
+        ("calls_by_worker", {"a": 5000}),
     ],
 )
 def test_each_target_can_be_missed(field: str, value: Any) -> None:  # a value of any field

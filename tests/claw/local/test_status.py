@@ -3,6 +3,7 @@
 import json
 import os
 import time
+from contextlib import closing
 from dataclasses import asdict
 from pathlib import Path
 
@@ -11,10 +12,15 @@ import pytest
 
 from claw.local.stack import TRAINER_WARNINGS, Stack, remember
 from claw.local.status import show_status, with_engine
+from eventlog.kafka.producer import EventProducer
+from eventlog.settings import LogSettings
 from schemas.runtime.child import start
 from schemas.runtime.component import ComponentState, State
 from schemas.runtime.identity import ProcessId
+from schemas.topics import BATCHES, WORKERS
 from tests import children
+from tests.claw.events import trained
+from tests.claw.workers.reported import report
 
 SAID = "skipped 20 groups in a row, the last because of too_stale: raise it"
 
@@ -25,7 +31,7 @@ def stack(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("CLAW_HOME", str(tmp_path / "home"))
     run_dir = tmp_path / "up"
     run_dir.mkdir()
-    remember(run_dir)
+    remember(run_dir, LogSettings(bootstrap_servers="127.0.0.1:1"))
     (run_dir / TRAINER_WARNINGS).write_text(json.dumps([SAID]))
     return run_dir
 
@@ -67,20 +73,41 @@ def test_nothing_started_is_exit_code_1_and_names_the_commands(
     assert show_status(as_json=False) == 1
     assert capsys.readouterr().out == "nothing was started yet: `claw demo`, or `claw up`\n"
     assert show_status(as_json=True) == 1
-    assert orjson.loads(capsys.readouterr().out) == {"run_dir": None, "components": [], "warnings": []}
+    assert orjson.loads(capsys.readouterr().out) == {"run_dir": None, "components": [], "warnings": [], "idle": None}
+
+
+@pytest.mark.kafka
+def test_who_was_idle_is_read_from_the_stacks_own_log(
+    stack: Path, log_settings: LogSettings, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of the run that trained last; a log that does not answer leaves it open, and nothing is started for it."""
+    write_status(stack, State.RUNNING)
+    show_status(as_json=True)
+    assert orjson.loads(capsys.readouterr().out)["idle"] is None
+    remember(stack, log_settings)
+    show_status(as_json=True)
+    assert orjson.loads(capsys.readouterr().out.splitlines()[-1])["idle"]["advice"] is None
+    with closing(EventProducer(log_settings)) as producer:
+        for sequence in range(3):
+            producer.publish_now(BATCHES, b"r", trained(sequence, 0.5, wait_s=10.0, train_s=0.0))
+            time.sleep(0.01)
+            seconds = {"serving": 3.0 * sequence, "idle": 1.0 * sequence, "paused": 0.0}
+            producer.publish_now(WORKERS, b"w", report(seconds=seconds))
+    show_status(as_json=False)
+    assert "workers are what to add" in capsys.readouterr().out
 
 
 def test_the_engine_is_listed_below_its_worker() -> None:
     """vLLM is a child of the worker's child; a worker that is gone has none."""
     worker = start(["sh", "-c", "sh -c 'sleep 60; :'; :"])
-    states = [ComponentState(name, worker.pid, State.RUNNING, 0, None) for name in ("rollout", "gateway")]
+    states = [ComponentState(name, worker.pid, State.RUNNING, 0, None) for name in ("rollout-2", "gateway")]
     try:
         while len(listed := with_engine(states)) < 3:
             assert worker.poll() is None
             time.sleep(0.02)
     finally:
         children.end(worker)
-    assert [state.component for state in listed] == ["rollout", "vllm", "gateway"]
+    assert [state.component for state in listed] == ["rollout-2", "vllm-2", "gateway"]
     assert listed[1].pid not in (None, worker.pid)
     assert with_engine(states) == states
 

@@ -10,7 +10,7 @@ import yaml
 from claw.errors import CannotRun
 from claw.local.settings import UpSettings
 from claw.local.stack import Stack
-from claw.local.up import components, run_up, trainer_settings
+from claw.local.up import components, places_of, run_up, trainer_settings
 from schemas.runtime.component import Component
 
 
@@ -19,7 +19,7 @@ def model(tmp_path: Path) -> Path:
     """A directory called `model` that looks like a model."""
     directory = tmp_path / "model"
     directory.mkdir()
-    (directory / "config.json").write_text('{"model_type": "qwen3"}')
+    (directory / "config.json").write_text('{"model_type": "qwen3", "num_attention_heads": 16}')
     (directory / "model.safetensors").touch()
     return directory
 
@@ -35,7 +35,7 @@ def settings_of(tmp_path: Path, model: Path, **trainer: Any) -> UpSettings:
 def rooms(tmp_path: Path, settings: UpSettings) -> list[Component]:
     """What `claw up` starts beside gateway and streams."""
     stack = Stack(run_dir=tmp_path, bootstrap="127.0.0.1:9092", partitions=8)
-    return components(settings, trainer_settings(settings), stack)
+    return components(settings, trainer_settings(settings), stack, places_of(settings))
 
 
 def test_the_worker_follows_the_model_and_the_run_that_are_trained(tmp_path: Path, model: Path) -> None:
@@ -52,6 +52,32 @@ def test_a_worker_without_a_trainer_is_called_like_its_directory(tmp_path: Path,
     flags = dict(pairwise(worker.argv))
     assert flags["--model-id"] == "model"
     assert "--run-id" not in flags
+
+
+def test_several_workers_have_names_ids_logs_and_cores_of_their_own(tmp_path: Path, model: Path) -> None:
+    """Each is a component; one that was drained is not started again."""
+    workers = rooms(tmp_path, UpSettings(model=model, port=0, workers=3, tp=2))
+    assert [worker.name for worker in workers] == ["rollout-1", "rollout-2", "rollout-3"]
+    for flag in ("--worker-id", "--log-file"):
+        assert len({dict(pairwise(worker.argv))[flag] for worker in workers}) == 3
+    assert {worker.env["CLAW_ROLLOUT_TENSOR_PARALLEL"] for worker in workers} == {"2"}
+    assert all(worker.may_finish for worker in workers)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "says"),
+    [
+        ({"model": None, "workers": 2}, "without --model none is started"),
+        ({"tp": 3}, "--tp 3: .* has 16 attention heads"),
+        ({"device": "gpu"}, "device gpu: it is one of auto, cpu, cuda"),
+        ({"device": "cpu", "gpus": "0"}, "would leave the GPUs alone"),
+    ],
+)
+def test_workers_that_could_not_run_start_nothing(model: Path, wrong: dict[str, Any], says: str) -> None:
+    """One line, before a broker is started."""
+    with pytest.raises(CannotRun, match=says) as refused:
+        run_up(UpSettings(**{"model": model, "port": 0, **wrong}), foreground=True)
+    assert "\n" not in str(refused.value)
 
 
 @pytest.mark.parametrize(

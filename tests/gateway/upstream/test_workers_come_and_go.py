@@ -65,3 +65,33 @@ async def test_when_all_are_silent_a_call_waits_for_the_first_report(engine: Scr
         assert (call.done(), engine.requests) == (False, [])
         house.worker(engine.url)
         assert (await call).status == 200
+
+
+async def test_a_worker_that_is_behind_samples_nothing_to_train_on(engine: ScriptedEngine) -> None:
+    """Training calls go elsewhere, or wait and say why; others come only while no other worker is live; it comes back."""
+    with ScriptedEngine() as other, House(worker_wait_s=0.2) as house:
+        house.worker(engine.url, "a", "behind")
+        refused = await ask(house)
+        assert (refused.status, b"behind" in refused.body, engine.requests) == (503, True, [])
+        assert (await ask(house, channel="val")).status == 200
+        house.worker(other.url, "b")
+        for path in TRAJECTORIES:
+            assert (await ask(house, path=path)).status == (await ask(house, path=path, channel="val")).status == 200
+        assert (len(engine.requests), len(other.requests)) == (1, 2 * len(TRAJECTORIES))
+        house.worker(other.url, "b", "draining")
+        call = asyncio.ensure_future(ask(house))
+        house.worker(engine.url, "a", "ready")
+        assert (await call).status == 200, "ready again, by its own report"
+
+
+async def test_what_a_killed_worker_had_is_answered_by_another(engine: ScriptedEngine) -> None:
+    """Calls in flight on a worker that breaks, also a stream before its first byte, are sent to the one that lives."""
+    with ScriptedEngine() as other, House() as house:
+        house.worker(engine.url, "a")
+        for _ in range(2):
+            engine.then(Reply(reset=True, delay_s=0.3))
+        calls = [asyncio.ensure_future(ask(house, {**ASK, "stream": stream})) for stream in (False, True)]
+        await poll(lambda: len(engine.requests) == 2)
+        house.worker(other.url, "b")
+        assert [(await call).status for call in calls] == [200, 200]
+        assert [event.worker_id for event in house.captured] == ["b", "b"]

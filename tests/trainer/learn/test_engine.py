@@ -9,12 +9,12 @@ from transformers import AutoModelForCausalLM
 
 from tests.trainer.examples import example
 from tests.trainer.tiny import VOCABULARY, make_model
+from tests.weights.tensors import read
 from trainer.algorithms.losses import bound
 from trainer.errors import CheckpointInvalid, ModelInvalid, Stopped
 from trainer.learn.engine import EngineSettings, TrainingEngine
 from trainer.learn.objective import Objective
 from trainer.sections.optimizer import OptimizerSettings
-from weights.checkpoint import read
 from weights.manifest import WeightsManifest
 from weights.snapshot import WeightsSnapshot
 
@@ -118,7 +118,7 @@ def test_bf16_weights_are_published_as_they_are(model_dir, tmp_path, stage):
     manifest = WeightsManifest.of(subject.named_tensors())
     assert {spec.dtype for spec in manifest.tensors} == {"bfloat16"}
     subject.export(WeightsSnapshot.of(subject.named_tensors()), tmp_path / "hf")
-    assert len(dict(read(str(tmp_path / "hf"), manifest))) == len(manifest.tensors)
+    assert len(read(str(tmp_path / "hf"), manifest)) == len(manifest.tensors)
 
 
 def test_the_gradient_is_that_of_the_scales(model_dir):
@@ -191,7 +191,7 @@ def test_an_export_is_the_model_with_these_weights(tmp_path, tied):
     manifest = WeightsManifest.of(subject.named_tensors())
     expected = {name: tensor.clone() for name, tensor in subject.named_tensors()}
     assert ("lm_head.weight" in expected) is not tied
-    assert dict(read(str(tmp_path / "hf" / "1"), manifest)).keys() == expected.keys()
+    assert read(str(tmp_path / "hf" / "1"), manifest).keys() == expected.keys()
     loaded = dict(AutoModelForCausalLM.from_pretrained(tmp_path / "hf" / "1", dtype=torch.float32).named_parameters())
     assert all(torch.equal(loaded[name], tensor) for name, tensor in expected.items())
     assert (tmp_path / "hf" / "1" / "tokenizer.json").read_text() == '{"stand-in": true}'

@@ -7,11 +7,11 @@ import torch
 from safetensors.torch import load_file
 from transformers import AutoConfig, AutoModelForCausalLM
 
+from tests.weights.tensors import read
 from trainer.learn import model as models
 from trainer.learn import tensor_names
 from trainer.learn.engine import EngineSettings, TrainingEngine
 from trainer.learn.tensor_names import CheckpointTensors
-from weights.checkpoint import read
 from weights.manifest import WeightsManifest, spec_of
 from weights.snapshot import WeightsSnapshot
 
@@ -95,7 +95,7 @@ def test_manifest_export_and_source_agree(tmp_path, family):
     manifest = WeightsManifest.of(engine.named_tensors())
     engine.export(WeightsSnapshot.of(engine.named_tensors()), tmp_path / "hf")
     source = load_file(tmp_path / "source" / "model.safetensors")
-    exported = dict(read(str(tmp_path / "hf"), manifest))  # raises unless names, shapes, dtypes and bytes agree
+    exported = read(str(tmp_path / "hf"), manifest)  # raises unless names, shapes, dtypes and bytes agree
     assert specs(source) == specs(exported) == {spec.name: spec for spec in manifest.tensors}
     assert all(torch.equal(tensor, exported[name]) for name, tensor in source.items())
     AutoModelForCausalLM.from_pretrained(tmp_path / "hf")

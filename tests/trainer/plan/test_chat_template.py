@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from datapool.batch.plan import assemble
 from datapool.batch.selection import select
 from datapool.batch.spec import BatchSpec
-from examples.verbs.tokenizer import build_tokenizer
+from examples.tokenizer import build_tokenizer
 from schemas.arrays import unpack_ids
 from schemas.events import CallCaptured, Edge, Integrity, Usage
 from tests import facts

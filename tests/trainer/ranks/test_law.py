@@ -13,6 +13,7 @@ from trainer.learn.examples import LearnerBatch
 
 pytestmark = [pytest.mark.process, pytest.mark.slow]
 STEPS = 5
+PROBE = (3, 1, 4, 1, 5, 9, 2, 6)
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +37,10 @@ def batch(number):
 
 
 def train(learner, path):
-    metrics = [learner.train(batch(number)) for number in range(STEPS)]
+    metrics = []
+    for number in range(STEPS):
+        metrics.append(learner.train(batch(number)))
+        metrics[-1] |= {f"probe_{index}": float(value) for index, value in enumerate(learner.logprobs(PROBE))}
     weights = {name: tensor.clone() for name, tensor in learner.named_tensors()}
     torch.save((metrics, weights), path)
 
@@ -56,7 +60,7 @@ def alone(tmp_path_factory, model_dir):
 
 @pytest.mark.parametrize("stage", [0, 1, 2, 3])
 def test_two_ranks_are_one(tmp_path, model_dir, alone, stage):
-    """Metrics and weights after five steps agree to 1e-5, at every stage of ZeRO."""
+    """Metrics, log-probabilities and weights of five steps agree to 1e-5, at every stage of ZeRO."""
     (expected_metrics, expected), (metrics, weights) = alone, trained(tmp_path, model_dir, ranks=2, stage=stage)
     for one, other in zip(expected_metrics, metrics, strict=True):
         packing = {"micro_batches": 0, "tokens_computed": 0}

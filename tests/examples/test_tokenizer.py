@@ -3,8 +3,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers import PreTrainedTokenizerFast
 
+from examples.tokenizer import ROLES, SPECIALS, build_tokenizer
 from examples.verbs.environment import Task, right_call
-from examples.verbs.tokenizer import ROLES, SPECIALS, build_tokenizer
 
 TOKENIZER = build_tokenizer()
 END = TOKENIZER.eos_token_id

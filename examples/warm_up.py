@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING
 import torch
 from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 
-from examples.verbs.demonstrations import VerbShares, demonstration
-
 if TYPE_CHECKING:
-    from examples.verbs.tiny_model import Recipe
+    from examples.tiny_model import Demonstration, Recipe
 
 
-def warmed_up_model(tokenizer: PreTrainedTokenizerFast, seed: int, recipe: "Recipe") -> Qwen3ForCausalLM:
+def warmed_up_model(
+    tokenizer: PreTrainedTokenizerFast, seed: int, recipe: "Recipe", demonstration: "Demonstration"
+) -> Qwen3ForCausalLM:
     """A float32 model that speaks the format and copies arguments; each id of its vocabulary decodes."""
     with _reproducible(seed):
         model = _random_model(tokenizer, recipe)
@@ -27,7 +27,7 @@ def warmed_up_model(tokenizer: PreTrainedTokenizerFast, seed: int, recipe: "Reci
         decay = torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, recipe.learning_rate_end_share, recipe.steps)
         rng = random.Random(1000 + seed)
         for _ in range(recipe.steps):
-            loss = _loss(model, *_batch(tokenizer, recipe.shares, recipe.batch_dialogues, rng))
+            loss = _loss(model, *_batch(tokenizer, [demonstration(rng) for _ in range(recipe.batch_dialogues)]))
             loss.backward()
             optimizer.step()
             decay.step()
@@ -70,10 +70,9 @@ def _random_model(tokenizer: PreTrainedTokenizerFast, recipe: "Recipe") -> Qwen3
 
 
 def _batch(
-    tokenizer: PreTrainedTokenizerFast, shares: VerbShares, dialogues: int, rng: random.Random
+    tokenizer: PreTrainedTokenizerFast, conversations: list[list[dict[str, str]]]
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Ids and loss mask, both (dialogues, longest), padded right; the mask covers the assistant's ids with their end."""
-    conversations = [demonstration(shares, rng) for _ in range(dialogues)]
     rows = tokenizer.apply_chat_template(conversations, tokenize=True, return_dict=False)
     longest = max(len(row) for row in rows)
     ids = torch.tensor([row + [tokenizer.pad_token_id] * (longest - len(row)) for row in rows])

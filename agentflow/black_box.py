@@ -1,0 +1,221 @@
+"""Any program as an agent: a command that finds its model in OPENAI_BASE_URL, and a function that says what came of it.
+
+Invariant: of an episode's processes none is left when it ends, nor when the runner does (-9 included), as long as they stay in
+the command's process group. The calls are counted by nobody here: the completion is sent when the command is gone, so in
+the log it stands behind every call that was answered, and a trajectory without a count is made of those.
+"""
+
+import asyncio
+import inspect
+import os
+import re
+import shlex
+import shutil
+import tempfile
+from asyncio.subprocess import PIPE, Process
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import orjson
+from pydantic import SecretStr
+
+from agentflow.bodies import JsonObject
+from agentflow.episode import Episode
+from agentflow.errors import AgentFailed, InvalidPlan
+from agentflow.flow import AgentFlow, module_named
+from agentflow.settings import FlowSettings
+from schemas.runtime.die_with_parent import dying_with_parent
+from schemas.runtime.reaper import KILL_NOW, reaped
+
+PLACEHOLDER = re.compile(r"\{task(?:\.(\w+))?\}")
+TASK_FILE = "task.json"
+OUTPUT_BYTES_MAX = 1 << 20
+"""Of stdout and of stderr, the last of each are kept."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a command left behind; a reward function gets it."""
+
+    task: JsonObject
+    exit_code: int
+    """As a shell has it: 128 + signal where one ended it."""
+    timed_out: bool
+    stdout: str
+    stderr: str
+    """Both end at the end; a long one has lost its beginning."""
+    folder: Path
+    """Where the command ran, with the files that it wrote; it is deleted when the reward is known."""
+    call_ids: tuple[str, ...]
+    """Of its model calls, as far as the gateway's process remembers them."""
+
+
+RewardFunction = Callable[[Outcome], float | Awaitable[float]]
+
+
+class BlackBox(AgentFlow):
+    """Plays a command. Each episode has processes, a directory and a base URL of its own."""
+
+    def __init__(self, settings: FlowSettings, api_key: SecretStr | None) -> None:
+        """Raises InvalidPlan for a command or a reward function that is none."""
+        self._settings, self._api_key = settings, api_key
+        self._words = _words(settings.command or "")
+        self._reward = None if settings.reward is None else load_reward(settings.reward)
+        self._model = settings.model
+
+    def check(self, tasks: Sequence[JsonObject]) -> None:
+        """Raises InvalidPlan when the command names a field that a task has not."""
+        fields = {field for word in self._words for field in PLACEHOLDER.findall(word) if field}
+        for number, task in enumerate(tasks, start=1):
+            if missing := sorted(fields - task.keys()):
+                raise InvalidPlan(f"the command names {{task.{missing[0]}}}, and task {number} has no such field")
+
+    async def run(self, episode: Episode) -> None:
+        """One run of the command. Raises AgentFailed when it fails, and whatever the reward function raises."""
+        episode.keeps_count = False
+        await episode.announce()
+        folder = Path(tempfile.mkdtemp(prefix="claw-agent-"))
+        try:
+            task = orjson.dumps(episode.task)
+            (folder / TASK_FILE).write_bytes(task)
+            argv = [_filled(word, episode.task) for word in self._words]
+            environment = await self._environment(episode, folder)
+            output = await _run(argv, task, environment, folder, self._settings.command_timeout_s)
+            await episode.adopt_calls()
+            await self._judge(episode, output, folder)
+        finally:
+            await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
+
+    async def _environment(self, episode: Episode, folder: Path) -> dict[str, str]:
+        names = {
+            "OPENAI_BASE_URL": episode.base_url,
+            "OPENAI_API_KEY": "unused" if self._api_key is None else self._api_key.get_secret_value(),
+            "OPENAI_MODEL": await self._model_of(episode),
+            "CLAW_TASK_FILE": str(folder / TASK_FILE),
+            "CLAW_SEED": str(episode.seed),
+        }
+        if "temperature" in episode.sampling:
+            names["CLAW_TEMPERATURE"] = str(episode.sampling["temperature"])
+        return {**os.environ, **names}
+
+    async def _model_of(self, episode: Episode) -> str:
+        if self._model is None:
+            names = await episode.served_models()
+            if len(names) != 1:
+                raise InvalidPlan(f"the gateway serves {', '.join(names) or 'no model'}: name one with --model")
+            self._model = names[0]
+        return self._model
+
+    async def _judge(self, episode: Episode, output: "_Output", folder: Path) -> None:
+        code = output.exit_code
+        if (code or output.timed_out) and not self._settings.judge_failures:
+            limit_s = self._settings.command_timeout_s
+            why = f"took longer than {limit_s:g} s" if output.timed_out else f"ended with exit code {code}"
+            raise AgentFailed(f"the command {why}; its last words: {_text(output.stderr)[-300:].strip()!r}")
+        if self._reward is None:
+            return
+        texts = _text(output.stdout), _text(output.stderr)
+        outcome = Outcome(episode.task, code, output.timed_out, *texts, folder, tuple(episode.call_ids))
+        reward = await asyncio.to_thread(self._reward, outcome)
+        episode.outcome = await reward if inspect.isawaitable(reward) else reward
+
+
+class _Output:
+    """What a command said so far, and how it ended."""
+
+    def __init__(self) -> None:
+        self.stdout, self.stderr = bytearray(), bytearray()
+        self.exit_code, self.timed_out = 0, False
+
+
+async def _run(argv: Sequence[str], task: bytes, env: Mapping[str, str], folder: Path, limit_s: float) -> _Output:
+    output = _Output()
+    process = await asyncio.create_subprocess_exec(
+        *dying_with_parent(reaped(argv), KILL_NOW),
+        stdin=PIPE,
+        stdout=PIPE,
+        stderr=PIPE,
+        cwd=folder,
+        env=env,
+        start_new_session=True,
+    )
+    try:
+        async with asyncio.timeout(limit_s):
+            await asyncio.gather(
+                _feed(process.stdin, task),
+                _keep(process.stdout, output.stdout),
+                _keep(process.stderr, output.stderr),
+                process.wait(),
+            )
+    except TimeoutError:
+        output.timed_out = True
+    finally:
+        await _end(process)
+    output.exit_code = process.returncode or 0
+    return output
+
+
+async def _feed(stdin: asyncio.StreamWriter | None, task: bytes) -> None:
+    assert stdin is not None, "a pipe"
+    with suppress(BrokenPipeError, ConnectionResetError):  # a command need not read its task there
+        stdin.write(task + b"\n")
+        await stdin.drain()
+        stdin.close()
+        await stdin.wait_closed()
+
+
+async def _keep(stream: asyncio.StreamReader | None, kept: bytearray) -> None:
+    assert stream is not None, "a pipe"
+    while chunk := await stream.read(OUTPUT_BYTES_MAX):
+        kept += chunk
+        del kept[:-OUTPUT_BYTES_MAX]
+
+
+async def _end(process: Process) -> None:
+    """The whole process group, by its reaper; returns when the reaper has ended."""
+    with suppress(ProcessLookupError):
+        if process.returncode is None:
+            process.send_signal(KILL_NOW)
+    while process.returncode is None:  # noqa: ASYNC110  # `wait` also waits for whoever left the group with its output
+        await asyncio.sleep(0.01)
+
+
+def _text(output: bytearray) -> str:
+    return output.decode(errors="replace")
+
+
+def _words(command: str) -> list[str]:
+    """The command's words; those that name a file here do so from the command's own directory, too. Raises InvalidPlan."""
+    try:
+        words = shlex.split(command)
+    except ValueError as error:
+        raise InvalidPlan(f"--command {command!r}: {error}") from error
+    if not words or shutil.which(words[0]) is None:
+        raise InvalidPlan(f"--command {command!r}: there is no program {words[0] if words else ''!r}")
+    program = str(Path(words[0]).absolute()) if "/" in words[0] else words[0]
+    return [program, *(str(Path(word).absolute()) if Path(word).is_file() else word for word in words[1:])]
+
+
+def _filled(word: str, task: JsonObject) -> str:
+    """`{task}` is the task as JSON, `{task.field}` a field of it: a text as it is, anything else as JSON."""
+
+    def value(match: re.Match[str]) -> str:
+        part = task if match[1] is None else task[match[1]]
+        return part if isinstance(part, str) else orjson.dumps(part).decode()
+
+    return PLACEHOLDER.sub(value, word)
+
+
+def load_reward(name: str) -> RewardFunction:
+    """The function that `module:function` or `file.py:function` names. Raises InvalidPlan."""
+    where, _, function_name = name.rpartition(":")
+    try:
+        function = getattr(module_named(where), function_name)
+    except Exception as error:  # foreign code: whatever it raises, there is no reward
+        raise InvalidPlan(f"--reward {name!r}: {type(error).__name__}: {error}") from error
+    if not callable(function):
+        raise InvalidPlan(f"--reward {name!r} is no function")
+    reward: RewardFunction = function
+    return reward

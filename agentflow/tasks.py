@@ -1,0 +1,141 @@
+"""Tasks in an order: what a runner plays, one ordinal after the other, and where it goes on when it is started again.
+
+Invariant: the task of an ordinal is a function of the tasks, the seed and the ordinal. Of a list of n tasks each n ordinals
+are an epoch, in which each task comes once, shuffled by seed and epoch.
+"""
+
+import hashlib
+import random
+from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Protocol
+
+import orjson
+
+from agentflow.bodies import JsonObject
+from agentflow.errors import InvalidPlan
+from agentflow.flow import AgentFlow
+from agentflow.seeds import derived_seed
+
+Seed = tuple[int | str, ...]
+
+
+class Tasks(Protocol):
+    """What `at` gives is equal for equal arguments and names."""
+
+    @property
+    def name(self) -> str:
+        """Tells them from others."""
+
+    @property
+    def count(self) -> int | None:
+        """How many there are; None where they have no end."""
+
+    def at(self, ordinal: int, *seed: int | str) -> JsonObject:
+        """The task of this ordinal; `seed` is any number of parts."""
+
+
+class FlowTasks:
+    """Those that a flow makes of seeds."""
+
+    count: int | None = None
+
+    def __init__(self, flow: AgentFlow, name: str | None = None) -> None:
+        self._flow = flow
+        self.name = name or type(flow).__qualname__
+
+    def at(self, ordinal: int, *seed: int | str) -> JsonObject:
+        """As `AgentFlow.task` makes it."""
+        return self._flow.task(derived_seed(*seed, ordinal))
+
+
+class TaskList:
+    """Those of a file; the same content under another path is the same list."""
+
+    def __init__(self, tasks: Sequence[JsonObject]) -> None:
+        self.tasks = tasks
+        self.count = len(tasks)
+        digest = hashlib.sha256()
+        for task in tasks:
+            digest.update(orjson.dumps(task) + b"\n")
+        self.name = digest.hexdigest()
+        self._shuffled = lru_cache(maxsize=4)(self._shuffle)
+
+    def at(self, ordinal: int, *seed: int | str) -> JsonObject:
+        """Place `ordinal % n` of epoch `ordinal // n`."""
+        epoch, place = divmod(ordinal, self.count)
+        return self.tasks[self._shuffled(epoch, seed)[place]]
+
+    def _shuffle(self, epoch: int, seed: Seed) -> list[int]:
+        places = list(range(self.count))
+        random.Random(derived_seed(*seed, "epoch", epoch)).shuffle(places)  # noqa: S311  # no secret
+        return places
+
+
+def order_of_run(tasks: Tasks, run_id: str, channel: str, seed: int) -> str:
+    """The name of what a run makes of these tasks under this seed: the front of its groups' ids."""
+    return hashlib.sha256(orjson.dumps([run_id, channel, tasks.name, seed])).hexdigest()[:32]
+
+
+def read_tasks(path: Path) -> TaskList:
+    """The tasks of a file, or of all files of a directory (at any depth) in the order of their paths.
+
+    Raises InvalidPlan, which names the line or row of what is no task.
+    """
+    if not path.exists():
+        raise InvalidPlan(f"there is no {path}")
+    files = sorted(file for file in path.rglob("*") if file.suffix in READERS) if path.is_dir() else [path]
+    tasks: list[JsonObject] = []
+    for file in files:
+        reader = READERS.get(file.suffix)
+        if reader is None:
+            raise InvalidPlan(f"{file} is none of {', '.join(READERS)}, nor a directory of such files")
+        try:
+            tasks.extend(reader(file))
+        except OSError as error:
+            raise InvalidPlan(f"cannot read {file}: {error.strerror or error}") from error
+    if not tasks:
+        raise InvalidPlan(f"{path} holds no task")
+    return TaskList(tasks)
+
+
+def _json_lines(path: Path) -> Iterator[JsonObject]:
+    with path.open("rb") as lines:
+        for number, line in enumerate(lines, start=1):
+            if line.strip():
+                try:
+                    yield _object(orjson.loads(line))
+                except ValueError as error:
+                    raise InvalidPlan(f"{path}, line {number}: not a JSON object: {error}") from error
+
+
+def _parquet_rows(path: Path) -> Iterator[JsonObject]:
+    try:
+        import pyarrow
+        from pyarrow import parquet
+    except ImportError as error:
+        raise InvalidPlan(f"{path}: Parquet needs pyarrow, which the extra `consumers` installs") from error
+    try:
+        rows = parquet.read_table(path).to_pylist()
+    except pyarrow.ArrowException as error:
+        raise InvalidPlan(f"{path}: not Parquet: {str(error).splitlines()[0]}") from error
+    for number, row in enumerate(rows, start=1):
+        try:
+            yield _object(orjson.loads(orjson.dumps(row)))
+        except (TypeError, ValueError) as error:
+            raise InvalidPlan(f"{path}, row {number}: cannot be written as JSON: {error}") from error
+
+
+READERS: dict[str, Callable[[Path], Iterator[JsonObject]]] = {
+    ".jsonl": _json_lines,
+    ".ndjson": _json_lines,
+    ".parquet": _parquet_rows,
+}
+
+
+def _object(value: Any) -> JsonObject:  # any JSON value
+    """The value itself. Raises ValueError unless it is an object."""
+    if not isinstance(value, dict):
+        raise ValueError(f"it is a {type(value).__name__}")
+    return value

@@ -1,0 +1,128 @@
+"""`claw workers drain|probe`: asks one worker by HTTP, then waits for its own report to say that it was done.
+
+A worker is asked at the URL that it reports; what it did with that is read from its topic, as everybody reads it.
+"""
+
+import os
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+
+import orjson
+
+from claw.errors import CannotRun
+from claw.show.log import log_for_reading
+from claw.show.notice import notice
+from claw.workers.reports import TAKES_CALLS, newest_reports
+from eventlog.kafka.reader import LogReader
+from eventlog.records import readable
+from schemas.events import WorkerReported
+from schemas.topics import WORKERS
+from weights.sources import SECRET_VARIABLE
+
+ANSWER_TIMEOUT_S = 10.0
+POLL_S = 0.2
+NAMES_MAX = 8
+IsDone = Callable[[WorkerReported], bool]
+"""Whether a report says that it was done."""
+
+
+def run_drain(name: str, *, prefix: str, timeout_s: float, as_json: bool) -> int:
+    """Exit code 0 once the worker has ended, 1 when it had not within `timeout_s`."""
+    return _ask(name, "drain", lambda _: lambda report: report.state == "dead", prefix, timeout_s, as_json=as_json)
+
+
+def run_probe(name: str, *, prefix: str, timeout_s: float, as_json: bool) -> int:
+    """Exit code 0 once a new comparison with the trainer's logprobs is in and the worker takes calls, else 1."""
+    return _ask(name, "probe", lambda old: lambda report: _probed(report, old), prefix, timeout_s, as_json=as_json)
+
+
+def _probed(report: WorkerReported, before: WorkerReported) -> bool:
+    """A second probe of the same weights may find the same gap, though hardly in the same time."""
+    probes = [(each.sync_ms.get("probe_gap"), each.sync_ms.get("probe")) for each in (report, before)]
+    return probes[0] != (None, None) and probes[0] != probes[1]
+
+
+def _ask(
+    name: str,
+    wish: str,
+    done_after: Callable[[WorkerReported], IsDone],
+    prefix: str,
+    timeout_s: float,
+    *,
+    as_json: bool,
+) -> int:
+    with log_for_reading(prefix) as settings:
+        before = named(newest_reports(settings), name)
+        if before.state == "dead":
+            raise CannotRun(f"worker {before.worker_id} has ended already")
+        is_done, last = done_after(before), before
+        key = before.worker_id.encode()
+        with LogReader(settings, [WORKERS], start="end", wants=lambda _, other: other == key) as reader:
+            post(before, wish)
+            done = False
+            for report in _reports(reader, before, timeout_s):
+                done, last = is_done(report), report
+                if done:
+                    break
+    _print(last, wish, done=done, timeout_s=timeout_s, as_json=as_json)
+    return 0 if done and (wish == "drain" or last.state in TAKES_CALLS) else 1
+
+
+def _reports(reader: LogReader, last: WorkerReported, timeout_s: float) -> Iterator[WorkerReported]:
+    """The worker's, as they come, until the time is over. What changes is said on stderr."""
+    ends_at = time.monotonic() + timeout_s
+    while time.monotonic() < ends_at:
+        for report in readable(reader.poll(POLL_S)):
+            if isinstance(report, WorkerReported):
+                if (report.state, report.in_flight) != (last.state, last.in_flight):
+                    notice(f"{report.worker_id}: {report.state}, {report.in_flight} calls in flight")
+                last = report
+                yield report
+
+
+def named(reports: list[WorkerReported], name: str) -> WorkerReported:
+    """The worker of this id, or the only one whose id ends in -NAME. Raises CannotRun."""
+    exact = [report for report in reports if report.worker_id == name]
+    matching = exact or [report for report in reports if report.worker_id.endswith(f"-{name}")]
+    alive = [report for report in matching if report.state != "dead"] or matching
+    if len(alive) == 1:
+        return alive[0]
+    listing = ", ".join(report.worker_id for report in (alive or reports)[:NAMES_MAX]) or "none"
+    raise CannotRun(f"{'several workers are' if alive else 'no worker is'} called {name}; the log has: {listing}")
+
+
+def post(worker: WorkerReported, wish: str) -> None:
+    """POST /claw/drain or /claw/probe of the worker. Raises CannotRun when it does not take it."""
+    secret = os.environ.get(SECRET_VARIABLE)
+    headers = {"authorization": f"Bearer {secret}"} if secret else {}
+    url = f"{worker.url.rstrip('/').removesuffix('/v1')}/claw/{wish}"
+    request = urllib.request.Request(url, method="POST", data=b"", headers=headers)
+    try:
+        with urllib.request.urlopen(request, timeout=ANSWER_TIMEOUT_S) as reply:
+            taken = reply.status == 202
+    except urllib.error.HTTPError as refusal:
+        why = f"set {SECRET_VARIABLE} to the fleet's secret" if refusal.code in (401, 403) else "it refuses"
+        raise CannotRun(f"worker {worker.worker_id} answers {refusal.code} at {url}: {why}") from refusal
+    except (OSError, ValueError) as away:
+        raise CannotRun(f"worker {worker.worker_id} does not answer at {url}: {away}") from away
+    if not taken:
+        raise CannotRun(f"what answers at {url} is no worker of ours")
+
+
+def _print(report: WorkerReported, wish: str, *, done: bool, timeout_s: float, as_json: bool) -> None:
+    answer = {"worker": report.worker_id, "asked": wish, "done": done, "state": report.state, "why": report.detail}
+    if as_json:
+        print(orjson.dumps({**answer, "in_flight": report.in_flight, "sync_ms": report.sync_ms}).decode())
+        return
+    gap = report.sync_ms.get("probe_gap")
+    outcome = (
+        "has ended" if wish == "drain" else f"differs from the trainer by {gap:.3g} at most" if gap is not None else ""
+    )
+    why = f" ({report.detail})" if report.detail else ""
+    print(
+        f"{report.worker_id} {outcome}{why}"
+        if done
+        else f"{report.worker_id} is {report.state} after {timeout_s:g} s{why}"
+    )

@@ -1,0 +1,43 @@
+"""The commands of `claw workers`. Each only hands its arguments to a function of this folder."""
+
+from typing import Annotated
+
+import typer
+
+from claw.options import AsJson, Prefix
+
+workers = typer.Typer(
+    name="workers",
+    help="List rollout workers, drain one, check what one has loaded.",
+    no_args_is_help=True,
+    add_completion=False,
+)
+Name = Annotated[
+    str,
+    typer.Argument(metavar="ID", help="As `claw workers list` shows it; its end behind a dash is enough: rollout-2."),
+]
+Timeout = Annotated[float, typer.Option(min=1, help="Seconds to wait for the worker's report that it was done.")]
+
+
+@workers.command("list")
+def list_(prefix: Prefix = "claw", as_json: AsJson = False) -> None:
+    """List all workers: version, versions behind, state and why, calls in flight, KV cache, the last sync by phases."""
+    from claw.workers.show import run_list
+
+    raise typer.Exit(run_list(prefix=prefix, as_json=as_json))
+
+
+@workers.command()
+def drain(worker: Name, timeout_s: Timeout = 120.0, prefix: Prefix = "claw", as_json: AsJson = False) -> None:
+    """Let a worker finish its running replies and end; new calls go to others."""
+    from claw.workers.ask import run_drain
+
+    raise typer.Exit(run_drain(worker, prefix=prefix, timeout_s=timeout_s, as_json=as_json))
+
+
+@workers.command()
+def probe(worker: Name, timeout_s: Timeout = 60.0, prefix: Prefix = "claw", as_json: AsJson = False) -> None:
+    """Let a worker compare its logprobs with the trainer's; exit 1 when that takes it out, or does not come."""
+    from claw.workers.ask import run_probe
+
+    raise typer.Exit(run_probe(worker, prefix=prefix, timeout_s=timeout_s, as_json=as_json))

@@ -1,0 +1,93 @@
+"""What the workers' topic says of each worker, and how far each is behind what was published.
+
+Input: claw.rollout.workers and claw.weights. Order: none between the two, so a worker may seem a version behind for a moment.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from eventlog.kafka.admin import begin_offsets, end_offsets
+from eventlog.kafka.reader import LogReader, read_topics
+from eventlog.records import readable
+from eventlog.settings import LogSettings
+from schemas.envelopes import now_us
+from schemas.events import WeightsPublished, WorkerReported
+from schemas.topics import WEIGHTS, WORKERS
+
+INTERVALS_MISSED_MAX = 3
+"""A worker whose report is older than this many of its intervals is silent."""
+TAKES_CALLS = ("ready", "updating", "behind")
+NEWEST_FIRST = 64
+"""Records per partition of claw.weights that are looked at before older ones are."""
+Run = tuple[str, str]
+"""model_id, run_id"""
+
+
+@dataclass(frozen=True, slots=True)
+class KnownWorker:
+    """The newest report of a worker beside the newest version of the run that it serves."""
+
+    report: WorkerReported
+    newest: int | None
+    age_s: float
+
+    @property
+    def versions_behind(self) -> int | None:
+        """None while it serves no version of a run."""
+        version = self.report.version
+        return None if version is None or self.newest is None else max(self.newest - version, 0)
+
+    @property
+    def silent(self) -> bool:
+        """Whether it should have reported by now; one that said farewell is not silent."""
+        return self.report.state != "dead" and self.age_s > self.report.report_interval_s * INTERVALS_MISSED_MAX
+
+
+def takes_calls(report: WorkerReported, at_us: int) -> bool:
+    """Whether a gateway would send it some."""
+    return report.state in TAKES_CALLS and not KnownWorker(report, None, age_s(report, at_us)).silent
+
+
+def age_s(report: WorkerReported, at_us: int) -> float:
+    """Of a report."""
+    return (at_us - report.envelope.occurred_at_us) / 1e6
+
+
+def known_workers(settings: LogSettings) -> list[KnownWorker]:
+    """Every worker that the log knows, by its id. Raises BrokerUnreachable, TopicMissing."""
+    latest = newest_reports(settings)
+    versions = newest_versions(settings, {(each.model_id, each.run_id) for each in latest if each.run_id})
+    return [
+        KnownWorker(each, versions.get((each.model_id, each.run_id or "")), age_s(each, now_us())) for each in latest
+    ]
+
+
+def newest_reports(settings: LogSettings) -> list[WorkerReported]:
+    """One per worker, by its id."""
+    records = {record.key: record for record in read_topics(settings, [WORKERS])}
+    reports = [event for event in readable(records.values()) if isinstance(event, WorkerReported)]
+    return sorted(reports, key=lambda report: report.worker_id)
+
+
+def newest_versions(settings: LogSettings, runs: Iterable[Run]) -> dict[Run, int]:
+    """The highest version of each run, read from the end of the topic: its events are large, and most are old."""
+    missing, newest = set(runs), dict[Run, int]()
+    begins, ends = begin_offsets(settings, [WEIGHTS]), end_offsets(settings, [WEIGHTS])
+    upto, count = ends, NEWEST_FIRST
+    while missing and any(upto[place] > begins[place] for place in begins):
+        start = {place: max(begins[place], end - count) for place, end in ends.items()}
+        for event in _published(settings, start, {model.encode() for model, _ in missing}):
+            run = (event.model_id, event.run_id)
+            newest[run] = max(newest.get(run, 0), event.version)
+        missing -= newest.keys()
+        upto, count = start, count * 8
+    return newest
+
+
+def _published(
+    settings: LogSettings, start: dict[tuple[str, int], int], models: set[bytes]
+) -> Iterator[WeightsPublished]:
+    with LogReader(settings, [WEIGHTS], start=start, wants=lambda _, key: key in models) as reader:
+        for event in readable(reader.read_to_end()):
+            if isinstance(event, WeightsPublished):
+                yield event

@@ -1,0 +1,68 @@
+"""`claw workers list`: what each worker serves, how far behind it is, and why it is in the state that it is in."""
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import orjson
+
+from claw.show.log import log_for_reading
+from claw.show.notice import notice
+from claw.show.rendering import table
+from claw.workers.reports import KnownWorker, known_workers
+
+PHASES = ("fetch", "pause", "start", "load", "finish", "resume", "probe", "paused")
+"""Of a sync, in their order; what else is reported comes behind them."""
+
+
+Json = dict[str, Any]  # what `--json` has of a worker
+
+
+def row(worker: KnownWorker) -> Json:
+    """A worker as JSON has it."""
+    report = worker.report
+    return {
+        "worker": report.worker_id,
+        "url": report.url,
+        "model": report.model_id,
+        "run": report.run_id,
+        "version": report.version,
+        "versions_behind": worker.versions_behind,
+        "state": report.state,
+        "why": report.detail,
+        "silent": worker.silent,
+        "age_s": round(worker.age_s, 1),
+        "in_flight": report.in_flight,
+        "kv_usage": report.kv_usage,
+        "sync_ms": report.sync_ms,
+        "seconds": report.seconds,
+    }
+
+
+def run_list(*, prefix: str, as_json: bool) -> int:
+    """Prints every worker that the log knows."""
+    with log_for_reading(prefix) as settings:
+        rows = [row(worker) for worker in known_workers(settings)]
+    if as_json:
+        print(orjson.dumps({"workers": rows}).decode())
+    elif rows:
+        print("\n".join(as_text(rows)))
+    else:
+        notice("no worker has reported yet; `claw up --model M` or `claw rollout --model M` starts one")
+    return 0
+
+
+def as_text(rows: Iterable[Json]) -> Iterator[str]:
+    """A table."""
+    head = ("worker", "state", "version", "behind", "calls", "KV", "last sync, ms", "why")
+    yield from table([head, *map(_cells, rows)])
+
+
+def _cells(worker: Json) -> tuple[str, ...]:
+    state = f"{worker['state']}, silent {worker['age_s']:.0f} s" if worker["silent"] else worker["state"]
+    version = "-" if worker["version"] is None else f"{worker['run']}/{worker['version']}"
+    behind = "-" if worker["versions_behind"] is None else str(worker["versions_behind"])
+    usage = "-" if worker["kv_usage"] is None else f"{worker['kv_usage']:.0%}"
+    sync = worker["sync_ms"]
+    names = [name for name in PHASES if name in sync] + sorted(sync.keys() - set(PHASES))
+    phases = " ".join(f"{name} {sync[name]:.4g}" for name in names) or "-"
+    return worker["worker"], state, version, behind, str(worker["in_flight"]), usage, phases, worker["why"] or ""

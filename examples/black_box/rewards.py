@@ -1,0 +1,13 @@
+"""What an episode of the verbs programs is worth: the answers on stdout, judged by the rules of the game."""
+
+import json
+
+from agentflow.black_box import Outcome
+from examples.verbs.environment import Task, judge
+
+
+def score(outcome: Outcome) -> float:
+    """The sum of what each call earned, as the white-box flow has it; 1.0 without a fault. Raises ValueError for other output."""
+    task = Task(tuple(outcome.task["observations"]))
+    answers = [json.loads(line) for line in outcome.stdout.splitlines()]
+    return sum(judge(task, index, text).reward for index, text in enumerate(answers))

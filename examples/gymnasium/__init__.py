@@ -1,0 +1,1 @@
+"""Environments of Gymnasium's shape, played by a model through text."""

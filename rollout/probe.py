@@ -1,0 +1,74 @@
+"""Whether an engine serves the weights that it loaded: it scores a few token ids as the trainer did with exactly these.
+
+The digest shows that the right bytes arrived, not that the engine computes with all of them: a packed head, a fused tensor
+or a rank of it may stay behind. Nothing else would notice before training goes wrong.
+"""
+
+import math
+import struct
+import time
+from collections.abc import Sequence
+from typing import Protocol
+
+import structlog
+
+from rollout.errors import EngineLost
+from rollout.settings import RolloutSettings
+from schemas.events import WeightsPublished
+from schemas.http import version_label
+
+log = structlog.get_logger()
+
+FP32_GAP_MAX = 1e-3
+HALF_GAP_MAX = 0.5
+"""Where trainer or engine computes in 16 bits: logits of 16 and more are 0.125 apart in bfloat16, and each side rounds its own."""
+
+
+class PromptScorer(Protocol):
+    """rollout.engine_client over HTTP, or a fake."""
+
+    async def prompt_logprobs(self, ids: Sequence[int]) -> list[float]:
+        """Of each id but the first, at temperature 1. Raises EngineLost, and TimeoutError while it has no room for a prompt."""
+        ...
+
+
+async def probe(engine: PromptScorer, settings: RolloutSettings, target: WeightsPublished) -> dict[str, float]:
+    """`probe`: milliseconds; `probe_gap`: the largest difference of a log-probability. Empty: the version brings no probe.
+
+    An engine too busy to answer in time has no gap. Raises EngineLost where the gap is above the bound.
+    """
+    ids = struct.unpack(f"<{len(target.probe_ids) // 4}i", target.probe_ids)
+    expected = struct.unpack(f"<{len(target.probe_logprobs) // 4}f", target.probe_logprobs)
+    if settings.max_model_len is not None:
+        ids = ids[: settings.max_model_len - 1]
+    if len(ids) < 2:
+        return {}
+    began = time.monotonic()
+    try:
+        logprobs = await engine.prompt_logprobs(ids)
+    except TimeoutError:
+        log.warning(
+            "weights_not_probed", version=target.version, why="the engine is too busy to score the probe in time"
+        )
+        return {"probe": _ms_since(began)}
+    gaps = [abs(ours - theirs) for ours, theirs in zip(logprobs, expected[: len(ids) - 1], strict=True)]
+    gap = math.inf if any(map(math.isnan, gaps)) else max(gaps)
+    if gap > (bound := gap_max(settings, target)):
+        raise EngineLost(
+            f"the engine does not serve {version_label(target.run_id, target.version)}, which it loaded: a log-probability of "
+            f"its probe is {gap:.3g} from the trainer's, at most {bound:g} is right (probe_gap_max)"
+        )
+    return {"probe": _ms_since(began), "probe_gap": gap}
+
+
+def gap_max(settings: RolloutSettings, target: WeightsPublished) -> float:
+    """By the coarser of the number types in which trainer and engine compute, unless the settings say it."""
+    if settings.probe_gap_max is not None:
+        return settings.probe_gap_max
+    is_engine_fp32 = settings.dtype in ("float32", "float") or (settings.dtype is None and settings.runs_on_cpu)
+    is_trainer_fp32 = all(tensor.dtype in ("float32", "float64") for tensor in target.manifest)
+    return FP32_GAP_MAX if is_engine_fp32 and is_trainer_fp32 else HALF_GAP_MAX
+
+
+def _ms_since(began: float) -> float:
+    return round((time.monotonic() - began) * 1000, 1)

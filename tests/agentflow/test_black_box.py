@@ -1,0 +1,176 @@
+"""Any program as an agent: what it gets, what becomes of it, and that nothing of it is left."""
+
+import asyncio
+import json
+import os
+import signal
+import sys
+from asyncio.subprocess import PIPE
+from pathlib import Path
+
+import psutil
+import pytest
+
+from agentflow.black_box import BlackBox
+from agentflow.bodies import TrajectoryId
+from agentflow.client import GatewayClient
+from agentflow.episode import Episode, EpisodeResult
+from agentflow.errors import InvalidPlan
+from agentflow.flow import play
+from agentflow.settings import AgentFlowSettings, FlowSettings
+from tests.agentflow.fake_gateway import FakeGateway
+
+pytestmark = pytest.mark.process
+
+QUICK = AgentFlowSettings(retry_budget_s=0.5, retry_pause_s=0.01)
+AGENT = """
+import json, os, sys, urllib.request
+task = json.load(sys.stdin)
+assert task == json.load(open("task.json")) == json.load(open(os.environ["CLAW_TASK_FILE"])) == json.loads(sys.argv[1]), task
+assert sys.argv[2:] == ["say " + task["word"], str(task["number"])] and os.listdir() == ["task.json"]
+body = {"model": os.environ["OPENAI_MODEL"], "messages": [{"role": "user", "content": task["word"]}]}
+for _ in range(2):
+    request = urllib.request.Request(os.environ["OPENAI_BASE_URL"] + "/chat/completions", json.dumps(body).encode())
+    print(json.load(urllib.request.urlopen(request))["choices"][0]["message"]["content"])
+open("answer.txt", "w").write(os.environ["OPENAI_API_KEY"])
+print("over", file=sys.stderr)
+"""
+REWARDS = """
+import asyncio
+def score(outcome):
+    assert (outcome.exit_code, outcome.timed_out, outcome.stderr) == (0, False, "over\\n"), outcome
+    assert (outcome.folder / "answer.txt").read_text() == "unused" and len(outcome.call_ids) == 2
+    return outcome.task["number"] * (outcome.stdout == "hello\\nhello\\n")
+async def later(outcome):
+    await asyncio.sleep(0)
+    return 1 / 4
+def failures(outcome):
+    return -1.0 if outcome.timed_out else -outcome.exit_code
+def none(outcome):
+    return None
+"""
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where somebody works, with an agent and reward functions; temporary directories of agents are made beside it."""
+    (tmp_path / "work").mkdir()
+    (tmp_path / "tmp").mkdir()
+    (tmp_path / "work" / "agent.py").write_text(AGENT)
+    (tmp_path / "work" / "own_rewards.py").write_text(REWARDS)
+    monkeypatch.chdir(tmp_path / "work")
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "tmp"))
+    return tmp_path
+
+
+async def played(fake: FakeGateway, command: str, **settings: object) -> EpisodeResult:
+    flow = BlackBox(FlowSettings(command=command, gateway=fake.url, **settings), None)  # type: ignore[arg-type]
+    async with GatewayClient(fake.url, settings=QUICK) as client:
+        episode = Episode(client, TrajectoryId("t", "g/1"), task={"word": "hi", "number": 3}, seed=1)
+        return await play(flow, episode, QUICK)
+
+
+async def test_a_program_gets_its_task_every_way_and_its_reward(place: Path) -> None:
+    """Task by stdin, file and placeholders; base URL, key and model by environment; the completion carries no count of calls."""
+    command = f"{sys.executable} agent.py '{{task}}' 'say {{task.word}}' {{task.number}}"
+    async with FakeGateway() as fake:
+        result = await played(fake, command, reward="own_rewards.py:score")
+        later = await played(fake, command, reward="own_rewards:later")
+    assert (result.status, result.reward, result.calls, result.policy_versions) == ("completed", 3.0, 2, ("run/3",))
+    assert later.reward == 0.25
+    (first, _) = fake.bodies("complete_trajectory")
+    assert first == {"reward": 3.0, "status": "completed", "ids": ("t", "g/1")}
+    assert [name for name, _, _ in fake.requests[:2]] == ["register_trajectory", "chat/completions"]
+    assert list((place / "tmp").iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("command", "settings", "reward"),
+    [
+        ("false", {}, None),
+        ("sh -c 'exit 3'", {"reward": "own_rewards.py:failures"}, None),
+        ("sh -c 'exit 3'", {"reward": "own_rewards.py:failures", "judge_failures": True}, -3.0),
+        ("sleep 60", {"command_timeout_s": 0.5}, None),
+        ("sleep 60", {"command_timeout_s": 0.5, "reward": "own_rewards.py:failures", "judge_failures": True}, -1.0),
+        ("true", {"reward": "own_rewards.py:none"}, None),
+    ],
+)
+async def test_a_program_that_fails_is_a_failed_episode(
+    place: Path, command: str, settings: dict[str, object], reward: float | None
+) -> None:
+    """Its exit code, its time limit or a reward that is none; unless the reward function judges failures, too."""
+    async with FakeGateway() as fake:
+        result = await played(fake, command, **settings)
+    (body,) = fake.bodies("complete_trajectory")
+    assert (result.status, body.get("reward")) == (("failed", None) if reward is None else ("completed", reward))
+    assert list((place / "tmp").iterdir()) == []
+
+
+NAP = f"987.{os.getpid()}"  # nobody else sleeps as long
+FAMILY = f"sh -c 'sleep {NAP} & sleep {NAP} & yes | head -c 3000000; wait'"
+
+
+def family() -> list[int]:
+    return [process.pid for process in psutil.process_iter(["cmdline"]) if NAP in (process.info["cmdline"] or [])]
+
+
+async def until(holds: object) -> None:
+    async with asyncio.timeout(30):
+        while not holds():  # type: ignore[operator]  # noqa: ASYNC110  # the kernel signals nothing
+            await asyncio.sleep(0.05)
+
+
+async def test_the_time_limit_ends_the_whole_process_group(place: Path) -> None:
+    """Children of the command, too; what it said in millions of bytes held nobody up."""
+    async with FakeGateway() as fake:
+        playing = asyncio.create_task(played(fake, FAMILY, command_timeout_s=3))
+        await until(lambda: len(family()) >= 2)
+        assert (await playing).status == "failed"
+    await until(lambda: not family())
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+async def test_a_runner_that_ends_leaves_no_process(place: Path, monkeypatch: pytest.MonkeyPatch, number: int) -> None:
+    """Killed with -9 or asked to stop, with many commands under way: none of their processes is left."""
+    monkeypatch.setenv("CLAW_AGENTFLOW_DRAIN_TIMEOUT_S", "0.1")
+    monkeypatch.setenv("TMPDIR", str(place / "tmp"))
+    size = ("--group-size", "4", "--concurrency", "16", "--run-id", "r")
+    async with FakeGateway() as fake:
+        arguments = ("-m", "agentflow", "run", "--command", FAMILY, "--gateway", fake.url, *size)
+        process = await asyncio.create_subprocess_exec(sys.executable, *arguments, stdout=PIPE, stderr=PIPE)
+        await until(lambda: len(family()) >= 32)
+        process.send_signal(number)
+        out, err = await process.communicate()
+    await until(lambda: not family())
+    if number == signal.SIGTERM:
+        assert (process.returncode, json.loads(out)["episodes_failed"]) == (0, 16), err
+        assert {body["status"] for body in fake.bodies("complete_trajectory")} == {"failed"}
+        assert list((place / "tmp").iterdir()) == []  # nobody waits
+
+
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        ({"command": "no-such-program x"}, "no program 'no-such-program'"),
+        ({"command": "'"}, "No closing quotation"),
+        ({"command": ""}, "no program"),
+        ({"command": "true", "reward": "nowhere:score"}, "ModuleNotFoundError"),
+        ({"command": "true", "reward": "own_rewards.py:nothing"}, "nothing"),
+        ({"command": "true", "reward": "gone.py:score"}, "no file"),
+        ({"command": "true", "flow": "a:B"}, "give --flow or --command"),
+        ({}, "give --flow or --command"),
+        ({"flow": "a:B", "reward": "own_rewards.py:score"}, "--reward judges a --command"),
+    ],
+)
+def test_what_cannot_be_played_is_refused(place: Path, settings: dict[str, str], says: str) -> None:
+    """A command or reward that is none, two agents or no agent: one line, before anything is opened."""
+    with pytest.raises(InvalidPlan, match=says) as refusal:
+        BlackBox(FlowSettings(gateway="http://127.0.0.1:9", **settings), None)  # type: ignore[arg-type]
+    assert "\n" not in str(refusal.value)
+
+
+def test_a_field_that_a_task_has_not_is_refused(place: Path) -> None:
+    """Before the first episode, by the number of the task."""
+    flow = BlackBox(FlowSettings(gateway="http://127.0.0.1:9", command="echo {task.word}"), None)
+    with pytest.raises(InvalidPlan, match=r"names \{task.word\}, and task 2 has no such field"):
+        flow.check([{"word": "a"}, {"other": "b"}])

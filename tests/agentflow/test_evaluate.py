@@ -1,0 +1,60 @@
+"""pass@k: the estimator, and what is played for it."""
+
+from itertools import combinations
+
+import pytest
+
+from agentflow.client import GatewayClient
+from agentflow.episode import Episode
+from agentflow.errors import InvalidPlan
+from agentflow.evaluate import evaluate, pass_at_k
+from agentflow.flow import AgentFlow
+from agentflow.settings import EvaluationPlan
+from tests.agentflow.fake_gateway import FakeGateway
+
+
+@pytest.mark.parametrize("solutions", range(7))
+@pytest.mark.parametrize("k", [1, 2, 5, 6])
+def test_pass_at_k_is_the_share_of_draws_with_a_solution(solutions: int, k: int) -> None:
+    """Of all subsets of k of 6 samples, those that hold one of the solutions."""
+    draws = list(combinations([True] * solutions + [False] * (6 - solutions), k))
+    assert pass_at_k(6, solutions, k) == pytest.approx(sum(map(any, draws)) / len(draws))
+
+
+class Lucky(AgentFlow):
+    """A greedy episode earns 0.25; of the sampled ones of a task, the first two solve it."""
+
+    def __init__(self) -> None:
+        self.samples: dict[int, int] = {}
+
+    async def run(self, episode: Episode) -> None:
+        reply = await episode.chat([{"role": "user", "content": "?"}], temperature=1.0)
+        assert reply.call_id is not None
+        if episode.sampling:
+            episode.outcome = 0.25
+            return
+        number = self.samples[episode.task["seed"]] = self.samples.get(episode.task["seed"], 0) + 1
+        episode.outcome = float(number <= 2)
+
+
+async def test_samples_are_played_beside_the_greedy_episodes() -> None:
+    """Each task has a greedy group of one and a group of n samples, on val; the greedy mean is of the greedy alone."""
+    plan = EvaluationPlan(episodes=3, pass_at="1,4", samples=6)
+    async with FakeGateway() as fake, GatewayClient(fake.url, channel="val") as client:
+        result = await evaluate(Lucky(), client, plan)
+    assert (
+        sorted((body["channel"], body["size"]) for body in fake.bodies("groups")) == [("val", 1)] * 3 + [("val", 6)] * 3
+    )
+    assert (result.reward_mean, len(result.episodes), result.samples) == (0.25, 3, 6)
+    assert result.pass_at == {"1": pytest.approx(2 / 6), "4": pytest.approx(1 - 1 / 15)}
+    assert result.sampled_mean == pytest.approx(2 / 6)
+
+
+@pytest.mark.parametrize(
+    ("pass_at", "samples", "says"),
+    [("0", None, "from 1 on"), ("1,x", None, "from 1 on"), ("", None, "from 1 on"), ("1,8", 4, "pass@8 needs")],
+)
+def test_what_cannot_be_estimated_is_refused(pass_at: str, samples: int | None, says: str) -> None:
+    """k below 1, no number, fewer samples than k."""
+    with pytest.raises(InvalidPlan, match=says):
+        EvaluationPlan(pass_at=pass_at, samples=samples)

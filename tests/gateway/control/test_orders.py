@@ -1,0 +1,88 @@
+"""Groups in an order: who has an ordinal, and where an order goes on."""
+
+import aiohttp
+
+from eventlog.errors import LogError
+from gateway.control.orders import Orders
+from schemas.envelopes import envelope
+from schemas.events import GroupOpened, GroupRecord
+from tests.gateway.control.test_lifecycle import post
+from tests.gateway.house import House, record
+
+
+def opened(ordinal: int, order: str = "o", event_id: str = "e") -> GroupOpened:
+    return GroupOpened(
+        envelope=envelope("test", event_id=event_id),
+        group_id=f"{order}-{ordinal}",
+        expected_size=1,
+        channel="train",
+        ordinal=ordinal,
+    )
+
+
+async def open_at(house: House, ordinal: int, key: str) -> tuple[int, str]:
+    body = {"group_id": f"o-{ordinal}", "ordinal": ordinal, "admission": False}
+    status, answer, _ = await post(house, "/groups", body, idempotency_key=key)
+    return status, answer.get("error", {}).get("code", "")
+
+
+async def next_ordinal(house: House, order: str = "o") -> int:
+    async with aiohttp.ClientSession() as session, session.get(f"{house.url}/orders/{order}") as reply:
+        assert reply.status == 200
+        return int((await reply.json())["next_ordinal"])
+
+
+async def test_an_ordinal_is_opened_by_one_runner(house: House) -> None:
+    """A second request for it is refused, the same one repeated is not; other orders are not concerned."""
+    assert await next_ordinal(house) == 0
+    assert await open_at(house, 0, "a") == (201, "")
+    assert await open_at(house, 0, "a") == (201, "")
+    assert await open_at(house, 0, "b") == (409, "ordinal_taken")
+    assert await open_at(house, 1, "b") == (201, "")
+    assert (await next_ordinal(house), await next_ordinal(house, "p")) == (2, 0)
+    events = {event.envelope.event_id: event for event in house.events(GroupOpened)}
+    assert sorted((event.group_id, event.ordinal) for event in events.values()) == [("o-0", 0), ("o-1", 1)]
+
+
+async def test_what_the_pool_has_is_taken(house: House) -> None:
+    """A row of the pool counts like an opening of this process's: after a restart there is nothing else."""
+    row = GroupRecord(group_id="o-6", channel="val", declared=True, ready=False, ordinal=6)
+    house.admission.apply(record(row))
+    assert await next_ordinal(house) == 7
+    assert await open_at(house, 6, "c") == (409, "ordinal_taken")
+
+
+def test_only_groups_of_an_order_count() -> None:
+    """An ordinal without its order in the id, and an id without an ordinal, are groups like any other."""
+    orders = Orders()
+    orders.claim(GroupOpened(envelope=envelope("t"), group_id="o-4", expected_size=1, channel="train"))
+    strange = GroupOpened(envelope=envelope("t"), group_id="mine", expected_size=1, channel="train", ordinal=4)
+    orders.claim(strange)
+    assert not orders.is_taken(strange)
+    assert orders.next_ordinal("o") == 0
+    orders.note(opened(3))
+    assert (orders.next_ordinal("o"), orders.is_taken(opened(1)), orders.is_taken(opened(4))) == (4, True, False)
+
+
+async def test_calls_of_a_trajectory_can_be_asked_for(house: House) -> None:
+    """Ids and versions in the order of the replies; a trajectory that is not known has none."""
+    asks = [{"model": "tiny", "messages": [{"role": "user", "content": text}]} for text in ("a", "b")]
+    ids = [(await post(house, "/t/g/v1/chat/completions", body))[2] for body in asks]
+    async with aiohttp.ClientSession() as session:
+        async with session.get(f"{house.url}/t/g/v1/calls") as reply:
+            calls = (await reply.json())["calls"]
+        async with session.get(f"{house.url}/t/other/v1/calls") as reply:
+            assert (await reply.json()) == {"calls": []}
+    assert calls == [{"call_id": each["x-claw-call-id"], "policy_version": "run/3"} for each in ids]
+
+
+async def test_without_the_log_nobody_says_where_an_order_goes_on() -> None:
+    """503 with Retry-After instead of a number that may be too low."""
+
+    def unreachable() -> None:
+        raise LogError("away")
+
+    with House() as house:
+        house.admission.orders.read_unfolded = unreachable
+        async with aiohttp.ClientSession() as session, session.get(f"{house.url}/orders/o") as reply:
+            assert (reply.status, reply.headers["retry-after"]) == (503, "1")

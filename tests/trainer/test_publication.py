@@ -1,0 +1,54 @@
+"""What a version says of itself, so that a worker can check what it loaded."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from transformers import AutoModelForCausalLM
+
+from schemas.events import WeightsPublished
+from tests.trainer.incarnation import SPEC, settings
+from tests.trainer.test_run import events, two_batches, world_of
+from tests.trainer.tiny import make_model
+from trainer.publication import probe_ids
+from trainer.run import TrainingRun
+
+pytestmark = pytest.mark.process
+
+
+def published(tmp_path, **changes):
+    model_dir = make_model(tmp_path / "tiny")
+    chosen = settings(tmp_path / "out", model_dir, batches_max=2, hf_every=1, hf_kept=9, **changes)
+    log, collaborators = world_of(chosen, two_batches())
+    TrainingRun(chosen, collaborators).run()
+    return list(events(log, WeightsPublished))
+
+
+def test_each_version_carries_log_probabilities_by_exactly_its_weights(tmp_path):
+    """transformers says the same of the export; the ids are the same in all versions, and each says how old it may grow."""
+    versions = published(tmp_path)
+    assert {event.version for event in versions} == {0, 1, 2}
+    assert len({event.probe_ids for event in versions}) == 1
+    assert len({event.probe_logprobs for event in versions}) == 3, "weights that were trained are told apart"
+    assert {event.staleness_max for event in versions} == {SPEC.staleness_max}
+    ids = torch.from_numpy(np.frombuffer(versions[0].probe_ids, "<i4").astype(np.int64))
+    assert len(ids) == 48
+    for event in versions:
+        if event.checkpoint_uri:
+            model = AutoModelForCausalLM.from_pretrained(event.checkpoint_uri.removeprefix("file://"))
+            with torch.no_grad():
+                logprobs = model(ids[None]).logits[0, :-1].log_softmax(-1).gather(-1, ids[1:, None])[:, 0]
+            assert np.frombuffer(event.probe_logprobs, "<f4") == pytest.approx(logprobs.numpy(), abs=1e-5)
+
+
+def test_zero_tokens_turn_the_probe_off(tmp_path):
+    """Nothing is computed and nothing is published."""
+    assert {(event.probe_ids, event.probe_logprobs) for event in published(tmp_path, probe_tokens=0)} == {(b"", b"")}
+
+
+def test_no_special_id_is_asked_about(tmp_path):
+    """None that config.json names, alone or in a list, at the top or in the part about text; all are ids of the model."""
+    config = {"eos_token_id": [1, 2], "pad_token_id": None, "text_config": {"bos_token_id": 0}}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    assert set(probe_ids(tmp_path, 8, 1000)) == {3, 4, 5, 6, 7}
