@@ -16,13 +16,13 @@ class PlainLearner:
 
     def __init__(self, settings: TrainerSettings) -> None:
         self._settings = settings
-        self._model = AutoModelForCausalLM.from_pretrained(settings.model_dir, dtype=torch.float32)
-        self._optimizer = torch.optim.AdamW(self._model.parameters(), lr=settings.learning_rate, weight_decay=0.0)
-        self.vocabulary = self._model.config.vocab_size
+        self.model = AutoModelForCausalLM.from_pretrained(settings.model_dir, dtype=torch.float32)
+        self._optimizer = torch.optim.AdamW(self.model.parameters(), lr=settings.learning_rate, weight_decay=0.0)
+        self.vocabulary = self.model.config.vocab_size
 
     def named_tensors(self) -> Iterator[tuple[str, Tensor]]:
         """The weights as they are now."""
-        yield from self._model.named_parameters()
+        yield from self.model.named_parameters()
 
     def train(self, batch: LearnerBatch) -> dict[str, float]:
         """Rows padded on the right; nothing is cut, nothing left out."""
@@ -36,13 +36,13 @@ class PlainLearner:
             old[row, at] = torch.from_numpy(example.behaviour)
             advantages[row, at] = torch.from_numpy(example.advantages)
             mask[row, at] = 1.0
-        logits = self._model(input_ids=ids).logits[:, :-1]
+        logits = self.model(input_ids=ids).logits[:, :-1]
         logprobs = logits.log_softmax(-1).gather(-1, ids[:, 1:, None]).squeeze(-1)
         ratio = (logprobs - old[:, 1:]).exp()
         gain = torch.minimum(ratio * advantages[:, 1:], ratio.clamp(low, high) * advantages[:, 1:])
         loss = -(gain * mask[:, 1:]).sum() / mask[:, 1:].sum()
         loss.backward()
-        norm = torch.nn.utils.clip_grad_norm_(self._model.parameters(), self._settings.grad_clip)
+        norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), self._settings.grad_clip)
         self._optimizer.step()
         self._optimizer.zero_grad()
         return {"loss": float(loss), "grad_norm": float(norm)}

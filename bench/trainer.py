@@ -21,7 +21,8 @@ OUT = Path(__file__).parent / "out" / "trainer.json"
 Figures = dict[str, Any]  # numbers, and objects of them
 MEASURED = ("trees", "step", "publish", "ranks", "history")
 LEARNING = ("verbs", "staleness", "long_episodes", "critic", "credit")
-TARGETS: Mapping[str, tuple[str, float]] = {
+Targets = Mapping[str, tuple[str, float]]
+TARGETS: Targets = {
     "tree_ratio": (">=", 2.4),
     "call_rows_ratio": (">=", 12),
     "head_ratio": (">=", 3),
@@ -38,12 +39,15 @@ TARGETS: Mapping[str, tuple[str, float]] = {
     "credit.reward_ahead": (">", 0),
 }
 TIMEOUT_S = 2400.0
-CHILD = "import json, importlib, sys; print('\\n' + json.dumps(importlib.import_module(sys.argv[1]).measure()))"
+CHILD = (
+    "import json, importlib, sys; measure = getattr(importlib.import_module(sys.argv[1]), sys.argv[2]);"
+    "print('\\n' + json.dumps(measure(*map(int, sys.argv[3:]))))"
+)
 
 
-def measured(part: str) -> Figures:
+def measured(part: str, module: str | None = None, function: str = "measure", *arguments: int) -> Figures:
     """The figures of a part; `{"PART": {"failed": why}}` where it broke, so that the others still run."""
-    command = [sys.executable, "-c", CHILD, f"bench.trainer_{part}"]
+    command = [sys.executable, "-c", CHILD, module or f"bench.trainer_{part}", function, *map(str, arguments)]
     environment = {**os.environ, "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1")}
     began = time.monotonic()
     try:
@@ -56,12 +60,12 @@ def measured(part: str) -> Figures:
     return {**figures, f"{part}_seconds": round(time.monotonic() - began, 1)}
 
 
-def table(figures: Figures) -> str:
+def table(figures: Figures, targets: Targets = TARGETS) -> str:
     """One line per figure, with its target and whether it is met."""
     lines = [f"{'figure':48}{'measured':>14}  target"]
     for name, value in flat(figures):
         text = f"{value:>14,}" if isinstance(value, (int, float)) else f"{value!s:>14}"
-        lines.append(f"{name:48}{text}  {verdict(name, value)}".rstrip())
+        lines.append(f"{name:48}{text}  {verdict(name, value, targets)}".rstrip())
     return "\n".join(lines)
 
 
@@ -76,11 +80,11 @@ def flat(figures: Figures, prefix: str = "") -> Iterator[tuple[str, Any]]:  # An
             yield f"{prefix}{name}", value
 
 
-def verdict(name: str, value: Any) -> str:  # Any: as `flat` gives it
+def verdict(name: str, value: Any, targets: Targets) -> str:  # Any: as `flat` gives it
     """The target of a figure, and whether it is met."""
-    if name not in TARGETS:
+    if name not in targets or isinstance(value, str):
         return ""
-    sign, target = TARGETS[name]
+    sign, target = targets[name]
     met = {">=": value >= target, "<=": value <= target, ">": value > target}[sign]
     return f"{sign} {target:,}: {'met' if met else 'MISSED'}"
 

@@ -1,15 +1,20 @@
 """A worker's two ends on the log, on its memory twin."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
+import pytest
+
+from eventlog.errors import BrokerUnreachable
 from eventlog.memory import MemoryLog
-from eventlog.records import Outgoing
+from eventlog.memory.readers import MemoryReader
+from eventlog.protocols import Start
+from eventlog.records import Outgoing, Place, Record
 from rollout.topics import ReportsTopic, WeightsTopic
 from schemas.codec import decode
 from schemas.envelopes import envelope
 from schemas.events import WeightsPublished, WorkerReported
-from schemas.topics import WEIGHTS, WORKERS
+from schemas.topics import WEIGHTS, WORKERS, Topic
 
 
 def published(version: int, run_id: str = "run") -> WeightsPublished:
@@ -133,3 +138,57 @@ async def test_deleted_history_is_no_obstacle() -> None:
     await asyncio.wait_for(caught_up.wait(), 5)
     assert got == [69]
     feed.cancel()
+
+
+async def test_a_broker_that_is_away_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However often it is not there, at the start and later: what was published meanwhile is delivered, the newest last."""
+    monkeypatch.setattr("rollout.topics.RETRY_AFTER_S", 0.01)
+    monkeypatch.setattr("rollout.topics.POLL_TIMEOUT_S", 0.01)
+    log = AwayLog()
+    log.create_topics()
+    producer = log.producer()
+    got: list[int] = []
+    caught_up = asyncio.Event()
+    log.away = True
+    feed = asyncio.create_task(WeightsTopic(log, "m", "run").run(lambda event: got.append(event.version), caught_up))
+    await until(lambda: log.refused >= 3)
+    assert not caught_up.is_set(), "a worker that knows no version would be ready with old weights"
+    for version in range(3):
+        await producer.publish(WEIGHTS, b"m", published(version))
+        log.away = False
+        await until(lambda version=version: got[-1:] == [version])  # type: ignore[misc]  # bound now
+        log.away, log.refused = True, 0
+        await until(lambda: log.refused >= 3)
+    feed.cancel()
+    await asyncio.gather(feed, return_exceptions=True)
+
+
+class AwayLog(MemoryLog):
+    """Out of reach for readers, also for those that it opened before, while `away`."""
+
+    away = False
+    refused = 0
+
+    def end_offsets(self, topics: Sequence[Topic]) -> dict[Place, int]:
+        self.ask()
+        return super().end_offsets(topics)
+
+    def reader(
+        self, topics: Sequence[Topic], *, partitions: Sequence[int] | None = None, start: Start = "beginning"
+    ) -> MemoryReader:
+        self.ask()
+        return AwayReader(self, topics, partitions=partitions, start=start)
+
+    def ask(self) -> None:
+        if self.away:
+            self.refused += 1
+            raise BrokerUnreachable("away")
+
+
+class AwayReader(MemoryReader):
+    """Of an AwayLog."""
+
+    def poll(self, timeout_s: float, records_max: int = 500) -> list[Record]:
+        assert isinstance(self._log, AwayLog)
+        self._log.ask()
+        return super().poll(timeout_s, records_max)

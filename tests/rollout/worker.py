@@ -3,7 +3,6 @@
 import copy
 import json
 import os
-import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -40,30 +39,35 @@ def until(probe: Callable[[], T | None], seconds: float, what: str) -> T:
 
 
 class Worker:
-    """A supervisor process with its vLLM, and the trainer that feeds it (this process)."""
+    """A supervisor process with its vLLM, and the trainer that feeds it (this process, unless another writes `events`).
 
-    def __init__(self, model: Path, directory: Path, **settings: object) -> None:
+    Workers of one directory are of one host: they share the copies and follow the same events.
+    """
+
+    def __init__(self, model: Path, directory: Path, worker_id: str = "w0", **settings: object) -> None:
         """settings: of the worker, beside those that all tests have."""
         self.model = model
+        self.worker_id = worker_id
         self.settings = {name.upper(): str(value) for name, value in settings.items()}
         self.events = directory / "events"
-        self.reports = directory / "reports"
-        self.log = directory / "vllm.log"
-        self.errors = directory / "supervisor.log"
+        self.reports = directory / f"reports-{worker_id}"
+        self.log = directory / f"vllm-{worker_id}.log"
+        self.errors = directory / f"supervisor-{worker_id}.log"
         self.copies = directory / "copies"
         self.events.touch()
         self.transfer_server = TransferServer()
         self.base = AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32).eval()
         self.versions: dict[int, torch.nn.Module] = {}
         self.http = httpx.Client(timeout=60)
-        self.process = self._spawn()
+        self.spawn()
 
-    def _spawn(self) -> subprocess.Popen[bytes]:
+    def spawn(self) -> None:
+        """Start the supervisor; anew, when the one before is dead."""
         settings = {
             "MODEL": str(self.model),
             "COPIES_DIR": str(self.copies),
             "MODEL_ID": "tiny",
-            "WORKER_ID": "w0",
+            "WORKER_ID": self.worker_id,
             "LOG_FILE": str(self.log),
             "KV_CACHE_BYTES": "64M",
             "REPORT_INTERVAL_S": "0.5",
@@ -77,7 +81,7 @@ class Worker:
         script = Path(__file__).with_name("supervise.py")
         command = [sys.executable, str(script), str(self.events), str(self.reports)]
         with self.errors.open("ab") as errors:
-            return children.start(command, env=environment, stderr=errors, cwd=ROOT)
+            self.process = children.start(command, env=environment, stderr=errors, cwd=ROOT)
 
     def last_report(self) -> Json | None:
         reports = self._read_reports()
@@ -116,13 +120,8 @@ class Worker:
 
     def changed_model(self, version: int) -> torch.nn.Module:
         """Other weights than any other version's, far enough apart to tell by log-probabilities."""
-        model = copy.deepcopy(self.base)
-        generator = torch.Generator().manual_seed(version)
-        with torch.no_grad():
-            for parameter in model.parameters():
-                parameter.add_(0.05 * torch.randn(parameter.shape, generator=generator))
-        self.versions[version] = model
-        return model
+        self.versions[version] = changed(self.base, version)
+        return self.versions[version]
 
     def publish(
         self,
@@ -142,21 +141,8 @@ class Worker:
         if checkpoint is None and offer_url is None:
             self.transfer_server.stage(RUN, version, WeightsSnapshot.of(tensors, 64 << 10))
             offer_url = self.transfer_server.url
-        event = WeightsPublished(
-            envelope=envelope("trainer/test", run_id=RUN),
-            model_id="tiny",
-            run_id=RUN,
-            version=version,
-            digest=manifest.digest,
-            bytes_total=manifest.bytes_total,
-            manifest=tuple(TensorSpec(name=t.name, dtype=t.dtype, shape=t.shape) for t in manifest.tensors),
-            offer_url=offer_url,
-            checkpoint_uri=None if checkpoint is None else str(checkpoint),
-            probe_ids=torch.tensor(PROBE, dtype=torch.int32).numpy().tobytes(),
-            probe_logprobs=scores(probed or model, PROBE).gather(1, torch.tensor(PROBE)[1:, None]).numpy().tobytes(),
-        )
-        with self.events.open("a") as out:
-            out.write(encode(event).hex() + "\n")
+        uri = None if checkpoint is None else str(checkpoint)
+        write_published(self.events, version, manifest, probed or model, offer_url, uri)
         return manifest
 
     def push(self, version: int) -> None:
@@ -216,6 +202,42 @@ class Worker:
             self.http.close()
         finally:
             children.end(self.process)  # its reaper ends vLLM with it, however it ends
+
+
+def changed(base: torch.nn.Module, version: int) -> torch.nn.Module:
+    """The weights of a version in these tests, the same in every process."""
+    model = copy.deepcopy(base)
+    generator = torch.Generator().manual_seed(version)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(0.05 * torch.randn(parameter.shape, generator=generator))
+    return model
+
+
+def write_published(
+    events: Path,
+    version: int,
+    manifest: WeightsManifest,
+    probed: torch.nn.Module,
+    offer_url: str | None,
+    checkpoint_uri: str | None = None,
+) -> None:
+    """A line that supervise.py reads; one write, so that a killed trainer leaves all of it or none."""
+    event = WeightsPublished(
+        envelope=envelope("trainer/test", run_id=RUN),
+        model_id="tiny",
+        run_id=RUN,
+        version=version,
+        digest=manifest.digest,
+        bytes_total=manifest.bytes_total,
+        manifest=tuple(TensorSpec(name=t.name, dtype=t.dtype, shape=t.shape) for t in manifest.tensors),
+        offer_url=offer_url,
+        checkpoint_uri=checkpoint_uri,
+        probe_ids=torch.tensor(PROBE, dtype=torch.int32).numpy().tobytes(),
+        probe_logprobs=scores(probed, PROBE).gather(1, torch.tensor(PROBE)[1:, None]).numpy().tobytes(),
+    )
+    with events.open("a") as out:
+        out.write(encode(event).hex() + "\n")
 
 
 def scores(model: torch.nn.Module, ids: list[int]) -> torch.Tensor:

@@ -1,0 +1,222 @@
+"""What the parts of `bench.weights` share: a trainer process, a real worker in this process, and its clients."""
+
+import asyncio
+import json
+import multiprocessing
+import random
+import shutil
+import time
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
+from multiprocessing.connection import Connection
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import aiohttp
+import torch
+
+from rollout.process.server import VllmServer
+from rollout.settings import RolloutSettings
+from rollout.supervisor import Stop, Supervisor
+from schemas.envelopes import envelope
+from schemas.events import TensorSpec, WeightsPublished, WorkerReported
+from schemas.http import CONTROL_HEADER, VERSION_SPANS_HEADER
+from weights.manifest import WeightsManifest
+from weights.snapshot import WeightsSnapshot
+from weights.transfer_server import TransferServer
+
+RUN, MODEL = "bench", "bench"
+SHAPE = {"hidden_size": 512, "intermediate_size": 1536, "num_hidden_layers": 18, "num_attention_heads": 8}
+"""With the demo's vocabulary 57 M parameters; in float32, 228 MB."""
+READY_S = 300.0
+SYNC_S = 120.0
+SHM = Path("/dev/shm")  # noqa: S108  # where the engine's own reload reads from
+
+
+@contextmanager
+def models() -> Iterator[dict[str, Path]]:
+    """HF directories in memory, by name: `demo`, the demo's own; `57m`, of random weights."""
+    from transformers import AutoTokenizer, Qwen3Config, Qwen3ForCausalLM  # seconds, which receivers need not spend
+
+    from bench.verbs import model_of
+
+    with TemporaryDirectory(dir=SHM, prefix="bench-weights-") as folder:
+        demo, large = model_of(0), Path(folder) / "57m"
+        tokenizer = AutoTokenizer.from_pretrained(demo)
+        torch.manual_seed(0)
+        config = Qwen3Config(vocab_size=len(tokenizer), num_key_value_heads=4, head_dim=64, **SHAPE)
+        Qwen3ForCausalLM(config).save_pretrained(large)
+        tokenizer.save_pretrained(large)
+        small = Path(folder) / "demo"
+        shutil.copytree(demo, small)
+        yield {"demo": small, "57m": large}
+
+
+class Trainer:
+    """A process that offers two sets of weights in turn: what it costs to make a version is not measured here."""
+
+    def __init__(self, model: Path) -> None:
+        context = multiprocessing.get_context("spawn")
+        self._pipe, theirs = context.Pipe()
+        self._process = context.Process(target=_offer, args=(str(model), theirs), daemon=True)
+        self._process.start()
+
+    def stage(self, version: int) -> WeightsPublished:
+        """The event that announces it."""
+        self._pipe.send(version)
+        url, manifest = self._pipe.recv()
+        return WeightsPublished(
+            envelope=envelope("bench", run_id=RUN),
+            model_id=MODEL,
+            run_id=RUN,
+            version=version,
+            digest=manifest.digest,
+            bytes_total=manifest.bytes_total,
+            manifest=tuple(TensorSpec(name=t.name, dtype=t.dtype, shape=t.shape) for t in manifest.tensors),
+            offer_url=url,
+        )
+
+    def close(self) -> None:
+        """Idempotent."""
+        self._process.kill()
+        self._process.join()
+
+    def __enter__(self) -> "Trainer":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def _offer(model: str, pipe: "Connection[Any, Any]") -> None:
+    from transformers import AutoModelForCausalLM
+
+    torch.set_num_threads(1)
+    module = AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32)
+    server, snapshots = TransferServer(), list[WeightsSnapshot]()
+    for _ in range(2):
+        with torch.no_grad():
+            next(module.parameters()).mul_(1.001)
+        snapshots.append(WeightsSnapshot.of((name, p.detach()) for name, p in module.named_parameters()))
+    while True:
+        version = pipe.recv()
+        server.stage(RUN, version, snapshots[version % 2])
+        manifest: WeightsManifest = snapshots[version % 2].manifest
+        pipe.send((server.url, manifest))
+
+
+class Worker:
+    """A supervisor in this process, with its vLLM below it. It is both feed and sink of its supervisor."""
+
+    def __init__(self, settings: RolloutSettings, http: aiohttp.ClientSession) -> None:
+        self.http = http
+        self.server = VllmServer(settings)
+        self.last: WorkerReported | None = None
+        self._events: asyncio.Queue[WeightsPublished] = asyncio.Queue()
+        self._reported = asyncio.Condition()
+        self._version = -1
+        self.supervisor = Supervisor(settings, http, self.server, self, self)
+
+    async def run(self, on_event: Callable[[WeightsPublished], None], caught_up: asyncio.Event) -> None:
+        """WeightsFeed."""
+        caught_up.set()
+        while True:
+            on_event(await self._events.get())
+
+    async def report(self, event: WorkerReported) -> None:
+        """ReportSink."""
+        async with self._reported:
+            self.last = event
+            self._reported.notify_all()
+
+    async def ready(self, version: int | None, seconds: float = SYNC_S) -> WorkerReported:
+        """The first report that says so."""
+        async with asyncio.timeout(seconds), self._reported:
+            await self._reported.wait_for(
+                lambda: (last := self.last) is not None and (last.state, last.version) == ("ready", version)
+            )
+        assert self.last is not None
+        return self.last
+
+    async def push(self, trainer: Trainer) -> Mapping[str, float]:
+        """The next version; the phases of its sync in ms."""
+        self._version += 1
+        self._events.put_nowait(await asyncio.to_thread(trainer.stage, self._version))
+        return (await self.ready(self._version)).sync_ms
+
+    async def reload_s(self, directory: Path) -> float:
+        """The engine's own way: seconds to load a directory in memory, without traffic and without a pause."""
+        body = {"method": "reload_weights", "kwargs": {"weights_path": str(directory)}}
+        headers = {CONTROL_HEADER: self.server.secret}
+        began = time.monotonic()
+        async with self.http.post(f"{self.server.local_url}/collective_rpc", json=body, headers=headers) as reply:
+            text = await reply.text()
+            if reply.status != 200:
+                raise RuntimeError(f"reload_weights: {reply.status} {text[:300]}")
+        return time.monotonic() - began
+
+    async def tokens(self) -> float:
+        """Sampled so far, by the engine's own count."""
+        async with self.http.get(f"{self.server.local_url}/metrics") as reply:
+            lines = (await reply.text()).splitlines()
+        return sum(float(line.split()[-1]) for line in lines if line.startswith("vllm:generation_tokens_total"))
+
+
+@asynccontextmanager
+async def worker(model: Path, **settings: Any) -> AsyncIterator[Worker]:  # Any: of any setting
+    """Ready with the weights of its directory."""
+    with TemporaryDirectory(dir=SHM, prefix="bench-worker-") as folder:
+        own = {
+            "copies_dir": Path(folder) / "copies",
+            "log_file": Path(folder) / "vllm.log",
+            "kv_cache_bytes": "1G",
+            "max_num_seqs": 64,
+            "max_model_len": 512,
+        }
+        chosen = RolloutSettings(model=model, model_id=MODEL, **{**own, **settings})
+        stop = Stop()
+        connector = aiohttp.TCPConnector(force_close=True)
+        timeout = aiohttp.ClientTimeout(total=SYNC_S)
+        async with aiohttp.ClientSession(connector=connector, timeout=timeout) as http:
+            made = Worker(chosen, http)
+            running = asyncio.create_task(made.supervisor.run(stop))
+            try:
+                await made.ready(None, READY_S)
+                yield made
+            finally:
+                stop.now.set()
+                await running
+
+
+class Clients:
+    """So many calls at once, each followed by the next, until it is closed."""
+
+    def __init__(self, worker: Worker, concurrency: int, new_tokens: int) -> None:
+        self._worker, self._new_tokens = worker, new_tokens
+        self.answered = 0
+        self.lost: list[str] = []
+        self.latencies_ms: list[float] = []
+        self._stop = False
+        self._tasks = [asyncio.create_task(self._client(random.Random(n))) for n in range(concurrency)]
+
+    async def close(self) -> None:
+        """Until the last is answered."""
+        self._stop = True
+        await asyncio.gather(*self._tasks)
+
+    async def _client(self, dice: random.Random) -> None:
+        url = f"{self._worker.server.local_url}/v1/completions"
+        while not self._stop:
+            prompt = [dice.randrange(20, 60) for _ in range(16)]
+            body = {"model": "policy", "prompt": prompt, "max_tokens": self._new_tokens, "ignore_eos": True}
+            began = time.monotonic()
+            try:
+                async with self._worker.http.post(url, json=body) as reply:
+                    answer, spans = await reply.json(), json.loads(reply.headers[VERSION_SPANS_HEADER])
+                    whole = answer["usage"]["completion_tokens"] == self._new_tokens == spans["0"][-1][2]
+                self.lost += [] if whole else [f"cut: {spans}"]
+                self.answered += whole
+            except (aiohttp.ClientError, TimeoutError, KeyError) as error:
+                self.lost.append(repr(error))
+            self.latencies_ms.append((time.monotonic() - began) * 1000)

@@ -1,0 +1,221 @@
+"""The parts of `bench.weights`, each a function that returns its figures. Both sides of a ratio take turns."""
+
+import asyncio
+import multiprocessing
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from multiprocessing.connection import Connection
+from pathlib import Path
+from statistics import median, quantiles
+from typing import Any
+
+import torch
+
+from bench import weights_feed
+from bench.weights_fleet import MODEL, SHM, Clients, Trainer, Worker, models, worker
+from claw.local.broker import resolve_broker
+from eventlog.settings import LogSettings
+from rollout.fetch import Fetched, fetch
+from rollout.settings import RolloutSettings
+from schemas.events import WeightsPublished
+
+Figures = dict[str, Any]  # numbers, and objects of them
+Span = tuple[float, float]
+PERIOD_S = 2.0
+WINDOW_S = 16.0
+GLOO_BYTES = 64 << 20
+"""Of one broadcast: as large as the buckets in which weights once travelled over gloo."""
+VERSIONS = 20
+CONCURRENCY = 64
+
+
+def pause(repeats: int) -> Figures:
+    """Time paused of a sync, as the worker reports it, beside the engine's own `reload_weights` from memory."""
+    return asyncio.run(_pause(repeats))
+
+
+async def _pause(repeats: int) -> Figures:
+    with models() as directories, Trainer(directories["57m"]) as trainer:
+        async with worker(directories["57m"]) as serving:
+            syncs, reloads_ms = [], []
+            for _ in range(repeats + 1):
+                syncs.append(await serving.push(trainer))
+                reloads_ms.append(await serving.reload_s(directories["57m"]) * 1000)
+    phases = {name: median(sync[name] for sync in syncs[1:]) for name in syncs[0]}
+    reload_ms = median(reloads_ms[1:])  # without the first turn, which everybody begins in fresh pages
+    return {"pause_ratio": round(phases["paused"] / reload_ms, 3), "reload_ms": round(reload_ms), "sync_ms": phases}
+
+
+def transfer(repeats: int) -> Figures:
+    """From asking to verified, by one receiver and by four of one host, beside a bare gloo broadcast to one process."""
+    with (
+        models() as directories,
+        Trainer(directories["57m"]) as trainer,
+        tempfile.TemporaryDirectory(dir=SHM) as folder,
+    ):
+        event, gloo_file = trainer.stage(0), f"{folder}/gloo"
+        receivers = [_Remote(_receive, f"{folder}/copies") for _ in range(4)]
+        group = [_Remote(_broadcast, gloo_file, rank, event.bytes_total) for rank in range(2)]
+        spans: dict[str, list[float]] = {"one": [], "four": [], "late": [], "gloo": []}
+        for _ in range(repeats + 1):
+            spans["one"].append(_together(receivers[:1], event))
+            spans["late"].append(_together(receivers[1:2], event))
+            _together(receivers[:2], None)
+            spans["gloo"].append(_together(group, None))
+            spans["four"].append(_together(receivers, event))
+            _together(receivers, None)
+        for process in (*receivers, *group):
+            process.close()
+    seconds = {name: median(values[1:]) for name, values in spans.items()}
+    return {
+        "transfer_ratio": round(seconds["one"] / seconds["gloo"], 2),
+        "fleet_ratio": round(seconds["four"] / seconds["one"], 2),
+        "late_s": round(seconds["late"], 4),
+        **{f"transfer_{name}_s": round(seconds[name], 3) for name in ("one", "four", "gloo")},
+    }
+
+
+class _Remote:
+    """A process that does one thing whenever it is sent an argument, and says when it began and ended."""
+
+    def __init__(self, work: Callable[..., Callable[[Any], None]], *arguments: object) -> None:
+        context = multiprocessing.get_context("spawn")
+        self.pipe, theirs = context.Pipe()
+        self._process = context.Process(target=_serve, args=(theirs, work, *arguments), daemon=True)
+        self._process.start()
+
+    def close(self) -> None:
+        self._process.kill()
+        self._process.join()
+
+
+def _serve(pipe: "Connection[Any, Any]", work: Callable[..., Callable[[Any], None]], *arguments: object) -> None:
+    torch.set_num_threads(1)
+    do = work(*arguments)
+    while True:
+        argument = pipe.recv()
+        began = time.monotonic()
+        do(argument)
+        pipe.send((began, time.monotonic()))
+
+
+def _together(processes: Sequence[_Remote], argument: object) -> float:
+    """Seconds from the first that begins to the last that is done."""
+    for process in processes:
+        process.pipe.send(argument)
+    spans: list[Span] = [process.pipe.recv() for process in processes]
+    return max(end for _, end in spans) - min(began for began, _ in spans)
+
+
+def _receive(directory: str) -> Callable[[WeightsPublished | None], None]:
+    """Gets a version as a worker does, and holds it; None: lets it go."""
+    settings = RolloutSettings(model=Path(directory), model_id=MODEL, copies_dir=Path(directory))
+    held: list[Fetched] = []
+
+    def get(event: WeightsPublished | None) -> None:
+        if event is None:
+            held.pop().copy.close()
+        else:
+            held.append(asyncio.run(fetch(settings, event)))
+
+    return get
+
+
+def _broadcast(file: str, rank: int, nbytes: int) -> Callable[[object], None]:
+    """All bytes from rank 0 to rank 1, bare; buffers are used again."""
+    import torch.distributed as dist
+
+    dist.init_process_group("gloo", f"file://{file}", rank=rank, world_size=2, timeout=timedelta(seconds=60))
+    buffers = torch.zeros(nbytes, dtype=torch.uint8).split(GLOO_BYTES)
+
+    def send(_: object) -> None:
+        dist.barrier()
+        for buffer in buffers:
+            dist.broadcast(buffer, 0)
+        dist.barrier()
+
+    return send
+
+
+def throughput(repeats: int) -> Figures:
+    """Tokens per second with a version every 2 s, beside none: demo model with 64 replies at once, 57 M with 8."""
+    return asyncio.run(_throughput(repeats))
+
+
+async def _throughput(repeats: int) -> Figures:
+    figures: Figures = {}
+    with models() as directories:
+        for name, suffix, concurrency in (("demo", "_demo", CONCURRENCY), ("57m", "", 8)):
+            with Trainer(directories[name]) as trainer:
+                async with worker(directories[name]) as serving:
+                    clients = Clients(serving, concurrency, new_tokens=32)
+                    rates: dict[bool, list[float]] = {False: [], True: []}
+                    await _rate(serving, trainer, pushing=True, window_s=2 * PERIOD_S)  # not counted
+                    for turn in range(2 * repeats):
+                        rates[bool(turn % 2)].append(await _rate(serving, trainer, pushing=bool(turn % 2)))
+                    await clients.close()
+            kept, alone = median(rates[True]), median(rates[False])
+            figures |= {
+                f"throughput_kept{suffix}": round(kept / alone, 3),
+                f"tokens_per_s{suffix}": round(alone),
+                f"throughput_lost{suffix}": len(clients.lost),
+            }
+    return figures
+
+
+async def _rate(serving: Worker, trainer: Trainer, *, pushing: bool, window_s: float = WINDOW_S) -> float:
+    """Tokens per second over a window."""
+    began, tokens = time.monotonic(), await serving.tokens()
+    for due in range(int(window_s / PERIOD_S)):
+        if pushing:
+            await serving.push(trainer)
+        await asyncio.sleep(max(0.0, began + (due + 1) * PERIOD_S - time.monotonic()))
+    return (await serving.tokens() - tokens) / (time.monotonic() - began)
+
+
+def flight(repeats: int) -> Figures:
+    """64 replies at once over 20 versions: what is lost, and what the slowest of a hundred waits longer."""
+    return asyncio.run(_flight(repeats))
+
+
+async def _flight(repeats: int) -> Figures:
+    slowest_ms: dict[bool, list[float]] = {False: [], True: []}
+    lost: list[str] = []
+    answered = 0
+    with models() as directories, Trainer(directories["57m"]) as trainer:
+        async with worker(directories["57m"]) as serving:
+            for turn in range(2 * max(1, repeats // 3)):
+                clients, pushing = Clients(serving, CONCURRENCY, new_tokens=16), bool(turn % 2)
+                for _ in range(VERSIONS):
+                    if pushing:
+                        await serving.push(trainer)
+                    await asyncio.sleep(PERIOD_S / 2)
+                await clients.close()
+                slowest_ms[pushing].append(quantiles(clients.latencies_ms, n=100)[-1])
+                lost += clients.lost
+                answered += clients.answered
+    added_ms = median(slowest_ms[True]) - median(slowest_ms[False])
+    return {"lost": len(lost), "added_ms_p99": round(added_ms), "flight_answered": answered, "_lost": lost[:5]}
+
+
+def ranks(repeats: int) -> Figures:
+    """Time paused of a sync with tensor parallelism 2, beside one rank: both engines run, and take turns."""
+    return asyncio.run(_ranks(repeats))
+
+
+async def _ranks(repeats: int) -> Figures:
+    with models() as directories, Trainer(directories["57m"]) as first, Trainer(directories["57m"]) as second:
+        path = directories["57m"]
+        async with worker(path, worker_id="tp1") as one, worker(path, worker_id="tp2", tensor_parallel=2) as two:
+            turns = [(await one.push(first), await two.push(second)) for _ in range(repeats + 1)][1:]
+    paused_ms = [median(turn[side]["paused"] for turn in turns) for side in range(2)]
+    return {"tp_ratio": round(paused_ms[1] / paused_ms[0], 2), "tp_paused_ms": paused_ms}
+
+
+def feed(_: int) -> Figures:
+    """How long a worker takes to find its version behind 10,000 versions of 310 tensors, on a broker of its own."""
+    with tempfile.TemporaryDirectory() as directory, resolve_broker(Path(directory)) as broker:
+        prefix = f"bench-{time.time_ns()}"
+        return dict(weights_feed.measure(LogSettings(bootstrap_servers=broker.bootstrap, prefix=prefix, partitions=8)))

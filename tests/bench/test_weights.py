@@ -1,0 +1,54 @@
+"""The frame of `make bench-weights` and the plain loop of `make bench-loop`."""
+
+import time
+from collections.abc import Sequence
+
+import psutil  # type: ignore[import-untyped]  # a test helper without stubs
+import pytest
+
+from bench import weights, weights_parts
+from bench.in_process import PlayedCall
+from bench.loop import SAMPLE_S, CpuOfTree, rows_of
+from schemas.runtime import child
+
+
+def test_every_part_is_a_function() -> None:
+    """And a part that does not exist is refused, with exit status 2."""
+    assert all(callable(getattr(weights_parts, part)) for part in weights.PARTS)
+    with pytest.raises(SystemExit, match="2"):
+        weights.main(["--part", "nonsense"])
+
+
+@pytest.mark.parametrize(
+    ("calls", "rows"),
+    [
+        ([([1, 2], [3]), ([1, 2, 3, 4], [5, 6])], [([1, 2, 3, 4, 5, 6], [2, 4, 5])]),
+        ([([1, 2], [3]), ([1, 9, 3], [5])], [([1, 2, 3], [2]), ([1, 9, 3, 5], [3])]),
+    ],
+)
+def test_calls_that_extend_each_other_are_one_sequence(
+    calls: Sequence[tuple[list[int], list[int]]], rows: object
+) -> None:
+    """As any library has it; where a template rewrites what was said, each call is its own."""
+    played = [PlayedCall(prompt, ids, [-1.0] * len(ids)) for prompt, ids in calls]
+    assert [(row.ids.tolist(), row.at.tolist()) for row in rows_of(played, 1.0)] == rows
+
+
+def test_cpu_of_a_tree_counts_children_that_ended() -> None:
+    """What a grandchild spent before it ended stays counted."""
+    spend = "import subprocess, sys, time; subprocess.run([sys.executable, '-c', 'import time\\nwhile time.process_time() < 1: pass']); time.sleep(60)"
+    process = child.start(["python3", "-c", spend])
+    cpu = CpuOfTree(process.pid)
+    try:
+        while not cpu.cpu_s or cpu.cpu_s[-1] < 0.7:
+            assert process.poll() is None
+            time.sleep(SAMPLE_S)
+        highest = cpu.cpu_s[-1]
+        while psutil.Process(process.pid).children():
+            time.sleep(SAMPLE_S)
+        time.sleep(2 * SAMPLE_S)
+        assert cpu.cpu_s[-1] >= highest
+        assert cpu.spent_s(cpu.at_s[0], cpu.at_s[-1]) <= cpu.cpu_s[-1]
+    finally:
+        cpu.close()
+        child.end(process)
