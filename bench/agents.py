@@ -27,7 +27,8 @@ from bench.measured_process import running
 from claw.local.ports import free_ports
 from eventlog.kafka.admin import create_topics
 from eventlog.settings import LogSettings
-from examples.verbs.tiny_model import Recipe, build
+from examples.tiny_model import Recipe, build
+from examples.verbs.demonstrations import demonstration
 
 OUT = Path(__file__).parent / "out" / "agents.json"
 TARGETS = {"runner_cpu_ratio": ("<=", 0.5), "gateway_kept": (">=", 0.95)}
@@ -96,7 +97,7 @@ def gateway_kept(bootstrap: str, folder: Path, repeats: int, episodes: int) -> F
     engine_port, port = free_ports(2)
     model = folder / "model"
     model.mkdir()
-    build(model, 0, LARGE)
+    build(model, 0, LARGE, demonstration)
     names = ("--model", str(model), "--model-id", "bench", "--served-name", "bench", "--port", str(engine_port))
     environment = {**log_environment(log), "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
     engine = f"http://127.0.0.1:{engine_port}"

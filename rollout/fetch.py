@@ -32,22 +32,34 @@ class Fetched:
 
 async def fetch(settings: RolloutSettings, target: WeightsPublished) -> Fetched:
     """From the first source that has it. Raises SourceFailed with every reason; cancelling ends it at once."""
-    manifest = manifest_of(target)
     began = time.monotonic()
     reasons: list[str] = []
     for source in _sources(settings, target):
-        deadline = Deadline(settings.fetch_timeout_s + manifest.bytes_total / (settings.fetch_mb_per_s * 1e6))
         try:
-            copies = HostCopies(settings.copies_dir or default_directory(manifest.bytes_flat))
-            copy = await asyncio.to_thread(copies.take, manifest, source, deadline)
-        except asyncio.CancelledError:
-            deadline.cancel()
-            raise
-        except (WeightsError, OSError) as error:
+            manifest = manifest_of(target)
+            seconds = settings.fetch_timeout_s + manifest.bytes_total / (settings.fetch_mb_per_s * 1e6)
+            copies = HostCopies(settings.copies_dir or default_directory(manifest))
+            copy = await _taken(copies, manifest, source, seconds)
+        except (WeightsError, OSError, ValueError) as error:  # whatever an event says, it must not end the worker
             reasons.append(f"{source.name}: {error}")
             continue
         return Fetched(copy, manifest, source.name, time.monotonic() - began)
     raise SourceFailed("; ".join(reasons) or "the event names neither a trainer nor a checkpoint")
+
+
+async def _taken(
+    copies: HostCopies, manifest: WeightsManifest, source: FromTrainer | FromDirectory, seconds: float
+) -> HostCopy:
+    """A source that sends a byte now and then would outlive the limits of its single reads: the deadline ends it, too."""
+    deadline = Deadline(seconds)
+    alarm = asyncio.get_running_loop().call_later(seconds, deadline.cancel)
+    try:
+        return await asyncio.to_thread(copies.take, manifest, source, deadline)
+    except asyncio.CancelledError:
+        deadline.cancel()
+        raise
+    finally:
+        alarm.cancel()
 
 
 def manifest_of(target: WeightsPublished) -> WeightsManifest:
@@ -56,10 +68,16 @@ def manifest_of(target: WeightsPublished) -> WeightsManifest:
     return WeightsManifest(tuple(tensors), target.digest)
 
 
-def default_directory(nbytes: int) -> Path:
-    """In memory where it has room for a copy (containers often have 64 MB of it), else among temporary files."""
-    has_room = MEMORY.is_dir() and shutil.disk_usage(MEMORY).free > nbytes
-    return (MEMORY if has_room else Path(tempfile.gettempdir())) / f"claw-weights-{os.getuid()}"
+def default_directory(manifest: WeightsManifest) -> Path:
+    """Where a copy of this version is already, else in memory where it has room for one (containers often have 64 MB of
+    it), else among temporary files."""
+    places = [place / f"claw-weights-{os.getuid()}" for place in (MEMORY, Path(tempfile.gettempdir())) if place.is_dir()]
+    for directory in filter(Path.is_dir, places):
+        HostCopies(directory).sweep()
+        if any(directory.glob(f"{manifest.digest}*")):
+            return directory
+    has_room = shutil.disk_usage(places[0].parent).free > manifest.bytes_flat
+    return places[0] if has_room else places[-1]
 
 
 def _sources(settings: RolloutSettings, target: WeightsPublished) -> list[FromTrainer | FromDirectory]:

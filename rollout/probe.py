@@ -37,8 +37,10 @@ async def probe(engine: PromptScorer, settings: RolloutSettings, target: Weights
 
     An engine too busy to answer in time has no gap. Raises EngineLost where the gap is above the bound.
     """
-    ids = struct.unpack(f"<{len(target.probe_ids) // 4}i", target.probe_ids)
-    expected = struct.unpack(f"<{len(target.probe_logprobs) // 4}f", target.probe_logprobs)
+    ids = tuple(id_ for (id_,) in struct.iter_unpack("<i", _whole(target.probe_ids)))
+    expected = tuple(logprob for (logprob,) in struct.iter_unpack("<f", _whole(target.probe_logprobs)))
+    if len(expected) != len(ids) - 1:
+        return {}
     if settings.max_model_len is not None:
         ids = ids[: settings.max_model_len - 1]
     if len(ids) < 2:
@@ -59,6 +61,11 @@ async def probe(engine: PromptScorer, settings: RolloutSettings, target: Weights
             f"its probe is {gap:.3g} from the trainer's, at most {bound:g} is right (probe_gap_max)"
         )
     return {"probe": _ms_since(began), "probe_gap": gap}
+
+
+def _whole(content: bytes) -> bytes:
+    """Without the bytes of a number that is cut: whatever an event says, it must not end the worker."""
+    return content[: len(content) // 4 * 4]
 
 
 def gap_max(settings: RolloutSettings, target: WeightsPublished) -> float:

@@ -90,6 +90,7 @@ class Supervisor:
         follow = self._feed.run(self._targets.consider, self._targets.caught_up)
         await _first_of(self._between_loads(drain), follow, self._keep_serving())
         self._reporter.change(state="draining")
+        await self._reporter.report_now()
         if self._watch is not None:
             await self._watch.drained()
 
@@ -168,8 +169,10 @@ class Supervisor:
         try:
             while not fetching.done():
                 changed = asyncio.ensure_future(self._targets.changed())
-                await asyncio.wait((fetching, changed), return_when=asyncio.FIRST_COMPLETED)
-                changed.cancel()
+                try:
+                    await asyncio.wait((fetching, changed), return_when=asyncio.FIRST_COMPLETED)
+                finally:
+                    changed.cancel()
                 self._rest(is_first=is_first)
                 if self._targets.latest is not None and self._targets.latest.offer_url != target.offer_url:
                     break
@@ -207,7 +210,8 @@ class Supervisor:
                     log.warning("not_probed", why="no published version is loaded")
                     continue
                 times_ms = await probe(engine, self._settings, loaded)
-                self._reporter.change(sync_ms={**self._reporter.status.sync_ms, **times_ms})
+                before = {name: ms for name, ms in self._reporter.status.sync_ms.items() if not name.startswith("probe")}
+                self._reporter.change(sync_ms={**before, **times_ms})
 
     def _keep(self, fetched: Fetched | None) -> None:
         """The newest copy stays, so that an engine that is started again has its weights at once, with or without a trainer."""

@@ -11,6 +11,7 @@ from rollout.settings import RolloutSettings
 
 STARTING_POLL_S = 0.2
 DRAINING_POLL_S = 0.1
+QUIET_S = 0.5
 
 
 class EngineWatch:
@@ -61,14 +62,19 @@ class EngineWatch:
                     raise
 
     async def drained(self) -> None:
-        """Until no reply runs, the engine is gone, or the time for it is over."""
+        """Until no reply has run for `QUIET_S`, the engine is gone, or the time for it is over.
+
+        Gateways that have just heard of the drain may have calls on their way.
+        """
         ends_at = time.monotonic() + self._settings.drain_timeout_s
-        while time.monotonic() < ends_at:
+        quiet_since = None
+        while (now := time.monotonic()) < ends_at:
             try:
                 info = await self._engine.info()
             except EngineLost:
                 return
             self._on_info(info)
-            if info.in_flight == 0:
+            quiet_since = None if info.in_flight else now if quiet_since is None else quiet_since
+            if quiet_since is not None and now - quiet_since >= QUIET_S:
                 return
             await asyncio.sleep(DRAINING_POLL_S)

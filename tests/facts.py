@@ -248,6 +248,7 @@ def facts(draw: st.DrawFn) -> Event:
             channel=draw(CHANNELS),
             task=draw(st.sampled_from([None, "1"])),
             deadline_us=draw(st.sampled_from([None, 5, 9])),
+            ordinal=draw(st.sampled_from([None, 0, 7])),
             agent=draw(st.sampled_from([None, "one"])),
             tags=draw(TAGS),
         )

@@ -8,6 +8,7 @@ A lock ends with its process, and what nobody holds is removed by whoever comes 
 import fcntl
 import hashlib
 import os
+import stat
 import time
 from collections import deque
 from collections.abc import Callable
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 PIECE_BYTES = 4 << 20
 BUFFERS = 4
 POLL_S = 0.02
-STALLED_S = 2.0
+STALLED_S = 10.0
 """Without a write, another worker's copy may never be finished: its process is stopped, or its source is."""
 UNFINISHED = ".unfinished"
 
@@ -65,13 +66,20 @@ class HostCopy:
             self._final.unlink(missing_ok=True)
         os.close(descriptor)
 
+    def __del__(self) -> None:
+        """Of whoever was cancelled before the copy reached it."""
+        self.close()
+
 
 class HostCopies:
     """The copies of this user in one directory, which should lie in a memory file system."""
 
     def __init__(self, directory: Path) -> None:
-        """Raises OSError."""
+        """Raises OSError, also where another user could write to the directory: its copies are believed by their names."""
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        owner = directory.lstat()
+        if not stat.S_ISDIR(owner.st_mode) or owner.st_uid != os.getuid() or owner.st_mode & 0o022:
+            raise PermissionError(f"{directory} is not this user's alone")
         self.directory = directory
         self.sweep()
 

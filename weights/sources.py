@@ -24,7 +24,7 @@ ANSWER_CHARACTERS = 200
 
 def authorization(environment: "os._Environ[str] | dict[str, str]" = os.environ) -> str:
     """The header with which trainer and workers know each other; empty where no secret is set."""
-    secret = environment.get(SECRET_VARIABLE, "")
+    secret = environment.get(SECRET_VARIABLE, "").strip()  # a file of it often ends with a newline
     return f"Bearer {secret}" if secret else ""
 
 

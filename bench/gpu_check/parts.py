@@ -217,7 +217,8 @@ def worker(ground: Ground) -> Figures:
     except PackageNotFoundError:
         raise Skipped(f"{build} is not installed; python3 claw/bootstrap.py setup --gpu installs it") from None
     from bench.gpu_check.worker import synced
-    from examples.verbs.tiny_model import Recipe, ensure
+    from examples.tiny_model import Recipe
+    from examples.verbs.tiny_model import ensure
 
     settings = {"device": ground.device, "copies_dir": ground.folder / "copies", "max_model_len": 256}
     return asyncio.run(synced(ensure(ground.folder, 0, Recipe(steps=1)), ground.versions, settings))

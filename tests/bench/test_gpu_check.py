@@ -44,7 +44,7 @@ def test_each_part_runs_on_a_cpu_at_a_small_size(name: str, ground: Ground) -> N
     """The code that a GPU runs once a month runs here with every change: device cpu against cpu."""
     result = checked(name, ground)
     assert result["status"] == "ok", result
-    assert result["seconds"] > 0
+    assert result["seconds"] >= 0
     assert result.get("estimated_bytes", 1) > 0
 
 

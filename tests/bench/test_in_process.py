@@ -7,12 +7,11 @@ from tests.models import MODELS
 
 
 @pytest.mark.slow
-@torch.inference_mode()
 def test_a_conversation_that_goes_on_is_as_if_computed_anew() -> None:
     """Rows of other lengths, a row without news, a row forgotten: the logits after each are those of the whole row alone."""
     from transformers import AutoModelForCausalLM
 
-    model = AutoModelForCausalLM.from_pretrained(ensure(MODELS, 0), dtype=torch.float32).eval()
+    model = AutoModelForCausalLM.from_pretrained(ensure(MODELS, 0), dtype=torch.float32).eval().requires_grad_(False)
     context = Context(model, 3)
     for rows, news in (
         ([0, 1, 2], [[65], [66, 67, 68], [70, 71]]),

@@ -17,7 +17,7 @@ F = TypeVar("F", bound=Fact)
 Rank = tuple[Any, ...]  # values of fields, whose types differ, made comparable by `signed`
 
 CONTENT: Mapping[type[Fact], tuple[str, ...]] = {
-    GroupOpened: ("expected_size", "task", "deadline_us", "agent", "tags"),
+    GroupOpened: ("expected_size", "task", "deadline_us", "agent", "tags", "ordinal"),
     GroupClosed: ("members",),
     TrajectoryStarted: ("task", "tags", "metadata"),
     TrajectoryCompleted: ("calls", "rewards", "reward"),

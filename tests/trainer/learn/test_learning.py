@@ -19,7 +19,6 @@ from tests.trainer.tiny import VOCABULARY, make_model
 from trainer.compose import learner_of
 from trainer.dependencies import TrainerDependencies
 from trainer.run import TrainingRun
-from weights.buckets import unpack
 
 TEMPERATURE = 0.8
 SPEC = BatchSpec(groups_per_batch=4, group_size=8, staleness_max=0)
@@ -42,8 +41,11 @@ class Sampler:
         self.dice = random.Random(0)
 
     def stage(self, run_id, version, snapshot):
-        tensors = unpack(snapshot.buckets, snapshot.manifest.tensors, snapshot.layout)
-        self.model.load_state_dict(dict(tensors), strict=False)
+        tensors = {
+            tensor.name: torch.frombuffer(bytearray(b"".join(parts)), dtype=torch.float32).view(tensor.shape)
+            for tensor, parts in snapshot.tensors()
+        }
+        self.model.load_state_dict(tensors, strict=False)
         self.version = version
         if version < BATCHES:
             history = [e for _ in range(SPEC.groups_per_batch) for e in self.group()]
