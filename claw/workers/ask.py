@@ -13,9 +13,10 @@ import orjson
 from claw.errors import CannotRun
 from claw.show.log import log_for_reading
 from claw.show.notice import notice
-from claw.workers.reports import TAKES_CALLS, newest_reports
+from claw.workers.reports import newest_reports
 from eventlog.kafka.reader import LogReader
 from eventlog.records import readable
+from gateway.upstream.engines import TAKES_TRAFFIC
 from schemas.events import WorkerReported
 from schemas.topics import WORKERS
 from weights.sources import SECRET_VARIABLE, authorization
@@ -67,7 +68,7 @@ def _ask(
                 if done:
                     break
     _print(last, wish, done=done, timeout_s=timeout_s, as_json=as_json)
-    checked = "probe_gap" in last.sync_ms and last.state in TAKES_CALLS
+    checked = "probe_gap" in last.sync_ms and last.state in TAKES_TRAFFIC
     return 0 if done and (wish == "drain" or checked) else 1
 
 

@@ -11,6 +11,7 @@ from eventlog.kafka.admin import begin_offsets, end_offsets
 from eventlog.kafka.reader import read_topics, stream_ranges
 from eventlog.records import Place, readable
 from eventlog.settings import LogSettings
+from gateway.upstream.engines import TAKES_TRAFFIC
 from schemas.codec import event_name, fields_before_lists
 from schemas.envelopes import now_us
 from schemas.errors import UndecodableRecord
@@ -19,7 +20,6 @@ from schemas.topics import WEIGHTS, WORKERS
 
 INTERVALS_MISSED_MAX = 3
 """A worker whose report is older than this many of its intervals is silent."""
-TAKES_CALLS = ("ready", "updating", "behind")
 NEWEST_FIRST = 64
 """Records per partition of claw.weights that are looked at before older ones are."""
 Run = tuple[str, str]
@@ -53,7 +53,7 @@ class KnownWorker:
 
 def takes_calls(report: WorkerReported, at_us: int) -> bool:
     """Whether a gateway would send it some."""
-    return report.state in TAKES_CALLS and not KnownWorker(report, None, age_s(report, at_us)).silent
+    return report.state in TAKES_TRAFFIC and not KnownWorker(report, None, age_s(report, at_us)).silent
 
 
 def age_s(report: WorkerReported, at_us: int) -> float:
