@@ -64,9 +64,9 @@ def age_s(report: WorkerReported, at_us: int) -> float:
 def known_workers(settings: LogSettings) -> list[KnownWorker]:
     """Every worker that the log knows, by its id. Raises BrokerUnreachable, TopicMissing."""
     latest = newest_reports(settings)
-    known = [KnownWorker(each, None, age_s(each, now_us())) for each in latest]
-    versions = newest_versions(settings, {run for each in known if (run := _run_of(each.report)) and each.at_work})
-    return [replace(each, newest=versions.get(_run_of(each.report) or ("", ""))) for each in known]
+    workers = [KnownWorker(each, None, age_s(each, now_us())) for each in latest]
+    versions = newest_versions(settings, {run for each in workers if (run := _run_of(each.report)) and each.at_work})
+    return [replace(each, newest=versions.get(_run_of(each.report) or ("", ""))) for each in workers]
 
 
 def _run_of(report: WorkerReported) -> Run | None:
