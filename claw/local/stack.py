@@ -22,6 +22,7 @@ TRAINER_WARNINGS = "trainer-warnings.json"
 PROBE_TIMEOUT_S = 1.0
 CANNOT_START = 2
 DEMO_PARTITIONS = 8
+WORKER_BUDGET = RestartBudget(window_s=600)  # a worker takes up to a minute to start: in 120 s it could die for ever
 WORKER_WAIT_S = 120  # while the only worker restarts (20-60 s) calls wait instead of failing their episodes
 
 
@@ -86,7 +87,8 @@ class Stack:
         vllm_log = self.run_dir / "logs" / f"{place.engine_name}.log"
         flags = ("--model", str(model), *names, "--log-file", str(vllm_log), *arguments)
         worker = self.room(place.name, "rollout", *flags, may_finish=True)
-        return replace(worker, env={**worker.env, **place.environment}, cannot_start_code=CANNOT_START)
+        environment = {**worker.env, **place.environment}
+        return replace(worker, env=environment, budget=WORKER_BUDGET, cannot_start_code=CANNOT_START)
 
     def worker_id(self, place: WorkerPlace) -> str:
         """Of this host and this stack, so that several share a log."""

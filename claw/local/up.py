@@ -14,7 +14,7 @@ from claw.local.ports import free_ports, is_free
 from claw.local.settings import UpSettings
 from claw.local.stack import DEMO_PARTITIONS, Stack, remember, remembered
 from claw.local.status_file import STATUS_FILE, read_manager, read_status, write_status
-from claw.workers.places import WorkerPlace, refuse_device, refuse_ranks, worker_places
+from claw.workers.places import WorkerPlace, refuse_device, refuse_model, worker_places
 from eventlog.kafka.admin import create_topics, describe_topics
 from eventlog.settings import LogSettings
 from schemas.runtime.component import Component, State
@@ -55,12 +55,13 @@ def _refuse_bad(settings: UpSettings) -> None:
 
 def places_of(settings: UpSettings) -> list[WorkerPlace]:
     """The workers to start: none without a model. Raises CannotRun for what no worker could do."""
-    refuse_device(settings.device, workers=1 if settings.model else 0, gpus=settings.gpus)
+    workers = (settings.workers or 1) if settings.model else 0
+    refuse_device(settings.device, workers=workers, gpus=settings.gpus)
     if settings.model is None:
         if settings.workers or settings.gpus or settings.tp > 1:
             raise CannotRun("--workers, --gpus and --tp are of workers, and without --model none is started")
         return []
-    refuse_ranks(settings.model, settings.tp)
+    refuse_model(settings.model, settings.tp)
     return worker_places(settings.workers, settings.gpus, settings.tp)
 
 

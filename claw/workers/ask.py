@@ -3,7 +3,6 @@
 A worker is asked at the URL that it reports; what it did with that is read from its topic, as everybody reads it.
 """
 
-import os
 import time
 import urllib.error
 import urllib.request
@@ -14,12 +13,13 @@ import orjson
 from claw.errors import CannotRun
 from claw.show.log import log_for_reading
 from claw.show.notice import notice
-from claw.workers.reports import TAKES_CALLS, newest_reports
+from claw.workers.reports import newest_reports
 from eventlog.kafka.reader import LogReader
 from eventlog.records import readable
+from gateway.upstream.engines import TAKES_TRAFFIC
 from schemas.events import WorkerReported
 from schemas.topics import WORKERS
-from weights.sources import SECRET_VARIABLE
+from weights.sources import SECRET_VARIABLE, authorization
 
 ANSWER_TIMEOUT_S = 10.0
 POLL_S = 0.2
@@ -34,14 +34,15 @@ def run_drain(name: str, *, prefix: str, timeout_s: float, as_json: bool) -> int
 
 
 def run_probe(name: str, *, prefix: str, timeout_s: float, as_json: bool) -> int:
-    """Exit code 0 once a new comparison with the trainer's logprobs is in and the worker takes calls, else 1."""
+    """Exit code 0 once a new comparison with the trainer's logprobs is in and the worker takes calls, else 1: also when
+    its engine was too busy to compare."""
     return _ask(name, "probe", lambda old: lambda report: _probed(report, old), prefix, timeout_s, as_json=as_json)
 
 
 def _probed(report: WorkerReported, before: WorkerReported) -> bool:
-    """A second probe of the same weights may find the same gap, though hardly in the same time."""
-    probes = [(each.sync_ms.get("probe_gap"), each.sync_ms.get("probe")) for each in (report, before)]
-    return probes[0] != (None, None) and probes[0] != probes[1]
+    """Whether it tried, with a gap or without. A second probe may find the same gap, though hardly in the same time."""
+    new, old = ((each.sync_ms.get("probe"), each.sync_ms.get("probe_gap")) for each in (report, before))
+    return new[0] is not None and new != old
 
 
 def _ask(
@@ -67,7 +68,8 @@ def _ask(
                 if done:
                     break
     _print(last, wish, done=done, timeout_s=timeout_s, as_json=as_json)
-    return 0 if done and (wish == "drain" or last.state in TAKES_CALLS) else 1
+    checked = "probe_gap" in last.sync_ms and last.state in TAKES_TRAFFIC
+    return 0 if done and (wish == "drain" or checked) else 1
 
 
 def _reports(reader: LogReader, last: WorkerReported, timeout_s: float) -> Iterator[WorkerReported]:
@@ -95,8 +97,7 @@ def named(reports: list[WorkerReported], name: str) -> WorkerReported:
 
 def post(worker: WorkerReported, wish: str) -> None:
     """POST /claw/drain or /claw/probe of the worker. Raises CannotRun when it does not take it."""
-    secret = os.environ.get(SECRET_VARIABLE)
-    headers = {"authorization": f"Bearer {secret}"} if secret else {}
+    headers = {"authorization": secret} if (secret := authorization()) else {}
     url = f"{worker.url.rstrip('/').removesuffix('/v1')}/claw/{wish}"
     request = urllib.request.Request(url, method="POST", data=b"", headers=headers)
     try:
@@ -117,9 +118,8 @@ def _print(report: WorkerReported, wish: str, *, done: bool, timeout_s: float, a
         print(orjson.dumps({**answer, "in_flight": report.in_flight, "sync_ms": report.sync_ms}).decode())
         return
     gap = report.sync_ms.get("probe_gap")
-    outcome = (
-        "has ended" if wish == "drain" else f"differs from the trainer by {gap:.3g} at most" if gap is not None else ""
-    )
+    probed = "not checked: the engine was too busy" if gap is None else f"differs from the trainer by {gap:.3g} at most"
+    outcome = "has ended" if wish == "drain" else probed
     why = f" ({report.detail})" if report.detail else ""
     print(
         f"{report.worker_id} {outcome}{why}"

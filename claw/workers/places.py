@@ -1,13 +1,15 @@
 """Where the workers of a stack run: how many, which GPUs each sees, over how many ranks each spreads its model."""
 
-import json
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import get_args
+from typing import cast, get_args
+
+from pydantic import ValidationError
 
 from claw.errors import CannotRun
-from weights.device import Wish, cuda_devices, vllm_is_for_cpu
+from weights.device import Wish, cuda_devices, resolved, vllm_is_for_cpu
 
 WORKER = "rollout"
 
@@ -74,24 +76,37 @@ def _chosen(gpus: str, present: Callable[[], int]) -> list[str]:
 
 
 def refuse_device(
-    device: str, *, workers: int = 1, gpus: str | None = None, for_cpu: Callable[[], bool] = vllm_is_for_cpu
+    device: str,
+    *,
+    workers: int = 1,
+    gpus: str | None = None,
+    for_cpu: Callable[[], bool] = vllm_is_for_cpu,
+    resolve: Callable[[Wish], str] = resolved,
 ) -> None:
     """Raises CannotRun where these workers could not run on it. workers: how many are started here."""
     if device not in get_args(Wish):
         raise CannotRun(f"device {device}: it is one of {', '.join(get_args(Wish))}")
+    wish = cast("Wish", os.environ.get("CLAW_ROLLOUT_DEVICE", device) if device == "auto" else device)
     wants_cuda = "--gpus" if gpus is not None else "--device cuda" if device == "cuda" else None
     if gpus is not None and device == "cpu":
         raise CannotRun("--gpus with --device cpu: the workers would leave the GPUs alone")
     if workers and wants_cuda and for_cpu():
         raise CannotRun(f"{wants_cuda}: the vLLM that is installed is its CPU build; leave it out")
+    if workers > 1 and gpus is None and resolve(wish) == "cuda":
+        raise CannotRun(
+            f"--workers {workers} on CUDA would all take GPU 0: deal GPUs out with --gpus, or say --device cpu"
+        )
 
 
-def refuse_ranks(model: Path, ranks: int) -> None:
-    """Raises CannotRun where the heads of the model's attention cannot be dealt to so many ranks."""
+def refuse_model(model: Path, ranks: int) -> None:
+    """Raises CannotRun for what a worker of so many ranks would refuse, in its words. It says of its GPUs itself."""
+    from rollout.errors import CannotStart
+    from rollout.process.preflight import check
+    from rollout.settings import RolloutSettings
+
     try:
-        config = json.loads((model / "config.json").read_text())
-        heads = int({**config, **config.get("text_config", {})}["num_attention_heads"])
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        return  # a model that says it otherwise: vLLM knows
-    if heads % ranks:
-        raise CannotRun(f"--tp {ranks}: {model} has {heads} attention heads, which so many ranks cannot share")
+        check(RolloutSettings(model=model, model_id=model.name, tensor_parallel=ranks, device="cpu", port=0))
+    except CannotStart as error:
+        raise CannotRun(f"--model {model} --tp {ranks}: {error}") from error
+    except ValidationError as broken:  # of its environment variables
+        raise CannotRun(f"settings of the workers: {broken.errors()[0]['msg']}") from broken

@@ -4,19 +4,22 @@ Input: claw.rollout.workers and claw.weights. Order: none between the two, so a 
 """
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 
 from eventlog.kafka.admin import begin_offsets, end_offsets
-from eventlog.kafka.reader import LogReader, read_topics
-from eventlog.records import readable
+from eventlog.kafka.reader import read_topics, stream_ranges
+from eventlog.records import Place, readable
 from eventlog.settings import LogSettings
+from gateway.upstream.engines import TAKES_TRAFFIC
+from schemas.codec import event_name, fields_before_lists
 from schemas.envelopes import now_us
+from schemas.errors import UndecodableRecord
 from schemas.events import WeightsPublished, WorkerReported
 from schemas.topics import WEIGHTS, WORKERS
 
 INTERVALS_MISSED_MAX = 3
 """A worker whose report is older than this many of its intervals is silent."""
-TAKES_CALLS = ("ready", "updating", "behind")
 NEWEST_FIRST = 64
 """Records per partition of claw.weights that are looked at before older ones are."""
 Run = tuple[str, str]
@@ -33,7 +36,7 @@ class KnownWorker:
 
     @property
     def versions_behind(self) -> int | None:
-        """None while it serves no version of a run."""
+        """None while it serves no version of a run, or where no worker at work made anybody look for the run's newest."""
         version = self.report.version
         return None if version is None or self.newest is None else max(self.newest - version, 0)
 
@@ -42,10 +45,15 @@ class KnownWorker:
         """Whether it should have reported by now; one that said farewell is not silent."""
         return self.report.state != "dead" and self.age_s > self.report.report_interval_s * INTERVALS_MISSED_MAX
 
+    @property
+    def at_work(self) -> bool:
+        """Neither dead nor silent. The versions of others' runs are not looked up: they may lie at the log's very beginning."""
+        return self.report.state != "dead" and not self.silent
+
 
 def takes_calls(report: WorkerReported, at_us: int) -> bool:
     """Whether a gateway would send it some."""
-    return report.state in TAKES_CALLS and not KnownWorker(report, None, age_s(report, at_us)).silent
+    return report.state in TAKES_TRAFFIC and not KnownWorker(report, None, age_s(report, at_us)).silent
 
 
 def age_s(report: WorkerReported, at_us: int) -> float:
@@ -56,10 +64,13 @@ def age_s(report: WorkerReported, at_us: int) -> float:
 def known_workers(settings: LogSettings) -> list[KnownWorker]:
     """Every worker that the log knows, by its id. Raises BrokerUnreachable, TopicMissing."""
     latest = newest_reports(settings)
-    versions = newest_versions(settings, {(each.model_id, each.run_id) for each in latest if each.run_id})
-    return [
-        KnownWorker(each, versions.get((each.model_id, each.run_id or "")), age_s(each, now_us())) for each in latest
-    ]
+    workers = [KnownWorker(each, None, age_s(each, now_us())) for each in latest]
+    versions = newest_versions(settings, {run for each in workers if (run := _run_of(each.report)) and each.at_work})
+    return [replace(each, newest=versions.get(_run_of(each.report) or ("", ""))) for each in workers]
+
+
+def _run_of(report: WorkerReported) -> Run | None:
+    return (report.model_id, report.run_id) if report.run_id else None
 
 
 def newest_reports(settings: LogSettings) -> list[WorkerReported]:
@@ -70,24 +81,23 @@ def newest_reports(settings: LogSettings) -> list[WorkerReported]:
 
 
 def newest_versions(settings: LogSettings, runs: Iterable[Run]) -> dict[Run, int]:
-    """The highest version of each run, read from the end of the topic: its events are large, and most are old."""
+    """The highest version of each run, read from the end of the topic, no record twice: its events are large, and most are old."""
     missing, newest = set(runs), dict[Run, int]()
     begins, ends = begin_offsets(settings, [WEIGHTS]), end_offsets(settings, [WEIGHTS])
     upto, count = ends, NEWEST_FIRST
     while missing and any(upto[place] > begins[place] for place in begins):
-        start = {place: max(begins[place], end - count) for place, end in ends.items()}
-        for event in _published(settings, start, {model.encode() for model, _ in missing}):
-            run = (event.model_id, event.run_id)
-            newest[run] = max(newest.get(run, 0), event.version)
+        start = {place: max(begins[place], end - count) for place, end in upto.items()}
+        for run, version in _published(settings, {place: (start[place], upto[place]) for place in start}):
+            newest[run] = max(newest.get(run, 0), version)
         missing -= newest.keys()
         upto, count = start, count * 8
     return newest
 
 
-def _published(
-    settings: LogSettings, start: dict[tuple[str, int], int], models: set[bytes]
-) -> Iterator[WeightsPublished]:
-    with LogReader(settings, [WEIGHTS], start=start, wants=lambda _, key: key in models) as reader:
-        for event in readable(reader.read_to_end()):
-            if isinstance(event, WeightsPublished):
-                yield event
+def _published(settings: LogSettings, ranges: dict[Place, tuple[int, int]]) -> Iterator[tuple[Run, int]]:
+    """Without their manifests."""
+    for record in stream_ranges(settings, ranges):
+        with suppress(UndecodableRecord):
+            if event_name(record.value) == WeightsPublished.__name__:
+                head = fields_before_lists(record.value)
+                yield (head["model_id"], head["run_id"]), head["version"]

@@ -65,4 +65,8 @@ def test_a_worker_on_cuda_needs_vllm_for_it() -> None:
         with pytest.raises(CannotRun, match="CPU build"):
             refuse_device(device, gpus=gpus, for_cpu=lambda: True)
     refuse_device("cuda", for_cpu=lambda: False)
+    with pytest.raises(CannotRun, match=r"--workers 2 on CUDA .* --gpus"):
+        refuse_device("auto", workers=2, for_cpu=lambda: False, resolve=lambda _: "cuda")
+    refuse_device("auto", workers=2, gpus="0,1", for_cpu=lambda: False, resolve=lambda _: "cuda")
+    refuse_device("auto", workers=2, for_cpu=lambda: False, resolve=lambda _: "cpu")
     refuse_device("cuda", workers=0, for_cpu=lambda: True)

@@ -19,8 +19,11 @@ def model(tmp_path: Path) -> Path:
     """A directory called `model` that looks like a model."""
     directory = tmp_path / "model"
     directory.mkdir()
-    (directory / "config.json").write_text('{"model_type": "qwen3", "num_attention_heads": 16}')
+    (directory / "config.json").write_text(
+        '{"model_type": "qwen3", "num_attention_heads": 16, "num_key_value_heads": 8}'
+    )
     (directory / "model.safetensors").touch()
+    (directory / "chat_template.jinja").touch()
     return directory
 
 
@@ -62,13 +65,15 @@ def test_several_workers_have_names_ids_logs_and_cores_of_their_own(tmp_path: Pa
         assert len({dict(pairwise(worker.argv))[flag] for worker in workers}) == 3
     assert {worker.env["CLAW_ROLLOUT_TENSOR_PARALLEL"] for worker in workers} == {"2"}
     assert all(worker.may_finish for worker in workers)
+    assert {(worker.budget.restarts_max, worker.budget.window_s) for worker in workers} == {(3, 600)}, "docs/fleet.md"
 
 
 @pytest.mark.parametrize(
     ("wrong", "says"),
     [
         ({"model": None, "workers": 2}, "without --model none is started"),
-        ({"tp": 3}, "--tp 3: .* has 16 attention heads"),
+        ({"tp": 3}, "--tp 3: .* num_attention_heads 16"),
+        ({"tp": 16}, "--tp 16: .* num_key_value_heads 8"),
         ({"device": "gpu"}, "device gpu: it is one of auto, cpu, cuda"),
         ({"device": "cpu", "gpus": "0"}, "would leave the GPUs alone"),
     ],
@@ -78,6 +83,16 @@ def test_workers_that_could_not_run_start_nothing(model: Path, wrong: dict[str, 
     with pytest.raises(CannotRun, match=says) as refused:
         run_up(UpSettings(**{"model": model, "port": 0, **wrong}), foreground=True)
     assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "says"), [("model.safetensors", r"no \*.safetensors"), ("chat_template.jinja", "no chat template")]
+)
+def test_a_model_that_no_worker_could_serve_starts_nothing(model: Path, name: str, says: str) -> None:
+    """Rather than three restarts and a trainer that waits for ever."""
+    (model / name).unlink()
+    with pytest.raises(CannotRun, match=says):
+        run_up(UpSettings(model=model, port=0), foreground=True)
 
 
 @pytest.mark.parametrize(

@@ -10,9 +10,13 @@ import pytest
 from msgspec.structs import replace
 
 from claw.cli import REFUSALS, app
-from claw.workers.reports import NEWEST_FIRST, known_workers
+from claw.workers import reports
+from claw.workers.ask import _print as show
+from claw.workers.reports import NEWEST_FIRST, known_workers, newest_versions
 from claw.workers.show import as_text, row
 from eventlog.kafka.producer import EventProducer
+from eventlog.kafka.reader import stream_ranges
+from eventlog.records import Place, Record
 from eventlog.settings import LogSettings
 from schemas.events import WeightsPublished, WorkerReported
 from schemas.topics import WEIGHTS, WORKERS
@@ -154,3 +158,31 @@ def test_a_probe_waits_for_a_new_comparison(
     wrong = report("host-rollout-2", state="starting", detail="gap 2", sync_ms={**PROBED, "probe_gap": 2.0})
     with scripted(log_settings, wrong):
         assert claw("probe", "rollout-2", "--timeout-s", "30") == 1
+
+
+def test_an_engine_too_busy_for_a_probe_was_not_checked(
+    claw: Callable[..., int], log_settings: LogSettings, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The time of a try without a gap is no comparison."""
+    busy = report("host-rollout-2", sync_ms={"load": 20.0, "probe": 5000.0})
+    with scripted(log_settings, busy):
+        assert claw("probe", "rollout-2", "--timeout-s", "30") == 1
+    show(busy, "probe", done=True, timeout_s=30.0, as_json=False)
+    assert "not checked: the engine was too busy" in capsys.readouterr().out
+
+
+def test_no_version_is_read_twice(log_settings: LogSettings, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run that is not there is looked for in all of the topic, in ranges that meet; for a dead worker nothing is read."""
+    publish(log_settings, *(version(number, "other") for number in range(NEWEST_FIRST + 9)))
+    offsets = list[tuple[str, int, int]]()
+
+    def counted(settings: LogSettings, ranges: dict[Place, tuple[int, int]]) -> Iterator[Record]:
+        for record in stream_ranges(settings, ranges):
+            offsets.append((record.topic, record.partition, record.offset))
+            yield record
+
+    monkeypatch.setattr(reports, "stream_ranges", counted)
+    publish(log_settings, report("gone", run_id="absent", state="dead"))
+    assert ([each.newest for each in known_workers(log_settings)], offsets) == ([None], [])
+    assert newest_versions(log_settings, [("m", "absent"), ("m", "other")]) == {("m", "other"): NEWEST_FIRST + 8}
+    assert (len(offsets), len(set(offsets))) == (NEWEST_FIRST + 9, NEWEST_FIRST + 9)
