@@ -115,6 +115,9 @@ async def test_what_cannot_run_is_one_line(tmp_path: Path) -> None:
         (*black_box, "--reward", "no.such:score"),
         (*black_box, "--tasks", str(tasks)),
         (*black_box, *FLOW),
+        (*black_box, "--deadline-s", "240"),
+        (*black_box, "--episode-tokens-max", "9"),
+        ("--command", "echo {task.question}", *nobody),
         nobody,
     ):
         process = await started("run", *arguments)
