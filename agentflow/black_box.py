@@ -183,7 +183,7 @@ async def _end(process: Process) -> None:
             process.send_signal(KILL_NOW)
     while process.returncode is None:  # noqa: ASYNC110  # `wait` also waits for whoever left the group with its output
         await asyncio.sleep(0.01)
-    process._transport.close()  # type: ignore[attr-defined]  # noqa: SLF001  # its pipes, which a daemon may still hold
+    process._transport.close()  # type: ignore[attr-defined]  # its pipes, which a daemon may still hold
 
 
 def _text(output: bytearray) -> str:
@@ -199,7 +199,11 @@ def _words(command: str) -> list[str]:
     if not words or shutil.which(words[0]) is None:
         raise InvalidPlan(f"--command {command!r}: there is no program {words[0] if words else ''!r}")
     program = str(Path(words[0]).absolute()) if "/" in words[0] else words[0]
-    return [program, *(str(Path(word).absolute()) if os.path.isfile(word) else word for word in words[1:])]
+    return [program, *(str(Path(word).absolute()) if _is_file(word) else word for word in words[1:])]
+
+
+def _is_file(word: str) -> bool:
+    return os.path.isfile(word)  # noqa: PTH113  # `Path.is_file` raises for what is too long for a name
 
 
 def _filled(word: str, task: JsonObject) -> str:

@@ -132,7 +132,7 @@ async def test_sigterm_ends_an_evaluation() -> None:
     flags = ("--command", "sleep 60", "--episodes", "2", "--pass-at", "1")
     async with FakeGateway() as fake, asyncio.timeout(60):
         process = await started("eval", *flags, "--gateway", fake.url)
-        while len(fake.bodies("register_trajectory")) < 4:
+        while len(fake.bodies("register_trajectory")) < 4:  # noqa: ASYNC110  # a fake signals nothing
             await asyncio.sleep(0.05)
         process.send_signal(signal.SIGTERM)
         out, err = await process.communicate()
