@@ -5,10 +5,11 @@ import asyncio
 import signal
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from agentflow.errors import AgentFlowError
+from agentflow.errors import AgentFlowError, GatewayUnavailable, InvalidPlan
 from agentflow.settings import AgentFlowSettings, EvaluationPlan, FlowSettings, RunPlan
 from schemas.http import Channel
 from schemas.runtime.command_line import CommandLine, SettingsRefused
@@ -70,11 +71,12 @@ async def _run(line: CommandLine, flags: argparse.Namespace) -> "Summary":
     from agentflow.stats import ProgressLines
 
     plan = line.read(RunPlan, flags)
-    flow, tasks = _agent(line, flags)
+    flow, tasks = _agent(line, flags, plan.deadline_s)
     client, evaluation_client = (
         _client(line, flags, flow, plan.run_id, it) for it in (plan.channel, Channel.VALIDATION)
     )
     async with client, evaluation_client:
+        await _prepare(flow, client)
         progress = ProgressLines(sys.stderr, plan.groups_max, client.settings.progress_interval_s)
         runner = Runner(flow, client, plan, progress, evaluation_client=evaluation_client, tasks=tasks)
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -86,23 +88,43 @@ async def _evaluate(line: CommandLine, flags: argparse.Namespace) -> "Evaluation
     from agentflow.evaluate import evaluate
 
     plan = line.read(EvaluationPlan, flags)
-    flow, tasks = _agent(line, flags)
+    flow, tasks = _agent(line, flags, plan.deadline_s)
     async with _client(line, flags, flow, plan.run_id, Channel.VALIDATION) as client:
-        return await evaluate(flow, client, plan, tasks)
+        await _prepare(flow, client)
+        work = asyncio.ensure_future(evaluate(flow, client, plan, tasks))
+        for number in (signal.SIGTERM, signal.SIGINT):
+            asyncio.get_running_loop().add_signal_handler(number, work.cancel)
+        try:
+            return await work
+        except asyncio.CancelledError as stop:
+            raise AgentFlowError("the evaluation was stopped before its end") from stop
 
 
-def _agent(line: CommandLine, flags: argparse.Namespace) -> "tuple[AgentFlow, Tasks]":
+async def _prepare(flow: "AgentFlow", client: "GatewayClient") -> None:
+    """Raises InvalidPlan where a command's model must be named. A gateway that cannot say yet is asked by each episode."""
+    from agentflow.black_box import BlackBox
+
+    if isinstance(flow, BlackBox):
+        with suppress(GatewayUnavailable):
+            await flow.choose_model(client.models)
+
+
+def _agent(line: CommandLine, flags: argparse.Namespace, deadline_s: float | None) -> "tuple[AgentFlow, Tasks]":
     from agentflow.black_box import BlackBox
     from agentflow.flow import load_flow
     from agentflow.tasks import FlowTasks, read_tasks
 
     settings = line.read(FlowSettings, flags)
+    settings.keep_deadline(deadline_s)
     tasks = None if settings.tasks is None else read_tasks(settings.tasks)
     if settings.command is None:
         flow = load_flow(settings.flow or "")
     else:
-        flow = BlackBox(settings, line.read(AgentFlowSettings, flags).api_key)
-        flow.check(() if tasks is None else tasks.tasks)
+        limits = line.read(AgentFlowSettings, flags)
+        if limits.episode_tokens_max is not None:
+            raise InvalidPlan("--episode-tokens-max: nobody here counts the tokens of a --command")
+        flow = BlackBox(settings, limits.api_key)
+        flow.check((flow.task(0),) if tasks is None else tasks.tasks)
     return flow, tasks or FlowTasks(flow, settings.flow or settings.command)
 
 

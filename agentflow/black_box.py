@@ -14,6 +14,7 @@ import shutil
 import tempfile
 from asyncio.subprocess import PIPE, Process
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -63,6 +64,7 @@ class BlackBox(AgentFlow):
         self._settings, self._api_key = settings, api_key
         self._words = _words(settings.command or "")
         self._reward = None if settings.reward is None else load_reward(settings.reward)
+        self._judges = ThreadPoolExecutor(thread_name_prefix="reward")  # one that hangs holds up nothing but rewards
         self._model = settings.model
 
     def check(self, tasks: Sequence[JsonObject]) -> None:
@@ -86,13 +88,13 @@ class BlackBox(AgentFlow):
             await episode.adopt_calls()
             await self._judge(episode, output, folder)
         finally:
-            await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
+            shutil.rmtree(folder, ignore_errors=True)  # in no thread: those that there are may all be busy
 
     async def _environment(self, episode: Episode, folder: Path) -> dict[str, str]:
         names = {
             "OPENAI_BASE_URL": episode.base_url,
             "OPENAI_API_KEY": "unused" if self._api_key is None else self._api_key.get_secret_value(),
-            "OPENAI_MODEL": await self._model_of(episode),
+            "OPENAI_MODEL": await self.choose_model(episode.served_models),
             "CLAW_TASK_FILE": str(folder / TASK_FILE),
             "CLAW_SEED": str(episode.seed),
         }
@@ -100,9 +102,10 @@ class BlackBox(AgentFlow):
             names["CLAW_TEMPERATURE"] = str(episode.sampling["temperature"])
         return {**os.environ, **names}
 
-    async def _model_of(self, episode: Episode) -> str:
+    async def choose_model(self, served: Callable[[], Awaitable[list[str]]]) -> str:
+        """The model of all episodes, asked for once. Raises InvalidPlan where there is a choice, and what `served` raises."""
         if self._model is None:
-            names = await episode.served_models()
+            names = await served()
             if len(names) != 1:
                 raise InvalidPlan(f"the gateway serves {', '.join(names) or 'no model'}: name one with --model")
             self._model = names[0]
@@ -118,7 +121,7 @@ class BlackBox(AgentFlow):
             return
         texts = _text(output.stdout), _text(output.stderr)
         outcome = Outcome(episode.task, code, output.timed_out, *texts, folder, tuple(episode.call_ids))
-        reward = await asyncio.to_thread(self._reward, outcome)
+        reward = await asyncio.get_running_loop().run_in_executor(self._judges, self._reward, outcome)
         episode.outcome = await reward if inspect.isawaitable(reward) else reward
 
 
@@ -180,6 +183,7 @@ async def _end(process: Process) -> None:
             process.send_signal(KILL_NOW)
     while process.returncode is None:  # noqa: ASYNC110  # `wait` also waits for whoever left the group with its output
         await asyncio.sleep(0.01)
+    process._transport.close()  # type: ignore[attr-defined]  # its pipes, which a daemon may still hold
 
 
 def _text(output: bytearray) -> str:
@@ -195,7 +199,11 @@ def _words(command: str) -> list[str]:
     if not words or shutil.which(words[0]) is None:
         raise InvalidPlan(f"--command {command!r}: there is no program {words[0] if words else ''!r}")
     program = str(Path(words[0]).absolute()) if "/" in words[0] else words[0]
-    return [program, *(str(Path(word).absolute()) if Path(word).is_file() else word for word in words[1:])]
+    return [program, *(str(Path(word).absolute()) if _is_file(word) else word for word in words[1:])]
+
+
+def _is_file(word: str) -> bool:
+    return os.path.isfile(word)  # noqa: PTH113  # `Path.is_file` raises for what is too long for a name
 
 
 def _filled(word: str, task: JsonObject) -> str:

@@ -57,7 +57,7 @@ async def evaluate(
     async def group(index: int, size: int, sampling: Mapping[str, Any] | None) -> list[EpisodeResult]:
         seed = derived_seed(Channel.VALIDATION, plan.seed, index)
         task = order.at(index, Channel.VALIDATION, plan.seed)
-        spec = GroupSpec(size=size, channel=Channel.VALIDATION, run_id=plan.run_id, task=task, admission=False)
+        spec = GroupSpec(size, Channel.VALIDATION, plan.run_id, task, plan.deadline_s, admission=False)
         async with slots:
             await open_when_admitted(client, spec, on_refusal=lambda _: None)
 
@@ -76,7 +76,8 @@ async def evaluate(
     sampled = asyncio.gather(
         *(group(index, plan.samples_each, None) for index in range(count if plan.samples_each else 0))
     )
-    return _evaluation([episode for episodes in await greedy for episode in episodes], await sampled, plan)
+    of_greedy, of_sampled = await asyncio.gather(greedy, sampled)  # whoever cancels this cancels both
+    return _evaluation([episode for episodes in of_greedy for episode in episodes], of_sampled, plan)
 
 
 def _evaluation(
@@ -84,7 +85,9 @@ def _evaluation(
 ) -> Evaluation:
     samples = [episode for group in sampled for episode in group]
     everything = [*greedy, *samples]
-    solutions = [sum(_worth(episode) >= plan.solved for episode in group) for group in sampled]
+    solutions = [
+        sum(episode.status == "completed" and episode.reward >= plan.solved for episode in group) for group in sampled
+    ]
     return Evaluation(
         reward_mean=fmean(map(_worth, greedy)),
         episodes_failed=sum(result.status == "failed" for result in everything),

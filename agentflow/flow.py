@@ -45,9 +45,11 @@ async def play(flow: AgentFlow, episode: Episode, settings: AgentFlowSettings) -
     try:
         await _run(flow, episode)
         status = "completed"
-    except asyncio.CancelledError:
-        await _farewell(episode, settings)
-        raise
+    except asyncio.CancelledError as error:
+        if (task := asyncio.current_task()) is None or task.cancelling():
+            await _farewell(episode, settings)
+            raise
+        _log_failure(episode, error)  # of something that the flow itself cancelled
     except Exception as error:  # noqa: BLE001  # the flow is foreign code: its failure is an outcome of the episode
         _log_failure(episode, error)
     reported = await _report(episode, status)
@@ -86,7 +88,7 @@ async def _run_in_time(flow: AgentFlow, episode: Episode) -> None:
     episode.keep_limits(calls=episode.calls)  # a flow may have caught what it went beyond
 
 
-def _log_failure(episode: Episode, error: Exception) -> None:
+def _log_failure(episode: Episode, error: BaseException) -> None:
     """A bug in a flow needs its traceback, a refused request does not."""
     ids = {"group_id": episode.trajectory.group_id, "trajectory_id": episode.trajectory.trajectory_id}
     expected = isinstance(error, AgentFlowError)
@@ -158,4 +160,4 @@ def _module_at(path: Path) -> ModuleType:
 
 def _importable(folder: Path) -> None:
     if str(folder) not in sys.path:
-        sys.path.insert(0, str(folder))
+        sys.path.append(str(folder))  # behind what is installed, which it must not replace

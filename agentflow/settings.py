@@ -32,8 +32,8 @@ class FlowSettings(_Settings):
     the file CLAW_TASK_FILE, and where {task} or {task.field} stands in the command; its directory is empty and its own."""
     reward: str | None = None
     """What a command's episode is worth: module:function or file.py:function. Not set: rewards come from elsewhere."""
-    command_timeout_s: float = Field(default=600.0, gt=0)
-    """Time limit of a command. Its process group ends with it, and the episode is failed."""
+    command_timeout_s: float = Field(default=240.0, gt=0)
+    """Time limit of a command, below `deadline_s`. Its process group ends with it, and the episode is failed."""
     judge_failures: bool = False
     """Ask the reward function about commands that failed or ran out of time, too, instead of failing their episodes."""
 
@@ -44,6 +44,13 @@ class FlowSettings(_Settings):
         if self.reward is not None and self.command is None:
             raise InvalidPlan("--reward judges a --command; a flow assigns its rewards itself")
         return self
+
+    def keep_deadline(self, deadline_s: float | None) -> None:
+        """Raises InvalidPlan when a group may be closed before a slow command has ended: its episode would be left out silently."""
+        if self.command is not None and deadline_s is not None and deadline_s <= self.command_timeout_s:
+            raise InvalidPlan(
+                f"--deadline-s {deadline_s:g} must be above --command-timeout-s {self.command_timeout_s:g}"
+            )
 
 
 class RunPlan(_Settings):
@@ -106,6 +113,8 @@ class EvaluationPlan(_Settings):
     """Episodes at once."""
     seed: int = 0
     """Seed of the tasks."""
+    deadline_s: float | None = 3600.0
+    """A group that is older is closed with the members that are complete. All groups are opened at the start."""
 
     @model_validator(mode="after")
     def _samples_suffice(self) -> Self:

@@ -100,7 +100,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--out", type=Path, required=True, help="folder that keeps such models, one directory each")
     parser.add_argument("--seed", type=int, default=0, help="of the weights and of the demonstrations")
     options = parser.parse_args(argv)
-    print(ensure(options.out, options.environment, options.seed))
+    print(ensure(options.out, options.environment, options.seed).resolve())  # for a link, which may lie anywhere
     return 0
 
 

@@ -86,16 +86,21 @@ def score(parts: Sequence[EvaluatedGroup], run_id: str) -> Score:
     """A task counts for pass@k where at least k of its samples do."""
     task = parts[0].task
     returns: dict[Kind, list[list[float]]] = {"greedy": [], "sample": []}
+    solutions: list[list[bool]] = []
     for part in parts:
-        counted_rows = (row for row in part.rows if is_over(row) and _is_of(row, run_id, part.task.version))
-        returns[part.task.kind].append([row.return_total or 0.0 for row in counted_rows])
+        rows = [row for row in part.rows if is_over(row) and _is_of(row, run_id, part.task.version)]
+        values = [row.return_total or 0.0 for row in rows]
+        returns[part.task.kind].append(values)
+        if part.task.kind == "sample":
+            pairs = zip(rows, values, strict=True)
+            solutions.append([row.status == "completed" and value >= task.solved for row, value in pairs])
     counted = sum(map(len, (*returns["greedy"], *returns["sample"])))
     greedy = [value for values in returns["greedy"] for value in values]
     shares: dict[str, float] = {}
     for k in (1 << power for power in range(task.samples.bit_length())):
-        tasks = [values for values in returns["sample"] if len(values) >= k]
+        tasks = [solved for solved in solutions if len(solved) >= k]
         if tasks:
-            shares[str(k)] = fmean(pass_at(len(v), sum(r >= task.solved for r in v), k) for v in tasks)
+            shares[str(k)] = fmean(pass_at(len(solved), sum(solved), k) for solved in tasks)
     return Score(counted, task.tasks * (1 + task.samples) - counted, fmean(greedy) if greedy else None, shares)
 
 

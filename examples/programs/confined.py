@@ -2,7 +2,8 @@
 
 Invariant: before a line of the program runs, limits and a filter of system calls stand that nobody can take back. What is left are
 memory, time, and the two open files (stdin, which was read, and stdout): no other file, no process, no signal, no network.
-`argv[1]`: the limits and `confined` as JSON. stdin: `source` and `inputs`. stdout: one line of JSON per input. Exit code 3: no filter.
+`argv[1]`: the limits and `confined` as JSON. stdin: `source` and `inputs`. stdout: a mark once the filter
+stands, then one line of JSON per input. Exit code 3 without the mark: no filter.
 """
 
 import ctypes
@@ -53,6 +54,7 @@ def main() -> None:
     limit(options["cpu_s"], options["memory_bytes"], options["output_bytes"])
     if options["confined"] and not confine():
         sys.exit(3)
+    print("begun", file=out, flush=True)  # no program can take it back: it cannot truncate a file
     scope: dict[str, object] = {"__name__": "program"}
     try:
         exec(compile(request["source"], "program", "exec"), scope)  # noqa: S102  # what all this is for

@@ -26,7 +26,7 @@ from schemas.http import order_of
 from schemas.topics import CALLS
 
 CLAIMS_MAX = 10_000
-"""Openings whose event ids are remembered, to know a repeated request from a second runner."""
+"""Openings whose event ids are remembered, to know a repeated request from a second runner's, also after a restart."""
 
 
 class Orders:
@@ -44,11 +44,17 @@ class Orders:
         return self._next.get(order, 0)
 
     def note(self, opening: GroupRecord | GroupOpened) -> None:
-        """Take in that a group was opened; one that is in no order counts nowhere."""
+        """Take in that a group was opened, or is about to be: its ordinal is the first event's. One in no order counts nowhere."""
         order = order_of(opening.group_id, opening.ordinal)
-        if order is not None and opening.ordinal is not None:
-            with self._lock:
-                self._next[order] = max(self.next_ordinal(order), opening.ordinal + 1)
+        if order is None or opening.ordinal is None:
+            return
+        event_id = opening.envelope.event_id if isinstance(opening, GroupOpened) else opening.declared_event_id
+        with self._lock:
+            self._next[order] = max(self.next_ordinal(order), opening.ordinal + 1)
+            if event_id:
+                self._claims.setdefault(opening.group_id, event_id)
+            if len(self._claims) > CLAIMS_MAX:
+                self._claims.popitem(last=False)
 
     def is_taken(self, opening: GroupOpened) -> bool:
         """Whether the ordinal was opened, by another event than this one."""
@@ -56,14 +62,6 @@ class Orders:
         if order is None or opening.ordinal is None or opening.ordinal >= self.next_ordinal(order):
             return False
         return self._claims.get(opening.group_id) != opening.envelope.event_id
-
-    def claim(self, opening: GroupOpened) -> None:
-        """Count an opening that is about to be stored: from now on its ordinal is this event's."""
-        if opening.ordinal is not None:
-            self._claims[opening.group_id] = opening.envelope.event_id
-            if len(self._claims) > CLAIMS_MAX:
-                self._claims.popitem(last=False)
-        self.note(opening)
 
 
 class Unfolded:

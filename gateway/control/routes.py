@@ -87,7 +87,7 @@ class Control:
         if self._orders.is_taken(event):
             raise OrdinalTaken(f"ordinal {body.ordinal} was opened by another request", param="ordinal")
         reserved = counted is not None and self._admit(counted, group_id)
-        self._orders.claim(event)
+        self._orders.note(event)
         try:
             await self._publish(CALLS, group_id, event)
         except NotCaptured:

@@ -8,6 +8,7 @@ from asyncio.subprocess import PIPE, Process
 from pathlib import Path
 
 import pytest
+from aiohttp import web
 
 from tests.agentflow.fake_gateway import FakeGateway
 
@@ -115,9 +116,40 @@ async def test_what_cannot_run_is_one_line(tmp_path: Path) -> None:
         (*black_box, "--reward", "no.such:score"),
         (*black_box, "--tasks", str(tasks)),
         (*black_box, *FLOW),
+        (*black_box, "--deadline-s", "240"),
+        (*black_box, "--episode-tokens-max", "9"),
+        ("--command", "echo {task.question}", *nobody),
         nobody,
     ):
         process = await started("run", *arguments)
         out, err = await process.communicate()
         assert (process.returncode, out, err.count(b"\n")) == (2, b"", 1)
         assert err.startswith(b"agentflow: ")
+
+
+async def test_sigterm_ends_an_evaluation() -> None:
+    """One line more, exit 2; greedy and sampled episodes that were under way are reported as failed."""
+    flags = ("--command", "sleep 60", "--episodes", "2", "--pass-at", "1")
+    async with FakeGateway() as fake, asyncio.timeout(60):
+        process = await started("eval", *flags, "--gateway", fake.url)
+        while len(fake.bodies("register_trajectory")) < 4:  # noqa: ASYNC110  # a fake signals nothing
+            await asyncio.sleep(0.05)
+        process.send_signal(signal.SIGTERM)
+        out, err = await process.communicate()
+    assert (process.returncode, out) == (2, b"")
+    assert err.endswith(b"agentflow: the evaluation was stopped before its end\n")
+    assert [body["status"] for body in fake.bodies("complete_trajectory")] == ["failed"] * 4
+
+
+async def test_a_command_that_must_choose_a_model_plays_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Several are served and none is named: exit 2 before the first group."""
+
+    async def two(*_: object) -> web.Response:
+        return web.json_response({"data": [{"id": "a"}, {"id": "b"}]})
+
+    monkeypatch.setattr(FakeGateway, "_models", two)
+    async with FakeGateway() as fake:
+        process = await started("run", "--command", "true", "--gateway", fake.url, "--groups-max", "1")
+        _, err = await process.communicate()
+    assert (process.returncode, fake.bodies("groups")) == (2, [])
+    assert b"name one with --model" in err

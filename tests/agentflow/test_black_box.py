@@ -5,7 +5,9 @@ import json
 import os
 import signal
 import sys
+import threading
 from asyncio.subprocess import PIPE
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import psutil
@@ -174,3 +176,49 @@ def test_a_field_that_a_task_has_not_is_refused(place: Path) -> None:
     flow = BlackBox(FlowSettings(gateway="http://127.0.0.1:9", command="echo {task.word}"), None)
     with pytest.raises(InvalidPlan, match=r"names \{task.word\}, and task 2 has no such field"):
         flow.check([{"word": "a"}, {"other": "b"}])
+
+
+def test_a_word_of_any_length_is_a_word(place: Path) -> None:
+    """A script in the command is longer than any name of a file may be."""
+    BlackBox(FlowSettings(gateway="http://127.0.0.1:9", command=f"sh -c '{'true; ' * 1000}'"), None)
+
+
+async def test_a_choice_of_models_is_refused(place: Path) -> None:
+    """Asked once; a name settles it."""
+
+    async def served() -> list[str]:
+        return ["a", "b"]
+
+    plan = {"gateway": "http://127.0.0.1:9", "command": "true"}
+    with pytest.raises(InvalidPlan, match="serves a, b: name one"):
+        await BlackBox(FlowSettings(**plan), None).choose_model(served)  # type: ignore[arg-type]
+    assert await BlackBox(FlowSettings(**plan, model="b"), None).choose_model(served) == "b"  # type: ignore[arg-type]
+
+
+async def test_rewards_have_threads_of_their_own(place: Path) -> None:
+    """Where all of asyncio's are busy, a reward is asked for, and the directory is deleted."""
+    free = threading.Event()
+    asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(1))
+    busy = asyncio.create_task(asyncio.to_thread(free.wait))
+    try:
+        async with FakeGateway() as fake, asyncio.timeout(20):
+            settings = {"reward": "own_rewards.py:failures", "judge_failures": True}
+            assert (await played(fake, "sh -c 'exit 3'", **settings)).reward == -3.0
+        assert list((place / "tmp").iterdir()) == []
+    finally:
+        free.set()
+        await busy
+
+
+async def test_a_daemon_that_a_program_leaves_holds_no_pipe_of_ours(place: Path) -> None:
+    """Whoever left the process group lives on, without a file descriptor of the runner's."""
+    before = pipes()
+    async with FakeGateway() as fake:
+        await played(fake, "setsid -f sleep 8", command_timeout_s=1)
+    await asyncio.sleep(0)
+    assert pipes() <= before
+
+
+def pipes() -> int:
+    links = [os.path.realpath(link) for link in Path("/proc/self/fd").iterdir()]
+    return sum("pipe:" in link or "socket:" in link for link in links)

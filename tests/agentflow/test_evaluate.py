@@ -58,3 +58,16 @@ def test_what_cannot_be_estimated_is_refused(pass_at: str, samples: int | None, 
     """k below 1, no number, fewer samples than k."""
     with pytest.raises(InvalidPlan, match=says):
         EvaluationPlan(pass_at=pass_at, samples=samples)
+
+
+async def test_a_failed_episode_solves_nothing() -> None:
+    """Not even where a return of 0 is a solution; and its group has a deadline."""
+
+    class Failing(AgentFlow):
+        async def run(self, episode: Episode) -> None:
+            raise ValueError("the author's mistake")
+
+    async with FakeGateway() as fake, GatewayClient(fake.url, channel="val") as client:
+        result = await evaluate(Failing(), client, EvaluationPlan(episodes=1, pass_at="1", solved=0.0))
+        assert {body["deadline_s"] for body in fake.bodies("groups")} == {3600.0}
+    assert result.pass_at == {"1": 0.0}

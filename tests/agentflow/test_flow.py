@@ -1,4 +1,5 @@
 import asyncio
+import sys
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 
@@ -175,3 +176,21 @@ def test_a_flow_is_found_in_a_file_and_by_entry_point(tmp_path: Path, monkeypatc
     (installed / "METADATA").write_text("Name: mine\nVersion: 1\n")
     (installed / "entry_points.txt").write_text("[claw.flows]\nmine = mine:Mine\n")
     assert type(load_flow("mine")).__name__ == "Mine"
+
+
+async def test_what_a_flow_cancels_itself_is_its_failure() -> None:
+    """Nobody stopped the runner: the episode is failed, and `play` returns."""
+
+    async def script(episode: Episode) -> None:
+        raise asyncio.CancelledError
+
+    async with FakeGateway() as fake:
+        assert (await played(fake, script)).status == "failed"
+
+
+def test_what_lies_beside_a_flow_replaces_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its folder comes behind everything that is installed."""
+    monkeypatch.setattr("sys.path", [*sys.path])
+    (tmp_path / "alone.py").write_text(FLOW.replace("from beside import ANSWER", "ANSWER = 1"))
+    load_flow(f"{tmp_path}/alone.py:Mine")
+    assert sys.path[-1] == str(tmp_path)

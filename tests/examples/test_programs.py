@@ -64,6 +64,8 @@ def test_a_program_returns_json_and_errors_stay_with_their_input() -> None:
         "import ctypes\ndef solve(n): return ctypes.string_at(0)",
         "def solve(n): raise SystemExit(0)",
         "import os\ndef solve(n): os._exit(0)",
+        "import os\nos._exit(3)",
+        "import os\nos.lseek(1, 0, 0)\nos.write(1, b' ' * 9)\nos._exit(3)",
         "import os\ndef solve(n): os.write(1, b'[1]\\n[2]\\nnull\\n' * 10**5)",
         "import _thread\ndef solve(n):\n    lock = _thread.allocate_lock()\n    lock.acquire(); lock.acquire()",
     ],

@@ -7,7 +7,7 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from examples.tiny_model import Recipe
+from examples.tiny_model import Recipe, main
 from examples.verbs.environment import CALLS_MAX, Task, judge
 from examples.verbs.tiny_model import ensure
 from tests.models import MODELS
@@ -85,3 +85,13 @@ def test_learning_can_start_and_has_not_happened(seed: int) -> None:
     directory = ensure(MODELS, seed)
     assert fmean(returns(directory, 128, sampled=False)) == 0.0
     assert 0.05 < fmean(returns(directory, 512, sampled=True)) < 0.2
+
+
+def test_the_path_that_is_printed_can_be_linked_from_anywhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A relative `--out` is resolved."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("examples.tiny_model.ensure", lambda out, environment, seed: out / environment)
+    main(["verbs", "--out", "models"])
+    assert capsys.readouterr().out.strip() == str(tmp_path / "models" / "verbs")

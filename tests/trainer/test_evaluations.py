@@ -2,11 +2,13 @@
 
 import itertools
 import threading
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from urllib.parse import urlsplit
 
 import pytest
+from msgspec import structs
 
 from schemas.evaluation import EvaluatedTask
 from schemas.events import BatchTrained, GroupRecord, TrajectoryRecord, VersionEvaluated
@@ -77,6 +79,15 @@ def test_an_episode_counts_for_the_version_that_sampled_all_of_it():
     assert outcome.pass_at == {"1": pytest.approx(0.25), "2": 1.0}
     assert outcome.figure == 0.5
     assert score(parts[:1], RUN).figure is None, "one of eight is too little"
+
+
+def test_a_failed_episode_solves_nothing():
+    """Not even where a return of 0 is a solution."""
+    failed = row(None, reasons=("failed_without_outcome", "no_trainable_call"))
+    rows = [structs.replace(failed, status="failed"), row(0.0)]
+    sampled = replace(part(4, "sample", 0), solved=0.0)
+    record = GroupRecord(group_id="g", declared=True, ready=False)
+    assert score([EvaluatedGroup(sampled, record, rows)], RUN).pass_at["1"] == 0.5
 
 
 def test_a_run_is_evaluated_and_keeps_its_best_version(tmp_path, model_dir):

@@ -4,7 +4,7 @@ import aiohttp
 
 from eventlog.errors import LogError
 from gateway.control.orders import Orders
-from schemas.envelopes import envelope
+from schemas.envelopes import decision_id, envelope
 from schemas.events import GroupOpened, GroupRecord
 from tests.gateway.control.test_lifecycle import post
 from tests.gateway.house import House, record
@@ -45,23 +45,27 @@ async def test_an_ordinal_is_opened_by_one_runner(house: House) -> None:
 
 
 async def test_what_the_pool_has_is_taken(house: House) -> None:
-    """A row of the pool counts like an opening of this process's: after a restart there is nothing else."""
-    row = GroupRecord(group_id="o-6", channel="val", declared=True, ready=False, ordinal=6)
+    """A row of the pool counts like an opening of this process's: after a restart there is nothing else. The request that led to
+    it, repeated because its reply was lost with the gateway, is not refused."""
+    event_id = decision_id("GroupOpened", "o-6", "a")
+    row = GroupRecord(group_id="o-6", channel="val", declared=True, declared_event_id=event_id, ready=False, ordinal=6)
     house.admission.apply(record(row))
     assert await next_ordinal(house) == 7
+    assert await open_at(house, 6, "a") == (201, "")
     assert await open_at(house, 6, "c") == (409, "ordinal_taken")
 
 
 def test_only_groups_of_an_order_count() -> None:
     """An ordinal without its order in the id, and an id without an ordinal, are groups like any other."""
     orders = Orders()
-    orders.claim(GroupOpened(envelope=envelope("t"), group_id="o-4", expected_size=1, channel="train"))
+    orders.note(GroupOpened(envelope=envelope("t"), group_id="o-4", expected_size=1, channel="train"))
     strange = GroupOpened(envelope=envelope("t"), group_id="mine", expected_size=1, channel="train", ordinal=4)
-    orders.claim(strange)
+    orders.note(strange)
     assert not orders.is_taken(strange)
     assert orders.next_ordinal("o") == 0
     orders.note(opened(3))
     assert (orders.next_ordinal("o"), orders.is_taken(opened(1)), orders.is_taken(opened(4))) == (4, True, False)
+    assert (orders.is_taken(opened(3)), orders.is_taken(opened(3, event_id="f"))) == (False, True)
 
 
 async def test_calls_of_a_trajectory_can_be_asked_for(house: House) -> None:
