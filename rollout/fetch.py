@@ -71,7 +71,9 @@ def manifest_of(target: WeightsPublished) -> WeightsManifest:
 def default_directory(manifest: WeightsManifest) -> Path:
     """Where a copy of this version is already, else in memory where it has room for one (containers often have 64 MB of
     it), else among temporary files."""
-    places = [place / f"claw-weights-{os.getuid()}" for place in (MEMORY, Path(tempfile.gettempdir())) if place.is_dir()]
+    places = [
+        place / f"claw-weights-{os.getuid()}" for place in (MEMORY, Path(tempfile.gettempdir())) if place.is_dir()
+    ]
     for directory in filter(Path.is_dir, places):
         HostCopies(directory).sweep()
         if any(directory.glob(f"{manifest.digest}*")):

@@ -210,7 +210,9 @@ class Supervisor:
                     log.warning("not_probed", why="no published version is loaded")
                     continue
                 times_ms = await probe(engine, self._settings, loaded)
-                before = {name: ms for name, ms in self._reporter.status.sync_ms.items() if not name.startswith("probe")}
+                before = {
+                    name: ms for name, ms in self._reporter.status.sync_ms.items() if not name.startswith("probe")
+                }
                 self._reporter.change(sync_ms={**before, **times_ms})
 
     def _keep(self, fetched: Fetched | None) -> None:

@@ -53,7 +53,8 @@ class DemoComponents:
         return worker_places(self.settings.workers, None, 1)
 
     def rollout(self, place: WorkerPlace, model: Path) -> Component:
-        return self.stack.rollout(place, model, MODEL_ID, "--run-id", self.run_id)
+        # Nobody waits for the replies of a demo that is stopped.
+        return self.stack.rollout(place, model, MODEL_ID, "--run-id", self.run_id, "--drain-timeout-s", "3")
 
     def trainer(self, model: Path) -> Component:
         """Writes the trainer's settings into the run's directory."""
