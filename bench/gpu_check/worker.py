@@ -11,6 +11,7 @@ from transformers import AutoModelForCausalLM
 
 from rollout.app import serve
 from rollout.settings import RolloutSettings
+from rollout.supervisor import Stop
 from schemas.envelopes import envelope
 from schemas.events import TensorSpec, WeightsPublished, WorkerReported
 from weights.snapshot import WeightsSnapshot
@@ -48,7 +49,7 @@ class Published:
 async def synced(model_dir: Path, count: int, settings: dict[str, Any]) -> dict[str, float]:
     """Over `count` versions in bf16: the median of `paused` in ms, and the largest gap of the probe."""
     model = AutoModelForCausalLM.from_pretrained(model_dir, dtype=torch.bfloat16).eval()
-    published, server, stop = Published(), TransferServer(), asyncio.Event()
+    published, server, stop = Published(), TransferServer(), Stop()
     own = RolloutSettings(model=model_dir, model_id=NAME, dtype="bfloat16", log_file=model_dir / "vllm.log", **settings)
     worker = asyncio.create_task(serve(own, published, published, stop))
     try:
@@ -63,7 +64,7 @@ async def synced(model_dir: Path, count: int, settings: dict[str, Any]) -> dict[
                 )
             syncs.append(ready.result().sync_ms)
     finally:
-        stop.set()
+        stop.now.set()
         await asyncio.gather(worker, return_exceptions=True)
         server.close()
     return {
