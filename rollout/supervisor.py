@@ -125,6 +125,7 @@ class Supervisor:
         await engine.set_label(BASE_LABEL)
         self._watch = watch
         self._reporter.change(capabilities=info.capabilities)
+        self._take(info)  # its wishes are told once
         await self._targets.caught_up.wait()
         await _first_of(self._follow(engine, watch), self._probe_on_wish(engine), watch.server(), watch.engine())
 

@@ -12,7 +12,7 @@ snapshot, and a rate below which it is given up: a worker that dies or stands st
 import json
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from io import BufferedIOBase
@@ -23,7 +23,9 @@ from weights.snapshot import WeightsSnapshot
 from weights.sources import SECRET_VARIABLE, authorization, is_authorized
 from weights.staging import Staging, Stagings
 
-PIECE_BYTES = 8 << 20
+PIECE_BYTES = 2 << 20
+RATE_MIN = 1e6
+"""Bytes per second below which a send is given up."""
 PIECE_TIMEOUT_S = 10.0
 """Of a request, and of each piece of the reply: a client that stands still must not keep a thread."""
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
@@ -99,9 +101,10 @@ class TransferServer:
         total = staging.snapshot.manifest.bytes_total
         try:
             begin(total)
-            for _, parts in staging.snapshot.tensors():
-                for part in parts:
-                    out.writelines(part[start : start + PIECE_BYTES] for start in range(0, len(part), PIECE_BYTES))
+            for written, piece in _pieces(staging.snapshot):
+                if time.monotonic() - began > PIECE_TIMEOUT_S + written / RATE_MIN:
+                    raise TimeoutError(f"the worker takes less than {RATE_MIN / 1e6:g} MB/s")
+                out.write(piece)
             out.flush()
         except OSError as failure:
             error = str(failure) or type(failure).__name__
@@ -117,6 +120,16 @@ class TransferServer:
         self._server.shutdown()
         self._server.server_close()
         self._thread.join(timeout=1.0)
+
+
+def _pieces(snapshot: WeightsSnapshot) -> Iterator[tuple[int, memoryview]]:
+    """Bytes before it, and the piece."""
+    written = 0
+    for _, parts in snapshot.tensors():
+        for part in parts:
+            for start in range(0, len(part), PIECE_BYTES):
+                yield written, part[start : start + PIECE_BYTES]
+                written += min(PIECE_BYTES, len(part) - start)
 
 
 class _Listener(ThreadingHTTPServer):

@@ -18,7 +18,8 @@ from tests.rollout.tiny_model import make_tiny_model
 from tests.rollout.worker import until
 
 SOAK = int(os.environ.get("CLAW_SOAK", "0"))
-SEEDED = 10
+SEEDED = 4
+"""In `make test`; a restart of an engine costs half a minute of both cores. More by `make soak N=50`."""
 DEADLINE_S = 90.0
 """For a call, whatever happens to one worker: generous, for the machine is shared; the other worker answers in seconds."""
 PAUSES_S = 0.08
@@ -27,7 +28,7 @@ STOPPED_S = (0.1, 6.0)
 """Around what the fleet takes for dead (3 s without an answer of an engine, 2 s without a byte written)."""
 SAMPLE = 6
 FAULTS = [*product(("engine", "supervisor", "trainer", "server"), ("kill", "stop"))]
-"""The first seeds go through all of them."""
+"""The first four seeds meet each process, and both faults."""
 
 pytestmark = [pytest.mark.vllm, pytest.mark.slow, pytest.mark.soak]
 
@@ -71,7 +72,7 @@ def test_any_process_may_die_or_stand_still_at_any_phase(fleet: Fleet, seed: int
     dice = random.Random(seed)
     first = len(fleet.calls.replies)
     for turn in range(1 if seed < SEEDED else dice.randint(1, 2)):
-        kind, how = FAULTS[seed % len(FAULTS)] if not turn and seed < SEEDED else dice.choice(FAULTS)
+        kind, how = FAULTS[seed * 5 % len(FAULTS)] if not turn and seed < SEEDED else dice.choice(FAULTS)
         number, moment = dice.randrange(2), dice.choice(("fetch", "load"))
         delay_s, stopped_s = dice.uniform(0, PAUSES_S), dice.uniform(*STOPPED_S)
         print(f"seed {seed}: {how} {kind} {number}, {delay_s * 1000:.0f} ms into {moment}, {stopped_s:.1f} s")
