@@ -54,7 +54,7 @@ class DemoComponents:
 
     def rollout(self, place: WorkerPlace, model: Path) -> Component:
         # Nobody waits for the replies of a demo that is stopped.
-        return self.stack.rollout(place, model, MODEL_ID, "--run-id", self.run_id, "--drain-timeout-s", "3")
+        return self.stack.rollout(place, model, MODEL_ID, "--run-id", self.run_id, "--drain-timeout-s", "1")
 
     def trainer(self, model: Path) -> Component:
         """Writes the trainer's settings into the run's directory."""

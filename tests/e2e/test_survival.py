@@ -30,7 +30,7 @@ pytestmark = [pytest.mark.kafka, pytest.mark.vllm, pytest.mark.slow, pytest.mark
 class RunningDemo:
     """A demo in a process of its own, with its own home; reads its progress as a person would."""
 
-    def __init__(self, home: Path) -> None:
+    def __init__(self, home: Path, workers: int) -> None:
         self.env = {**os.environ, "CLAW_HOME": str(home)}
         self.env.pop("KAFKA_BOOTSTRAP_SERVERS", None)
         command = [
@@ -44,7 +44,7 @@ class RunningDemo:
             "--batches-min",
             str(BATCHES),
             "--workers",
-            "2",
+            str(workers),
         ]
         self.process = children.start(command, env=self.env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         self.batch = 0
@@ -113,9 +113,10 @@ def processes_of(home: Path) -> list[str]:
 
 
 @pytest.fixture
-def demo(tmp_path: Path) -> Iterator[RunningDemo]:
+def demo(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[RunningDemo]:
+    """With two workers, or with as many as the test says."""
     share_models(tmp_path)
-    running = RunningDemo(tmp_path)
+    running = RunningDemo(tmp_path, getattr(request, "param", 2))
     yield running
     children.end(running.process, 30)  # what it started ends with it, also when it is killed
 
@@ -184,6 +185,7 @@ def the_kept_broker_can_be_read(demo: RunningDemo) -> None:
     assert "verbs-tiny" in demo.claw("broker", "tool", *console)
 
 
+@pytest.mark.parametrize("demo", [1], indirect=True)
 def test_ctrl_c_stops_everything_within_ten_seconds(demo: RunningDemo, tmp_path: Path) -> None:
     """An interrupted demo exits with 130 and leaves no process."""
     demo.wait_for_batch(1)
