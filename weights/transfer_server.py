@@ -25,7 +25,8 @@ from weights.staging import Staging, Stagings
 
 PIECE_BYTES = 2 << 20
 RATE_MIN = 1e6
-"""Bytes per second below which a send is given up."""
+"""Bytes per second below which a send is given up, `GRACE_S` apart."""
+GRACE_S = 10.0
 PIECE_TIMEOUT_S = 10.0
 """Of a request, and of each piece of the reply: a client that stands still must not keep a thread."""
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
@@ -102,7 +103,7 @@ class TransferServer:
         try:
             begin(total)
             for written, piece in _pieces(staging.snapshot):
-                if time.monotonic() - began > PIECE_TIMEOUT_S + written / RATE_MIN:
+                if time.monotonic() - began > GRACE_S + written / RATE_MIN:
                     raise TimeoutError(f"the worker takes less than {RATE_MIN / 1e6:g} MB/s")
                 out.write(piece)
             out.flush()
