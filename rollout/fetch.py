@@ -75,7 +75,7 @@ def default_directory(manifest: WeightsManifest) -> Path:
         place / f"claw-weights-{os.getuid()}" for place in (MEMORY, Path(tempfile.gettempdir())) if place.is_dir()
     ]
     for directory in filter(Path.is_dir, places):
-        HostCopies(directory).sweep()
+        HostCopies(directory)  # sweeps it
         if any(directory.glob(f"{manifest.digest}*")):
             return directory
     has_room = shutil.disk_usage(places[0].parent).free > manifest.bytes_flat

@@ -5,6 +5,8 @@ Every tensor starts at a multiple of 16 bytes. A tensor larger than a bucket is 
 
 from dataclasses import dataclass
 
+from weights.manifest import aligned
+
 ALIGNMENT_BYTES = 16
 BUCKET_BYTES_MAX = 64 << 20
 
@@ -25,11 +27,6 @@ class Bucket:
 
     size: int
     pieces: tuple[Piece, ...]
-
-
-def aligned(count: int) -> int:
-    """`count` rounded up to the alignment."""
-    return -(-count // ALIGNMENT_BYTES) * ALIGNMENT_BYTES
 
 
 class Packing:
@@ -55,7 +52,7 @@ class Packing:
                 self._sizes.append(0)
             piece = Piece(self._tensors, start, self._sizes[-1], length)
             self._pieces[-1].append(piece)
-            self._sizes[-1] += aligned(length)
+            self._sizes[-1] += aligned(length, ALIGNMENT_BYTES)
             placed.append((len(self._pieces) - 1, piece))
         self._tensors += 1
         return placed

@@ -30,9 +30,9 @@ def torch_sees_cuda() -> bool:
     return subprocess.run([sys.executable, "-c", asks], stderr=subprocess.DEVNULL, check=False).returncode == 0
 
 
-def cuda_devices() -> int:
-    """GPUs of this machine, whatever CUDA_VISIBLE_DEVICES hides from this process; asked as above."""
-    hidden = {name: value for name, value in os.environ.items() if name != "CUDA_VISIBLE_DEVICES"}
+def cuda_devices(*, visible: bool = False) -> int:
+    """GPUs of this machine, whatever CUDA_VISIBLE_DEVICES hides from this process, or only those it sees; asked as above."""
+    hidden = {name: value for name, value in os.environ.items() if visible or name != "CUDA_VISIBLE_DEVICES"}
     command = [sys.executable, "-c", "import torch; print(torch.cuda.device_count())"]
     output = subprocess.run(command, env=hidden, capture_output=True, text=True, check=False).stdout.strip()
     return int(output) if output.isdecimal() else 0

@@ -36,6 +36,11 @@ ITEM_BYTES = {
 }
 
 
+def aligned(count: int, multiple: int) -> int:
+    """`count` rounded up to the multiple."""
+    return -(-count // multiple) * multiple
+
+
 @dataclass(frozen=True, slots=True)
 class TensorShape:
     """One tensor: its name in the HF checkpoint, torch's name of the dtype, its shape."""
@@ -69,12 +74,12 @@ class WeightsManifest:
         end = 0
         for spec in self.tensors:
             yield spec, end
-            end += -(-spec.nbytes // ALIGNMENT_BYTES) * ALIGNMENT_BYTES
+            end += aligned(spec.nbytes, ALIGNMENT_BYTES)
 
     @property
     def bytes_flat(self) -> int:
         """Bytes of a flat copy, padding included; at least one, for a file of none cannot be mapped."""
-        return max(1, sum(-(-spec.nbytes // ALIGNMENT_BYTES) for spec in self.tensors) * ALIGNMENT_BYTES)
+        return max(1, sum(aligned(spec.nbytes, ALIGNMENT_BYTES) for spec in self.tensors))
 
     @classmethod
     def of(cls, named_tensors: NamedTensors) -> Self:

@@ -2,18 +2,15 @@
 
 import json
 import socket
-import subprocess
-import sys
 from pathlib import Path
 
 from rollout.errors import CannotStart
 from rollout.settings import RolloutSettings
-from weights.device import vllm_is_for_cpu
+from weights.device import cuda_devices, vllm_is_for_cpu
 
 OWN_SETTING = {"tensor-parallel-size": "--tensor-parallel", "tp": "--tensor-parallel"}
 """Options of vLLM that are settings of a worker, because the worker has to know them."""
 SEVERAL_ENGINES = ("data-parallel", "dp", "pipeline-parallel", "pp", "api-server-count", "asc", "nnodes")
-COUNT_GPUS = "import torch; print(torch.cuda.device_count())"
 
 
 def check(settings: RolloutSettings) -> None:
@@ -72,8 +69,7 @@ def _check_heads(model: Path, ranks: int) -> None:
 def _check_gpus(ranks: int) -> None:
     if vllm_is_for_cpu():
         raise CannotStart("--device cuda: the vLLM that is installed is its CPU build; say cpu, or auto")
-    counted = subprocess.run([sys.executable, "-c", COUNT_GPUS], capture_output=True, text=True, check=False)
-    count = int(counted.stdout or 0)
+    count = cuda_devices(visible=True)
     if count < ranks:
         raise CannotStart(f"{ranks} GPUs are needed, torch sees {count} (CUDA_VISIBLE_DEVICES names those to be seen)")
 
