@@ -7,6 +7,7 @@ import sys
 from asyncio.subprocess import PIPE, Process
 from pathlib import Path
 
+import psutil
 import pytest
 from aiohttp import web
 
@@ -132,7 +133,8 @@ async def test_sigterm_ends_an_evaluation() -> None:
     flags = ("--command", "sleep 60", "--episodes", "2", "--pass-at", "1")
     async with FakeGateway() as fake, asyncio.timeout(60):
         process = await started("eval", *flags, "--gateway", fake.url)
-        while len(fake.bodies("register_trajectory")) < 4:  # noqa: ASYNC110  # a fake signals nothing
+        runner = psutil.Process(process.pid)
+        while len(runner.children()) < 4:  # noqa: ASYNC110  # all are registered, and know it
             await asyncio.sleep(0.05)
         process.send_signal(signal.SIGTERM)
         out, err = await process.communicate()

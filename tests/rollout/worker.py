@@ -194,7 +194,7 @@ class Worker:
 
     def engine_core(self) -> psutil.Process:
         """vLLM's engine, a great-grandchild of the supervisor: supervisor, reaper, API server, engine."""
-        return next(p for p in self.processes() if "EngineCore" in p.name() or "EngineCore" in " ".join(p.cmdline()))
+        return next(p for p in self.processes() if "EngineCore" in p.name() or "EngineCore" in command_line(p))
 
     def close(self) -> None:
         try:
@@ -251,3 +251,11 @@ def gap(reference: torch.Tensor, ids: list[int], logprobs: list[float]) -> float
     """max |Δ logp| of these tokens."""
     expected = reference.gather(1, torch.tensor(ids)[:, None])[:, 0]
     return float((torch.tensor(logprobs) - expected).abs().max())
+
+
+def command_line(process: psutil.Process) -> str:
+    """Empty for one that has ended meanwhile."""
+    try:
+        return " ".join(process.cmdline())
+    except psutil.NoSuchProcess:  # a zombie is one, too
+        return ""

@@ -39,7 +39,12 @@ def outcome(model_dir, objective, examples):  # noqa: F811  # the fixture
 
 
 def test_what_teaches_nothing_changes_no_bit_and_costs_a_sample(model_dir):  # noqa: F811
-    """The same weights as with everything computed; the divisor counts all; metrics are those of all, equal ones being alike."""
+    """
+    The same weights as with everything computed; the divisor counts all; metrics are those of all, equal ones being alike.
+
+    To a thousandth of a step of Adam, whose size is the learning rate: which rows stand in a product decides the order of
+    its sums, differently on each kind of CPU.
+    """
     examples = mixed(silent=40)
     objective = replace(OBJECTIVE, silent_sample=4)
     means, weights, computed = outcome(model_dir, objective, examples)
@@ -47,7 +52,7 @@ def test_what_teaches_nothing_changes_no_bit_and_costs_a_sample(model_dir):  # n
     assert computed == {True: 8, False: 4}
     assert all_rows == {True: 48, False: 0}
     for name, tensor in weights.items():
-        torch.testing.assert_close(tensor, expected[name], rtol=0, atol=1e-6)
+        torch.testing.assert_close(tensor, expected[name], rtol=0, atol=1e-3 * SETTINGS.learning_rate)
     assert (means.pop("unscored_tokens"), full.pop("unscored_tokens")) == (36 * 4, 0)
     assert means.pop("gap_tokens") == full.pop("gap_tokens") - 36 * 4
     assert means == pytest.approx(full, rel=1e-5)
