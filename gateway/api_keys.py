@@ -2,23 +2,31 @@
 
 import re
 import secrets
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from functools import lru_cache
 from hashlib import sha256
 from ipaddress import ip_address
 from typing import Literal, cast
 from urllib.parse import urlsplit
 
-Role = Literal["agent", "operator"]
+Role = Literal["agent", "annotator", "reader", "operator"]
 CONFIGURED = re.compile(r"(agent|operator):([0-9a-f]{64})")
 
 
 @dataclass(frozen=True, slots=True)
 class ApiKey:
-    """One key, by its hash."""
+    """One key, by its hash. What its calls are besides stands in `KeyRecorded`, field by field."""
 
     role: Role
     digest: bytes
+    name: str = ""
+    expires_us: int | None = None
+    scope: str | None = None
+    aliases: Mapping[str, str] = field(default_factory=dict)
+    sampling: Mapping[str, float] = field(default_factory=dict)
+    strip_strict: bool = False
+    idle_s: float | None = None
 
 
 def new_key(role: Role) -> tuple[str, str]:

@@ -26,6 +26,8 @@ class CallRequest(NamedTuple):
     stream: bool = False
     added: frozenset[str] = frozenset()
     """Fields that only capture asks for. What the engine answers to them is kept from the client."""
+    adapted: tuple[str, ...] = ()
+    """What `forwarded` says otherwise than the client, in the words of `CallCaptured.adapted`."""
     missing: tuple[str, ...] = ()
     """What keeps every reply to it from being complete, in the words of `Integrity.missing`."""
 

@@ -136,12 +136,14 @@ class BlobRef(Struct, frozen=True, kw_only=True):
 
 
 class Edge(Struct, frozen=True, kw_only=True):
-    """A byte string as a change against an earlier one: the first `keep` units of the base, then `suffix`. Units are token ids for prompts and bytes for bodies. Without a base the suffix is everything."""
+    """A byte string as a change against an earlier one: the first `keep` units of the base, then `suffix`, then its last `keep_end`. Units are token ids for prompts and bytes for bodies. Without a base the suffix is everything."""
 
     base_call_id: str | None = None
     """A call of the same trajectory that was acknowledged before; its prompt + response (or body) is the base."""
     keep: Int32 = 0
     """Units taken from the front of the base."""
+    keep_end: Int32 = 0
+    """Units taken from the end of the base, after `suffix`; of bodies only."""
     suffix: bytes
     """The rest. Token ids are little-endian int32."""
     full_length: Int32
@@ -247,6 +249,18 @@ class CallCaptured(Struct, frozen=True, kw_only=True):
     upstream: str
     """URL of the server that answered, without credentials."""
     agent: str | None = None
+    protocol: str = "chat"
+    """What the client spoke: chat, completions, responses, messages; submit_steps where it was sampled elsewhere."""
+    client: str | None = None
+    """The program that called, as its user-agent begins."""
+    call_kind: str = "main"
+    """main; side: of an agent for itself (a title, a summary); subagent: of an agent that another one started."""
+    parent_trajectory: str | None = None
+    """Of a sub-agent: the trajectory that started it."""
+    identity_source: str = "path"
+    """By what the trajectory is known: path, headers, session:<header or field>, lineage, or none."""
+    adapted: tuple[str, ...] = ()
+    """What the engine got otherwise than `request` says: model, strict, sampling, tools."""
     channel: str = "train"
     """train, val, or a channel of the operator's."""
     tags: tuple[str, ...] = ()
@@ -400,6 +414,31 @@ class GroupRecord(Struct, frozen=True, kw_only=True):
     last_progress_us: Int64 = 0
     digest: str = ""
     """sha256 hex over its members' digests."""
+
+
+class KeyRecorded(Struct, frozen=True, kw_only=True):
+    """An API key as it stands now. Key: the hash. The key itself is known to its owner alone."""
+
+    envelope: Envelope
+    digest: str
+    """sha256 hex of the key."""
+    name: str
+    """By which a person tells it from others; two keys share it while one takes the place of the other."""
+    role: str
+    """agent, annotator, reader or operator."""
+    expires_us: Int64 | None = None
+    """UTC microseconds, from when it is not valid; null: never."""
+    revoked: bool = False
+    scope: str | None = None
+    """Sessions of calls under this key are trajectories of this scope."""
+    aliases: Mapping[str, str] = {}
+    """Model that a client asks for, `*` at its end for any -> model that is served."""
+    sampling: Mapping[str, float] = {}
+    """Sampling parameters that win over the client's."""
+    strip_strict: bool = False
+    """Take `strict` out of tools, so that no grammar shapes what is sampled."""
+    idle_s: float | None = None
+    """Sessions under this key are complete after such a silence; null: somebody completes them."""
 
 
 class RewardAssigned(Struct, frozen=True, kw_only=True):
@@ -674,6 +713,8 @@ class TrajectoryRecord(Struct, frozen=True, kw_only=True):
     """Of the winning TrajectoryStarted, or empty."""
     registered_us: Int64 = 0
     """UTC microseconds, when that event says that it occurred."""
+    idle_s: float | None = None
+    """Silence after which a reactor completes it."""
     metadata: str | None = None
     """JSON"""
     last_progress_event_id: str = ""
@@ -684,7 +725,7 @@ class TrajectoryRecord(Struct, frozen=True, kw_only=True):
 
 
 class TrajectoryStarted(Struct, frozen=True, kw_only=True):
-    """A trajectory was registered before its first call (optional)."""
+    """A trajectory was registered before its first call (optional); by the gateway, where it is a session that nobody completes."""
 
     envelope: Envelope
     group_id: str
@@ -698,6 +739,8 @@ class TrajectoryStarted(Struct, frozen=True, kw_only=True):
     tags: tuple[str, ...] = ()
     metadata: str | None = None
     """JSON"""
+    idle_s: float | None = None
+    """A reactor completes it after such a silence: a session of traffic that has no end of its own."""
 
 
 class VersionEvaluated(Struct, frozen=True, kw_only=True):
@@ -784,6 +827,7 @@ Event = (
     | GroupClosed
     | GroupOpened
     | GroupRecord
+    | KeyRecorded
     | RewardAssigned
     | RunEnded
     | RunStarted
@@ -810,6 +854,7 @@ EVENT_TYPES: dict[str, type[Event]] = {
     "GroupClosed": GroupClosed,
     "GroupOpened": GroupOpened,
     "GroupRecord": GroupRecord,
+    "KeyRecorded": KeyRecorded,
     "RewardAssigned": RewardAssigned,
     "RunEnded": RunEnded,
     "RunStarted": RunStarted,

@@ -155,6 +155,15 @@ WORKERS = Topic(
     doc="What each rollout worker is and can do now.",
     config={"message.timestamp.type": "LogAppendTime"},  # how old a report is must not depend on the worker's clock
 )
+KEYS = Topic(
+    name="keys",
+    key="sha256 of the key",
+    policy="compact",
+    records=("KeyRecorded",),
+    writers=("operator",),
+    readers=("gateway", "claw"),
+    doc="API keys by their hash: whose, what for, until when.",
+)
 DEAD_LETTERS = Topic(
     name="dead-letters",
     key="original key",
@@ -164,7 +173,7 @@ DEAD_LETTERS = Topic(
     readers=("claw",),
     doc="Records that could not be read or folded, byte for byte, with the reason in headers.",
 )
-TOPICS = (CALLS, REWARDS, STEPS, TRAJECTORIES, GROUPS, POSITIONS, BATCHES, WEIGHTS, WORKERS, DEAD_LETTERS)
+TOPICS = (CALLS, REWARDS, STEPS, TRAJECTORIES, GROUPS, POSITIONS, BATCHES, WEIGHTS, WORKERS, KEYS, DEAD_LETTERS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -26,7 +26,7 @@ def bodies(calls: Mapping[str, CallCaptured]) -> dict[str, bytes]:
 
 
 def resolve(edge: Edge, base: bytes | None, unit: int) -> bytes:
-    """The whole: the first `keep` units of its base, then the suffix.
+    """The whole: the first `keep` units of its base, then the suffix, then the last `keep_end` of the base.
 
     base: what the edge is written against (a prompt's: prompt + response of the base call; a body's: the base call's
     body), None where the edge has none or it is not known. Raises PromptBroken when length or digest are not as promised.
@@ -36,7 +36,8 @@ def resolve(edge: Edge, base: bytes | None, unit: int) -> bytes:
     elif base is None:
         raise PromptBroken(f"base call {edge.base_call_id} is not there")
     else:
-        whole = base[: edge.keep * unit] + edge.suffix
+        end = base[-edge.keep_end * unit :] if edge.keep_end else b""
+        whole = base[: edge.keep * unit] + edge.suffix + end
     if len(whole) != edge.full_length * unit or hashlib.sha256(whole).hexdigest() != edge.full_digest:
         raise PromptBroken(f"{len(whole) // unit} units, {edge.full_length} promised, or another digest")
     return whole

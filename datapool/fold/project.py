@@ -252,6 +252,7 @@ def _trajectory_record(
         reasons=why_not,
         registered_event_id=now.registration.event_id,
         registered_us=now.registration.occurred_at_us,
+        idle_s=now.registration.idle_s,
         metadata=now.registration.metadata,
         last_progress_event_id=now.progress.event_id,
         last_progress_us=now.progress.occurred_at_us,

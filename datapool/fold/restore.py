@@ -93,7 +93,7 @@ def _trajectory(record: TrajectoryRecord, steps: dict[str, StepState]) -> Trajec
             None if completion is None else completion.value,
         ),
         registration=Registration(
-            record.registered_us, record.registered_event_id, record.task, record.tags, record.metadata
+            record.registered_us, record.registered_event_id, record.task, record.tags, record.metadata, record.idle_s
         ),
         steps=steps,
         failed_calls=frozenset(record.failed_calls),

@@ -118,10 +118,12 @@ class Registration(Struct, frozen=True):
     task: str | None = None
     tags: tuple[str, ...] = ()
     metadata: str | None = None
+    idle_s: float | None = None
 
     @property
     def rank(self) -> Rank:
-        return bool(self.event_id), self.occurred_at_us, self.event_id, content(self.task, self.tags, self.metadata)
+        said = content(self.task, self.tags, self.metadata, self.idle_s)
+        return bool(self.event_id), self.occurred_at_us, self.event_id, said
 
 
 class TrajectoryState(Struct, frozen=True):

@@ -58,7 +58,7 @@ def curated(now: TrajectoryState, fact: StepCurated) -> Fields:
 
 def started(now: TrajectoryState, fact: TrajectoryStarted) -> Fields:
     """Registered; the later word wins."""
-    registration = Registration(*_word(fact), fact.task, fact.tags, fact.metadata)
+    registration = Registration(*_word(fact), fact.task, fact.tags, fact.metadata, fact.idle_s)
     won = registration if registration.rank > now.registration.rank else now.registration
     return {"registration": won, **_observed(now, fact)}
 

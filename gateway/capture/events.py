@@ -82,6 +82,8 @@ def captured(
                 model_id=engine.model_id or call.request.model or "",
                 worker_id=engine.worker_id,
                 upstream=engine.url,
+                protocol=call.protocol.name,
+                adapted=call.request.adapted,
                 agent=call.headers.agent,
                 channel=call.headers.channel or Channel.TRAIN,
                 tags=call.headers.tags,

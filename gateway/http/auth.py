@@ -8,7 +8,7 @@ import hmac
 from collections.abc import Sequence
 from hashlib import sha256
 
-from gateway.api_keys import ApiKey, Role, names_loopback
+from gateway.api_keys import ApiKey, names_loopback
 from gateway.errors import Forbidden, HeaderList, Unauthorized
 
 KEY_BYTES_MAX = 512
@@ -24,33 +24,33 @@ class KeyRing:
     def __init__(self, keys: Sequence[ApiKey]) -> None:
         self._keys = tuple(keys)
 
-    def checked(self, path: str, headers: HeaderList) -> HeaderList:
-        """The headers without the key that let the request in. Raises Unauthorized, Forbidden."""
+    def checked(self, path: str, headers: HeaderList) -> tuple[ApiKey | None, HeaderList]:
+        """The key that let the request in, if one is needed, and the headers without it. Raises Unauthorized, Forbidden."""
         if path in OPEN_PATHS:
-            return headers
+            return None, headers
         if not self._keys:
             _refuse_foreign(headers)
-            return headers
-        role, rest = self._recognise(headers)
-        if role is None:
+            return None, headers
+        key, rest = self._recognise(headers)
+        if key is None:
             raise Unauthorized("a valid API key is needed: Authorization: Bearer <key>, or x-api-key: <key>")
-        if path in OPERATOR_PATHS and role != "operator":
+        if path in OPERATOR_PATHS and key.role != "operator":
             raise Forbidden("this needs an operator's key")
-        return rest
+        return key, rest
 
-    def _recognise(self, headers: HeaderList) -> tuple[Role | None, HeaderList]:
-        """The role of the request's key, and the headers without any of ours; a provider's key may stand beside it."""
-        roles = [self._role(key) if (key := _key_in(name, value)) else None for name, value in headers]
-        rest = [header for header, role in zip(headers, roles, strict=True) if role is None]
-        return next((role for role in roles if role is not None), None), rest
+    def _recognise(self, headers: HeaderList) -> tuple[ApiKey | None, HeaderList]:
+        """The request's key, and the headers without any of ours; a provider's key may stand beside it."""
+        keys = [self._key(secret) if (secret := _key_in(name, value)) else None for name, value in headers]
+        rest = [header for header, key in zip(headers, keys, strict=True) if key is None]
+        return next((key for key in keys if key is not None), None), rest
 
-    def _role(self, secret: bytes) -> Role | None:
+    def _key(self, secret: bytes) -> ApiKey | None:
         digest = sha256(secret).digest()
-        role: Role | None = None
+        same: ApiKey | None = None
         for key in self._keys:  # all of them, always: the time taken says nothing about which one came close
             if hmac.compare_digest(digest, key.digest):
-                role = key.role
-        return role
+                same = key
+        return same
 
 
 def _refuse_foreign(headers: HeaderList) -> None:

@@ -48,7 +48,7 @@ class Door:
         """Look at a request's head, before its body is read. Raises GatewayError."""
         head, settings = exchange.head, self.settings
         exchange.protocol = protocol_of(head.path, self._protocols) if head.method == b"POST" else None
-        exchange.headers = self._keys.checked(exchange.path, head.headers)
+        exchange.key, exchange.headers = self._keys.checked(exchange.path, head.headers)
         exchange.label = exchange.protocol.name if exchange.protocol else "control"
         exchange.body_bytes_max = settings.body_bytes_max if exchange.is_call else settings.control_bytes_max
         exchange.route = route_of(exchange, self._protocols)

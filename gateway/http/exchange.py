@@ -9,6 +9,7 @@ from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import unquote
 
+from gateway.api_keys import ApiKey
 from gateway.call_protocol import CallProtocol
 from gateway.errors import BodyTooLarge, ClientGone, GatewayError, HeaderList, Overloaded, error_body, error_headers
 from gateway.http.reply import ReplyWriter
@@ -31,6 +32,8 @@ class Exchange(ReplyWriter):
         self._door = door
         self.headers: HeaderList = head.headers
         """Without the API key, once the door has seen it."""
+        self.key: ApiKey | None = None
+        """By which it was let in; None where none is needed."""
         self.route: Route | None = None
         self.protocol: CallProtocol | None = None
         """Of a model call, whose errors have its shape."""

@@ -19,7 +19,7 @@ Rank = tuple[Any, ...]  # values of fields, whose types differ, made comparable 
 CONTENT: Mapping[type[Fact], tuple[str, ...]] = {
     GroupOpened: ("expected_size", "task", "deadline_us", "agent", "tags", "ordinal"),
     GroupClosed: ("members",),
-    TrajectoryStarted: ("task", "tags", "metadata"),
+    TrajectoryStarted: ("task", "tags", "metadata", "idle_s"),
     TrajectoryCompleted: ("calls", "rewards", "reward"),
     TrajectoryAbandoned: ("reason",),
     TrajectoryEvicted: ("reason",),
