@@ -210,7 +210,7 @@ def schema_text(schema_id: int) -> str:
 @cache
 def canonical_form(schema_id: int) -> str:
     """Avro's parsing canonical form of the schema of an id."""
-    return to_parsing_canonical_form(parse_schema(written_schema(schema_id), {}))
+    return str(to_parsing_canonical_form(parse_schema(written_schema(schema_id), {})))
 
 
 def _versions(subject: str, record: str) -> dict[int, Version]:
@@ -224,7 +224,7 @@ def _canonical_of(body: bytes) -> str:
     try:
         content: Any = json.loads(body)
         if content.get("schemaType", "AVRO") == "AVRO" and not content.get("references"):
-            return to_parsing_canonical_form(parse_schema(json.loads(content["schema"]), {}))
+            return str(to_parsing_canonical_form(parse_schema(json.loads(content["schema"]), {})))
     except Exception as broken:  # whatever a parser raises about foreign text means the same
         raise Refusal(42201, f"Invalid schema: {type(broken).__name__}") from broken
     raise Refusal(42201, "Invalid schema: Avro without references is what this registry knows")

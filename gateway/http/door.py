@@ -11,10 +11,10 @@ from collections.abc import Awaitable, Callable
 
 import structlog
 
+from gateway.api_keys import Act
 from gateway.call_protocol import CallProtocol
 from gateway.errors import CLIENT_CLOSED, ClientGone, GatewayError, HeaderList, MethodNotAllowed, NotFound
 from gateway.headers import CALL_ID, overhead
-from gateway.api_keys import Act
 from gateway.http.auth import KeyRing, require
 from gateway.http.exchange import Exchange
 from gateway.identity import MODELS, REGISTRY_PATH, REWARDS, SERVED, Identity, Route, not_served, protocol_of, resolve
