@@ -6,6 +6,7 @@ A gateway has the newest record of each hash within two seconds. The key itself 
 import math
 from collections.abc import Sequence
 from contextlib import closing
+from functools import partial
 
 from msgspec.structs import replace
 
@@ -61,10 +62,10 @@ def rotate(settings: LogSettings, name: str, overlap_us: int) -> tuple[str, KeyR
         raise CannotRun(f"no valid key is called {name}: claw keys create {name}")
     old = max(valid, key=lambda key: key.expires_us or math.inf)  # any other ends within an overlap
     lifetime_us = old.expires_us and old.expires_us - old.envelope.occurred_at_us
-    stamp = envelope(PRODUCER, causation_id=old.envelope.event_id)
-    secret, record = _fresh(replace(old, expires_us=lifetime_us and at_us + lifetime_us), stamp)
+    stamp = partial(envelope, PRODUCER, causation_id=old.envelope.event_id)
+    secret, record = _fresh(replace(old, expires_us=lifetime_us and at_us + lifetime_us), stamp())
     end_us = at_us + overlap_us
-    ending = [replace(key, envelope=stamp, expires_us=min(key.expires_us or end_us, end_us)) for key in valid]
+    ending = [replace(key, envelope=stamp(), expires_us=min(key.expires_us or end_us, end_us)) for key in valid]
     append(settings, [record, *ending])
     return secret, record
 
