@@ -185,6 +185,7 @@ def test_what_does_not_change_need_not_be_sent_again(request: pytest.FixtureRequ
     _, headers, body = ask(f"{url}/schemas/ids/{CAPTURED}")
     status, again, rest = ask(f"{url}/schemas/ids/{CAPTURED}", if_none_match=headers["etag"])
     assert (status, rest, again["etag"]) == (304, b"", headers["etag"])
+    assert "content-length" not in again
     assert ask(f"{url}/schemas/ids/{CAPTURED}", if_none_match='"other"')[2] == body
     assert ask(f"{url}/schemas/ids/{WEIGHTS}")[1]["etag"] != headers["etag"]
     assert ask(f"{url}/schemas/ids/{CAPTURED}", "HEAD")[2] == b""
