@@ -26,7 +26,7 @@ ALL_CONTEXTS = ":*:"
 NAMESPACE = "claw"
 
 
-class Refusal(Exception):
+class RegistryError(Exception):
     """A registry's error: a code of five digits, of which the first three are the HTTP status, or a status alone."""
 
     def __init__(self, code: int, message: str) -> None:
@@ -83,7 +83,7 @@ class Registry:
         try:
             answer = self._answer(method, parts, query, body)
             return RegistryReply(200, answer.encode() if isinstance(answer, Text) else json.dumps(answer).encode())
-        except Refusal as refusal:
+        except RegistryError as refusal:
             content = {"error_code": refusal.code, "message": refusal.message}
             return RegistryReply(refusal.status, json.dumps(content).encode())
 
@@ -96,8 +96,8 @@ class Registry:
             case ("POST", "compatibility", "subjects", subject, "versions", *_):
                 return self._compatible(subject, body)
             case ("POST" | "PUT" | "DELETE", *_):
-                raise Refusal(42205, READ_ONLY)
-        raise Refusal(405, "HTTP 405 Method Not Allowed")
+                raise RegistryError(42205, READ_ONLY)
+        raise RegistryError(405, "HTTP 405 Method Not Allowed")
 
     def _read(self, parts: list[str], query: Mapping[str, str]) -> Json:
         match parts:
@@ -121,16 +121,16 @@ class Registry:
             ],
         }
         if tuple(parts) not in lists:
-            raise Refusal(404, "HTTP 404 Not Found")
+            raise RegistryError(404, "HTTP 404 Not Found")
         return lists[tuple(parts)]()
 
     def _by_id(self, number: str, rest: list[str], query: Mapping[str, str]) -> Json:
         schema_id = _integer(number)
         if schema_id is None:
-            raise Refusal(404, "HTTP 404 Not Found")
+            raise RegistryError(404, "HTTP 404 Not Found")
         usages = [each for versions in self._subjects.values() for each in versions.values() if each.id == schema_id]
         if not usages:
-            raise Refusal(40403, f"Schema {schema_id} not found")
+            raise RegistryError(40403, f"Schema {schema_id} not found")
         match rest:
             case []:
                 highest = {"maxId": max(schema_ids())} if query.get("fetchMaxId") == "true" else {}
@@ -141,7 +141,7 @@ class Registry:
                 return [each.subject for each in usages]
             case ["versions"]:
                 return [{"subject": each.subject, "version": each.version} for each in usages]
-        raise Refusal(404, "HTTP 404 Not Found")
+        raise RegistryError(404, "HTTP 404 Not Found")
 
     def _by_version(self, subject: str, rest: list[str]) -> Json:
         versions = self._versions_of(subject)
@@ -149,13 +149,13 @@ class Registry:
             return list(versions)
         number = max(versions) if rest[0] in ("latest", "-1") else _integer(rest[0])
         if not number:
-            raise Refusal(
+            raise RegistryError(
                 42202,
                 f"The specified version '{rest[0]}' is not a valid version id. Allowed values are between "
                 '[1, 2^31-1] and the string "latest"',
             )
         if number not in versions:
-            raise Refusal(40402, f"Version {number} not found.")
+            raise RegistryError(40402, f"Version {number} not found.")
         match rest[1:]:
             case []:
                 return versions[number].as_json()
@@ -163,30 +163,30 @@ class Registry:
                 return Text(versions[number].text)
             case ["referencedby"]:
                 return []
-        raise Refusal(404, "HTTP 404 Not Found")
+        raise RegistryError(404, "HTTP 404 Not Found")
 
     def _same_schema(self, subject: str, body: bytes) -> Version:
         """The newest version of the subject that reads and writes the same bytes as the schema of this body."""
         versions, canonical = self._versions_of(subject), _canonical_of(body)
         same = [each for each in versions.values() if canonical_form(each.id) == canonical]
         if not same:
-            raise Refusal(40403, "Schema not found")
+            raise RegistryError(40403, "Schema not found")
         return same[-1]
 
     def _compatible(self, subject: str, body: bytes) -> Json:
         """Only what is known to be: other schemas are not compared here, and that is said."""
         try:
             self._same_schema(subject, body)
-        except Refusal as refusal:
+        except RegistryError as refusal:
             if refusal.code != 40403:
                 raise
-            raise Refusal(42205, f"{READ_ONLY}, and compares none with others") from refusal
+            raise RegistryError(42205, f"{READ_ONLY}, and compares none with others") from refusal
         return {"is_compatible": True}
 
     def _versions_of(self, subject: str) -> dict[int, Version]:
         name = self._same.get(subject, subject)
         if name not in self._subjects:
-            raise Refusal(40401, f"Subject '{subject}' not found.")
+            raise RegistryError(40401, f"Subject '{subject}' not found.")
         return self._subjects[name]
 
     def _named(self, query: Mapping[str, str]) -> list[str]:
@@ -226,8 +226,8 @@ def _canonical_of(body: bytes) -> str:
         if content.get("schemaType", "AVRO") == "AVRO" and not content.get("references"):
             return str(to_parsing_canonical_form(parse_schema(json.loads(content["schema"]), {})))
     except Exception as broken:  # whatever a parser raises about foreign text means the same
-        raise Refusal(42201, f"Invalid schema: {type(broken).__name__}") from broken
-    raise Refusal(42201, "Invalid schema: Avro without references is what this registry knows")
+        raise RegistryError(42201, f"Invalid schema: {type(broken).__name__}") from broken
+    raise RegistryError(42201, "Invalid schema: Avro without references is what this registry knows")
 
 
 def _integer(word: str) -> int | None:
