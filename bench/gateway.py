@@ -28,6 +28,7 @@ from typing import Any
 import uvloop
 
 from bench.measured_process import Measured, running
+from claw.keys.records import append
 from claw.local.kafka_node import LocalBroker
 from claw.local.ports import free_ports
 from eventlog.kafka.admin import create_topics
@@ -35,7 +36,7 @@ from eventlog.kafka.log import KafkaLog
 from eventlog.settings import LogSettings
 from gateway.api_keys import new_key
 from schemas.envelopes import envelope
-from schemas.events import WorkerReported
+from schemas.events import KeyRecorded, WorkerReported
 from schemas.topics import WORKERS
 
 OUT = Path("bench/out/gateway.json")
@@ -43,6 +44,7 @@ IN_FLIGHT, STREAMS, CROWD = 32, 32, 400
 CHUNKS, PACE_MS, DELAY_MS = 100, 10, 1000
 CROWD_CALLS = 8 * CROWD
 IDLE_STREAMS = 2000
+KEYS_MANY = 10_000
 IDLE_PACE_MS = 600_000
 KEY, ENTRY = new_key("operator")
 ASK = {"model": "bench", "messages": [{"role": "user", "content": "x" * 1900}], "temperature": 1.0}
@@ -95,12 +97,13 @@ def broker(folder: Path) -> Iterator[str]:
 
 
 @contextlib.contextmanager
-def ground(bootstrap: str, folder: Path, **settings: str) -> Iterator[Ground]:
-    """Everything running, the upstream reported as a worker."""
+def ground(bootstrap: str, folder: Path, keys: int = 1, **settings: str) -> Iterator[Ground]:
+    """Everything running, the upstream reported as a worker. keys: how many stand in their topic, the load's among them."""
     log = LogSettings(bootstrap_servers=bootstrap, prefix=f"bench{uuid.uuid4().hex[:8]}", partitions=8)
     create_topics(log)
     upstream_port, floor_port, blind_port, gateway_port = free_ports(4)
     report_worker(log, f"http://127.0.0.1:{upstream_port}")
+    record_keys(log, keys)
     where = ["--bootstrap-servers", bootstrap, "--prefix", log.prefix, "--partitions", str(log.partitions)]
     environment = {
         "CLAW_GATEWAY_WORKER_TTL_S": "86400",
@@ -144,6 +147,13 @@ def report_worker(log: LogSettings, url: str) -> None:
     producer.close()
 
 
+def record_keys(log: LogSettings, count: int) -> None:
+    """The load's key, and so many others less one."""
+    digests = [ENTRY.partition(":")[2], *(uuid.uuid4().hex * 2 for _ in range(count - 1))]
+    stamp = envelope("bench")
+    append(log, [KeyRecorded(envelope=stamp, digest=each, name=each, role="operator") for each in digests])
+
+
 def load(port: int, connections: int, calls: int, ramp_s: float = 0.0, **extra: Any) -> Result:
     """Calls from a process of their own."""
     ask = {
@@ -170,6 +180,7 @@ def measure(bootstrap: str, folder: Path, repeats: int, calls: int, rss_calls: i
         acks_before = acknowledgements(here.gateway_port)
         rounds = [one_round(here, calls) for _ in range(repeats)]
         ack_p50_ms = quantile_ms(acks_before, acknowledgements(here.gateway_port), 0.5)
+    keys_ratio = many_keys(bootstrap, folder, repeats, calls)
     idle_mb = idle_streams_mb(bootstrap, folder)
     rss = memory_slope(bootstrap, folder, rss_calls)
 
@@ -203,6 +214,7 @@ def measure(bootstrap: str, folder: Path, repeats: int, calls: int, rss_calls: i
             "ours": {"cpu_us_per_chunk": middle(lambda r: r["unpaced_us"])},
             "floor": {"cpu_us_per_chunk": middle(lambda r: r["unpaced_floor_us"])},
         },
+        "keys_ratio": round(keys_ratio, 4),
         "rss_bytes_per_call": round(rss, 1),
         f"idle_streams_{IDLE_STREAMS}_mb": round(idle_mb, 1),
         "ack_p50_ms": round(ack_p50_ms, 3),
@@ -248,6 +260,18 @@ def spent(process: Measured, work: Callable[[], Result]) -> tuple[Result, float]
     """What `work` returns, and the CPU seconds of the process meanwhile."""
     before_s = process.cpu_s()
     return work(), process.cpu_s() - before_s
+
+
+def many_keys(bootstrap: str, folder: Path, repeats: int, calls: int) -> float:
+    """CPU of a call where 10,000 keys stand, over one where one does: two gateways, measured in turn."""
+    ratios = []
+    with ground(bootstrap, folder) as one, ground(bootstrap, folder, KEYS_MANY) as many:
+        for here in (one, many):
+            load(here.gateway_port, IN_FLIGHT, 300)
+        for _ in range(repeats):
+            cpu_s = [spent(here.gateway, partial(load, here.gateway_port, IN_FLIGHT, calls))[1] for here in (one, many)]
+            ratios.append(cpu_s[1] / cpu_s[0])
+    return statistics.median(ratios)
 
 
 def memory_slope(bootstrap: str, folder: Path, calls: int) -> float:
@@ -325,6 +349,7 @@ def report(figures: Result, notes: list[str]) -> int:
             "x per chunk",
         ),
         ("400 in flight, missing throughput", 100 * (1 - crowd["ours_rps"] / crowd["direct_rps"]), 5, "%"),
+        (f"a call, {KEYS_MANY} keys / one key", figures["keys_ratio"], 1.03, "x"),
         ("memory", figures["rss_bytes_per_call"], 50, "bytes per call"),
         (f"{IDLE_STREAMS} idle streams", figures[f"idle_streams_{IDLE_STREAMS}_mb"], 100, "MB"),
     ]
