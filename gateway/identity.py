@@ -18,6 +18,9 @@ ID_CHARACTERS_MAX = 512
 CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 MODELS = "models"
 REPLIED = "calls"
+REWARDS = "rewards"
+REGISTRY_PATH = "/registry"
+"""In front of the paths of a schema registry."""
 CALL_ROUTES = ", ".join(f"POST /{{trajectory_id}}/{{group_id}}/v1/{end}" for end, _ in PROTOCOLS)
 SERVED = (
     f"this gateway serves {CALL_ROUTES}, GET …/v1/models, GET …/v1/calls, "
@@ -27,7 +30,7 @@ MESSAGES = ("/messages", "/messages/count_tokens")
 """Of Anthropic's API."""
 UNSERVED = ("/responses", "/embeddings")
 """Of OpenAI's API, what SDKs ask for besides."""
-CONTROL_ENDPOINTS = (MODELS, REPLIED, "register_trajectory", "complete_trajectory", "rewards")
+CONTROL_ENDPOINTS = (MODELS, REPLIED, "register_trajectory", "complete_trajectory", REWARDS)
 
 
 class Identity(NamedTuple):
