@@ -13,6 +13,7 @@ import sys
 import time
 from dataclasses import dataclass
 
+from gateway.callers.callers import Caller, Toolbox
 from gateway.capture.delta_encoding import DeltaEncoder
 from gateway.capture.events import ModelCall, captured
 from gateway.capture.idempotency import Attempt
@@ -89,7 +90,7 @@ def capture(number: int, request: bytes, raw: bytes, spans: str, deltas: DeltaEn
     parsed = protocol.parse(request)
     call = ModelCall(
         producer="gateway/bench",
-        identity=Identity("group", "trajectory"),
+        caller=Caller(Identity("group", "trajectory"), "path", Toolbox()),
         attempt=Attempt(("group", "trajectory", ""), f"01a1fbff-ff9c-711f-8e35-{number:012x}", 0),
         headers=ClientHeaders(),
         protocol=protocol,

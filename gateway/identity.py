@@ -1,7 +1,7 @@
 """Who a request is about, from its path: `/{trajectory_id}/{group_id}[/v1]/<endpoint>`.
 
 Invariant: ids are taken from the raw path, so an encoded slash belongs to the id. Without a group id the group is the
-trajectory's own; without any id the call gets a lane of its own, told by the reply's headers.
+trajectory's own. Who makes a model call is known by more than its path: `gateway/callers/`.
 """
 
 import re
@@ -45,6 +45,8 @@ class Route(NamedTuple):
     identity: Identity | None
     protocol: CallProtocol | None = None
     """Of a model call; None for a control route."""
+    lone: bool = False
+    """The path has one id: of a trajectory, or of a scope of sessions (`gateway/callers/`)."""
 
 
 @lru_cache(maxsize=1024)  # the calls of a trajectory come one after the other
@@ -80,7 +82,7 @@ def _route(endpoint: str, protocol: CallProtocol | None, prefix: bytes) -> Route
         return None
     trajectory_id = checked_id(_decoded(ids[0], "trajectory_id"), "trajectory_id")
     group_id = checked_id(_decoded(ids[1], "group_id"), "group_id") if len(ids) == 2 else trajectory_id
-    return Route(endpoint, Identity(group_id, trajectory_id), protocol)
+    return Route(endpoint, Identity(group_id, trajectory_id), protocol, lone=len(ids) == 1)
 
 
 def not_served(raw_path: bytes) -> NotFound | None:
