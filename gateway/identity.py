@@ -80,8 +80,8 @@ def _route(endpoint: str, protocol: CallProtocol | None, prefix: bytes) -> Route
         return Route(endpoint, None, protocol)
     if len(ids) > 2:
         return None
-    trajectory_id = checked_id(_decoded(ids[0], "trajectory_id"), "trajectory_id")
-    group_id = checked_id(_decoded(ids[1], "group_id"), "group_id") if len(ids) == 2 else trajectory_id
+    trajectory_id = quoted_id(ids[0], "trajectory_id")
+    group_id = quoted_id(ids[1], "group_id") if len(ids) == 2 else trajectory_id
     return Route(endpoint, Identity(group_id, trajectory_id), protocol, lone=len(ids) == 1)
 
 
@@ -113,8 +113,9 @@ def checked_id(value: str, param: str) -> str:
     return value
 
 
-def _decoded(segment: bytes, param: str) -> str:
+def quoted_id(raw: bytes, param: str) -> str:
+    """The id in percent-encoded UTF-8. Raises InvalidRequest as `checked_id`, and for other bytes."""
     try:
-        return unquote_to_bytes(segment).decode()
+        return checked_id(unquote_to_bytes(raw).decode(), param)
     except UnicodeDecodeError as broken:
         raise InvalidRequest(f"{param} must be percent-encoded UTF-8", param=param) from broken

@@ -13,9 +13,9 @@ from typing import NamedTuple
 from urllib.parse import quote
 
 from gateway.api_keys import ApiKey
-from gateway.callers.hints import Hints, Session
-from gateway.callers.lineage import Lineage
-from gateway.callers.signs import Signs
+from gateway.callers.hints import Hints, SessionName
+from gateway.callers.lineage import Asked, Lineage
+from gateway.callers.signs import CallerSigns
 from gateway.errors import InvalidRequest
 from gateway.identity import Identity, Route, fresh_lane
 from schemas.envelopes import new_id
@@ -47,6 +47,8 @@ class Caller(NamedTuple):
     """The trajectory that started this one, if that is another one."""
     stated_kind: str | None = None
     has_tools: bool = False
+    asked: Asked | None = None
+    """Where calls are joined by their messages: to be told its reply."""
     idle_s: float | None = None
     """A silence after which the trajectory is complete; None: somebody completes it."""
 
@@ -65,9 +67,9 @@ class Callers:
         self._awaits, self._lineage = awaits, Lineage()
         self._toolboxes: OrderedDict[Identity, Toolbox] = OrderedDict()
 
-    def caller(self, route: Route | None, key: ApiKey | None, signs: Signs, hints: Hints, digest: str) -> Caller:
+    def caller(self, route: Route | None, key: ApiKey | None, signs: CallerSigns, hints: Hints, digest: str) -> Caller:
         """Who makes a call with this body. Raises InvalidRequest for two names that contradict each other."""
-        path = route.identity if route else None
+        path, asked = route.identity if route else None, None
         if path is not None and route is not None:
             _agree(path, signs, lone=route.lone)
         session = signs.session or hints.session
@@ -78,7 +80,7 @@ class Callers:
         elif signs.trajectory:
             identity, source = Identity(signs.group or signs.trajectory, signs.trajectory), "headers"
         else:
-            identity, source = self._derived(scope, key, session, hints, digest)
+            identity, source, asked = self._derived(scope, key, session, hints, digest)
             identity = identity._replace(group_id=signs.group or identity.group_id)
         derived = source not in ("path", "headers")
         parent = signs.parent
@@ -92,20 +94,22 @@ class Callers:
             parent=parent,
             stated_kind=signs.kind,
             has_tools=hints.has_tools,
+            asked=asked,
             idle_s=key.idle_s if key is not None and derived else None,
         )
 
     def _derived(
-        self, scope: str, key: ApiKey | None, session: Session | None, hints: Hints, digest: str
-    ) -> tuple[Identity, str]:
+        self, scope: str, key: ApiKey | None, session: SessionName | None, hints: Hints, digest: str
+    ) -> tuple[Identity, str, Asked | None]:
         if session is not None:
             trajectory_id = derived_id(scope, session.parts)
-            return Identity(trajectory_id, trajectory_id), f"session:{session.source}"
+            return Identity(trajectory_id, trajectory_id), f"session:{session.source}", None
         if key is not None and key.scope:
             awaits = partial(self._awaits_reply, digest)
-            if who := self._lineage.trajectory(scope, hints, awaits, partial(_fresh, scope)):
-                return who, "lineage"
-        return fresh_lane(), "none"
+            if joined := self._lineage.trajectory(scope, hints, awaits, partial(_fresh, scope)):
+                who, asked = joined
+                return who, "lineage", asked
+        return fresh_lane(), "none", None
 
     def _awaits_reply(self, digest: str, who: Identity) -> bool:
         return self._awaits(who, digest)
@@ -151,11 +155,11 @@ def _fresh(scope: str) -> Identity:
     return Identity(trajectory_id, trajectory_id)
 
 
-def _makes_scope(session: Session | None, signs: Signs) -> bool:
+def _makes_scope(session: SessionName | None, signs: CallerSigns) -> bool:
     return session is not None and session.source != WEAK_SOURCE and signs.trajectory is None
 
 
-def _agree(path: Identity, signs: Signs, *, lone: bool) -> None:
+def _agree(path: Identity, signs: CallerSigns, *, lone: bool) -> None:
     pairs = [(TRAJECTORY_HEADER, path.trajectory_id, signs.trajectory)]
     if not lone:
         pairs.append((GROUP_HEADER, path.group_id, signs.group))

@@ -12,7 +12,7 @@ LEGACY_USER_ID = re.compile(r"_session_([0-9A-Fa-f-]{36})\Z")
 USER_ID_CHARACTERS_MAX = 4096
 
 
-class Session(NamedTuple):
+class SessionName(NamedTuple):
     """A session as its client names it: the parts of its name, and the header or field that holds it."""
 
     source: str
@@ -22,7 +22,7 @@ class Session(NamedTuple):
 class Hints(NamedTuple):
     """What a request says besides what it asks."""
 
-    session: Session | None = None
+    session: SessionName | None = None
     has_tools: bool = False
     opening: object = None
     """What stands before the messages: the system's text, instructions."""
@@ -49,7 +49,7 @@ def session_name(value: object) -> str | None:
     return value if is_name and isinstance(value, str) else None
 
 
-def _session(fields: Mapping[str, Any]) -> Session | None:
+def _session(fields: Mapping[str, Any]) -> SessionName | None:
     metadata = fields.get("metadata")
     metadata = metadata if isinstance(metadata, dict) else {}
     cache_key = fields.get("prompt_cache_key")
@@ -59,7 +59,7 @@ def _session(fields: Mapping[str, Any]) -> Session | None:
         ("metadata.session_id", metadata.get("session_id")),
         ("user", fields.get("user")),
     )
-    return next((Session(source, (name,)) for source, value in named if (name := session_name(value))), None)
+    return next((SessionName(source, (name,)) for source, value in named if (name := session_name(value))), None)
 
 
 def _of_user_id(user_id: object) -> object:

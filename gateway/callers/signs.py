@@ -7,13 +7,12 @@ nothing then. Never read: `x-client-request-id` (of a request, or of a thread, a
 
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
-from urllib.parse import unquote
 
 import orjson
 
-from gateway.callers.hints import Session, session_name
+from gateway.callers.hints import SessionName, session_name
 from gateway.errors import InvalidRequest
-from gateway.identity import checked_id
+from gateway.identity import quoted_id
 from schemas.http import GROUP_HEADER, KIND_HEADER, PARENT_HEADER, TRAJECTORY_HEADER, CallKind
 
 CLIENT_CHARACTERS_MAX = 64
@@ -23,7 +22,7 @@ CLAUDE_SESSION, CLAUDE_AGENT = "x-claude-code-session-id", "x-claude-code-agent-
 SESSIONS = ("x-session-id", "x-session-affinity")
 PARENTS = ("x-codex-parent-thread-id", "x-parent-session-id")
 KINDS = (CallKind.MAIN, CallKind.SIDE, CallKind.SUBAGENT)
-OURS = (TRAJECTORY_HEADER, GROUP_HEADER, PARENT_HEADER, KIND_HEADER)
+IDS = (TRAJECTORY_HEADER, GROUP_HEADER, PARENT_HEADER)
 THEIRS = (
     "thread-id",
     CLAUDE_SESSION,
@@ -35,10 +34,10 @@ THEIRS = (
     SUBAGENT,
     "user-agent",
 )
-READ = {name.encode(): name for name in (*OURS, *THEIRS)}
+READ = {name.encode(): name for name in (*IDS, KIND_HEADER, *THEIRS)}
 
 
-class Signs(NamedTuple):
+class CallerSigns(NamedTuple):
     """Who calls, by the headers."""
 
     trajectory: str | None = None
@@ -46,22 +45,25 @@ class Signs(NamedTuple):
     parent: str | None = None
     """A trajectory's id."""
     kind: str | None = None
-    session: Session | None = None
+    session: SessionName | None = None
     parent_session: tuple[str, ...] | None = None
     """The parts of its name, as those of `session`."""
     client: str | None = None
 
 
-def signs(headers: Iterable[tuple[bytes, bytes]]) -> Signs:
+def signs(headers: Iterable[tuple[bytes, bytes]]) -> CallerSigns:
     """Read the headers of a call. Raises InvalidRequest for one of ours that is no id, or no kind."""
-    values = {READ[name]: value.decode("utf-8", "replace") for name, value in headers if name in READ and value}
+    raw = {READ[name]: value for name, value in headers if name in READ and value}
+    # Percent-encoded, as in the reply's headers: what a reply says can be sent back.
+    ids = {name: quoted_id(raw[name], name) for name in IDS if name in raw}
+    values = {name: _text(value) for name, value in raw.items()}
     session, parent_session = _session(values), _parent_session(values)
     if session is not None and session.parts == parent_session:
         parent_session = None
-    parent = _id(values, PARENT_HEADER)
-    return Signs(
-        trajectory=_id(values, TRAJECTORY_HEADER),
-        group=_id(values, GROUP_HEADER),
+    parent = ids.get(PARENT_HEADER)
+    return CallerSigns(
+        trajectory=ids.get(TRAJECTORY_HEADER),
+        group=ids.get(GROUP_HEADER),
         parent=parent,
         kind=_kind(values, has_parent=bool(parent or parent_session)),
         session=session,
@@ -70,18 +72,20 @@ def signs(headers: Iterable[tuple[bytes, bytes]]) -> Signs:
     )
 
 
-def _id(values: Mapping[str, str], name: str) -> str | None:
-    # Percent-encoded, as in the reply's headers: what a reply says can be sent back.
-    return checked_id(unquote(values[name]), name) if name in values else None
+def _text(value: bytes) -> str:
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        return value.decode("latin-1")
 
 
-def _session(values: Mapping[str, str]) -> Session | None:
+def _session(values: Mapping[str, str]) -> SessionName | None:
     if thread := session_name(values.get("thread-id")):
-        return Session("thread-id", (thread,))
+        return SessionName("thread-id", (thread,))
     if claude := session_name(values.get(CLAUDE_SESSION)):
         agent = session_name(values.get(CLAUDE_AGENT))
-        return Session(CLAUDE_SESSION, (claude, agent) if agent else (claude,))
-    return next((Session(name, (value,)) for name in SESSIONS if (value := session_name(values.get(name)))), None)
+        return SessionName(CLAUDE_SESSION, (claude, agent) if agent else (claude,))
+    return next((SessionName(name, (value,)) for name in SESSIONS if (value := session_name(values.get(name)))), None)
 
 
 def _parent_session(values: Mapping[str, str]) -> tuple[str, ...] | None:

@@ -64,6 +64,8 @@ class CallRecorder:
             await self._store(call, finished)
             return finished
         self._recent.finish(call.attempt, finished)
+        if call.caller.asked is not None:
+            call.caller.asked.replied(*[choice.body for choice in reply.choices])
         await self._acknowledge(call, finished)
         self._deltas.remember(call, reply, encoded, events)
         if call.identity.named:
