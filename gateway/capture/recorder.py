@@ -60,12 +60,12 @@ class CallRecorder:
         encoded = self._deltas.encode(call, reply)
         events = captured(call, engine, reply, timings, encoded)
         finished = Finished(body, headers, events)
+        if call.caller.asked is not None:
+            call.caller.asked.replied(*[choice.body for choice in reply.choices])
         if not reply.ended:
             await self._store(call, finished)
             return finished
         self._recent.finish(call.attempt, finished)
-        if call.caller.asked is not None:
-            call.caller.asked.replied(*[choice.body for choice in reply.choices])
         await self._acknowledge(call, finished)
         self._deltas.remember(call, reply, encoded, events)
         if call.identity.named:
