@@ -7,9 +7,9 @@ trajectory that this process captured and that is acknowledged, was received bef
 Under an idempotency key another gateway may answer the same call again, before or after this one, and the pool counts
 the attempt that was received last. So an edge holds with whichever attempt of its base counts, or says which one it
 needs: it keeps no more than the base's prompt, which all attempts have, or all of prompt and response, since then the
-agent evidently went on with that response (`base_digest`). And a call under a key, which may be an earlier call asked
-again, is written against shorter prompts only (of equal ones, shorter bodies, then lower ids): such edges close no circle,
-whichever attempts they are of.
+agent evidently went on with that response (`base_digest`). A later attempt without a key is written in full, since others
+may stand on an earlier one. And a call under a key, which may be an earlier call asked again, is written against shorter
+prompts only (of equal ones, shorter bodies, then lower ids): such edges close no circle, whichever attempts they are of.
 
 Only the tips are kept: a call that another one begins with stands in it, so a conversation that grows is one entry.
 """
@@ -133,6 +133,8 @@ def _stands_in(tip: DeltaBase, base: DeltaBase) -> bool:
 def _may_be_base(tip: DeltaBase, call: ModelCall, prompt_bytes: int) -> bool:
     itself = tip.call_id.startswith(call.call_id)  # or another choice of it
     if itself or tip.received_us >= call.received_us or tip.depth + 1 >= CHAIN_MAX:
+        return False
+    if call.attempt.number and not call.attempt.keyed:
         return False
     own = prompt_bytes, len(call.request.body), call.call_id
     return call.headers.idempotency_key is None or (tip.prompt_bytes, len(tip.body), tip.call_id) < own

@@ -17,7 +17,7 @@ from gateway.errors import CLIENT_CLOSED, ClientGone, GatewayError, HeaderList, 
 from gateway.headers import CALL_ID, overhead
 from gateway.http.auth import KeyRing, require
 from gateway.http.exchange import Exchange
-from gateway.identity import MODELS, REGISTRY_PATH, REWARDS, SERVED, Identity, Route, not_served, protocol_of, resolve
+from gateway.identity import MODELS, REGISTRY_PATH, REWARDS, SERVED, Route, not_served, protocol_of, resolve
 from gateway.metrics import Metrics
 from gateway.protocols import Protocols
 from gateway.settings import GatewaySettings
@@ -36,7 +36,7 @@ class Door:
         settings: GatewaySettings,
         keys: KeyRing,
         metrics: Metrics,
-        calls: Callable[[Exchange, CallProtocol, Identity | None], Awaitable[None]],
+        calls: Callable[[Exchange, CallProtocol], Awaitable[None]],
         control: Callable[[Exchange], Awaitable[None]],
         protocols: Protocols,
     ) -> None:
@@ -63,6 +63,7 @@ class Door:
             await self._answer(exchange)
             await exchange.taken()
         finally:
+            exchange.over()
             exchange.release()
 
     def refuse(self, exchange: Exchange, error: GatewayError) -> None:
@@ -103,7 +104,7 @@ class Door:
 
     async def _handle(self, exchange: Exchange) -> None:
         if exchange.protocol is not None and exchange.route is not None:
-            await self._calls(exchange, exchange.protocol, exchange.route.identity)
+            await self._calls(exchange, exchange.protocol)
         else:
             await self._control(exchange)
 
