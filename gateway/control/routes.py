@@ -18,6 +18,7 @@ from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
 
 from eventlog.errors import LogError
+from gateway.anthropic.errors import anthropic_error, reads_anthropic
 from gateway.capture.durable_log import EventSink
 from gateway.capture.replied import Replied
 from gateway.control.admission import AdmissionView, Wait
@@ -212,12 +213,13 @@ def _handle_errors(app: FastAPI) -> None:
         where = ".".join(str(part) for part in first["loc"][1:])
         raise InvalidRequest(f"{where}: {first['msg']}" if where else str(first["msg"]), param=where or None)
 
-    async def http(_: Request, error: Exception) -> Response:
+    async def http(request: Request, error: Exception) -> Response:
         status, text = (error.status_code, str(error.detail)) if isinstance(error, HTTPException) else (500, str(error))
         kinds: dict[int, type[GatewayError]] = {404: NotFound, 405: MethodNotAllowed}
         refusal = kinds.get(status, InvalidRequest)(f"no such route: {SERVED}" if status == 404 else text)
         headers = getattr(error, "headers", None) or {}  # the methods that are allowed
-        return Response(error_body(refusal), refusal.status, headers, media_type="application/json")
+        shape = anthropic_error if reads_anthropic(request.scope["raw_path"], request.scope["headers"]) else error_body
+        return Response(shape(refusal), refusal.status, headers, media_type="application/json")
 
     app.add_exception_handler(RequestValidationError, invalid)
     app.add_exception_handler(HTTPException, http)
