@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from fastapi import FastAPI
 from starlette.types import ASGIApp
 
+from gateway.adaptation import Adaptation
 from gateway.api_keys import parse_key
 from gateway.capture.calls import ModelCalls
 from gateway.capture.durable_log import EventSink
@@ -60,7 +61,8 @@ def create_gateway(dependencies: GatewayDependencies) -> Gateway:
     dispatcher = Dispatcher(settings, workers, upstream, metrics)
     crowds = Crowds(metrics)
     dependencies.admission.on_group = crowds.take
-    calls = ModelCalls(settings, dispatcher, dependencies.log, metrics, crowds)
+    adaptation = Adaptation(settings, workers)
+    calls = ModelCalls(settings, dispatcher, dependencies.log, metrics, crowds, adaptation)
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:

@@ -28,12 +28,14 @@ class CallRequest(NamedTuple):
     """Fields that only capture asks for. What the engine answers to them is kept from the client."""
     adapted: tuple[str, ...] = ()
     """What `forwarded` says otherwise than the client, in the words of `CallCaptured.adapted`."""
+    plain: bytes = b""
+    """The client's request as `adapted`, without what is `added`; empty where nothing was."""
     missing: tuple[str, ...] = ()
     """What keeps every reply to it from being complete, in the words of `Integrity.missing`."""
 
     def unchanged(self) -> "CallRequest":
-        """The request to an engine that gets it as the client wrote it, and whose reply goes to the client as it is."""
-        return self._replace(forwarded=self.body, added=frozenset())
+        """The request to an engine that gets nothing `added`, and whose reply goes to the client as it is."""
+        return self._replace(forwarded=self.plain or self.body, added=frozenset())
 
 
 @dataclass(slots=True, kw_only=True)
