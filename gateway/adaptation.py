@@ -35,7 +35,8 @@ class Adaptation:
 
     def __init__(self, settings: GatewaySettings, workers: WorkerTable) -> None:
         self._workers = workers
-        self._common = Rules(settings.aliases, settings.sampling, settings.strip_strict)
+        sampling = {str(name): value for name, value in settings.sampling.items()}
+        self._common = Rules(settings.aliases, sampling, settings.strip_strict)
 
     def request(self, protocol: CallProtocol, body: bytes, key: ApiKey | None) -> CallRequest:
         """A client's request, understood as engines get it. Raises InvalidRequest."""
