@@ -42,7 +42,9 @@ class Adaptation:
         """A client's request, understood as engines get it. Raises InvalidRequest."""
         plain, words = self.adapt(body, key)
         request = protocol.parse(plain)
-        return request._replace(body=body, plain=plain, adapted=words) if words else request
+        if not words:
+            return request
+        return request._replace(body=body, plain=plain if request.plain is None else request.plain, adapted=words)
 
     def adapt(self, body: bytes, key: ApiKey | None) -> tuple[bytes, tuple[str, ...]]:
         """The body as engines get it, and the words for what it says otherwise. Raises InvalidRequest.

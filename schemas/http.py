@@ -34,6 +34,14 @@ VERSION_SPANS_HEADER = "x-claw-weight-versions"
 """Engine's reply: choice index -> [label, start, end) over its tokens: `{"0": [["run/3", 0, 36], ["run/4", 36, 50]]}`."""
 VERSION_SPANS_COMMENT = ": claw.weight_versions="
 """The same object in a stream: an SSE comment before `data: [DONE]`, of which this is the beginning."""
+TOKENS_HEADER = "x-claw-tokens"
+"""Request to an engine: hand over what was sampled. Its JSON reply: the length of the member that does, in bytes."""
+TOKENS_MEMBER = '"claw_tokens":'
+"""What that member begins with, after its comma; it is the last one of the reply."""
+TOKENS_COMMENT = ": claw.tokens="
+"""What the SSE comment begins with that does so in a stream."""
+TOKENS_CAPABILITIES = ("tokens_json", "tokens_sse")
+"""Of a worker that does."""
 CONTROL_HEADER = "x-claw-control"
 """Request to an engine's control routes: the secret of its supervisor."""
 

@@ -60,9 +60,15 @@ class DeltaEncoder:
         self._tips: OrderedDict[Identity, list[DeltaBase]] = OrderedDict()
         self.size_bytes = 0
 
-    def encode(self, call: ModelCall, reply: EngineReply) -> EncodedCall:
-        """Edges of a call's prompt and body, against the tip that shares the most tokens (bytes where there are none)."""
-        prompt, body = reply.prompt_ids, call.request.body
+    def encode(self, call: ModelCall, reply: EngineReply) -> list[EncodedCall]:
+        """How each choice is written. Nearly always they have one prompt."""
+        own = [reply.prompt_ids if choice.prompt_ids is None else choice.prompt_ids for choice in reply.choices]
+        edges = {prompt: self._encode(call, prompt) for prompt in dict.fromkeys(own)}
+        return [edges[prompt] for prompt in own]
+
+    def _encode(self, call: ModelCall, prompt: bytes) -> EncodedCall:
+        """Edges of a prompt and of the body, against the tip that shares the most tokens (bytes where there are none)."""
+        body = call.request.body
         base, prompt_keep, body_keep = self._closest(call, prompt)
         prompt_edge = _edge(prompt, ITEM_BYTES, base, prompt_keep, sha256(prompt).hexdigest())
         request_edge = _edge(body, 1, base, body_keep, call.request_digest)
@@ -86,22 +92,23 @@ class DeltaEncoder:
         return base, ids if worth_it else 0, body_bytes if body_bytes >= WORTH_BYTES else 0
 
     def remember(
-        self, call: ModelCall, reply: EngineReply, encoded: EncodedCall, events: Sequence[CallCaptured]
+        self, call: ModelCall, reply: EngineReply, encoded: Sequence[EncodedCall], events: Sequence[CallCaptured]
     ) -> None:
         """Remember acknowledged events as bases of what comes."""
         if not call.identity.named:  # a lane that we made up has one call
             return
-        for event in events:
+        for event, choice, edges in zip(events, reply.choices, encoded, strict=True):
+            prompt_ids = reply.prompt_ids if choice.prompt_ids is None else choice.prompt_ids
             written = len(event.prompt.suffix) + len(event.request.suffix) + len(event.response_body)
             if event.status == "completed" and written + 2 * len(event.response_ids) <= EVENT_BYTES_MAX:
                 base = DeltaBase(
                     call_id=event.call_id,
                     received_us=call.received_us,
-                    whole=reply.prompt_ids + event.response_ids,
+                    whole=prompt_ids + event.response_ids,
                     body=call.request.body,
                     prompt_digest=event.prompt.full_digest,
-                    depth=encoded.depth,
-                    prompt_bytes=len(reply.prompt_ids),
+                    depth=edges.depth,
+                    prompt_bytes=len(prompt_ids),
                 )
                 self._add(call.identity, base)
         self._shrink()

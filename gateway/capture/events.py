@@ -3,6 +3,7 @@
 Output: `calls`, key group_id: CallCaptured (one per choice) or CallFailed. Delivery: at least once, by event_id.
 """
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from msgspec.structs import replace
@@ -56,9 +57,9 @@ class EncodedCall(NamedTuple):
 
 
 def captured(
-    call: ModelCall, engine: Engine, reply: EngineReply, timings: Timings, encoded: EncodedCall
+    call: ModelCall, engine: Engine, reply: EngineReply, timings: Timings, encoded: Sequence[EncodedCall]
 ) -> tuple[CallCaptured, ...]:
-    """One event per choice; choice k > 0 is the call `<call_id>.<k>`."""
+    """One event per choice; choice k > 0 is the call `<call_id>.<k>`. encoded: how each is written, in their order."""
     alone = len(reply.choices) == 1
     secrets = [secret for secret in call.secrets if engine.fixed and len(secret) >= SECRET_CHARACTERS_MIN]
     return tuple(
@@ -70,14 +71,14 @@ def captured(
                 call_id=choice_id(call.call_id, choice.index),
                 attempt=call.attempt.number,
                 choice=choice.index,
-                prompt=encoded.prompt,
-                base_digest=encoded.base_digest,
+                prompt=edges.prompt,
+                base_digest=edges.base_digest,
                 response_ids=choice.response_ids,
                 response_logprobs=choice.response_logprobs,
                 spans=choice.spans,
-                sampling=call.request.sampling,
+                sampling=choice.sampling or call.request.sampling,
                 finish_reason=choice.finish_reason and redacted(choice.finish_reason, secrets),
-                request=encoded.request,
+                request=edges.request,
                 response_body=redacted_body(choice.body, secrets),
                 model_id=engine.model_id or call.request.model or "",
                 worker_id=engine.worker_id,
@@ -94,7 +95,7 @@ def captured(
                 timings=timings,
                 integrity=_integrity((*choice.missing, *call.request.missing)),
             )
-            for choice in reply.choices
+            for choice, edges in zip(reply.choices, encoded, strict=True)
         ]
     )
 
@@ -153,4 +154,5 @@ def _integrity(missing: tuple[str, ...]) -> Integrity:
 
 def _own_usage(usage: Usage, choice: Choice) -> Usage:
     # The engine counts all choices of a reply together; each event counts its own, so that sums come out right.
-    return replace(usage, completion_tokens=len(choice.response_ids) // ITEM_BYTES)
+    own = replace(usage, completion_tokens=len(choice.response_ids) // ITEM_BYTES)
+    return own if choice.prompt_ids is None else replace(own, prompt_tokens=len(choice.prompt_ids) // ITEM_BYTES)

@@ -12,9 +12,10 @@ from gateway.openai.fast_chunks import ChunkFields, ChunkShape
 from gateway.openai.message import joined, merge
 from gateway.openai.reply import CHOICE_INDEX, PROMPT, understood
 from gateway.openai.request import LOGPROBS, TOKEN_IDS
-from gateway.openai.sse import DONE, data_of, spans_comment
-from gateway.openai.tokens import SampledTokens, packed_ids, packed_logprobs
-from gateway.openai.version_spans import RawSpans, parse_header
+from gateway.openai.sse import DONE, spans_comment
+from gateway.tokens.packing import SampledTokens, packed_ids, packed_logprobs
+from gateway.tokens.sse import data_of
+from gateway.tokens.version_spans import RawSpans, parse_header
 from schemas.arrays import ITEM_BYTES
 from schemas.events import Usage
 

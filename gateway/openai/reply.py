@@ -10,8 +10,8 @@ from gateway.errors import UpstreamBroken
 from gateway.openai.fast_reply import taken_apart
 from gateway.openai.request import LOGPROBS, TOKEN_IDS
 from gateway.openai.sse import without_fields
-from gateway.openai.tokens import SampledTokens, packed_content, packed_ids, packed_integers, packed_logprobs
-from gateway.openai.version_spans import RawSpans, parse_header, spans_of
+from gateway.tokens.packing import SampledTokens, packed_content, packed_ids, packed_integers, packed_logprobs
+from gateway.tokens.version_spans import RawSpans, parse_header, spans_of
 from gateway.upstream.pool import UpstreamReply
 from schemas.arrays import ITEM_BYTES
 from schemas.events import Usage
@@ -92,7 +92,7 @@ def _choice(
         response_ids=ids,
         response_logprobs=tokens.logprobs or b"",
         spans=versions.spans,
-        finish_reason=_encodable(reason) if isinstance(reason, str) else None,
+        finish_reason=encodable(reason),
         missing=tuple(dict.fromkeys((*missing, *tokens.missing))),
         aborted=reason == "abort" or not tokens.ended,
         body=body,
@@ -133,8 +133,10 @@ def _usage(usage: Json) -> Usage:
     )
 
 
-def _encodable(text: str) -> str:
-    """The text without lone surrogates, which JSON may hold and no event."""
+def encodable(text: Json) -> str | None:
+    """The text without lone surrogates, which JSON may hold and no event; None when it is no text."""
+    if not isinstance(text, str):
+        return None
     return text if text.isascii() else text.encode(errors="replace").decode()
 
 
@@ -146,6 +148,11 @@ def completion(raw: bytes) -> dict[str, Json]:
         raise UpstreamBroken("the engine's reply is not valid JSON", code="upstream_bad_reply") from broken
     if not isinstance(fields, dict):
         raise UpstreamBroken("the engine's reply is no JSON object", code="upstream_bad_reply")
+    return with_choices(fields)
+
+
+def with_choices(fields: dict[str, Json]) -> dict[str, Json]:
+    """A completion that has a choice. Raises UpstreamBroken."""
     answers = fields.get("choices")
     if not (isinstance(answers, list) and answers and all(isinstance(answer, dict) for answer in answers)):
         raise UpstreamBroken("the engine's reply has no choices", code="upstream_bad_reply")

@@ -13,7 +13,8 @@ from gateway.openai.accumulator import Accumulator
 from gateway.openai.fast_chunks import ChunkShape, shape_of
 from gateway.openai.reply import clean
 from gateway.openai.request import LOGPROBS, TOKEN_IDS
-from gateway.openai.sse import DONE, Splitter, data_of, without_comment, without_fields
+from gateway.openai.sse import DONE, without_comment, without_fields
+from gateway.tokens.sse import Splitter, data_of
 from schemas.envelopes import now_us
 
 FIRST_TOKEN = re.compile(

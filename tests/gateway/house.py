@@ -4,7 +4,7 @@ import asyncio
 import socket
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar, cast
 
 import uvicorn
@@ -121,9 +121,16 @@ class House:
         """Do this on the gateway's event loop, at its next turn."""
         self._server.call(work)
 
-    def worker(self, url: str, worker_id: str = "w0", state: WorkerState = "ready", model: str = "tiny") -> None:
+    def worker(
+        self,
+        url: str,
+        worker_id: str = "w0",
+        state: WorkerState = "ready",
+        model: str = "tiny",
+        capabilities: Sequence[str] = (),
+    ) -> None:
         """A worker reports now."""
-        self.workers.apply(report(url, worker_id, state, model))
+        self.workers.apply(report(url, worker_id, state, model, capabilities=capabilities))
 
     def events(self, kind: type[E], topic: Topic = CALLS) -> list[E]:
         """All events of a kind in the log."""
@@ -155,6 +162,7 @@ def report(
     model: str = "tiny",
     timestamp_ms: int | None = None,
     seconds: Mapping[str, float] | None = None,
+    capabilities: Sequence[str] = (),
 ) -> Record:
     """A record of the workers topic."""
     event = WorkerReported(
@@ -166,6 +174,7 @@ def report(
         state=state,
         report_interval_s=1.0,
         seconds=seconds or {},
+        capabilities=tuple(capabilities),
     )
     now_ms = int(time.time() * 1000) if timestamp_ms is None else timestamp_ms
     return record(event, worker_id.encode(), "claw.rollout.workers", now_ms)

@@ -20,7 +20,7 @@ from gateway.identity import Identity
 from gateway.openai.chat import ChatCompletions
 from gateway.openai.reply import understood
 from gateway.openai.sampling import effective
-from gateway.openai.tokens import SampledTokens
+from gateway.tokens.packing import SampledTokens
 from gateway.upstream.engines import Engine
 from schemas.arrays import ITEM_BYTES, pack_floats, pack_ids
 from schemas.codec import decode, encode
