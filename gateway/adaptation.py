@@ -22,8 +22,8 @@ from gateway.upstream.engines import WorkerTable
 class Rules(NamedTuple):
     """What is changed in requests."""
 
-    aliases: Mapping[str, str] = {}  # noqa: RUF012  # nobody changes it
-    sampling: Mapping[str, float] = {}  # noqa: RUF012
+    aliases: Mapping[str, str] = {}
+    sampling: Mapping[str, float] = {}
     strip_strict: bool = False
 
 

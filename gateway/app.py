@@ -17,6 +17,7 @@ from gateway.api_keys import parse_key
 from gateway.capture.calls import ModelCalls
 from gateway.capture.durable_log import EventSink
 from gateway.control.admission import AdmissionView
+from gateway.control.counting import TokenCounting
 from gateway.control.crowding import Crowds
 from gateway.control.health import Health, NotReady, watch_loop_lag
 from gateway.control.models import Models
@@ -73,7 +74,9 @@ def create_gateway(dependencies: GatewayDependencies) -> Gateway:
 
     control = Control(settings, dependencies.log, dependencies.admission, metrics, crowds, calls.replied)
     health = Health(workers, dependencies.not_ready)
-    app = control_app(control, Models(workers, upstream), health, metrics, lifespan)
+    counting = TokenCounting(dispatcher, adaptation, passes_authorization=settings.passes_authorization)
+    models = Models(workers, upstream, adaptation)
+    app = control_app(control, models, counting, health, metrics, lifespan)
     keys = KeyRing([parse_key(entry) for entry in settings.api_keys])
     door = Door(settings, keys, metrics, calls, AsgiHandler(app), dependencies.protocols)
     metrics.observe(lambda: calls.in_flight, lambda: len(workers.live()), lambda: door.held_bytes)

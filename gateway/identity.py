@@ -33,7 +33,7 @@ OWN_ENDPOINTS = (REPLIED, "register_trajectory", "complete_trajectory", "rewards
 """Control routes about the trajectory that their path names."""
 ANYWHERE = (MODELS, COUNT_TOKENS, HELLO)
 """Control routes that any base URL has."""
-MODEL = re.compile(rb"(?P<prefix>(?:/[^/]*){0,3}?)/models/(?P<model>.+)")
+MODEL = re.compile(rb"(?P<prefix>(?:/[^/]*){0,2}?/v1|(?:/[^/]*){0,2}?)/models/(?P<model>.+)")
 
 
 class Identity(NamedTuple):

@@ -35,6 +35,7 @@ from gateway.control.bodies import (
     trajectory_completed,
     trajectory_started,
 )
+from gateway.control.counting import TokenCounting
 from gateway.control.crowding import Crowds
 from gateway.control.health import Health
 from gateway.control.models import Models
@@ -175,7 +176,9 @@ class StrictRoute(APIRoute):
         return read_strictly
 
 
-def control_app(control: Control, models: Models, health: Health, metrics: Metrics, lifespan: Lifespan) -> FastAPI:
+def control_app(
+    control: Control, models: Models, counting: TokenCounting, health: Health, metrics: Metrics, lifespan: Lifespan
+) -> FastAPI:
     """All control routes, with errors in OpenAI's shape."""
     app = FastAPI(
         title="Claw-R1 gateway",
@@ -190,7 +193,10 @@ def control_app(control: Control, models: Models, health: Health, metrics: Metri
     app.add_api_route("/v1/register_trajectory", control.register_trajectory, methods=["POST"])
     app.add_api_route("/v1/complete_trajectory", control.complete_trajectory, methods=["POST"])
     app.add_api_route("/v1/rewards", control.assign_reward, methods=["POST"])
-    app.add_api_route("/v1/models", models.list, methods=["GET"])
+    app.add_api_route("/v1/models", models.page, methods=["GET"])
+    app.add_api_route("/v1/models/{model_id:path}", models.retrieve, methods=["GET"])
+    app.add_api_route("/v1/messages/count_tokens", counting.count, methods=["POST"])
+    app.add_api_route("/v1/api/hello", health.live, methods=["GET", "HEAD"])
     app.add_api_route("/v1/calls", control.replied, methods=["GET"])
     app.add_api_route("/orders/{order}", control.next_ordinal, methods=["GET"])
     app.add_api_route("/livez", health.live, methods=["GET"])
