@@ -73,8 +73,9 @@ def reply_message(reply: bytes, choice: int = 0) -> dict[str, Json] | None:
 
 
 def _completed_text(reply: bytes) -> str | None:
-    """What a text completion says in its first choice; None where the reply is none."""
-    choices = _parsed(reply).get("choices")
+    """What a text completion says in its first choice, or a reply of `generate`; None where the reply is neither."""
+    body = _parsed(reply)
+    choices = body.get("choices", [body] if "token_ids" in body else None)
     first = choices[0] if isinstance(choices, list) and choices else None
     text = first.get("text") if isinstance(first, dict) and "message" not in first else None
     return text if isinstance(text, str) else None
