@@ -10,6 +10,7 @@ import typer
 from claw.clients import clients
 from claw.data.commands import data
 from claw.errors import CannotRun
+from claw.keys.commands import keys
 from claw.local.commands import stack
 from claw.panels import DATA, ENGINEERS, OPERATORS
 from claw.pool.commands import pool
@@ -39,6 +40,7 @@ for commands in (stack, rooms, clients, data, show):
 app.add_typer(pool, rich_help_panel=DATA)
 app.add_typer(runs, rich_help_panel=ENGINEERS)
 app.add_typer(workers, rich_help_panel=OPERATORS)
+app.add_typer(keys, rich_help_panel=OPERATORS)
 
 
 def main() -> None:

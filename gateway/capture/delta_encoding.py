@@ -7,9 +7,9 @@ trajectory that this process captured and that is acknowledged, was received bef
 Under an idempotency key another gateway may answer the same call again, before or after this one, and the pool counts
 the attempt that was received last. So an edge holds with whichever attempt of its base counts, or says which one it
 needs: it keeps no more than the base's prompt, which all attempts have, or all of prompt and response, since then the
-agent evidently went on with that response (`base_digest`). And a call under a key, which may be an earlier call asked
-again, is written against shorter prompts only (of equal ones, shorter bodies, then lower ids): such edges close no circle,
-whichever attempts they are of.
+agent evidently went on with that response (`base_digest`). A later attempt without a key is written in full, since others
+may stand on an earlier one. And a call under a key, which may be an earlier call asked again, is written against shorter
+prompts only (of equal ones, shorter bodies, then lower ids): such edges close no circle, whichever attempts they are of.
 
 A body is written by what it begins and ends with, as its base does: clients write `tools` behind messages that grow.
 Together the two ends are never longer than the base or the body, so no byte of either is taken twice.
@@ -63,9 +63,15 @@ class DeltaEncoder:
         self._tips: OrderedDict[Identity, list[DeltaBase]] = OrderedDict()
         self.size_bytes = 0
 
-    def encode(self, call: ModelCall, reply: EngineReply) -> EncodedCall:
-        """Edges of a call's prompt and body, against the tip that shares the most tokens (bytes where there are none)."""
-        prompt, body = reply.prompt_ids, call.request.body
+    def encode(self, call: ModelCall, reply: EngineReply) -> list[EncodedCall]:
+        """How each choice is written. Nearly always they have one prompt."""
+        own = [reply.prompt_ids if choice.prompt_ids is None else choice.prompt_ids for choice in reply.choices]
+        edges = {prompt: self._encode(call, prompt) for prompt in dict.fromkeys(own)}
+        return [edges[prompt] for prompt in own]
+
+    def _encode(self, call: ModelCall, prompt: bytes) -> EncodedCall:
+        """Edges of a prompt and of the body, against the tip that shares the most tokens (bytes where there are none)."""
+        body = call.request.body
         base, prompt_keep, (front, end) = self._closest(call, prompt)
         prompt_edge = _edge(prompt, ITEM_BYTES, base, prompt_keep, sha256(prompt).hexdigest())
         request_edge = _edge(body, 1, base, front, call.request_digest, end)
@@ -89,22 +95,23 @@ class DeltaEncoder:
         return base, ids if worth_it else 0, body if sum(body) >= WORTH_BYTES else (0, 0)
 
     def remember(
-        self, call: ModelCall, reply: EngineReply, encoded: EncodedCall, events: Sequence[CallCaptured]
+        self, call: ModelCall, reply: EngineReply, encoded: Sequence[EncodedCall], events: Sequence[CallCaptured]
     ) -> None:
         """Remember acknowledged events as bases of what comes."""
         if not call.identity.named:  # a lane that we made up has one call
             return
-        for event in events:
+        for event, choice, edges in zip(events, reply.choices, encoded, strict=True):
+            prompt_ids = reply.prompt_ids if choice.prompt_ids is None else choice.prompt_ids
             written = len(event.prompt.suffix) + len(event.request.suffix) + len(event.response_body)
             if event.status == "completed" and written + 2 * len(event.response_ids) <= EVENT_BYTES_MAX:
                 base = DeltaBase(
                     call_id=event.call_id,
                     received_us=call.received_us,
-                    whole=reply.prompt_ids + event.response_ids,
+                    whole=prompt_ids + event.response_ids,
                     body=call.request.body,
                     prompt_digest=event.prompt.full_digest,
-                    depth=encoded.depth,
-                    prompt_bytes=len(reply.prompt_ids),
+                    depth=edges.depth,
+                    prompt_bytes=len(prompt_ids),
                 )
                 self._add(call.identity, base)
         self._shrink()
@@ -129,6 +136,8 @@ def _stands_in(tip: DeltaBase, base: DeltaBase) -> bool:
 def _may_be_base(tip: DeltaBase, call: ModelCall, prompt_bytes: int) -> bool:
     itself = tip.call_id.startswith(call.call_id)  # or another choice of it
     if itself or tip.received_us >= call.received_us or tip.depth + 1 >= CHAIN_MAX:
+        return False
+    if call.attempt.number and not call.attempt.keyed:
         return False
     own = prompt_bytes, len(call.request.body), call.call_id
     return call.headers.idempotency_key is None or (tip.prompt_bytes, len(tip.body), tip.call_id) < own

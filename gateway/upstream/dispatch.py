@@ -22,6 +22,7 @@ from gateway.upstream.pool import HttpUpstream, UpstreamReply, whole
 from gateway.upstream.retry_budget import RetryBudget
 from gateway.upstream.routing import choose
 from schemas.envelopes import now_us
+from schemas.http import TOKENS_HEADER
 
 AWAY = (502, 503)
 POLL_S = 1.0
@@ -147,7 +148,7 @@ class Dispatcher:
         opened = OpenStream(engine, request, dispatched_us, self._outstanding)
         try:
             url = engine.url.removesuffix("/v1") + call.protocol.path
-            incoming = await self._upstream.send("POST", url, request.forwarded, _headers(engine, call))
+            incoming = await self._upstream.send("POST", url, request.forwarded, _headers(engine, call, request))
             if request.stream and _streams(incoming, call.protocol):
                 await opened.begin(incoming)
                 incoming.pace(self._settings.stream_idle_timeout_s, self._settings.stream_timeout_s)
@@ -166,6 +167,8 @@ class Dispatcher:
 
     def _request(self, engine: Engine, call: Dispatch) -> CallRequest:
         """As this engine gets it. Some providers refuse the fields that capture adds."""
+        if engine.packs_tokens:
+            return call.request.unchanged(packed=True)
         adds = not engine.fixed or self._settings.upstream_token_ids
         return call.request if adds else call.request.unchanged()
 
@@ -214,9 +217,11 @@ def _usable(reply: UpstreamReply) -> UpstreamReply:
     return reply
 
 
-def _headers(engine: Engine, call: Dispatch) -> dict[str, str]:
+def _headers(engine: Engine, call: Dispatch, request: CallRequest) -> dict[str, str]:
     # The engine names its reply after x-request-id, so an engine's log can be joined with the events.
     headers = {"content-type": "application/json", "x-request-id": call.call_id}
+    if request.packed:
+        headers[TOKENS_HEADER] = "1"
     if call.traceparent:
         headers["traceparent"] = call.traceparent
     if engine.fixed and call.authorization:

@@ -12,6 +12,7 @@ from datapool.batch.deltas import bodies, prompts, resolve, resolve_all
 from datapool.errors import PromptBroken
 from datapool.fold.digests import base_digest
 from gateway.call_protocol import CallRequest, EngineReply
+from gateway.callers.callers import Caller, Toolbox
 from gateway.capture.delta_encoding import CHAIN_MAX, EVENT_BYTES_MAX, DeltaEncoder
 from gateway.capture.events import ModelCall, captured, without_bodies
 from gateway.capture.idempotency import Attempt
@@ -20,7 +21,7 @@ from gateway.identity import Identity
 from gateway.openai.chat import ChatCompletions
 from gateway.openai.reply import understood
 from gateway.openai.sampling import effective
-from gateway.openai.tokens import SampledTokens
+from gateway.tokens.packing import SampledTokens
 from gateway.upstream.engines import Engine
 from schemas.arrays import ITEM_BYTES, pack_floats, pack_ids
 from schemas.codec import decode, encode
@@ -55,7 +56,7 @@ class Writer:
         self.made += 1
         call = ModelCall(
             producer="gateway/test",
-            identity=who,
+            caller=Caller(who, "path", Toolbox()),
             attempt=Attempt(("g", "t", ""), call_id or f"c{self.made}", 0),
             headers=headers or ClientHeaders(),
             protocol=ChatCompletions(),
