@@ -8,62 +8,29 @@ interleaved; every figure is the median of the repeats. Upstream and load are pr
 
 import argparse
 import asyncio
-import contextlib
 import json
-import os
 import re
 import resource
 import statistics
-import subprocess
 import sys
 import tempfile
 import urllib.request
-import uuid
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import uvloop
 
-from bench.measured_process import Measured, running
-from claw.keys.records import append
-from claw.local.kafka_node import LocalBroker
-from claw.local.ports import free_ports
-from eventlog.kafka.admin import create_topics
-from eventlog.kafka.log import KafkaLog
-from eventlog.settings import LogSettings
-from gateway.api_keys import new_key
-from schemas.envelopes import envelope
-from schemas.events import KeyRecorded, WorkerReported
-from schemas.topics import WORKERS
+from bench.gateway_ground import ASK, KEY, KEYS_MANY, PROTOCOLS, Ground, Result, broker, ground, load, spent
 
 OUT = Path("bench/out/gateway.json")
 IN_FLIGHT, STREAMS, CROWD = 32, 32, 400
 CHUNKS, PACE_MS, DELAY_MS = 100, 10, 1000
 CROWD_CALLS = 8 * CROWD
 IDLE_STREAMS = 2000
-KEYS_MANY = 10_000
 IDLE_PACE_MS = 600_000
-KEY, ENTRY = new_key("operator")
-ASK = {"model": "bench", "messages": [{"role": "user", "content": "x" * 1900}], "temperature": 1.0}
 ACK = re.compile(r'^claw_gateway_capture_ack_seconds_bucket{le="([^"]+)"} (\S+)', re.MULTILINE)
-Result = dict[str, Any]  # JSON of bench.http_load
-
-
-@dataclass(frozen=True)
-class Ground:
-    """What is measured: three addresses, three processes."""
-
-    upstream_port: int
-    floor_port: int
-    blind_port: int
-    gateway_port: int
-    upstream: Measured
-    floor: Measured
-    blind: Measured
-    gateway: Measured
 
 
 def main() -> int:
@@ -86,101 +53,16 @@ def main() -> int:
     return 1 if missed else 0
 
 
-@contextlib.contextmanager
-def broker(folder: Path) -> Iterator[str]:
-    """A given broker, or a node for this run."""
-    if given := os.environ.get("KAFKA_BOOTSTRAP_SERVERS"):
-        yield given
-    else:
-        with LocalBroker(folder / "broker") as local:
-            yield local.bootstrap
-
-
-@contextlib.contextmanager
-def ground(bootstrap: str, folder: Path, keys: int = 1, **settings: str) -> Iterator[Ground]:
-    """Everything running, the upstream reported as a worker. keys: how many stand in their topic, the load's among them."""
-    log = LogSettings(bootstrap_servers=bootstrap, prefix=f"bench{uuid.uuid4().hex[:8]}", partitions=8)
-    create_topics(log)
-    upstream_port, floor_port, blind_port, gateway_port = free_ports(4)
-    report_worker(log, f"http://127.0.0.1:{upstream_port}")
-    record_keys(log, keys)
-    where = ["--bootstrap-servers", bootstrap, "--prefix", log.prefix, "--partitions", str(log.partitions)]
-    environment = {
-        "CLAW_GATEWAY_WORKER_TTL_S": "86400",
-        "CLAW_GATEWAY_API_KEYS": ENTRY,
-        **settings,
-    }
-    run = folder / uuid.uuid4().hex[:6]
-    run.mkdir()
-    with (
-        running("bench.scripted_upstream", str(upstream_port), ready="listening", log=run / "upstream") as upstream,
-        running("bench.byte_proxy", str(floor_port), str(upstream_port), ready="listening", log=run / "floor") as floor,
-        running(
-            "bench.blind_proxy", str(blind_port), str(upstream_port), ready="listening", log=run / "blind"
-        ) as blind,
-        running(
-            "gateway",
-            "--port",
-            str(gateway_port),
-            *where,
-            ready="gateway_listening",
-            log=run / "gateway",
-            **environment,
-        ) as gateway,
-    ):
-        yield Ground(upstream_port, floor_port, blind_port, gateway_port, upstream, floor, blind, gateway)
-
-
-def report_worker(log: LogSettings, url: str) -> None:
-    """The upstream, as a rollout worker would report it."""
-    event = WorkerReported(
-        envelope=envelope("bench"),
-        worker_id="bench",
-        url=url,
-        model_id="bench",
-        model="bench",
-        state="ready",
-        report_interval_s=3600.0,
-    )
-    producer = KafkaLog(log).producer()
-    producer.publish_now(WORKERS, b"bench", event)
-    producer.close()
-
-
-def record_keys(log: LogSettings, count: int) -> None:
-    """The load's key, and so many others less one."""
-    digests = [ENTRY.partition(":")[2], *(uuid.uuid4().hex * 2 for _ in range(count - 1))]
-    stamp = envelope("bench")
-    append(log, [KeyRecorded(envelope=stamp, digest=each, name=each, role="operator") for each in digests])
-
-
-def load(port: int, connections: int, calls: int, ramp_s: float = 0.0, **extra: Any) -> Result:
-    """Calls from a process of their own."""
-    ask = {
-        "port": port,
-        "connections": connections,
-        "calls": calls,
-        "ramp_s": ramp_s,
-        "body": {**ASK, **extra},
-        "key": KEY,
-        "name": uuid.uuid4().hex[:8],
-    }
-    done = subprocess.run(
-        [sys.executable, "-m", "bench.http_load", json.dumps(ask)], stdout=subprocess.PIPE, check=True
-    )
-    result: Result = json.loads(done.stdout)
-    return result
-
-
 def measure(bootstrap: str, folder: Path, repeats: int, calls: int, rss_calls: int) -> tuple[Result, list[str]]:
     """All figures in the issue's keys, and lines that explain them."""
     with ground(bootstrap, folder) as here:
         load(here.gateway_port, IN_FLIGHT, 300)
+        load(here.verbose_port, IN_FLIGHT, 300)
+        load(here.crowded_port, IN_FLIGHT, 300)
         load(here.floor_port, IN_FLIGHT, 300)
         acks_before = acknowledgements(here.gateway_port)
         rounds = [one_round(here, calls) for _ in range(repeats)]
         ack_p50_ms = quantile_ms(acks_before, acknowledgements(here.gateway_port), 0.5)
-    keys_ratio = many_keys(bootstrap, folder, repeats, calls)
     idle_mb = idle_streams_mb(bootstrap, folder)
     rss = memory_slope(bootstrap, folder, rss_calls)
 
@@ -214,7 +96,13 @@ def measure(bootstrap: str, folder: Path, repeats: int, calls: int, rss_calls: i
             "ours": {"cpu_us_per_chunk": middle(lambda r: r["unpaced_us"])},
             "floor": {"cpu_us_per_chunk": middle(lambda r: r["unpaced_floor_us"])},
         },
-        "keys_ratio": round(keys_ratio, 4),
+        "tap_ratio": middle(lambda r: r["ours_ms"] / r["verbose_ms"]),
+        "tap_floor_ratio": middle(lambda r: r["ours_ms"] / r["floor_ms"]),
+        "call_ratio": {name: middle(lambda r, name=name: r[f"{name}_ms"] / r["ours_ms"]) for name in PROTOCOLS},
+        "chunk_ratio": {name: middle(lambda r, name=name: r[f"{name}_us"] / r["paced_us"]) for name in PROTOCOLS},
+        "burst_400": middle(lambda r: r["burst"]["rps"] / r["direct_burst"]["rps"]),
+        "single_cpu_ratio": middle(lambda r: r["single_ms"] / r["ours_ms"]),
+        "keys_ratio": middle(lambda r: r["crowded_ms"] / r["ours_ms"]),
         "rss_bytes_per_call": round(rss, 1),
         f"idle_streams_{IDLE_STREAMS}_mb": round(idle_mb, 1),
         "ack_p50_ms": round(ack_p50_ms, 3),
@@ -246,6 +134,7 @@ def one_round(here: Ground, calls: int) -> Result:
         "direct_crowd": load(here.upstream_port, CROWD, CROWD_CALLS, ramp_s=1.0, bench_delay_ms=DELAY_MS),
         "crowd": load(here.gateway_port, CROWD, CROWD_CALLS, ramp_s=1.0, bench_delay_ms=DELAY_MS),
     }
+    found |= against_chat(here, calls)
     for name, pace_ms in (("paced", PACE_MS), ("unpaced", 0)):
         ask: dict[str, Any] = {"stream": True, "bench_chunks": CHUNKS, "bench_pace_ms": pace_ms}
         floor, floor_s = spent(here.floor, partial(load, here.floor_port, STREAMS, 2 * STREAMS, **ask))
@@ -256,22 +145,30 @@ def one_round(here: Ground, calls: int) -> Result:
     return found
 
 
-def spent(process: Measured, work: Callable[[], Result]) -> tuple[Result, float]:
-    """What `work` returns, and the CPU seconds of the process meanwhile."""
-    before_s = process.cpu_s()
-    return work(), process.cpu_s() - before_s
-
-
-def many_keys(bootstrap: str, folder: Path, repeats: int, calls: int) -> float:
-    """CPU of a call where 10,000 keys stand, over one where one does: two gateways, measured in turn."""
-    ratios = []
-    with ground(bootstrap, folder) as one, ground(bootstrap, folder, KEYS_MANY) as many:
-        for here in (one, many):
-            load(here.gateway_port, IN_FLIGHT, 300)
-        for _ in range(repeats):
-            cpu_s = [spent(here.gateway, partial(load, here.gateway_port, IN_FLIGHT, calls))[1] for here in (one, many)]
-            ratios.append(cpu_s[1] / cpu_s[0])
-    return statistics.median(ratios)
+def against_chat(here: Ground, calls: int) -> Result:
+    """The other protocols, the other way of tokens, one call at a time, and all calls at once."""
+    verbose, verbose_s = spent(here.verbose, lambda: load(here.verbose_port, IN_FLIGHT, calls))
+    single, single_s = spent(here.gateway, lambda: load(here.gateway_port, 1, calls // 5))
+    crowded, crowded_s = spent(here.crowded, lambda: load(here.crowded_port, IN_FLIGHT, calls))
+    found: Result = {
+        "crowded": crowded,
+        "crowded_ms": 1000 * crowded_s / max(1, crowded["done"]),
+        "verbose": verbose,
+        "verbose_ms": 1000 * verbose_s / max(1, verbose["done"]),
+        "single": single,
+        "single_ms": 1000 * single_s / max(1, single["done"]),
+        "direct_burst": load(here.upstream_port, CROWD, CROWD_CALLS // 2, bench_delay_ms=DELAY_MS),
+        "burst": load(here.gateway_port, CROWD, CROWD_CALLS // 2, bench_delay_ms=DELAY_MS),
+    }
+    for name in PROTOCOLS:
+        work = partial(load, here.gateway_port, IN_FLIGHT, calls, protocol=name)
+        found[name], cpu_s = spent(here.gateway, work)
+        found[f"{name}_ms"] = 1000 * cpu_s / max(1, found[name]["done"])
+        ask = {"stream": True, "bench_chunks": CHUNKS, "bench_pace_ms": PACE_MS}
+        work = partial(load, here.gateway_port, STREAMS, 2 * STREAMS, protocol=name, **ask)
+        found[f"{name}_stream"], cpu_s = spent(here.gateway, work)
+        found[f"{name}_us"] = 1e6 * cpu_s / CHUNKS / max(1, found[f"{name}_stream"]["done"])
+    return found
 
 
 def memory_slope(bootstrap: str, folder: Path, calls: int) -> float:
@@ -339,9 +236,15 @@ def percentile(values: list[float], share: int) -> float:
 
 def report(figures: Result, notes: list[str]) -> int:
     """The table; returns how many targets are missed."""
-    calls, stream, crowd = figures["calls"], figures["stream"], figures["in_flight_400"]
+    stream, crowd = figures["stream"], figures["in_flight_400"]
     rows = [
-        ("captured call / floor", calls["ours"]["cpu_ms"] / calls["floor"]["cpu_ms"], 20, "x"),
+        ("captured call / floor", figures["tap_floor_ratio"], 20, "x"),
+        ("tokens packed / written out", figures["tap_ratio"], 0.8, "x"),
+        *((f"{name} / chat", ratio, 1.15, "x per call") for name, ratio in figures["call_ratio"].items()),
+        *((f"{name} / chat", ratio, 1.25, "x per chunk") for name, ratio in figures["chunk_ratio"].items()),
+        ("400 at once, missing throughput", 100 * (1 - figures["burst_400"]), 25, "%"),
+        (f"{KEYS_MANY} keys / one key", figures["keys_ratio"], 1.03, "x per call"),
+        ("a call alone / one of 32", figures["single_cpu_ratio"], 1.3, "x"),
         (
             "streams / floor",
             stream["ours"]["cpu_us_per_chunk"] / stream["floor"]["cpu_us_per_chunk"],
@@ -349,7 +252,6 @@ def report(figures: Result, notes: list[str]) -> int:
             "x per chunk",
         ),
         ("400 in flight, missing throughput", 100 * (1 - crowd["ours_rps"] / crowd["direct_rps"]), 5, "%"),
-        (f"a call, {KEYS_MANY} keys / one key", figures["keys_ratio"], 1.03, "x"),
         ("memory", figures["rss_bytes_per_call"], 50, "bytes per call"),
         (f"{IDLE_STREAMS} idle streams", figures[f"idle_streams_{IDLE_STREAMS}_mb"], 100, "MB"),
     ]

@@ -7,6 +7,7 @@ import sys
 
 import typer
 
+from claw.clients import clients
 from claw.data.commands import data
 from claw.errors import CannotRun
 from claw.keys.commands import keys
@@ -34,7 +35,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-for commands in (stack, rooms, data, show):
+for commands in (stack, rooms, clients, data, show):
     app.add_typer(commands)
 app.add_typer(pool, rich_help_panel=DATA)
 app.add_typer(runs, rich_help_panel=ENGINEERS)

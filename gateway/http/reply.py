@@ -37,6 +37,11 @@ class ReplyWriter:
         """Whether the client reads slower than we write."""
         return self._connection.flow.is_paused
 
+    @property
+    def cut_off(self) -> bool:
+        """Whether the client has gone and left much of what was written unread."""
+        return self._connection.flow.is_cut_off
+
     async def taken(self) -> None:
         """Returns when what was written is on its way, or the client is gone."""
         await self._connection.flow.drain()
