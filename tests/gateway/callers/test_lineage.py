@@ -143,7 +143,7 @@ def test_memory_is_bounded() -> None:
     assert crowd.call(turns[-1][1])[0] not in {who for who, _ in turns}
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 3), st.sampled_from("ab")), max_size=30))
 def test_two_agents_are_never_merged(moves: list[tuple[int, str]]) -> None:
     """Agents with one first prompt, in any order and with any replies: no trajectory holds calls of two."""
