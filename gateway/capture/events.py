@@ -164,7 +164,7 @@ def repeated(event: CallCaptured, attempt: int, received_us: int) -> CallCapture
 def without_bodies(event: CallCaptured) -> CallCaptured:
     """The event with its bodies left out (digest and length of the request stay): what fits when the whole does not."""
     integrity = Integrity(complete=False, missing=(*event.integrity.missing, "request_body", "response_body"))
-    request = replace(event.request, base_call_id=None, keep=0, suffix=b"")
+    request = replace(event.request, base_call_id=None, keep=0, keep_end=0, suffix=b"")
     return replace(event, request=request, response_body=b"", integrity=integrity)
 
 

@@ -54,7 +54,8 @@ class ReplyWriter:
     def reply_now(self, status: int, headers: HeaderList, body: bytes) -> None:
         """As `reply`, whether the client reads or not: for what is small."""
         if not self.disconnected:
-            head = self._written_head(status, headers, b"content-length: %d\r\n" % len(body))
+            length = b"" if status == HTTPStatus.NOT_MODIFIED else b"content-length: %d\r\n" % len(body)
+            head = self._written_head(status, headers, length)
             sent = b"" if self.head.method == b"HEAD" else body
             self.sent_bytes = len(sent)
             self._connection.transport.write(head + sent)
