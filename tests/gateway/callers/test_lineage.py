@@ -111,6 +111,7 @@ def test_marks_that_move_do_not_matter() -> None:
     plain = {"type": "text", "text": "u"}
     one = agents.call([{"role": "user", "content": [marked]}])[0]
     assert agents.call([{"role": "user", "content": [plain]}, said("a"), OPENING[1]])[0] == one
+    assert agents.call([{"role": "user", "content": "u"}, said("a")])[0] == one
     whole = agents.lineage.trajectory("r", hints({"input": "hi"}), agents.awaiting.__contains__, fresh)
     items = [{"role": "user", "content": "hi"}, {"type": "function_call"}, {"type": "function_call_output"}]
     assert whole is not None
