@@ -101,14 +101,17 @@ async def test_a_session_that_could_not_begin_begins_with_the_next_call(keyed: H
     assert len(keyed.events(TrajectoryStarted)) == len(keyed.captured) == 1
 
 
-async def test_a_conversation_without_a_name_is_one_trajectory(keyed: House, engine: ScriptedEngine) -> None:
+@pytest.mark.parametrize("group", [{}, {"x_claw_group": "g"}], ids=["own", "named"])
+async def test_a_conversation_without_a_name_is_one_trajectory(
+    keyed: House, engine: ScriptedEngine, group: dict[str, str]
+) -> None:
     """Turns continue each other by their messages; a first turn whose reply was lost is asked again, not begun again."""
     engine.then(*[Reply(b"boom", status=500)] * 3)
-    lost = await ask(keyed)
-    first = await ask(keyed)
+    lost = await ask(keyed, **group)
+    first = await ask(keyed, **group)
     assert (lost["status"], lost["x-claw-call-id"]) == ("502", first["x-claw-call-id"])
     answer = json.loads(first[""])["choices"][0]["message"]
-    await ask(keyed, {**ASK, "messages": [*ASK["messages"], answer, {"role": "user", "content": "more"}]})
+    await ask(keyed, {**ASK, "messages": [*ASK["messages"], answer, {"role": "user", "content": "more"}]}, **group)
     calls = keyed.captured
     assert [call.identity_source for call in calls] == ["lineage"] * 2
     assert {call.trajectory_id for call in (*calls, *keyed.failed)} == {first["x-claw-trajectory"]}
