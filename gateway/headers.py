@@ -1,6 +1,6 @@
 """The headers by which a client describes its call, and those in which the gateway answers.
 
-Invariant: only the headers named here are read. Authorization, cookies and API keys are never looked at, with one
+Invariant: only the headers named here, and in `callers/signs.py` (who calls), are read. Authorization, cookies and API keys are never looked at, with one
 exception: `authorization` of a call to a fixed upstream is passed on and goes nowhere else.
 """
 
