@@ -1,7 +1,7 @@
 """Who a request is about, from its path: `/{trajectory_id}/{group_id}[/v1]/<endpoint>`.
 
 Invariant: ids are taken from the raw path, so an encoded slash belongs to the id. Without a group id the group is the
-trajectory's own; without any id the call gets a lane of its own, told by the reply's headers.
+trajectory's own. Who makes a model call is known by more than its path: `gateway/callers/`.
 """
 
 import re
@@ -21,6 +21,9 @@ COUNT_TOKENS = "messages/count_tokens"
 SUBMIT_STEPS = "submit_steps"
 HELLO = "api/hello"
 REPLIED = "calls"
+REWARDS = "rewards"
+REGISTRY_PATH = "/registry"
+"""In front of the paths of a schema registry."""
 CALL_ROUTES = ", ".join(f"POST /{{trajectory_id}}/{{group_id}}/v1/{end}" for end, _ in PROTOCOLS)
 SERVED = (
     f"this gateway serves {CALL_ROUTES}, POST …/v1/messages/count_tokens, GET …/v1/models[/{{id}}], GET …/v1/calls, "
@@ -29,7 +32,7 @@ SERVED = (
 )
 UNSERVED = ("/messages", "/responses", "/embeddings")
 """What SDKs of OpenAI and Anthropic ask for besides."""
-OWN_ENDPOINTS = (REPLIED, "register_trajectory", "complete_trajectory", "rewards", SUBMIT_STEPS)
+OWN_ENDPOINTS = (REPLIED, "register_trajectory", "complete_trajectory", REWARDS, SUBMIT_STEPS)
 """Control routes about the trajectory that their path names."""
 ANYWHERE = (MODELS, COUNT_TOKENS, HELLO)
 """Control routes that any base URL has."""
@@ -52,6 +55,8 @@ class Route(NamedTuple):
     identity: Identity | None
     protocol: CallProtocol | None = None
     """Of a model call; None for a control route."""
+    lone: bool = False
+    """The path has one id: of a trajectory, or of a scope of sessions (`gateway/callers/`)."""
 
     @property
     def needs_identity(self) -> bool:
@@ -90,9 +95,9 @@ def _route(endpoint: str, protocol: CallProtocol | None, prefix: bytes) -> Route
         return Route(endpoint, None, protocol)
     if len(ids) > 2:
         return None
-    trajectory_id = checked_id(_decoded(ids[0], "trajectory_id"), "trajectory_id")
-    group_id = checked_id(_decoded(ids[1], "group_id"), "group_id") if len(ids) == 2 else trajectory_id
-    return Route(endpoint, Identity(group_id, trajectory_id), protocol)
+    trajectory_id = quoted_id(ids[0], "trajectory_id")
+    group_id = quoted_id(ids[1], "group_id") if len(ids) == 2 else trajectory_id
+    return Route(endpoint, Identity(group_id, trajectory_id), protocol, lone=len(ids) == 1)
 
 
 def not_served(raw_path: bytes) -> NotFound | None:
@@ -121,8 +126,9 @@ def checked_id(value: str, param: str) -> str:
     return value
 
 
-def _decoded(segment: bytes, param: str) -> str:
+def quoted_id(raw: bytes, param: str) -> str:
+    """The id in percent-encoded UTF-8. Raises InvalidRequest as `checked_id`, and for other bytes."""
     try:
-        return unquote_to_bytes(segment).decode()
+        return checked_id(unquote_to_bytes(raw).decode(), param)
     except UnicodeDecodeError as broken:
         raise InvalidRequest(f"{param} must be percent-encoded UTF-8", param=param) from broken

@@ -46,8 +46,8 @@ class GatewaySettings(BaseSettings):
     instance: str = Field(default_factory=lambda: uuid.uuid4().hex[:6], min_length=1, max_length=64)
     """Name of this process in the events it makes: gateway/<instance>. Not set: six random characters."""
     api_keys: Annotated[tuple[str, ...], NoDecode] = Field((), repr=False)
-    """Who may call: agent:<sha256> or operator:<sha256> of each key, separated by commas; --new-key makes one. Not set:
-    everybody on this machine, and nobody from outside."""
+    """Who may call besides those with a key of `claw keys`: agent:<sha256> or operator:<sha256> of each key, separated by
+    commas; --new-key makes one. Not set: everybody on this machine, and nobody from outside."""
     access_log: bool = False
     """Write one log line per request, without bodies, queries and headers."""
     workers: int = Field(1, ge=1, le=256)

@@ -5,7 +5,7 @@ A request is answered when its body is whole, and not before the earlier ones of
 
 import asyncio
 import time
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import unquote
 
@@ -61,6 +61,8 @@ class Exchange(ReplyWriter):
         self.upstream_s = 0.0
         """Spent in engines, for a call that failed there."""
         self.call_id: str | None = None
+        self.on_lost: Callable[[], None] | None = None
+        """Called once when the client did not get its reply: none of status 200, none that it took to the end."""
         self.is_whole = self._turn = self._begun = False
         self._refusal: GatewayError | None = None
         self._watcher: asyncio.Task[Any] | None = None
@@ -119,8 +121,10 @@ class Exchange(ReplyWriter):
 
     def gone(self) -> None:
         self.disconnected = not self.complete
-        if self.disconnected and self._watcher is not None:
-            self._watcher.cancel()
+        if self.disconnected:
+            self._lose()  # at once: the client may ask again before this request's own work has ended
+            if self._watcher is not None:
+                self._watcher.cancel()
         if not self._begun:
             self.release()
             if self._turn and self.disconnected:
@@ -171,6 +175,17 @@ class Exchange(ReplyWriter):
         """So much more is held for this request, until its `release`."""
         self.held_bytes += size_bytes
         self._door.held_bytes += size_bytes
+
+    def over(self) -> None:
+        """Nothing more is written."""
+        if self.status != 200 or not self.complete or self.cut_off:
+            self._lose()
+        self.on_lost = None
+
+    def _lose(self) -> None:
+        lose, self.on_lost = self.on_lost, None
+        if lose is not None:
+            lose()
 
     def release(self) -> None:
         """Nothing is held for this request any more. Idempotent."""
