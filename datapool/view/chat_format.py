@@ -77,8 +77,12 @@ def _completions_request(body: Object, choice: int) -> list[Object] | None:
 
 
 def _completions_reply(body: Object, choice: int) -> Object | None:
-    """Of a completion, or of `generate`, which has one text beside its tokens."""
-    text = (_choice(body, choice) or body).get("text")
+    text = (_choice(body, choice) or {}).get("text")
+    return {"role": "assistant", "content": text} if isinstance(text, str) else None
+
+
+def _generate_reply(body: Object, _: int) -> Object | None:
+    text = body.get("text")
     return {"role": "assistant", "content": text} if isinstance(text, str) else None
 
 
@@ -245,7 +249,7 @@ def as_text(value: Json) -> str | None:
 FORMATS: Mapping[str, ChatFormat] = {
     "chat": ChatFormat(_chat_request, _chat_reply, _chat_tools),
     "completions": ChatFormat(_completions_request, _completions_reply, lambda _: []),
-    "generate": ChatFormat(_completions_request, _completions_reply, lambda _: []),
+    "generate": ChatFormat(lambda *_: None, _generate_reply, lambda _: []),
     "responses": ChatFormat(_responses_request, _responses_reply, _responses_tools),
     "messages": ChatFormat(_messages_request, _messages_reply, _messages_tools),
 }

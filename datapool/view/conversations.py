@@ -7,6 +7,7 @@ reader of the log.
 """
 
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from typing import NamedTuple, TypedDict
 
 import orjson
@@ -153,7 +154,10 @@ def _call_text(call: Json) -> str | None:
     function = call.get("function") if isinstance(call, dict) else None
     if not isinstance(function, dict) or not isinstance(function.get("name"), str):
         return as_text(call)
-    return f"{function['name']}({as_text(function.get('arguments')) or ''})"
+    arguments = function.get("arguments")
+    with suppress(orjson.JSONDecodeError, TypeError):  # clients write the same arguments with other spaces
+        arguments = orjson.loads(arguments)
+    return f"{function['name']}({as_text(arguments) or ''})"
 
 
 def _common(turns: Sequence[ConversationTurn], added: Sequence[ConversationTurn]) -> int:

@@ -33,10 +33,10 @@ from gateway.protocols import Protocols
 from gateway.settings import GatewaySettings
 
 LOGGED_PATH_CHARACTERS_MAX = 256
-PROMPT_ENDPOINTS = {COUNT_TOKENS: "count_tokens", SUBMIT_STEPS: "submit_steps"}
-"""Control routes whose bodies are as large as those of model calls, and their names in metrics."""
 OPERATOR_PATHS = ("/metrics",)
 READING = (b"GET", b"HEAD", b"OPTIONS")
+PROMPT_ENDPOINTS = {COUNT_TOKENS: "count_tokens", SUBMIT_STEPS: "submit_steps"}
+"""Control routes whose bodies are as large as those of model calls, and their names in metrics."""
 log = structlog.get_logger()
 
 

@@ -105,7 +105,7 @@ def test_a_growing_conversation_is_shown_once_in_every_protocol(protocol: str) -
     assert [turn["reasoning"] for turn in turns if turn["role"] == "assistant"] == [
         "ls will do", "only a.txt", "only a.txt",
     ]  # fmt: skip
-    assert turns[2]["content"].replace(" ", "") == 'shell({"cmd":"ls"})'
+    assert turns[2]["content"] == 'shell({"cmd":"ls"})'
 
 
 def test_a_response_that_is_named_stands_before_what_goes_on_from_it() -> None:
