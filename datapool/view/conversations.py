@@ -156,7 +156,7 @@ def _call_text(call: Json) -> str | None:
         return as_text(call)
     arguments = function.get("arguments")
     with suppress(orjson.JSONDecodeError, TypeError):  # clients write the same arguments with other spaces
-        arguments = orjson.loads(arguments)
+        arguments = orjson.loads(arguments or b"")
     return f"{function['name']}({as_text(arguments) or ''})"
 
 
