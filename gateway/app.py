@@ -12,9 +12,11 @@ from dataclasses import dataclass, field
 from fastapi import FastAPI
 from starlette.types import ASGIApp
 
+from gateway.adaptation import Adaptation
 from gateway.capture.calls import ModelCalls
 from gateway.capture.durable_log import EventSink
 from gateway.control.admission import AdmissionView
+from gateway.control.counting import TokenCounting
 from gateway.control.crowding import Crowds
 from gateway.control.health import Health, NotReady, watch_loop_lag
 from gateway.control.models import Models
@@ -66,7 +68,8 @@ def create_gateway(dependencies: GatewayDependencies) -> Gateway:
     dispatcher = Dispatcher(settings, workers, upstream, metrics)
     crowds = Crowds(metrics)
     dependencies.admission.on_group = crowds.take
-    calls = ModelCalls(settings, dispatcher, dependencies.log, metrics, crowds)
+    adaptation = Adaptation(settings, workers)
+    calls = ModelCalls(settings, dispatcher, dependencies.log, metrics, crowds, adaptation)
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
@@ -77,7 +80,9 @@ def create_gateway(dependencies: GatewayDependencies) -> Gateway:
 
     control = Control(settings, dependencies.log, dependencies.admission, metrics, crowds, calls.replied)
     health = Health(workers, dependencies.not_ready)
-    app = control_app(control, Models(workers, upstream), health, metrics, lifespan)
+    counting = TokenCounting(dispatcher, adaptation, passes_authorization=settings.passes_authorization)
+    models = Models(workers, upstream, adaptation)
+    app = control_app(control, models, counting, health, metrics, lifespan)
     app.mount(REGISTRY_PATH, registry_app(Registry(dependencies.catalogue)))
     door = Door(settings, dependencies.keys, metrics, calls, AsgiHandler(app), dependencies.protocols)
     metrics.observe(lambda: calls.in_flight, lambda: len(workers.live()), lambda: door.held_bytes)

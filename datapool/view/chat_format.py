@@ -81,6 +81,11 @@ def _completions_reply(body: Object, choice: int) -> Object | None:
     return {"role": "assistant", "content": text} if isinstance(text, str) else None
 
 
+def _generate_reply(body: Object, _: int) -> Object | None:
+    text = body.get("text")
+    return {"role": "assistant", "content": text} if isinstance(text, str) else None
+
+
 def _responses_request(body: Object, _: int) -> list[Object] | None:
     instructions, asks = body.get("instructions"), body.get("input")
     if not isinstance(asks, (str, list)):
@@ -244,6 +249,7 @@ def as_text(value: Json) -> str | None:
 FORMATS: Mapping[str, ChatFormat] = {
     "chat": ChatFormat(_chat_request, _chat_reply, _chat_tools),
     "completions": ChatFormat(_completions_request, _completions_reply, lambda _: []),
+    "generate": ChatFormat(lambda *_: None, _generate_reply, lambda _: []),
     "responses": ChatFormat(_responses_request, _responses_reply, _responses_tools),
     "messages": ChatFormat(_messages_request, _messages_reply, _messages_tools),
 }

@@ -7,6 +7,7 @@ import time
 from functools import partial
 from hashlib import sha256
 
+from gateway.adaptation import Adaptation
 from gateway.call_protocol import CallProtocol
 from gateway.callers.callers import Callers
 from gateway.callers.hints import Hints
@@ -39,9 +40,16 @@ class ModelCalls:
     """Answers model calls of every protocol. One instance per process; `in_flight` is its load."""
 
     def __init__(
-        self, settings: GatewaySettings, dispatcher: Dispatcher, log: EventSink, metrics: Metrics, crowds: Crowds
+        self,
+        settings: GatewaySettings,
+        dispatcher: Dispatcher,
+        log: EventSink,
+        metrics: Metrics,
+        crowds: Crowds,
+        adaptation: Adaptation,
     ) -> None:
         self._settings, self._dispatcher, self._metrics, self._crowds = settings, dispatcher, metrics, crowds
+        self._adaptation = adaptation
         self._recorder = CallRecorder(settings, log, metrics)
         self._producer = f"gateway/{settings.instance}"
         self._passes_authorization = settings.passes_authorization
@@ -76,7 +84,7 @@ class ModelCalls:
         """The call that a request is. Raises InvalidRequest."""
         received_us = now_us()
         headers = client_headers(exchange.headers)
-        request = protocol.parse(exchange.body)
+        request = self._adaptation.request(protocol, exchange.body, exchange.key)
         digest = sha256(exchange.body).hexdigest()
         caller = self._callers.caller(exchange.route, exchange.key, signs(exchange.headers), request.hints, digest)
         attempt = self._recorder.begin(caller.identity, headers, digest)

@@ -17,7 +17,17 @@ from gateway.errors import CLIENT_CLOSED, ClientGone, GatewayError, HeaderList, 
 from gateway.headers import CALL_ID, overhead
 from gateway.http.auth import KeyRing, require
 from gateway.http.exchange import Exchange
-from gateway.identity import MODELS, REGISTRY_PATH, REWARDS, SERVED, Route, not_served, protocol_of, resolve
+from gateway.identity import (
+    COUNT_TOKENS,
+    REGISTRY_PATH,
+    REWARDS,
+    SERVED,
+    SUBMIT_STEPS,
+    Route,
+    not_served,
+    protocol_of,
+    resolve,
+)
 from gateway.metrics import Metrics
 from gateway.protocols import Protocols
 from gateway.settings import GatewaySettings
@@ -25,6 +35,8 @@ from gateway.settings import GatewaySettings
 LOGGED_PATH_CHARACTERS_MAX = 256
 OPERATOR_PATHS = ("/metrics",)
 READING = (b"GET", b"HEAD", b"OPTIONS")
+PROMPT_ENDPOINTS = {COUNT_TOKENS: "count_tokens", SUBMIT_STEPS: "submit_steps"}
+"""Control routes whose bodies are as large as those of model calls, and their names in metrics."""
 log = structlog.get_logger()
 
 
@@ -54,7 +66,9 @@ class Door:
         exchange.key, exchange.headers = self._keys.checked(exchange.path, head.headers)
         exchange.label = exchange.protocol.name if exchange.protocol else "control"
         exchange.body_bytes_max = settings.body_bytes_max if exchange.is_call else settings.control_bytes_max
-        exchange.route = route_of(exchange, self._protocols)
+        exchange.route = route = route_of(exchange, self._protocols)
+        if route is not None and route.endpoint in PROMPT_ENDPOINTS:
+            exchange.body_bytes_max, exchange.label = settings.body_bytes_max, PROMPT_ENDPOINTS[route.endpoint]
         require(exchange.key, act_of(exchange))
 
     async def answer(self, exchange: Exchange) -> None:
@@ -161,6 +175,6 @@ def route_of(exchange: Exchange, protocols: Protocols) -> Route | None:
     elif route.protocol is not None:
         if not exchange.is_call:
             raise MethodNotAllowed("model calls are POST requests")
-    elif route.identity is None and route.endpoint != MODELS:
+    elif route.identity is None and route.needs_identity:
         raise NotFound("the path must name a trajectory: /{trajectory_id}/{group_id}/v1/…")
     return route

@@ -9,9 +9,20 @@ from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import unquote
 
+from gateway.anthropic.errors import anthropic_error, reads_anthropic
 from gateway.api_keys import ApiKey
 from gateway.call_protocol import CallProtocol
-from gateway.errors import BodyTooLarge, ClientGone, GatewayError, HeaderList, Overloaded, error_body, error_headers
+from gateway.errors import (
+    BodyTooLarge,
+    ClientGone,
+    GatewayError,
+    HeaderList,
+    InvalidRequest,
+    Overloaded,
+    error_body,
+    error_headers,
+)
+from gateway.http.encoding import decoder_of
 from gateway.http.reply import ReplyWriter
 from gateway.identity import Route
 
@@ -43,6 +54,7 @@ class Exchange(ReplyWriter):
         self.body = b""
         """Once it is whole."""
         self._buffer = bytearray()
+        self._decoder = decoder_of(head.headers)
         self.held_bytes = 0
         self.started_s = time.perf_counter()
         """When its turn came; once its body is whole, when that was (perf_counter)."""
@@ -89,8 +101,10 @@ class Exchange(ReplyWriter):
     def feed(self, piece: bytes) -> None:
         if self._begun or self._refusal is not None:  # of a request behind it that was refused, or of its own
             return
-        self.hold(len(piece))
         try:
+            if self._decoder is not None:
+                piece = self._decoder.decode(piece, self.body_bytes_max - self.held_bytes + 1)
+            self.hold(len(piece))
             self._require_room(self.held_bytes)
         except GatewayError as refusal:
             self._drop(refusal)
@@ -100,6 +114,8 @@ class Exchange(ReplyWriter):
     def ends(self) -> None:
         """Its body is whole."""
         self.is_whole = True
+        if self._decoder is not None and self._refusal is None and not self._decoder.ended:
+            self._drop(InvalidRequest("the compressed body has no end", code="bad_encoding"))
         if self._turn and not self._begun and self._refusal is None:
             self._begin()
 
@@ -183,7 +199,10 @@ class Exchange(ReplyWriter):
         if self.started:
             self.abort()
             return
-        body = self.protocol.error(error) if self.protocol else error_body(error)
+        if self.protocol is not None:
+            body = self.protocol.error(error)
+        else:
+            body = (anthropic_error if reads_anthropic(self.head.path, self.head.headers) else error_body)(error)
         self.reply_now(error.status, [*error_headers(error), *(headers or ())], body)
 
     def _is_gone(self) -> bool:
