@@ -23,7 +23,7 @@ SERVED = (
     f"this gateway serves {CALL_ROUTES}, GET …/v1/models, GET …/v1/calls, "
     "POST …/v1/register_trajectory, …/v1/rewards, …/v1/complete_trajectory, and POST /groups"
 )
-MESSAGES = ("/messages", "/messages/count_tokens")
+COUNT_TOKENS = "/messages/count_tokens"
 """Of Anthropic's API."""
 UNSERVED = ("/responses", "/embeddings")
 """Of OpenAI's API, what SDKs ask for besides."""
@@ -86,8 +86,8 @@ def _route(endpoint: str, protocol: CallProtocol | None, prefix: bytes) -> Route
 def not_served(raw_path: bytes) -> NotFound | None:
     """The refusal of a request for another API than ours; None when it may be ours."""
     path = raw_path.decode("latin-1")
-    if path.endswith(MESSAGES):
-        return NotAnthropic(f"Anthropic's /v1/messages is not served here: {SERVED}", code="not_served")
+    if path.endswith(COUNT_TOKENS):
+        return NotAnthropic(f"Anthropic's /v1{COUNT_TOKENS} is not served here: {SERVED}", code="not_served")
     other = next((end for end in UNSERVED if path.endswith(end)), None)
     return NotFound(f"/v1{other} is not served here: {SERVED}", code="not_served") if other else None
 
