@@ -19,7 +19,7 @@ def message_of(events: Iterable[dict[str, Json]]) -> dict[str, Json] | None:
         kind, index = event.get("type"), count(event.get("index"), 0)
         if kind == "message_start":
             start = _object(event.get("message"))
-            usage |= _object(start.get("usage"))
+            usage = {**_object(start.get("usage")), **usage}
             fields = {**start, **fields}
         elif kind == "content_block_start":
             blocks.setdefault(index, _Block()).begin(_object(event.get("content_block")))
