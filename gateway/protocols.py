@@ -8,6 +8,7 @@ from gateway.anthropic.messages import AnthropicMessages
 from gateway.call_protocol import CallProtocol
 from gateway.openai.chat import ChatCompletions
 from gateway.openai.completions import TextCompletions
+from gateway.openai.generate import Generate
 
 Protocols = tuple[tuple[str, CallProtocol], ...]
 
@@ -15,4 +16,5 @@ PROTOCOLS: Protocols = (
     ("chat/completions", ChatCompletions()),
     ("completions", TextCompletions()),
     ("messages", AnthropicMessages()),
+    ("generate", Generate()),
 )

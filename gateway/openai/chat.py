@@ -77,4 +77,4 @@ class ChatCompletions(OpenAIProtocol):
 
     def open_stream(self, request: CallRequest) -> ReplyStream:
         """As `CallProtocol.open_stream`."""
-        return super().open_stream(request) if request.packed else StreamFilter(request)
+        return super().open_stream(request) if request.packed else StreamFilter(self, request)

@@ -7,10 +7,10 @@ Invariant: response ids and log-probabilities are the engine's own. Whatever is 
 from gateway.call_protocol import CallRequest, Choice, EngineReply
 from gateway.engine_json import Json, count, dumps, loads_shallow
 from gateway.errors import UpstreamBroken
-from gateway.openai.fast_reply import taken_apart
 from gateway.openai.request import LOGPROBS, TOKEN_IDS
 from gateway.openai.sse import without_fields
-from gateway.tokens.packing import SampledTokens, packed_content, packed_ids, packed_integers, packed_logprobs
+from gateway.tokens.packing import SampledTokens, packed_content, packed_ids
+from gateway.tokens.reply import CHOICE_INDEX
 from gateway.tokens.version_spans import RawSpans, parse_header, spans_of
 from gateway.upstream.pool import UpstreamReply
 from schemas.arrays import ITEM_BYTES
@@ -18,17 +18,11 @@ from schemas.events import Usage
 from schemas.http import VERSION_SPANS_HEADER
 
 PROMPT = "prompt_token_ids"
-CHOICE_INDEX = "choice_index"
 
 
 def parse_reply(reply: UpstreamReply, request: CallRequest) -> EngineReply:
     """Read a 200 of an engine. Raises UpstreamBroken when it is no chat completion with choices, or nested too deeply."""
     raw, spans = reply.body, parse_header(reply.headers.get(VERSION_SPANS_HEADER))
-    parts = taken_apart(raw)
-    if parts is not None:
-        body = parts.without(token_ids=TOKEN_IDS in request.added, logprobs=LOGPROBS in request.added)
-        tokens = [SampledTokens(packed_integers(parts.response_ids), packed_logprobs(parts.logprobs))]
-        return understood(parts.fields, packed_integers(parts.prompt_ids), tokens, spans, request, body)
     fields = completion(raw)
     tokens = [
         SampledTokens(packed_ids(answer.get("token_ids")), packed_content(answer.get("logprobs")))
@@ -99,11 +93,11 @@ def _choice(
     )
 
 
-def without_added(raw: bytes, request: CallRequest, *, nulls: bool = False) -> bytes | None:
+def without_added(raw: bytes, request: CallRequest) -> bytes | None:
     """The engine's bytes without what only capture asked for; None where that cannot be cut out (nested deeply)."""
     token_ids, logprobs = TOKEN_IDS in request.added, LOGPROBS in request.added
     try:
-        return without_fields(raw, token_ids=token_ids, logprobs=logprobs, nulls=nulls)
+        return without_fields(raw, token_ids=token_ids, logprobs=logprobs)
     except ValueError:
         return None
 
@@ -116,8 +110,6 @@ def clean(fields: dict[str, Json], request: CallRequest) -> None:
     for choice in choices if isinstance(choices, list) else ():
         if isinstance(choice, dict) and TOKEN_IDS in request.added:
             choice.pop("token_ids", None)
-            if PROMPT in choice:  # a text completion, which names both where nobody asked, too
-                choice["token_ids"] = choice[PROMPT] = None
         if isinstance(choice, dict) and LOGPROBS in request.added and "logprobs" in choice:
             choice["logprobs"] = None  # OpenAI's schema wants the field, null where nobody asked
 

@@ -6,7 +6,7 @@ the last. An engine that hands nothing over is served all the same: its calls ar
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from gateway.call_protocol import CallRequest, EngineReply, ReplyStream
 from gateway.engine_json import Json, dumps, loads_shallow
@@ -16,6 +16,7 @@ from gateway.tokens.reply import Outline, reply_of
 from gateway.tokens.sse import Splitter, data_of
 from gateway.upstream.pool import UpstreamReply
 from schemas.envelopes import now_us
+from schemas.events import Usage
 
 OURS = b": claw."
 """What comments of our workers begin with."""
@@ -81,11 +82,7 @@ class PackedStream:
         usual = not (self.over or self._splitter.rest) and piece.endswith(b"\n\n")
         if not usual or self._protocol.last in piece or OURS in piece:
             piece = b"".join([self._pass(event) for event in self._splitter.feed(piece)])
-        if piece:
-            self._passed.append(piece)
-            if self.first_token_us is None and self._protocol.first_token.search(piece):
-                self.first_token_us = now_us()
-        return piece
+        return self._give_out(piece)
 
     @property
     def held(self) -> bytes:
@@ -97,32 +94,26 @@ class PackedStream:
 
     def reply(self, *, interrupted: bool) -> EngineReply:
         ended = self.over and not interrupted
-        flaws: dict[str, None] = {} if ended else {STREAM_END: None}
-        events: list[dict[str, Json]] = []
-        for event in Splitter().feed(self.whole):
-            data = data_of(event).strip()
-            if not data or data == b"[DONE]":
-                continue
-            try:
-                fields = loads_shallow(data)
-            except ValueError:
-                fields = None
-            if isinstance(fields, dict):
-                events.append(fields)
-                flaws |= {STREAM_ERROR: None} if fields.get("error") else {}
-            else:
-                flaws[CHUNK_INVALID] = None
+        events, flaws = read_events(Splitter().feed(self.whole))
         whole = self._protocol.assembled(events)
         if whole is None:
-            return EngineReply(b"", b"", (), reply_of(b"", (), HandedOver()).usage, ended)
+            return no_choices(ended)
         body = dumps(whole)
         outlines = self._protocol.outlines(whole)
         if len(outlines) == 1:
             outlines = [outlines[0]._replace(body=body)]
-        return reply_of(body, outlines, self._handed_over, usage=whole.get("usage"), ended=ended, flaws=tuple(flaws))
+        flaws = flaws if ended else (*flaws, STREAM_END)
+        return reply_of(body, outlines, self._handed_over, usage=whole.get("usage"), ended=ended, flaws=flaws)
 
     def error(self, error: GatewayError) -> bytes:
         return self._protocol.error_event(error)
+
+    def _give_out(self, passed: bytes) -> bytes:
+        if passed:
+            self._passed.append(passed)
+            if self.first_token_us is None and self._protocol.first_token.search(passed):
+                self.first_token_us = now_us()
+        return passed
 
     def _pass(self, event: bytes) -> bytes:
         if event.startswith(OURS):
@@ -134,3 +125,28 @@ class PackedStream:
             self._held.append(event)
             return b""
         return event
+
+
+def read_events(events: Iterable[bytes]) -> tuple[list[dict[str, Json]], tuple[str, ...]]:
+    """The data of a stream's events, and the words for what is none, or says that the engine failed."""
+    data: list[dict[str, Json]] = []
+    flaws: dict[str, None] = {}
+    for event in events:
+        raw = data_of(event).strip()
+        if not raw or raw == b"[DONE]":
+            continue
+        try:
+            fields = loads_shallow(raw)
+        except ValueError:
+            fields = None
+        if isinstance(fields, dict):
+            data.append(fields)
+            flaws |= {STREAM_ERROR: None} if "error" in fields and fields["error"] is not None else {}
+        else:
+            flaws[CHUNK_INVALID] = None
+    return data, tuple(flaws)
+
+
+def no_choices(ended: bool) -> EngineReply:
+    """A stream that broke before its first choice."""
+    return EngineReply(b"", b"", (), Usage(prompt_tokens=0, completion_tokens=0), ended)

@@ -12,9 +12,9 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
-from gateway.call_protocol import CallProtocol, CallRequest
+from gateway.call_protocol import CallRequest
 from gateway.errors import NotFound, NoWorker, UpstreamBroken, UpstreamUnreachable
 from gateway.metrics import Metrics
 from gateway.settings import GatewaySettings
@@ -38,10 +38,17 @@ class EngineAway(UpstreamUnreachable):
     code = "engine_away"
 
 
+class EngineRoute(Protocol):
+    """What has to be known of a protocol to send its requests."""
+
+    path: str
+    stream_type: str
+
+
 class Dispatch(NamedTuple):
     """What has to be known of a call to send it."""
 
-    protocol: CallProtocol
+    protocol: EngineRoute
     request: CallRequest
     trajectory: str
     run_id: str | None
@@ -206,7 +213,7 @@ class Dispatcher:
         return "no rollout worker is ready"
 
 
-def _streams(incoming: IncomingReply, protocol: CallProtocol) -> bool:
+def _streams(incoming: IncomingReply, protocol: EngineRoute) -> bool:
     return incoming.status == 200 and incoming.headers.get("content-type", "").startswith(protocol.stream_type)
 
 

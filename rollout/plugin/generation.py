@@ -16,7 +16,7 @@ SHAPING = ("structured_outputs", "logit_bias", "allowed_token_ids", "bad_words",
 PLAIN = ("temperature", "top_p", "min_p", "presence_penalty", "frequency_penalty", "repetition_penalty", "max_tokens")
 
 
-class Choice:
+class Response:
     """One sampled response, as it grows."""
 
     __slots__ = ("finish", "ids", "logprobs", "spans")
@@ -46,14 +46,14 @@ class Generation:
             params.logprobs, params.flat_logprobs = 0, True
         self._prompt: list[int] = []
         self._cached: int | None = None
-        self._choices: dict[int, Choice] = {}
+        self._responses: dict[int, Response] = {}
 
     def take(self, output: Any) -> None:  # Any: vLLM's RequestOutput
         """What this output adds. Log-probabilities that only we asked for are taken out of it."""
         self._prompt = output.prompt_token_ids or self._prompt
         self._cached = output.num_cached_tokens if output.num_cached_tokens is not None else self._cached
         for each in output.outputs:
-            choice = self._choices.setdefault(each.index, Choice())
+            choice = self._responses.setdefault(each.index, Response())
             choice.ids.extend(each.token_ids)
             if each.logprobs is not None:
                 choice.logprobs.extend(_of_sampled(each.token_ids, each.logprobs))
@@ -70,7 +70,7 @@ class Generation:
             "prompt": _packed(array("i", self._prompt)),
             "cached": self._cached,
             "sampling": self._sampling(),
-            "choices": [self._choices[index].as_json() for index in sorted(self._choices)],
+            "choices": [self._responses[index].as_json() for index in sorted(self._responses)],
         }
         return json.dumps(fields, separators=(",", ":")).encode()
 
