@@ -15,6 +15,7 @@ from starlette.types import ASGIApp
 from gateway.api_keys import parse_key
 from gateway.capture.calls import ModelCalls
 from gateway.capture.durable_log import EventSink
+from gateway.capture.turns import Earlier
 from gateway.control.admission import AdmissionView
 from gateway.control.crowding import Crowds
 from gateway.control.health import Health, NotReady, watch_loop_lag
@@ -41,6 +42,8 @@ class GatewayDependencies:
     admission: AdmissionView = field(default_factory=AdmissionView)
     metrics: Metrics = field(default_factory=Metrics)
     not_ready: NotReady = lambda: None
+    earlier: Earlier = lambda _: iter(())
+    """Calls that the log holds already."""
     protocols: Protocols = PROTOCOLS
 
 
@@ -60,7 +63,7 @@ def create_gateway(dependencies: GatewayDependencies) -> Gateway:
     dispatcher = Dispatcher(settings, workers, upstream, metrics)
     crowds = Crowds(metrics)
     dependencies.admission.on_group = crowds.take
-    calls = ModelCalls(settings, dispatcher, dependencies.log, metrics, crowds)
+    calls = ModelCalls(settings, dispatcher, dependencies.log, metrics, crowds, dependencies.earlier)
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:

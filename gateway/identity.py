@@ -25,7 +25,7 @@ SERVED = (
 )
 MESSAGES = ("/messages", "/messages/count_tokens")
 """Of Anthropic's API."""
-UNSERVED = ("/responses", "/embeddings")
+UNSERVED = ("/embeddings",)
 """Of OpenAI's API, what SDKs ask for besides."""
 CONTROL_ENDPOINTS = (MODELS, REPLIED, "register_trajectory", "complete_trajectory", "rewards")
 

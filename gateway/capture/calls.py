@@ -13,6 +13,7 @@ from gateway.capture.idempotency import Finished
 from gateway.capture.recorder import CallRecorder
 from gateway.capture.redaction import redacted
 from gateway.capture.stream import StreamedCall
+from gateway.capture.turns import Earlier
 from gateway.control.crowding import Crowds
 from gateway.errors import ClientGone, GatewayError, HeaderList, NotCaptured, Overloaded, UpstreamRefused
 from gateway.headers import authorization, client_headers, credentials, overhead, reply_headers
@@ -34,10 +35,16 @@ class ModelCalls:
     """Answers model calls of every protocol. One instance per process; `in_flight` is its load."""
 
     def __init__(
-        self, settings: GatewaySettings, dispatcher: Dispatcher, log: EventSink, metrics: Metrics, crowds: Crowds
+        self,
+        settings: GatewaySettings,
+        dispatcher: Dispatcher,
+        log: EventSink,
+        metrics: Metrics,
+        crowds: Crowds,
+        earlier: Earlier,
     ) -> None:
         self._settings, self._dispatcher, self._metrics, self._crowds = settings, dispatcher, metrics, crowds
-        self._recorder = CallRecorder(settings, log, metrics)
+        self._recorder = CallRecorder(settings, log, metrics, earlier)
         self._producer = f"gateway/{settings.instance}"
         self._passes_authorization = settings.passes_authorization
         self.replied = self._recorder.replied
@@ -58,6 +65,9 @@ class ModelCalls:
             await self._repeat(exchange, call, call.attempt.finished, started_s)
             return
         self._admit(call)
+        if call.request.previous is not None:
+            call = call._replace(request=await exchange.unless_gone(self._recorder.turns.continued(call)))
+            exchange.hold(len(call.request.forwarded))
         answer, finished = await self._generate(exchange, call)
         if isinstance(answer, OpenStream):
             await StreamedCall(call, answer, exchange, self._recorder, self._metrics).relay(started_s)

@@ -4,12 +4,13 @@ import asyncio
 import socket
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TypeVar, cast
 
 import uvicorn
 
 from eventlog.memory import MemoryLog
+from eventlog.partitioner import partition_of
 from eventlog.records import Record
 from gateway.app import GatewayDependencies, create_gateway
 from gateway.control.admission import AdmissionView
@@ -21,6 +22,7 @@ from gateway.upstream.engines import Engine, WorkerTable
 from schemas import codec
 from schemas.envelopes import envelope
 from schemas.events import CallCaptured, CallFailed, Event, WorkerReported, WorkerState
+from schemas.keys import group_key
 from schemas.topics import CALLS, REWARDS, Topic
 
 E = TypeVar("E", bound=Event)
@@ -76,6 +78,7 @@ class House:
             admission=self.admission,
             metrics=self.metrics,
             protocols=protocols,
+            earlier=self.earlier,
         )
         gateway = create_gateway(dependencies)
         self.door = gateway.door
@@ -138,6 +141,11 @@ class House:
         of_kind = [event for event in events if isinstance(event, kind)]
         # Partitions have no order among them, so events are sorted into the order in which the gateway made them.
         return sorted(of_kind, key=lambda event: event.envelope.occurred_at_us)  # type: ignore[union-attr]
+
+    def earlier(self, group_id: str) -> Iterator[Record]:
+        """The records in the partition of a group, the latest first."""
+        partition = partition_of(group_key(group_id), self.log.settings.partitions)
+        return reversed(list(self.log.reader([CALLS], partitions=[partition]).read_to_end()))
 
     @property
     def captured(self) -> list[CallCaptured]:
