@@ -148,8 +148,10 @@ def _items(fields: dict[str, Any]) -> list[Json]:  # Any: the client's
 
 
 def _outputs(reply: dict[str, Json]) -> list[Json]:
+    """The output without empty messages, over which vLLM fails."""
     output = reply.get("output")
-    return output if isinstance(output, list) else []
+    listed = output if isinstance(output, list) else []
+    return [item for item in listed if not (isinstance(item, dict) and item.get("content") == [])]
 
 
 def _has_media(items: Sequence[Json]) -> bool:

@@ -1,15 +1,19 @@
 """Requests that go on from a reply: found in memory or in the log, of this trajectory alone, and sent in full."""
 
+import asyncio
 import itertools
 import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
+import openai
 import pytest
 
 from eventlog.errors import BrokerUnreachable
 from eventlog.memory import MemoryLog
 from eventlog.records import Outgoing, Record
+from eventlog.settings import LogSettings
 from gateway.call_protocol import CallRequest, Turn
 from gateway.capture import turns
 from gateway.errors import InvalidRequest
@@ -21,6 +25,7 @@ from tests.gateway.engine import Action, Received, Reply, ScriptedEngine
 from tests.gateway.house import House
 from tests.gateway.openai.responses_wire import PATH, Json, event, message, response
 from tests.gateway.packed import CAPABILITIES, comment, whole
+from tests.gateway.processes import GatewayProcess
 
 RESULT: Json = {"type": "function_call_output", "call_id": "c1", "output": "2"}
 
@@ -47,8 +52,8 @@ def counting() -> Action:
 class Serving(House):
     """A gateway whose worker hands tokens over."""
 
-    def __init__(self, engine: ScriptedEngine, log: MemoryLog | None = None, **settings: object) -> None:
-        super().__init__(log, **settings)
+    def __init__(self, engine: ScriptedEngine, log: MemoryLog | None = None) -> None:
+        super().__init__(log)
         self.worker(engine.url, capabilities=CAPABILITIES)
 
 
@@ -242,3 +247,23 @@ def test_a_conversation_is_written_as_it_was() -> None:
     assert (request.missing, request.unchanged(packed=True).forwarded) == (("multimodal",), request.forwarded)
     with pytest.raises(InvalidRequest):
         protocol.continued(CallRequest(b"[" * 100_000, b"", None, request.sampling, previous="r"), earlier)
+
+
+@pytest.mark.kafka
+async def test_after_a_kill(engine: ScriptedEngine, log_settings: LogSettings, tmp_path: Path) -> None:
+    """What a killed gateway answered is found by the next one, in Kafka, behind more records than are read at once."""
+    engine.default = counting()
+    process = GatewayProcess(log_settings, tmp_path, "--upstream", engine.url)
+    async with openai.AsyncOpenAI(base_url=f"{process.url}/t1/g1/v1", api_key="x") as client:
+        first = await client.responses.create(model="tiny", input="hi")
+        await asyncio.gather(*(client.responses.create(model="tiny", input="aside", store=False) for _ in range(250)))
+    process.kill()
+    process = GatewayProcess(log_settings, tmp_path, "--upstream", engine.url)
+    try:
+        async with openai.AsyncOpenAI(base_url=f"{process.url}/t1/g1/v1", api_key="x") as client:
+            await client.responses.create(model="tiny", input="more", previous_response_id=first.id)
+            with pytest.raises(openai.NotFoundError, match="resp_9999"):
+                await client.responses.create(model="tiny", input="more", previous_response_id="resp_9999")
+    finally:
+        assert process.stop() == 0
+    assert engine.requests[-1].json["input"] == [user("hi"), message("answer 1"), user("more")]
