@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol, runtime_checkable
 
+from gateway.callers.hints import Hints
 from gateway.errors import GatewayError
 from gateway.upstream.pool import UpstreamReply
 from schemas.events import Sampling, Usage, VersionSpan
@@ -31,7 +32,6 @@ class CallRequest(NamedTuple):
     """What `forwarded` says otherwise than the client, in the words of `CallCaptured.adapted`."""
     missing: tuple[str, ...] = ()
     """What keeps every reply to it from being complete, in the words of `Integrity.missing`."""
-
     packed: bool = False
     """The engine is asked to hand its tokens over by themselves (`tokens/handed_over.py`)."""
     previous: str | None = None
@@ -40,6 +40,8 @@ class CallRequest(NamedTuple):
     """A later request may go on from its reply."""
     plain: bytes | None = None
     """`forwarded` without what is added for capture, where that is not `body`."""
+    hints: Hints = Hints()
+    """What its fields say about who calls."""
 
     def unchanged(self, *, packed: bool = False) -> "CallRequest":
         """The request to an engine that is asked for nothing in it, and whose reply goes to the client as it is."""

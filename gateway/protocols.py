@@ -7,6 +7,7 @@ engines are asked for come from this table. How to add a protocol: docs/changing
 from gateway.call_protocol import CallProtocol
 from gateway.openai.chat import ChatCompletions
 from gateway.openai.completions import TextCompletions
+from gateway.openai.generate import Generate
 from gateway.openai.responses import Responses
 
 Protocols = tuple[tuple[str, CallProtocol], ...]
@@ -15,4 +16,5 @@ PROTOCOLS: Protocols = (
     ("chat/completions", ChatCompletions()),
     ("completions", TextCompletions()),
     ("responses", Responses()),
+    ("generate", Generate()),
 )

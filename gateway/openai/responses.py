@@ -105,7 +105,9 @@ class Responses(PackedProtocol):
         for turn in turns:
             items += [*_items(_object(turn.request)), *_outputs(_object(turn.reply))]
         try:
-            fields = json.loads(request.body)  # not orjson, which makes floats of integers beyond 64 bits
+            fields = json.loads(
+                request.body if request.plain is None else request.plain
+            )  # not orjson, which makes floats of integers beyond 64 bits
             fields[INPUT] = [*items, *_items(fields)]
             del fields[PREVIOUS]
             body = json.dumps(fields).encode()

@@ -10,9 +10,9 @@ import time
 from collections import Counter
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
-from gateway.call_protocol import CallProtocol, CallRequest
+from gateway.call_protocol import CallRequest
 from gateway.errors import NotFound, NoWorker, UpstreamBroken, UpstreamUnreachable
 from gateway.metrics import Metrics
 from gateway.settings import GatewaySettings
@@ -36,10 +36,17 @@ class EngineAway(UpstreamUnreachable):
     code = "engine_away"
 
 
+class EngineRoute(Protocol):
+    """What has to be known of a protocol to send its requests."""
+
+    path: str
+    stream_type: str
+
+
 class Dispatch(NamedTuple):
     """What has to be known of a call to send it."""
 
-    protocol: CallProtocol
+    protocol: EngineRoute
     request: CallRequest
     trajectory: str
     run_id: str | None
@@ -204,7 +211,7 @@ class Dispatcher:
         return "no rollout worker is ready"
 
 
-def _streams(incoming: IncomingReply, protocol: CallProtocol) -> bool:
+def _streams(incoming: IncomingReply, protocol: EngineRoute) -> bool:
     return incoming.status == 200 and incoming.headers.get("content-type", "").startswith(protocol.stream_type)
 
 

@@ -9,6 +9,7 @@ ids: base64 of little-endian int32; numbers: of float32. Packed, 30,000 tokens a
 import json
 from array import array
 from base64 import b64encode
+from copy import copy
 from typing import Any
 
 SHAPING = ("structured_outputs", "logit_bias", "allowed_token_ids", "bad_words", "min_tokens", "thinking_token_budget")
@@ -16,7 +17,7 @@ SHAPING = ("structured_outputs", "logit_bias", "allowed_token_ids", "bad_words",
 PLAIN = ("temperature", "top_p", "min_p", "presence_penalty", "frequency_penalty", "repetition_penalty", "max_tokens")
 
 
-class Choice:
+class Response:
     """One sampled response, as it grows."""
 
     __slots__ = ("finish", "ids", "logprobs", "spans")
@@ -39,21 +40,22 @@ class Generation:
     """Fed with the outputs of one call, cumulative ones excepted: vLLM's routes ask for deltas, or for the end alone."""
 
     def __init__(self, params: Any) -> None:  # Any: vLLM's SamplingParams; importing it here would load the engine
-        """Asks for log-probabilities of the sampled tokens, where `params` do not."""
-        self._params = params
+        self.params = copy(params)
+        """For the engine: they ask for log-probabilities of the sampled tokens, also where `params` do not. Routes write
+        theirs into replies."""
         self._is_own = params.logprobs is None and params.logprob_token_ids is None
         if self._is_own:
-            params.logprobs, params.flat_logprobs = 0, True
+            self.params.logprobs, self.params.flat_logprobs = 0, True
         self._prompt: list[int] = []
         self._cached: int | None = None
-        self._choices: dict[int, Choice] = {}
+        self._responses: dict[int, Response] = {}
 
     def take(self, output: Any) -> None:  # Any: vLLM's RequestOutput
         """What this output adds. Log-probabilities that only we asked for are taken out of it."""
         self._prompt = output.prompt_token_ids or self._prompt
         self._cached = output.num_cached_tokens if output.num_cached_tokens is not None else self._cached
         for each in output.outputs:
-            choice = self._choices.setdefault(each.index, Choice())
+            choice = self._responses.setdefault(each.index, Response())
             choice.ids.extend(each.token_ids)
             if each.logprobs is not None:
                 choice.logprobs.extend(_of_sampled(each.token_ids, each.logprobs))
@@ -70,13 +72,13 @@ class Generation:
             "prompt": _packed(array("i", self._prompt)),
             "cached": self._cached,
             "sampling": self._sampling(),
-            "choices": [self._choices[index].as_json() for index in sorted(self._choices)],
+            "choices": [self._responses[index].as_json() for index in sorted(self._responses)],
         }
         return json.dumps(fields, separators=(",", ":")).encode()
 
     def _sampling(self) -> dict[str, object]:
         """Field by field what `schemas.events.Sampling` says."""
-        params = self._params
+        params = self.params
         shaping = any(_shapes(getattr(params, name, None)) for name in SHAPING)
         return {
             **{name: getattr(params, name) for name in PLAIN},

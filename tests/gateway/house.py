@@ -12,8 +12,10 @@ import uvicorn
 from eventlog.memory import MemoryLog
 from eventlog.partitioner import partition_of
 from eventlog.records import Record
+from gateway.api_keys import parse_key
 from gateway.app import GatewayDependencies, create_gateway
 from gateway.control.admission import AdmissionView
+from gateway.http.auth import KeyRing
 from gateway.http.connection import ClientConnection, connections_to
 from gateway.metrics import Metrics
 from gateway.protocols import PROTOCOLS, Protocols
@@ -69,6 +71,7 @@ class House:
         self.workers = WorkerTable(self.settings.worker_ttl_s, fixed)
         self.admission = AdmissionView()
         self.metrics = Metrics()
+        self.keys = KeyRing([parse_key(entry) for entry in self.settings.api_keys])
         self.listener = socket.create_server(("127.0.0.1", 0))
         self.url = f"http://127.0.0.1:{self.listener.getsockname()[1]}"
         dependencies = GatewayDependencies(
@@ -77,6 +80,7 @@ class House:
             workers=self.workers,
             admission=self.admission,
             metrics=self.metrics,
+            keys=self.keys,
             protocols=protocols,
             earlier=self.earlier,
         )

@@ -37,8 +37,8 @@ CHAT = dict(PROTOCOLS)["chat/completions"]
     [
         (b"/t/g/v1/chat/completions", Route("chat/completions", T1, CHAT)),
         (b"/t/g/chat/completions", Route("chat/completions", T1, CHAT)),
-        (b"/t/v1/chat/completions", Route("chat/completions", Identity("t", "t"), CHAT)),
-        (b"/t/chat/completions", Route("chat/completions", Identity("t", "t"), CHAT)),
+        (b"/t/v1/chat/completions", Route("chat/completions", Identity("t", "t"), CHAT, lone=True)),
+        (b"/t/chat/completions", Route("chat/completions", Identity("t", "t"), CHAT, lone=True)),
         (b"/v1/chat/completions", Route("chat/completions", None, CHAT)),
         (b"/chat/completions", Route("chat/completions", None, CHAT)),
         (b"/t/g/v1/models", Route("models", T1)),

@@ -7,7 +7,7 @@ import openai
 import orjson
 import pytest
 
-from datapool.view.conversations import conversation
+from datapool.view.conversations import CallBodies, conversation
 from schemas.arrays import unpack_floats, unpack_ids
 from schemas.events import VersionSpan
 from schemas.http import TOKENS_HEADER
@@ -136,8 +136,8 @@ async def test_growing_prompts_are_written_as_deltas_and_read_as_a_conversation(
     await ask(house, {**ASK, "prompt": [*PROMPT, *IDS, 40, 41]}, PATH)
     first, second = house.captured
     assert (second.prompt.base_call_id, second.prompt.keep) == (first.call_id, 7)
-    turns = conversation([(event.request.suffix, event.response_body) for event in house.captured])
-    assert turns == [{"role": "assistant", "content": "".join(WORDS)}] * 2
+    turns = conversation(CallBodies.of(event, event.request.suffix) for event in house.captured)
+    assert turns == [{"role": "assistant", "content": "".join(WORDS), "reasoning": None}] * 2
 
 
 async def test_a_repeated_key_gets_the_captured_reply(house: House, engine: ScriptedEngine) -> None:
