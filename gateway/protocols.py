@@ -4,6 +4,7 @@ A client's path ends in the left side, of which the first that fits counts; the 
 engines are asked for come from this table. How to add a protocol: docs/changing.md.
 """
 
+from gateway.anthropic.messages import AnthropicMessages
 from gateway.call_protocol import CallProtocol
 from gateway.openai.chat import ChatCompletions
 from gateway.openai.completions import TextCompletions
@@ -16,5 +17,6 @@ PROTOCOLS: Protocols = (
     ("chat/completions", ChatCompletions()),
     ("completions", TextCompletions()),
     ("responses", Responses()),
+    ("messages", AnthropicMessages()),
     ("generate", Generate()),
 )

@@ -20,8 +20,9 @@ from gateway.capture.redaction import redacted
 from gateway.capture.stream import StreamedCall
 from gateway.capture.turns import Earlier
 from gateway.control.crowding import Crowds
+from gateway.engine_json import error_text
 from gateway.errors import ClientGone, GatewayError, HeaderList, NotCaptured, Overloaded, UpstreamRefused
-from gateway.headers import authorization, client_headers, credentials, overhead, reply_headers
+from gateway.headers import client_headers, credentials, overhead, passed_on, reply_headers
 from gateway.http.exchange import Exchange
 from gateway.metrics import Metrics
 from gateway.settings import GatewaySettings
@@ -136,7 +137,7 @@ class ModelCalls:
             call_id=call.call_id,
             trains=(call.headers.channel or Channel.TRAIN) == Channel.TRAIN,
             traceparent=call.headers.traceparent,
-            authorization=authorization(exchange.headers) if self._passes_authorization else None,
+            passed_on=passed_on(exchange.headers, credentials=self._passes_authorization),
         )
         return await exchange.unless_gone(self._dispatcher.send(dispatch, progress))
 
@@ -183,6 +184,6 @@ def _refusal(protocol: CallProtocol, answer: EngineAnswer, secrets: tuple[str, .
     message = protocol.error_message(body)
     if message is not None:
         return UpstreamRefused(redacted(message, secrets), status), body
-    text = redacted(body.decode(errors="replace"), secrets)[:MESSAGE_CHARACTERS_MAX]
+    text = redacted(error_text(body), secrets)[:MESSAGE_CHARACTERS_MAX]
     refusal = UpstreamRefused(text or f"the engine answers {status}", status)
     return refusal, protocol.error(refusal)
