@@ -22,7 +22,7 @@ from gateway.tokens.sse import data_of
 
 UNSUPPORTED = ("background", "conversation")
 """Fields that ask for a reply, or a past, which is kept by the server alone."""
-TEXT_ITEM_PARTS = TEXT_PARTS | {"reasoning_text", "summary_text"}
+TEXT_ITEM_PARTS = (*TEXT_PARTS, "reasoning_text", "summary_text")
 TOOL_CALLS = ("function_call", "custom_tool_call")
 PREVIOUS, INPUT, STORE = "previous_response_id", "input", "store"
 SEQUENCE_NUMBER = re.compile(rb'"sequence_number"\s*:\s*(\d{1,9})(?!\d)')
