@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gateway.callers.hints import hints
-from gateway.callers.lineage import OWNERS_MAX, Asked, Lineage
+from gateway.callers.lineage import OWNERS_MAX, Beginning, Lineage
 from gateway.identity import Identity
 from schemas.envelopes import new_id
 
@@ -21,7 +21,7 @@ class Agents:
         self.lineage = Lineage(entries_max)
         self.awaiting: set[Identity] = set()
 
-    def call(self, messages: Any, scope: str = "team", **fields: Any) -> tuple[Identity, Asked]:
+    def call(self, messages: Any, scope: str = "team", **fields: Any) -> tuple[Identity, Beginning]:
         joined = self.lineage.trajectory(
             scope, hints({"messages": messages, **fields}), self.awaiting.__contains__, fresh
         )
@@ -30,8 +30,8 @@ class Agents:
 
     def turn(self, messages: list[Any], says: str) -> tuple[Identity, list[Any]]:
         """A call with its reply: whose it is, and the messages after it."""
-        who, asked = self.call(messages)
-        asked.replied(json.dumps({"id": "c", "choices": [{"message": said(says)}]}).encode())
+        who, beginning = self.call(messages)
+        beginning.replied(json.dumps({"id": "c", "choices": [{"message": said(says)}]}).encode())
         return who, [*messages, said(says), {"role": "user", "content": "go on"}]
 
 
@@ -96,7 +96,7 @@ def test_a_system_text_alone_joins_nobody() -> None:
 
 
 def test_equal_requests_are_two_unless_the_first_came_to_nothing() -> None:
-    """A request has to go on; one whose reply was lost is asked again."""
+    """A request has to go on; one whose reply was lost is beginning again."""
     agents = Agents()
     one, two = agents.call(OPENING)[0], agents.call(OPENING)[0]
     assert one != two
