@@ -5,7 +5,7 @@ agents in one by nobody. The memory is this process's, and bounded; what it forg
 """
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 
@@ -31,14 +31,6 @@ class Beginning:
     reply: frozenset[int] = frozenset()
     """Hashes of the texts in what it got; empty while unknown."""
 
-    def replied(self, *bodies: bytes) -> None:
-        """Take note of the reply, in JSON."""
-        try:
-            texts = frozenset(hash(text) for body in bodies for text in _texts(orjson.loads(body)))
-        except orjson.JSONDecodeError:
-            return
-        self.reply = texts if len(texts) <= TEXTS_MAX else frozenset()
-
 
 class Lineage:
     """The trajectories of each scope that had a request with exactly these messages."""
@@ -46,14 +38,18 @@ class Lineage:
     def __init__(self, entries_max: int = ENTRIES_MAX) -> None:
         self._entries_max = entries_max
         self._owners: OrderedDict[tuple[str, bytes], dict[Identity, Beginning]] = OrderedDict()
+        self._replies: OrderedDict[tuple[str, str], Identity] = OrderedDict()
+        """By the ids of replies."""
 
     def trajectory(
         self, scope: str, hints: Hints, awaits: Callable[[Identity], bool], fresh: Callable[[], Identity]
     ) -> tuple[Identity, Beginning] | None:
-        """Whose call this is, remembered; None for one without messages.
+        """Whose call this is, remembered; None for one without messages. Its reply is to be told to `replied`.
 
         awaits: whether a trajectory never got its reply to this very request. fresh: makes a trajectory.
         """
+        if hints.previous is not None:  # its messages are the newest alone, and tell nothing
+            return self._replies.get((scope, hints.previous)) or fresh(), Beginning()
         digests = list(_digests(hints))
         if not digests:
             return None
@@ -64,6 +60,19 @@ class Lineage:
         if not all(_role(message) in BEFORE_AGENTS for message in hints.messages):
             self._remember(scope, whole, who, beginning)
         return who, beginning
+
+    def replied(self, scope: str, who: Identity, beginning: Beginning, bodies: Sequence[bytes]) -> None:
+        """Take note of a reply, in JSON, one body for each choice."""
+        try:
+            replies = [orjson.loads(body) for body in bodies]
+        except orjson.JSONDecodeError:
+            return
+        texts = frozenset(hash(text) for text in _texts(replies))
+        beginning.reply = texts if len(texts) <= TEXTS_MAX else frozenset()
+        ids = [reply.get("id") for reply in replies if isinstance(reply, dict)]
+        self._replies.update({(scope, name): who for name in ids if isinstance(name, str)})
+        while len(self._replies) > self._entries_max:
+            self._replies.popitem(last=False)
 
     def _continued(self, scope: str, earlier: list[bytes], hints: Hints) -> Identity | None:
         """The trajectory whose request is the longest beginning of this one."""

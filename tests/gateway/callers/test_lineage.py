@@ -31,7 +31,8 @@ class Agents:
     def turn(self, messages: list[Any], says: str) -> tuple[Identity, list[Any]]:
         """A call with its reply: whose it is, and the messages after it."""
         who, beginning = self.call(messages)
-        beginning.replied(json.dumps({"id": "c", "choices": [{"message": said(says)}]}).encode())
+        reply = json.dumps({"id": "c", "choices": [{"message": said(says)}]}).encode()
+        self.lineage.replied("team", who, beginning, [reply])
         return who, [*messages, said(says), {"role": "user", "content": "go on"}]
 
 
@@ -96,7 +97,7 @@ def test_a_system_text_alone_joins_nobody() -> None:
 
 
 def test_equal_requests_are_two_unless_the_first_came_to_nothing() -> None:
-    """A request has to go on; one whose reply was lost is beginning again."""
+    """A request has to go on; one whose reply was lost is asked again."""
     agents = Agents()
     one, two = agents.call(OPENING)[0], agents.call(OPENING)[0]
     assert one != two
@@ -116,6 +117,19 @@ def test_marks_that_move_do_not_matter() -> None:
     items = [{"role": "user", "content": "hi"}, {"type": "function_call"}, {"type": "function_call_output"}]
     assert whole is not None
     assert agents.lineage.trajectory("r", hints({"input": items}), agents.awaiting.__contains__, fresh)[0] == whole[0]  # type: ignore[index]
+
+
+def test_a_reply_is_gone_on_from_by_its_id() -> None:
+    """Of its scope alone; what a request says besides then joins nobody."""
+    agents = Agents()
+    who, beginning = agents.call(OPENING)
+    agents.lineage.replied("team", who, beginning, [b'{"id": "resp_1"}'])
+    more = [{"role": "user", "content": "more"}]
+    assert agents.call(more, previous_response_id="resp_1")[0] == who
+    assert agents.call(more, scope="other", previous_response_id="resp_1")[0] != who
+    assert agents.call([*more, said("a")])[0] != who
+    assert agents.call(more, previous_response_id="unknown")[0] != who
+    agents.lineage.replied("team", who, beginning, [b"{", b"[]"])
 
 
 def test_odd_messages_join_nothing() -> None:
