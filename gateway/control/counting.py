@@ -9,7 +9,7 @@ from gateway.anthropic.errors import anthropic_error, error_message
 from gateway.call_protocol import CallRequest
 from gateway.engine_json import Json
 from gateway.errors import InvalidRequest, UpstreamRefused
-from gateway.headers import authorization
+from gateway.headers import passed_on
 from gateway.http.asgi import IDENTITY, KEY
 from gateway.identity import COUNT_TOKENS
 from gateway.upstream.dispatch import CallProgress, Dispatch, Dispatcher, EngineAnswer
@@ -44,7 +44,7 @@ class TokenCounting:
             run_id=None,
             call_id=new_id(),
             trains=False,
-            authorization=authorization(headers) if self._passes_authorization else None,
+            passed_on=passed_on(headers, credentials=self._passes_authorization),
         )
         answer = await self._dispatcher.send(dispatch, CallProgress())
         assert isinstance(answer, EngineAnswer), "nothing is streamed"
