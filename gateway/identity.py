@@ -30,7 +30,7 @@ SERVED = (
     "POST …/v1/register_trajectory, …/v1/rewards, …/v1/complete_trajectory, …/v1/submit_steps, "
     "POST /init_trajectory, and POST /groups"
 )
-UNSERVED = ("/responses", "/embeddings")
+UNSERVED = ("/embeddings",)
 """Of OpenAI's API, what SDKs ask for besides."""
 OWN_ENDPOINTS = (REPLIED, "register_trajectory", "complete_trajectory", REWARDS, SUBMIT_STEPS)
 """Control routes about the trajectory that their path names."""

@@ -9,12 +9,14 @@ from gateway.call_protocol import CallProtocol
 from gateway.openai.chat import ChatCompletions
 from gateway.openai.completions import TextCompletions
 from gateway.openai.generate import Generate
+from gateway.openai.responses import Responses
 
 Protocols = tuple[tuple[str, CallProtocol], ...]
 
 PROTOCOLS: Protocols = (
     ("chat/completions", ChatCompletions()),
     ("completions", TextCompletions()),
+    ("responses", Responses()),
     ("messages", AnthropicMessages()),
     ("generate", Generate()),
 )

@@ -18,6 +18,7 @@ from gateway.capture.idempotency import Finished
 from gateway.capture.recorder import CallRecorder
 from gateway.capture.redaction import redacted
 from gateway.capture.stream import StreamedCall
+from gateway.capture.turns import Earlier
 from gateway.control.crowding import Crowds
 from gateway.engine_json import error_text
 from gateway.errors import ClientGone, GatewayError, HeaderList, NotCaptured, Overloaded, UpstreamRefused
@@ -48,10 +49,11 @@ class ModelCalls:
         metrics: Metrics,
         crowds: Crowds,
         adaptation: Adaptation,
+        earlier: Earlier,
     ) -> None:
         self._settings, self._dispatcher, self._metrics, self._crowds = settings, dispatcher, metrics, crowds
         self._adaptation = adaptation
-        self._recorder = CallRecorder(settings, log, metrics)
+        self._recorder = CallRecorder(settings, log, metrics, earlier)
         self._producer = f"gateway/{settings.instance}"
         self._passes_authorization = settings.passes_authorization
         self._callers = Callers(self._recorder.awaits)
@@ -73,6 +75,9 @@ class ModelCalls:
             await self._repeat(exchange, call, call.attempt.finished, started_s)
             return
         self._admit(call)
+        if call.request.previous is not None:
+            call = call._replace(request=await exchange.unless_gone(self._recorder.turns.continued(call)))
+            exchange.hold(len(call.request.forwarded))
         answer, finished = await self._generate(exchange, call)
         if isinstance(answer, OpenStream):
             await StreamedCall(call, answer, exchange, self._recorder, self._metrics).relay(started_s)

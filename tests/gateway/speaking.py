@@ -6,6 +6,7 @@ from typing import NamedTuple
 from schemas.http import TOKENS_HEADER
 from tests.gateway import engine, packed
 from tests.gateway.engine import Json, Received, Reply
+from tests.gateway.openai import responses_wire
 
 MESSAGES: list[Json] = [{"role": "user", "content": "hi " * 200}]
 
@@ -135,4 +136,14 @@ ANTHROPIC = Spoken(
     last=named({"type": "message_stop"}),
     unacknowledged=b'event: error\ndata: {"type":"error","error":{"type":"overloaded_error"',
 )
-SPEAKING = (CHAT, COMPLETIONS, ANTHROPIC)
+RESPONSES = Spoken(
+    name="responses",
+    end="responses",
+    ask=responses_wire.ASK,
+    body=responses_wire.response(),
+    begun=responses_wire.BEGUN,
+    tail=responses_wire.TAIL,
+    last=responses_wire.LAST,
+    unacknowledged=b'event: error\ndata: {"type": "error", "code": "not_captured"',
+)
+SPEAKING = (CHAT, COMPLETIONS, RESPONSES, ANTHROPIC)
