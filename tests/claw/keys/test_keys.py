@@ -1,20 +1,16 @@
 """`claw keys` on a real log: what is written, what is printed, and that nobody but the reader of stdout has the key."""
 
 import json
-import shlex
 from collections.abc import Callable
 from hashlib import sha256
 from typing import Any
 
 import pytest
-from typer.main import get_group
 
 from claw.cli import REFUSALS, app
-from claw.clients import RECIPES
 from claw.errors import CannotRun
 from claw.keys import records
 from claw.keys.acts import as_text
-from claw.keys.commands import keys
 from claw.keys.terms import aliases_of, checked_word, duration_us, sampling_of
 from eventlog.kafka.reader import read_topics
 from eventlog.settings import LogSettings
@@ -109,13 +105,6 @@ def test_what_people_type_is_read() -> None:
     ):
         with pytest.raises(CannotRun):
             read(word)
-
-
-@pytest.mark.parametrize("name", RECIPES)
-def test_what_a_clients_recipe_asks_for_is_understood(name: str) -> None:
-    """`claw client` names options of `claw keys create`."""
-    create = get_group(keys).commands["create"]
-    create.make_context("create", ["x", *shlex.split(RECIPES[name].key_options)])
 
 
 def test_the_table_shows_no_whole_hash() -> None:
