@@ -57,3 +57,11 @@ def test_text_is_sought_in_the_whole_conversation(made: Pooled, text: str, found
     is lost, what was added."""
     steps = find_steps(made.pool, PoolFilter(text=text), (), None, made.log.lookup())
     assert [step.call_id for step in steps] == found
+
+
+def test_a_body_that_is_nested_deeply_is_searched_as_it_is() -> None:
+    """JSON that can be read and not be written again."""
+    deep = b'{"a": ' + b"[" * 500 + b'"spoon"' + b"]" * 500 + b"}"
+    world = pooled([facts.call("g", "t", "c0", response_body=deep)])
+    steps = find_steps(world.pool, PoolFilter(text="SPOON"), (), None, world.log.lookup())
+    assert [step.call_id for step in steps] == ["c0"]
