@@ -1,7 +1,8 @@
 """The headers by which a client describes its call, and those in which the gateway answers.
 
-Invariant: only the headers named here are read. Authorization, cookies and API keys are never looked at, with one
-exception: `authorization` and `x-api-key` of a call to a fixed upstream are passed on and go nowhere else.
+Invariant: only the headers named here, and in `callers/signs.py` (who calls), are read. Authorization, cookies and API
+keys are never looked at, with one exception: `authorization` and `x-api-key` of a call to a fixed upstream are passed on
+and go nowhere else.
 """
 
 import re

@@ -33,7 +33,7 @@ class TokenCounting:
         self._dispatcher, self._adaptation = dispatcher, adaptation
         self._passes_authorization = passes_authorization
 
-    async def count(self, request: Request) -> Response:
+    async def count_tokens(self, request: Request) -> Response:
         """The engine's answer; its refusals are in Anthropic's shape. Raises GatewayError."""
         body, _ = self._adaptation.adapt(await request.body(), request.scope[KEY])
         identity, headers = request.scope[IDENTITY], request.scope["headers"]
@@ -48,12 +48,12 @@ class TokenCounting:
         )
         answer = await self._dispatcher.send(dispatch, CallProgress())
         assert isinstance(answer, EngineAnswer), "nothing is streamed"
-        reply, said = answer.reply, answer.reply.body
-        if reply.status != 200 and error_message(said) is None:
-            said = anthropic_error(
-                UpstreamRefused(_message(said) or f"the engine answers {reply.status}", reply.status)
+        reply, content = answer.reply, answer.reply.body
+        if reply.status != 200 and error_message(content) is None:
+            content = anthropic_error(
+                UpstreamRefused(_message(content) or f"the engine answers {reply.status}", reply.status)
             )
-        return Response(said, reply.status, media_type="application/json")
+        return Response(content, reply.status, media_type="application/json")
 
 
 def _model(body: bytes) -> str | None:
