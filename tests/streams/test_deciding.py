@@ -10,7 +10,14 @@ from msgspec.structs import replace
 from eventlog.kafka.admin import end_offsets
 from eventlog.partitioner import partition_of
 from schemas.envelopes import now_us
-from schemas.events import CallCaptured, GroupClosed, Timings, TrajectoryAbandoned, TrajectoryCompleted, TrajectoryRecord
+from schemas.events import (
+    CallCaptured,
+    GroupClosed,
+    Timings,
+    TrajectoryAbandoned,
+    TrajectoryCompleted,
+    TrajectoryRecord,
+)
 from schemas.keys import group_key
 from schemas.topics import CALLS, DEAD_LETTERS, REWARDS
 from streams.reactors import PRODUCER
