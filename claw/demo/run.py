@@ -8,17 +8,25 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from functools import partial
 from pathlib import Path
 
 import orjson
 import structlog
 
-from claw.demo.components import GREEDY_EPISODES, GROUP_SIZE, GROUPS_PER_BATCH, DemoComponents
+from claw.demo.components import GREEDY_EPISODES, GROUP_SIZE, GROUPS_PER_BATCH, SESSION_IDLE_S, DemoComponents
 from claw.demo.display import Display
 from claw.demo.observer import WATCHED, DemoProgress, Observer, calls_captured, trajectories
-from claw.demo.report import Result, of_batches, plot, reward_first, targets
+from claw.demo.report import (
+    REWARD_LAST_MIN,
+    REWARD_LAST_ONLINE_MIN,
+    Result,
+    of_batches,
+    plot,
+    reward_first,
+    targets,
+)
 from claw.demo.settings import DemoSettings
 from claw.demo.summary import print_summary
 from claw.errors import CannotRun
@@ -31,12 +39,16 @@ from claw.workers.idle import idle_shares
 from claw.workers.places import refuse_device
 from eventlog.follower import Follower
 from eventlog.kafka.admin import check_catalogue, create_topics, end_offsets
+from eventlog.kafka.producer import EventProducer
 from eventlog.kafka.reader import LogReader
+from eventlog.records import Outgoing
 from eventlog.settings import LogSettings
-from schemas.envelopes import new_id
+from gateway.api_keys import new_key
+from schemas.envelopes import envelope, new_id, now_us
+from schemas.events import KeyRecorded
 from schemas.runtime.component import State
 from schemas.runtime.processes import Processes
-from schemas.topics import TOPICS
+from schemas.topics import KEYS, TOPICS
 
 log = structlog.get_logger()
 
@@ -46,6 +58,7 @@ READY_TIMEOUT_S = 360  # vLLM alone may take 300 (rollout's start_timeout_s)
 EVALUATION_TIMEOUT_S = 120
 TRAINING_TIMEOUT_S = 1200
 SETTLE_TIMEOUT_S = 60
+KEY_VALID_US = 3600 * 1_000_000
 LAST_WORDS_S = 10  # how long the log may be behind the trainer's exit
 
 
@@ -59,7 +72,12 @@ def run_demo(settings: DemoSettings, *, as_json: bool) -> int:
     except KeyboardInterrupt:
         print("claw demo: interrupted, everything is stopped", file=sys.stderr)
         return 130
-    reached = targets(result, control=settings.control, staleness_max=settings.staleness_max)
+    reached = targets(
+        result,
+        control=settings.control,
+        staleness_max=settings.staleness_max,
+        reward_min=REWARD_LAST_ONLINE_MIN if settings.online else REWARD_LAST_MIN,
+    )
     if as_json:
         print(orjson.dumps(result).decode(), flush=True)
     print_summary(result, reached, demo.episodes(), demo.stack.run_dir, prefix=settings.prefix, to_stderr=as_json)
@@ -87,7 +105,8 @@ class Demo:
         self._processes = processes
         self._display = display
         self._start_offsets = end_offsets(log_settings, TOPICS)
-        self._components = DemoComponents(settings, stack, free_ports(1)[0])
+        key = self._session_key() if settings.online else ""
+        self._components = DemoComponents(settings, stack, free_ports(1)[0], key)
         self._observer = Observer(self._components.run_id, log_settings.catalogue())
 
     @classmethod
@@ -115,6 +134,22 @@ class Demo:
         processes = resources.enter_context(Processes(partial(write_status, stack.run_dir)))
         resources.enter_context(display)
         return cls(settings, stack, log_settings, processes, display, started)
+
+    def _session_key(self) -> str:
+        """A key under which a conversation that falls silent is complete: all that the agents of `--online` are given."""
+        key, entry = new_key("agent")
+        digest = entry.rpartition(":")[2]
+        record = KeyRecorded(
+            envelope=envelope("claw"),
+            digest=digest,
+            name=self.stack.run_dir.name,
+            role="agent",
+            expires_us=now_us() + KEY_VALID_US,
+            idle_s=SESSION_IDLE_S,
+        )
+        with closing(EventProducer(self._log)) as producer:
+            producer.produce(Outgoing.of(KEYS, digest.encode(), record)).result()
+        return key
 
     def run(self) -> Result:
         """All acts in order. Raises CannotRun or ComponentDied that names what did not come."""
@@ -169,7 +204,10 @@ class Demo:
 
     def _train(self) -> None:
         """Agents play until the trainer has ended the run and every worker that lives serves its last version."""
-        self._display.say(f"training: {GROUPS_PER_BATCH} groups of {GROUP_SIZE} episodes per batch")
+        batch = f"{GROUPS_PER_BATCH} groups of {GROUP_SIZE} episodes"
+        if self.settings.online:
+            batch = f"{GROUPS_PER_BATCH * GROUP_SIZE} conversations of people, judged by them,"
+        self._display.say(f"training: {batch} per batch")
         self._processes.start(self._components.agents())
         self._wait("the end of the run", lambda p: p.ended is not None, TRAINING_TIMEOUT_S)
         self._processes.stop_one("agents")
