@@ -11,8 +11,6 @@ from schemas.http import Channel
 
 REWARD_FIRST_MAX = 0.25
 REWARD_LAST_MIN = 0.90
-REWARD_LAST_ONLINE_MIN = 0.80
-"""Of conversations that nobody compares with others on the same task."""
 GREEDY_BEFORE_MAX = 0.1
 GREEDY_AFTER_MIN = 0.9
 GAP_MAX = 1e-4
@@ -93,9 +91,7 @@ def of_batches(batches: list[BatchTrained]) -> OfBatches:
     )
 
 
-def targets(
-    r: Result, *, control: bool, staleness_max: int = STALENESS_MAX, reward_min: float = REWARD_LAST_MIN
-) -> list[DemoTarget]:
+def targets(r: Result, *, control: bool, staleness_max: int = STALENESS_MAX) -> list[DemoTarget]:
     """What a run must have reached; a control run (learning rate 0) must not have learnt."""
     last = f"reward, last {LAST_BATCHES} batches"
     captured = f"{r.calls_captured} / {r.calls_replied}"
@@ -111,7 +107,7 @@ def targets(
     if control:
         must_not_learn = at_most(f"{last} (control)", r.reward_last, CONTROL_REWARD_MAX)
         return [*shared, must_not_learn, at_least("versions", r.versions, CONTROL_VERSIONS_MIN, form="d")]
-    learnt = at_least(last, r.reward_last, reward_min)
+    learnt = at_least(last, r.reward_last, REWARD_LAST_MIN)
     return [*shared, learnt, at_least("greedy after", r.greedy_after, GREEDY_AFTER_MIN)]
 
 

@@ -18,15 +18,7 @@ import structlog
 from claw.demo.components import GREEDY_EPISODES, GROUP_SIZE, GROUPS_PER_BATCH, SESSION_IDLE_S, DemoComponents
 from claw.demo.display import Display
 from claw.demo.observer import WATCHED, DemoProgress, Observer, calls_captured, trajectories
-from claw.demo.report import (
-    REWARD_LAST_MIN,
-    REWARD_LAST_ONLINE_MIN,
-    Result,
-    of_batches,
-    plot,
-    reward_first,
-    targets,
-)
+from claw.demo.report import Result, of_batches, plot, reward_first, targets
 from claw.demo.settings import DemoSettings
 from claw.demo.summary import print_summary
 from claw.errors import CannotRun
@@ -72,12 +64,7 @@ def run_demo(settings: DemoSettings, *, as_json: bool) -> int:
     except KeyboardInterrupt:
         print("claw demo: interrupted, everything is stopped", file=sys.stderr)
         return 130
-    reached = targets(
-        result,
-        control=settings.control,
-        staleness_max=settings.staleness_max,
-        reward_min=REWARD_LAST_ONLINE_MIN if settings.online else REWARD_LAST_MIN,
-    )
+    reached = targets(result, control=settings.control, staleness_max=settings.staleness_max)
     if as_json:
         print(orjson.dumps(result).decode(), flush=True)
     print_summary(result, reached, demo.episodes(), demo.stack.run_dir, prefix=settings.prefix, to_stderr=as_json)
