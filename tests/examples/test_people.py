@@ -58,7 +58,7 @@ async def test_conversations_are_ended_and_judged_under_the_ids_that_the_replies
         await asyncio.gather(*(people.live(random.Random(seed)) for seed in range(2)))
     await runner.cleanup()
     assert len(provider.asked) == len(provider.judged) + 1 == people.counts.sessions + 1, "one was refused"
-    assert {value for value in provider.judged.values()} == {1.0}
+    assert set(provider.judged.values()) == {1.0}
     answered = [turns for session, turns in provider.asked.items() if session in provider.judged]
     assert all(turns in ([1, 3], [1, 3, 5]) for turns in answered)
     assert people.counts.calls_replied == sum(map(len, answered))
