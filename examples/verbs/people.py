@@ -26,8 +26,8 @@ UNWELL_S = 1.0
 
 
 @dataclass(slots=True)
-class Conversations:
-    """What came of them."""
+class PeopleCounts:
+    """What came of their conversations."""
 
     calls_replied: int = 0
     sessions: int = 0
@@ -38,7 +38,7 @@ class People:
     """`think_s`: how long a person takes to judge a conversation, at most."""
 
     def __init__(self, http: aiohttp.ClientSession, base_url: str, model: str, think_s: float) -> None:
-        self.counts, self.stopping = Conversations(), asyncio.Event()
+        self.counts, self.stopping = PeopleCounts(), asyncio.Event()
         self._http, self._base_url, self._model, self._think_s = http, base_url, model, think_s
 
     async def live(self, dice: random.Random) -> None:
