@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 ARGS ?=
 
-.PHONY: demo test soak test-unit setup check format lint types contracts schemas lock gpu-check clean help
+.PHONY: demo test soak test-unit clients setup check format lint types contracts schemas lock gpu-check clean help
 
 help:  ## these lines
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -19,6 +19,9 @@ soak:  ## kill, stop and starve the gateway again and again: `make soak N=100`
 
 test-unit:  ## the tests that need no broker, no engine and no other process, in a minute or two
 	@$(PYTHON) claw/bootstrap.py test --dist worksteal -m "not (kafka or vllm or process or slow or gpu)" $(ARGS)
+
+clients:  ## real clients from their registries, as `claw client` configures them, on a scripted engine (needs npm)
+	@CLAW_CLIENTS=run $(PYTHON) claw/bootstrap.py test -n 0 tests/clients/test_live.py $(ARGS)
 
 setup:  ## install only
 	@$(PYTHON) claw/bootstrap.py setup

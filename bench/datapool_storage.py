@@ -64,8 +64,8 @@ def conversation(turns: int, tokens: int) -> tuple[list[bytes], int]:
         talk.say("system" if number == 0 else "user", tokens // turns - answered)
         prompt, request = list(talk.ids), talk.request()
         ids = talk.say("assistant", answered)
-        raw = engine_reply(prompt, talk.messages[-1], ids, rng)
-        event, value = capture(number, request, raw, f'{{"0": [["run/3", 0, {len(ids)}]]}}', deltas)
+        reply = engine_reply(prompt, talk.messages[-1], ids, rng)
+        event, value = capture(number, request, reply, deltas)
         facts.append(value)
         outputs += _output_bytes(event)
     done = TrajectoryCompleted(

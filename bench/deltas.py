@@ -11,8 +11,11 @@ import json
 import random
 import sys
 import time
+from base64 import b64encode
 from dataclasses import dataclass
 
+from bench.scripted_replies import SAMPLING, compact
+from gateway.callers.callers import Caller, Toolbox
 from gateway.capture.delta_encoding import DeltaEncoder
 from gateway.capture.events import ModelCall, captured
 from gateway.capture.idempotency import Attempt
@@ -21,9 +24,10 @@ from gateway.identity import Identity
 from gateway.openai.chat import ChatCompletions
 from gateway.upstream.engines import Engine
 from gateway.upstream.pool import UpstreamReply
+from schemas.arrays import pack_floats, pack_ids
 from schemas.codec import encode
 from schemas.events import CallCaptured, Timings
-from schemas.http import VERSION_SPANS_HEADER
+from schemas.http import TOKENS_HEADER, TOKENS_MEMBER
 
 RATIO_MAX = 1.3
 VOCABULARY = 150_000
@@ -68,28 +72,29 @@ def word(token: int) -> str:
     return letters
 
 
-def engine_reply(prompt: list[int], said: Message, ids: list[int], rng: random.Random) -> bytes:
-    """As vLLM writes it."""
-    content = [{"token": "x", "logprob": -rng.random(), "bytes": [120], "top_logprobs": []} for _ in ids]
-    choice = {
-        "index": 0,
-        "message": said,
-        "logprobs": {"content": content},
-        "finish_reason": "stop",
-        "token_ids": ids,
-    }
+def engine_reply(prompt: list[int], answer: Message, ids: list[int], rng: random.Random) -> UpstreamReply:
+    """As a worker writes it that hands its tokens over."""
+    choice = {"index": 0, "message": answer, "logprobs": None, "finish_reason": "stop"}
     usage = {"prompt_tokens": len(prompt), "completion_tokens": len(ids), "total_tokens": len(prompt) + len(ids)}
     body = {"id": "chatcmpl-1", "object": "chat.completion", "created": 1, "model": "policy", "choices": [choice]}
-    return json.dumps({**body, "usage": usage, "prompt_token_ids": prompt}, separators=(",", ":")).encode()
+    sampled = {
+        "ids": b64encode(pack_ids(ids)).decode(),
+        "logprobs": b64encode(pack_floats([-rng.random() for _ in ids])).decode(),
+        "spans": [["run/3", 0, len(ids)]],
+        "finish": "stop",
+    }
+    generation = {"prompt": b64encode(pack_ids(prompt)).decode(), "sampling": SAMPLING, "choices": [sampled]}
+    member = b"," + TOKENS_MEMBER.encode() + compact([generation])
+    return UpstreamReply(200, compact({**body, "usage": usage})[:-1] + member + b"}", {TOKENS_HEADER: str(len(member))})
 
 
-def capture(number: int, request: bytes, raw: bytes, spans: str, deltas: DeltaEncoder) -> tuple[CallCaptured, bytes]:
+def capture(number: int, request: bytes, raw: UpstreamReply, deltas: DeltaEncoder) -> tuple[CallCaptured, bytes]:
     """The gateway's work for one call, without its network."""
     protocol = ChatCompletions()
-    parsed = protocol.parse(request)
+    parsed = protocol.parse(request).unchanged(packed=True)
     call = ModelCall(
         producer="gateway/bench",
-        identity=Identity("group", "trajectory"),
+        caller=Caller(Identity("group", "trajectory"), "path", Toolbox()),
         attempt=Attempt(("group", "trajectory", ""), f"01a1fbff-ff9c-711f-8e35-{number:012x}", 0),
         headers=ClientHeaders(),
         protocol=protocol,
@@ -97,7 +102,7 @@ def capture(number: int, request: bytes, raw: bytes, spans: str, deltas: DeltaEn
         request_digest=hashlib.sha256(request).hexdigest(),
         received_us=number,
     )
-    reply = protocol.parse_reply(UpstreamReply(200, raw, {VERSION_SPANS_HEADER: spans}), parsed)
+    reply = protocol.parse_reply(raw, parsed)
     encoded = deltas.encode(call, reply)
     timings = Timings(received_us=number, dispatched_us=number, done_us=number)
     events = captured(call, Engine(url="http://127.0.0.1:8000", model_id="model"), reply, timings, encoded)
@@ -119,9 +124,8 @@ def measure(turns: int, tokens: int, deltas: DeltaEncoder) -> dict[str, float]:
         prompt, request = list(talk.ids), talk.request()
         ids = talk.say("assistant", answered)
         raw = engine_reply(prompt, talk.messages[-1], ids, rng)
-        spans = json.dumps({"0": [["run/3", 0, len(ids)]]})
         started = time.process_time()
-        event, value = capture(number, request, raw, spans, deltas)
+        event, value = capture(number, request, raw, deltas)
         cpu_ms = (time.process_time() - started) * 1000
         log_bytes += len(value)
         outputs += len(event.response_ids) + len(event.response_logprobs) + len(event.response_body)

@@ -36,6 +36,7 @@ from eventlog.settings import LogSettings
 from gateway.api_keys import new_key
 from schemas.envelopes import envelope
 from schemas.events import WorkerReported
+from schemas.http import TOKENS_CAPABILITIES
 from schemas.topics import WORKERS
 
 OUT = Path("bench/out/gateway.json")
@@ -46,6 +47,12 @@ IDLE_STREAMS = 2000
 IDLE_PACE_MS = 600_000
 KEY, ENTRY = new_key("operator")
 ASK = {"model": "bench", "messages": [{"role": "user", "content": "x" * 1900}], "temperature": 1.0}
+PROTOCOLS: dict[str, tuple[str, dict[str, Any]]] = {
+    "completions": ("completions", {"model": "bench", "prompt": "x" * 1900, "temperature": 1.0}),
+    "responses": ("responses", {"model": "bench", "input": ASK["messages"], "temperature": 1.0}),
+    "messages": ("messages", {**ASK, "max_tokens": 512}),
+}
+"""Beside chat: the route, and a request of the same size."""
 ACK = re.compile(r'^claw_gateway_capture_ack_seconds_bucket{le="([^"]+)"} (\S+)', re.MULTILINE)
 Result = dict[str, Any]  # JSON of bench.http_load
 
@@ -58,10 +65,13 @@ class Ground:
     floor_port: int
     blind_port: int
     gateway_port: int
+    verbose_port: int
     upstream: Measured
     floor: Measured
     blind: Measured
     gateway: Measured
+    verbose: Measured
+    """A gateway to which the upstream is a worker that writes its tokens out."""
 
 
 def main() -> int:
@@ -97,38 +107,40 @@ def broker(folder: Path) -> Iterator[str]:
 @contextlib.contextmanager
 def ground(bootstrap: str, folder: Path, **settings: str) -> Iterator[Ground]:
     """Everything running, the upstream reported as a worker."""
-    log = LogSettings(bootstrap_servers=bootstrap, prefix=f"bench{uuid.uuid4().hex[:8]}", partitions=8)
-    create_topics(log)
-    upstream_port, floor_port, blind_port, gateway_port = free_ports(4)
-    report_worker(log, f"http://127.0.0.1:{upstream_port}")
-    where = ["--bootstrap-servers", bootstrap, "--prefix", log.prefix, "--partitions", str(log.partitions)]
-    environment = {
-        "CLAW_GATEWAY_WORKER_TTL_S": "86400",
-        "CLAW_GATEWAY_API_KEYS": ENTRY,
-        **settings,
-    }
+    upstream_port, floor_port, blind_port, gateway_port, verbose_port = free_ports(5)
     run = folder / uuid.uuid4().hex[:6]
     run.mkdir()
-    with (
-        running("bench.scripted_upstream", str(upstream_port), ready="listening", log=run / "upstream") as upstream,
-        running("bench.byte_proxy", str(floor_port), str(upstream_port), ready="listening", log=run / "floor") as floor,
-        running(
-            "bench.blind_proxy", str(blind_port), str(upstream_port), ready="listening", log=run / "blind"
-        ) as blind,
-        running(
-            "gateway",
-            "--port",
-            str(gateway_port),
-            *where,
-            ready="gateway_listening",
-            log=run / "gateway",
-            **environment,
-        ) as gateway,
-    ):
-        yield Ground(upstream_port, floor_port, blind_port, gateway_port, upstream, floor, blind, gateway)
+    with contextlib.ExitStack() as stack:
+
+        def start(module: str, name: str, *words: str, ready: str = "listening", **environment: str) -> Measured:
+            return stack.enter_context(running(module, *words, ready=ready, log=run / name, **environment))
+
+        def start_gateway(name: str, port: int, capabilities: tuple[str, ...]) -> Measured:
+            log = LogSettings(bootstrap_servers=bootstrap, prefix=f"bench{uuid.uuid4().hex[:8]}", partitions=8)
+            create_topics(log)
+            report_worker(log, f"http://127.0.0.1:{upstream_port}", capabilities)
+            where = ("--bootstrap-servers", bootstrap, "--prefix", log.prefix, "--partitions", str(log.partitions))
+            environment = {"CLAW_GATEWAY_WORKER_TTL_S": "86400", "CLAW_GATEWAY_API_KEYS": ENTRY, **settings}
+            spool = {"CLAW_GATEWAY_SPOOL_DIR": str(run / f"spool-{name}")}
+            return start(
+                "gateway", name, "--port", str(port), *where, ready="gateway_listening", **environment, **spool
+            )
+
+        yield Ground(
+            upstream_port,
+            floor_port,
+            blind_port,
+            gateway_port,
+            verbose_port,
+            start("bench.scripted_upstream", "upstream", str(upstream_port)),
+            start("bench.byte_proxy", "floor", str(floor_port), str(upstream_port)),
+            start("bench.blind_proxy", "blind", str(blind_port), str(upstream_port)),
+            start_gateway("gateway", gateway_port, TOKENS_CAPABILITIES),
+            start_gateway("verbose", verbose_port, ()),
+        )
 
 
-def report_worker(log: LogSettings, url: str) -> None:
+def report_worker(log: LogSettings, url: str, capabilities: tuple[str, ...]) -> None:
     """The upstream, as a rollout worker would report it."""
     event = WorkerReported(
         envelope=envelope("bench"),
@@ -138,20 +150,23 @@ def report_worker(log: LogSettings, url: str) -> None:
         model="bench",
         state="ready",
         report_interval_s=3600.0,
+        capabilities=capabilities,
     )
     producer = KafkaLog(log).producer()
     producer.publish_now(WORKERS, b"bench", event)
     producer.close()
 
 
-def load(port: int, connections: int, calls: int, ramp_s: float = 0.0, **extra: Any) -> Result:
+def load(port: int, connections: int, calls: int, ramp_s: float = 0.0, protocol: str = "chat", **extra: Any) -> Result:
     """Calls from a process of their own."""
+    route, body = PROTOCOLS.get(protocol, ("chat/completions", ASK))
     ask = {
         "port": port,
         "connections": connections,
         "calls": calls,
         "ramp_s": ramp_s,
-        "body": {**ASK, **extra},
+        "body": {**body, **extra},
+        "route": route,
         "key": KEY,
         "name": uuid.uuid4().hex[:8],
     }
@@ -166,6 +181,7 @@ def measure(bootstrap: str, folder: Path, repeats: int, calls: int, rss_calls: i
     """All figures in the issue's keys, and lines that explain them."""
     with ground(bootstrap, folder) as here:
         load(here.gateway_port, IN_FLIGHT, 300)
+        load(here.verbose_port, IN_FLIGHT, 300)
         load(here.floor_port, IN_FLIGHT, 300)
         acks_before = acknowledgements(here.gateway_port)
         rounds = [one_round(here, calls) for _ in range(repeats)]
@@ -203,6 +219,12 @@ def measure(bootstrap: str, folder: Path, repeats: int, calls: int, rss_calls: i
             "ours": {"cpu_us_per_chunk": middle(lambda r: r["unpaced_us"])},
             "floor": {"cpu_us_per_chunk": middle(lambda r: r["unpaced_floor_us"])},
         },
+        "tap_ratio": middle(lambda r: r["ours_ms"] / r["verbose_ms"]),
+        "tap_floor_ratio": middle(lambda r: r["ours_ms"] / r["floor_ms"]),
+        "call_ratio": {name: middle(lambda r, name=name: r[f"{name}_ms"] / r["ours_ms"]) for name in PROTOCOLS},
+        "chunk_ratio": {name: middle(lambda r, name=name: r[f"{name}_us"] / r["paced_us"]) for name in PROTOCOLS},
+        "burst_400": middle(lambda r: r["burst"]["rps"] / r["direct_burst"]["rps"]),
+        "single_cpu_ratio": middle(lambda r: r["single_ms"] / r["ours_ms"]),
         "rss_bytes_per_call": round(rss, 1),
         f"idle_streams_{IDLE_STREAMS}_mb": round(idle_mb, 1),
         "ack_p50_ms": round(ack_p50_ms, 3),
@@ -234,6 +256,7 @@ def one_round(here: Ground, calls: int) -> Result:
         "direct_crowd": load(here.upstream_port, CROWD, CROWD_CALLS, ramp_s=1.0, bench_delay_ms=DELAY_MS),
         "crowd": load(here.gateway_port, CROWD, CROWD_CALLS, ramp_s=1.0, bench_delay_ms=DELAY_MS),
     }
+    found |= against_chat(here, calls)
     for name, pace_ms in (("paced", PACE_MS), ("unpaced", 0)):
         ask: dict[str, Any] = {"stream": True, "bench_chunks": CHUNKS, "bench_pace_ms": pace_ms}
         floor, floor_s = spent(here.floor, partial(load, here.floor_port, STREAMS, 2 * STREAMS, **ask))
@@ -241,6 +264,29 @@ def one_round(here: Ground, calls: int) -> Result:
         found[name] = ours
         found[f"{name}_us"] = 1e6 * ours_s / CHUNKS / max(1, ours["done"])
         found[f"{name}_floor_us"] = 1e6 * floor_s / CHUNKS / max(1, floor["done"])
+    return found
+
+
+def against_chat(here: Ground, calls: int) -> Result:
+    """The other protocols, the other way of tokens, one call at a time, and all calls at once."""
+    verbose, verbose_s = spent(here.verbose, lambda: load(here.verbose_port, IN_FLIGHT, calls))
+    single, single_s = spent(here.gateway, lambda: load(here.gateway_port, 1, calls // 5))
+    found: Result = {
+        "verbose": verbose,
+        "verbose_ms": 1000 * verbose_s / max(1, verbose["done"]),
+        "single": single,
+        "single_ms": 1000 * single_s / max(1, single["done"]),
+        "direct_burst": load(here.upstream_port, CROWD, CROWD_CALLS // 2, bench_delay_ms=DELAY_MS),
+        "burst": load(here.gateway_port, CROWD, CROWD_CALLS // 2, bench_delay_ms=DELAY_MS),
+    }
+    for name in PROTOCOLS:
+        work = partial(load, here.gateway_port, IN_FLIGHT, calls, protocol=name)
+        found[name], cpu_s = spent(here.gateway, work)
+        found[f"{name}_ms"] = 1000 * cpu_s / max(1, found[name]["done"])
+        ask = {"stream": True, "bench_chunks": CHUNKS, "bench_pace_ms": PACE_MS}
+        work = partial(load, here.gateway_port, STREAMS, 2 * STREAMS, protocol=name, **ask)
+        found[f"{name}_stream"], cpu_s = spent(here.gateway, work)
+        found[f"{name}_us"] = 1e6 * cpu_s / CHUNKS / max(1, found[f"{name}_stream"]["done"])
     return found
 
 
@@ -315,9 +361,14 @@ def percentile(values: list[float], share: int) -> float:
 
 def report(figures: Result, notes: list[str]) -> int:
     """The table; returns how many targets are missed."""
-    calls, stream, crowd = figures["calls"], figures["stream"], figures["in_flight_400"]
+    stream, crowd = figures["stream"], figures["in_flight_400"]
     rows = [
-        ("captured call / floor", calls["ours"]["cpu_ms"] / calls["floor"]["cpu_ms"], 20, "x"),
+        ("captured call / floor", figures["tap_floor_ratio"], 20, "x"),
+        ("tokens packed / written out", figures["tap_ratio"], 0.8, "x"),
+        *((f"{name} / chat", ratio, 1.15, "x per call") for name, ratio in figures["call_ratio"].items()),
+        *((f"{name} / chat", ratio, 1.25, "x per chunk") for name, ratio in figures["chunk_ratio"].items()),
+        ("400 at once, missing throughput", 100 * (1 - figures["burst_400"]), 25, "%"),
+        ("a call alone / one of 32", figures["single_cpu_ratio"], 1.3, "x"),
         (
             "streams / floor",
             stream["ours"]["cpu_us_per_chunk"] / stream["floor"]["cpu_us_per_chunk"],

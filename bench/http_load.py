@@ -28,6 +28,7 @@ class Load:
     body: dict[str, Any]
     name: str = "t"
     key: str = ""
+    route: str = "chat/completions"
     ramp_s: float = 0.0
     """Connections start spread over this: agents do not march in step."""
     left: int = 0
@@ -84,7 +85,7 @@ class Client(asyncio.Protocol):
         self._made += 1
         key = f"x-api-key: {self._load.key}\r\n" if self._load.key else ""
         head = (
-            f"POST /{name}/{name}/v1/chat/completions HTTP/1.1\r\nhost: bench\r\n{key}"
+            f"POST /{name}/{name}/v1/{self._load.route} HTTP/1.1\r\nhost: bench\r\n{key}"
             f"content-type: application/json\r\ncontent-length: {len(self._body)}\r\n\r\n"
         )
         self._sent_s = time.perf_counter()

@@ -7,8 +7,10 @@ import sys
 
 import typer
 
+from claw.clients import clients
 from claw.data.commands import data
 from claw.errors import CannotRun
+from claw.keys.commands import keys
 from claw.local.commands import stack
 from claw.panels import DATA, ENGINEERS, OPERATORS
 from claw.pool.commands import pool
@@ -33,11 +35,12 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-for commands in (stack, rooms, data, show):
+for commands in (stack, rooms, clients, data, show):
     app.add_typer(commands)
 app.add_typer(pool, rich_help_panel=DATA)
 app.add_typer(runs, rich_help_panel=ENGINEERS)
 app.add_typer(workers, rich_help_panel=OPERATORS)
+app.add_typer(keys, rich_help_panel=OPERATORS)
 
 
 def main() -> None:

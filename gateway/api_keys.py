@@ -11,7 +11,19 @@ from typing import Literal, cast
 from urllib.parse import urlsplit
 
 Role = Literal["agent", "annotator", "reader", "operator"]
+Act = Literal["call", "live", "judge", "read", "operate"]
+"""What a request is: a model call; groups and the life of trajectories; rewards; what changes nothing; the metrics."""
+MAY: Mapping[Act, tuple[Role, ...]] = {
+    "call": ("agent", "operator"),
+    "live": ("agent", "operator"),
+    "judge": ("agent", "annotator", "operator"),
+    "read": ("agent", "annotator", "reader", "operator"),
+    "operate": ("operator",),
+}
+"""Act -> the roles that may do it."""
 CONFIGURED = re.compile(r"(agent|operator):([0-9a-f]{64})")
+OURS = re.compile(rb"claw-(agent|annotator|reader|operator)-[\w-]{43}")
+"""What `new_key` makes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,11 +34,19 @@ class ApiKey:
     digest: bytes
     name: str = ""
     expires_us: int | None = None
+    """UTC microseconds, from when it is not valid; None: never."""
+    revoked: bool = False
     scope: str | None = None
     aliases: Mapping[str, str] = field(default_factory=dict)
     sampling: Mapping[str, float] = field(default_factory=dict)
     strip_strict: bool = False
     idle_s: float | None = None
+
+    def why_invalid(self, at_us: int) -> str | None:
+        """Why it opens nothing at this time (UTC microseconds), in words for who has it; None: it is valid."""
+        if self.revoked:
+            return "this API key was revoked"
+        return "this API key has expired" if self.expires_us is not None and self.expires_us <= at_us else None
 
 
 def new_key(role: Role) -> tuple[str, str]:

@@ -12,23 +12,28 @@ from dataclasses import dataclass, field
 from fastapi import FastAPI
 from starlette.types import ASGIApp
 
-from gateway.api_keys import parse_key
+from gateway.adaptation import Adaptation
 from gateway.capture.calls import ModelCalls
 from gateway.capture.durable_log import EventSink
 from gateway.control.admission import AdmissionView
+from gateway.control.counting import TokenCounting
 from gateway.control.crowding import Crowds
 from gateway.control.health import Health, NotReady, watch_loop_lag
 from gateway.control.models import Models
+from gateway.control.registry import registry_app
 from gateway.control.routes import Control, control_app
 from gateway.http.asgi import AsgiHandler
 from gateway.http.auth import KeyRing
 from gateway.http.door import Door
+from gateway.identity import REGISTRY_PATH
 from gateway.metrics import Metrics
 from gateway.protocols import PROTOCOLS, Protocols
 from gateway.settings import GatewaySettings
 from gateway.upstream.dispatch import Dispatcher
 from gateway.upstream.engines import WorkerTable
 from gateway.upstream.pool import HttpUpstream
+from schemas.registry import Registry
+from schemas.topics import Catalogue
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,6 +45,9 @@ class GatewayDependencies:
     workers: WorkerTable
     admission: AdmissionView = field(default_factory=AdmissionView)
     metrics: Metrics = field(default_factory=Metrics)
+    keys: KeyRing = field(default_factory=KeyRing)
+    catalogue: Catalogue = field(default_factory=Catalogue)
+    """Whose topics the registry speaks of."""
     not_ready: NotReady = lambda: None
     protocols: Protocols = PROTOCOLS
 
@@ -60,7 +68,8 @@ def create_gateway(dependencies: GatewayDependencies) -> Gateway:
     dispatcher = Dispatcher(settings, workers, upstream, metrics)
     crowds = Crowds(metrics)
     dependencies.admission.on_group = crowds.take
-    calls = ModelCalls(settings, dispatcher, dependencies.log, metrics, crowds)
+    adaptation = Adaptation(settings, workers)
+    calls = ModelCalls(settings, dispatcher, dependencies.log, metrics, crowds, adaptation)
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
@@ -71,9 +80,11 @@ def create_gateway(dependencies: GatewayDependencies) -> Gateway:
 
     control = Control(settings, dependencies.log, dependencies.admission, metrics, crowds, calls.replied)
     health = Health(workers, dependencies.not_ready)
-    app = control_app(control, Models(workers, upstream), health, metrics, lifespan)
-    keys = KeyRing([parse_key(entry) for entry in settings.api_keys])
-    door = Door(settings, keys, metrics, calls, AsgiHandler(app), dependencies.protocols)
+    counting = TokenCounting(dispatcher, adaptation, passes_authorization=settings.passes_authorization)
+    models = Models(workers, upstream, adaptation)
+    app = control_app(control, models, counting, health, metrics, lifespan)
+    app.mount(REGISTRY_PATH, registry_app(Registry(dependencies.catalogue)))
+    door = Door(settings, dependencies.keys, metrics, calls, AsgiHandler(app), dependencies.protocols)
     metrics.observe(lambda: calls.in_flight, lambda: len(workers.live()), lambda: door.held_bytes)
     metrics.observe_engines(lambda: workers.seconds)
     return Gateway(app, door)

@@ -8,6 +8,7 @@ served, and under which paths, stands in `protocols.py`.
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
+from gateway.callers.hints import Hints
 from gateway.errors import GatewayError
 from gateway.upstream.pool import UpstreamReply
 from schemas.events import Sampling, Usage, VersionSpan
@@ -30,10 +31,18 @@ class CallRequest(NamedTuple):
     """What `forwarded` says otherwise than the client, in the words of `CallCaptured.adapted`."""
     missing: tuple[str, ...] = ()
     """What keeps every reply to it from being complete, in the words of `Integrity.missing`."""
+    packed: bool = False
+    """The engine is asked to hand its tokens over by themselves (`tokens/handed_over.py`)."""
+    plain: bytes | None = None
+    """`forwarded` without what is added for capture, where that is not `body`."""
+    hints: Hints = Hints()
+    """What its fields say about who calls."""
 
-    def unchanged(self) -> "CallRequest":
-        """The request to an engine that gets it as the client wrote it, and whose reply goes to the client as it is."""
-        return self._replace(forwarded=self.body, added=frozenset())
+    def unchanged(self, *, packed: bool = False) -> "CallRequest":
+        """The request to an engine that is asked for nothing in it, and whose reply goes to the client as it is."""
+        return self._replace(
+            forwarded=self.body if self.plain is None else self.plain, added=frozenset(), packed=packed
+        )
 
 
 @dataclass(slots=True, kw_only=True)
@@ -52,6 +61,10 @@ class Choice:
     """The response has no end: the engine or the client gave up, or the stream broke."""
     body: bytes
     """The reply as the client saw it, with this choice alone."""
+    prompt_ids: bytes | None = None
+    """Packed, of a choice whose prompt is not the reply's."""
+    sampling: Sampling | None = None
+    """As the engine says; None: as the request was understood."""
 
 
 class EngineReply(NamedTuple):
@@ -60,7 +73,7 @@ class EngineReply(NamedTuple):
     body: bytes
     """What the client gets."""
     prompt_ids: bytes
-    """Packed int32; empty where the engine gave none."""
+    """Packed int32; empty where the engine gave none. Of several prompts, the first."""
     choices: tuple[Choice, ...]
     """Empty only for a stream that broke before its first choice."""
     usage: Usage

@@ -1,7 +1,7 @@
 """Everything the gateway refuses or fails at, and (only here) what each of it looks like over HTTP.
 
-Invariant: every error reaches the client as OpenAI's object `{"error": {"message", "type", "param", "code"}}`, never as
-a traceback, and names no secret.
+Invariant: every error reaches the client as OpenAI's object `{"error": {"message", "type", "param", "code"}}`, or in the
+shape of its own protocol, never as a traceback, and names no secret.
 """
 
 import math
@@ -64,12 +64,6 @@ class NotFound(GatewayError):
     code = "not_found"
 
 
-class NotAnthropic(NotFound):
-    """Anthropic's API, whose clients read another shape of errors; OpenAI's stands within it."""
-
-    type = "not_found_error"
-
-
 class MethodNotAllowed(GatewayError):
     """The route exists, but not for this method."""
 
@@ -84,6 +78,14 @@ class BodyTooLarge(GatewayError):
     status = 413
     type = "invalid_request_error"
     code = "body_too_large"
+
+
+class UnknownEncoding(GatewayError):
+    """The body is compressed in a way that is not read here."""
+
+    status = 415
+    type = "invalid_request_error"
+    code = "unknown_encoding"
 
 
 class HeadersTooLarge(GatewayError):
@@ -200,5 +202,4 @@ def error_body(error: GatewayError) -> bytes:
     }
     if error.retry_after_s is not None:
         content["retry_after_s"] = error.retry_after_s
-    around = {"type": "error"} if isinstance(error, NotAnthropic) else {}
-    return orjson.dumps({**around, "error": content})
+    return orjson.dumps({"error": content})

@@ -1,6 +1,6 @@
 """The topics that the gateway follows, each set in a thread of its own.
 
-Input: `rollout.workers`; `datapool.groups` and `training.batches`. A replay only rebuilds the views.
+Input: `rollout.workers`; `keys`; `datapool.groups` and `training.batches`. A replay only rebuilds the views.
 """
 
 import threading
@@ -10,8 +10,9 @@ from eventlog.follower import Follower
 from eventlog.kafka.log import KafkaLog
 from eventlog.records import Record
 from gateway.control.admission import AdmissionView
+from gateway.http.auth import KeyRing
 from gateway.upstream.engines import WorkerTable
-from schemas.topics import BATCHES, GROUPS, WORKERS, Topic
+from schemas.topics import BATCHES, GROUPS, KEYS, WORKERS, Topic
 
 CATCH_UP_TIMEOUT_S = 60.0
 
@@ -19,10 +20,11 @@ CATCH_UP_TIMEOUT_S = 60.0
 class Followers:
     """The readers of the log that keep the gateway's views up to date, each in a thread of its own."""
 
-    def __init__(self, kafka: KafkaLog, workers: WorkerTable, admission: AdmissionView) -> None:
+    def __init__(self, kafka: KafkaLog, workers: WorkerTable, keys: KeyRing, admission: AdmissionView) -> None:
         self._kafka = kafka
         self._views: list[tuple[Sequence[Topic], Callable[[Record], None]]] = [
             ([WORKERS], workers.apply),
+            ([KEYS], keys.apply),
             ([GROUPS, BATCHES], admission.apply),
         ]
         self._running: list[Follower] = []

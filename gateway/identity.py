@@ -1,7 +1,7 @@
 """Who a request is about, from its path: `/{trajectory_id}/{group_id}[/v1]/<endpoint>`.
 
 Invariant: ids are taken from the raw path, so an encoded slash belongs to the id. Without a group id the group is the
-trajectory's own; without any id the call gets a lane of its own, told by the reply's headers.
+trajectory's own. Who makes a model call is known by more than its path: `gateway/callers/`.
 """
 
 import re
@@ -10,24 +10,33 @@ from typing import NamedTuple
 from urllib.parse import unquote_to_bytes
 
 from gateway.call_protocol import CallProtocol
-from gateway.errors import InvalidRequest, NotAnthropic, NotFound
+from gateway.errors import InvalidRequest, NotFound
 from gateway.protocols import PROTOCOLS, Protocols
 from schemas.envelopes import new_id
 
 ID_CHARACTERS_MAX = 512
 CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 MODELS = "models"
+COUNT_TOKENS = "messages/count_tokens"
+SUBMIT_STEPS = "submit_steps"
+HELLO = "api/hello"
 REPLIED = "calls"
+REWARDS = "rewards"
+REGISTRY_PATH = "/registry"
+"""In front of the paths of a schema registry."""
 CALL_ROUTES = ", ".join(f"POST /{{trajectory_id}}/{{group_id}}/v1/{end}" for end, _ in PROTOCOLS)
 SERVED = (
-    f"this gateway serves {CALL_ROUTES}, GET …/v1/models, GET …/v1/calls, "
-    "POST …/v1/register_trajectory, …/v1/rewards, …/v1/complete_trajectory, and POST /groups"
+    f"this gateway serves {CALL_ROUTES}, POST …/v1/messages/count_tokens, GET …/v1/models[/{{id}}], GET …/v1/calls, "
+    "POST …/v1/register_trajectory, …/v1/rewards, …/v1/complete_trajectory, …/v1/submit_steps, "
+    "POST /init_trajectory, and POST /groups"
 )
-MESSAGES = ("/messages", "/messages/count_tokens")
-"""Of Anthropic's API."""
-UNSERVED = ("/responses", "/embeddings")
-"""Of OpenAI's API, what SDKs ask for besides."""
-CONTROL_ENDPOINTS = (MODELS, REPLIED, "register_trajectory", "complete_trajectory", "rewards")
+UNSERVED = ("/messages", "/responses", "/embeddings")
+"""What SDKs of OpenAI and Anthropic ask for besides."""
+OWN_ENDPOINTS = (REPLIED, "register_trajectory", "complete_trajectory", REWARDS, SUBMIT_STEPS)
+"""Control routes about the trajectory that their path names."""
+ANYWHERE = (MODELS, COUNT_TOKENS, HELLO)
+"""Control routes that any base URL has."""
+MODEL = re.compile(rb"(?P<prefix>(?:/[^/]*){0,2}?/v1|(?:/[^/]*){0,2}?)/models/(?P<model>.+)")
 
 
 class Identity(NamedTuple):
@@ -42,9 +51,16 @@ class Route(NamedTuple):
     """An endpoint, and the trajectory that its path names."""
 
     endpoint: str
+    """As in the tables; of a single model with its id, as it was sent: `models/<id>`."""
     identity: Identity | None
     protocol: CallProtocol | None = None
     """Of a model call; None for a control route."""
+    lone: bool = False
+    """The path has one id: of a trajectory, or of a scope of sessions (`gateway/callers/`)."""
+
+    @property
+    def needs_identity(self) -> bool:
+        return self.endpoint in OWN_ENDPOINTS
 
 
 @lru_cache(maxsize=1024)  # the calls of a trajectory come one after the other
@@ -53,11 +69,12 @@ def resolve(raw_path: bytes, protocols: Protocols = PROTOCOLS) -> Route | None:
 
     `/{trajectory_id}/v1/…` names a trajectory without a group, so the short form without `/v1` cannot name a group `v1`.
     """
-    for endpoint, protocol in (*protocols, *((endpoint, None) for endpoint in CONTROL_ENDPOINTS)):
+    for endpoint, protocol in (*protocols, *((endpoint, None) for endpoint in (*ANYWHERE, *OWN_ENDPOINTS))):
         suffix = path_end(endpoint)
         if raw_path.endswith(suffix):
             return _route(endpoint, protocol, raw_path[: -len(suffix)])
-    return None
+    one = MODEL.fullmatch(raw_path)
+    return _route(f"{MODELS}/{one['model'].decode('ascii')}", None, one["prefix"]) if one else None
 
 
 def protocol_of(raw_path: bytes, protocols: Protocols = PROTOCOLS) -> CallProtocol | None:
@@ -78,16 +95,14 @@ def _route(endpoint: str, protocol: CallProtocol | None, prefix: bytes) -> Route
         return Route(endpoint, None, protocol)
     if len(ids) > 2:
         return None
-    trajectory_id = checked_id(_decoded(ids[0], "trajectory_id"), "trajectory_id")
-    group_id = checked_id(_decoded(ids[1], "group_id"), "group_id") if len(ids) == 2 else trajectory_id
-    return Route(endpoint, Identity(group_id, trajectory_id), protocol)
+    trajectory_id = quoted_id(ids[0], "trajectory_id")
+    group_id = quoted_id(ids[1], "group_id") if len(ids) == 2 else trajectory_id
+    return Route(endpoint, Identity(group_id, trajectory_id), protocol, lone=len(ids) == 1)
 
 
 def not_served(raw_path: bytes) -> NotFound | None:
     """The refusal of a request for another API than ours; None when it may be ours."""
     path = raw_path.decode("latin-1")
-    if path.endswith(MESSAGES):
-        return NotAnthropic(f"Anthropic's /v1/messages is not served here: {SERVED}", code="not_served")
     other = next((end for end in UNSERVED if path.endswith(end)), None)
     return NotFound(f"/v1{other} is not served here: {SERVED}", code="not_served") if other else None
 
@@ -111,8 +126,9 @@ def checked_id(value: str, param: str) -> str:
     return value
 
 
-def _decoded(segment: bytes, param: str) -> str:
+def quoted_id(raw: bytes, param: str) -> str:
+    """The id in percent-encoded UTF-8. Raises InvalidRequest as `checked_id`, and for other bytes."""
     try:
-        return unquote_to_bytes(segment).decode()
+        return checked_id(unquote_to_bytes(raw).decode(), param)
     except UnicodeDecodeError as broken:
         raise InvalidRequest(f"{param} must be percent-encoded UTF-8", param=param) from broken

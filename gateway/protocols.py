@@ -7,10 +7,12 @@ engines are asked for come from this table. How to add a protocol: docs/changing
 from gateway.call_protocol import CallProtocol
 from gateway.openai.chat import ChatCompletions
 from gateway.openai.completions import TextCompletions
+from gateway.openai.generate import Generate
 
 Protocols = tuple[tuple[str, CallProtocol], ...]
 
 PROTOCOLS: Protocols = (
     ("chat/completions", ChatCompletions()),
     ("completions", TextCompletions()),
+    ("generate", Generate()),
 )

@@ -21,11 +21,13 @@ from eventlog.kafka.admin import check_broker, check_catalogue
 from eventlog.kafka.log import KafkaLog
 from eventlog.settings import LogSettings
 from eventlog.spool.spool import Spool
+from gateway.api_keys import parse_key
 from gateway.app import GatewayDependencies, create_gateway
 from gateway.capture.durable_log import Store
 from gateway.control.admission import AdmissionView
 from gateway.control.orders import Unfolded
 from gateway.followers import Followers
+from gateway.http.auth import KeyRing
 from gateway.http.connection import connections_to
 from gateway.http.server import GracefulServer
 from gateway.metrics import Metrics
@@ -70,7 +72,8 @@ def serve(settings: GatewaySettings, log_settings: LogSettings, listen_fd: int |
     fixed = [Engine(url=url) for url in settings.upstreams]
     workers = WorkerTable(settings.worker_ttl_s, fixed, log_away=lambda: store.away)
     admission = AdmissionView()
-    followers = Followers(kafka, workers, admission)
+    keys = KeyRing([parse_key(entry) for entry in settings.api_keys])
+    followers = Followers(kafka, workers, keys, admission)
     orders = admission.orders
     orders.read_unfolded = Unfolded(kafka, orders, followers.catch_up, lambda: spool.empty).read
     dependencies = GatewayDependencies(
@@ -79,6 +82,8 @@ def serve(settings: GatewaySettings, log_settings: LogSettings, listen_fd: int |
         workers=workers,
         admission=admission,
         metrics=metrics,
+        keys=keys,
+        catalogue=log_settings.catalogue(),
         not_ready=lambda: followers.not_ready() or store.not_ready(),
     )
     server = _server(dependencies)

@@ -2,16 +2,20 @@
 
 import os
 import uuid
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal, Self
 from urllib.parse import urlsplit
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, FiniteFloat, field_validator, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from gateway.api_keys import is_loopback, parse_key
 
 MIB = 1 << 20
+SamplingName = Literal[
+    "temperature", "top_p", "top_k", "min_p", "presence_penalty", "frequency_penalty", "repetition_penalty"
+]
 
 
 class GatewaySettings(BaseSettings):
@@ -27,6 +31,7 @@ class GatewaySettings(BaseSettings):
     FLAG_SECTIONS: ClassVar[dict[str, str]] = {
         "host": "where it listens, and who may call",
         "upstreams": "engines",
+        "aliases": "what engines get otherwise than a client wrote it",
         "resends_max": "when an engine breaks",
         "connections_max": "limits",
         "replay_window_s": "clients that retry",
@@ -41,8 +46,8 @@ class GatewaySettings(BaseSettings):
     instance: str = Field(default_factory=lambda: uuid.uuid4().hex[:6], min_length=1, max_length=64)
     """Name of this process in the events it makes: gateway/<instance>. Not set: six random characters."""
     api_keys: Annotated[tuple[str, ...], NoDecode] = Field((), repr=False)
-    """Who may call: agent:<sha256> or operator:<sha256> of each key, separated by commas; --new-key makes one. Not set:
-    everybody on this machine, and nobody from outside."""
+    """Who may call besides those with a key of `claw keys`: agent:<sha256> or operator:<sha256> of each key, separated by
+    commas; --new-key makes one. Not set: everybody on this machine, and nobody from outside."""
     access_log: bool = False
     """Write one log line per request, without bodies, queries and headers."""
     workers: int = Field(1, ge=1, le=256)
@@ -72,6 +77,14 @@ class GatewaySettings(BaseSettings):
     silent for up to twice as long. Keep it above the time that a weight sync pauses an engine."""
     stream_timeout_s: float = Field(3600.0, gt=0)
     """How long a whole stream may take."""
+
+    aliases: Annotated[Mapping[str, str], NoDecode] = Field(default_factory=dict)
+    """Models by the names that clients ask for: `asked=served`, separated by commas, * in `asked` for anything. It
+    counts where no live worker serves the name itself, and where the client's key has no alias for it."""
+    sampling: Annotated[Mapping[SamplingName, FiniteFloat], NoDecode] = Field(default_factory=dict)
+    """Sampling parameters that win over the client's: `temperature=1,top_p=1`. A key's own win over these."""
+    strip_strict: bool = False
+    """Take `strict` out of tools, so that no grammar shapes what is sampled."""
 
     resends_max: int = Field(2, ge=0)
     """How often a call is sent again after the engine that had it broke. It is bounded because the call itself may be
@@ -146,6 +159,16 @@ class GatewaySettings(BaseSettings):
     @classmethod
     def _split(cls, value: object) -> object:
         return tuple(part.strip() for part in value.split(",") if part.strip()) if isinstance(value, str) else value
+
+    @field_validator("aliases", "sampling", mode="before")
+    @classmethod
+    def _paired(cls, value: object) -> object:
+        if not isinstance(value, str):
+            return value
+        pairs = [part.partition("=") for part in value.split(",") if part.strip()]
+        if not all(name.strip() and word.strip() for name, _, word in pairs):
+            raise ValueError("it is written NAME=VALUE, separated by commas")
+        return {name.strip(): word.strip() for name, _, word in pairs}
 
     @field_validator("api_keys")
     @classmethod

@@ -20,9 +20,13 @@ RETRY_COUNT_HEADER = "x-claw-retry-count"
 """Request: how many attempts of this request came before this one."""
 
 GROUP_HEADER = "x-claw-group"
-"""Reply: the group in which the call is stored, percent-encoded."""
+"""Request and reply: the group in which the call is stored, percent-encoded."""
 TRAJECTORY_HEADER = "x-claw-trajectory"
-"""Reply: the trajectory in which the call is stored, percent-encoded."""
+"""Request and reply: the trajectory in which the call is stored, percent-encoded."""
+PARENT_HEADER = "x-claw-parent"
+"""Request: the trajectory that started this one, percent-encoded."""
+KIND_HEADER = "x-claw-kind"
+"""Request: what the call is for, a word of `CallKind`."""
 CALL_ID_HEADER = "x-claw-call-id"
 """Reply: identity of the captured call."""
 POLICY_VERSION_HEADER = "x-claw-policy-version"
@@ -34,6 +38,14 @@ VERSION_SPANS_HEADER = "x-claw-weight-versions"
 """Engine's reply: choice index -> [label, start, end) over its tokens: `{"0": [["run/3", 0, 36], ["run/4", 36, 50]]}`."""
 VERSION_SPANS_COMMENT = ": claw.weight_versions="
 """The same object in a stream: an SSE comment before `data: [DONE]`, of which this is the beginning."""
+TOKENS_HEADER = "x-claw-tokens"
+"""Request to an engine: hand over what was sampled. Its JSON reply: the length of the member that does, in bytes."""
+TOKENS_MEMBER = '"claw_tokens":'
+"""What that member begins with, after its comma; it is the last one of the reply."""
+TOKENS_COMMENT = ": claw.tokens="
+"""What the SSE comment begins with that does so in a stream."""
+TOKENS_CAPABILITIES = ("tokens_json", "tokens_sse")
+"""Of a worker that does."""
 CONTROL_HEADER = "x-claw-control"
 """Request to an engine's control routes: the secret of its supervisor."""
 
@@ -50,6 +62,26 @@ class Channel:
     """Trained on; what does not name a channel is on this one."""
     VALIDATION: Final = "val"
     """Evaluation: never trained on."""
+
+
+class CallKind:
+    """What calls are for. Other kinds than MAIN stand on their calls as tags, see `kind_tag`."""
+
+    MAIN: Final = "main"
+    """Of the agent, for its task."""
+    SIDE: Final = "side"
+    """Of the agent, for itself: a title, a summary."""
+    SUBAGENT: Final = "subagent"
+    """Of an agent that another one started."""
+
+
+def kind_tag(kind: str) -> str:
+    """The tag of calls of a kind.
+
+    >>> kind_tag(CallKind.SIDE)
+    'kind:side'
+    """
+    return f"kind:{kind}"
 
 
 def ordered_group_id(order: str, ordinal: int) -> str:

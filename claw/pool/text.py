@@ -46,8 +46,8 @@ class Conversations:
 
 
 def _readable(body: bytes) -> str:
-    """JSON without its escapes; a body that is no JSON as it is."""
+    """JSON without its escapes; a body that is no JSON, or nested too deeply, as it is."""
     try:
         return orjson.dumps(orjson.loads(body)).decode()
-    except orjson.JSONDecodeError:
+    except (orjson.JSONDecodeError, orjson.JSONEncodeError):  # it reads deeper nesting than it writes
         return body.decode("utf-8", "replace")

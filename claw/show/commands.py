@@ -49,3 +49,19 @@ def doctor(prefix: Prefix = "claw", as_json: AsJson = False) -> None:
     from claw.show.doctor import run_doctor
 
     raise typer.Exit(run_doctor(prefix=prefix, as_json=as_json))
+
+
+@show.command(rich_help_panel=DATA)
+def registry(
+    host: Annotated[
+        str, typer.Option(help="Address to listen on; whoever reaches it may read the schemas.")
+    ] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0 takes a free one.")] = 8081,
+    prefix: Prefix = "claw",
+    generation: Annotated[int, typer.Option(envvar="CLAW_LOG_GENERATION", min=1, help="Generation of the pool.")] = 1,
+) -> None:
+    """Serve the schemas as a read-only schema registry for Kafka tools (docs/analytics.md); a gateway does it under /registry."""
+    from claw.show.registry import run_registry
+    from schemas.topics import Catalogue
+
+    raise typer.Exit(run_registry(host, port, Catalogue(prefix=prefix, generation=generation)))

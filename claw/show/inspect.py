@@ -11,7 +11,7 @@ from claw.errors import CannotRun
 from claw.show.log import log_for_reading
 from claw.show.rendering import as_plain
 from datapool.batch.deltas import bodies
-from datapool.view.conversations import conversation
+from datapool.view.conversations import CallBodies, ConversationTurn, conversation
 from eventlog.kafka.reader import FactLookup, read_topics
 from eventlog.records import Position
 from eventlog.settings import LogSettings
@@ -92,7 +92,7 @@ def as_json_object(inspected: Inspected) -> dict[str, Any]:  # JSON
 def as_text(inspected: Inspected) -> str:
     """The trajectory on a few lines: state, steps, conversation."""
     lines = [*_heading(inspected.trajectory), "", *map(_step_line, inspected.steps), ""]
-    lines += [f"  {message['role']:>9}  {message['content']}" for message in conversation(_calls(inspected))]
+    lines += [line for turn in conversation(_calls(inspected)) for line in _turn_lines(turn)]
     return "\n".join(lines)
 
 
@@ -115,6 +115,11 @@ def _step_line(step: StepRecord) -> str:
     return f"  {step.call_id}  {step.prompt_length}+{step.response_length} tokens  versions {versions}  rewards {rewards}  {training}  {where}"
 
 
-def _calls(inspected: Inspected) -> list[tuple[bytes, bytes]]:
+def _turn_lines(turn: ConversationTurn) -> list[str]:
+    reasoning = [f"  reasoning  {turn['reasoning']}"] if turn["reasoning"] else []
+    return [*reasoning, f"  {turn['role']:>9}  {turn['content']}"]
+
+
+def _calls(inspected: Inspected) -> list[CallBodies]:
     requests = bodies({fact.call_id: fact for fact in inspected.facts})
-    return [(requests.get(fact.call_id, b""), fact.response_body) for fact in inspected.facts]
+    return [CallBodies.of(fact, requests.get(fact.call_id, b"")) for fact in inspected.facts]

@@ -15,7 +15,7 @@ from datapool.batch.spec import BatchSpec
 from schemas.avro_files import fingerprint, wire_schema
 
 NAME = "manifest.json"
-FORMAT = 2
+FORMAT = 3
 """Counts up when equal facts give other rows."""
 
 

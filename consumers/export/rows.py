@@ -7,7 +7,7 @@ from typing import Any
 from consumers.export.choose import Chosen
 from datapool.batch.deltas import bodies, prompts
 from datapool.batch.sequences import call_tokens, rows
-from datapool.view import conversations
+from datapool.view.conversations import CallBodies, messages, tools
 from schemas.arrays import ITEM_BYTES
 from schemas.codec import as_dict
 from schemas.events import CallCaptured, RewardSlot, StepRecord
@@ -65,7 +65,7 @@ def sequence_rows(chosen: Chosen, calls: Calls) -> Iterator[Row]:
 
 def _step_row(chosen: Chosen, step: StepRecord, call: CallCaptured, prompt: bytes | None, request: bytes) -> Row:
     assert step.position is not None  # captured
-    record, curation, reply = chosen.record, step.curation, call.response_body
+    record, curation, texts = chosen.record, step.curation, CallBodies.of(call, request)
     trained = step.call_id in chosen.trained and prompt is not None
     return {
         "group_id": step.group_id,
@@ -91,8 +91,8 @@ def _step_row(chosen: Chosen, step: StepRecord, call: CallCaptured, prompt: byte
         "response_logprobs": _whole_items(call.response_logprobs),
         "version_spans": [as_dict(span) for span in step.spans],
         "temperature": call.sampling.temperature,
-        "messages": conversations.messages(request, reply, call.choice),
-        "tools": conversations.tools(request),
+        "messages": messages(texts),
+        "tools": tools(texts),
         "rewards": _slots(step.rewards),
         "reward_total": step.reward_total,
         **_returns(chosen),

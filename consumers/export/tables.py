@@ -27,7 +27,7 @@ SPANS = pa.list_(
 )
 SCORES = pa.list_(pa.struct([("scorer", pa.string()), ("score", pa.float64())]))
 MESSAGES = pa.list_(
-    pa.struct([(name, pa.string()) for name in ("role", "content", "name", "tool_calls", "tool_call_id")])
+    pa.struct([(name, pa.string()) for name in ("role", "content", "name", "tool_calls", "tool_call_id", "reasoning")])
 )
 IDENTITY = [("group_id", pa.string()), ("trajectory_id", pa.string())]
 WHOSE = [("channel", pa.string()), ("agent", pa.string()), ("task", pa.string())]

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 
 from datapool.batch.deltas import bodies
-from datapool.view.conversations import messages
+from datapool.view.conversations import CallBodies, messages
 from eventlog.errors import HistoryCut
 from eventlog.kafka.reader import FactLookup
 from eventlog.records import Position
@@ -32,9 +32,6 @@ def sampled_by(spans: Iterable[VersionSpan]) -> list[str]:
 
 
 def questions(calls: Mapping[str, CallCaptured]) -> dict[str, str]:
-    """The text of the last message before each answer, by call id; calls whose bodies are no chat are left out."""
-    chats = {
-        call_id: messages(body, calls[call_id].response_body, calls[call_id].choice)
-        for call_id, body in bodies(calls).items()
-    }
+    """The text of the last message before each answer, by call id; calls whose bodies hold no words are left out."""
+    chats = {call_id: messages(CallBodies.of(calls[call_id], body)) for call_id, body in bodies(calls).items()}
     return {call_id: chat[-2]["content"] or "" for call_id, chat in chats.items() if chat is not None and len(chat) > 1}

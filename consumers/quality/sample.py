@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from datapool.view.conversations import function_parameters, reply_message
+from datapool.view.conversations import CallBodies, function_parameters, reply_message
 from schemas.arrays import unpack_floats, unpack_ids
 from schemas.events import CallCaptured
 
@@ -30,10 +30,10 @@ class Sample:
 
     @cached_property
     def message(self) -> dict[str, Any] | None:  # JSON of the engine's
-        """The reply's message; None where the reply is no chat completion."""
-        return reply_message(self.call.response_body, self.call.choice)
+        """The reply's message in chat's format; None where the reply says nothing in words."""
+        return reply_message(CallBodies.of(self.call, b""))
 
     @cached_property
     def tools(self) -> dict[str, dict[str, Any]] | None:  # JSON schemas of the client's
         """Parameter schema by name of the offered functions; None where the request is lost."""
-        return function_parameters(self.body() or b"")
+        return function_parameters(CallBodies.of(self.call, self.body() or b""))

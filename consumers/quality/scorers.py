@@ -99,7 +99,10 @@ def _valid(call: Any, tools: Mapping[str, Mapping[str, Any]]) -> bool:  # JSON o
     except (orjson.JSONDecodeError, TypeError):
         return False
     schema = tools.get(str(function.get("name")))
-    return schema is not None and isinstance(arguments, dict) and set(schema.get("required") or ()) <= arguments.keys()
+    if schema is None or not isinstance(arguments, dict):
+        return False
+    required = schema.get("required")
+    return not isinstance(required, list) or all(isinstance(name, str) and name in arguments for name in required)
 
 
 def _clamped(value: float) -> float:

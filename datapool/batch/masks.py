@@ -15,6 +15,8 @@ TAGS_MISSING = "tags_missing"
 UNANNOTATED = "quality_missing"
 TOO_OLD = "too_old"
 UNJUDGED = Curation()
+UNSET: tuple[object, ...] = ((), {}, None, "pass")
+"""Values of a spec's fields that filter nothing."""
 RATIO_FLAWS = frozenset(
     {"greedy", "top_p", "top_k", "min_p", "penalties", "constrained", "logprobs", "logprobs_mismatch"}
     | {"spans", "spans_unknown", "spans_mismatch", "version_unknown", "policy_run_mixed"}
@@ -92,7 +94,8 @@ def is_young(step: StepRecord, oldest: int | None) -> bool:
 
 def step_filters(spec: BatchSpec) -> dict[str, Any]:  # JSON
     """The fields of a spec that filter steps and are set, with their values; empty: no trainable step is masked."""
-    return spec.model_dump(include={step_filter.field for step_filter in STEP_FILTERS}, exclude_defaults=True)
+    fields = spec.model_dump(include={step_filter.field for step_filter in STEP_FILTERS})
+    return {name: value for name, value in fields.items() if value not in UNSET}
 
 
 def _tags(step: AnnotatedStep, spec: BatchSpec) -> Iterator[Mask]:

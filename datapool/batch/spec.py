@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from datapool.batch.advantages import ESTIMATORS, Estimator
 from datapool.errors import BatchSpecInvalid
-from schemas.http import Channel
+from schemas.http import CallKind, Channel, kind_tag
 
 if TYPE_CHECKING:
     Algorithm = str
@@ -65,8 +65,9 @@ class BatchSpec(BaseModel):
     """Of a group; `val` is refused."""
     tags: tuple[str, ...] = ()
     """A response is trained when it carries all of these: itself (as captured, or by curation), or its trajectory or group."""
-    tags_exclude: tuple[str, ...] = ()
-    """A response that carries one of these, in the same sense, is masked; a group that does is not trained."""
+    tags_exclude: tuple[str, ...] = (kind_tag(CallKind.SIDE),)
+    """A response that carries one of these, in the same sense, is masked; a group that does is not trained. Not set: side
+    calls (titles, summaries), which do not work on the task."""
     reward_weights: Mapping[str, float] = Field(default_factory=dict)
     """`source/name` of a reward slot -> its weight in every return; `*` stands for all others (1 unless given).
     A slot of weight 0 is as if nobody had given it."""

@@ -122,8 +122,8 @@ class Registration(Struct, frozen=True):
 
     @property
     def rank(self) -> Rank:
-        words = content(self.task, self.tags, self.metadata, self.idle_s)
-        return bool(self.event_id), self.occurred_at_us, self.event_id, words
+        last = content(self.task, self.tags, self.metadata, self.idle_s)
+        return bool(self.event_id), self.occurred_at_us, self.event_id, last
 
 
 class TrajectoryState(Struct, frozen=True):

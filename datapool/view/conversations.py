@@ -1,17 +1,35 @@
-"""What captured calls say, as chat messages. Pure: bodies are bytes; one that is no chat has no messages.
+"""What captured calls say, as chat messages, whatever protocol they were made in. Pure: bodies are bytes.
 
-Both formats are read: OpenAI's (`choices[].message`) and Anthropic's (a `system` beside the messages, and a reply that is
-itself the message). A request body stands in the log as an edge against an earlier one: `datapool.batch.deltas.bodies`
-puts the bodies of a trajectory together, `datapool.view.request_bodies` those of a running reader of the log.
+The one reader of bodies: inspect, export, quality and lineage show what stands here. How each protocol's bodies become
+OpenAI's chat is `datapool.view.chat_format`. A request body stands in the log as an edge against an earlier one:
+`datapool.batch.deltas.bodies` puts the bodies of a trajectory together, `datapool.view.request_bodies` those of a running
+reader of the log.
 """
 
 from collections.abc import Iterable, Sequence
-from typing import Any, TypedDict
+from contextlib import suppress
+from typing import NamedTuple, TypedDict
 
 import orjson
 
-Json = Any  # bodies are the client's and the engine's
+from datapool.view.chat_format import FORMATS, Json, Object, as_text
+from schemas.events import CallCaptured
+
 BRANCH = "— a branch —"
+
+
+class CallBodies(NamedTuple):
+    """What was asked and answered, in the protocol's own bytes."""
+
+    protocol: str
+    request: bytes
+    reply: bytes
+    choice: int = 0
+
+    @classmethod
+    def of(cls, call: CallCaptured, request: bytes) -> "CallBodies":
+        """The bodies of a call whose request was put together; `b""` where it is lost."""
+        return cls(call.protocol, request, call.response_body, call.choice)
 
 
 class Message(TypedDict):
@@ -22,115 +40,136 @@ class Message(TypedDict):
     name: str | None
     tool_calls: str | None
     tool_call_id: str | None
+    reasoning: str | None
 
 
 class ConversationTurn(TypedDict):
-    """A message for people: without content, its tool calls are the content. A branch has no role."""
+    """A message for people: its text, then its tool calls as `name(arguments)`. A branch has no role."""
 
     role: str
     content: str
+    reasoning: str | None
 
 
-def messages(request: bytes, reply: bytes, choice: int = 0) -> list[Message] | None:
-    """The messages of one call: those of the request, then the reply's. None where a body is no chat."""
-    answer = reply_message(reply, choice)
-    if answer is None or not isinstance(_parsed(request).get("messages"), list):
-        return None
-    return [*_request_messages(request), _message(answer)]
+def messages(call: CallBodies) -> list[Message] | None:
+    """The messages of one call: those of the request, then the reply's. None where a body says nothing in words.
+
+    A request that names an earlier response instead of repeating it has only what it adds.
+    """
+    question, answer = request_messages(call), reply_message(call)
+    return None if question is None or answer is None else [*map(_message, question), _message(answer)]
 
 
-def conversation(calls: Iterable[tuple[bytes, bytes]]) -> list[ConversationTurn]:
-    """The calls of a trajectory, (request, reply) each, as one conversation.
+def request_messages(call: CallBodies) -> list[Object] | None:
+    """The messages of the request as chat's objects; None where it says nothing in words."""
+    body, form = _parsed(call.request), FORMATS.get(call.protocol)
+    return form.request(body, call.choice) if form is not None and body else None
+
+
+def reply_message(call: CallBodies) -> Object | None:
+    """The assistant's message as chat has it: of that choice, or of the only one; None where the reply is none."""
+    form = FORMATS.get(call.protocol)
+    return form.reply(_parsed(call.reply), call.choice) if form is not None else None
+
+
+def conversation(calls: Iterable[CallBodies]) -> list[ConversationTurn]:
+    """The calls of a trajectory as one conversation.
 
     A request repeats the conversation so far: only its new tail is added, after a branch where it does not continue it.
     Of a call by token ids, only what it answered is text.
     """
     turns: list[ConversationTurn] = []
-    for request, reply in calls:
-        if (text := _completed_text(reply)) is not None:
-            turns.append(ConversationTurn(role="assistant", content=text))
-            continue
-        added = [_turn(message) for message in _request_messages(request)]
+    responses: dict[str, list[ConversationTurn]] = {}
+    text = ""  # that prompts of completions go on from
+    for call in calls:
+        question, answer = request_messages(call), reply_message(call)
+        added = [_turn(message) for message in question or ()]
+        reply = [_turn(answer)] if answer is not None else []
+        if call.protocol == "responses":
+            added = _in_full(_parsed(call.request), added, responses)
+            responses[str(_parsed(call.reply).get("id"))] = [*added, *reply]
+        elif call.protocol == "completions" and question is not None:
+            prompt = question[0]["content"]
+            if text and prompt.startswith(text):
+                added = [*turns, *([_turn({"role": "user", "content": prompt[len(text) :]})] if prompt != text else [])]
+            text = prompt + (answer or {}).get("content", "")
         common = _common(turns, added)
-        if common < len(turns):
-            turns.append(ConversationTurn(role="", content=BRANCH))
-        turns += added[common:]
-        answer = reply_message(reply)
-        turns += [_turn(_message(answer))] if answer is not None else []
+        if common < len(turns) and question is not None:
+            turns.append(ConversationTurn(role="", content=BRANCH, reasoning=None))
+        turns += [*added[common:], *reply]
     return turns
 
 
-def reply_message(reply: bytes, choice: int = 0) -> dict[str, Json] | None:
-    """The assistant's message as the engine gave it: of that choice, or of the only one; None where the reply is no chat."""
-    body = _parsed(reply)
-    choices = body.get("choices")
-    if not isinstance(choices, list):
-        return body if body.get("role") == "assistant" else None
-    objects = [item for item in choices if isinstance(item, dict)]
-    chosen = next((item for item in objects if item.get("index", 0) == choice), objects[0] if objects else {})
-    message = chosen.get("message")
-    return message if isinstance(message, dict) else None
+def tools(call: CallBodies) -> str | None:
+    """The tools that the model was offered, in chat's format, as JSON text."""
+    return as_text(offered_tools(call) or None)
 
 
-def _completed_text(reply: bytes) -> str | None:
-    """What a text completion says in its first choice; None where the reply is none."""
-    choices = _parsed(reply).get("choices")
-    first = choices[0] if isinstance(choices, list) and choices else None
-    text = first.get("text") if isinstance(first, dict) and "message" not in first else None
-    return text if isinstance(text, str) else None
+def offered_tools(call: CallBodies) -> list[Object]:
+    """The tools that the model was offered, in chat's format."""
+    form = FORMATS.get(call.protocol)
+    return form.tools(_parsed(call.request)) if form is not None else []
 
 
-def tools(request: bytes) -> str | None:
-    """The tools that the model was offered, as JSON text."""
-    return _text(_parsed(request).get("tools"))
-
-
-def function_parameters(request: bytes) -> dict[str, dict[str, Json]] | None:
-    """JSON schema of the parameters by name of the offered functions (OpenAI's format); None where the body is unreadable."""
-    body = _parsed(request)
-    if not body:
+def function_parameters(call: CallBodies) -> dict[str, Object] | None:
+    """JSON schema of the parameters by name of the offered functions; None where the body is unreadable."""
+    if not _parsed(call.request):
         return None
-    offered = [tool.get("function") for tool in body.get("tools") or [] if isinstance(tool, dict)]
+    functions = [tool.get("function") for tool in offered_tools(call)]
     return {
-        function["name"]: function.get("parameters") or {}
-        for function in offered
-        if isinstance(function, dict) and "name" in function
+        function["name"]: parameters if isinstance(parameters := function.get("parameters"), dict) else {}
+        for function in functions
+        if isinstance(function, dict) and isinstance(function.get("name"), str)
     }
 
 
-def _request_messages(request: bytes) -> list[Message]:
-    body = _parsed(request)
-    listed = body.get("messages")
-    system = [{"role": "system", "content": body["system"]}] if body.get("system") else []
-    every = [*system, *listed] if isinstance(listed, list) else []
-    return [_message(message) for message in every if isinstance(message, dict)]
+def _in_full(
+    request: Object, added: list[ConversationTurn], responses: dict[str, list[ConversationTurn]]
+) -> list[ConversationTurn]:
+    """A request that names the response it goes on from, with what stood before it; instructions are each request's own."""
+    previous = request.get("previous_response_id")
+    before = responses.get(previous, []) if isinstance(previous, str) else []
+    own = 1 if before and request.get("instructions") else 0
+    return [*added[:own], *(turn for turn in before if turn["role"] != "system"), *added[own:]]
 
 
-def _message(message: dict[str, Json]) -> Message:
+def _message(message: Object) -> Message:
     return Message(
         role=str(message.get("role", "")),
-        content=_text(message.get("content")),
-        name=_text(message.get("name")),
-        tool_calls=_text(message.get("tool_calls") or None),
-        tool_call_id=_text(message.get("tool_call_id")),
+        content=as_text(message.get("content")),
+        name=as_text(message.get("name")),
+        tool_calls=as_text(message.get("tool_calls") or None),
+        tool_call_id=as_text(message.get("tool_call_id")),
+        reasoning=as_text(message.get("reasoning") or message.get("reasoning_content") or None),
     )
 
 
-def _turn(message: Message) -> ConversationTurn:
-    return ConversationTurn(role=message["role"], content=message["content"] or message["tool_calls"] or "")
+def _turn(message: Object) -> ConversationTurn:
+    plain, calls = _message(message), message.get("tool_calls")
+    texts = [plain["content"], *map(_call_text, calls if isinstance(calls, list) else ())]
+    return ConversationTurn(role=plain["role"], content="\n".join(filter(None, texts)), reasoning=plain["reasoning"])
+
+
+def _call_text(call: Json) -> str | None:
+    function = call.get("function") if isinstance(call, dict) else None
+    if not isinstance(function, dict) or not isinstance(function.get("name"), str):
+        return as_text(call)
+    arguments = function.get("arguments")
+    with suppress(orjson.JSONDecodeError, TypeError):  # clients write the same arguments with other spaces
+        arguments = orjson.loads(arguments)
+    return f"{function['name']}({as_text(arguments) or ''})"
 
 
 def _common(turns: Sequence[ConversationTurn], added: Sequence[ConversationTurn]) -> int:
-    """How many turns both begin with."""
+    """How many turns both begin with; reasoning does not count, since many clients do not send it back."""
     pairs = zip(turns, added, strict=False)
-    return next((at for at, (turn, new) in enumerate(pairs) if turn != new), min(len(turns), len(added)))
+    differing = (
+        at for at, (turn, new) in enumerate(pairs) if (turn["role"], turn["content"]) != (new["role"], new["content"])
+    )
+    return next(differing, min(len(turns), len(added)))
 
 
-def _text(value: Json) -> str | None:
-    return value if value is None or isinstance(value, str) else orjson.dumps(value).decode()
-
-
-def _parsed(body: bytes) -> dict[str, Json]:
+def _parsed(body: bytes) -> Object:
     try:
         parsed = orjson.loads(body)
     except orjson.JSONDecodeError:

@@ -4,9 +4,14 @@ Invariant (captured means durable): the client gets a reply only after the log a
 """
 
 import time
+from functools import partial
 from hashlib import sha256
 
+from gateway.adaptation import Adaptation
 from gateway.call_protocol import CallProtocol
+from gateway.callers.callers import Callers
+from gateway.callers.hints import Hints
+from gateway.callers.signs import signs
 from gateway.capture.durable_log import EventSink
 from gateway.capture.events import ModelCall
 from gateway.capture.idempotency import Finished
@@ -17,7 +22,6 @@ from gateway.control.crowding import Crowds
 from gateway.errors import ClientGone, GatewayError, HeaderList, NotCaptured, Overloaded, UpstreamRefused
 from gateway.headers import authorization, client_headers, credentials, overhead, reply_headers
 from gateway.http.exchange import Exchange
-from gateway.identity import Identity, fresh_lane
 from gateway.metrics import Metrics
 from gateway.settings import GatewaySettings
 from gateway.upstream.dispatch import CallProgress, Dispatch, Dispatcher, EngineAnswer, OpenStream
@@ -26,6 +30,8 @@ from schemas.events import Timings
 from schemas.http import Channel
 
 JSON = (b"content-type", b"application/json")
+NO_HINTS = Hints()
+"""Of a request whose caller is known: its messages need not stay in memory as objects."""
 MESSAGE_CHARACTERS_MAX = 1000
 """Of a refusal that an engine wrote in no shape that clients of the protocol know."""
 
@@ -34,26 +40,34 @@ class ModelCalls:
     """Answers model calls of every protocol. One instance per process; `in_flight` is its load."""
 
     def __init__(
-        self, settings: GatewaySettings, dispatcher: Dispatcher, log: EventSink, metrics: Metrics, crowds: Crowds
+        self,
+        settings: GatewaySettings,
+        dispatcher: Dispatcher,
+        log: EventSink,
+        metrics: Metrics,
+        crowds: Crowds,
+        adaptation: Adaptation,
     ) -> None:
         self._settings, self._dispatcher, self._metrics, self._crowds = settings, dispatcher, metrics, crowds
+        self._adaptation = adaptation
         self._recorder = CallRecorder(settings, log, metrics)
         self._producer = f"gateway/{settings.instance}"
         self._passes_authorization = settings.passes_authorization
+        self._callers = Callers(self._recorder.awaits)
         self.replied = self._recorder.replied
         self.in_flight = 0
 
-    async def __call__(self, exchange: Exchange, protocol: CallProtocol, identity: Identity | None) -> None:
+    async def __call__(self, exchange: Exchange, protocol: CallProtocol) -> None:
         """Answer one call. Raises GatewayError before anything was sent, or ClientGone."""
         self.in_flight += 1
         try:
-            await self._answer(exchange, protocol, identity or fresh_lane())
+            await self._answer(exchange, protocol)
         finally:
             self.in_flight -= 1
 
-    async def _answer(self, exchange: Exchange, protocol: CallProtocol, identity: Identity) -> None:
+    async def _answer(self, exchange: Exchange, protocol: CallProtocol) -> None:
         started_s = time.perf_counter()
-        call = self._begin(exchange, protocol, identity)
+        call = self._begin(exchange, protocol)
         if call.attempt.finished is not None:
             await self._repeat(exchange, call, call.attempt.finished, started_s)
             return
@@ -66,21 +80,22 @@ class ModelCalls:
         else:
             await self._reply(exchange, finished, started_s, answer.upstream_s)
 
-    def _begin(self, exchange: Exchange, protocol: CallProtocol, identity: Identity) -> ModelCall:
+    def _begin(self, exchange: Exchange, protocol: CallProtocol) -> ModelCall:
         """The call that a request is. Raises InvalidRequest."""
         received_us = now_us()
         headers = client_headers(exchange.headers)
-        request = protocol.parse(exchange.body)
+        request = self._adaptation.request(protocol, exchange.body, exchange.key)
         digest = sha256(exchange.body).hexdigest()
-        attempt = self._recorder.begin(identity, headers, digest)
-        exchange.call_id = attempt.call_id
+        caller = self._callers.caller(exchange.route, exchange.key, signs(exchange.headers), request.hints, digest)
+        attempt = self._recorder.begin(caller.identity, headers, digest)
+        exchange.call_id, exchange.on_lost = attempt.call_id, partial(self._recorder.lost, attempt)
         return ModelCall(
             producer=self._producer,
-            identity=identity,
+            caller=caller,
             attempt=attempt,
             headers=headers,
             protocol=protocol,
-            request=request,
+            request=request._replace(hints=NO_HINTS),
             request_digest=digest,
             received_us=received_us,
             secrets=credentials(exchange.headers) if self._passes_authorization else (),

@@ -7,15 +7,18 @@ trajectory that this process captured and that is acknowledged, was received bef
 Under an idempotency key another gateway may answer the same call again, before or after this one, and the pool counts
 the attempt that was received last. So an edge holds with whichever attempt of its base counts, or says which one it
 needs: it keeps no more than the base's prompt, which all attempts have, or all of prompt and response, since then the
-agent evidently went on with that response (`base_digest`). And a call under a key, which may be an earlier call asked
-again, is written against shorter prompts only (of equal ones, shorter bodies, then lower ids): such edges close no circle,
-whichever attempts they are of.
+agent evidently went on with that response (`base_digest`). A later attempt without a key is written in full, since others
+may stand on an earlier one. And a call under a key, which may be an earlier call asked again, is written against shorter
+prompts only (of equal ones, shorter bodies, then lower ids): such edges close no circle, whichever attempts they are of.
+
+A body is written by what it begins and ends with, as its base does: clients write `tools` behind messages that grow.
+Together the two ends are never longer than the base or the body, so no byte of either is taken twice.
 
 Only the tips are kept: a call that another one begins with stands in it, so a conversation that grows is one entry.
 """
 
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from hashlib import sha256
 from typing import NamedTuple
 
@@ -60,48 +63,55 @@ class DeltaEncoder:
         self._tips: OrderedDict[Identity, list[DeltaBase]] = OrderedDict()
         self.size_bytes = 0
 
-    def encode(self, call: ModelCall, reply: EngineReply) -> EncodedCall:
-        """Edges of a call's prompt and body, against the tip that shares the most tokens (bytes where there are none)."""
-        prompt, body = reply.prompt_ids, call.request.body
-        base, prompt_keep, body_keep = self._closest(call, prompt)
+    def encode(self, call: ModelCall, reply: EngineReply) -> list[EncodedCall]:
+        """How each choice is written. Nearly always they have one prompt."""
+        own = [reply.prompt_ids if choice.prompt_ids is None else choice.prompt_ids for choice in reply.choices]
+        edges = {prompt: self._encode(call, prompt) for prompt in dict.fromkeys(own)}
+        return [edges[prompt] for prompt in own]
+
+    def _encode(self, call: ModelCall, prompt: bytes) -> EncodedCall:
+        """Edges of a prompt and of the body, against the tip that shares the most tokens (bytes where there are none)."""
+        body = call.request.body
+        base, prompt_keep, (front, end) = self._closest(call, prompt)
         prompt_edge = _edge(prompt, ITEM_BYTES, base, prompt_keep, sha256(prompt).hexdigest())
-        request_edge = _edge(body, 1, base, body_keep, call.request_digest)
-        depth = base.depth + 1 if base is not None and (prompt_keep or body_keep) else 0
+        request_edge = _edge(body, 1, base, front, call.request_digest, end)
+        depth = base.depth + 1 if base is not None and (prompt_keep or front or end) else 0
         digest = _base_digest(base, prompt_keep) if base is not None and prompt_keep else ""
         return EncodedCall(prompt_edge, request_edge, depth, digest)
 
-    def _closest(self, call: ModelCall, prompt: bytes) -> tuple[DeltaBase | None, int, int]:
-        """The base that shares the most, and how many ids and bytes are kept of it."""
-        base, ids, body_bytes = None, -1, -1
+    def _closest(self, call: ModelCall, prompt: bytes) -> tuple[DeltaBase | None, int, tuple[int, int]]:
+        """The base that shares the most; how many ids are kept of it, and how many bytes at both ends of its body."""
+        base, ids, body = None, -1, (0, 0)
         for tip in self._tips.get(call.identity, ()):
             if _may_be_base(tip, call, len(prompt)):
-                shared = _shared(prompt, tip.whole, ITEM_BYTES), _shared(call.request.body, tip.body)
-                if shared > (ids, body_bytes):
-                    base, (ids, body_bytes) = tip, shared
+                shared, ends = _shared(prompt, tip.whole, ITEM_BYTES), _shared_ends(call.request.body, tip.body)
+                if base is None or (shared, sum(ends)) > (ids, sum(body)):
+                    base, ids, body = tip, shared, ends
         if base is None:
-            return None, 0, 0
+            return None, 0, (0, 0)
         goes_on = 0 < len(base.whole) == ids * ITEM_BYTES
         ids = ids if goes_on else min(ids, base.prompt_bytes // ITEM_BYTES)
         worth_it = goes_on or ids * ITEM_BYTES >= WORTH_BYTES
-        return base, ids if worth_it else 0, body_bytes if body_bytes >= WORTH_BYTES else 0
+        return base, ids if worth_it else 0, body if sum(body) >= WORTH_BYTES else (0, 0)
 
     def remember(
-        self, call: ModelCall, reply: EngineReply, encoded: EncodedCall, events: Sequence[CallCaptured]
+        self, call: ModelCall, reply: EngineReply, encoded: Sequence[EncodedCall], events: Sequence[CallCaptured]
     ) -> None:
         """Remember acknowledged events as bases of what comes."""
         if not call.identity.named:  # a lane that we made up has one call
             return
-        for event in events:
+        for event, choice, edges in zip(events, reply.choices, encoded, strict=True):
+            prompt_ids = reply.prompt_ids if choice.prompt_ids is None else choice.prompt_ids
             written = len(event.prompt.suffix) + len(event.request.suffix) + len(event.response_body)
             if event.status == "completed" and written + 2 * len(event.response_ids) <= EVENT_BYTES_MAX:
                 base = DeltaBase(
                     call_id=event.call_id,
                     received_us=call.received_us,
-                    whole=reply.prompt_ids + event.response_ids,
+                    whole=prompt_ids + event.response_ids,
                     body=call.request.body,
                     prompt_digest=event.prompt.full_digest,
-                    depth=encoded.depth,
-                    prompt_bytes=len(reply.prompt_ids),
+                    depth=edges.depth,
+                    prompt_bytes=len(prompt_ids),
                 )
                 self._add(call.identity, base)
         self._shrink()
@@ -127,6 +137,8 @@ def _may_be_base(tip: DeltaBase, call: ModelCall, prompt_bytes: int) -> bool:
     itself = tip.call_id.startswith(call.call_id)  # or another choice of it
     if itself or tip.received_us >= call.received_us or tip.depth + 1 >= CHAIN_MAX:
         return False
+    if call.attempt.number and not call.attempt.keyed:
+        return False
     own = prompt_bytes, len(call.request.body), call.call_id
     return call.headers.idempotency_key is None or (tip.prompt_bytes, len(tip.body), tip.call_id) < own
 
@@ -141,25 +153,41 @@ def _bytes(tips: Sequence[DeltaBase]) -> int:
     return sum(tip.size_bytes for tip in tips)
 
 
-def _edge(data: bytes, unit: int, base: DeltaBase | None, keep: int, digest: str) -> Edge:
+def _edge(data: bytes, unit: int, base: DeltaBase | None, keep: int, digest: str, keep_end: int = 0) -> Edge:
     return Edge(
-        base_call_id=base.call_id if base is not None and keep else None,
+        base_call_id=base.call_id if base is not None and (keep or keep_end) else None,
         keep=keep,
-        suffix=data[keep * unit :],
+        keep_end=keep_end,
+        suffix=data[keep * unit : len(data) - keep_end * unit],
         full_length=len(data) // unit,
         full_digest=digest,
     )
 
 
 def _shared(left: bytes, right: bytes, unit: int = 1) -> int:
-    """Units that both begin with. Halving compares blocks at memory speed, where a loop would take milliseconds."""
-    low, high = 0, min(len(left), len(right))
-    if left[:high] == right[:high]:
-        return high // unit
+    """Units that both begin with."""
+    return _longest(lambda low, high: left[low:high] == right[low:high], min(len(left), len(right))) // unit
+
+
+def _shared_ends(left: bytes, right: bytes) -> tuple[int, int]:
+    """Bytes that both begin with, and bytes that what is left of both ends with."""
+    front, ends = _shared(left, right), (len(left), len(right))
+
+    def equal(low: int, high: int) -> bool:
+        return left[ends[0] - high : ends[0] - low] == right[ends[1] - high : ends[1] - low]
+
+    return front, _longest(equal, min(ends) - front)
+
+
+def _longest(equal: Callable[[int, int], bool], high: int) -> int:
+    """The most that is equal from 0 on. Halving compares blocks at memory speed, where a loop would take milliseconds."""
+    low = 0
+    if equal(low, high):
+        return high
     while low + 1 < high:
         middle = (low + high) // 2
-        if left[low:middle] == right[low:middle]:
+        if equal(low, middle):
             low = middle
         else:
             high = middle
-    return low // unit
+    return low

@@ -1,13 +1,16 @@
 """Events of model calls, made from what the engine said.
 
-Output: `calls`, key group_id: CallCaptured (one per choice) or CallFailed. Delivery: at least once, by event_id.
+Output: `calls`, key group_id: CallCaptured (one per choice) or CallFailed, and TrajectoryStarted of a session that nobody
+completes. Delivery: at least once, by event_id.
 """
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from msgspec.structs import replace
 
 from gateway.call_protocol import CallProtocol, CallRequest, Choice, EngineReply
+from gateway.callers.callers import Caller
 from gateway.capture.idempotency import Attempt
 from gateway.capture.redaction import redacted, redacted_body
 from gateway.headers import ClientHeaders
@@ -15,9 +18,9 @@ from gateway.identity import Identity
 from gateway.upstream.dispatch import CallProgress
 from gateway.upstream.engines import Engine
 from schemas.arrays import ITEM_BYTES
-from schemas.envelopes import envelope, now_us
-from schemas.events import CallCaptured, CallFailed, Edge, Envelope, Integrity, Timings, Usage
-from schemas.http import Channel
+from schemas.envelopes import decision_id, envelope, now_us
+from schemas.events import CallCaptured, CallFailed, Edge, Envelope, Integrity, Timings, TrajectoryStarted, Usage
+from schemas.http import CallKind, Channel, kind_tag
 
 MESSAGE_CHARACTERS_MAX = 2000
 SECRET_CHARACTERS_MIN = 8
@@ -29,7 +32,7 @@ class ModelCall(NamedTuple):
     """One attempt of a model call, as it came in."""
 
     producer: str
-    identity: Identity
+    caller: Caller
     attempt: Attempt
     headers: ClientHeaders
     protocol: CallProtocol
@@ -38,6 +41,10 @@ class ModelCall(NamedTuple):
     received_us: int
     secrets: tuple[str, ...] = ()
     """Credentials that fixed upstreams get, and no event may hold."""
+
+    @property
+    def identity(self) -> Identity:
+        return self.caller.identity
 
     @property
     def call_id(self) -> str:
@@ -56,10 +63,10 @@ class EncodedCall(NamedTuple):
 
 
 def captured(
-    call: ModelCall, engine: Engine, reply: EngineReply, timings: Timings, encoded: EncodedCall
+    call: ModelCall, engine: Engine, reply: EngineReply, timings: Timings, encoded: Sequence[EncodedCall]
 ) -> tuple[CallCaptured, ...]:
-    """One event per choice; choice k > 0 is the call `<call_id>.<k>`."""
-    alone = len(reply.choices) == 1
+    """One event per choice; choice k > 0 is the call `<call_id>.<k>`. encoded: how each is written, in their order."""
+    alone, caller, kind = len(reply.choices) == 1, call.caller, call.caller.kind
     secrets = [secret for secret in call.secrets if engine.fixed and len(secret) >= SECRET_CHARACTERS_MIN]
     return tuple(
         [
@@ -70,23 +77,27 @@ def captured(
                 call_id=choice_id(call.call_id, choice.index),
                 attempt=call.attempt.number,
                 choice=choice.index,
-                prompt=encoded.prompt,
-                base_digest=encoded.base_digest,
+                prompt=edges.prompt,
+                base_digest=edges.base_digest,
                 response_ids=choice.response_ids,
                 response_logprobs=choice.response_logprobs,
                 spans=choice.spans,
-                sampling=call.request.sampling,
+                sampling=choice.sampling or call.request.sampling,
                 finish_reason=choice.finish_reason and redacted(choice.finish_reason, secrets),
-                request=encoded.request,
+                request=edges.request,
                 response_body=redacted_body(choice.body, secrets),
                 model_id=engine.model_id or call.request.model or "",
                 worker_id=engine.worker_id,
                 upstream=engine.url,
                 protocol=call.protocol.name,
+                client=caller.client,
+                call_kind=kind,
+                parent_trajectory=caller.parent,
+                identity_source=caller.source,
                 adapted=call.request.adapted,
                 agent=call.headers.agent,
                 channel=call.headers.channel or Channel.TRAIN,
-                tags=call.headers.tags,
+                tags=call.headers.tags if kind == CallKind.MAIN else (*call.headers.tags, kind_tag(kind)),
                 status="aborted" if choice.aborted else "completed",
                 http_status=200,
                 idempotency_key=call.headers.idempotency_key,
@@ -94,8 +105,22 @@ def captured(
                 timings=timings,
                 integrity=_integrity((*choice.missing, *call.request.missing)),
             )
-            for choice in reply.choices
+            for choice, edges in zip(reply.choices, encoded, strict=True)
         ]
+    )
+
+
+def started(call: ModelCall) -> TrajectoryStarted:
+    """The event of a session's first call: the same one, whichever process makes it."""
+    who = call.identity
+    event_id = decision_id("session", who.group_id, who.trajectory_id)
+    return TrajectoryStarted(
+        envelope=envelope(call.producer, event_id=event_id, run_id=call.headers.run_id),
+        group_id=who.group_id,
+        trajectory_id=who.trajectory_id,
+        channel=call.headers.channel or Channel.TRAIN,
+        agent=call.headers.agent,
+        idle_s=call.caller.idle_s,
     )
 
 
@@ -139,7 +164,7 @@ def repeated(event: CallCaptured, attempt: int, received_us: int) -> CallCapture
 def without_bodies(event: CallCaptured) -> CallCaptured:
     """The event with its bodies left out (digest and length of the request stay): what fits when the whole does not."""
     integrity = Integrity(complete=False, missing=(*event.integrity.missing, "request_body", "response_body"))
-    request = replace(event.request, base_call_id=None, keep=0, suffix=b"")
+    request = replace(event.request, base_call_id=None, keep=0, keep_end=0, suffix=b"")
     return replace(event, request=request, response_body=b"", integrity=integrity)
 
 
@@ -153,4 +178,5 @@ def _integrity(missing: tuple[str, ...]) -> Integrity:
 
 def _own_usage(usage: Usage, choice: Choice) -> Usage:
     # The engine counts all choices of a reply together; each event counts its own, so that sums come out right.
-    return replace(usage, completion_tokens=len(choice.response_ids) // ITEM_BYTES)
+    own = replace(usage, completion_tokens=len(choice.response_ids) // ITEM_BYTES)
+    return own if choice.prompt_ids is None else replace(own, prompt_tokens=len(choice.prompt_ids) // ITEM_BYTES)

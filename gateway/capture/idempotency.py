@@ -6,9 +6,12 @@ tokens that the pool counts are the tokens that the agent went on with.
 
 - With an idempotency key, the call id is a function of (group, trajectory, key): every gateway, before or after a
   restart, gives the same one. The fold counts a call once, so the agent's own count of its calls stays right.
-- Without a key, a request that says it is a retry (retry count > 0) and has the same body as exactly one recent call of
-  its trajectory is that call. Where several recent calls had this body (parallel samples), it is a new call: a call too
-  many is seen by the completion's count, a wrong reply is seen by nobody.
+- Without a key, a request is a recent call of its trajectory with the same body whose last attempt came to nothing: it
+  failed, it broke off, or its client was gone before it had taken the whole reply. Many agents ask again so, without a
+  count. Of several such calls each is asked again once, the oldest first: nobody saw a reply of any of them.
+- Without a key, and where every reply was taken, a request that says it is a retry (retry count > 0) and has the same body
+  as exactly one recent call is that call. Where several recent calls had this body (parallel samples), it is a new call: a
+  call too many is seen by the completion's count, a wrong reply is seen by nobody.
 - A finished reply is repeated, byte for byte, and nothing is generated again. Under a key it is captured again, as this
   try: another gateway may have answered meanwhile. Without a key the call is this process's alone, and nothing is
   captured again; if its event was never acknowledged, the *same* event (same event_id) is published before.
@@ -31,6 +34,8 @@ from schemas.events import CallCaptured
 from schemas.http import IDEMPOTENCY_KEY_HEADER
 
 Slot = tuple[str, str, str]
+EQUAL_CALLS_MAX = 16
+"""Calls with one body that are remembered beside the newest: any of them may come to nothing."""
 EVENT_BYTES = 2000
 """Of an event's own objects, besides what it holds."""
 
@@ -54,7 +59,10 @@ class _Entry:
     digest: str
     seen_at_s: float
     attempts: int = 1
-    ambiguous: bool = False
+    is_lost: bool = False
+    """Its last attempt came to nothing: whoever asks for the same asks again for this."""
+    equals: "tuple[_Entry, ...]" = ()
+    """Earlier recent calls with this body, without their replies."""
     finished: Finished | None = None
     finished_attempt: int = -1
 
@@ -87,22 +95,35 @@ class RecentCalls:
         if not identity.named:  # made up for this one request: nobody can ask again
             return Attempt(slot, new_id(), headers.retry_count or 0)
         entry = self._entries.get(slot)
-        recent = entry if entry and self._clock_s() - entry.seen_at_s <= self._window_s else None
+        recent = entry if entry and self._is_recent(entry) else None
         if recent and recent.digest != digest:
             raise InvalidRequest(
                 "this idempotency key was used for another body",
                 param=IDEMPOTENCY_KEY_HEADER,
                 code="idempotency_key_reused",
             )
-        if recent and self._is_same_call(recent, headers):
-            number = max(recent.attempts, headers.retry_count or 0)
-            recent.attempts = number + 1
-            return Attempt(slot, recent.call_id, number, recent.finished, keyed)
+        if recent and (same := recent if keyed else self._asked_again(recent, headers)):
+            number = max(same.attempts, headers.retry_count or 0)
+            same.attempts, same.is_lost = number + 1, False
+            return Attempt(slot, same.call_id, number, same.finished, keyed)
         # A key is one call for ever, so its attempts go on being counted when their replies are forgotten.
         number = max(headers.retry_count or 0, entry.attempts if entry and keyed else 0)
         call_id = _call_id(identity, headers.idempotency_key)
-        self._remember(slot, _Entry(call_id, digest, self._clock_s(), number + 1, ambiguous=recent is not None))
+        equals = tuple(filter(self._is_recent, (*recent.equals, recent)))[-EQUAL_CALLS_MAX:] if recent else ()
+        self._remember(slot, _Entry(call_id, digest, self._clock_s(), number + 1, equals=equals))
         return Attempt(slot, call_id, number, keyed=keyed)
+
+    def awaits(self, identity: Identity, digest: str) -> bool:
+        """Whether a request with this body, and without a key, would be another attempt of a call that came to nothing."""
+        entry = self._entries.get(_slot(identity, None, digest))
+        return entry is not None and self._lost_call(entry) is not None
+
+    def lost(self, attempt: Attempt) -> None:
+        """An attempt came to nothing. Without effect when a later one is under way."""
+        entry = self._entries.get(attempt.slot)
+        for one in (*entry.equals, entry) if entry else ():
+            if one.call_id == attempt.call_id and one.attempts == attempt.number + 1:
+                one.is_lost, one.seen_at_s = True, self._clock_s()
 
     def finish(self, attempt: Attempt, finished: Finished) -> None:
         """Keep the reply of an attempt for whoever asks again: of several, that of the highest, which is the one that counts."""
@@ -124,12 +145,23 @@ class RecentCalls:
             self._bytes -= _size(entry)
             entry.finished, entry.finished_attempt = None, -1
 
-    def _is_same_call(self, recent: _Entry, headers: ClientHeaders) -> bool:
-        return headers.idempotency_key is not None or ((headers.retry_count or 0) > 0 and not recent.ambiguous)
+    def _asked_again(self, recent: _Entry, headers: ClientHeaders) -> _Entry | None:
+        """The call that a request without a key asks for again."""
+        if lost := self._lost_call(recent):
+            return lost
+        return recent if headers.retry_count and not recent.equals else None
+
+    def _lost_call(self, entry: _Entry) -> _Entry | None:
+        return next((one for one in (*entry.equals, entry) if one.is_lost and self._is_recent(one)), None)
+
+    def _is_recent(self, entry: _Entry) -> bool:
+        return self._clock_s() - entry.seen_at_s <= self._window_s
 
     def _remember(self, slot: Slot, entry: _Entry) -> None:
         replaced = self._entries.pop(slot, None)
         self._bytes -= _size(replaced)
+        if replaced is not None:
+            replaced.equals, replaced.finished = (), None
         self._entries[slot] = entry
         self._shrink()
 

@@ -6,6 +6,7 @@ publish the same events; and it is forgotten when a bug keeps it from the log, s
 
 import asyncio
 import time
+from collections import OrderedDict
 
 import structlog
 
@@ -13,7 +14,7 @@ from eventlog.errors import LogError, RecordTooLarge
 from gateway.call_protocol import EngineReply
 from gateway.capture.delta_encoding import DeltaEncoder
 from gateway.capture.durable_log import EventSink
-from gateway.capture.events import ModelCall, captured, failed, repeated, without_bodies
+from gateway.capture.events import ModelCall, captured, failed, repeated, started, without_bodies
 from gateway.capture.idempotency import Attempt, Finished, RecentCalls
 from gateway.capture.replied import Replied
 from gateway.errors import CLIENT_CLOSED, ClientGone, GatewayError, HeaderList, NotCaptured
@@ -27,6 +28,7 @@ from schemas.events import CallCaptured, Timings
 from schemas.keys import group_key
 from schemas.topics import CALLS
 
+SESSIONS_MAX = 10_000
 log = structlog.get_logger()
 
 
@@ -40,6 +42,9 @@ class CallRecorder:
         # Where replies may go out without their events, a base may be missing, so calls are written in full.
         deltas_bytes_max = 0 if settings.capture_on_failure == "availability" else settings.parent_bytes_max
         self._deltas = DeltaEncoder(deltas_bytes_max, settings.parent_calls_max)
+        self._started: OrderedDict[Identity, None] = OrderedDict()
+        """Sessions whose beginning is in the log."""
+        self.awaits, self.lost = self._recent.awaits, self._recent.lost
 
     def begin(self, identity: Identity, headers: ClientHeaders, digest: str) -> Attempt:
         """As `RecentCalls.begin`."""
@@ -55,6 +60,8 @@ class CallRecorder:
         encoded = self._deltas.encode(call, reply)
         events = captured(call, engine, reply, timings, encoded)
         finished = Finished(body, headers, events)
+        if call.caller.asked is not None:
+            call.caller.asked.replied(*[choice.body for choice in reply.choices])
         if not reply.ended:
             await self._store(call, finished)
             return finished
@@ -102,6 +109,8 @@ class CallRecorder:
         """Returns once all events are acknowledged. Raises NotCaptured when the log does not do so in time."""
         events, started_s = finished.events, time.perf_counter()
         try:
+            if call.caller.idle_s is not None:
+                await self._start(call)
             if len(events) == 1:  # nearly always; a task less
                 await self._publish(events[0])
             else:
@@ -115,6 +124,15 @@ class CallRecorder:
             self._metrics.capture("named" if call.identity.named else "unnamed")
             for missing in event.integrity.missing:
                 self._metrics.incomplete.labels(missing).inc()
+
+    async def _start(self, call: ModelCall) -> None:
+        """Before the first call of a session that nobody completes: for that it has to be known. Raises LogError."""
+        if call.identity not in self._started:
+            await self._sink.publish(CALLS, group_key(call.identity.group_id), started(call))
+            self._started[call.identity] = None
+        self._started.move_to_end(call.identity)
+        if len(self._started) > SESSIONS_MAX:
+            self._started.popitem(last=False)
 
     async def _publish(self, event: CallCaptured) -> None:
         key = group_key(event.group_id)

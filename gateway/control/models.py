@@ -1,32 +1,74 @@
-"""GET …/v1/models: what can be called here."""
+"""GET …/v1/models[/{id}]: what can be called here, as OpenAI's clients read it, or Anthropic's."""
 
+from datetime import UTC, datetime
+
+from fastapi import Request
 from fastapi.responses import JSONResponse, Response
 
-from gateway.errors import NoWorker, UpstreamBroken
+from gateway.adaptation import Adaptation
+from gateway.anthropic.errors import reads_anthropic
+from gateway.engine_json import Json, count, loads
+from gateway.errors import NotFound, NoWorker, UpstreamBroken, UpstreamRefused
+from gateway.http.asgi import KEY
 from gateway.upstream.engines import Engine, WorkerTable
 from gateway.upstream.pool import HttpUpstream
 
+Model = dict[str, Json]
+
 
 class Models:
-    """Lists the models of live workers; with fixed upstreams, passes on what the first one lists."""
+    """Lists the models of live workers, or what the first fixed upstream lists, and the names that are aliases of them."""
 
-    def __init__(self, workers: WorkerTable, upstream: HttpUpstream) -> None:
-        self._workers, self._upstream = workers, upstream
+    def __init__(self, workers: WorkerTable, upstream: HttpUpstream, adaptation: Adaptation) -> None:
+        self._workers, self._upstream, self._adaptation = workers, upstream, adaptation
 
-    async def list(self) -> Response:
-        """The list in OpenAI's shape. Raises NoWorker when nothing serves anything."""
+    async def page(self, request: Request) -> Response:
+        """All of them, on one page. Raises NoWorker when nothing serves anything."""
+        models = await self._models(request)
+        if not reads_anthropic(b"", request.scope["headers"]):
+            return JSONResponse({"object": "list", "data": models})
+        data = [_anthropic(model) for model in models]
+        ends = {"first_id": data[0]["id"] if data else None, "last_id": data[-1]["id"] if data else None}
+        return JSONResponse({"data": data, "has_more": False, **ends})
+
+    async def retrieve(self, request: Request, model_id: str) -> Response:
+        """The model of a name that a call would be served under. Raises NotFound, NoWorker."""
+        models = {model["id"]: model for model in await self._models(request)}
+        served = self._adaptation.served_name(model_id, self._adaptation.rules(request.scope[KEY]))
+        model = models.get(model_id) or models.get(served)
+        if model is None:
+            raise NotFound(f"the model {model_id!r} does not exist", param="model", code="model_not_found")
+        model = {**model, "id": model_id}
+        return JSONResponse(_anthropic(model) if reads_anthropic(b"", request.scope["headers"]) else model)
+
+    async def _models(self, request: Request) -> list[Model]:
+        """In OpenAI's shape."""
         live = self._workers.live()
         fixed = [engine for engine in live if engine.fixed]
         if fixed:
-            return await self._passed_on(fixed[0])
-        if not live:
+            served = {model["id"]: model for model in await self._listed_by(fixed[0])}
+        elif live:
+            names = sorted({engine.model for engine in live if engine.model})
+            served = {name: {"id": name, "object": "model", "created": 0, "owned_by": "claw"} for name in names}
+        else:
             raise NoWorker("no rollout worker is ready", retry_after_s=1.0)
-        names = sorted({engine.model for engine in live if engine.model})
-        data = [{"id": name, "object": "model", "created": 0, "owned_by": "claw"} for name in names]
-        return JSONResponse({"object": "list", "data": data})
+        aliases = self._adaptation.rules(request.scope[KEY]).aliases
+        named = {name: {**served[target], "id": name} for name, target in aliases.items() if target in served}
+        return [*served.values(), *(model for name, model in named.items() if name not in served and "*" not in name)]
 
-    async def _passed_on(self, engine: Engine) -> Response:
+    async def _listed_by(self, engine: Engine) -> list[Model]:
         reply = await self._upstream.get(engine.url.removesuffix("/v1") + "/v1/models", {})
-        if reply.status >= 500:
+        if 400 <= reply.status < 500:
+            raise UpstreamRefused(f"the engine answers {reply.status}", reply.status)
+        if reply.status != 200:
             raise UpstreamBroken(f"the engine answers {reply.status}")
-        return Response(reply.body, reply.status, media_type="application/json")
+        try:
+            data = loads(reply.body)["data"]
+            return [model for model in data if isinstance(model["id"], str)]
+        except (ValueError, TypeError, KeyError) as broken:
+            raise UpstreamBroken("the engine's list of models makes no sense", code="upstream_bad_reply") from broken
+
+
+def _anthropic(model: Model) -> Model:
+    at = datetime.fromtimestamp(count(model.get("created"), 0), UTC)
+    return {"type": "model", "id": model["id"], "display_name": model["id"], "created_at": f"{at:%Y-%m-%dT%H:%M:%SZ}"}

@@ -7,23 +7,25 @@ import asyncio
 import importlib.metadata
 from collections.abc import Callable, Coroutine
 from contextlib import AbstractAsyncContextManager
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 import structlog
-from fastapi import FastAPI, Request
+from fastapi import FastAPI, Query, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, Response
 from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
 
-from eventlog.errors import LogError
+from eventlog.errors import LogError, RecordTooLarge
+from gateway.anthropic.errors import anthropic_error, reads_anthropic
 from gateway.capture.durable_log import EventSink
 from gateway.capture.replied import Replied
 from gateway.control.admission import AdmissionView, Wait
 from gateway.control.bodies import (
     AssignReward,
     CompleteTrajectory,
+    Name,
     OpenGroup,
     RegisterTrajectory,
     channel_of,
@@ -34,10 +36,13 @@ from gateway.control.bodies import (
     trajectory_completed,
     trajectory_started,
 )
+from gateway.control.counting import TokenCounting
 from gateway.control.crowding import Crowds
 from gateway.control.health import Health
 from gateway.control.models import Models
+from gateway.control.steps import SubmitSteps, step_events
 from gateway.errors import (
+    BodyTooLarge,
     GatewayError,
     InvalidRequest,
     MethodNotAllowed,
@@ -52,6 +57,7 @@ from gateway.http.asgi import IDENTITY
 from gateway.identity import SERVED, Identity
 from gateway.metrics import Metrics
 from gateway.settings import GatewaySettings
+from schemas.envelopes import decision_id, new_id
 from schemas.events import Event, RewardAssigned, TrajectoryCompleted, TrajectoryStarted
 from schemas.http import Channel
 from schemas.keys import group_key
@@ -122,6 +128,32 @@ class Control:
         event = reward_assigned(body, who, _headers(request), self._producer)
         return await self._accept(REWARDS, who, event)
 
+    async def submit_steps(
+        self, request: Request, body: SubmitSteps, channel: Annotated[Name | None, Query()] = None
+    ) -> JSONResponse:
+        who = self._member(request)
+        body = body.model_copy(update={"channel": body.channel or channel})
+        events = step_events(body, who, _headers(request), self._producer)
+        await asyncio.gather(*(self._publish(CALLS, who.group_id, event) for event in events.calls))
+        self._metrics.captured.labels("named").inc(len(events.calls))
+        await asyncio.gather(*(self._publish(REWARDS, who.group_id, event) for event in events.rewards))
+        if events.completion is not None:
+            await self._publish(CALLS, who.group_id, events.completion)
+        return JSONResponse({"accepted": len(events.calls), "call_ids": [event.call_id for event in events.calls]})
+
+    async def init_trajectory(self, request: Request, body: RegisterTrajectory | None = None) -> JSONResponse:
+        headers, hosts = _headers(request), [value for name, value in request.scope["headers"] if name == b"host"]
+        if not hosts:
+            raise InvalidRequest("base_url is made of the Host header, which is missing", param="host")
+        key = headers.idempotency_key
+        ids = [decision_id("init", kind, key) if key else new_id() for kind in ("group", "trajectory")]
+        who = Identity(group_id=ids[0], trajectory_id=ids[1])
+        self._crowds.admit(who)
+        event = trajectory_started(body or RegisterTrajectory(), who, headers, self._producer)
+        await self._publish(CALLS, who.group_id, event)
+        base_url = f"http://{hosts[0].decode('latin-1')}/{who.trajectory_id}/{who.group_id}"
+        return JSONResponse({"trajectory_id": who.trajectory_id, "group_id": who.group_id, "base_url": base_url})
+
     def _member(self, request: Request) -> Identity:
         """The trajectory of the path, which becomes a member of its group by this. Raises InvalidRequest."""
         who = _identity(request)
@@ -147,6 +179,8 @@ class Control:
     async def _publish(self, topic: Topic, group_id: str, event: Event) -> None:
         try:
             await self._log.publish(topic, group_key(group_id), event)
+        except RecordTooLarge as error:
+            raise BodyTooLarge("what this says is larger than a record of the log may be") from error
         except LogError as error:
             log.error("event_not_captured", kind=type(event).__name__, error=str(error))
             raise NotCaptured("the event could not be stored; send it again", retry_after_s=1.0) from error
@@ -174,7 +208,9 @@ class StrictRoute(APIRoute):
         return read_strictly
 
 
-def control_app(control: Control, models: Models, health: Health, metrics: Metrics, lifespan: Lifespan) -> FastAPI:
+def control_app(
+    control: Control, models: Models, counting: TokenCounting, health: Health, metrics: Metrics, lifespan: Lifespan
+) -> FastAPI:
     """All control routes, with errors in OpenAI's shape."""
     app = FastAPI(
         title="Claw-R1 gateway",
@@ -187,9 +223,15 @@ def control_app(control: Control, models: Models, health: Health, metrics: Metri
     app.add_api_route("/groups", control.open_group, methods=["POST"], status_code=201)
     app.add_api_route("/v1/groups", control.open_group, methods=["POST"], status_code=201, include_in_schema=False)
     app.add_api_route("/v1/register_trajectory", control.register_trajectory, methods=["POST"])
+    app.add_api_route("/init_trajectory", control.init_trajectory, methods=["POST"])
+    app.add_api_route("/v1/init_trajectory", control.init_trajectory, methods=["POST"], include_in_schema=False)
+    app.add_api_route("/v1/submit_steps", control.submit_steps, methods=["POST"])
     app.add_api_route("/v1/complete_trajectory", control.complete_trajectory, methods=["POST"])
     app.add_api_route("/v1/rewards", control.assign_reward, methods=["POST"])
-    app.add_api_route("/v1/models", models.list, methods=["GET"])
+    app.add_api_route("/v1/models", models.page, methods=["GET"])
+    app.add_api_route("/v1/models/{model_id:path}", models.retrieve, methods=["GET"])
+    app.add_api_route("/v1/messages/count_tokens", counting.count, methods=["POST"])
+    app.add_api_route("/v1/api/hello", health.live, methods=["GET", "HEAD"])
     app.add_api_route("/v1/calls", control.replied, methods=["GET"])
     app.add_api_route("/orders/{order}", control.next_ordinal, methods=["GET"])
     app.add_api_route("/livez", health.live, methods=["GET"])
@@ -212,12 +254,13 @@ def _handle_errors(app: FastAPI) -> None:
         where = ".".join(str(part) for part in first["loc"][1:])
         raise InvalidRequest(f"{where}: {first['msg']}" if where else str(first["msg"]), param=where or None)
 
-    async def http(_: Request, error: Exception) -> Response:
+    async def http(request: Request, error: Exception) -> Response:
         status, text = (error.status_code, str(error.detail)) if isinstance(error, HTTPException) else (500, str(error))
         kinds: dict[int, type[GatewayError]] = {404: NotFound, 405: MethodNotAllowed}
         refusal = kinds.get(status, InvalidRequest)(f"no such route: {SERVED}" if status == 404 else text)
         headers = getattr(error, "headers", None) or {}  # the methods that are allowed
-        return Response(error_body(refusal), refusal.status, headers, media_type="application/json")
+        shape = anthropic_error if reads_anthropic(request.scope["raw_path"], request.scope["headers"]) else error_body
+        return Response(shape(refusal), refusal.status, headers, media_type="application/json")
 
     app.add_exception_handler(RequestValidationError, invalid)
     app.add_exception_handler(HTTPException, http)

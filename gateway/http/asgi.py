@@ -10,6 +10,8 @@ from gateway.http.exchange import Exchange
 
 IDENTITY = "claw.identity"
 """In the scope: the trajectory that the path names."""
+KEY = "claw.key"
+"""In the scope: the API key by which the request was let in."""
 
 
 class AsgiHandler:
@@ -50,6 +52,7 @@ def _scope(exchange: Exchange) -> Scope:
         # Every body here is JSON, whatever a client's HTTP library calls it by default.
         "headers": [*_without(b"content-type", exchange.headers), (b"content-type", b"application/json")],
         IDENTITY: route and route.identity,
+        KEY: exchange.key,
     }
 
 

@@ -1,56 +1,120 @@
 """Who may request what: API keys, of which only hashes are known.
 
+Input: the topic `keys`, key sha256 hex, newest record per key; and the settings. A replay only rebuilds the ring. `apply` runs on
+a follower's thread, everything else on the event loop; entries are replaced whole, so no lock is needed.
+
 Invariant: a request without a valid key reaches nothing but the health routes, and the key it came with is taken out of
-its headers here, so nothing behind this line can store, log or forward it.
+its headers here, so nothing behind this line can store, log or forward it. No verdict is kept: each request is judged by what
+the ring and the clock say when its head is there.
 """
 
+import base64
+import binascii
+import contextlib
 import hmac
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from hashlib import sha256
+from typing import cast
 
-from gateway.api_keys import ApiKey, names_loopback
+import structlog
+
+from eventlog.records import Record
+from gateway.api_keys import MAY, OURS, Act, ApiKey, Role, names_loopback
 from gateway.errors import Forbidden, HeaderList, Unauthorized
+from schemas.envelopes import now_us
+from schemas.errors import UndecodableRecord
+from schemas.events import KeyRecorded
 
 KEY_BYTES_MAX = 512
 OPEN_PATHS = ("/livez", "/readyz", "/version")
 """Routes for load balancers, which need no key."""
 NAMED_BY_BROWSERS = (b"host", b"origin")
-OPERATOR_PATHS = ("/metrics",)
+NEEDED = "a valid API key is needed: Authorization: Bearer <key>, or x-api-key: <key>"
+UNKNOWN = "this API key is not known here"
+log = structlog.get_logger()
 
 
 class KeyRing:
-    """The valid keys. Without any, everything is open to this machine, but to no web page from elsewhere."""
+    """The keys by their hashes. Where none is configured, everything is open to this machine, but to no web page from
+    elsewhere, and to no key of ours that is not valid."""
 
-    def __init__(self, keys: Sequence[ApiKey]) -> None:
-        self._keys = tuple(keys)
+    def __init__(self, configured: Sequence[ApiKey] = (), clock_us: Callable[[], int] = now_us) -> None:
+        """configured: of the settings; with any, every request needs a key."""
+        self._configured = {key.digest: key for key in configured}
+        self._clock_us = clock_us
+        self._recorded: dict[bytes, ApiKey] = {}
+
+    def apply(self, record: Record) -> None:
+        """Take over the newest record of a key; a tombstone removes it."""
+        try:
+            digest = bytes.fromhex((record.key or b"").decode("ascii"))
+            event = None if record.value is None else record.event()
+        except (UndecodableRecord, ValueError) as broken:  # the older record stays
+            log.warning("key_record_unusable", reason=getattr(broken, "reason", "its key is no hash"))
+            return
+        if event is None:
+            self._recorded.pop(digest, None)
+        elif isinstance(event, KeyRecorded):
+            self._recorded[digest] = _api_key(digest, event)
 
     def checked(self, path: str, headers: HeaderList) -> tuple[ApiKey | None, HeaderList]:
-        """The key that let the request in, if one is needed, and the headers without it. Raises Unauthorized, Forbidden."""
+        """The key that a request came with, and its headers without any of ours; a provider's key may stand beside it.
+
+        Raises Unauthorized, Forbidden.
+        """
         if path in OPEN_PATHS:
             return None, headers
-        if not self._keys:
-            _refuse_foreign(headers)
-            return None, headers
-        key, rest = self._recognise(headers)
-        if key is None:
-            raise Unauthorized("a valid API key is needed: Authorization: Bearer <key>, or x-api-key: <key>")
-        if path in OPERATOR_PATHS and key.role != "operator":
-            raise Forbidden("this needs an operator's key")
-        return key, rest
+        ours: list[ApiKey | None] = []
+        rest: HeaderList = []
+        for header in headers:
+            secret = _key_in(*header)
+            key = self._key(secret) if secret else None
+            if key is None and not (secret and OURS.fullmatch(secret)):
+                rest.append(header)
+            else:
+                ours.append(key)
+        if ours:
+            return self._valid(ours), rest
+        if self._configured:
+            raise Unauthorized(NEEDED)
+        _refuse_foreign(headers)
+        return None, rest
 
-    def _recognise(self, headers: HeaderList) -> tuple[ApiKey | None, HeaderList]:
-        """The request's key, and the headers without any of ours; a provider's key may stand beside it."""
-        keys = [self._key(secret) if (secret := _key_in(name, value)) else None for name, value in headers]
-        rest = [header for header, key in zip(headers, keys, strict=True) if key is None]
-        return next((key for key in keys if key is not None), None), rest
+    def _valid(self, keys: Sequence[ApiKey | None]) -> ApiKey:
+        """The first that is. None: what looks like a key of ours and is not known. Raises Unauthorized."""
+        reasons = []
+        for key in keys:
+            reason = key.why_invalid(self._clock_us()) if key else UNKNOWN
+            if key and reason is None:
+                return key
+            reasons.append(reason)
+        raise Unauthorized(reasons[0] or UNKNOWN)
 
     def _key(self, secret: bytes) -> ApiKey | None:
         digest = sha256(secret).digest()
-        same: ApiKey | None = None
-        for key in self._keys:  # all of them, always: the time taken says nothing about which one came close
-            if hmac.compare_digest(digest, key.digest):
-                same = key
-        return same
+        key = self._recorded.get(digest) or self._configured.get(digest)
+        return key if key is not None and hmac.compare_digest(digest, key.digest) else None
+
+
+def require(key: ApiKey | None, act: Act) -> None:
+    """Raises Forbidden unless this key's role may do that; without keys, everybody may."""
+    if key is not None and key.role not in MAY[act]:
+        raise Forbidden(f"this needs the role {' or '.join(MAY[act])}, and this key has the role {key.role}")
+
+
+def _api_key(digest: bytes, event: KeyRecorded) -> ApiKey:
+    return ApiKey(
+        role=cast("Role", event.role),  # one that is not in the table may do nothing
+        digest=digest,
+        name=event.name,
+        expires_us=event.expires_us,
+        revoked=event.revoked,
+        scope=event.scope,
+        aliases=event.aliases,
+        sampling=event.sampling,
+        strip_strict=event.strip_strict,
+        idle_s=event.idle_s,
+    )
 
 
 def _refuse_foreign(headers: HeaderList) -> None:
@@ -67,10 +131,21 @@ def _refuse_foreign(headers: HeaderList) -> None:
 
 
 def _key_in(name: bytes, value: bytes) -> bytes | None:
+    """What a header may hold as a key: of HTTP's Basic, which clients of registries speak, the password."""
     if name == b"x-api-key":
         key = value
-    elif name == b"authorization" and value[:7].lower() == b"bearer ":
-        key = value[7:].strip()
+    elif name == b"authorization":
+        key = _credential(*value.partition(b" ")[::2])
     else:
         return None
     return key if len(key) <= KEY_BYTES_MAX else None
+
+
+def _credential(scheme: bytes, words: bytes) -> bytes:
+    """Empty where there is none."""
+    if scheme.lower() == b"bearer":
+        return words.strip()
+    if scheme.lower() == b"basic":
+        with contextlib.suppress(binascii.Error):
+            return base64.b64decode(words.strip(), validate=True).partition(b":")[2]
+    return b""

@@ -63,7 +63,7 @@ class ClientConnection(asyncio.Protocol):
         """No timer and no request outlives its connection."""
         self._server.connections.discard(self)
         self._expect_nothing()
-        self.flow.resume()
+        self.flow.end()
         for exchange in (self._answering, *self.waiting):
             if exchange is not None:
                 exchange.gone()

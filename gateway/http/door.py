@@ -11,17 +11,32 @@ from collections.abc import Awaitable, Callable
 
 import structlog
 
+from gateway.api_keys import Act
 from gateway.call_protocol import CallProtocol
 from gateway.errors import CLIENT_CLOSED, ClientGone, GatewayError, HeaderList, MethodNotAllowed, NotFound
 from gateway.headers import CALL_ID, overhead
-from gateway.http.auth import KeyRing
+from gateway.http.auth import KeyRing, require
 from gateway.http.exchange import Exchange
-from gateway.identity import MODELS, SERVED, Identity, Route, not_served, protocol_of, resolve
+from gateway.identity import (
+    COUNT_TOKENS,
+    REGISTRY_PATH,
+    REWARDS,
+    SERVED,
+    SUBMIT_STEPS,
+    Route,
+    not_served,
+    protocol_of,
+    resolve,
+)
 from gateway.metrics import Metrics
 from gateway.protocols import Protocols
 from gateway.settings import GatewaySettings
 
 LOGGED_PATH_CHARACTERS_MAX = 256
+OPERATOR_PATHS = ("/metrics",)
+READING = (b"GET", b"HEAD", b"OPTIONS")
+PROMPT_ENDPOINTS = {COUNT_TOKENS: "count_tokens", SUBMIT_STEPS: "submit_steps"}
+"""Control routes whose bodies are as large as those of model calls, and their names in metrics."""
 log = structlog.get_logger()
 
 
@@ -33,7 +48,7 @@ class Door:
         settings: GatewaySettings,
         keys: KeyRing,
         metrics: Metrics,
-        calls: Callable[[Exchange, CallProtocol, Identity | None], Awaitable[None]],
+        calls: Callable[[Exchange, CallProtocol], Awaitable[None]],
         control: Callable[[Exchange], Awaitable[None]],
         protocols: Protocols,
     ) -> None:
@@ -51,7 +66,10 @@ class Door:
         exchange.key, exchange.headers = self._keys.checked(exchange.path, head.headers)
         exchange.label = exchange.protocol.name if exchange.protocol else "control"
         exchange.body_bytes_max = settings.body_bytes_max if exchange.is_call else settings.control_bytes_max
-        exchange.route = route_of(exchange, self._protocols)
+        exchange.route = route = route_of(exchange, self._protocols)
+        if route is not None and route.endpoint in PROMPT_ENDPOINTS:
+            exchange.body_bytes_max, exchange.label = settings.body_bytes_max, PROMPT_ENDPOINTS[route.endpoint]
+        require(exchange.key, act_of(exchange))
 
     async def answer(self, exchange: Exchange) -> None:
         """Answer a request, and let go of what it holds once its client has the reply."""
@@ -59,6 +77,7 @@ class Door:
             await self._answer(exchange)
             await exchange.taken()
         finally:
+            exchange.over()
             exchange.release()
 
     def refuse(self, exchange: Exchange, error: GatewayError) -> None:
@@ -99,7 +118,7 @@ class Door:
 
     async def _handle(self, exchange: Exchange) -> None:
         if exchange.protocol is not None and exchange.route is not None:
-            await self._calls(exchange, exchange.protocol, exchange.route.identity)
+            await self._calls(exchange, exchange.protocol)
         else:
             await self._control(exchange)
 
@@ -130,6 +149,20 @@ def _log_request(exchange: Exchange) -> None:
     )
 
 
+def act_of(exchange: Exchange) -> Act:
+    """What a request is, for the table of roles. A look-up in the registry may be a POST, and changes nothing either."""
+    if exchange.is_call:
+        return "call"
+    if exchange.route is not None and exchange.route.endpoint == REWARDS:
+        return "judge"
+    if exchange.path.rstrip("/") in OPERATOR_PATHS:
+        return "operate"
+    reads = exchange.head.method in READING or (
+        exchange.route is None and exchange.path.startswith(f"{REGISTRY_PATH}/")
+    )
+    return "read" if reads else "live"
+
+
 def route_of(exchange: Exchange, protocols: Protocols) -> Route | None:
     """The endpoint that a path names; None: FastAPI knows the path, or nobody. Raises GatewayError for what is not served."""
     path = exchange.head.path
@@ -142,6 +175,6 @@ def route_of(exchange: Exchange, protocols: Protocols) -> Route | None:
     elif route.protocol is not None:
         if not exchange.is_call:
             raise MethodNotAllowed("model calls are POST requests")
-    elif route.identity is None and route.endpoint != MODELS:
+    elif route.identity is None and route.needs_identity:
         raise NotFound("the path must name a trajectory: /{trajectory_id}/{group_id}/v1/…")
     return route

@@ -5,13 +5,24 @@ A request is answered when its body is whole, and not before the earlier ones of
 
 import asyncio
 import time
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import unquote
 
+from gateway.anthropic.errors import anthropic_error, reads_anthropic
 from gateway.api_keys import ApiKey
 from gateway.call_protocol import CallProtocol
-from gateway.errors import BodyTooLarge, ClientGone, GatewayError, HeaderList, Overloaded, error_body, error_headers
+from gateway.errors import (
+    BodyTooLarge,
+    ClientGone,
+    GatewayError,
+    HeaderList,
+    InvalidRequest,
+    Overloaded,
+    error_body,
+    error_headers,
+)
+from gateway.http.encoding import decoder_of
 from gateway.http.reply import ReplyWriter
 from gateway.identity import Route
 
@@ -43,12 +54,15 @@ class Exchange(ReplyWriter):
         self.body = b""
         """Once it is whole."""
         self._buffer = bytearray()
+        self._decoder = decoder_of(head.headers)
         self.held_bytes = 0
         self.started_s = time.perf_counter()
         """When its turn came; once its body is whole, when that was (perf_counter)."""
         self.upstream_s = 0.0
         """Spent in engines, for a call that failed there."""
         self.call_id: str | None = None
+        self.on_lost: Callable[[], None] | None = None
+        """Called once when the client did not get its reply: none of status 200, none that it took to the end."""
         self.is_whole = self._turn = self._begun = False
         self._refusal: GatewayError | None = None
         self._watcher: asyncio.Task[Any] | None = None
@@ -87,8 +101,10 @@ class Exchange(ReplyWriter):
     def feed(self, piece: bytes) -> None:
         if self._begun or self._refusal is not None:  # of a request behind it that was refused, or of its own
             return
-        self.hold(len(piece))
         try:
+            if self._decoder is not None:
+                piece = self._decoder.decode(piece, self.body_bytes_max - self.held_bytes + 1)
+            self.hold(len(piece))
             self._require_room(self.held_bytes)
         except GatewayError as refusal:
             self._drop(refusal)
@@ -98,13 +114,17 @@ class Exchange(ReplyWriter):
     def ends(self) -> None:
         """Its body is whole."""
         self.is_whole = True
+        if self._decoder is not None and self._refusal is None and not self._decoder.ended:
+            self._drop(InvalidRequest("the compressed body has no end", code="bad_encoding"))
         if self._turn and not self._begun and self._refusal is None:
             self._begin()
 
     def gone(self) -> None:
         self.disconnected = not self.complete
-        if self.disconnected and self._watcher is not None:
-            self._watcher.cancel()
+        if self.disconnected:
+            self._lose()  # at once: the client may ask again before this request's own work has ended
+            if self._watcher is not None:
+                self._watcher.cancel()
         if not self._begun:
             self.release()
             if self._turn and self.disconnected:
@@ -156,6 +176,17 @@ class Exchange(ReplyWriter):
         self.held_bytes += size_bytes
         self._door.held_bytes += size_bytes
 
+    def over(self) -> None:
+        """Nothing more is written."""
+        if self.status != 200 or not self.complete or self.cut_off:
+            self._lose()
+        self.on_lost = None
+
+    def _lose(self) -> None:
+        lose, self.on_lost = self.on_lost, None
+        if lose is not None:
+            lose()
+
     def release(self) -> None:
         """Nothing is held for this request any more. Idempotent."""
         self._door.held_bytes -= self.held_bytes
@@ -168,7 +199,10 @@ class Exchange(ReplyWriter):
         if self.started:
             self.abort()
             return
-        body = self.protocol.error(error) if self.protocol else error_body(error)
+        if self.protocol is not None:
+            body = self.protocol.error(error)
+        else:
+            body = (anthropic_error if reads_anthropic(self.head.path, self.head.headers) else error_body)(error)
         self.reply_now(error.status, [*error_headers(error), *(headers or ())], body)
 
     def _is_gone(self) -> bool:

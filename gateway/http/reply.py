@@ -37,6 +37,11 @@ class ReplyWriter:
         """Whether the client reads slower than we write."""
         return self._connection.flow.is_paused
 
+    @property
+    def cut_off(self) -> bool:
+        """Whether the client has gone and left much of what was written unread."""
+        return self._connection.flow.is_cut_off
+
     async def taken(self) -> None:
         """Returns when what was written is on its way, or the client is gone."""
         await self._connection.flow.drain()
@@ -49,7 +54,8 @@ class ReplyWriter:
     def reply_now(self, status: int, headers: HeaderList, body: bytes) -> None:
         """As `reply`, whether the client reads or not: for what is small."""
         if not self.disconnected:
-            head = self._written_head(status, headers, b"content-length: %d\r\n" % len(body))
+            length = b"" if status == HTTPStatus.NOT_MODIFIED else b"content-length: %d\r\n" % len(body)
+            head = self._written_head(status, headers, length)
             sent = b"" if self.head.method == b"HEAD" else body
             self.sent_bytes = len(sent)
             self._connection.transport.write(head + sent)

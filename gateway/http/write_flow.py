@@ -10,7 +10,7 @@ class WriteFlow:
         self._loop, self._period_s = loop, period_s
         self._timer: asyncio.TimerHandle | None = None
         self._writable = asyncio.Event()
-        self.is_paused = False
+        self.is_paused = self.is_cut_off = False
 
     async def drain(self) -> None:
         """Returns when the client reads as fast as we write, or is gone."""
@@ -24,11 +24,16 @@ class WriteFlow:
         self._watch(transport)
 
     def resume(self) -> None:
-        """The client has read enough, or is gone."""
+        """The client has read enough."""
         self.is_paused = False
         self._writable.set()
         if self._timer is not None:
             self._timer.cancel()
+
+    def end(self) -> None:
+        """The client is gone."""
+        self.is_cut_off = self.is_paused
+        self.resume()
 
     def _watch(self, transport: asyncio.Transport) -> None:
         unread_bytes = transport.get_write_buffer_size()

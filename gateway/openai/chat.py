@@ -1,11 +1,21 @@
 """OpenAI's chat completions as vLLM serves them: what the gateway must know of a protocol."""
 
+import re
+from collections.abc import Sequence
+
 import orjson
 
-from gateway.errors import error_body
-from gateway.openai.reply import parse_reply
+from gateway.call_protocol import CallRequest, EngineReply, ReplyStream
+from gateway.engine_json import Json, count, dumps
+from gateway.errors import GatewayError, error_body
+from gateway.openai.chunks import completion_of
+from gateway.openai.reply import encodable, parse_reply, with_choices
 from gateway.openai.request import parse_chat
-from gateway.openai.stream_filter import StreamFilter
+from gateway.openai.stream_filter import FIRST_TOKEN, StreamFilter
+from gateway.tokens.protocol import PackedProtocol
+from gateway.tokens.reply import Outline
+from gateway.tokens.sse import data_of
+from gateway.upstream.pool import UpstreamReply
 
 
 def error_message(body: bytes) -> str | None:
@@ -21,14 +31,50 @@ def error_message(body: bytes) -> str | None:
     return message if isinstance(message, str) else ""
 
 
-class ChatCompletions:
-    """`POST /v1/chat/completions`, a `CallProtocol`. Its error object is the gateway's own."""
+class OpenAIProtocol(PackedProtocol):
+    """What chat and text completions share: choices, and streams that end in `[DONE]`. Its errors are the gateway's own."""
+
+    last = b"[DONE]"
+    first_token: re.Pattern[bytes] = FIRST_TOKEN
+    kind: str
+    """Of a whole reply's `object`."""
+    error = staticmethod(error_body)
+    error_message = staticmethod(error_message)
+
+    def outlines(self, fields: dict[str, Json]) -> list[Outline]:
+        answers = with_choices(fields)["choices"]
+        return [
+            Outline(
+                count(answer.get("index"), position),
+                encodable(answer.get("finish_reason")),
+                dumps({**fields, "choices": [answer]}) if len(answers) > 1 else b"",
+            )
+            for position, answer in enumerate(answers)
+        ]
+
+    def assembled(self, events: Sequence[dict[str, Json]]) -> dict[str, Json] | None:
+        return completion_of(events, self.kind)
+
+    def is_last(self, event: bytes) -> bool:
+        return data_of(event).strip() == self.last
+
+    def error_event(self, error: GatewayError) -> bytes:
+        """The event that OpenAI's SDKs raise for."""
+        return b"data: %b\n\n" % error_body(error)
+
+
+class ChatCompletions(OpenAIProtocol):
+    """`POST /v1/chat/completions`, a `CallProtocol`. From an engine that does not pack tokens they are asked for in the reply."""
 
     name = "chat"
     path = "/v1/chat/completions"
-    stream_type = "text/event-stream"
+    kind = "chat.completion"
     parse = staticmethod(parse_chat)
-    parse_reply = staticmethod(parse_reply)
-    open_stream = staticmethod(StreamFilter)
-    error = staticmethod(error_body)
-    error_message = staticmethod(error_message)
+
+    def parse_reply(self, reply: UpstreamReply, request: CallRequest) -> EngineReply:
+        """As `CallProtocol.parse_reply`."""
+        return super().parse_reply(reply, request) if request.packed else parse_reply(reply, request)
+
+    def open_stream(self, request: CallRequest) -> ReplyStream:
+        """As `CallProtocol.open_stream`."""
+        return super().open_stream(request) if request.packed else StreamFilter(self, request)

@@ -7,28 +7,22 @@ Invariant: response ids and log-probabilities are the engine's own. Whatever is 
 from gateway.call_protocol import CallRequest, Choice, EngineReply
 from gateway.engine_json import Json, count, dumps, loads_shallow
 from gateway.errors import UpstreamBroken
-from gateway.openai.fast_reply import taken_apart
 from gateway.openai.request import LOGPROBS, TOKEN_IDS
 from gateway.openai.sse import without_fields
-from gateway.openai.tokens import SampledTokens, packed_content, packed_ids, packed_integers, packed_logprobs
-from gateway.openai.version_spans import RawSpans, parse_header, spans_of
+from gateway.tokens.packing import SampledTokens, packed_content, packed_ids
+from gateway.tokens.reply import CHOICE_INDEX
+from gateway.tokens.version_spans import RawSpans, parse_header, spans_of
 from gateway.upstream.pool import UpstreamReply
 from schemas.arrays import ITEM_BYTES
 from schemas.events import Usage
 from schemas.http import VERSION_SPANS_HEADER
 
 PROMPT = "prompt_token_ids"
-CHOICE_INDEX = "choice_index"
 
 
 def parse_reply(reply: UpstreamReply, request: CallRequest) -> EngineReply:
     """Read a 200 of an engine. Raises UpstreamBroken when it is no chat completion with choices, or nested too deeply."""
     raw, spans = reply.body, parse_header(reply.headers.get(VERSION_SPANS_HEADER))
-    parts = taken_apart(raw)
-    if parts is not None:
-        body = parts.without(token_ids=TOKEN_IDS in request.added, logprobs=LOGPROBS in request.added)
-        tokens = [SampledTokens(packed_integers(parts.response_ids), packed_logprobs(parts.logprobs))]
-        return understood(parts.fields, packed_integers(parts.prompt_ids), tokens, spans, request, body)
     fields = completion(raw)
     tokens = [
         SampledTokens(packed_ids(answer.get("token_ids")), packed_content(answer.get("logprobs")))
@@ -92,18 +86,18 @@ def _choice(
         response_ids=ids,
         response_logprobs=tokens.logprobs or b"",
         spans=versions.spans,
-        finish_reason=_encodable(reason) if isinstance(reason, str) else None,
+        finish_reason=encodable(reason),
         missing=tuple(dict.fromkeys((*missing, *tokens.missing))),
         aborted=reason == "abort" or not tokens.ended,
         body=body,
     )
 
 
-def without_added(raw: bytes, request: CallRequest, *, nulls: bool = False) -> bytes | None:
+def without_added(raw: bytes, request: CallRequest) -> bytes | None:
     """The engine's bytes without what only capture asked for; None where that cannot be cut out (nested deeply)."""
     token_ids, logprobs = TOKEN_IDS in request.added, LOGPROBS in request.added
     try:
-        return without_fields(raw, token_ids=token_ids, logprobs=logprobs, nulls=nulls)
+        return without_fields(raw, token_ids=token_ids, logprobs=logprobs)
     except ValueError:
         return None
 
@@ -116,8 +110,6 @@ def clean(fields: dict[str, Json], request: CallRequest) -> None:
     for choice in choices if isinstance(choices, list) else ():
         if isinstance(choice, dict) and TOKEN_IDS in request.added:
             choice.pop("token_ids", None)
-            if PROMPT in choice:  # a text completion, which names both where nobody asked, too
-                choice["token_ids"] = choice[PROMPT] = None
         if isinstance(choice, dict) and LOGPROBS in request.added and "logprobs" in choice:
             choice["logprobs"] = None  # OpenAI's schema wants the field, null where nobody asked
 
@@ -133,8 +125,10 @@ def _usage(usage: Json) -> Usage:
     )
 
 
-def _encodable(text: str) -> str:
-    """The text without lone surrogates, which JSON may hold and no event."""
+def encodable(text: Json) -> str | None:
+    """The text without lone surrogates, which JSON may hold and no event; None when it is no text."""
+    if not isinstance(text, str):
+        return None
     return text if text.isascii() else text.encode(errors="replace").decode()
 
 
@@ -146,6 +140,11 @@ def completion(raw: bytes) -> dict[str, Json]:
         raise UpstreamBroken("the engine's reply is not valid JSON", code="upstream_bad_reply") from broken
     if not isinstance(fields, dict):
         raise UpstreamBroken("the engine's reply is no JSON object", code="upstream_bad_reply")
+    return with_choices(fields)
+
+
+def with_choices(fields: dict[str, Json]) -> dict[str, Json]:
+    """A completion that has a choice. Raises UpstreamBroken."""
     answers = fields.get("choices")
     if not (isinstance(answers, list) and answers and all(isinstance(answer, dict) for answer in answers)):
         raise UpstreamBroken("the engine's reply has no choices", code="upstream_bad_reply")

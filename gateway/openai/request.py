@@ -11,6 +11,7 @@ from typing import Any
 import orjson
 
 from gateway.call_protocol import CallRequest
+from gateway.callers.hints import hints
 from gateway.errors import InvalidRequest
 from gateway.openai.sampling import effective
 from schemas.events import Sampling
@@ -46,6 +47,7 @@ def call_request(body: bytes, fields: dict[str, Any], added: dict[str, int], sam
         sampling=sampling,
         stream=bool(fields.get("stream")),
         added=frozenset(added),
+        hints=hints(fields),
     )
 
 

@@ -6,7 +6,7 @@ not matter where the network cut it, be it inside a character.
 """
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 from schemas.http import VERSION_SPANS_COMMENT
 
@@ -16,9 +16,7 @@ DONE = b"[DONE]"
 DEPTH_MAX = 16
 STRING = rb'"(?:[^"\\]++|\\.)*+"'
 LINE_END = rb"(?>\r\n|\n|\r)"
-EVENT_END = re.compile(LINE_END + LINE_END)
 COMMENT_LINE = re.compile(rb"(?m:^)" + re.escape(COMMENT) + rb"([^\r\n]*+)" + LINE_END)
-LINES = re.compile(LINE_END)
 
 
 def _value(depth: int) -> bytes:
@@ -38,39 +36,6 @@ USUAL = re.compile(
 )
 PROMPT_IDS = b'"prompt_token_ids"'
 Cut = tuple[int, int, bytes]
-ChoiceCuts = Callable[[bytes, int, bool, bool], Iterator[Cut]]
-
-
-class Splitter:
-    """Pieces of a byte stream in, whole events out, each with its blank line."""
-
-    def __init__(self) -> None:
-        self.rest = b""
-        """What came after the last blank line."""
-
-    def feed(self, piece: bytes) -> list[bytes]:
-        """The events that this piece completes."""
-        data = self.rest + piece if self.rest else piece
-        if b"\r" in data:
-            return self._feed_any_line_end(data)
-        *events, self.rest = data.split(b"\n\n")
-        return [event + b"\n\n" for event in events]
-
-    def _feed_any_line_end(self, data: bytes) -> list[bytes]:
-        events, start = [], 0
-        for end in EVENT_END.finditer(data):
-            events.append(data[start : end.end()])
-            start = end.end()
-        self.rest = data[start:]
-        return events
-
-
-def data_of(event: bytes) -> bytes:
-    """The event's data: its `data:` lines, joined by newlines."""
-    if event.startswith(b"data: ") and b"\n" not in event[:-2] and b"\r" not in event:
-        return event[6:-2]
-    lines = [line[5:].removeprefix(b" ") for line in LINES.split(event) if line.startswith(b"data:")]
-    return b"\n".join(lines)
 
 
 def spans_comment(event: bytes) -> bytes | None:
@@ -87,10 +52,8 @@ def without_comment(event: bytes) -> bytes:
     return rest if rest.strip() else b""
 
 
-def without_fields(event: bytes, *, token_ids: bool, logprobs: bool, nulls: bool = False) -> bytes:
+def without_fields(event: bytes, *, token_ids: bool, logprobs: bool) -> bytes:
     """Take token ids out of a chunk, or a whole reply, and set logprobs to null, where the flags say so. All else stays as it is.
-
-    nulls: ids stand in the choices, and become null.
 
     Raises ValueError for an event that holds such a field and is not the JSON of a chunk that can be cut.
     """
@@ -101,12 +64,11 @@ def without_fields(event: bytes, *, token_ids: bool, logprobs: bool, nulls: bool
         front, content, middle, ids, end = usual.groups()
         return b"".join((front, b"null" if logprobs else content, middle, b"" if token_ids else ids, end))
     start = event.find(b"{")
-    choice_cuts = _null_cuts if nulls else _choice_cuts
-    cuts = list(_chunk_cuts(event, start + 1, choice_cuts, token_ids, logprobs)) if start >= 0 else []
+    cuts = list(_chunk_cuts(event, start + 1, token_ids, logprobs)) if start >= 0 else []
     return _cut(event, cuts)
 
 
-def _chunk_cuts(text: bytes, at: int, choice_cuts: ChoiceCuts, token_ids: bool, logprobs: bool) -> Iterator[Cut]:
+def _chunk_cuts(text: bytes, at: int, token_ids: bool, logprobs: bool) -> Iterator[Cut]:
     kept = False
     for member in _members(text, at):
         if member[1] == PROMPT_IDS and token_ids:
@@ -115,13 +77,7 @@ def _chunk_cuts(text: bytes, at: int, choice_cuts: ChoiceCuts, token_ids: bool, 
         kept = True
         if member[1] == b'"choices"':
             for element in ELEMENT.finditer(text, member.start(2), member.end(2)):
-                yield from choice_cuts(text, element.start(1) + 1, token_ids, logprobs)
-
-
-def _null_cuts(text: bytes, at: int, token_ids: bool, logprobs: bool) -> Iterator[Cut]:
-    for member in _members(text, at):
-        if (token_ids and member[1] in (b'"token_ids"', PROMPT_IDS)) or (logprobs and member[1] == b'"logprobs"'):
-            yield member.start(2), member.end(2), b"null"
+                yield from _choice_cuts(text, element.start(1) + 1, token_ids, logprobs)
 
 
 def _choice_cuts(text: bytes, at: int, token_ids: bool, logprobs: bool) -> Iterator[Cut]:

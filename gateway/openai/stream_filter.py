@@ -1,97 +1,78 @@
-"""One stream on its way through: what the engine sent is accumulated, what the client may see comes out at once.
+"""A stream of chat from an engine that writes tokens into its chunks: what only capture asked for is cut out on the way.
 
-Invariant: the end (`[DONE]` and what follows) is held back, and everything before it is given out as soon as its event
-is there.
+Invariant: ids and log-probabilities are the engine's own, in its order. A chunk with text and no ids, or with a wrong
+number of log-probabilities, is named; nothing here raises for what an engine sent.
 """
 
 import re
+from collections.abc import Iterator
 
 from gateway.call_protocol import CallRequest, EngineReply
-from gateway.engine_json import dumps, loads_shallow
-from gateway.errors import GatewayError, error_body
-from gateway.openai.accumulator import Accumulator
-from gateway.openai.fast_chunks import ChunkShape, shape_of
-from gateway.openai.reply import clean
+from gateway.engine_json import Json, count, dumps, loads_shallow
+from gateway.openai.chunks import completion_of
+from gateway.openai.reply import PROMPT, clean, understood
 from gateway.openai.request import LOGPROBS, TOKEN_IDS
-from gateway.openai.sse import DONE, Splitter, data_of, without_comment, without_fields
-from schemas.envelopes import now_us
+from gateway.openai.sse import spans_comment, without_comment, without_fields
+from gateway.tokens.packing import SampledTokens, packed_content, packed_ids
+from gateway.tokens.protocol import CHUNK_INVALID, STREAM_END, PackedProtocol, PackedStream, no_choices, read_events
+from gateway.tokens.reply import CHOICE_INDEX
+from gateway.tokens.sse import data_of
+from gateway.tokens.version_spans import RawSpans, parse_header
+from schemas.arrays import ITEM_BYTES
+from schemas.events import Usage
 
 FIRST_TOKEN = re.compile(
     rb'"token_ids"\s*:\s*\[\s*\d|"(?:text|content|reasoning|reasoning_content|refusal|arguments|name)"\s*:\s*"[^"]'
 )
-LESSONS_MAX = 64
-"""Unusual events of a stream from which the shape of its usual chunks is learned."""
 
 
-class StreamFilter:
+class StreamFilter(PackedStream):
     """Fed with the pieces of one stream, in order (a `ReplyStream`)."""
 
-    accumulator: type[Accumulator] = Accumulator
-    nulls = False
-    """Of `without_fields`."""
-
-    def __init__(self, request: CallRequest) -> None:
-        self.over = False
-        self.first_token_us: int | None = None
-        self._request, self._accumulator = request, self.accumulator(request)
+    def __init__(self, protocol: PackedProtocol, request: CallRequest) -> None:
+        super().__init__(protocol)
+        self._request = request
         self._cut_ids, self._cut_logprobs = TOKEN_IDS in request.added, LOGPROBS in request.added
-        self._splitter = Splitter()
-        self._shape: ChunkShape | None = None
-        self._lessons_left = LESSONS_MAX
-        self._passed: list[bytes] = []
-        """What the client was given."""
-        self._held: list[bytes] = []
+        self._events: list[bytes] = []
+        """As the engine wrote them."""
 
     def feed(self, piece: bytes) -> bytes:
-        # Nearly always, where tokens come one by one, a piece is a usual chunk.
-        passed = None if self._splitter.rest else self._pass_usual(piece)
-        if passed is None:
-            passed = b"".join([self._pass(event) for event in self._splitter.feed(piece)])
-        if passed:
-            self._passed.append(passed)
-        return passed
-
-    @property
-    def held(self) -> bytes:
-        return b"".join(self._held) + self._splitter.rest
-
-    @property
-    def whole(self) -> bytes:
-        return b"".join(self._passed) + self.held
+        return self._give_out(b"".join([self._pass(event) for event in self._splitter.feed(piece)]))
 
     def reply(self, *, interrupted: bool) -> EngineReply:
-        return self._accumulator.reply(ended=not interrupted and (self.over or self._accumulator.ended))
+        chunks, flaws = read_events(self._events)
+        fields = completion_of(chunks, "chat.completion")
+        if fields is None:
+            return no_choices(self.over and not interrupted)
+        answers = fields["choices"]
+        finished = all(answer["finish_reason"] is not None for answer in answers)
+        ended = not interrupted and (self.over or finished)
+        flaws = (*flaws, *dict.fromkeys(_flaws(chunks)), *(() if ended else (STREAM_END,)))
+        sampled = [
+            SampledTokens(
+                packed_ids(answer.get("token_ids")),
+                packed_content(answer.get("logprobs") or {"content": []}),
+                flaws,
+                ended=ended and answer["finish_reason"] is not None,
+            )
+            for answer in answers
+        ]
+        reply = understood(fields, packed_ids(fields.get(PROMPT)), sampled, self._spans(), self._request)
+        if not isinstance(fields.get("usage"), dict):  # nobody asked the engine to count
+            lengths = len(reply.prompt_ids), sum(len(choice.response_ids) for choice in reply.choices)
+            prompt, response = (length // ITEM_BYTES for length in lengths)
+            reply = reply._replace(usage=Usage(prompt_tokens=prompt, completion_tokens=response))
+        return reply._replace(ended=ended)
 
-    def error(self, error: GatewayError) -> bytes:
-        """The event that OpenAI's SDKs raise for."""
-        return b"data: %b\n\n" % error_body(error)
+    def _spans(self) -> RawSpans:
+        spans: RawSpans = {}
+        for comment in filter(None, map(spans_comment, self._events)):
+            spans |= parse_header(comment.decode(errors="replace"))
+        return spans
 
     def _pass(self, event: bytes) -> bytes:
-        passed = self._pass_usual(event)
-        return self._pass_unusual(event) if passed is None else passed
-
-    def _pass_usual(self, event: bytes) -> bytes | None:
-        """What the client gets of a usual chunk; None for any other event."""
-        shape = self._shape
-        fields = None if shape is None or self.over else shape.read(event)
-        if shape is None or fields is None:
-            return None
-        self._accumulator.add_usual(event, fields, shape)
-        if self.first_token_us is None:
-            self.first_token_us = now_us()
-        if not (self._cut_ids or self._cut_logprobs):
-            return event
-        return shape.without(fields, token_ids=self._cut_ids, logprobs=self._cut_logprobs)
-
-    def _pass_unusual(self, event: bytes) -> bytes:
-        self._accumulator.add(event)
-        if self._lessons_left:
-            self._lessons_left -= 1
-            self._shape = shape_of(event) or self._shape
-        if self.first_token_us is None and FIRST_TOKEN.search(event):
-            self.first_token_us = now_us()
-        if not self.over and DONE in event and data_of(event).strip() == DONE:
-            self.over = True
+        self._events.append(event)
+        self.over = self.over or (self._protocol.last in event and self._protocol.is_last(event))
         passed = self._for_client(event)
         if self.over:
             self._held.append(passed)
@@ -101,7 +82,7 @@ class StreamFilter:
     def _for_client(self, event: bytes) -> bytes:
         rest = without_comment(event)
         try:
-            return without_fields(rest, token_ids=self._cut_ids, logprobs=self._cut_logprobs, nulls=self.nulls)
+            return without_fields(rest, token_ids=self._cut_ids, logprobs=self._cut_logprobs)
         except ValueError:
             return self._written_anew(rest)
 
@@ -115,3 +96,26 @@ class StreamFilter:
             return event
         clean(chunk, self._request)
         return b"data: %s\n\n" % dumps(chunk)
+
+
+def _flaws(chunks: list[dict[str, Json]]) -> Iterator[str]:
+    for chunk in chunks:
+        listed = chunk.get("choices")
+        choices = [choice for choice in listed if isinstance(choice, dict)] if isinstance(listed, list) else []
+        if listed and not (isinstance(listed, list) and len(choices) == len(listed)):
+            yield CHUNK_INVALID
+        indexes = [count(choice.get("index"), position) for position, choice in enumerate(choices)]
+        if len(set(indexes)) < len(indexes):
+            yield CHOICE_INDEX
+        for choice in choices:
+            yield from _choice_flaws(choice)
+
+
+def _choice_flaws(choice: dict[str, Json]) -> Iterator[str]:
+    delta, ids, logprobs = choice.get("delta"), choice.get("token_ids"), choice.get("logprobs")
+    content = logprobs.get("content") if isinstance(logprobs, dict) else None
+    has_output = isinstance(delta, dict) and any(value for name, value in delta.items() if name != "role")
+    if has_output and not isinstance(ids, list):
+        yield "token_ids"
+    if len(content if isinstance(content, list) else ()) != len(ids if isinstance(ids, list) else ()):
+        yield "logprobs"

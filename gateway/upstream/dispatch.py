@@ -10,9 +10,9 @@ import time
 from collections import Counter
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
-from gateway.call_protocol import CallProtocol, CallRequest
+from gateway.call_protocol import CallRequest
 from gateway.errors import NotFound, NoWorker, UpstreamBroken, UpstreamUnreachable
 from gateway.metrics import Metrics
 from gateway.settings import GatewaySettings
@@ -22,6 +22,7 @@ from gateway.upstream.pool import HttpUpstream, UpstreamReply, whole
 from gateway.upstream.retry_budget import RetryBudget
 from gateway.upstream.routing import choose
 from schemas.envelopes import now_us
+from schemas.http import TOKENS_HEADER
 
 AWAY = (502, 503)
 POLL_S = 1.0
@@ -35,10 +36,17 @@ class EngineAway(UpstreamUnreachable):
     code = "engine_away"
 
 
+class EngineRoute(Protocol):
+    """What has to be known of a protocol to send its requests."""
+
+    path: str
+    stream_type: str
+
+
 class Dispatch(NamedTuple):
     """What has to be known of a call to send it."""
 
-    protocol: CallProtocol
+    protocol: EngineRoute
     request: CallRequest
     trajectory: str
     run_id: str | None
@@ -147,7 +155,7 @@ class Dispatcher:
         opened = OpenStream(engine, request, dispatched_us, self._outstanding)
         try:
             url = engine.url.removesuffix("/v1") + call.protocol.path
-            incoming = await self._upstream.send("POST", url, request.forwarded, _headers(engine, call))
+            incoming = await self._upstream.send("POST", url, request.forwarded, _headers(engine, call, request))
             if request.stream and _streams(incoming, call.protocol):
                 await opened.begin(incoming)
                 incoming.pace(self._settings.stream_idle_timeout_s, self._settings.stream_timeout_s)
@@ -166,6 +174,8 @@ class Dispatcher:
 
     def _request(self, engine: Engine, call: Dispatch) -> CallRequest:
         """As this engine gets it. Some providers refuse the fields that capture adds."""
+        if engine.packs_tokens:
+            return call.request.unchanged(packed=True)
         adds = not engine.fixed or self._settings.upstream_token_ids
         return call.request if adds else call.request.unchanged()
 
@@ -201,7 +211,7 @@ class Dispatcher:
         return "no rollout worker is ready"
 
 
-def _streams(incoming: IncomingReply, protocol: CallProtocol) -> bool:
+def _streams(incoming: IncomingReply, protocol: EngineRoute) -> bool:
     return incoming.status == 200 and incoming.headers.get("content-type", "").startswith(protocol.stream_type)
 
 
@@ -214,9 +224,11 @@ def _usable(reply: UpstreamReply) -> UpstreamReply:
     return reply
 
 
-def _headers(engine: Engine, call: Dispatch) -> dict[str, str]:
+def _headers(engine: Engine, call: Dispatch, request: CallRequest) -> dict[str, str]:
     # The engine names its reply after x-request-id, so an engine's log can be joined with the events.
     headers = {"content-type": "application/json", "x-request-id": call.call_id}
+    if request.packed:
+        headers[TOKENS_HEADER] = "1"
     if call.traceparent:
         headers["traceparent"] = call.traceparent
     if engine.fixed and call.authorization:

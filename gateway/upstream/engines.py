@@ -16,6 +16,7 @@ import structlog
 from eventlog.records import Record
 from schemas.errors import UndecodableRecord
 from schemas.events import WorkerReported
+from schemas.http import TOKENS_CAPABILITIES
 
 TAKES_TRAFFIC = ("ready", "updating", "behind")
 """States in which a worker answers calls; one that is `behind` answers none that would be trained on."""
@@ -37,6 +38,8 @@ class Engine:
     state: str = "ready"
     reported_ms: int | None = None
     """Time of the newest report; None: never stale."""
+    packs_tokens: bool = False
+    """Whether it hands over tokens of every protocol by themselves."""
     seconds: Mapping[str, float] = field(default_factory=dict, compare=False)
     """Since it started: serving, idle, paused."""
 
@@ -135,5 +138,6 @@ def _engine(event: WorkerReported, timestamp_ms: int) -> Engine:
         version=event.version,
         state=event.state,
         reported_ms=timestamp_ms,
+        packs_tokens=set(TOKENS_CAPABILITIES) <= set(event.capabilities),
         seconds=event.seconds,
     )

@@ -1,9 +1,14 @@
-"""Exact weight-version spans on vLLM 0.32's model routes, in one hop.
+"""Exact tokens and weight-version spans on vLLM 0.32's model routes, in one hop.
+
+A request with the header `x-claw-tokens` gets what was sampled, of whatever route (`generation.py`), in order:
+
+    JSON reply  member   {...,"claw_tokens":[{...}]}    the last one; header x-claw-tokens: its length, comma and all
+    SSE reply   comment  : claw.tokens=[{...}]          after the last token, before the event that follows it
+
+Any other gets the spans alone, choice index -> [label, start, end) over that choice's output tokens:
 
     JSON reply  header   x-claw-weight-versions: {"0":[["run/3",0,36],["run/4",36,50]]}
-    SSE reply   comment  : claw.weight_versions={...}    after the last token, before `data: [DONE]`
-
-Choice index -> [label, start, end) over that choice's output tokens. A reply without it has no known version.
+    SSE reply   comment  : claw.weight_versions={...}
 """
 
 from typing import TYPE_CHECKING, Any
@@ -12,7 +17,14 @@ from rollout.plugin import span_record
 from rollout.plugin.guard import CONTROLS
 from rollout.plugin.occupancy import Occupancy
 from rollout.plugin.wishes import Wishes
-from schemas.http import VERSION_SPANS_COMMENT, VERSION_SPANS_HEADER
+from schemas.http import (
+    TOKENS_CAPABILITIES,
+    TOKENS_COMMENT,
+    TOKENS_HEADER,
+    TOKENS_MEMBER,
+    VERSION_SPANS_COMMENT,
+    VERSION_SPANS_HEADER,
+)
 
 if TYPE_CHECKING:
     from argparse import Namespace
@@ -20,7 +32,7 @@ if TYPE_CHECKING:
     from fastapi import FastAPI
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-CAPABILITIES = ("spans_json", "spans_sse")
+CAPABILITIES = ("spans_json", "spans_sse", *TOKENS_CAPABILITIES)
 TRACKED_PATHS = frozenset({"/v1/chat/completions", "/v1/completions", "/v1/responses", "/v1/messages"})
 PAUSES = {"/pause": True, "/resume": False}
 KV_USAGE = "vllm:kv_cache_usage_perc"
@@ -41,7 +53,8 @@ class VersionSpans:
             if scope["type"] == "http" and scope["path"] in PAUSES:
                 self.occupancy.pause(PAUSES[scope["path"]])
             return
-        reply = TrackedReply(send)
+        wants_tokens = any(name == TOKENS_HEADER.encode() for name, _ in scope["headers"])
+        reply = TrackedReply(send, wants_tokens=wants_tokens)
         token = span_record.current.set(reply.record)
         self.occupancy.enter()
         try:
@@ -52,28 +65,53 @@ class VersionSpans:
 
 
 class TrackedReply:
-    """Passes one reply on and adds its spans as soon as they are complete."""
+    """Passes one reply on and adds its spans, or its tokens, as soon as they are complete."""
 
-    def __init__(self, send: "Send") -> None:
-        self.record = span_record.SpanRecord()
+    def __init__(self, send: "Send", *, wants_tokens: bool = False) -> None:
+        self.record = span_record.SpanRecord(wants_tokens=wants_tokens)
         self._send = send
         self._is_stream = False
+        self._start: Message | None = None
+        """Held back, with what came of its body: its length is known when the tokens are."""
+        self._body = b""
 
     async def send(self, message: "Message") -> None:
         """ASGI send."""
         if message["type"] == "http.response.start":
-            message = self._started(message)
+            self._is_stream = any(
+                k == b"content-type" and v.startswith(b"text/event-stream") for k, v in message["headers"]
+            )
+            if self.record.wants_tokens and not self._is_stream and message["status"] == 200:
+                self._start = message
+                return
+            message = self._with_spans(message)
+        elif self._start is not None:
+            self._body += message.get("body", b"")
+            if not message.get("more_body", False):
+                await self._send_whole(self._start)
+            return
         elif self._is_stream and self.record.is_ready() and _is_event_boundary(message.get("body", b"")):
-            comment = VERSION_SPANS_COMMENT.encode() + self.record.dump() + b"\n\n"
+            word = TOKENS_COMMENT if self.record.wants_tokens else VERSION_SPANS_COMMENT
+            comment = word.encode() + self.record.dump() + b"\n\n"
             message = {**message, "body": comment + message.get("body", b"")}
         await self._send(message)
 
-    def _started(self, message: "Message") -> "Message":
-        headers = list(message["headers"])
-        self._is_stream = any(k == b"content-type" and v.startswith(b"text/event-stream") for k, v in headers)
-        if self._is_stream or not self.record.is_ready():
+    async def _send_whole(self, start: "Message") -> None:
+        """A JSON object with one member more, whose length a header tells, so that nobody has to look for it."""
+        headers, body = start["headers"], self._body
+        if self.record.is_ready() and body.endswith(b"}"):
+            member = b"," + TOKENS_MEMBER.encode() + self.record.dump()
+            body = body[:-1] + member + b"}"
+            headers = [(k, v) for k, v in headers if k != b"content-length"]
+            headers += [(b"content-length", b"%d" % len(body)), (TOKENS_HEADER.encode(), b"%d" % len(member))]
+        await self._send({**start, "headers": headers})
+        await self._send({"type": "http.response.body", "body": body})
+
+    def _with_spans(self, message: "Message") -> "Message":
+        if self._is_stream or self.record.wants_tokens or not self.record.is_ready():
             return message
-        return {**message, "headers": [*headers, (VERSION_SPANS_HEADER.encode(), self.record.dump())]}
+        header = (VERSION_SPANS_HEADER.encode(), self.record.dump())
+        return {**message, "headers": [*message["headers"], header]}
 
 
 def _is_event_boundary(body: bytes) -> bool:

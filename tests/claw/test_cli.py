@@ -31,6 +31,8 @@ COMMANDS = [
     "pool",
     "runs",
     "quality",
+    "keys",
+    "registry",
 ]
 HEAVY = ("torch", "transformers", "vllm", "deepspeed", "faust", "confluent_kafka", "matplotlib")
 

@@ -4,15 +4,17 @@ import asyncio
 import socket
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar, cast
 
 import uvicorn
 
 from eventlog.memory import MemoryLog
 from eventlog.records import Record
+from gateway.api_keys import parse_key
 from gateway.app import GatewayDependencies, create_gateway
 from gateway.control.admission import AdmissionView
+from gateway.http.auth import KeyRing
 from gateway.http.connection import ClientConnection, connections_to
 from gateway.metrics import Metrics
 from gateway.protocols import PROTOCOLS, Protocols
@@ -67,6 +69,7 @@ class House:
         self.workers = WorkerTable(self.settings.worker_ttl_s, fixed)
         self.admission = AdmissionView()
         self.metrics = Metrics()
+        self.keys = KeyRing([parse_key(entry) for entry in self.settings.api_keys])
         self.listener = socket.create_server(("127.0.0.1", 0))
         self.url = f"http://127.0.0.1:{self.listener.getsockname()[1]}"
         dependencies = GatewayDependencies(
@@ -75,6 +78,7 @@ class House:
             workers=self.workers,
             admission=self.admission,
             metrics=self.metrics,
+            keys=self.keys,
             protocols=protocols,
         )
         gateway = create_gateway(dependencies)
@@ -121,9 +125,16 @@ class House:
         """Do this on the gateway's event loop, at its next turn."""
         self._server.call(work)
 
-    def worker(self, url: str, worker_id: str = "w0", state: WorkerState = "ready", model: str = "tiny") -> None:
+    def worker(
+        self,
+        url: str,
+        worker_id: str = "w0",
+        state: WorkerState = "ready",
+        model: str = "tiny",
+        capabilities: Sequence[str] = (),
+    ) -> None:
         """A worker reports now."""
-        self.workers.apply(report(url, worker_id, state, model))
+        self.workers.apply(report(url, worker_id, state, model, capabilities=capabilities))
 
     def events(self, kind: type[E], topic: Topic = CALLS) -> list[E]:
         """All events of a kind in the log."""
@@ -155,6 +166,7 @@ def report(
     model: str = "tiny",
     timestamp_ms: int | None = None,
     seconds: Mapping[str, float] | None = None,
+    capabilities: Sequence[str] = (),
 ) -> Record:
     """A record of the workers topic."""
     event = WorkerReported(
@@ -166,6 +178,7 @@ def report(
         state=state,
         report_interval_s=1.0,
         seconds=seconds or {},
+        capabilities=tuple(capabilities),
     )
     now_ms = int(time.time() * 1000) if timestamp_ms is None else timestamp_ms
     return record(event, worker_id.encode(), "claw.rollout.workers", now_ms)

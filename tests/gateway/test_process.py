@@ -11,6 +11,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 
+from claw.keys import records
 from claw.local.ports import free_ports
 from eventlog.kafka.admin import create_topics
 from eventlog.kafka.log import KafkaLog
@@ -18,7 +19,8 @@ from eventlog.kafka.producer import EventProducer
 from eventlog.records import Outgoing
 from eventlog.settings import LogSettings
 from gateway.api_keys import new_key
-from schemas.events import CallCaptured, Event, TrajectoryCompleted
+from schemas.envelopes import envelope
+from schemas.events import CallCaptured, Event, KeyRecorded, TrajectoryCompleted
 from schemas.topics import BATCHES, CALLS, GROUPS, WORKERS
 from tests.gateway.capture.test_calls import ASK
 from tests.gateway.engine import Reply, ScriptedEngine, completion
@@ -138,6 +140,37 @@ async def test_with_keys_only_the_metrics_port_is_open(
         assert process.metric("claw_gateway_in_flight", f"http://127.0.0.1:{port}") == 0
     finally:
         assert process.stop() == 0
+
+
+@pytest.mark.kafka
+async def test_a_key_is_in_force_everywhere_within_two_seconds(
+    log_settings: LogSettings, engine: ScriptedEngine, tmp_path: Path
+) -> None:
+    """In each process, on connections that stay open: made, used, and revoked while it is used; and no process says it."""
+    _, entry = new_key("operator")
+    flags = ("--upstream", engine.url)
+    gateway = GatewayProcess(log_settings, tmp_path, *flags, workers=2, CLAW_GATEWAY_API_KEYS=entry)
+
+    async def until_status(session: aiohttp.ClientSession, status: int, within_s: float) -> None:
+        async with asyncio.timeout(within_s):
+            while True:
+                async with session.post("/t/g/v1/chat/completions", json=ASK) as reply:
+                    if reply.status == status:
+                        return
+
+    try:
+        template = KeyRecorded(envelope=envelope("test"), digest="", name="a", role="agent")
+        secret, _ = await asyncio.to_thread(records.create, log_settings, template)
+        sessions = [aiohttp.ClientSession(gateway.url, headers={"x-api-key": secret}) for _ in range(8)]
+        try:
+            await asyncio.gather(*(until_status(session, 200, 2) for session in sessions))
+            await asyncio.to_thread(records.revoke, log_settings, "a")
+            await asyncio.gather(*(until_status(session, 401, 2) for session in sessions))
+        finally:
+            await asyncio.gather(*(session.close() for session in sessions))
+        assert secret not in gateway.said
+    finally:
+        assert gateway.stop() == 0
 
 
 @pytest.mark.parametrize(

@@ -13,8 +13,8 @@ from gateway.headers import client_headers, reply_headers, version_range
 from gateway.identity import Identity, Route, resolve
 from gateway.openai.request import parse_chat
 from gateway.openai.sampling import effective
-from gateway.openai.version_spans import Spans, spans_of
 from gateway.protocols import PROTOCOLS
+from gateway.tokens.version_spans import Spans, spans_of
 from gateway.upstream.engines import Engine, WorkerTable
 from gateway.upstream.routing import AFFINITY_SLACK, choose
 from schemas.envelopes import envelope
@@ -37,8 +37,8 @@ CHAT = dict(PROTOCOLS)["chat/completions"]
     [
         (b"/t/g/v1/chat/completions", Route("chat/completions", T1, CHAT)),
         (b"/t/g/chat/completions", Route("chat/completions", T1, CHAT)),
-        (b"/t/v1/chat/completions", Route("chat/completions", Identity("t", "t"), CHAT)),
-        (b"/t/chat/completions", Route("chat/completions", Identity("t", "t"), CHAT)),
+        (b"/t/v1/chat/completions", Route("chat/completions", Identity("t", "t"), CHAT, lone=True)),
+        (b"/t/chat/completions", Route("chat/completions", Identity("t", "t"), CHAT, lone=True)),
         (b"/v1/chat/completions", Route("chat/completions", None, CHAT)),
         (b"/chat/completions", Route("chat/completions", None, CHAT)),
         (b"/t/g/v1/models", Route("models", T1)),

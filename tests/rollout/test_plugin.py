@@ -1,5 +1,7 @@
 """The plugin's ASGI parts without an engine."""
 
+import json
+from base64 import b64decode
 from collections.abc import AsyncIterator
 from types import SimpleNamespace
 from typing import Any
@@ -9,10 +11,12 @@ from fastapi import FastAPI
 from fastapi.testclient import TestClient
 
 from rollout.plugin import span_record
+from rollout.plugin.generation import PLAIN, SHAPING, Generation
 from rollout.plugin.guard import ControlGuard
 from rollout.plugin.occupancy import Occupancy
 from rollout.plugin.spans import VersionSpans
 from rollout.plugin.wishes import Wishes
+from schemas.arrays import unpack_floats, unpack_ids
 from weights.sources import SECRET_VARIABLE
 
 Message = dict[str, Any]
@@ -106,6 +110,117 @@ async def test_a_comment_is_never_put_inside_an_event() -> None:
     sent = await replied([b"continued\n\n", b"data: [DONE]\n\n"], stream=True, prompts=["a"])
     assert sent[1]["body"] == b"continued\n\n"
     assert sent[2]["body"] == b': claw.weight_versions={"0":[["label a",0,1]]}\n\ndata: [DONE]\n\n'
+
+
+class TokenEngine:
+    """Answers a call with these outputs; keeps the parameters that it got."""
+
+    def __init__(self, *outputs: Any) -> None:
+        self.outputs, self.params = outputs, SimpleNamespace()
+
+    async def generate(self, prompt: str, sampling_params: Any, request_id: str) -> AsyncIterator[Any]:
+        self.params = sampling_params
+        for output in self.outputs:
+            yield output
+
+
+def params(**more: Any) -> SimpleNamespace:
+    """Sampling parameters as vLLM's, of which none shapes anything."""
+    named = dict.fromkeys(("logprobs", "logprob_token_ids", "seed", "stop", "extra_args", *SHAPING))
+    plain = {**dict.fromkeys(PLAIN, 1.0), "max_tokens": 5, "top_k": 0, "n": 1, "flat_logprobs": False}
+    return SimpleNamespace(**{**named, **plain, **more})
+
+
+def output(ids: list[int], logprobs: Any, finish: str | None = None, index: int = 0) -> SimpleNamespace:
+    """One output of the engine with one choice."""
+    spans = [SimpleNamespace(version="run/3", start=0, end=3)] if finish else None
+    choice = SimpleNamespace(
+        index=index,
+        token_ids=ids,
+        logprobs=logprobs,
+        cumulative_logprob=-1.0,
+        finish_reason=finish,
+        weight_versions=spans,
+    )
+    return SimpleNamespace(outputs=[choice], prompt_token_ids=[5, 6], num_cached_tokens=1)
+
+
+def flat(*values: float) -> SimpleNamespace:
+    """vLLM's flat log-probabilities; of each position a second one follows the sampled token's."""
+    at = range(0, 2 * len(values), 2)
+    return SimpleNamespace(start_indices=list(at), logprobs=[each for value in values for each in (value, -9.0)])
+
+
+async def handed_over(chunks: list[bytes], *, stream: bool, **wishes: Any) -> tuple[TokenEngine, list[Message]]:
+    """What who asks for tokens gets of a response in two parts."""
+    verbose = [
+        {7: SimpleNamespace(logprob=-0.5)},
+        {8: SimpleNamespace(logprob=-0.25), 1: SimpleNamespace(logprob=-0.1)},
+    ]
+    own = wishes.get("logprobs") is None
+    first = output([7, 8], flat(-0.5, -0.25) if own else verbose)
+    last = output([2], flat(-1.0) if own else [{2: SimpleNamespace(logprob=-1.0)}], "stop")
+    engine, sent = TokenEngine(first, last), []
+    span_record.tap_engine(engine)
+    seen: list[Any] = []
+
+    async def app(scope: Message, receive: object, send: Any) -> None:
+        seen.extend([each.outputs[0].logprobs async for each in engine.generate("p", params(**wishes), "id")])
+        kind = b"text/event-stream" if stream else b"application/json"
+        headers = [(b"content-type", kind), (b"content-length", b"2")]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        for number, chunk in enumerate(chunks, 1):
+            await send({"type": "http.response.body", "body": chunk, "more_body": number < len(chunks)})
+
+    async def send(message: Message) -> None:
+        sent.append(message)
+
+    scope = {"type": "http", "path": "/v1/messages", "headers": [(b"x-claw-tokens", b"1")]}
+    await VersionSpans(app)(scope, None, send)  # type: ignore[arg-type]
+    assert (seen == [None, None]) is own, "who asked for none sees none"
+    return engine, sent
+
+
+@pytest.mark.parametrize("wishes", [{}, {"logprobs": 1}])
+async def test_tokens_are_the_last_member_of_a_reply(wishes: Message) -> None:
+    """With its length in a header; the body may come in pieces; lengths and log-probabilities are exact."""
+    engine, (start, body) = await handed_over([b'{"a"', b":1}"], stream=False, **wishes)
+    headers = dict(start["headers"])
+    length = int(headers[b"x-claw-tokens"])
+    assert int(headers[b"content-length"]) == len(body["body"]) == len(b'{"a":1}') + length
+    assert body["body"][: -length - 1] + b"}" == b'{"a":1}'
+    (generation,) = json.loads(body["body"])["claw_tokens"]
+    (choice,) = generation["choices"]
+    assert unpack_ids(b64decode(generation["prompt"])) == [5, 6]
+    assert unpack_ids(b64decode(choice["ids"])) == [7, 8, 2]
+    assert unpack_floats(b64decode(choice["logprobs"])) == [-0.5, -0.25, -1.0]
+    assert (choice["spans"], choice["finish"], generation["cached"]) == ([["run/3", 0, 3]], "stop", 1)
+    assert engine.params.logprobs == wishes.get("logprobs", 0)
+
+
+async def test_tokens_are_a_comment_of_a_stream() -> None:
+    """Before the event that follows the last token."""
+    _, sent = await handed_over([b"data: [DONE]\n\n"], stream=True)
+    assert sent[1]["body"].startswith(b': claw.tokens=[{"prompt":')
+    assert sent[1]["body"].endswith(b"}]\n\ndata: [DONE]\n\n")
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "constrained"),
+    [
+        ("logit_bias", {1: 1.0}, True),
+        ("min_tokens", 0, False),
+        ("min_tokens", 3, True),
+        ("structured_outputs", SimpleNamespace(all_constraints_none=lambda: True), False),
+        ("structured_outputs", SimpleNamespace(all_constraints_none=lambda: False), True),
+        ("extra_args", {"x": 1}, True),
+    ],
+)
+def test_what_shapes_the_distribution_is_said(field: str, value: object, constrained: bool) -> None:
+    """Of the engine's own parameters, whatever route they came by."""
+    generation = Generation(params(**{field: value}, stop="end", top_k=-1))
+    sampling = json.loads(generation.dump())["sampling"]
+    assert (sampling["constrained"], sampling["stop"], sampling["top_k"]) == (constrained, ["end"], 0)
 
 
 async def test_a_reply_without_a_call_has_no_spans() -> None:

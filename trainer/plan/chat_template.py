@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from datapool.view.conversations import reply_message
+from datapool.view.conversations import CallBodies, offered_tools, reply_message, request_messages
 from schemas.arrays import pack_ids
 from trainer.errors import NotRenderable
 
@@ -24,8 +24,8 @@ class RenderedCall(NamedTuple):
     response: bytes
 
 
-Renderer = Callable[[bytes, bytes, int], RenderedCall]
-"""(body of the request, of the reply, index of the choice) -> ids. Raises NotRenderable."""
+Renderer = Callable[[CallBodies], RenderedCall]
+"""Raises NotRenderable."""
 
 
 class ChatTemplate:
@@ -35,19 +35,12 @@ class ChatTemplate:
         self._model_dir = model_dir
         self._tokenizer: Any = None  # Any: transformers is untyped here
 
-    def __call__(self, request: bytes, reply: bytes, choice: int) -> RenderedCall:
+    def __call__(self, call: CallBodies) -> RenderedCall:
         """The prompt is what the template makes of the request's messages, the response what it adds for the reply's."""
-        try:
-            body: Json = orjson.loads(request)
-        except orjson.JSONDecodeError as error:
-            raise NotRenderable(f"the request's body is no JSON: {error}") from error
-        answer = reply_message(reply, choice)
-        listed = body.get("messages") if isinstance(body, dict) else None
-        if answer is None or not isinstance(listed, list):
+        question, answer = request_messages(call), reply_message(call)
+        if answer is None or question is None or call.protocol == "completions":  # whose prompt no template wrote
             raise NotRenderable("request or reply is no chat")
-        system = [{"role": "system", "content": body["system"]}] if body.get("system") else []
-        question = [_plain(message) for message in (*system, *listed)]
-        return self._rendered(question, _plain(answer), body.get("tools"))
+        return self._rendered([_plain(message) for message in question], _plain(answer), offered_tools(call) or None)
 
     def _rendered(self, question: list[Json], answer: Json, tools: Json) -> RenderedCall:
         tokenizer = self._loaded()
@@ -80,15 +73,11 @@ def _to_its_end(response: list[int], end: int | None) -> list[int]:
 
 
 def _plain(message: Json) -> Json:
-    """A message as templates take it: its text in one piece, arguments of tools as objects."""
-    if not isinstance(message, dict):
-        raise NotRenderable("a message is no object")
-    content = message.get("content")
-    if isinstance(content, list):
-        if any(not isinstance(part, dict) or part.get("type") != "text" for part in content):
-            raise NotRenderable("a message holds more than text")
-        content = "".join(part["text"] for part in content)
-    calls = [_tool_call(call) for call in message.get("tool_calls") or ()]
+    """A message as templates take it: arguments of tools as objects."""
+    content, calls = message.get("content"), message.get("tool_calls")
+    if content and not isinstance(content, str):
+        raise NotRenderable("a message holds more than text")
+    calls = [_tool_call(call) for call in calls] if isinstance(calls, list) else []
     return {**message, "content": content or "", **({"tool_calls": calls} if calls else {})}
 
 

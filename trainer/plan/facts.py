@@ -18,6 +18,7 @@ from datapool.batch.masks import ID_FLAWS
 from datapool.batch.plan import groups_of, is_logged_data
 from datapool.batch.sequences import CallTokens, TrainingRow, call_tokens, rendered_tokens, rows
 from datapool.fold.digests import call_digest
+from datapool.view.conversations import CallBodies
 from eventlog.errors import HistoryCut
 from eventlog.records import Position, Record
 from schemas.errors import UndecodableRecord
@@ -148,7 +149,7 @@ def _rendered(
         try:
             if render is None or step.call_id not in requests:
                 raise NotRenderable("nobody can put its request together here")
-            ids = render(requests[step.call_id], call.response_body, call.choice)
+            ids = render(CallBodies.of(call, requests[step.call_id]))
         except NotRenderable as why:
             raise FactUnreadable(f"not_rendered: {step.call_id}", f"call {step.call_id} has no ids: {why}") from why
         rendered[step.call_id] = rendered_tokens(step.call_id, ids.prompt, ids.response, step.advantage)

@@ -121,5 +121,6 @@ def test_why_names_the_filter(spec, name, says):
 def test_a_step_filter_is_a_row_with_a_field_of_the_spec():
     """What filters steps is read from the table: the row's field exists, and counts as soon as it is set."""
     assert {row.field for row in STEP_FILTERS} <= set(BatchSpec.model_fields)
-    assert step_filters(BatchSpec()) == {}
-    assert step_filters(BatchSpec(tags=("x",), return_min=0.5)) == {"tags": ("x",)}
+    assert step_filters(BatchSpec()) == {"tags_exclude": ("kind:side",)}
+    assert step_filters(BatchSpec(tags_exclude=())) == {}
+    assert step_filters(BatchSpec(tags=("x",), tags_exclude=(), return_min=0.5)) == {"tags": ("x",)}

@@ -150,7 +150,7 @@ LATE = [
             {"quality_min": 0.5, "best_of": 1},
             "c0",
             "t1",
-            "(quality_min: 0.5), or its return 1 was not among the best 1",
+            "quality_min: 0.5), or its return 1 was not among the best 1",
         ),
     ],
 )

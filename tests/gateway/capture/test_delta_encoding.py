@@ -12,6 +12,7 @@ from datapool.batch.deltas import bodies, prompts, resolve, resolve_all
 from datapool.errors import PromptBroken
 from datapool.fold.digests import base_digest
 from gateway.call_protocol import CallRequest, EngineReply
+from gateway.callers.callers import Caller, Toolbox
 from gateway.capture.delta_encoding import CHAIN_MAX, EVENT_BYTES_MAX, DeltaEncoder
 from gateway.capture.events import ModelCall, captured, without_bodies
 from gateway.capture.idempotency import Attempt
@@ -20,7 +21,7 @@ from gateway.identity import Identity
 from gateway.openai.chat import ChatCompletions
 from gateway.openai.reply import understood
 from gateway.openai.sampling import effective
-from gateway.openai.tokens import SampledTokens
+from gateway.tokens.packing import SampledTokens
 from gateway.upstream.engines import Engine
 from schemas.arrays import ITEM_BYTES, pack_floats, pack_ids
 from schemas.codec import decode, encode
@@ -55,7 +56,7 @@ class Writer:
         self.made += 1
         call = ModelCall(
             producer="gateway/test",
-            identity=who,
+            caller=Caller(who, "path", Toolbox()),
             attempt=Attempt(("g", "t", ""), call_id or f"c{self.made}", 0),
             headers=headers or ClientHeaders(),
             protocol=ChatCompletions(),
@@ -107,7 +108,8 @@ def test_any_forest_comes_back(data: st.DataObject, bytes_max: int, calls_max: i
         start, body_start = data.draw(st.sampled_from(wholes))
         cut, body_cut = data.draw(st.integers(0, len(start))), data.draw(st.integers(0, len(body_start)))
         prompt = (start if data.draw(st.booleans()) else start[:cut]) + data.draw(IDS)
-        body = (body_start if data.draw(st.booleans()) else body_start[:body_cut]) + data.draw(BYTES)
+        tail = data.draw(st.sampled_from([b"", body_start[body_cut:], b'],"tools":' + b"t" * 80 + b"}"]))
+        body = (body_start if data.draw(st.booleans()) else body_start[:body_cut]) + data.draw(BYTES) + tail
         responses = data.draw(st.lists(IDS, min_size=1, max_size=2))
         made = write.write(
             prompt,
@@ -122,6 +124,9 @@ def test_any_forest_comes_back(data: st.DataObject, bytes_max: int, calls_max: i
             base = event.prompt.base_call_id
             assert event.base_digest == ("" if base is None else digest_of(event.prompt.keep, events[base]))
             truth[event.call_id] = (pack_ids(prompt), body)
+            if (against := event.request.base_call_id) is not None:
+                kept = event.request.keep + event.request.keep_end
+                assert kept <= min(len(body), events[against].request.full_length)
             wholes.append((prompt + response, body))
     assert {call_id: whole for call_id, (whole, _) in truth.items()} == prompts(events)
     assert {call_id: body for call_id, (_, body) in truth.items()} == bodies(events)
@@ -269,13 +274,52 @@ def test_without_token_ids_bodies_are_deltas_still() -> None:
     assert (event.prompt.base_call_id, event.prompt.suffix) == (None, b"")
 
 
+TOOLS = b'],"tools":[' + b'{"type":"function"},' * 500 + b'{}],"stream":true}'
+
+
+@pytest.mark.parametrize(
+    ("base", "body", "suffix"),
+    [
+        (b"[1" + TOOLS, b"[1,2" + TOOLS, b",2"),  # grows before its tools
+        (b"[1" + TOOLS, b"[9" + TOOLS, b"9"),  # rewritten before them
+        (b"x" * 300, b"x" * 301, b"x"),  # beginning and end overlap
+        (b"x" * 301, b"x" * 300, b""),
+        (b"x" * 300, b"x" * 300, b""),
+        (b"ab" * 100, b"ab" * 150, b"ab" * 50),
+        (b"y" + b"x" * 63, b"z" + b"x" * 63, None),  # not worth a dependence
+        (b"", b"x" * 100, None),
+    ],
+)
+def test_a_body_keeps_both_ends_of_its_base(base: bytes, body: bytes, suffix: bytes | None) -> None:
+    """What stands between them is written; no byte is taken twice, and what comes back is what was sent."""
+    write = writer()
+    (first,) = write.write([1] * 30, [[2] * 30], base)
+    (event,) = write.write([1] * 30 + [2] * 30, [[3]], body)
+    edge = event.request
+    assert (edge.suffix, edge.base_call_id) == ((body, None) if suffix is None else (suffix, "c1"))
+    assert edge.keep + edge.keep_end + len(edge.suffix) == len(body)
+    assert edge.keep + edge.keep_end <= len(base)
+    assert bodies({"c1": first, "c2": event})["c2"] == body
+    if suffix is not None:
+        assert set(bodies({"c2": event})) == set(), "without its base nothing comes out"
+
+
+def test_of_bodies_without_ids_the_base_is_the_one_that_saves_most() -> None:
+    """A sub-agent with the tools of its parent, and a title without any: the ends decide as the beginnings do."""
+    write = writer()
+    write.write([], [[]], b"[first" + TOOLS)
+    write.write([], [[]], b"[title, a longer beginning" * 4)
+    (event,) = write.write([], [[]], b"[title, a longer beginning" * 3 + TOOLS)
+    assert (event.request.base_call_id, event.request.keep_end) == ("c1", len(TOOLS))
+
+
 def test_an_event_without_its_bodies_promises_nothing() -> None:
     """What is left of a request that no record could hold does not look like the rest of a base."""
     write = writer()
     write.write([1] * 30, [[2]], b"a" * 500)
-    (event,) = write.write([1] * 31, [[2]], b"a" * 501)
+    (event,) = write.write([1] * 31, [[2]], b"a" * 200 + b"b" + b"a" * 300)
     bare = without_bodies(event).request
-    assert (bare.base_call_id, bare.keep, bare.suffix, bare.full_length) == (None, 0, b"", 501)
+    assert (bare.base_call_id, bare.keep, bare.keep_end, bare.suffix, bare.full_length) == (None, 0, 0, b"", 501)
     assert bodies({event.call_id: without_bodies(event)}) == {}
 
 

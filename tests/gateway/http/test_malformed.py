@@ -99,8 +99,8 @@ async def test_bad_bodies(hardened: House, path: str, body: bytes) -> None:
         ("POST", "/a/b/c/v1/chat/completions", 404),
         ("POST", "/pause", 404),
         ("POST", "/t/g/v1/responses", 404),
-        ("POST", "/v1/messages", 404),
         ("POST", "/v1/rewards", 404),
+        ("POST", "/v1/submit_steps", 404),
         ("POST", "/v1/complete_trajectory", 404),
         ("GET", CHAT, 405),
         ("DELETE", CHAT, 405),
@@ -127,7 +127,6 @@ async def test_bad_routes(hardened: House, method: str, path: str, status: int) 
     ("path", "named"),
     [
         ("/v1/messages", "/v1/messages"),
-        ("/v1/messages/count_tokens", "/v1/messages"),
         ("/v1/responses", "/v1/responses"),
         ("/v1/embeddings", "/v1/embeddings"),
         ("/v2/nothing", "no such route"),
@@ -139,12 +138,16 @@ async def test_a_404_says_what_is_served(hardened: House, prefix: str, path: str
     status, reply = await send(hardened, "POST", prefix + path, b" " * 2_000_000 if named[0] == "/" else b"{}")
     said = json.loads(reply)
     assert status == 404
-    assert said["error"]["message"].startswith(named if named[0] != "/" else ("Anthropic's /v1/m", named))
+    assert said["error"]["message"].startswith(named)
     assert "POST /{trajectory_id}/{group_id}/v1/chat/completions" in said["error"]["message"]
     if "messages" in path:
         assert (said["type"], said["error"]["type"]) == ("error", "not_found_error")
     else:
         assert list(said) == ["error"]
+    _, reply = await send(hardened, "POST", prefix + path, b"{}", anthropic_version="2023-06-01")
+    if not path.endswith("chat/completions"):  # which has a protocol, and so a shape
+        error = {"type": "not_found_error", "message": said["error"]["message"]}
+        assert json.loads(reply) == {"type": "error", "error": error}
 
 
 @pytest.mark.parametrize("path", [CHAT, "/groups", "/t/g/rewards"])

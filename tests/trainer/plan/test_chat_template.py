@@ -9,6 +9,7 @@ from msgspec.structs import replace
 from datapool.batch.plan import assemble
 from datapool.batch.selection import select
 from datapool.batch.spec import BatchSpec
+from datapool.view.conversations import CallBodies
 from examples.tokenizer import build_tokenizer
 from schemas.arrays import unpack_ids
 from schemas.events import CallCaptured, Edge, Integrity, Usage
@@ -45,17 +46,18 @@ USER, AGAIN = {"role": "user", "content": "2+2?"}, {"role": "user", "content": "
 
 def test_the_reply_is_what_the_template_adds(model_dir):
     """Prompt with the mark of who speaks next; the reply to its end token."""
-    ids = ChatTemplate(model_dir)(request(USER), reply("4"), 0)
+    ids = ChatTemplate(model_dir)(CallBodies("chat", request(USER), reply("4")))
     prompt, response = unpack_ids(ids.prompt), unpack_ids(ids.response)
     assert TOKENIZER.decode(prompt) == "<|user|>2+2?<|end|><|assistant|>"
     assert TOKENIZER.decode(response) == "4<|end|>"
 
 
-def test_texts_in_parts_a_system_field_and_tools_are_taken(model_dir):
-    """As the formats of OpenAI and Anthropic have them."""
+def test_a_talk_in_anthropics_messages_is_rendered_as_in_chat(model_dir):
+    """System text, a text in parts, a call of a tool: what the reader of conversations makes of them."""
     parts = {"role": "user", "content": [{"type": "text", "text": "2+"}, {"type": "text", "text": "2?"}]}
-    call = {"id": "1", "type": "function", "function": {"name": "add", "arguments": '{"a": 2}'}}
-    ids = ChatTemplate(model_dir)(request(parts, system="Be brief."), reply(None, tool_calls=[call]), 0)
+    block = {"type": "tool_use", "id": "1", "name": "add", "input": {"a": 2}}
+    answer = json.dumps({"type": "message", "role": "assistant", "content": [block]}).encode()
+    ids = ChatTemplate(model_dir)(CallBodies("messages", request(parts, system="Be brief."), answer))
     assert TOKENIZER.decode(unpack_ids(ids.prompt)) == "<|system|>Be brief.<|end|><|user|>2+2?<|end|><|assistant|>"
     assert TOKENIZER.decode(unpack_ids(ids.response)) == "<|end|>"  # this template shows no tool calls
 
@@ -63,7 +65,7 @@ def test_texts_in_parts_a_system_field_and_tools_are_taken(model_dir):
 @pytest.mark.parametrize(
     ("body", "answer", "why"),
     [
-        (b"{", reply("4"), "no JSON"),
+        (b"{", reply("4"), "no chat"),
         (b'{"prompt": "2+2"}', reply("4"), "no chat"),
         (request(USER), b'{"error": "no"}', "no chat"),
         (request({"role": "user", "content": [{"type": "image_url"}]}), reply("4"), "more than text"),
@@ -72,7 +74,7 @@ def test_texts_in_parts_a_system_field_and_tools_are_taken(model_dir):
 def test_what_cannot_be_rendered_says_why(model_dir, body, answer, why):
     """One line each."""
     with pytest.raises(NotRenderable, match=why):
-        ChatTemplate(model_dir)(body, answer, 0)
+        ChatTemplate(model_dir)(CallBodies("chat", body, answer))
 
 
 def test_a_template_that_rewrites_the_prompt_is_refused(tmp_path):
@@ -81,7 +83,7 @@ def test_a_template_that_rewrites_the_prompt_is_refused(tmp_path):
     fickle.chat_template = "{{ messages | length }}{% for message in messages %}{{ message['content'] }}{% endfor %}"
     fickle.save_pretrained(tmp_path)
     with pytest.raises(NotRenderable, match="otherwise once the reply follows"):
-        ChatTemplate(tmp_path)(request(USER), reply("4"), 0)
+        ChatTemplate(tmp_path)(CallBodies("chat", request(USER), reply("4")))
 
 
 def conversation():

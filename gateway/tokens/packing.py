@@ -3,7 +3,7 @@
 from typing import NamedTuple
 
 from gateway.engine_json import Json
-from schemas.arrays import ITEM_BYTES, pack_floats, pack_ids
+from schemas.arrays import ITEM_BYTES, pack_floats, pack_ids, unpack_floats
 
 FLOAT32_MAX = (2 - 2**-23) * 2.0**127
 SIGNS = slice(ITEM_BYTES - 1, None, ITEM_BYTES)
@@ -44,6 +44,18 @@ def packed_logprobs(values: Json) -> bytes | None:
         return None
     unclear = packed[SIGNS].translate(None, BELOW_ZERO)  # looking at every value costs more than all the rest here
     return packed if not unclear or all(map(_is_logprob, values)) else None
+
+
+def are_ids(packed: bytes) -> bool:
+    """Whether these bytes are token ids: int32 from 0 up."""
+    return len(packed) % ITEM_BYTES == 0 and packed[SIGNS].isascii()
+
+
+def are_logprobs(packed: bytes) -> bool:
+    """Whether these bytes are log-probabilities: float32 that are finite and not above 0."""
+    if len(packed) % ITEM_BYTES:
+        return False
+    return not packed[SIGNS].translate(None, BELOW_ZERO) or all(map(_is_logprob, unpack_floats(packed)))
 
 
 def packed_content(logprobs: Json) -> bytes | None:

@@ -1,0 +1,201 @@
+"""`claw client NAME`: what goes into the configuration of a client, so that its calls are captured. One page each in docs/clients/.
+
+Values stand in the recipes in the quotes of their file: JSON, TOML and YAML read the same escapes.
+"""
+
+import json
+import shlex
+import urllib.request
+from string import Template
+from typing import Annotated, Any, NamedTuple
+
+import orjson
+import typer
+
+from claw.errors import CannotRun
+from claw.options import AsJson
+from claw.panels import AUTHORS
+from claw.show.notice import notice
+
+ANSWER_S = 3.0
+"""How long the gateway may take to name its models."""
+
+
+class Recipe(NamedTuple):
+    """How one client is told. `$root` is the gateway with its scope, `$base` the same with `/v1`, `$key` and `$model` themselves."""
+
+    protocol: str
+    """What it then speaks, as `CallCaptured.protocol` says it."""
+    command: str
+    """How it is started once, for a first try."""
+    files: tuple[tuple[str, str], ...] = ()
+    """(path, text) of each file of its configuration."""
+    environment: tuple[tuple[str, str], ...] = ()
+    """(name, value) of each variable."""
+    key_options: str = ""
+    """What `claw keys create` takes for it besides."""
+
+
+OPENCLAW = """\
+{
+  "tools": {"allow": ["exec", "read", "write", "edit"]},
+  "agents": {"defaults": {"model": {"primary": "claw/$model"}}},
+  "models": {"mode": "replace", "providers": {"claw": {
+    "baseUrl": "$base", "apiKey": "$key", "api": "openai-completions",
+    "models": [{
+      "id": "$model", "name": "$model", "reasoning": false, "input": ["text"],
+      "cost": {"input": 0, "output": 0, "cacheRead": 0, "cacheWrite": 0},
+      "contextWindow": 131072, "maxTokens": 8192, "compat": {"supportsPromptCacheKey": true}
+    }]
+  }}}
+}
+"""
+CODEX = """\
+model = "$model"
+model_provider = "claw"
+
+[model_providers.claw]
+name = "claw"
+base_url = "$base"
+env_key = "CLAW_KEY"
+wire_api = "responses"
+"""
+AIDER = """\
+- name: "openai/$model"
+  edit_format: diff
+  use_temperature: 1.0
+"""
+OPENCODE = """\
+{
+  "model": "claw/$model",
+  "provider": {"claw": {
+    "npm": "@ai-sdk/openai-compatible", "name": "claw",
+    "options": {"baseURL": "$base", "apiKey": "$key"},
+    "models": {"$model": {"tool_call": true, "limit": {"context": 131072, "output": 8192}}}
+  }}
+}
+"""
+SDK_OPENAI = "import os, openai; print(openai.OpenAI().chat.completions.create(model=os.environ['OPENAI_MODEL'], messages=[{'role': 'user', 'content': 'Hello'}]))"
+SDK_ANTHROPIC = "import os, anthropic; print(anthropic.Anthropic().messages.create(model=os.environ['ANTHROPIC_MODEL'], max_tokens=64, messages=[{'role': 'user', 'content': 'Hello'}]))"
+RECIPES = {
+    "openclaw": Recipe(
+        "chat",
+        'openclaw agent --local --session-key agent:main:first -m "Say hello."',
+        files=(("~/.openclaw/openclaw.json", OPENCLAW),),
+    ),
+    "claude-code": Recipe(
+        "messages",
+        'claude -p "Say hello."',
+        environment=(
+            ("ANTHROPIC_BASE_URL", "$root"),
+            ("ANTHROPIC_AUTH_TOKEN", "$key"),
+            ("ANTHROPIC_MODEL", "$model"),
+            ("ANTHROPIC_DEFAULT_HAIKU_MODEL", "$model"),
+            ("CLAUDE_CODE_ATTRIBUTION_HEADER", "0"),
+            ("CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC", "1"),
+        ),
+        key_options="--alias 'claude-*=MODEL'",
+    ),
+    "codex": Recipe(
+        "responses",
+        'codex exec --skip-git-repo-check "Say hello."',
+        files=(("~/.codex/config.toml", CODEX),),
+        environment=(("CLAW_KEY", "$key"),),
+    ),
+    "aider": Recipe(
+        "chat",
+        'aider --model "openai/$$OPENAI_MODEL" --edit-format diff --message "Say hello."',
+        files=((".aider.model.settings.yml", AIDER),),
+        environment=(("OPENAI_API_BASE", "$base"), ("OPENAI_API_KEY", "$key"), ("OPENAI_MODEL", "$model")),
+        key_options="--sampling temperature=1",
+    ),
+    "opencode": Recipe(
+        "chat",
+        'opencode run "Say hello."',
+        files=(("~/.config/opencode/opencode.json", OPENCODE),),
+        environment=(("OPENCODE_DISABLE_MODELS_FETCH", "1"),),
+    ),
+    "openai": Recipe(
+        "chat",
+        f'python -c "{SDK_OPENAI}"',
+        environment=(("OPENAI_BASE_URL", "$base"), ("OPENAI_API_KEY", "$key"), ("OPENAI_MODEL", "$model")),
+        key_options="--strip-strict",
+    ),
+    "anthropic": Recipe(
+        "messages",
+        f'python -c "{SDK_ANTHROPIC}"',
+        environment=(("ANTHROPIC_BASE_URL", "$root"), ("ANTHROPIC_API_KEY", "$key"), ("ANTHROPIC_MODEL", "$model")),
+    ),
+}
+clients = typer.Typer()
+
+
+@clients.command(rich_help_panel=AUTHORS)
+def client(
+    name: Annotated[str, typer.Argument(help=f"{', '.join(RECIPES)} (an SDK by the name of its package).")],
+    url: Annotated[str, typer.Option(help="The gateway.")] = "http://127.0.0.1:8000",
+    key: Annotated[str | None, typer.Option(envvar="CLAW_KEY", help="Its API key.")] = None,
+    model: Annotated[
+        str | None, typer.Option(help="Name of the model; not set: what the gateway serves first.")
+    ] = None,
+    scope: Annotated[
+        str | None, typer.Option(help="Scope or trajectory in the path; not set: that of the key.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Print what goes into a client's configuration, so that its calls are captured here."""
+    if name not in RECIPES:
+        raise CannotRun(f"no recipe for {name}: there are {', '.join(RECIPES)}")
+    root = url.rstrip("/").removesuffix("/v1") + (f"/{scope}" if scope else "")
+    values = {"root": root, "base": f"{root}/v1", "key": key or "KEY", "model": model or _served(root, key) or "MODEL"}
+    recipe = written(RECIPES[name], values)
+    print(orjson.dumps(as_json_object(name, recipe)).decode() if as_json else as_text(name, recipe))
+    if key is None:
+        options = f" {recipe.key_options}" if recipe.key_options else ""
+        notice(f"KEY: `claw keys create NAME{options}` prints one; a gateway without keys takes any word")
+    if values["model"] == "MODEL":
+        notice(f"MODEL: {root} named none; `claw up` starts a gateway with one")
+
+
+def written(recipe: Recipe, values: dict[str, str]) -> Recipe:
+    """The recipe with these values in it."""
+    quoted = {name: json.dumps(value)[1:-1] for name, value in values.items()}
+    return recipe._replace(
+        command=Template(recipe.command).substitute(values),
+        files=tuple((path, Template(text).substitute(quoted)) for path, text in recipe.files),
+        environment=tuple((name, Template(text).substitute(values)) for name, text in recipe.environment),
+        key_options=recipe.key_options.replace("MODEL", values["model"]),
+    )
+
+
+def as_text(name: str, recipe: Recipe) -> str:
+    """Files, variables and a first try, to be copied."""
+    parts = [f"# {path}\n{text}" for path, text in recipe.files]
+    if recipe.environment:
+        lines = [f"export {variable}={shlex.quote(value)}" for variable, value in recipe.environment]
+        parts.append("# the environment\n" + "\n".join(lines) + "\n")
+    parts.append(f"# a first try; more: docs/clients/{name}.md\n{recipe.command}")
+    return "\n".join(parts)
+
+
+def as_json_object(name: str, recipe: Recipe) -> dict[str, Any]:  # JSON
+    """The same for programs."""
+    return {
+        "client": name,
+        "protocol": recipe.protocol,
+        "files": [{"path": path, "text": text} for path, text in recipe.files],
+        "environment": dict(recipe.environment),
+        "command": recipe.command,
+        "page": f"docs/clients/{name}.md",
+    }
+
+
+def _served(root: str, key: str | None) -> str | None:
+    """The first model that the gateway names; None where it does not answer so."""
+    headers = {"Authorization": f"Bearer {key}"} if key else {}
+    try:
+        request = urllib.request.Request(f"{root}/v1/models", headers=headers)
+        with urllib.request.urlopen(request, timeout=ANSWER_S) as reply:
+            return str(json.load(reply)["data"][0]["id"])
+    except (OSError, ValueError, LookupError, TypeError):
+        return None

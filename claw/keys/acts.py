@@ -1,0 +1,87 @@
+"""What the commands of `claw keys` print. A key itself is printed by the command that makes it, and never again."""
+
+from collections.abc import Iterable, Iterator
+from datetime import UTC, datetime
+from typing import Any
+
+import orjson
+
+from claw.keys import records
+from claw.keys.records import HASH_SHOWN, newest_keys, state_of
+from claw.show.log import log_for_reading
+from claw.show.notice import notice
+from claw.show.rendering import table
+from schemas.envelopes import now_us
+from schemas.events import KeyRecorded
+
+Json = dict[str, Any]  # what `--json` has of a key
+
+
+def row(key: KeyRecorded, at_us: int) -> Json:
+    """A key as JSON has it, without what would be a secret: there is none in its record."""
+    expires = None if key.expires_us is None else datetime.fromtimestamp(key.expires_us / 1e6, UTC)
+    return {
+        "name": key.name,
+        "role": key.role,
+        "hash": key.digest[:HASH_SHOWN],
+        "expires": expires and expires.isoformat(timespec="seconds"),
+        "scope": key.scope,
+        "state": state_of(key, at_us),
+        "aliases": key.aliases,
+        "sampling": key.sampling,
+        "strip_strict": key.strip_strict,
+        "idle_s": key.idle_s,
+    }
+
+
+def run_create(key: KeyRecorded, *, prefix: str, as_json: bool) -> int:
+    """Prints the new key."""
+    with log_for_reading(prefix) as settings:
+        secret, record = records.create(settings, key)
+    return _print_new(secret, record, as_json=as_json)
+
+
+def run_rotate(name: str, overlap_us: int, *, prefix: str, as_json: bool) -> int:
+    """Prints the key that takes the place of the old one."""
+    with log_for_reading(prefix) as settings:
+        secret, record = records.rotate(settings, name, overlap_us)
+    return _print_new(secret, record, as_json=as_json)
+
+
+def run_revoke(name: str, *, prefix: str, as_json: bool) -> int:
+    """Exit code 1 when all of it was revoked before."""
+    with log_for_reading(prefix) as settings:
+        revoked = [row(key, now_us()) for key in records.revoke(settings, name)]
+    if as_json:
+        print(orjson.dumps({"revoked": revoked}).decode())
+    else:
+        print("\n".join(f"{key['name']} {key['hash']} is revoked" for key in revoked) or f"{name} was revoked before")
+    return 0 if revoked else 1
+
+
+def run_list(*, prefix: str, as_json: bool) -> int:
+    """Prints every key that the log knows."""
+    with log_for_reading(prefix) as settings:
+        rows = [row(key, now_us()) for key in newest_keys(settings)]
+    if as_json:
+        print(orjson.dumps({"keys": rows}).decode())
+    elif rows:
+        print("\n".join(as_text(rows)))
+    else:
+        notice("the log has no keys; `claw keys create NAME` makes one")
+    return 0
+
+
+def as_text(rows: Iterable[Json]) -> Iterator[str]:
+    """A table."""
+    head = ("name", "role", "hash", "expires", "scope", "state")
+    yield from table([head, *(tuple(each[name] or "-" for name in head) for each in rows)])
+
+
+def _print_new(secret: str, record: KeyRecorded, *, as_json: bool) -> int:
+    if as_json:
+        print(orjson.dumps({"key": secret, **row(record, now_us())}).decode())
+    else:
+        notice(f"the key of {record.name} ({record.role}), shown this once; in force within 2 s")
+        print(secret)
+    return 0

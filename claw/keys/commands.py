@@ -1,0 +1,97 @@
+"""The commands of `claw keys`. Each only hands its arguments to a function of this folder."""
+
+from typing import Annotated, Literal
+
+import typer
+
+from claw.options import AsJson, Prefix
+
+keys = typer.Typer(
+    name="keys",
+    help="Make API keys for the gateway, list them, replace and revoke them.",
+    no_args_is_help=True,
+    add_completion=False,
+)
+Name = Annotated[str, typer.Argument(metavar="NAME", help="By which you tell it from others.")]
+
+
+@keys.command()
+def create(
+    name: Name,
+    role: Annotated[
+        Literal["agent", "annotator", "reader", "operator"],
+        typer.Option(help="What it may: docs/gateway.md has the table."),
+    ] = "agent",
+    expires_in: Annotated[str | None, typer.Option(metavar="TIME", help="12h, 30d, …; not set: never.")] = None,
+    scope: Annotated[str | None, typer.Option(help="Sessions under this key are trajectories of this scope.")] = None,
+    alias: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME=MODEL", help="Model that a client asks for and the one it gets: 'claude-*=tiny'."),
+    ] = None,
+    sampling: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME=VALUE", help="A sampling parameter that wins over the client's: temperature=1."),
+    ] = None,
+    strip_strict: Annotated[
+        bool, typer.Option("--strip-strict", help="Take `strict` out of tools, so that no grammar shapes samples.")
+    ] = False,
+    idle_s: Annotated[
+        float | None, typer.Option(min=0.001, help="Sessions are complete after so many silent seconds.")
+    ] = None,
+    prefix: Prefix = "claw",
+    as_json: AsJson = False,
+) -> None:
+    """Make a key, print it once; its hash goes into the log, and every gateway takes it."""
+    from claw.keys.acts import run_create
+    from claw.keys.records import PRODUCER
+    from claw.keys.terms import aliases_of, checked_word, duration_us, sampling_of
+    from schemas.envelopes import envelope, now_us
+    from schemas.events import KeyRecorded
+
+    key = KeyRecorded(
+        envelope=envelope(PRODUCER),
+        digest="",
+        name=checked_word(name, "NAME"),
+        role=role,
+        expires_us=None if expires_in is None else now_us() + duration_us(expires_in),
+        scope=None if scope is None else checked_word(scope, "--scope"),
+        aliases=aliases_of(alias or ()),
+        sampling=sampling_of(sampling or ()),
+        strip_strict=strip_strict,
+        idle_s=idle_s,
+    )
+    raise typer.Exit(run_create(key, prefix=prefix, as_json=as_json))
+
+
+@keys.command("list")
+def list_(prefix: Prefix = "claw", as_json: AsJson = False) -> None:
+    """List all keys: name, role, the beginning of the hash, end, scope, state. No key itself: nobody has it but its owner."""
+    from claw.keys.acts import run_list
+
+    raise typer.Exit(run_list(prefix=prefix, as_json=as_json))
+
+
+@keys.command()
+def rotate(
+    name: Name,
+    overlap: Annotated[str, typer.Option(metavar="TIME", help="How long the old key stays valid.")] = "1h",
+    prefix: Prefix = "claw",
+    as_json: AsJson = False,
+) -> None:
+    """Make a new key of the same fields and print it once; the old one ends after the overlap."""
+    from claw.keys.acts import run_rotate
+    from claw.keys.terms import duration_us
+
+    raise typer.Exit(run_rotate(name, duration_us(overlap), prefix=prefix, as_json=as_json))
+
+
+@keys.command()
+def revoke(
+    name: Annotated[str, typer.Argument(metavar="NAME|HASH", help="All keys of a name, or one by its listed hash.")],
+    prefix: Prefix = "claw",
+    as_json: AsJson = False,
+) -> None:
+    """Take keys back: no gateway lets them in two seconds from then."""
+    from claw.keys.acts import run_revoke
+
+    raise typer.Exit(run_revoke(name, prefix=prefix, as_json=as_json))

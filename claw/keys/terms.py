@@ -1,0 +1,56 @@
+"""What a person types about a key, read: durations, model aliases, sampling parameters, who it is for."""
+
+import math
+import re
+from collections.abc import Sequence
+
+from claw.errors import CannotRun
+from gateway.errors import InvalidRequest
+from gateway.identity import checked_id
+
+DURATION = re.compile(r"(\d{1,9})([smhd])")
+SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
+
+
+def duration_us(text: str) -> int:
+    """Microseconds of `90s`, `15m`, `12h`, `30d`. Raises CannotRun."""
+    match = DURATION.fullmatch(text.strip())
+    if match is None:
+        raise CannotRun(f"{text} is no duration: a number and s, m, h or d, for example 12h or 30d")
+    return int(match[1]) * SECONDS[match[2]] * 1_000_000
+
+
+def aliases_of(words: Sequence[str]) -> dict[str, str]:
+    """`claude-*=tiny` as model asked for -> model served. Raises CannotRun."""
+    pairs = dict(_pair(word, "--alias 'claude-*=MODEL'") for word in words)
+    if misplaced := [name for name in pairs if "*" in name[:-1]]:
+        raise CannotRun(f"--alias {misplaced[0]}: a * may stand at the end only")
+    return pairs
+
+
+def sampling_of(words: Sequence[str]) -> dict[str, float]:
+    """`temperature=1` as name -> value. Raises CannotRun."""
+    parameters = {}
+    for name, value in (_pair(word, "--sampling temperature=1") for word in words):
+        try:
+            parameters[name] = float(value)
+        except ValueError as broken:
+            raise CannotRun(f"--sampling {name}={value}: the value is a number") from broken
+        if not math.isfinite(parameters[name]):
+            raise CannotRun(f"--sampling {name}={value}: the value is a finite number")
+    return parameters
+
+
+def checked_word(word: str, flag: str) -> str:
+    """A name or scope as ids may be. Raises CannotRun."""
+    try:
+        return checked_id(word, flag)
+    except InvalidRequest as unusable:
+        raise CannotRun(unusable.message) from unusable
+
+
+def _pair(word: str, example: str) -> tuple[str, str]:
+    left, equals, right = (part.strip() for part in word.partition("="))
+    if not (left and equals and right):
+        raise CannotRun(f"{word}: it is {example}")
+    return left, right

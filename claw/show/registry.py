@@ -1,0 +1,29 @@
+"""`claw registry`: the read-only schema registry alone, for Kafka tools where no gateway runs. It needs no broker."""
+
+import socket
+
+import uvicorn
+
+from claw.errors import CannotRun
+from gateway.control.registry import registry_app
+from gateway.serve import PortInUse, bind
+from schemas.registry import Registry
+from schemas.topics import Catalogue
+
+
+def run_registry(host: str, port: int, catalogue: Catalogue) -> int:
+    """Serve until a signal; prints the URL. Raises CannotRun."""
+    running, listener = server(host, port, catalogue)
+    print(f"http://{host}:{listener.getsockname()[1]}", flush=True)
+    running.run(sockets=[listener])
+    return 0
+
+
+def server(host: str, port: int, catalogue: Catalogue) -> tuple[uvicorn.Server, socket.socket]:
+    """The server and the socket that it is to listen on. Raises CannotRun."""
+    try:
+        listener = bind(host, port)
+    except PortInUse as taken:
+        raise CannotRun(str(taken)) from taken
+    config = uvicorn.Config(registry_app(Registry(catalogue)), ws="none", log_config=None, access_log=False)
+    return uvicorn.Server(config), listener

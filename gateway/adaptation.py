@@ -1,0 +1,122 @@
+"""What engines get otherwise than a client wrote it: by its key, or for everybody by setting.
+
+Invariant: the event keeps the client's body, and names what was changed. A request to which nothing applies is forwarded
+as it came; any other is written anew by a parser that keeps its numbers as they are.
+"""
+
+import json
+from collections.abc import Mapping
+from fnmatch import fnmatchcase
+from typing import NamedTuple
+
+import orjson
+
+from gateway.api_keys import ApiKey
+from gateway.call_protocol import CallProtocol, CallRequest
+from gateway.engine_json import Json
+from gateway.errors import InvalidRequest
+from gateway.settings import GatewaySettings
+from gateway.upstream.engines import WorkerTable
+
+
+class Rules(NamedTuple):
+    """What is changed in requests."""
+
+    aliases: Mapping[str, str] = {}
+    sampling: Mapping[str, float] = {}
+    strip_strict: bool = False
+
+
+NONE = Rules()
+
+
+class Adaptation:
+    """The rules of a gateway and of its keys; a key's win over the gateway's."""
+
+    def __init__(self, settings: GatewaySettings, workers: WorkerTable) -> None:
+        self._workers = workers
+        sampling = {str(name): value for name, value in settings.sampling.items()}
+        self._common = Rules(settings.aliases, sampling, settings.strip_strict)
+
+    def request(self, protocol: CallProtocol, body: bytes, key: ApiKey | None) -> CallRequest:
+        """A client's request, understood as engines get it. Raises InvalidRequest."""
+        plain, words = self.adapt(body, key)
+        request = protocol.parse(plain)
+        if not words:
+            return request
+        return request._replace(body=body, plain=plain if request.plain is None else request.plain, adapted=words)
+
+    def adapt(self, body: bytes, key: ApiKey | None) -> tuple[bytes, tuple[str, ...]]:
+        """The body as engines get it, and the words for what it says otherwise. Raises InvalidRequest.
+
+        A body that is no JSON object stays as it is, for its protocol to refuse.
+        """
+        rules = self.rules(key)
+        fields = _fields(body) if rules != NONE else None
+        if fields is None:
+            return body, ()
+        model, said = self.served_name(fields.get("model"), rules), {}
+        if model != fields.get("model"):
+            said["model"] = model
+        strict = rules.strip_strict and _is_strict(fields.get("tools"))
+        sampling = {name: value for name, value in rules.sampling.items() if fields.get(name) != value}
+        words = [word for word, holds in (("model", said), ("strict", strict), ("sampling", sampling)) if holds]
+        said |= {name: int(value) if float(value).is_integer() else value for name, value in sampling.items()}
+        return (_written_anew(body, said, strip=strict) if words else body), tuple(words)
+
+    def rules(self, key: ApiKey | None) -> Rules:
+        """What is changed in requests under this key."""
+        common = self._common
+        if key is None or not (key.aliases or key.sampling or key.strip_strict):
+            return common
+        return Rules(
+            {**common.aliases, **key.aliases},
+            {**common.sampling, **key.sampling},
+            common.strip_strict or key.strip_strict,
+        )
+
+    def served_name(self, model: Json, rules: Rules) -> Json:
+        """The model that a request for this one gets: itself where a live worker has it, else what its alias names.
+
+        An alias that is the very name goes before patterns, a longer pattern before a shorter one.
+        """
+        if not (rules.aliases and isinstance(model, str)) or any(
+            engine.model == model for engine in self._workers.live()
+        ):
+            return model
+        patterns = sorted((pattern for pattern in rules.aliases if fnmatchcase(model, pattern)), key=len)
+        return rules.aliases.get(model) or (rules.aliases[patterns[-1]] if patterns else model)
+
+
+def _fields(body: bytes) -> dict[str, Json] | None:
+    try:
+        fields = orjson.loads(body)
+    except orjson.JSONDecodeError:
+        return None
+    return fields if isinstance(fields, dict) else None
+
+
+def _written_anew(body: bytes, said: Mapping[str, Json], *, strip: bool) -> bytes:
+    # Not orjson, which makes floats of integers beyond 64 bits, and writes less deeply nested values than it reads.
+    try:
+        fields = {**json.loads(body), **said}
+        for holder in _holders(fields["tools"]) if strip else ():
+            holder.pop("strict", None)
+        return json.dumps(fields).encode()
+    except (RecursionError, ValueError) as broken:
+        raise InvalidRequest("the body is nested too deeply, or holds a number of too many digits") from broken
+
+
+def _is_strict(tools: Json) -> bool:
+    return any(holder.get("strict") for holder in _holders(tools))
+
+
+def _holders(tools: Json) -> list[dict[str, Json]]:
+    """Where `strict` may stand: in a tool, in its function (chat), in the tools of a namespace (responses)."""
+    listed = _objects(tools)
+    listed += [inner for tool in listed for inner in _objects(tool.get("tools"))]
+    return listed + _objects([tool.get("function") for tool in listed])
+
+
+def _objects(items: Json) -> list[dict[str, Json]]:
+    return [item for item in items if isinstance(item, dict)] if isinstance(items, list) else []

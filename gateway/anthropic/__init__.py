@@ -1,0 +1,1 @@
+"""What clients of Anthropic's API send and read."""

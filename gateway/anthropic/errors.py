@@ -1,0 +1,39 @@
+"""Anthropic's error object: `{"type": "error", "error": {"type", "message"}}`."""
+
+import orjson
+
+from gateway.errors import GatewayError, HeaderList
+
+PATH_ENDS = (b"/messages", b"/messages/count_tokens")
+TYPES = {
+    401: "authentication_error",
+    403: "permission_error",
+    404: "not_found_error",
+    413: "request_too_large",
+    429: "rate_limit_error",
+    503: "overloaded_error",
+    504: "timeout_error",
+    529: "overloaded_error",
+}
+
+
+def reads_anthropic(path: bytes, headers: HeaderList) -> bool:
+    """Whether a client reads Anthropic's errors, by its request alone. path: as it was sent, without its query."""
+    return path.endswith(PATH_ENDS) or any(name == b"anthropic-version" for name, _ in headers)
+
+
+def anthropic_error(error: GatewayError) -> bytes:
+    """An error as Anthropic's clients read it; its type follows from its status."""
+    kind = TYPES.get(error.status) or ("invalid_request_error" if error.status < 500 else "api_error")
+    return orjson.dumps({"type": "error", "error": {"type": kind, "message": error.message}})
+
+
+def error_message(body: bytes) -> str | None:
+    """The message in an engine's error of this shape; None for any other body."""
+    try:
+        fields = orjson.loads(body)
+    except orjson.JSONDecodeError:
+        return None
+    error = fields.get("error") if isinstance(fields, dict) and fields.get("type") == "error" else None
+    message = error.get("message") if isinstance(error, dict) else None
+    return message if isinstance(message, str) else None

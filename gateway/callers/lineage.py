@@ -1,0 +1,137 @@
+"""Calls that no client names, joined by their messages: a request that begins with all messages of an earlier one continues it.
+
+Invariant: where two trajectories fit, none is taken: one trajectory in two parts is mended by whoever names sessions, two
+agents in one by nobody. The memory is this process's, and bounded; what it forgot begins anew.
+"""
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from hashlib import blake2b
+
+import orjson
+
+from gateway.callers.hints import Hints
+from gateway.identity import Identity
+
+ENTRIES_MAX = 20_000
+OWNERS_MAX = 16
+"""Trajectories remembered for one beginning."""
+TEXTS_MAX = 1000
+BEFORE_AGENTS = ("system", "developer")
+"""Roles of messages that many conversations begin with."""
+
+
+@dataclass(slots=True)
+class Asked:
+    """One trajectory's request with certain messages."""
+
+    is_last: bool = True
+    """It did not go on from there yet."""
+    reply: frozenset[int] = frozenset()
+    """Hashes of the texts in what it got; empty while unknown."""
+
+    def replied(self, *bodies: bytes) -> None:
+        """Take note of the reply, in JSON."""
+        try:
+            texts = frozenset(hash(text) for body in bodies for text in _texts(orjson.loads(body)))
+        except orjson.JSONDecodeError:
+            return
+        self.reply = texts if len(texts) <= TEXTS_MAX else frozenset()
+
+
+class Lineage:
+    """The trajectories of each scope that had a request with exactly these messages."""
+
+    def __init__(self, entries_max: int = ENTRIES_MAX) -> None:
+        self._entries_max = entries_max
+        self._owners: OrderedDict[tuple[str, bytes], dict[Identity, Asked]] = OrderedDict()
+
+    def trajectory(
+        self, scope: str, hints: Hints, awaits: Callable[[Identity], bool], fresh: Callable[[], Identity]
+    ) -> tuple[Identity, Asked] | None:
+        """Whose call this is, remembered; None for one without messages.
+
+        awaits: whether a trajectory never got its reply to this very request. fresh: makes a trajectory.
+        """
+        beginnings = list(_digests(hints))
+        if not beginnings:
+            return None
+        *earlier, whole = beginnings
+        asked_again = (who for who in self._owners.get((scope, whole), ()) if awaits(who))
+        who = next(asked_again, None) or self._continued(scope, earlier, hints) or fresh()
+        asked = Asked()
+        if _role(hints.messages[-1]) not in BEFORE_AGENTS:
+            self._remember(scope, whole, who, asked)
+        return who, asked
+
+    def _continued(self, scope: str, earlier: list[bytes], hints: Hints) -> Identity | None:
+        """The trajectory whose request is the longest beginning of this one."""
+        for length in range(len(earlier), 0, -1):
+            owners = self._owners.get((scope, earlier[length - 1]))
+            if owners:
+                who = _only(owners, hints.messages[length])
+                if who is not None:
+                    owners[who].is_last = False
+                return who
+        return None
+
+    def _remember(self, scope: str, digest: bytes, who: Identity, asked: Asked) -> None:
+        owners = self._owners.setdefault((scope, digest), {})
+        self._owners.move_to_end((scope, digest))
+        if who in owners or len(owners) < OWNERS_MAX:
+            owners[who] = asked
+        if len(self._owners) > self._entries_max:
+            self._owners.popitem(last=False)
+
+
+def _only(owners: Mapping[Identity, Asked], answer: object) -> Identity | None:
+    """The one that got this answer; of several with equal answers the one that did not go on yet."""
+    if len(owners) == 1:
+        return next(iter(owners))
+    if len(owners) >= OWNERS_MAX:  # there may be more
+        return None
+    texts = {hash(text) for text in _texts(answer)}
+    fitting = [who for who, asked in owners.items() if texts <= asked.reply]
+    if len(fitting) > 1:
+        fitting = [who for who in fitting if owners[who].is_last]
+    return fitting[0] if len(fitting) == 1 else None
+
+
+def _texts(value: object) -> Iterator[str]:
+    """The texts in a JSON value, keys left out."""
+    values = [value]
+    while values:
+        value = values.pop()
+        if isinstance(value, str):
+            yield value
+        elif isinstance(value, (dict, list)):
+            values += value.values() if isinstance(value, dict) else value
+
+
+def _digests(hints: Hints) -> Iterator[bytes]:
+    """A digest of each beginning of the messages, the shortest first; none of what cannot be written again."""
+    try:
+        written = [orjson.dumps(hints.opening), *(orjson.dumps(_lasting(message)) for message in hints.messages)]
+    except TypeError:  # nested too deeply
+        return
+    running = blake2b(written[0], digest_size=16)
+    for message in written[1:]:
+        running.update(message)
+        yield running.digest()
+
+
+def _lasting(message: object) -> object:
+    """The message without marks that clients move from turn to turn."""
+    content = message.get("content") if isinstance(message, dict) else None
+    if not (isinstance(message, dict) and isinstance(content, list)):
+        return message
+    parts = [
+        {name: value for name, value in part.items() if name != "cache_control"} if isinstance(part, dict) else part
+        for part in content
+    ]
+    return {**message, "content": parts}
+
+
+def _role(message: object) -> object:
+    return message.get("role") if isinstance(message, dict) else None

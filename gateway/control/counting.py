@@ -1,0 +1,79 @@
+"""POST …/v1/messages/count_tokens: answered by an engine, which has the tokenizer. It is no call, and nothing is captured."""
+
+import orjson
+from fastapi import Request
+from fastapi.responses import Response
+
+from gateway.adaptation import Adaptation
+from gateway.anthropic.errors import anthropic_error, error_message
+from gateway.call_protocol import CallRequest
+from gateway.engine_json import Json
+from gateway.errors import InvalidRequest, UpstreamRefused
+from gateway.headers import authorization
+from gateway.http.asgi import IDENTITY, KEY
+from gateway.identity import COUNT_TOKENS
+from gateway.upstream.dispatch import CallProgress, Dispatch, Dispatcher, EngineAnswer
+from schemas.envelopes import new_id
+from schemas.events import Sampling
+
+UNSAMPLED = Sampling(temperature=1.0, top_p=1.0, top_k=0)
+
+
+class CountingRoute:
+    """The engine's route, which streams nothing."""
+
+    path = f"/v1/{COUNT_TOKENS}"
+    stream_type = "text/event-stream"
+
+
+class TokenCounting:
+    """Sends requests to engines as calls are sent: by model and aliases, and again where one is away."""
+
+    def __init__(self, dispatcher: Dispatcher, adaptation: Adaptation, *, passes_authorization: bool) -> None:
+        self._dispatcher, self._adaptation = dispatcher, adaptation
+        self._passes_authorization = passes_authorization
+
+    async def count(self, request: Request) -> Response:
+        """The engine's answer; its refusals are in Anthropic's shape. Raises GatewayError."""
+        body, _ = self._adaptation.adapt(await request.body(), request.scope[KEY])
+        identity, headers = request.scope[IDENTITY], request.scope["headers"]
+        dispatch = Dispatch(
+            protocol=CountingRoute(),
+            request=CallRequest(body=body, forwarded=body, model=_model(body), sampling=UNSAMPLED),
+            trajectory=identity.trajectory_id if identity else "",
+            run_id=None,
+            call_id=new_id(),
+            trains=False,
+            authorization=authorization(headers) if self._passes_authorization else None,
+        )
+        answer = await self._dispatcher.send(dispatch, CallProgress())
+        assert isinstance(answer, EngineAnswer), "nothing is streamed"
+        reply, said = answer.reply, answer.reply.body
+        if reply.status != 200 and error_message(said) is None:
+            said = anthropic_error(
+                UpstreamRefused(_message(said) or f"the engine answers {reply.status}", reply.status)
+            )
+        return Response(said, reply.status, media_type="application/json")
+
+
+def _model(body: bytes) -> str | None:
+    fields = _loaded(body)
+    model = fields.get("model") if isinstance(fields, dict) else None
+    if not isinstance(fields, dict) or not (model is None or isinstance(model, str)):
+        raise InvalidRequest("the body must be a JSON object, and its model a string", param="model")
+    return model or None
+
+
+def _message(body: bytes) -> str | None:
+    """That of an error in OpenAI's shape, in which engines refuse what they cannot parse."""
+    fields = _loaded(body)
+    error = fields.get("error") if isinstance(fields, dict) else None
+    message = error.get("message") if isinstance(error, dict) else None
+    return message if isinstance(message, str) else None
+
+
+def _loaded(body: bytes) -> Json:
+    try:
+        return orjson.loads(body)
+    except orjson.JSONDecodeError:
+        return None

@@ -1,0 +1,1 @@
+"""Tokens of a reply, whatever its protocol: as workers hand them over, joined with what the client gets."""

@@ -1,0 +1,97 @@
+"""A reply and what its worker handed over, joined: choices with tokens, whatever the protocol."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from gateway.call_protocol import Choice, EngineReply
+from gateway.engine_json import Json, count
+from gateway.tokens.handed_over import HandedOver, Sampled
+from schemas.arrays import ITEM_BYTES
+from schemas.events import Usage
+
+NOTHING = ("prompt_ids", "token_ids", "logprobs", "spans")
+"""What is missing of a choice of which the engine told no token."""
+CHOICE_INDEX = "choice_index"
+
+
+class Outline(NamedTuple):
+    """What a protocol's reply says of one of its choices."""
+
+    choice: int
+    """Its index."""
+    finish_reason: str | None
+    """In OpenAI's words, which the pool knows: stop, length, tool_calls; the protocol's own for all else."""
+    body: bytes
+    """The reply as the client saw it, with this choice alone."""
+
+
+def reply_of(
+    body: bytes,
+    outlines: Sequence[Outline],
+    handed_over: HandedOver,
+    *,
+    usage: Json = None,
+    ended: bool = True,
+    flaws: tuple[str, ...] = (),
+) -> EngineReply:
+    """The reply that these make. usage: as the protocol says, for an engine that hands nothing over.
+
+    Where a reply with one choice was generated in several goes (tools of the engine's own), each go is a choice, in
+    order; the last has the body.
+    """
+    responses, flaws = handed_over.responses, (*handed_over.missing, *flaws)
+    if not responses:
+        choices = [_unsampled(outline, ended, flaws) for outline in outlines]
+        return EngineReply(body, b"", tuple(choices), _said_usage(usage), ended)
+    if len(outlines) == 1 < len(responses):
+        before = [Outline(index, each.finish_reason, b"") for index, each in enumerate(responses[:-1])]
+        outlines = [*before, outlines[0]._replace(choice=len(before))]
+    if sorted(outline.choice for outline in outlines) != list(range(len(responses))):
+        choices = [_unsampled(outline, ended, (CHOICE_INDEX, *flaws)) for outline in outlines]
+        return EngineReply(body, b"", tuple(choices), _said_usage(usage), ended)
+    first = responses[0]
+    choices = [_choice(outline, responses[outline.choice], first, ended, flaws) for outline in outlines]
+    sampled_bytes = sum(len(each.ids) for each in responses)
+    counts = Usage(
+        prompt_tokens=len(first.prompt_ids) // ITEM_BYTES,
+        completion_tokens=sampled_bytes // ITEM_BYTES,
+        cached_tokens=first.cached_tokens,
+    )
+    return EngineReply(body, first.prompt_ids, tuple(choices), counts, ended)
+
+
+def _choice(outline: Outline, own: Sampled, first: Sampled, ended: bool, flaws: tuple[str, ...]) -> Choice:
+    return Choice(
+        index=outline.choice,
+        response_ids=own.ids,
+        response_logprobs=own.logprobs,
+        spans=own.spans,
+        finish_reason=outline.finish_reason,
+        missing=tuple(dict.fromkeys((*own.missing, *flaws))),
+        aborted=not ended or own.finish_reason in (None, "abort"),
+        body=outline.body,
+        prompt_ids=None if own.prompt_ids == first.prompt_ids else own.prompt_ids,
+        sampling=own.sampling,
+    )
+
+
+def _unsampled(outline: Outline, ended: bool, flaws: tuple[str, ...]) -> Choice:
+    return Choice(
+        index=outline.choice,
+        response_ids=b"",
+        response_logprobs=b"",
+        spans=(),
+        finish_reason=outline.finish_reason,
+        missing=tuple(dict.fromkeys((*NOTHING, *flaws))),
+        aborted=not ended,
+        body=outline.body,
+    )
+
+
+def _said_usage(usage: Json) -> Usage:
+    counts = usage if isinstance(usage, dict) else {}
+    prompt, sampled = (
+        next((count(counts[name], 0) for name in names if name in counts), 0)
+        for names in (("prompt_tokens", "input_tokens"), ("completion_tokens", "output_tokens"))
+    )
+    return Usage(prompt_tokens=prompt, completion_tokens=sampled)

@@ -1,0 +1,61 @@
+"""Replies of a worker that hands its tokens over by itself, in any protocol, for the scripted engine."""
+
+import json
+from base64 import b64encode
+from collections.abc import Sequence
+from typing import Any
+
+from schemas.arrays import pack_floats, pack_ids
+from schemas.http import TOKENS_CAPABILITIES, TOKENS_COMMENT, TOKENS_HEADER, TOKENS_MEMBER
+from tests.gateway.engine import Reply
+
+CAPABILITIES = TOKENS_CAPABILITIES
+SAMPLING = {
+    "temperature": 0.7,
+    "top_p": 1.0,
+    "min_p": 0.0,
+    "presence_penalty": 0.0,
+    "frequency_penalty": 0.0,
+    "repetition_penalty": 1.0,
+    "max_tokens": 9,
+    "top_k": 0,
+    "seed": None,
+    "n": 1,
+    "stop": [],
+    "constrained": False,
+}
+PROMPT, IDS, LOGPROBS = [1, 5, 6, 7], [11, 12, 2], [-0.5, -0.25, -1.0]
+
+
+def choice(ids: Sequence[int] = IDS, logprobs: Sequence[float] = LOGPROBS, **more: Any) -> dict[str, Any]:
+    """One sampled response, all of it by `run/3`."""
+    return {
+        "ids": b64encode(pack_ids(ids)).decode(),
+        "logprobs": b64encode(pack_floats(logprobs)).decode(),
+        "spans": [["run/3", 0, len(ids)]] if ids else [],
+        "finish": "stop",
+        **more,
+    }
+
+
+def generation(*choices: dict[str, Any], prompt: Sequence[int] = PROMPT, **sampling: Any) -> dict[str, Any]:
+    """One generation of the engine; one choice where none is named."""
+    return {
+        "prompt": b64encode(pack_ids(prompt)).decode(),
+        "cached": 2,
+        "sampling": {**SAMPLING, **sampling},
+        "choices": list(choices or (choice(),)),
+    }
+
+
+def whole(body: dict[str, Any] | bytes, *generations: dict[str, Any]) -> Reply:
+    """A JSON reply, and what was generated for it."""
+    plain = body if isinstance(body, bytes) else json.dumps(body, separators=(",", ":")).encode()
+    listed = json.dumps(list(generations or (generation(),)), separators=(",", ":")).encode()
+    member = b"," + TOKENS_MEMBER.encode() + listed
+    return Reply(plain[:-1] + member + b"}", headers={TOKENS_HEADER: str(len(member))})
+
+
+def comment(*generations: dict[str, Any]) -> bytes:
+    """The comment that stands before a stream's end."""
+    return TOKENS_COMMENT.encode() + json.dumps(list(generations or (generation(),))).encode() + b"\n\n"
