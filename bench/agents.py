@@ -22,7 +22,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from bench.gateway import broker, report_worker
+from bench.gateway_ground import broker, report_worker
 from bench.measured_process import running
 from claw.local.ports import free_ports
 from eventlog.kafka.admin import create_topics

@@ -8,36 +8,21 @@ interleaved; every figure is the median of the repeats. Upstream and load are pr
 
 import argparse
 import asyncio
-import contextlib
 import json
-import os
 import re
 import resource
 import statistics
-import subprocess
 import sys
 import tempfile
 import urllib.request
-import uuid
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import uvloop
 
-from bench.measured_process import Measured, running
-from claw.local.kafka_node import LocalBroker
-from claw.local.ports import free_ports
-from eventlog.kafka.admin import create_topics
-from eventlog.kafka.log import KafkaLog
-from eventlog.settings import LogSettings
-from gateway.api_keys import new_key
-from schemas.envelopes import envelope
-from schemas.events import WorkerReported
-from schemas.http import TOKENS_CAPABILITIES
-from schemas.topics import WORKERS
+from bench.gateway_ground import ASK, KEY, KEYS_MANY, PROTOCOLS, Ground, Result, broker, ground, load, spent
 
 OUT = Path("bench/out/gateway.json")
 IN_FLIGHT, STREAMS, CROWD = 32, 32, 400
@@ -45,33 +30,7 @@ CHUNKS, PACE_MS, DELAY_MS = 100, 10, 1000
 CROWD_CALLS = 8 * CROWD
 IDLE_STREAMS = 2000
 IDLE_PACE_MS = 600_000
-KEY, ENTRY = new_key("operator")
-ASK = {"model": "bench", "messages": [{"role": "user", "content": "x" * 1900}], "temperature": 1.0}
-PROTOCOLS: dict[str, tuple[str, dict[str, Any]]] = {
-    "completions": ("completions", {"model": "bench", "prompt": "x" * 1900, "temperature": 1.0}),
-    "responses": ("responses", {"model": "bench", "input": ASK["messages"], "temperature": 1.0}),
-    "messages": ("messages", {**ASK, "max_tokens": 512}),
-}
-"""Beside chat: the route, and a request of the same size."""
 ACK = re.compile(r'^claw_gateway_capture_ack_seconds_bucket{le="([^"]+)"} (\S+)', re.MULTILINE)
-Result = dict[str, Any]  # JSON of bench.http_load
-
-
-@dataclass(frozen=True)
-class Ground:
-    """What is measured: three addresses, three processes."""
-
-    upstream_port: int
-    floor_port: int
-    blind_port: int
-    gateway_port: int
-    verbose_port: int
-    upstream: Measured
-    floor: Measured
-    blind: Measured
-    gateway: Measured
-    verbose: Measured
-    """A gateway to which the upstream is a worker that writes its tokens out."""
 
 
 def main() -> int:
@@ -94,94 +53,12 @@ def main() -> int:
     return 1 if missed else 0
 
 
-@contextlib.contextmanager
-def broker(folder: Path) -> Iterator[str]:
-    """A given broker, or a node for this run."""
-    if given := os.environ.get("KAFKA_BOOTSTRAP_SERVERS"):
-        yield given
-    else:
-        with LocalBroker(folder / "broker") as local:
-            yield local.bootstrap
-
-
-@contextlib.contextmanager
-def ground(bootstrap: str, folder: Path, **settings: str) -> Iterator[Ground]:
-    """Everything running, the upstream reported as a worker."""
-    upstream_port, floor_port, blind_port, gateway_port, verbose_port = free_ports(5)
-    run = folder / uuid.uuid4().hex[:6]
-    run.mkdir()
-    with contextlib.ExitStack() as stack:
-
-        def start(module: str, name: str, *words: str, ready: str = "listening", **environment: str) -> Measured:
-            return stack.enter_context(running(module, *words, ready=ready, log=run / name, **environment))
-
-        def start_gateway(name: str, port: int, capabilities: tuple[str, ...]) -> Measured:
-            log = LogSettings(bootstrap_servers=bootstrap, prefix=f"bench{uuid.uuid4().hex[:8]}", partitions=8)
-            create_topics(log)
-            report_worker(log, f"http://127.0.0.1:{upstream_port}", capabilities)
-            where = ("--bootstrap-servers", bootstrap, "--prefix", log.prefix, "--partitions", str(log.partitions))
-            environment = {"CLAW_GATEWAY_WORKER_TTL_S": "86400", "CLAW_GATEWAY_API_KEYS": ENTRY, **settings}
-            spool = {"CLAW_GATEWAY_SPOOL_DIR": str(run / f"spool-{name}")}
-            return start(
-                "gateway", name, "--port", str(port), *where, ready="gateway_listening", **environment, **spool
-            )
-
-        yield Ground(
-            upstream_port,
-            floor_port,
-            blind_port,
-            gateway_port,
-            verbose_port,
-            start("bench.scripted_upstream", "upstream", str(upstream_port)),
-            start("bench.byte_proxy", "floor", str(floor_port), str(upstream_port)),
-            start("bench.blind_proxy", "blind", str(blind_port), str(upstream_port)),
-            start_gateway("gateway", gateway_port, TOKENS_CAPABILITIES),
-            start_gateway("verbose", verbose_port, ()),
-        )
-
-
-def report_worker(log: LogSettings, url: str, capabilities: tuple[str, ...]) -> None:
-    """The upstream, as a rollout worker would report it."""
-    event = WorkerReported(
-        envelope=envelope("bench"),
-        worker_id="bench",
-        url=url,
-        model_id="bench",
-        model="bench",
-        state="ready",
-        report_interval_s=3600.0,
-        capabilities=capabilities,
-    )
-    producer = KafkaLog(log).producer()
-    producer.publish_now(WORKERS, b"bench", event)
-    producer.close()
-
-
-def load(port: int, connections: int, calls: int, ramp_s: float = 0.0, protocol: str = "chat", **extra: Any) -> Result:
-    """Calls from a process of their own."""
-    route, body = PROTOCOLS.get(protocol, ("chat/completions", ASK))
-    ask = {
-        "port": port,
-        "connections": connections,
-        "calls": calls,
-        "ramp_s": ramp_s,
-        "body": {**body, **extra},
-        "route": route,
-        "key": KEY,
-        "name": uuid.uuid4().hex[:8],
-    }
-    done = subprocess.run(
-        [sys.executable, "-m", "bench.http_load", json.dumps(ask)], stdout=subprocess.PIPE, check=True
-    )
-    result: Result = json.loads(done.stdout)
-    return result
-
-
 def measure(bootstrap: str, folder: Path, repeats: int, calls: int, rss_calls: int) -> tuple[Result, list[str]]:
     """All figures in the issue's keys, and lines that explain them."""
     with ground(bootstrap, folder) as here:
         load(here.gateway_port, IN_FLIGHT, 300)
         load(here.verbose_port, IN_FLIGHT, 300)
+        load(here.crowded_port, IN_FLIGHT, 300)
         load(here.floor_port, IN_FLIGHT, 300)
         acks_before = acknowledgements(here.gateway_port)
         rounds = [one_round(here, calls) for _ in range(repeats)]
@@ -225,6 +102,7 @@ def measure(bootstrap: str, folder: Path, repeats: int, calls: int, rss_calls: i
         "chunk_ratio": {name: middle(lambda r, name=name: r[f"{name}_us"] / r["paced_us"]) for name in PROTOCOLS},
         "burst_400": middle(lambda r: r["burst"]["rps"] / r["direct_burst"]["rps"]),
         "single_cpu_ratio": middle(lambda r: r["single_ms"] / r["ours_ms"]),
+        "keys_ratio": middle(lambda r: r["crowded_ms"] / r["ours_ms"]),
         "rss_bytes_per_call": round(rss, 1),
         f"idle_streams_{IDLE_STREAMS}_mb": round(idle_mb, 1),
         "ack_p50_ms": round(ack_p50_ms, 3),
@@ -271,7 +149,10 @@ def against_chat(here: Ground, calls: int) -> Result:
     """The other protocols, the other way of tokens, one call at a time, and all calls at once."""
     verbose, verbose_s = spent(here.verbose, lambda: load(here.verbose_port, IN_FLIGHT, calls))
     single, single_s = spent(here.gateway, lambda: load(here.gateway_port, 1, calls // 5))
+    crowded, crowded_s = spent(here.crowded, lambda: load(here.crowded_port, IN_FLIGHT, calls))
     found: Result = {
+        "crowded": crowded,
+        "crowded_ms": 1000 * crowded_s / max(1, crowded["done"]),
         "verbose": verbose,
         "verbose_ms": 1000 * verbose_s / max(1, verbose["done"]),
         "single": single,
@@ -288,12 +169,6 @@ def against_chat(here: Ground, calls: int) -> Result:
         found[f"{name}_stream"], cpu_s = spent(here.gateway, work)
         found[f"{name}_us"] = 1e6 * cpu_s / CHUNKS / max(1, found[f"{name}_stream"]["done"])
     return found
-
-
-def spent(process: Measured, work: Callable[[], Result]) -> tuple[Result, float]:
-    """What `work` returns, and the CPU seconds of the process meanwhile."""
-    before_s = process.cpu_s()
-    return work(), process.cpu_s() - before_s
 
 
 def memory_slope(bootstrap: str, folder: Path, calls: int) -> float:
@@ -368,6 +243,7 @@ def report(figures: Result, notes: list[str]) -> int:
         *((f"{name} / chat", ratio, 1.15, "x per call") for name, ratio in figures["call_ratio"].items()),
         *((f"{name} / chat", ratio, 1.25, "x per chunk") for name, ratio in figures["chunk_ratio"].items()),
         ("400 at once, missing throughput", 100 * (1 - figures["burst_400"]), 25, "%"),
+        (f"{KEYS_MANY} keys / one key", figures["keys_ratio"], 1.03, "x per call"),
         ("a call alone / one of 32", figures["single_cpu_ratio"], 1.3, "x"),
         (
             "streams / floor",

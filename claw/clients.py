@@ -13,7 +13,7 @@ import orjson
 import typer
 
 from claw.errors import CannotRun
-from claw.options import AsJson
+from claw.options import AsJson, Prefix
 from claw.panels import AUTHORS
 from claw.show.notice import notice
 
@@ -32,8 +32,12 @@ class Recipe(NamedTuple):
     """(path, text) of each file of its configuration."""
     environment: tuple[tuple[str, str], ...] = ()
     """(name, value) of each variable."""
-    key_options: str = ""
-    """What `claw keys create` takes for it besides."""
+    aliases: tuple[str, ...] = ()
+    """What a key for it translates (`claw keys create --alias`)."""
+    sampling: tuple[str, ...] = ()
+    """Sampling parameters in which its key wins, since it fixes them itself."""
+    strip_strict: bool = False
+    """Whether it marks tools `strict`."""
 
 
 OPENCLAW = """\
@@ -94,7 +98,7 @@ RECIPES = {
             ("CLAUDE_CODE_ATTRIBUTION_HEADER", "0"),
             ("CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC", "1"),
         ),
-        key_options="--alias 'claude-*=MODEL'",
+        aliases=("claude-*=$model",),
     ),
     "codex": Recipe(
         "responses",
@@ -107,7 +111,7 @@ RECIPES = {
         'aider --model "openai/$$OPENAI_MODEL" --edit-format diff --message "Say hello."',
         files=((".aider.model.settings.yml", AIDER),),
         environment=(("OPENAI_API_BASE", "$base"), ("OPENAI_API_KEY", "$key"), ("OPENAI_MODEL", "$model")),
-        key_options="--sampling temperature=1",
+        sampling=("temperature=1",),
     ),
     "opencode": Recipe(
         "chat",
@@ -119,7 +123,7 @@ RECIPES = {
         "chat",
         f'python -c "{SDK_OPENAI}"',
         environment=(("OPENAI_BASE_URL", "$base"), ("OPENAI_API_KEY", "$key"), ("OPENAI_MODEL", "$model")),
-        key_options="--strip-strict",
+        strip_strict=True,
     ),
     "anthropic": Recipe(
         "messages",
@@ -135,12 +139,14 @@ def client(
     name: Annotated[str, typer.Argument(help=f"{', '.join(RECIPES)} (an SDK by the name of its package).")],
     url: Annotated[str, typer.Option(help="The gateway.")] = "http://127.0.0.1:8000",
     key: Annotated[str | None, typer.Option(envvar="CLAW_KEY", help="Its API key.")] = None,
+    new_key: Annotated[str | None, typer.Option(metavar="NAME", help="Make a key of this name for it.")] = None,
     model: Annotated[
         str | None, typer.Option(help="Name of the model; not set: what the gateway serves first.")
     ] = None,
     scope: Annotated[
         str | None, typer.Option(help="Scope or trajectory in the path; not set: that of the key.")
     ] = None,
+    prefix: Prefix = "claw",
     as_json: AsJson = False,
 ) -> None:
     """Print what goes into a client's configuration, so that its calls are captured here."""
@@ -148,11 +154,14 @@ def client(
         raise CannotRun(f"no recipe for {name}: there are {', '.join(RECIPES)}")
     root = url.rstrip("/").removesuffix("/v1") + (f"/{scope}" if scope else "")
     values = {"root": root, "base": f"{root}/v1", "key": key or "KEY", "model": model or _served(root, key) or "MODEL"}
+    if new_key is not None:
+        if values["model"] == "MODEL":
+            raise CannotRun("--new-key needs --model NAME: the gateway named none")
+        values["key"] = key = _made_key(new_key, written(RECIPES[name], values), prefix)
     recipe = written(RECIPES[name], values)
     print(orjson.dumps(as_json_object(name, recipe)).decode() if as_json else as_text(name, recipe))
     if key is None:
-        options = f" {recipe.key_options}" if recipe.key_options else ""
-        notice(f"KEY: `claw keys create NAME{options}` prints one; a gateway without keys takes any word")
+        notice(f"KEY: `{shlex.join(_create(recipe))}` prints one; a gateway without keys takes any word")
     if values["model"] == "MODEL":
         notice(f"MODEL: {root} named none; `claw up` starts a gateway with one")
 
@@ -164,7 +173,7 @@ def written(recipe: Recipe, values: dict[str, str]) -> Recipe:
         command=Template(recipe.command).substitute(values),
         files=tuple((path, Template(text).substitute(quoted)) for path, text in recipe.files),
         environment=tuple((name, Template(text).substitute(values)) for name, text in recipe.environment),
-        key_options=recipe.key_options.replace("MODEL", values["model"]),
+        aliases=tuple(Template(alias).substitute(values) for alias in recipe.aliases),
     )
 
 
@@ -188,6 +197,35 @@ def as_json_object(name: str, recipe: Recipe) -> dict[str, Any]:  # JSON
         "command": recipe.command,
         "page": f"docs/clients/{name}.md",
     }
+
+
+def _create(recipe: Recipe) -> list[str]:
+    """The command that makes a key for it."""
+    aliases = [word for alias in recipe.aliases for word in ("--alias", alias)]
+    sampling = [word for parameter in recipe.sampling for word in ("--sampling", parameter)]
+    return ["claw", "keys", "create", "NAME", *aliases, *sampling, *(["--strip-strict"] if recipe.strip_strict else [])]
+
+
+def _made_key(name: str, recipe: Recipe, prefix: str) -> str:
+    """A new key of an agent, as `claw keys create` makes it."""
+    from claw.keys.records import PRODUCER, create
+    from claw.keys.terms import aliases_of, checked_word, sampling_of
+    from claw.show.log import log_for_reading
+    from schemas.envelopes import envelope
+    from schemas.events import KeyRecorded
+
+    key = KeyRecorded(
+        envelope=envelope(PRODUCER),
+        digest="",
+        name=checked_word(name, "--new-key"),
+        role="agent",
+        aliases=aliases_of(recipe.aliases),
+        sampling=sampling_of(recipe.sampling),
+        strip_strict=recipe.strip_strict,
+    )
+    with log_for_reading(prefix) as settings:
+        secret, _ = create(settings, key)
+    return secret
 
 
 def _served(root: str, key: str | None) -> str | None:

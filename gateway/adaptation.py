@@ -55,14 +55,14 @@ class Adaptation:
         fields = _fields(body) if rules != NONE else None
         if fields is None:
             return body, ()
-        model, said = self.served_name(fields.get("model"), rules), {}
+        model, changes = self.served_name(fields.get("model"), rules), {}
         if model != fields.get("model"):
-            said["model"] = model
+            changes["model"] = model
         strict = rules.strip_strict and _is_strict(fields.get("tools"))
         sampling = {name: value for name, value in rules.sampling.items() if fields.get(name) != value}
-        words = [word for word, holds in (("model", said), ("strict", strict), ("sampling", sampling)) if holds]
-        said |= {name: int(value) if float(value).is_integer() else value for name, value in sampling.items()}
-        return (_written_anew(body, said, strip=strict) if words else body), tuple(words)
+        words = [word for word, holds in (("model", changes), ("strict", strict), ("sampling", sampling)) if holds]
+        changes |= {name: int(value) if float(value).is_integer() else value for name, value in sampling.items()}
+        return (_written_anew(body, changes, strip=strict) if words else body), tuple(words)
 
     def rules(self, key: ApiKey | None) -> Rules:
         """What is changed in requests under this key."""
@@ -96,10 +96,10 @@ def _fields(body: bytes) -> dict[str, Json] | None:
     return fields if isinstance(fields, dict) else None
 
 
-def _written_anew(body: bytes, said: Mapping[str, Json], *, strip: bool) -> bytes:
+def _written_anew(body: bytes, changes: Mapping[str, Json], *, strip: bool) -> bytes:
     # Not orjson, which makes floats of integers beyond 64 bits, and writes less deeply nested values than it reads.
     try:
-        fields = {**json.loads(body), **said}
+        fields = {**json.loads(body), **changes}
         for holder in _holders(fields["tools"]) if strip else ():
             holder.pop("strict", None)
         return json.dumps(fields).encode()

@@ -15,6 +15,7 @@ from starlette.types import ASGIApp
 from gateway.adaptation import Adaptation
 from gateway.capture.calls import ModelCalls
 from gateway.capture.durable_log import EventSink
+from gateway.capture.turns import Earlier
 from gateway.control.admission import AdmissionView
 from gateway.control.counting import TokenCounting
 from gateway.control.crowding import Crowds
@@ -49,6 +50,8 @@ class GatewayDependencies:
     catalogue: Catalogue = field(default_factory=Catalogue)
     """Whose topics the registry speaks of."""
     not_ready: NotReady = lambda: None
+    earlier: Earlier = lambda _: iter(())
+    """Calls that the log holds already."""
     protocols: Protocols = PROTOCOLS
 
 
@@ -69,7 +72,7 @@ def create_gateway(dependencies: GatewayDependencies) -> Gateway:
     crowds = Crowds(metrics)
     dependencies.admission.on_group = crowds.take
     adaptation = Adaptation(settings, workers)
-    calls = ModelCalls(settings, dispatcher, dependencies.log, metrics, crowds, adaptation)
+    calls = ModelCalls(settings, dispatcher, dependencies.log, metrics, crowds, adaptation, dependencies.earlier)
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:

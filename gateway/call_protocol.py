@@ -5,8 +5,9 @@ Capture, retries, routing and connections know a call by the neutral values of t
 served, and under which paths, stands in `protocols.py`.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, runtime_checkable
 
 from gateway.callers.hints import Hints
 from gateway.errors import GatewayError
@@ -33,6 +34,10 @@ class CallRequest(NamedTuple):
     """What keeps every reply to it from being complete, in the words of `Integrity.missing`."""
     packed: bool = False
     """The engine is asked to hand its tokens over by themselves (`tokens/handed_over.py`)."""
+    previous: str | None = None
+    """The reply of this trajectory that it goes on from, by its id."""
+    stored: bool = False
+    """A later request may go on from its reply."""
     plain: bytes | None = None
     """`forwarded` without what is added for capture, where that is not `body`."""
     hints: Hints = Hints()
@@ -133,3 +138,25 @@ class CallProtocol(Protocol):
 
     def error_message(self, body: bytes) -> str | None:
         """The message in an engine's error; None for a body that is no error of this protocol."""
+
+
+class Turn(NamedTuple):
+    """An earlier call, as a request that goes on from its reply needs it."""
+
+    request: bytes
+    """As its client wrote it."""
+    reply: bytes
+    """Whole, also where it was streamed."""
+    previous: str | None
+    """The reply that it goes on from itself."""
+
+
+@runtime_checkable
+class ContinuedProtocol(CallProtocol, Protocol):
+    """A protocol whose requests may name an earlier reply instead of repeating the conversation."""
+
+    def reply_id(self, reply: bytes) -> str | None:
+        """By what a later request names this whole reply; None where it cannot."""
+
+    def continued(self, request: CallRequest, turns: Sequence[Turn] | None) -> CallRequest:
+        """The request with the conversation so far, the earliest turn first. Raises NotFound where `turns` is None."""

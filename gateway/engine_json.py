@@ -39,6 +39,16 @@ def dumps(fields: dict[str, Json]) -> bytes:
         return json.dumps(fields).encode()
 
 
+def error_text(body: bytes) -> str:
+    """What an error says whose shape is another API's: the message in its `error`, else all of it."""
+    try:
+        fields = loads(body)
+        message = fields["error"]["message"]
+    except (ValueError, TypeError, LookupError):
+        message = None
+    return message if isinstance(message, str) else body.decode(errors="replace")
+
+
 def count(value: Json, default: int) -> int:
     """A count as it should be (an int32 from 0 up), else the default."""
     return value if type(value) is int and 0 <= value <= INT32_MAX else default

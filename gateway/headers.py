@@ -1,7 +1,8 @@
 """The headers by which a client describes its call, and those in which the gateway answers.
 
-Invariant: only the headers named here are read. Authorization, cookies and API keys are never looked at, with one
-exception: `authorization` of a call to a fixed upstream is passed on and goes nowhere else.
+Invariant: only the headers named here, and in `callers/signs.py` (who calls), are read. Authorization, cookies and API
+keys are never looked at, with one exception: `authorization` and `x-api-key` of a call to a fixed upstream are passed on
+and go nowhere else.
 """
 
 import re
@@ -50,6 +51,9 @@ TRAJECTORY = TRAJECTORY_HEADER.encode()
 CALL_ID = CALL_ID_HEADER.encode()
 POLICY_VERSION = POLICY_VERSION_HEADER.encode()
 OVERHEAD_MS = OVERHEAD_MS_HEADER.encode()
+CREDENTIALS = (b"authorization", b"x-api-key")
+PROVIDERS = (b"anthropic-version", b"anthropic-beta")
+"""What a provider must be told besides."""
 RawHeaders = Iterable[tuple[bytes, bytes]]
 
 
@@ -81,16 +85,16 @@ def client_headers(raw: RawHeaders) -> ClientHeaders:
     )
 
 
-def authorization(raw: RawHeaders) -> bytes | None:
-    """The client's credentials, for a fixed upstream only."""
-    return next((value for name, value in raw if name == b"authorization"), None)
+def passed_on(raw: RawHeaders, *, credentials: bool) -> dict[str, str]:
+    """What a fixed upstream gets of the client's headers, and nobody else; its credentials only where these are meant for it."""
+    names = (*CREDENTIALS, *PROVIDERS) if credentials else PROVIDERS
+    return {name.decode(): value.decode("latin-1") for name, value in raw if name in names}
 
 
 def credentials(raw: RawHeaders) -> tuple[str, ...]:
-    """What must not be written of the credentials that were passed on: the whole, and the part after its scheme."""
-    whole = (authorization(raw) or b"").decode("latin-1").strip()
-    secret = whole.rpartition(" ")[2]
-    return (whole, secret) if secret else ()
+    """What must not be written of the credentials that were passed on: each whole, and the part after its scheme."""
+    values = [value.decode("latin-1").strip() for name, value in raw if name in CREDENTIALS]
+    return tuple([part for value in values if value for part in (value, value.rpartition(" ")[2])])
 
 
 def reply_headers(identity: Identity, call_id: str, spans: tuple[VersionSpan, ...]) -> list[tuple[bytes, bytes]]:

@@ -30,8 +30,8 @@ SERVED = (
     "POST …/v1/register_trajectory, …/v1/rewards, …/v1/complete_trajectory, …/v1/submit_steps, "
     "POST /init_trajectory, and POST /groups"
 )
-UNSERVED = ("/messages", "/responses", "/embeddings")
-"""What SDKs of OpenAI and Anthropic ask for besides."""
+UNSERVED = ("/embeddings",)
+"""Of OpenAI's API, what SDKs ask for besides."""
 OWN_ENDPOINTS = (REPLIED, "register_trajectory", "complete_trajectory", REWARDS, SUBMIT_STEPS)
 """Control routes about the trajectory that their path names."""
 ANYWHERE = (MODELS, COUNT_TOKENS, HELLO)

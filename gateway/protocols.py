@@ -4,15 +4,19 @@ A client's path ends in the left side, of which the first that fits counts; the 
 engines are asked for come from this table. How to add a protocol: docs/changing.md.
 """
 
+from gateway.anthropic.messages import AnthropicMessages
 from gateway.call_protocol import CallProtocol
 from gateway.openai.chat import ChatCompletions
 from gateway.openai.completions import TextCompletions
 from gateway.openai.generate import Generate
+from gateway.openai.responses import Responses
 
 Protocols = tuple[tuple[str, CallProtocol], ...]
 
 PROTOCOLS: Protocols = (
     ("chat/completions", ChatCompletions()),
     ("completions", TextCompletions()),
+    ("responses", Responses()),
+    ("messages", AnthropicMessages()),
     ("generate", Generate()),
 )

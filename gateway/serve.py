@@ -16,9 +16,13 @@ import structlog
 import uvicorn
 from prometheus_client import start_http_server
 
+from datapool.view.request_bodies import backwards
 from eventlog.errors import LogError
-from eventlog.kafka.admin import check_broker, check_catalogue
+from eventlog.kafka.admin import begin_offsets, check_broker, check_catalogue, end_offsets
 from eventlog.kafka.log import KafkaLog
+from eventlog.kafka.reader import read_range
+from eventlog.partitioner import partition_of
+from eventlog.records import Position, Record
 from eventlog.settings import LogSettings
 from eventlog.spool.spool import Spool
 from gateway.api_keys import parse_key
@@ -33,10 +37,14 @@ from gateway.http.server import GracefulServer
 from gateway.metrics import Metrics
 from gateway.settings import GatewaySettings
 from gateway.upstream.engines import Engine, WorkerTable
+from schemas.keys import group_key
+from schemas.topics import CALLS
 
 BACKLOG = 4096
 KEEP_ALIVE_S = 75  # above what clients keep idle connections for, so that they, not we, close first
 LOG_PROBE_TIMEOUT_S = 2.0
+EARLIER_AT_ONCE = 200
+"""Records of earlier calls that are read together, on the way back."""
 FILES_BESIDES = 256
 """Open files besides connections of clients and to engines."""
 GARBAGE_MAX = 20_000
@@ -85,6 +93,7 @@ def serve(settings: GatewaySettings, log_settings: LogSettings, listen_fd: int |
         keys=keys,
         catalogue=log_settings.catalogue(),
         not_ready=lambda: followers.not_ready() or store.not_ready(),
+        earlier=partial(_earlier_calls, log_settings),
     )
     server = _server(dependencies)
     try:
@@ -162,6 +171,14 @@ def _broker_answers(log_settings: LogSettings) -> bool:
     except LogError:
         return False
     return True
+
+
+def _earlier_calls(log_settings: LogSettings, group_id: str) -> Iterator[Record]:
+    """As `gateway.capture.turns.Earlier`."""
+    name, partition = log_settings.catalogue().name(CALLS), partition_of(group_key(group_id), log_settings.partitions)
+    begin = begin_offsets(log_settings, [CALLS])[name, partition]
+    end = Position(name, partition, end_offsets(log_settings, [CALLS])[name, partition])
+    return backwards(partial(read_range, log_settings, CALLS), begin, end, EARLIER_AT_ONCE)
 
 
 def _server(dependencies: GatewayDependencies) -> GracefulServer:

@@ -62,8 +62,8 @@ class GatewaySettings(BaseSettings):
     upstream_token_ids: bool = True
     """Ask fixed engines for token ids. Switch it off for providers that refuse fields they do not know."""
     upstream_authorization: bool | None = None
-    """Pass a client's Authorization header on to fixed engines. Not set: only where all of them are on one host, since
-    a key for one provider is nothing for another."""
+    """Pass a client's Authorization and x-api-key headers on to fixed engines. Not set: only where all of them are on one
+    host, since a key for one provider is nothing for another."""
     worker_wait_s: float = Field(30.0, ge=0)
     """How long a call waits for an engine while none is known, or while its own restarts."""
     worker_ttl_s: float = Field(15.0, gt=0)

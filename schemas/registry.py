@@ -6,7 +6,7 @@ there is one; there `<topic>-<record>` is understood, too. The version of a sche
 """
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -54,12 +54,8 @@ class Version:
     version: int
     id: int
 
-    @property
-    def text(self) -> str:
-        return schema_text(self.id)
-
     def as_json(self) -> Json:
-        return {"subject": self.subject, "version": self.version, "id": self.id, "schema": self.text}
+        return {"subject": self.subject, "version": self.version, "id": self.id, "schema": schema_text(self.id)}
 
 
 class Registry:
@@ -81,8 +77,7 @@ class Registry:
         """The answer to a request. path: below the registry's root, decoded or not."""
         parts = [unquote(part) for part in path.split("/") if part]
         try:
-            answer = self._answer(method, parts, query, body)
-            return RegistryReply(200, answer.encode() if isinstance(answer, Text) else json.dumps(answer).encode())
+            return RegistryReply(200, json.dumps(self._answer(method, parts, query, body)).encode())
         except RegistryError as refusal:
             content = {"error_code": refusal.code, "message": refusal.message}
             return RegistryReply(refusal.status, json.dumps(content).encode())
@@ -105,24 +100,20 @@ class Registry:
                 return self._by_id(number, rest, query)
             case ["subjects", subject, "versions", *rest]:
                 return self._by_version(subject, rest)
-            case ["config" | "mode" as name, *rest]:
-                if rest:
-                    self._versions_of(rest[0])
+            case ["subjects"]:
+                return self._named(query)
+            case ["schemas"]:
+                first = -1 if query.get("latestOnly") == "true" else 0
+                versions = [each for name in self._named(query) for each in [*self._subjects[name].values()][first:]]
+                return [each.as_json() for each in versions]
+            case ["config" | "mode" as name, *subjects]:
+                for subject in subjects:
+                    self._versions_of(subject)
                 return {"compatibilityLevel": COMPATIBILITY} if name == "config" else {"mode": "READONLY"}
-        lists: dict[tuple[str, ...], Callable[[], Json]] = {
-            (): dict,
-            ("schemas", "types"): lambda: ["AVRO"],
-            ("contexts",): lambda: ["."],
-            ("subjects",): lambda: self._named(query),
-            ("schemas",): lambda: [
-                version.as_json()
-                for name in self._named(query)
-                for version in list(self._subjects[name].values())[-1 if query.get("latestOnly") == "true" else 0 :]
-            ],
-        }
-        if tuple(parts) not in lists:
+        constants: dict[tuple[str, ...], Json] = {(): {}, ("schemas", "types"): ["AVRO"], ("contexts",): ["."]}
+        if tuple(parts) not in constants:
             raise RegistryError(404, "HTTP 404 Not Found")
-        return lists[tuple(parts)]()
+        return constants[tuple(parts)]
 
     def _by_id(self, number: str, rest: list[str], query: Mapping[str, str]) -> Json:
         schema_id = _integer(number)
@@ -136,7 +127,7 @@ class Registry:
                 highest = {"maxId": max(schema_ids())} if query.get("fetchMaxId") == "true" else {}
                 return {"schema": schema_text(schema_id), **highest}
             case ["schema"]:
-                return Text(schema_text(schema_id))
+                return written_schema(schema_id)
             case ["subjects"]:
                 return [each.subject for each in usages]
             case ["versions"]:
@@ -160,7 +151,7 @@ class Registry:
             case []:
                 return versions[number].as_json()
             case ["schema"]:
-                return Text(versions[number].text)
+                return written_schema(versions[number].id)
             case ["referencedby"]:
                 return []
         raise RegistryError(404, "HTTP 404 Not Found")
@@ -193,12 +184,6 @@ class Registry:
         """Subjects that a query asks for: there are no contexts but the one without a name, and none is deleted."""
         prefix = query.get("subjectPrefix", "").removeprefix(ALL_CONTEXTS)
         return [name for name in self._subjects if name.startswith(prefix) and query.get("deletedOnly") != "true"]
-
-
-class Text(str):
-    """A schema's own text, which is JSON as it stands."""
-
-    __slots__ = ()
 
 
 @cache

@@ -66,6 +66,11 @@ def request_messages(call: CallBodies) -> list[Object] | None:
     return form.request(body, call.choice) if form is not None and body else None
 
 
+def repeats_history(call: CallBodies) -> bool:
+    """Whether the request says all that stands before its reply; one that names an earlier response does not."""
+    return not _parsed(call.request).get("previous_response_id")
+
+
 def reply_message(call: CallBodies) -> Object | None:
     """The assistant's message as chat has it: of that choice, or of the only one; None where the reply is none."""
     form = FORMATS.get(call.protocol)
@@ -156,7 +161,7 @@ def _call_text(call: Json) -> str | None:
         return as_text(call)
     arguments = function.get("arguments")
     with suppress(orjson.JSONDecodeError, TypeError):  # clients write the same arguments with other spaces
-        arguments = orjson.loads(arguments)
+        arguments = orjson.loads(arguments or b"")
     return f"{function['name']}({as_text(arguments) or ''})"
 
 

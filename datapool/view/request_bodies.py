@@ -22,11 +22,13 @@ Earlier = Callable[[Position], Iterator[Record]]
 """The records before a position in its partition, the latest first."""
 
 
-def backwards(read: Callable[[int, int, int], Sequence[Record]], begin: int, at: Position) -> Iterator[Record]:
+def backwards(
+    read: Callable[[int, int, int], Sequence[Record]], begin: int, at: Position, block: int = BLOCK
+) -> Iterator[Record]:
     """The records with begin <= offset < at.offset, the latest first. read: (partition, start, end) to records in order."""
     end = at.offset
     while end > begin:
-        start = max(begin, end - BLOCK)
+        start = max(begin, end - block)
         yield from reversed(read(at.partition, start, end))
         end = start
 

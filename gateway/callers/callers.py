@@ -69,19 +69,19 @@ class Callers:
 
     def caller(self, route: Route | None, key: ApiKey | None, signs: CallerSigns, hints: Hints, digest: str) -> Caller:
         """Who makes a call with this body. Raises InvalidRequest for two names that contradict each other."""
-        path, asked = route.identity if route else None, None
-        if path is not None and route is not None:
-            _agree(path, signs, lone=route.lone)
-        session = signs.session or hints.session
-        is_scope = path is not None and route is not None and route.lone and _makes_scope(session, signs)
+        path, lone = (route.identity, route.lone) if route else (None, False)
+        if path is not None:
+            _agree(path, signs, lone=lone)
+        session, asked = signs.session or hints.session, None
+        is_scope = lone and _makes_scope(session, signs)
         scope = scope_of(key, path.trajectory_id if path is not None and is_scope else None)
         if path is not None and not is_scope:
             identity, source = path._replace(group_id=signs.group or path.group_id), "path"
         elif signs.trajectory:
             identity, source = Identity(signs.group or signs.trajectory, signs.trajectory), "headers"
         else:
-            identity, source, asked = self._derived(scope, key, session, hints, digest)
-            identity = identity._replace(group_id=signs.group or identity.group_id)
+            who, source, asked = self._derived(scope, key, session, hints, partial(self._lost, digest, signs.group))
+            identity = _in_group(who, signs.group)
         derived = source not in ("path", "headers")
         parent = signs.parent
         if parent is None and derived and signs.parent_session is not None:
@@ -99,20 +99,24 @@ class Callers:
         )
 
     def _derived(
-        self, scope: str, key: ApiKey | None, session: SessionName | None, hints: Hints, digest: str
+        self,
+        scope: str,
+        key: ApiKey | None,
+        session: SessionName | None,
+        hints: Hints,
+        awaits: Callable[[Identity], bool],
     ) -> tuple[Identity, str, Asked | None]:
         if session is not None:
             trajectory_id = derived_id(scope, session.parts)
             return Identity(trajectory_id, trajectory_id), f"session:{session.source}", None
-        if key is not None and key.scope:
-            awaits = partial(self._awaits_reply, digest)
-            if joined := self._lineage.trajectory(scope, hints, awaits, partial(_fresh, scope)):
-                who, asked = joined
-                return who, "lineage", asked
+        has_scope = key is not None and key.scope
+        joined = self._lineage.trajectory(scope, hints, awaits, partial(_fresh, scope)) if has_scope else None
+        if joined is not None:
+            return joined[0], "lineage", joined[1]
         return fresh_lane(), "none", None
 
-    def _awaits_reply(self, digest: str, who: Identity) -> bool:
-        return self._awaits(who, digest)
+    def _lost(self, digest: str, group: str | None, who: Identity) -> bool:
+        return self._awaits(_in_group(who, group), digest)
 
     def _toolbox(self, who: Identity, *, in_use: bool) -> Toolbox:
         if not who.named:
@@ -153,6 +157,10 @@ def derived_id(scope: str, parts: tuple[str, ...]) -> str:
 def _fresh(scope: str) -> Identity:
     trajectory_id = derived_id(scope, (new_id(),))
     return Identity(trajectory_id, trajectory_id)
+
+
+def _in_group(who: Identity, group: str | None) -> Identity:
+    return who._replace(group_id=group) if group else who
 
 
 def _makes_scope(session: SessionName | None, signs: CallerSigns) -> bool:

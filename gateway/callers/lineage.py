@@ -61,7 +61,7 @@ class Lineage:
         asked_again = (who for who in self._owners.get((scope, whole), ()) if awaits(who))
         who = next(asked_again, None) or self._continued(scope, earlier, hints) or fresh()
         asked = Asked()
-        if _role(hints.messages[-1]) not in BEFORE_AGENTS:
+        if not all(_role(message) in BEFORE_AGENTS for message in hints.messages):
             self._remember(scope, whole, who, asked)
         return who, asked
 
@@ -122,7 +122,8 @@ def _digests(hints: Hints) -> Iterator[bytes]:
 
 
 def _lasting(message: object) -> object:
-    """The message without marks that clients move from turn to turn."""
+    """The message without marks that clients move from turn to turn; a text that is its only part, as the text (Claude Code
+    writes a marked text as a part, and without its mark as a text)."""
     content = message.get("content") if isinstance(message, dict) else None
     if not (isinstance(message, dict) and isinstance(content, list)):
         return message
@@ -130,7 +131,9 @@ def _lasting(message: object) -> object:
         {name: value for name, value in part.items() if name != "cache_control"} if isinstance(part, dict) else part
         for part in content
     ]
-    return {**message, "content": parts}
+    only = parts[0] if len(parts) == 1 else None
+    is_text = isinstance(only, dict) and only.keys() == {"type", "text"} and only["type"] == "text"
+    return {**message, "content": only["text"] if is_text and isinstance(only, dict) else parts}
 
 
 def _role(message: object) -> object:

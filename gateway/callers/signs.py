@@ -54,6 +54,9 @@ class CallerSigns(NamedTuple):
 def signs(headers: Iterable[tuple[bytes, bytes]]) -> CallerSigns:
     """Read the headers of a call. Raises InvalidRequest for one of ours that is no id, or no kind."""
     raw = {READ[name]: value for name, value in headers if name in READ and value}
+    client = _client(_text(raw.pop("user-agent", b"")))
+    if not raw:  # nearly always
+        return CallerSigns(client=client)
     # Percent-encoded, as in the reply's headers: what a reply says can be sent back.
     ids = {name: quoted_id(raw[name], name) for name in IDS if name in raw}
     values = {name: _text(value) for name, value in raw.items()}
@@ -68,7 +71,7 @@ def signs(headers: Iterable[tuple[bytes, bytes]]) -> CallerSigns:
         kind=_kind(values, has_parent=bool(parent or parent_session)),
         session=session,
         parent_session=parent_session,
-        client=_client(values.get("user-agent", "")),
+        client=client,
     )
 
 

@@ -18,9 +18,11 @@ from gateway.capture.idempotency import Finished
 from gateway.capture.recorder import CallRecorder
 from gateway.capture.redaction import redacted
 from gateway.capture.stream import StreamedCall
+from gateway.capture.turns import Earlier
 from gateway.control.crowding import Crowds
+from gateway.engine_json import error_text
 from gateway.errors import ClientGone, GatewayError, HeaderList, NotCaptured, Overloaded, UpstreamRefused
-from gateway.headers import authorization, client_headers, credentials, overhead, reply_headers
+from gateway.headers import client_headers, credentials, overhead, passed_on, reply_headers
 from gateway.http.exchange import Exchange
 from gateway.metrics import Metrics
 from gateway.settings import GatewaySettings
@@ -47,10 +49,11 @@ class ModelCalls:
         metrics: Metrics,
         crowds: Crowds,
         adaptation: Adaptation,
+        earlier: Earlier,
     ) -> None:
         self._settings, self._dispatcher, self._metrics, self._crowds = settings, dispatcher, metrics, crowds
         self._adaptation = adaptation
-        self._recorder = CallRecorder(settings, log, metrics)
+        self._recorder = CallRecorder(settings, log, metrics, earlier)
         self._producer = f"gateway/{settings.instance}"
         self._passes_authorization = settings.passes_authorization
         self._callers = Callers(self._recorder.awaits)
@@ -72,6 +75,9 @@ class ModelCalls:
             await self._repeat(exchange, call, call.attempt.finished, started_s)
             return
         self._admit(call)
+        if call.request.previous is not None:
+            call = call._replace(request=await exchange.unless_gone(self._recorder.turns.continued(call)))
+            exchange.hold(len(call.request.forwarded))
         answer, finished = await self._generate(exchange, call)
         if isinstance(answer, OpenStream):
             await StreamedCall(call, answer, exchange, self._recorder, self._metrics).relay(started_s)
@@ -131,7 +137,7 @@ class ModelCalls:
             call_id=call.call_id,
             trains=(call.headers.channel or Channel.TRAIN) == Channel.TRAIN,
             traceparent=call.headers.traceparent,
-            authorization=authorization(exchange.headers) if self._passes_authorization else None,
+            passed_on=passed_on(exchange.headers, credentials=self._passes_authorization),
         )
         return await exchange.unless_gone(self._dispatcher.send(dispatch, progress))
 
@@ -178,6 +184,6 @@ def _refusal(protocol: CallProtocol, answer: EngineAnswer, secrets: tuple[str, .
     message = protocol.error_message(body)
     if message is not None:
         return UpstreamRefused(redacted(message, secrets), status), body
-    text = redacted(body.decode(errors="replace"), secrets)[:MESSAGE_CHARACTERS_MAX]
+    text = redacted(error_text(body), secrets)[:MESSAGE_CHARACTERS_MAX]
     refusal = UpstreamRefused(text or f"the engine answers {status}", status)
     return refusal, protocol.error(refusal)

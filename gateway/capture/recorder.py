@@ -17,6 +17,7 @@ from gateway.capture.durable_log import EventSink
 from gateway.capture.events import ModelCall, captured, failed, repeated, started, without_bodies
 from gateway.capture.idempotency import Attempt, Finished, RecentCalls
 from gateway.capture.replied import Replied
+from gateway.capture.turns import Earlier, Turns
 from gateway.errors import CLIENT_CLOSED, ClientGone, GatewayError, HeaderList, NotCaptured
 from gateway.headers import ClientHeaders
 from gateway.identity import Identity
@@ -35,9 +36,9 @@ log = structlog.get_logger()
 class CallRecorder:
     """Records the calls of one process."""
 
-    def __init__(self, settings: GatewaySettings, sink: EventSink, metrics: Metrics) -> None:
+    def __init__(self, settings: GatewaySettings, sink: EventSink, metrics: Metrics, earlier: Earlier) -> None:
         self._sink, self._metrics = sink, metrics
-        self.replied = Replied()
+        self.replied, self.turns = Replied(), Turns(earlier)
         self._recent = RecentCalls(settings.replay_window_s, settings.replay_entries_max, settings.replay_bytes_max)
         # Where replies may go out without their events, a base may be missing, so calls are written in full.
         deltas_bytes_max = 0 if settings.capture_on_failure == "availability" else settings.parent_bytes_max
@@ -68,6 +69,7 @@ class CallRecorder:
         self._recent.finish(call.attempt, finished)
         await self._acknowledge(call, finished)
         self._deltas.remember(call, reply, encoded, events)
+        self.turns.remember(call, reply)
         if call.identity.named:
             self.replied.note(call.identity, call.call_id, reply.choices[0].spans)
         return finished

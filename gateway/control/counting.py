@@ -9,7 +9,7 @@ from gateway.anthropic.errors import anthropic_error, error_message
 from gateway.call_protocol import CallRequest
 from gateway.engine_json import Json
 from gateway.errors import InvalidRequest, UpstreamRefused
-from gateway.headers import authorization
+from gateway.headers import passed_on
 from gateway.http.asgi import IDENTITY, KEY
 from gateway.identity import COUNT_TOKENS
 from gateway.upstream.dispatch import CallProgress, Dispatch, Dispatcher, EngineAnswer
@@ -33,7 +33,7 @@ class TokenCounting:
         self._dispatcher, self._adaptation = dispatcher, adaptation
         self._passes_authorization = passes_authorization
 
-    async def count(self, request: Request) -> Response:
+    async def count_tokens(self, request: Request) -> Response:
         """The engine's answer; its refusals are in Anthropic's shape. Raises GatewayError."""
         body, _ = self._adaptation.adapt(await request.body(), request.scope[KEY])
         identity, headers = request.scope[IDENTITY], request.scope["headers"]
@@ -44,16 +44,16 @@ class TokenCounting:
             run_id=None,
             call_id=new_id(),
             trains=False,
-            authorization=authorization(headers) if self._passes_authorization else None,
+            passed_on=passed_on(headers, credentials=self._passes_authorization),
         )
         answer = await self._dispatcher.send(dispatch, CallProgress())
         assert isinstance(answer, EngineAnswer), "nothing is streamed"
-        reply, said = answer.reply, answer.reply.body
-        if reply.status != 200 and error_message(said) is None:
-            said = anthropic_error(
-                UpstreamRefused(_message(said) or f"the engine answers {reply.status}", reply.status)
+        reply, content = answer.reply, answer.reply.body
+        if reply.status != 200 and error_message(content) is None:
+            content = anthropic_error(
+                UpstreamRefused(_message(content) or f"the engine answers {reply.status}", reply.status)
             )
-        return Response(said, reply.status, media_type="application/json")
+        return Response(content, reply.status, media_type="application/json")
 
 
 def _model(body: bytes) -> str | None:

@@ -22,7 +22,7 @@ class Models:
     def __init__(self, workers: WorkerTable, upstream: HttpUpstream, adaptation: Adaptation) -> None:
         self._workers, self._upstream, self._adaptation = workers, upstream, adaptation
 
-    async def page(self, request: Request) -> Response:
+    async def list_models(self, request: Request) -> Response:
         """All of them, on one page. Raises NoWorker when nothing serves anything."""
         models = await self._models(request)
         if not reads_anthropic(b"", request.scope["headers"]):
@@ -31,7 +31,7 @@ class Models:
         ends = {"first_id": data[0]["id"] if data else None, "last_id": data[-1]["id"] if data else None}
         return JSONResponse({"data": data, "has_more": False, **ends})
 
-    async def retrieve(self, request: Request, model_id: str) -> Response:
+    async def retrieve_model(self, request: Request, model_id: str) -> Response:
         """The model of a name that a call would be served under. Raises NotFound, NoWorker."""
         models = {model["id"]: model for model in await self._models(request)}
         served = self._adaptation.served_name(model_id, self._adaptation.rules(request.scope[KEY]))

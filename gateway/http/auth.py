@@ -82,12 +82,10 @@ class KeyRing:
 
     def _valid(self, keys: Sequence[ApiKey | None]) -> ApiKey:
         """The first that is. None: what looks like a key of ours and is not known. Raises Unauthorized."""
-        reasons = []
-        for key in keys:
-            reason = key.why_invalid(self._clock_us()) if key else UNKNOWN
+        reasons = [key.why_invalid(self._clock_us()) if key else UNKNOWN for key in keys]
+        for key, reason in zip(keys, reasons, strict=True):
             if key and reason is None:
                 return key
-            reasons.append(reason)
         raise Unauthorized(reasons[0] or UNKNOWN)
 
     def _key(self, secret: bytes) -> ApiKey | None:

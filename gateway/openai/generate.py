@@ -28,12 +28,14 @@ def parse_generate(body: bytes) -> CallRequest:
     params = fields.pop("sampling_params", None) or {}
     if not isinstance(params, dict):
         raise InvalidRequest("sampling_params must be an object", param="sampling_params")
-    asked: dict[str, Any] = {**params, **fields}
-    refused = next((name for name in REFUSED if asked.get(name)), "n" if asked.get("n") not in (None, 1) else None)
+    sampling: dict[str, Any] = {**params, **fields}
+    refused = next(
+        (name for name in REFUSED if sampling.get(name)), "n" if sampling.get("n") not in (None, 1) else None
+    )
     if refused is not None:
         raise InvalidRequest(f"{refused} is not served here: use /v1/completions", param=refused)
-    asked.pop("logprobs", None)  # they are always there
-    plain = dumps({**asked, "prompt": prompt})
+    sampling.pop("logprobs", None)  # they are always there
+    plain = dumps({**sampling, "prompt": prompt})
     return parse_completion(plain)._replace(body=body, plain=plain)
 
 

@@ -19,7 +19,7 @@ from schemas.events import Sampling
 LOGPROBS, TOKEN_IDS = "logprobs", "return_token_ids"
 """The fields by which an engine is asked for what capture needs."""
 SPACE = b" \t\r\n"
-TEXT_PARTS = frozenset({"text", "input_text", "output_text", "refusal", "thinking"})
+TEXT_PARTS = ("text", "input_text", "output_text", "refusal", "thinking")
 """Parts of a message's content that a tokenizer alone makes ids of."""
 MULTIMODAL = "multimodal"
 

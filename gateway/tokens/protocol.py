@@ -141,7 +141,7 @@ def read_events(events: Iterable[bytes]) -> tuple[list[dict[str, Json]], tuple[s
             fields = None
         if isinstance(fields, dict):
             data.append(fields)
-            flaws |= {STREAM_ERROR: None} if "error" in fields and fields["error"] is not None else {}
+            flaws |= {STREAM_ERROR: None} if fields.get("error") is not None or fields.get("type") == "error" else {}
         else:
             flaws[CHUNK_INVALID] = None
     return data, tuple(flaws)

@@ -8,8 +8,10 @@ again at most `resends_max` times.
 import asyncio
 import time
 from collections import Counter
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import NamedTuple, Protocol
 
 from gateway.call_protocol import CallRequest
@@ -54,8 +56,8 @@ class Dispatch(NamedTuple):
     trains: bool = True
     """Whether it is on the channel that is trained on."""
     traceparent: str | None = None
-    authorization: bytes | None = None
-    """For fixed upstreams only."""
+    passed_on: Mapping[str, str] = MappingProxyType({})
+    """Headers for fixed upstreams only."""
 
 
 @dataclass(slots=True)
@@ -231,6 +233,4 @@ def _headers(engine: Engine, call: Dispatch, request: CallRequest) -> dict[str, 
         headers[TOKENS_HEADER] = "1"
     if call.traceparent:
         headers["traceparent"] = call.traceparent
-    if engine.fixed and call.authorization:
-        headers["authorization"] = call.authorization.decode("latin-1")
-    return headers
+    return {**call.passed_on, **headers} if engine.fixed else headers

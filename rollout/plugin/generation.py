@@ -9,6 +9,7 @@ ids: base64 of little-endian int32; numbers: of float32. Packed, 30,000 tokens a
 import json
 from array import array
 from base64 import b64encode
+from copy import copy
 from typing import Any
 
 SHAPING = ("structured_outputs", "logit_bias", "allowed_token_ids", "bad_words", "min_tokens", "thinking_token_budget")
@@ -39,11 +40,12 @@ class Generation:
     """Fed with the outputs of one call, cumulative ones excepted: vLLM's routes ask for deltas, or for the end alone."""
 
     def __init__(self, params: Any) -> None:  # Any: vLLM's SamplingParams; importing it here would load the engine
-        """Asks for log-probabilities of the sampled tokens, where `params` do not."""
-        self._params = params
+        self.params = copy(params)
+        """For the engine: they ask for log-probabilities of the sampled tokens, also where `params` do not. Routes write
+        theirs into replies."""
         self._is_own = params.logprobs is None and params.logprob_token_ids is None
         if self._is_own:
-            params.logprobs, params.flat_logprobs = 0, True
+            self.params.logprobs, self.params.flat_logprobs = 0, True
         self._prompt: list[int] = []
         self._cached: int | None = None
         self._responses: dict[int, Response] = {}
@@ -76,7 +78,7 @@ class Generation:
 
     def _sampling(self) -> dict[str, object]:
         """Field by field what `schemas.events.Sampling` says."""
-        params = self._params
+        params = self.params
         shaping = any(_shapes(getattr(params, name, None)) for name in SHAPING)
         return {
             **{name: getattr(params, name) for name in PLAIN},

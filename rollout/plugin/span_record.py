@@ -52,8 +52,9 @@ def tap_engine(engine: Any) -> None:  # Any: vLLM's EngineClient; importing it h
         record = current.get()
         if record is None or "-beam-" in request_id:  # beam search is many one-token calls: it has no spans
             return inner(prompt, sampling_params, *args, **kwargs)  # type: ignore[no-any-return]
-        generation = Generation(sampling_params) if record.wants_tokens else None  # may ask for log-probabilities
-        outputs: AsyncGenerator[Any, None] = inner(prompt, sampling_params, *args, **kwargs)
+        generation = Generation(sampling_params) if record.wants_tokens else None
+        params = sampling_params if generation is None else generation.params
+        outputs: AsyncGenerator[Any, None] = inner(prompt, params, *args, **kwargs)
         if generation is not None:
             record.generations.append(generation)
         base = record.base

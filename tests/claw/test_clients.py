@@ -4,6 +4,8 @@ import json
 import shlex
 import subprocess
 import tomllib
+from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -12,11 +14,14 @@ from typer.testing import CliRunner
 
 from claw.cli import app
 from claw.clients import RECIPES
+from claw.keys import records
+from claw.show import log
+from schemas.events import KeyRecorded
 from tests.architecture.tree import ROOT
 
 NASTY = "k\"\\$(touch x)'é\n: {x}"
 RUNNER = CliRunner()
-READERS = {".json": json.loads, ".toml": tomllib.loads, ".yml": yaml.safe_load}
+READERS: dict[str, Callable[[str], object]] = {".json": json.loads, ".toml": tomllib.loads, ".yml": yaml.safe_load}
 
 
 def printed(*arguments: str) -> str:
@@ -66,3 +71,21 @@ def test_without_a_key_it_says_how_to_make_one() -> None:
     result = RUNNER.invoke(app, ["client", "aider", "--url", "http://127.0.0.1:1", "--model", "m"])
     assert "claw keys create NAME --sampling temperature=1" in result.stderr
     assert "no recipe for cursor" in str(RUNNER.invoke(app, ["client", "cursor"]).exception)
+
+
+def test_a_new_key_is_made_as_the_client_needs_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Claude Code's own names of models lead to ours; without a model nothing is made."""
+    keys: list[KeyRecorded] = []
+
+    def create(_: object, key: KeyRecorded) -> tuple[str, KeyRecorded]:
+        keys.append(key)
+        return "secret", key
+
+    monkeypatch.setattr(records, "create", create)
+    monkeypatch.setattr(log, "log_for_reading", lambda prefix: nullcontext())
+    url = ("--url", "http://127.0.0.1:1", "--json", "--new-key", "mine")
+    environment = json.loads(printed("claude-code", *url, "--model", "m"))["environment"]
+    assert environment["ANTHROPIC_AUTH_TOKEN"] == "secret"
+    assert [(key.name, key.role, key.aliases) for key in keys] == [("mine", "agent", {"claude-*": "m"})]
+    assert "--new-key needs --model" in str(RUNNER.invoke(app, ["client", "claude-code", *url]).exception)
+    assert len(keys) == 1

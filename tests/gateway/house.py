@@ -4,12 +4,13 @@ import asyncio
 import socket
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TypeVar, cast
 
 import uvicorn
 
 from eventlog.memory import MemoryLog
+from eventlog.partitioner import partition_of
 from eventlog.records import Record
 from gateway.api_keys import parse_key
 from gateway.app import GatewayDependencies, create_gateway
@@ -23,6 +24,7 @@ from gateway.upstream.engines import Engine, WorkerTable
 from schemas import codec
 from schemas.envelopes import envelope
 from schemas.events import CallCaptured, CallFailed, Event, WorkerReported, WorkerState
+from schemas.keys import group_key
 from schemas.topics import CALLS, REWARDS, Topic
 
 E = TypeVar("E", bound=Event)
@@ -80,6 +82,7 @@ class House:
             metrics=self.metrics,
             keys=self.keys,
             protocols=protocols,
+            earlier=self.earlier,
         )
         gateway = create_gateway(dependencies)
         self.door = gateway.door
@@ -142,6 +145,11 @@ class House:
         of_kind = [event for event in events if isinstance(event, kind)]
         # Partitions have no order among them, so events are sorted into the order in which the gateway made them.
         return sorted(of_kind, key=lambda event: event.envelope.occurred_at_us)  # type: ignore[union-attr]
+
+    def earlier(self, group_id: str) -> Iterator[Record]:
+        """The records in the partition of a group, the latest first."""
+        partition = partition_of(group_key(group_id), self.log.settings.partitions)
+        return reversed(list(self.log.reader([CALLS], partitions=[partition]).read_to_end()))
 
     @property
     def captured(self) -> list[CallCaptured]:

@@ -20,11 +20,12 @@ from schemas.events import CallCaptured, TrajectoryCompleted
 from schemas.topics import CALLS
 from tests import children
 from tests.gateway.house import until
+from tests.gateway.speaking import CHAT, SPEAKING, Spoken
 
 SOAK = int(os.environ.get("CLAW_SOAK", "0"))
 """How often the soak repeats what `make test` does once or twice; 0: no soak."""
 STARTED = re.compile(r'"url": "(http://[^"]+)".*"event": "gateway_listening"')
-ASK = {"model": "tiny", "messages": [{"role": "user", "content": "hi " * 200}]}
+ASK = CHAT.ask
 SECRET = "planted-secret-7f3a"
 
 
@@ -77,7 +78,10 @@ class GatewayProcess:
 
 @dataclass
 class Agents:
-    """Clients that call, complete their trajectories, and write down what they were told. An error is never hidden."""
+    """Clients that call, each trajectory in the next protocol, complete them, and write down what they were told.
+
+    An error is never hidden.
+    """
 
     url: str
     calls_per_trajectory: int = 5
@@ -104,7 +108,7 @@ class Agents:
         while not self.stopping:
             self.count += 1
             try:
-                await self._trajectory(session, f"{self.name}{self.count}")
+                await self._trajectory(session, f"{self.name}{self.count}", SPEAKING[self.count % len(SPEAKING)])
             except aiohttp.ClientConnectorError:
                 self.refused += 1
                 await asyncio.sleep(0.05)
@@ -112,17 +116,17 @@ class Agents:
                 self.errors.append(f"{type(error).__name__}: {error}")
                 await asyncio.sleep(0.05)
 
-    async def _trajectory(self, session: aiohttp.ClientSession, name: str) -> None:
+    async def _trajectory(self, session: aiohttp.ClientSession, name: str, spoken: Spoken) -> None:
         calls: list[str] = []
         base = f"{self.url}/{name}/g{hash(name) % 4}/v1"
         for number in range(self.calls_per_trajectory):
             began = time.monotonic()
             streamed = number % 2 == 1
-            async with session.post(f"{base}/chat/completions", json={**ASK, "stream": streamed}) as reply:
+            async with session.post(f"{base}/{spoken.end}", json={**spoken.ask, "stream": streamed}) as reply:
                 text = await reply.text()
                 assert reply.status == 200, text
                 # Tests of the promise must not take a stream without its end for a reply.
-                assert not streamed or text.endswith("data: [DONE]\n\n"), text[-200:]
+                assert not streamed or text.endswith(spoken.last.decode()), text[-200:]
                 calls.append(reply.headers["x-claw-call-id"])
             self.latencies_s.append(time.monotonic() - began)
             self.replied.append(calls[-1])
@@ -144,6 +148,12 @@ class Found:
             return cls(list(reader.read_to_end()))
         finally:
             reader.close()
+
+    @property
+    def protocols(self) -> set[str]:
+        """Of all calls in it."""
+        events = [record.event() for record in self.records]
+        return {event.protocol for event in events if isinstance(event, CallCaptured)}
 
     def check(self, *agents: Agents, duplicates: bool = False) -> None:
         """Nothing that was replied is lost; unless the broker was away, nothing is there twice."""

@@ -163,9 +163,10 @@ async def handed_over(chunks: list[bytes], *, stream: bool, **wishes: Any) -> tu
     engine, sent = TokenEngine(first, last), []
     span_record.tap_engine(engine)
     seen: list[Any] = []
+    asked = params(**wishes)
 
     async def app(scope: Message, receive: object, send: Any) -> None:
-        seen.extend([each.outputs[0].logprobs async for each in engine.generate("p", params(**wishes), "id")])
+        seen.extend([each.outputs[0].logprobs async for each in engine.generate("p", asked, "id")])
         kind = b"text/event-stream" if stream else b"application/json"
         headers = [(b"content-type", kind), (b"content-length", b"2")]
         await send({"type": "http.response.start", "status": 200, "headers": headers})
@@ -178,6 +179,7 @@ async def handed_over(chunks: list[bytes], *, stream: bool, **wishes: Any) -> tu
     scope = {"type": "http", "path": "/v1/messages", "headers": [(b"x-claw-tokens", b"1")]}
     await VersionSpans(app)(scope, None, send)  # type: ignore[arg-type]
     assert (seen == [None, None]) is own, "who asked for none sees none"
+    assert asked == params(**wishes), "a route writes its parameters into its reply"
     return engine, sent
 
 

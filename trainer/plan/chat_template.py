@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from datapool.view.conversations import CallBodies, offered_tools, reply_message, request_messages
+from datapool.view.conversations import CallBodies, offered_tools, repeats_history, reply_message, request_messages
 from schemas.arrays import pack_ids
 from trainer.errors import NotRenderable
 
@@ -40,6 +40,8 @@ class ChatTemplate:
         question, answer = request_messages(call), reply_message(call)
         if answer is None or question is None or call.protocol == "completions":  # whose prompt no template wrote
             raise NotRenderable("request or reply is no chat")
+        if not repeats_history(call):
+            raise NotRenderable("the request names an earlier response instead of repeating it")
         return self._rendered([_plain(message) for message in question], _plain(answer), offered_tools(call) or None)
 
     def _rendered(self, question: list[Json], answer: Json, tools: Json) -> RenderedCall:

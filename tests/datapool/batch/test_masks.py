@@ -77,6 +77,20 @@ def test_a_tag_counts_on_the_step_its_trajectory_or_its_group(facts_, names):
     assert outcome(history, tags_exclude=["x"])[0] == [name for name in everything if name not in names] != []
 
 
+def test_side_calls_are_left_out_unless_asked_for():
+    """The step alone: its trajectory is trained, and what sub-agents did is, too."""
+    side = facts.call("p", "t0", "title", tags=("kind:side",), received_us=9)
+    other = facts.call("p", "t1", "c9", tags=("kind:subagent",), received_us=9)
+    counted = [
+        facts.completed("p", f"t{n}", calls=3, reward=float(n), envelope=facts.envelope(at_us=9)) for n in range(2)
+    ]
+    history = [*group("p", [0.0, 1.0]), side, other, *counted]
+    trained = ["p/t0/c0", "p/t0/c1", "p/t1/c0", "p/t1/c1", "p/t1/c9"]
+    assert outcome(history) == (trained, {})
+    assert sorted(outcome(history, tags_exclude=())[0]) == sorted([*trained, "p/t0/title"])
+    assert outcome(history, tags_exclude=["kind:side", "kind:subagent"])[0] == trained[:-1]
+
+
 def test_a_group_says_which_tag_keeps_it_out():
     """Missing on every step, excluded as a whole, or excluded step by step."""
     assert outcome(PAIR, tags=["y"])[1] == dict.fromkeys("pq", "tags_missing: y")

@@ -1,17 +1,19 @@
-"""Each client that agents run in, by what it sends: transcribed calls, and whose they are."""
+"""Each client that agents run in, by what it sends: transcribed calls and recorded ones, and whose they are."""
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from gateway.api_keys import ApiKey
 from gateway.callers.callers import Caller, Callers
 from gateway.callers.hints import hints
-from gateway.callers.signs import signs
+from gateway.callers.signs import CallerSigns, signs
 from gateway.identity import Identity, resolve
 
 CLIENTS = Path(__file__).parent / "clients"
+TRAFFIC = Path(__file__).parents[2] / "clients" / "traffic"
 KEY = ApiKey("agent", b"digest", scope="team")
 
 
@@ -48,3 +50,40 @@ def test_a_path_with_both_ids_holds_whatever_a_client_says(client: str) -> None:
         caller = callers.caller(route, KEY, signs(headers), hints(call["body"]), "")
         assert (caller.identity, caller.source, caller.parent) == (Identity("g", "t"), "path", None)
         assert caller.kind == call["expected"]["kind"]
+
+
+def recorded(client: str) -> list[dict[str, Any]]:
+    calls: list[dict[str, Any]] = json.loads((TRAFFIC / f"{client}.json").read_text())
+    return calls
+
+
+@pytest.mark.parametrize(
+    ("client", "source", "program"),
+    [
+        ("claude-code", "session:x-claude-code-session-id", "claude-cli/2.1.330"),
+        ("codex", "session:thread-id", "codex_exec/0.169.0"),
+        ("opencode", "session:x-session-id", "opencode/1.18.33"),
+    ],
+)
+def test_a_recorded_session_is_one_trajectory(client: str, source: str, program: str) -> None:
+    """What `make clients` recorded: one session, its program, and as main calls those with tools."""
+    callers, made = Callers(lambda *_: False), list[tuple[Caller, dict[str, Any]]]()
+    for call in recorded(client):
+        headers = [(name.encode(), value.encode()) for name, value in call["headers"].items()]
+        made.append((callers.caller(None, KEY, signs(headers), hints(call["body"]), ""), call["body"]))
+    assert {(caller.source, caller.client, caller.parent) for caller, _ in made} == {(source, program, None)}
+    assert len({caller.identity for caller, _ in made}) == 1
+    assert [caller.kind for caller, _ in made] == ["main" if body.get("tools") else "side" for _, body in made]
+
+
+@pytest.mark.parametrize("client", ["claude-code", "codex", "opencode"])
+def test_a_recorded_session_goes_on_by_its_messages(client: str) -> None:
+    """Without a name of the session in headers and fields, its turns continue each other."""
+    callers = Callers(lambda *_: False)
+    made = [
+        callers.caller(None, KEY, CallerSigns(), hints(call["body"])._replace(session=None), "")
+        for call in recorded(client)
+        if call["body"].get("tools")
+    ]
+    assert {caller.source for caller in made} == {"lineage"}
+    assert len({caller.identity for caller in made}) == 1 < len(made)

@@ -1,4 +1,7 @@
-"""Promise 1 on the real broker: what a client saw is in the log, whatever dies, stops, fills up or is slow."""
+"""Promise 1 on the real broker: what a client saw is in the log, whatever dies, stops, fills up or is slow.
+
+Agents speak all protocols in turn.
+"""
 
 import asyncio
 import contextlib
@@ -25,8 +28,9 @@ from claw.local.kafka_node import LocalBroker
 from claw.local.ports import free_ports, is_free
 from eventlog.kafka.admin import create_topics
 from eventlog.settings import LogSettings
-from tests.gateway.engine import Reply, ScriptedEngine, answer
+from tests.gateway.engine import Reply, ScriptedEngine
 from tests.gateway.processes import ASK, SECRET, SOAK, STARTED, Agents, Found, GatewayProcess, poll
+from tests.gateway.speaking import SPEAKING, answer
 
 pytestmark = [pytest.mark.kafka, pytest.mark.soak]
 MIB = 1 << 20
@@ -37,6 +41,15 @@ SMALL_CACHES = {"CLAW_GATEWAY_REPLAY_ENTRIES_MAX": "100", "CLAW_GATEWAY_PARENT_B
 NOISE_BYTES = 8 * MIB
 """Of an allocator, whatever happens."""
 SMALL_DISK_BYTES = MIB
+REFUSED = "send it again"
+"""What a refusal says in every protocol."""
+
+
+@pytest.fixture
+def engine() -> Iterator[ScriptedEngine]:
+    """A scripted engine of all protocols."""
+    with ScriptedEngine(answer) as running:
+        yield running
 
 
 @pytest.fixture(scope="module")
@@ -160,7 +173,9 @@ async def test_kill_under_load(log_settings: LogSettings, engine: ScriptedEngine
                 agents.stopping = True
             rounds.append(agents)
     assert all(len(agents.replied) >= 60 for agents in rounds)
-    Found.of(log_settings).check(*rounds)
+    topic = Found.of(log_settings)
+    topic.check(*rounds)
+    assert topic.protocols == {spoken.name for spoken in SPEAKING}
 
 
 @pytest.mark.parametrize("how", ["paused", "killed"] if SOAK else ["paused"])
@@ -300,7 +315,7 @@ async def test_full_disk(
             await poll(lambda: len(agents.replied) >= 50)
             resource.prlimit(running.process.pid, resource.RLIMIT_FSIZE, (300_000, resource.RLIM_INFINITY))
             signal_broker(local_broker, signal.SIGSTOP)
-            await poll(lambda: any("not_captured" in error for error in agents.errors), 60)
+            await poll(lambda: any(REFUSED in error for error in agents.errors), 60)
             resource.prlimit(running.process.pid, resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY,) * 2)
             signal_broker(local_broker, signal.SIGCONT)
             agents.stopping = True
@@ -311,7 +326,7 @@ async def test_full_disk(
 
 def others(errors: list[str]) -> list[str]:
     """What went wrong besides refusals. A stream that has begun is no longer refused, but broken off: no client takes it for a reply."""
-    return [error for error in errors if "not_captured" not in error and "ClientPayloadError" not in error]
+    return [error for error in errors if REFUSED not in error and "ClientPayloadError" not in error]
 
 
 async def test_disk_without_space(
@@ -323,7 +338,7 @@ async def test_disk_without_space(
         async with load(running.url) as agents:
             await poll(lambda: len(agents.replied) >= 50)
             signal_broker(local_broker, signal.SIGSTOP)
-            await poll(lambda: any("not_captured" in error for error in agents.errors), 60)
+            await poll(lambda: any(REFUSED in error for error in agents.errors), 60)
             assert "No space left on device" in running.said
             assert SMALL_DISK_BYTES / 2 < running.metric("claw_spool_bytes") <= SMALL_DISK_BYTES
             signal_broker(local_broker, signal.SIGCONT)

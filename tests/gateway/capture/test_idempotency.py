@@ -57,6 +57,46 @@ def test_retry_of_one_of_several_equal_calls_is_a_new_call() -> None:
     assert (again.finished, again.number) == (None, 1)
 
 
+def test_a_lost_call_is_asked_again_once() -> None:
+    """Without key and count; of several equal calls those that came to nothing, the oldest first."""
+    calls = recent()
+    first, second, third = [calls.begin(WHO, ClientHeaders(), "d") for _ in range(3)]
+    calls.finish(third, DONE)
+    for attempt in (second, first):
+        calls.lost(attempt)
+    assert calls.awaits(WHO, "d")
+    again = [calls.begin(WHO, ClientHeaders(), "d") for _ in range(3)]
+    assert [(attempt.call_id, attempt.number) for attempt in again[:2]] == [(first.call_id, 1), (second.call_id, 1)]
+    assert again[2].call_id not in {first.call_id, second.call_id, third.call_id}
+    assert not calls.awaits(WHO, "d")
+
+
+def test_a_lost_reply_is_repeated() -> None:
+    """What was captured, and not taken by its client, is not generated again."""
+    calls = recent()
+    first = calls.begin(WHO, ClientHeaders(), "d")
+    calls.finish(first, DONE)
+    calls.lost(first)
+    again = calls.begin(WHO, ClientHeaders(), "d")
+    assert (again.call_id, again.number, again.finished) == (first.call_id, 1, DONE)
+    assert calls.begin(WHO, ClientHeaders(), "d").call_id != first.call_id
+
+
+def test_the_loss_of_an_earlier_attempt_says_nothing() -> None:
+    """While its successor is under way, or after the window, equal requests are other calls."""
+    now = 0.0
+    calls = recent(window_s=10, clock_s=lambda: now)
+    first = calls.begin(WHO, ClientHeaders(), "d")
+    calls.lost(first)
+    second = calls.begin(WHO, ClientHeaders(), "d")
+    calls.lost(first)
+    assert not calls.awaits(WHO, "d")
+    calls.lost(second)
+    now = 10.1
+    assert not calls.awaits(WHO, "d")
+    assert calls.begin(WHO, ClientHeaders(), "d").call_id != first.call_id
+
+
 def test_key_names_one_body() -> None:
     """A key that comes with another body is refused."""
     calls = recent()

@@ -24,23 +24,25 @@ DONE = b"data: [DONE]\n\n"
 
 
 @contextlib.asynccontextmanager
-async def asked(house: House, body: Json | None = None, **headers: str) -> AsyncIterator[aiohttp.ClientResponse]:
+async def asked(
+    house: House, body: Json | None = None, path: str = PATH, **headers: str
+) -> AsyncIterator[aiohttp.ClientResponse]:
     named = {"x-claw-" + name.replace("_", "-"): value for name, value in headers.items()}
     async with (
         aiohttp.ClientSession() as session,
-        session.post(house.url + PATH, json=body or ASK, headers=named) as reply,
+        session.post(house.url + path, json=body or ASK, headers=named) as reply,
     ):
         yield reply
 
 
-async def read(house: House, body: Json | None = None, **headers: str) -> bytes:
-    async with asked(house, body, **headers) as reply:
+async def read(house: House, body: Json | None = None, path: str = PATH, **headers: str) -> bytes:
+    async with asked(house, body, path, **headers) as reply:
         return await reply.read()
 
 
-async def read_broken(house: House, body: Json | None = None, **headers: str) -> bytes:
+async def read_broken(house: House, body: Json | None = None, path: str = PATH, **headers: str) -> bytes:
     """What a client gets of a stream that is broken off."""
-    async with asked(house, body, **headers) as reply:
+    async with asked(house, body, path, **headers) as reply:
         got: list[bytes] = []
         with pytest.raises(aiohttp.ClientPayloadError):
             await gather(reply.content, got)

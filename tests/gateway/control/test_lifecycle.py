@@ -5,6 +5,7 @@ import asyncio
 import aiohttp
 import pytest
 
+from gateway.identity import ANYWHERE, OWN_ENDPOINTS
 from schemas.events import GroupOpened, RewardAssigned, TrajectoryCompleted, TrajectoryStarted
 from schemas.keys import group_key
 from schemas.topics import CALLS, REWARDS
@@ -145,6 +146,20 @@ async def test_admission_is_fair_under_concurrency(house: House) -> None:
     house.admission.apply(record(started("r", 1, 8)))
     statuses = await asyncio.gather(*(post(house, "/groups", {"run_id": "r"}) for _ in range(50)))
     assert sorted(status for status, _, _ in statuses) == [201] * 16 + [429] * 34
+
+
+async def test_openapi_names_every_control_route(house: House) -> None:
+    """Once each, with its body where it has one."""
+    async with aiohttp.ClientSession() as session, session.get(house.url + "/openapi.json") as reply:
+        paths = (await reply.json())["paths"]
+    assert set(paths) == {
+        *("/groups", "/init_trajectory", "/orders/{order}", "/livez", "/readyz", "/version", "/metrics"),
+        *(f"/v1/{end}" for end in (*ANYWHERE, *OWN_ENDPOINTS)),
+        "/v1/models/{model_id}",
+    }
+    operations = [operation for path in paths.values() for operation in path.values()]
+    assert len({operation["operationId"] for operation in operations}) == len(operations)
+    assert paths["/v1/submit_steps"]["post"]["requestBody"]["required"]
 
 
 async def test_health_and_metrics(house: House) -> None:

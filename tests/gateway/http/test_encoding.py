@@ -13,7 +13,7 @@ from tests.gateway.house import House
 from tests.gateway.raw import say
 
 BODY = json.dumps(ASK).encode()
-ZIPPED = gzip.compress(BODY)
+ZIPPED = gzip.compress(BODY, mtime=0)
 
 
 async def post(house: House, body: bytes, encoding: str, path: str = PATH) -> tuple[int, dict]:  # type: ignore[type-arg]

@@ -93,12 +93,12 @@ async def test_bad_bodies(hardened: House, path: str, body: bytes) -> None:
 @pytest.mark.parametrize(
     ("method", "path", "status"),
     [
-        ("POST", "/t/g/v1/embeddings", 404),
+        ("POST", "/t/g/v1/responses/resp_1", 404),
         ("POST", "/t/g/v1/chat/completions/", 404),
         ("GET", "/", 404),
         ("POST", "/a/b/c/v1/chat/completions", 404),
         ("POST", "/pause", 404),
-        ("POST", "/t/g/v1/responses", 404),
+        ("POST", "/t/g/v1/embeddings", 404),
         ("POST", "/v1/rewards", 404),
         ("POST", "/v1/submit_steps", 404),
         ("POST", "/v1/complete_trajectory", 404),
@@ -127,7 +127,6 @@ async def test_bad_routes(hardened: House, method: str, path: str, status: int) 
     ("path", "named"),
     [
         ("/v1/messages", "/v1/messages"),
-        ("/v1/responses", "/v1/responses"),
         ("/v1/embeddings", "/v1/embeddings"),
         ("/v2/nothing", "no such route"),
         ("/x/y/z/v1/chat/completions", "no such route"),

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from datapool.view.conversations import conversation
+from datapool.view.conversations import CallBodies, conversation
 from schemas.arrays import unpack_floats, unpack_ids
 from tests.gateway.capture.test_calls import ask
 from tests.gateway.engine import Reply, ScriptedEngine
@@ -53,7 +53,9 @@ async def test_tokens_in_tokens_out(house: House, engine: ScriptedEngine, name: 
         reply.body,
         PROMPT,
     )
-    assert [turn["content"] for turn in conversation([(call.request.suffix, call.response_body)])] == ["hi"]
+    assert [
+        turn["content"] for turn in conversation([CallBodies(call.protocol, call.request.suffix, call.response_body)])
+    ] == ["hi"]
 
 
 async def test_it_is_adapted_and_repeated_as_any_call(house: House, engine: ScriptedEngine) -> None:

@@ -77,6 +77,14 @@ def test_what_cannot_be_rendered_says_why(model_dir, body, answer, why):
         ChatTemplate(model_dir)(CallBodies("chat", body, answer))
 
 
+def test_a_request_without_its_history_is_not_rendered(model_dir):
+    """What it names stands in another call."""
+    body = json.dumps({"input": "sure?", "previous_response_id": "resp_1"}).encode()
+    answer = json.dumps({"output": [{"type": "message", "role": "assistant", "content": "Yes."}]}).encode()
+    with pytest.raises(NotRenderable, match="names an earlier response"):
+        ChatTemplate(model_dir)(CallBodies("responses", body, answer))
+
+
 def test_a_template_that_rewrites_the_prompt_is_refused(tmp_path):
     """Nobody knows then what the reply was an answer to."""
     fickle = build_tokenizer()

@@ -1,0 +1,155 @@
+"""What `bench.gateway` measures on: a broker, an upstream, proxies and gateways, each a process of its own, and a load."""
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+import uuid
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from bench.measured_process import Measured, running
+from claw.keys.records import append
+from claw.local.kafka_node import LocalBroker
+from claw.local.ports import free_ports
+from eventlog.kafka.admin import create_topics
+from eventlog.kafka.log import KafkaLog
+from eventlog.settings import LogSettings
+from gateway.api_keys import new_key
+from schemas.envelopes import envelope
+from schemas.events import KeyRecorded, WorkerReported
+from schemas.http import TOKENS_CAPABILITIES
+from schemas.topics import WORKERS
+
+KEYS_MANY = 10_000
+KEY, ENTRY = new_key("operator")
+ASK = {"model": "bench", "messages": [{"role": "user", "content": "x" * 1900}], "temperature": 1.0}
+PROTOCOLS: dict[str, tuple[str, dict[str, Any]]] = {
+    "completions": ("completions", {"model": "bench", "prompt": "x" * 1900, "temperature": 1.0}),
+    "responses": ("responses", {"model": "bench", "input": ASK["messages"], "temperature": 1.0}),
+    "messages": ("messages", {**ASK, "max_tokens": 512}),
+}
+"""Beside chat: the route, and a request of the same size."""
+Result = dict[str, Any]  # JSON of bench.http_load
+
+
+@dataclass(frozen=True)
+class Ground:
+    """What is measured: three addresses, three processes."""
+
+    upstream_port: int
+    floor_port: int
+    blind_port: int
+    gateway_port: int
+    verbose_port: int
+    upstream: Measured
+    floor: Measured
+    blind: Measured
+    gateway: Measured
+    verbose: Measured
+    """A gateway to which the upstream is a worker that writes its tokens out."""
+    crowded_port: int
+    crowded: Measured
+    """A gateway that knows 10,000 keys."""
+
+
+@contextlib.contextmanager
+def broker(folder: Path) -> Iterator[str]:
+    """A given broker, or a node for this run."""
+    if given := os.environ.get("KAFKA_BOOTSTRAP_SERVERS"):
+        yield given
+    else:
+        with LocalBroker(folder / "broker") as local:
+            yield local.bootstrap
+
+
+@contextlib.contextmanager
+def ground(bootstrap: str, folder: Path, **settings: str) -> Iterator[Ground]:
+    """Everything running, the upstream reported as a worker."""
+    upstream_port, floor_port, blind_port, gateway_port, verbose_port, crowded_port = free_ports(6)
+    run = folder / uuid.uuid4().hex[:6]
+    run.mkdir()
+    with contextlib.ExitStack() as stack:
+
+        def start(module: str, name: str, *words: str, ready: str = "listening", **environment: str) -> Measured:
+            return stack.enter_context(running(module, *words, ready=ready, log=run / name, **environment))
+
+        def start_gateway(name: str, port: int, capabilities: tuple[str, ...], keys: int = 1) -> Measured:
+            log = LogSettings(bootstrap_servers=bootstrap, prefix=f"bench{uuid.uuid4().hex[:8]}", partitions=8)
+            create_topics(log)
+            report_worker(log, f"http://127.0.0.1:{upstream_port}", capabilities)
+            record_keys(log, keys)
+            where = ("--bootstrap-servers", bootstrap, "--prefix", log.prefix, "--partitions", str(log.partitions))
+            environment = {"CLAW_GATEWAY_WORKER_TTL_S": "86400", "CLAW_GATEWAY_API_KEYS": ENTRY, **settings}
+            spool = {"CLAW_GATEWAY_SPOOL_DIR": str(run / f"spool-{name}")}
+            return start(
+                "gateway", name, "--port", str(port), *where, ready="gateway_listening", **environment, **spool
+            )
+
+        yield Ground(
+            upstream_port,
+            floor_port,
+            blind_port,
+            gateway_port,
+            verbose_port,
+            start("bench.scripted_upstream", "upstream", str(upstream_port)),
+            start("bench.byte_proxy", "floor", str(floor_port), str(upstream_port)),
+            start("bench.blind_proxy", "blind", str(blind_port), str(upstream_port)),
+            start_gateway("gateway", gateway_port, TOKENS_CAPABILITIES),
+            start_gateway("verbose", verbose_port, ()),
+            crowded_port,
+            start_gateway("crowded", crowded_port, TOKENS_CAPABILITIES, KEYS_MANY),
+        )
+
+
+def report_worker(log: LogSettings, url: str, capabilities: tuple[str, ...]) -> None:
+    """The upstream, as a rollout worker would report it."""
+    event = WorkerReported(
+        envelope=envelope("bench"),
+        worker_id="bench",
+        url=url,
+        model_id="bench",
+        model="bench",
+        state="ready",
+        report_interval_s=3600.0,
+        capabilities=capabilities,
+    )
+    producer = KafkaLog(log).producer()
+    producer.publish_now(WORKERS, b"bench", event)
+    producer.close()
+
+
+def record_keys(log: LogSettings, count: int) -> None:
+    """The load's key, and so many others less one."""
+    digests = [ENTRY.partition(":")[2], *(uuid.uuid4().hex * 2 for _ in range(count - 1))]
+    stamp = envelope("bench")
+    append(log, [KeyRecorded(envelope=stamp, digest=each, name=each, role="operator") for each in digests])
+
+
+def load(port: int, connections: int, calls: int, ramp_s: float = 0.0, protocol: str = "chat", **extra: Any) -> Result:
+    """Calls from a process of their own."""
+    route, body = PROTOCOLS.get(protocol, ("chat/completions", ASK))
+    ask = {
+        "port": port,
+        "connections": connections,
+        "calls": calls,
+        "ramp_s": ramp_s,
+        "body": {**body, **extra},
+        "route": route,
+        "key": KEY,
+        "name": uuid.uuid4().hex[:8],
+    }
+    done = subprocess.run(
+        [sys.executable, "-m", "bench.http_load", json.dumps(ask)], stdout=subprocess.PIPE, check=True
+    )
+    result: Result = json.loads(done.stdout)
+    return result
+
+
+def spent(process: Measured, work: Callable[[], Result]) -> tuple[Result, float]:
+    """What `work` returns, and the CPU seconds of the process meanwhile."""
+    before_s = process.cpu_s()
+    return work(), process.cpu_s() - before_s

@@ -1,0 +1,75 @@
+"""A message of Anthropic's API put together from the events of its stream."""
+
+from collections.abc import Iterable
+
+from gateway.engine_json import Json, count, loads_shallow
+
+TOOL_INPUT = "partial_json"
+
+
+def message_of(events: Iterable[dict[str, Json]]) -> dict[str, Json] | None:
+    """The message as a whole reply holds it, whatever the order of the events; None when nothing of one came.
+
+    The input of a tool is an object, or the text that came of it where that is no JSON.
+    """
+    fields: dict[str, Json] = {}
+    usage: dict[str, Json] = {}
+    blocks: dict[int, _Block] = {}
+    for event in events:
+        kind, index = event.get("type"), count(event.get("index"), 0)
+        if kind == "message_start":
+            start = _object(event.get("message"))
+            usage = {**_object(start.get("usage")), **usage}
+            fields = {**start, **fields}
+        elif kind == "content_block_start":
+            blocks.setdefault(index, _Block()).begin(_object(event.get("content_block")))
+        elif kind == "content_block_delta":
+            blocks.setdefault(index, _Block()).grow(_object(event.get("delta")))
+        elif kind == "message_delta":
+            usage |= _object(event.get("usage"))
+            fields |= _object(event.get("delta"))
+    if not (fields or blocks):
+        return None
+    content = [blocks[index].whole() for index in sorted(blocks)]
+    return {**fields, "content": content, **({"usage": usage} if usage else {})}
+
+
+class _Block:
+    """One block of the content, as it grows."""
+
+    def __init__(self) -> None:
+        self._fields: dict[str, Json] = {}
+        self._texts: dict[str, list[str]] = {}
+        self._citations: list[Json] = []
+
+    def begin(self, fields: dict[str, Json]) -> None:
+        self._fields |= fields
+
+    def grow(self, delta: dict[str, Json]) -> None:
+        for name, value in delta.items():
+            if isinstance(value, str) and name != "type":
+                self._texts.setdefault(name, []).append(value)
+            elif name == "citation":
+                self._citations.append(value)
+
+    def whole(self) -> dict[str, Json]:
+        texts = {name: "".join(pieces) for name, pieces in self._texts.items()}
+        written = texts.pop(TOOL_INPUT, "")
+        begun = {name: value if isinstance(value := self._fields.get(name), str) else "" for name in texts}
+        grown: dict[str, Json] = {name: begun[name] + text for name, text in texts.items()}
+        if written:
+            grown["input"] = _input(written)
+        if self._citations:
+            grown["citations"] = self._citations
+        return {**self._fields, **grown}
+
+
+def _input(written: str) -> Json:
+    try:
+        return loads_shallow(written.encode(errors="surrogatepass"))
+    except ValueError:
+        return written
+
+
+def _object(value: Json) -> dict[str, Json]:
+    return value if isinstance(value, dict) else {}

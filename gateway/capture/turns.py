@@ -1,0 +1,136 @@
+"""Earlier calls by the ids of their replies, for requests that go on from a reply instead of repeating the conversation.
+
+Engines forget, and there are several: so the gateway finds the conversation among the calls of the request's own trajectory.
+First in memory, which holds what this process answered last; then in the log, from its end backwards. Invariant: what is
+found was answered to this very trajectory, acknowledged, and completed; what is not found within the bounds is unknown.
+"""
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+from datapool.batch.deltas import BODY_UNIT, chain, resolve_all
+from eventlog.errors import HistoryCut, LogError
+from eventlog.records import Record, readable
+from gateway.call_protocol import CallRequest, ContinuedProtocol, EngineReply, Turn
+from gateway.capture.events import ModelCall
+from gateway.errors import Overloaded
+from gateway.identity import Identity
+from schemas.events import CallCaptured
+from schemas.keys import group_key
+
+MEMORY_BYTES_MAX = 64 << 20
+SEARCH_RECORDS_MAX = 20_000
+SEARCH_BYTES_MAX = 256 << 20
+"""Of a partition, read for one request."""
+THREADS = 2
+"""Searches at once; others wait their turn."""
+Earlier = Callable[[str], Iterator[Record]]
+"""The records of calls in the partition of this group, the latest first. Raises LogError."""
+
+
+class Turns:
+    """The earlier calls that one process can find."""
+
+    def __init__(self, earlier: Earlier) -> None:
+        self._earlier, self._bytes = earlier, 0
+        self._turns: OrderedDict[tuple[Identity, str], Turn] = OrderedDict()
+        self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="earlier-calls")
+
+    def remember(self, call: ModelCall, reply: EngineReply) -> None:
+        """Keep an acknowledged call whose reply a later request may name."""
+        protocol, last = call.protocol, reply.choices[-1]
+        if not (call.request.stored and call.identity.named) or last.aborted:
+            return
+        assert isinstance(protocol, ContinuedProtocol)
+        reply_id = protocol.reply_id(last.body)
+        if reply_id is not None:
+            self._forget((call.identity, reply_id))
+            turn = self._turns[call.identity, reply_id] = Turn(call.request.body, last.body, call.request.previous)
+            self._bytes += _size(turn)
+        while self._bytes > MEMORY_BYTES_MAX:
+            self._forget(next(iter(self._turns)))
+
+    async def continued(self, call: ModelCall) -> CallRequest:
+        """The call's request with the conversation that it goes on from. Raises NotFound, Overloaded when the log cannot be read."""
+        protocol, previous = call.protocol, call.request.previous
+        assert isinstance(protocol, ContinuedProtocol)
+        turns: list[Turn] = []
+        while previous is not None and (turn := self._turns.get((call.identity, previous))) is not None:
+            self._turns.move_to_end((call.identity, previous))
+            turns.append(turn)
+            previous = turn.previous
+        if previous is not None:
+            earlier = await self._search(protocol, call.identity, previous)
+            if earlier is None:
+                return protocol.continued(call.request, None)
+            turns += earlier
+        return protocol.continued(call.request, turns[::-1])
+
+    async def _search(self, protocol: ContinuedProtocol, who: Identity, reply_id: str) -> list[Turn] | None:
+        """The turn of this reply and those before it, the latest first; None when one of them is not found."""
+        if not who.named:
+            return None
+        loop = asyncio.get_running_loop()
+        try:
+            return await loop.run_in_executor(self._threads, self._searched, protocol, who, reply_id)
+        except HistoryCut:
+            return None
+        except LogError as unreadable:
+            raise Overloaded(
+                "the log cannot be read for the previous response; send it again",
+                retry_after_s=1.0,
+                code="log_unreadable",
+            ) from unreadable
+
+    def _searched(self, protocol: ContinuedProtocol, who: Identity, reply_id: str) -> list[Turn] | None:
+        calls: dict[str, CallCaptured] = {}
+        replies: dict[str, CallCaptured] = {}
+        turns: list[Turn] = []
+        for event in readable(self._records(who.group_id)):
+            if not isinstance(event, CallCaptured) or event.trajectory_id != who.trajectory_id:
+                continue
+            calls.setdefault(event.call_id, event)  # of several attempts the latest comes first
+            own_id = protocol.reply_id(event.response_body) if _may_be_named(event, protocol) else None
+            if own_id is not None:
+                replies.setdefault(own_id, event)
+            while reply_id in replies and (turn := _turn(protocol, replies[reply_id], calls)) is not None:
+                turns.append(turn)
+                if turn.previous is None:
+                    return turns
+                replies.pop(reply_id)  # so that a circle ends
+                reply_id = turn.previous
+        return None
+
+    def _records(self, group_id: str) -> Iterator[Record]:
+        """Those of this group, within the bounds."""
+        key, left = group_key(group_id), SEARCH_BYTES_MAX
+        for number, record in enumerate(self._earlier(group_id)):
+            left -= len(record.value or b"")
+            if number >= SEARCH_RECORDS_MAX or left < 0:
+                return
+            if record.key == key:
+                yield record
+
+    def _forget(self, key: tuple[Identity, str]) -> None:
+        turn = self._turns.pop(key, None)
+        self._bytes -= _size(turn) if turn else 0
+
+
+def _may_be_named(event: CallCaptured, protocol: ContinuedProtocol) -> bool:
+    return event.protocol == protocol.name and event.status == "completed"
+
+
+def _turn(protocol: ContinuedProtocol, call: CallCaptured, calls: dict[str, CallCaptured]) -> Turn | None:
+    """None as long as a call is missing that its request is written against, and for ever when it was not to be found again."""
+    edges = {call_id: each.request for call_id, each in calls.items()}
+    body = resolve_all({link: edges[link] for link in chain(edges, call.call_id)}, BODY_UNIT).get(call.call_id)
+    if body is None:
+        return None
+    request = protocol.parse(body)
+    return Turn(body, call.response_body, request.previous) if request.stored else None
+
+
+def _size(turn: Turn) -> int:
+    return len(turn.request) + len(turn.reply)

@@ -1,0 +1,118 @@
+"""Callers end to end: what the log says of them, and who completes them."""
+
+import asyncio
+import json
+from typing import Any
+
+import aiohttp
+import pytest
+
+from gateway.api_keys import ApiKey
+from schemas.envelopes import decision_id
+from schemas.events import TrajectoryStarted
+from tests.gateway.engine import Reply, ScriptedEngine
+from tests.gateway.house import House, until
+
+ASK: dict[str, Any] = {"model": "tiny", "messages": [{"role": "user", "content": "hi"}]}
+TOOLS = [{"type": "function", "function": {"name": "f", "parameters": {}}}]
+KEY = ApiKey("agent", b"digest", scope="team", idle_s=30.0)
+
+
+async def ask(house: House, body: dict[str, Any] = ASK, path: str = "", **headers: str) -> dict[str, str]:
+    """The reply's headers, and its status."""
+    named = {name.replace("_", "-"): value for name, value in headers.items()}
+    url = f"{house.url}{path}/v1/chat/completions"
+    async with aiohttp.ClientSession() as session, session.post(url, json=body, headers=named) as reply:
+        text = await reply.text()
+        return {**{name.lower(): value for name, value in reply.headers.items()}, "status": str(reply.status), "": text}
+
+
+@pytest.fixture
+def keyed(house: House, monkeypatch: pytest.MonkeyPatch) -> House:
+    """A gateway where every request comes under one key."""
+    monkeypatch.setattr(house.door._keys, "checked", lambda _path, headers: (KEY, headers))
+    return house
+
+
+async def test_what_is_stored_of_a_caller(keyed: House) -> None:
+    """Identity, its source, the program, the kind (as a tag, too) and the parent."""
+    headers = {
+        "x_session_id": "s",
+        "x_parent_session_id": "p",
+        "user_agent": "opencode/1.18 ai-sdk",
+        "x_claw_tags": "a",
+    }
+    reply = await ask(keyed, **headers)
+    (call,) = keyed.captured
+    assert (call.group_id, call.trajectory_id, call.identity_source) == ("team/s", "team/s", "session:x-session-id")
+    assert (call.client, call.call_kind, call.parent_trajectory) == ("opencode/1.18", "subagent", "team/p")
+    assert call.tags == ("a", "kind:subagent")
+    assert (reply["x-claw-trajectory"], reply["x-claw-group"]) == ("team/s", "team/s")
+    again = await ask(keyed, x_claw_trajectory=reply["x-claw-trajectory"])
+    assert again["x-claw-trajectory"] == "team/s"
+    assert keyed.captured[-1].identity_source == "headers"
+
+
+async def test_a_side_call_beside_the_first_call(engine: ScriptedEngine) -> None:
+    """A title that is asked for before the call with tools is known for one when it is stored."""
+    with House(worker_wait_s=30.0) as house:
+        title = asyncio.ensure_future(ask(house, path="/t/g"))
+        await asyncio.to_thread(until, lambda: house.tasks == 1)
+        call = asyncio.ensure_future(ask(house, {**ASK, "tools": TOOLS}, path="/t/g"))
+        await asyncio.to_thread(until, lambda: house.tasks == 2)
+        house.worker(engine.url)
+        await asyncio.gather(title, call)
+        assert sorted((event.call_kind, event.tags) for event in house.captured) == [
+            ("main", ()),
+            ("side", ("kind:side",)),
+        ]
+
+
+async def test_a_contradiction_names_both(house: House) -> None:
+    """Nothing is guessed, and nothing stored."""
+    reply = await ask(house, path="/t1/g1", x_claw_trajectory="t2")
+    error = json.loads(reply[""])["error"]
+    assert (reply["status"], error["param"]) == ("400", "x-claw-trajectory")
+    assert "'t1'" in error["message"]
+    assert "'t2'" in error["message"]
+    assert house.captured == []
+
+
+async def test_a_session_begins_once(keyed: House, engine: ScriptedEngine) -> None:
+    """Before its first call is stored, under an id that every process would give; not for what a path names."""
+    engine.then(*[Reply(b"boom", status=500)] * 3)
+    assert (await ask(keyed, x_session_id="s"))["status"] == "502"
+    assert keyed.events(TrajectoryStarted) == []
+    for _ in range(2):
+        await ask(keyed, x_session_id="s", x_claw_channel="c", x_claw_agent="a")
+    await ask(keyed, path="/t/g", x_session_id="s")
+    (event,) = keyed.events(TrajectoryStarted)
+    assert (event.group_id, event.trajectory_id, event.idle_s) == ("team/s", "team/s", 30.0)
+    assert (event.channel, event.agent) == ("c", "a")
+    assert event.envelope.event_id == decision_id("session", "team/s", "team/s")
+
+
+async def test_a_session_that_could_not_begin_begins_with_the_next_call(keyed: House) -> None:
+    """No call is stored of a session that nobody would complete."""
+    keyed.log.refusing = True
+    assert (await ask(keyed, x_session_id="s"))["status"] == "503"
+    keyed.log.refusing = False
+    await ask(keyed, x_session_id="s")
+    assert len(keyed.events(TrajectoryStarted)) == len(keyed.captured) == 1
+
+
+@pytest.mark.parametrize("group", [{}, {"x_claw_group": "g"}], ids=["own", "named"])
+async def test_a_conversation_without_a_name_is_one_trajectory(
+    keyed: House, engine: ScriptedEngine, group: dict[str, str]
+) -> None:
+    """Turns continue each other by their messages; a first turn whose reply was lost is asked again, not begun again."""
+    engine.then(*[Reply(b"boom", status=500)] * 3)
+    lost = await ask(keyed, **group)
+    first = await ask(keyed, **group)
+    assert (lost["status"], lost["x-claw-call-id"]) == ("502", first["x-claw-call-id"])
+    answer = json.loads(first[""])["choices"][0]["message"]
+    await ask(keyed, {**ASK, "messages": [*ASK["messages"], answer, {"role": "user", "content": "more"}]}, **group)
+    calls = keyed.captured
+    assert [call.identity_source for call in calls] == ["lineage"] * 2
+    assert {call.trajectory_id for call in (*calls, *keyed.failed)} == {first["x-claw-trajectory"]}
+    assert len(keyed.events(TrajectoryStarted)) == 1

@@ -1,0 +1,177 @@
+"""OpenAI's own SDK on responses of a real vLLM behind the gateway, beside what the same engine says when it is asked alone."""
+
+import base64
+import json
+import re
+from typing import Any
+
+import httpx
+import openai
+import pytest
+from openai.types.responses import FunctionToolParam
+
+from gateway.tokens.sse import Splitter, data_of
+from schemas.arrays import unpack_floats, unpack_ids
+from schemas.events import CallCaptured
+from schemas.http import TOKENS_HEADER
+from tests.gateway.capture.test_calls import ask
+from tests.gateway.house import House
+
+pytestmark = [pytest.mark.vllm, pytest.mark.process]
+
+PATH = "/t1/g1/v1/responses"
+GREEDY: dict[str, Any] = {"model": "policy", "input": "one two", "temperature": 0.0, "max_output_tokens": 12}
+SEEDED = {**GREEDY, "temperature": 0.8, "seed": 7}
+SAYS_SO: dict[str, Any] = {"structured_outputs": {"choice": ["three four"]}, "max_output_tokens": 32}
+"""A reply that is text, whatever a random model would say: its ids are the tokenizer's."""
+CHANGING = re.compile(
+    rb'"(id|item_id|call_id)":"[^"]*"|"created_at":[0-9.]+|"(input|cached)_tokens_per_turn":\[[0-9,]*\]|"cached_tokens":[0-9]+'
+)
+ADD: FunctionToolParam = {
+    "type": "function",
+    "name": "add",
+    "description": "Adds.",
+    "parameters": {"type": "object", "properties": {"a": {"type": "integer"}}},
+    "strict": False,
+}
+
+
+def alone(vllm: str, body: dict[str, Any], *, tokens: bool = False) -> httpx.Response:
+    """What the engine answers to somebody who is not the gateway."""
+    headers = {TOKENS_HEADER: "1"} if tokens else {}
+    reply = httpx.post(f"{vllm}/v1/responses", json=body, headers=headers, timeout=60)
+    assert reply.status_code == 200, reply.text
+    return reply
+
+
+def steady(raw: bytes, *, streamed: bool) -> list[Any]:
+    """Without what differs from call to call: ids, times, and how many tokens stand in one event of a stream."""
+    raw = CHANGING.sub(b'"x":0', raw)
+    if not streamed:
+        return [raw]
+    merged: list[dict[str, Any]] = []
+    for event in Splitter().feed(raw):
+        fields = json.loads(data_of(event))
+        del fields["sequence_number"]
+        if merged and "delta" in fields and merged[-1]["type"] == fields["type"]:
+            merged[-1]["delta"] += fields["delta"]
+        else:
+            merged.append(fields)
+    return merged
+
+
+def handed_over(reply: httpx.Response) -> dict[str, Any]:
+    """The one generation that the engine tells of."""
+    length = int(reply.headers[TOKENS_HEADER])
+    (only,) = json.loads(reply.content[-length - 1 : -1].partition(b":")[2])
+    return {**only["choices"][0], "prompt": only["prompt"]}
+
+
+def assert_exact(call: CallCaptured, expected: dict[str, Any]) -> None:
+    """The event holds what the engine handed over to somebody else for the same request."""
+    ids, prompt = (unpack_ids(base64.b64decode(expected[name])) for name in ("ids", "prompt"))
+    assert (unpack_ids(call.response_ids), unpack_ids(call.prompt.suffix)) == (ids, prompt)
+    logprobs = unpack_floats(base64.b64decode(expected["logprobs"]))
+    assert unpack_floats(call.response_logprobs) == pytest.approx(logprobs, abs=1e-4)
+    spans = [[f"{span.run_id}/{span.version}", span.start, span.end] for span in call.spans]
+    assert (spans, call.integrity.missing, call.status) == (expected["spans"], (), "completed")
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+@pytest.mark.parametrize("body", [GREEDY, SEEDED])
+async def test_tokens_and_bytes_are_the_engines(
+    packing: House, vllm: str, body: dict[str, Any], streamed: bool
+) -> None:
+    """Ids, log-probabilities, spans and prompt; and every byte but ids and times."""
+    expected = handed_over(alone(vllm, body, tokens=True))
+    plain = alone(vllm, {**body, "stream": streamed})
+    reply = await ask(packing, {**body, "stream": streamed}, PATH)
+    assert steady(reply.body, streamed=streamed) == steady(plain.content, streamed=streamed)
+    (call,) = packing.captured
+    assert_exact(call, expected)
+    assert (call.protocol, call.finish_reason, call.sampling.max_tokens) == ("responses", "length", 12)
+
+
+async def test_the_sdk(packing: House) -> None:
+    """Whole, streamed with events of every kind that the model makes, with tools and log-probabilities; async as well."""
+    with openai.OpenAI(base_url=f"{packing.url}/t1/g1/v1", api_key="x") as client:
+        whole = client.responses.create(**GREEDY, tools=[ADD], include=["message.output_text.logprobs"])
+        assert whole.status == "incomplete"
+        events = list(client.responses.create(**GREEDY, stream=True, tools=[ADD]))
+        kinds = [event.type for event in events]
+        assert [kinds[0], kinds[-1]] == ["response.created", "response.completed"]
+        assert [event.sequence_number for event in events] == list(range(len(events)))
+        with client.responses.stream(**GREEDY) as stream:
+            assert stream.get_final_response().output_text == whole.output_text
+        with pytest.raises(openai.NotFoundError) as unknown:
+            client.responses.create(**GREEDY, previous_response_id="resp_0")
+        assert unknown.value.code == "previous_response_not_found"
+        with pytest.raises(openai.BadRequestError, match="'background' is not supported"):
+            client.responses.create(**GREEDY, background=True)
+        with pytest.raises(openai.BadRequestError) as refused:
+            client.responses.create(**{**GREEDY, "input": []}, tool_choice="required")
+        assert "required" in refused.value.message
+    async with openai.AsyncOpenAI(base_url=f"{packing.url}/t1/g1/v1", api_key="x") as client_too:
+        assert (await client_too.responses.create(**GREEDY)).output_text == whole.output_text
+    calls = packing.captured
+    assert [call.integrity.missing for call in calls] == [()] * 4
+    assert len({call.response_ids for call in calls}) == 1
+
+
+async def test_turns_go_on_from_each_other(packing: House) -> None:
+    """Three turns by `previous_response_id`: each prompt begins with all that the one before it was and said."""
+    with openai.OpenAI(base_url=f"{packing.url}/t1/g1/v1", api_key="x") as client:
+        fields = {**GREEDY, "temperature": 1.0}
+        first = client.responses.create(**{**fields, "max_output_tokens": 32}, extra_body=SAYS_SO)
+        second = client.responses.create(
+            **{**fields, "input": "five"}, previous_response_id=first.id, extra_body=SAYS_SO
+        )
+        client.responses.create(**{**fields, "input": "six"}, previous_response_id=second.id)
+        assert first.output_text == second.output_text == "three four"
+    one, two, three = packing.captured
+    assert [call.adapted for call in (one, two, three)] == [(), ("previous_response",), ("previous_response",)]
+    for earlier, later in ((one, two), (two, three)):
+        kept = earlier.prompt.full_length + len(unpack_ids(earlier.response_ids))
+        assert (later.prompt.base_call_id, later.prompt.keep) == (earlier.call_id, kept)
+    assert all(call.integrity.complete for call in (one, two, three))
+
+
+CODEX: dict[str, Any] = {
+    **GREEDY,
+    "instructions": "be brief",
+    "input": [
+        {"type": "message", "role": "developer", "content": [{"type": "input_text", "text": "obey"}]},
+        {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "hi"}]},
+        {"type": "reasoning", "summary": [], "content": [{"type": "reasoning_text", "text": "so"}]},
+        {"type": "function_call", "call_id": "c1", "name": "add", "namespace": "team", "arguments": "{}"},
+        {"type": "function_call_output", "call_id": "c1", "output": "2"},
+    ],
+    "store": False,
+    "stream": True,
+    "tool_choice": "auto",
+    "include": ["reasoning.encrypted_content"],
+    "prompt_cache_key": "k",
+    "client_metadata": {"x": "y"},
+}
+NAMESPACE: dict[str, Any] = {"type": "namespace", "name": "team", "description": "Others.", "tools": [dict(ADD)]}
+
+
+async def test_what_codex_asks_for(packing: House) -> None:
+    """The engine takes its tools of every kind as they are: a namespace is flattened for the model, a hosted tool left out."""
+    kinds: list[list[dict[str, Any]]] = [[], [{"type": "web_search"}], [dict(ADD)], [NAMESPACE]]
+    for tools in kinds:
+        assert (await ask(packing, {**CODEX, "tools": tools}, PATH)).status == 200
+    calls = packing.captured
+    assert [(call.adapted, call.integrity.missing) for call in calls] == [((), ())] * 4
+    none, hosted, function, namespace = [call.prompt.full_length for call in calls]
+    assert none == hosted < function < namespace
+
+
+async def test_a_namespaced_call_is_given_back_as_such(packing: House) -> None:
+    """By the engine, in its own bytes; forced as it is, it is not trained."""
+    body = {**CODEX, "tools": [NAMESPACE], "tool_choice": "required", "max_output_tokens": 200, "stream": False}
+    reply = (await ask(packing, body, PATH)).json
+    called = [(item.get("namespace"), item.get("name")) for item in reply["output"] if item["type"] == "function_call"]
+    (call,) = packing.captured
+    assert (called, call.finish_reason) == ([("team", "add")], "tool_calls")
+    assert call.sampling.constrained
