@@ -8,7 +8,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 
@@ -23,6 +23,7 @@ from claw.demo.settings import DemoSettings
 from claw.demo.summary import print_summary
 from claw.errors import CannotRun
 from claw.home import claw_home
+from claw.keys.records import create
 from claw.local.broker import resolve_broker
 from claw.local.ports import free_ports
 from claw.local.stack import DEMO_PARTITIONS, Stack, remember
@@ -31,16 +32,13 @@ from claw.workers.idle import idle_shares
 from claw.workers.places import refuse_device
 from eventlog.follower import Follower
 from eventlog.kafka.admin import check_catalogue, create_topics, end_offsets
-from eventlog.kafka.producer import EventProducer
 from eventlog.kafka.reader import LogReader
-from eventlog.records import Outgoing
 from eventlog.settings import LogSettings
-from gateway.api_keys import new_key
 from schemas.envelopes import envelope, new_id, now_us
 from schemas.events import KeyRecorded
 from schemas.runtime.component import State
 from schemas.runtime.processes import Processes
-from schemas.topics import KEYS, TOPICS
+from schemas.topics import TOPICS
 
 log = structlog.get_logger()
 
@@ -124,19 +122,15 @@ class Demo:
 
     def _session_key(self) -> str:
         """A key under which a conversation that falls silent is complete: all that the agents of `--online` are given."""
-        key, entry = new_key("agent")
-        digest = entry.rpartition(":")[2]
-        record = KeyRecorded(
-            envelope=envelope("claw"),
-            digest=digest,
+        terms = KeyRecorded(
+            envelope=envelope("claw demo"),
+            digest="",
             name=self.stack.run_dir.name,
             role="agent",
             expires_us=now_us() + KEY_VALID_US,
             idle_s=SESSION_IDLE_S,
         )
-        with closing(EventProducer(self._log)) as producer:
-            producer.produce(Outgoing.of(KEYS, digest.encode(), record)).result()
-        return key
+        return create(self._log, terms)[0]
 
     def run(self) -> Result:
         """All acts in order. Raises CannotRun or ComponentDied that names what did not come."""
