@@ -14,7 +14,7 @@ from eventlog.errors import BrokerUnreachable
 from eventlog.memory import MemoryLog
 from eventlog.records import Outgoing, Record
 from eventlog.settings import LogSettings
-from gateway.call_protocol import CallRequest, Turn
+from gateway.call_protocol import CallRequest, EarlierCall
 from gateway.capture import turns
 from gateway.errors import InvalidRequest
 from gateway.openai.responses import Responses
@@ -239,7 +239,11 @@ def test_a_conversation_is_written_as_it_was() -> None:
         b'{"previous_response_id": "r", "n_tokens": 123456789012345678901, "input": "\\ud83d\\ude00", "x": {"a": 1.10}}'
     )
     picture = b'{"input": [{"role": "user", "content": [{"type": "input_image"}]}, 7, null]}'
-    earlier = [Turn(picture, b'{"output": 7}', None), Turn(b"{}", b"[]", "q"), Turn(b"{", b"{", None)]
+    earlier = [
+        EarlierCall(picture, b'{"output": 7}', None),
+        EarlierCall(b"{}", b"[]", "q"),
+        EarlierCall(b"{", b"{", None),
+    ]
     request = protocol.continued(protocol.parse(body), earlier)
     fields = json.loads(request.forwarded)
     assert fields == {"n_tokens": 123456789012345678901, "x": {"a": 1.1}, "input": fields["input"]}
