@@ -126,6 +126,7 @@ async def test_bad_routes(hardened: House, method: str, path: str, status: int) 
 @pytest.mark.parametrize(
     ("path", "named"),
     [
+        ("/x/y/z/v1/messages", "no such route"),
         ("/v1/embeddings", "/v1/embeddings"),
         ("/v2/nothing", "no such route"),
         ("/x/y/z/v1/chat/completions", "no such route"),
@@ -143,7 +144,7 @@ async def test_a_404_says_what_is_served(hardened: House, prefix: str, path: str
     else:
         assert list(said) == ["error"]
     _, reply = await send(hardened, "POST", prefix + path, b"{}", anthropic_version="2023-06-01")
-    if not path.endswith("chat/completions"):  # which has a protocol, and so a shape
+    if not path.endswith(("chat/completions", "messages")):  # which has a protocol, and so a shape
         error = {"type": "not_found_error", "message": said["error"]["message"]}
         assert json.loads(reply) == {"type": "error", "error": error}
 

@@ -172,6 +172,7 @@ PICTURE = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AA"}
         ([{"type": "text", "text": "words"}], ()),
         ([{"type": "text", "text": "look"}, PICTURE], ("multimodal",)),
         ([{"image_url": "data:image/png;base64,AA"}], ("multimodal",)),
+        ([{"type": ["text"]}], ("multimodal",)),
         ([{"type": "input_audio", "input_audio": {"data": "AA", "format": "wav"}}], ("multimodal",)),
     ],
 )
