@@ -58,17 +58,20 @@ class Turns:
         """The call's request with the conversation that it goes on from. Raises NotFound, Overloaded when the log cannot be read."""
         protocol, previous = call.protocol, call.request.previous
         assert isinstance(protocol, ContinuedProtocol)
-        turns: list[EarlierCall] = []
+        turns: dict[str, EarlierCall] = {}
         while previous is not None and (turn := self._turns.get((call.identity, previous))) is not None:
+            if previous in turns:  # a client may name its replies itself, and so close a circle
+                return protocol.continued(call.request, None)
             self._turns.move_to_end((call.identity, previous))
-            turns.append(turn)
+            turns[previous] = turn
             previous = turn.previous
+        latest_first = list(turns.values())
         if previous is not None:
             earlier = await self._search(protocol, call.identity, previous)
             if earlier is None:
                 return protocol.continued(call.request, None)
-            turns += earlier
-        return protocol.continued(call.request, turns[::-1])
+            latest_first += earlier
+        return protocol.continued(call.request, latest_first[::-1])
 
     async def _search(self, protocol: ContinuedProtocol, who: Identity, reply_id: str) -> list[EarlierCall] | None:
         """The turn of this reply and those before it, the latest first; None when one of them is not found."""

@@ -108,6 +108,35 @@ async def test_a_conversation_is_sent_in_full(
     assert third.integrity.complete
 
 
+async def test_other_adaptations_stay(engine: ScriptedEngine) -> None:
+    """A model's alias is resolved in what is sent in full, too."""
+    engine.default = counting()
+    with House(aliases={"gpt-*": "tiny"}) as house:
+        house.worker(engine.url, capabilities=CAPABILITIES)
+        await say(house, "hi", model="gpt-9")
+        await say(house, "more", "resp_1", model="gpt-9")
+    assert engine.requests[1].json == {"model": "tiny", "input": [user("hi"), message("answer 1"), user("more")]}
+    assert house.captured[1].adapted == ("model", "previous_response")
+    assert b"gpt-9" in house.captured[1].request.suffix
+
+
+@pytest.mark.parametrize(("kind", "status"), [("memory", 404), ("log", 200)])
+async def test_a_circle_ends(
+    house: House, engine: ScriptedEngine, monkeypatch: pytest.MonkeyPatch, kind: str, status: int
+) -> None:
+    """An engine takes a reply's id from its client: of two replies of one id, the log knows which came first."""
+    if kind == "log":
+        monkeypatch.setattr(turns.Turns, "remember", lambda *_: None)
+    engine.default = lambda _: whole(response(message("me"), response_id="resp_1"))
+    await say(house, "hi")
+    await say(house, "again", "resp_1")
+    reply = await say(house, "more", "resp_1")
+    assert reply.status == status
+    if status == 200:
+        said = [user("hi"), message("me"), user("again"), message("me"), user("more")]
+        assert engine.requests[-1].json["input"] == said
+
+
 async def test_the_event_holds_what_the_client_wrote(house: House) -> None:
     """Its own body with the id in it; what the engine got is said by `adapted`."""
     await say(house, "hi")
