@@ -54,7 +54,7 @@ class Caller(NamedTuple):
 
     @property
     def kind(self) -> str:
-        """As the client says; else a call without the tools that others of its trajectory have is a side call. Beginning late,
+        """As the client says; else a call without the tools that others of its trajectory have is a side call. Told late,
         since a side call may be made beside the first one of its trajectory."""
         is_side = self.toolbox.in_use and not self.has_tools
         return self.stated_kind or (CallKind.SIDE if is_side else CallKind.MAIN)
