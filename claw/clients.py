@@ -21,7 +21,7 @@ ANSWER_S = 3.0
 """How long the gateway may take to name its models."""
 
 
-class Recipe(NamedTuple):
+class ClientRecipe(NamedTuple):
     """How one client is told. `$root` is the gateway with its scope, `$base` the same with `/v1`, `$key` and `$model` themselves."""
 
     protocol: str
@@ -82,12 +82,12 @@ OPENCODE = """\
 SDK_OPENAI = "import os, openai; print(openai.OpenAI().chat.completions.create(model=os.environ['OPENAI_MODEL'], messages=[{'role': 'user', 'content': 'Hello'}]))"
 SDK_ANTHROPIC = "import os, anthropic; print(anthropic.Anthropic().messages.create(model=os.environ['ANTHROPIC_MODEL'], max_tokens=64, messages=[{'role': 'user', 'content': 'Hello'}]))"
 RECIPES = {
-    "openclaw": Recipe(
+    "openclaw": ClientRecipe(
         "chat",
         'openclaw agent --local --session-key agent:main:first -m "Say hello."',
         files=(("~/.openclaw/openclaw.json", OPENCLAW),),
     ),
-    "claude-code": Recipe(
+    "claude-code": ClientRecipe(
         "messages",
         'claude -p "Say hello."',
         environment=(
@@ -100,32 +100,32 @@ RECIPES = {
         ),
         aliases=("claude-*=$model",),
     ),
-    "codex": Recipe(
+    "codex": ClientRecipe(
         "responses",
         'codex exec --skip-git-repo-check "Say hello."',
         files=(("~/.codex/config.toml", CODEX),),
         environment=(("CLAW_KEY", "$key"),),
     ),
-    "aider": Recipe(
+    "aider": ClientRecipe(
         "chat",
         'aider --model "openai/$$OPENAI_MODEL" --edit-format diff --message "Say hello."',
         files=((".aider.model.settings.yml", AIDER),),
         environment=(("OPENAI_API_BASE", "$base"), ("OPENAI_API_KEY", "$key"), ("OPENAI_MODEL", "$model")),
         sampling=("temperature=1",),
     ),
-    "opencode": Recipe(
+    "opencode": ClientRecipe(
         "chat",
         'opencode run "Say hello."',
         files=(("~/.config/opencode/opencode.json", OPENCODE),),
         environment=(("OPENCODE_DISABLE_MODELS_FETCH", "1"),),
     ),
-    "openai": Recipe(
+    "openai": ClientRecipe(
         "chat",
         f'python -c "{SDK_OPENAI}"',
         environment=(("OPENAI_BASE_URL", "$base"), ("OPENAI_API_KEY", "$key"), ("OPENAI_MODEL", "$model")),
         strip_strict=True,
     ),
-    "anthropic": Recipe(
+    "anthropic": ClientRecipe(
         "messages",
         f'python -c "{SDK_ANTHROPIC}"',
         environment=(("ANTHROPIC_BASE_URL", "$root"), ("ANTHROPIC_API_KEY", "$key"), ("ANTHROPIC_MODEL", "$model")),
@@ -166,7 +166,7 @@ def client(
         notice(f"MODEL: {root} named none; `claw up` starts a gateway with one")
 
 
-def written(recipe: Recipe, values: dict[str, str]) -> Recipe:
+def written(recipe: ClientRecipe, values: dict[str, str]) -> ClientRecipe:
     """The recipe with these values in it."""
     quoted = {name: json.dumps(value)[1:-1] for name, value in values.items()}
     return recipe._replace(
@@ -177,7 +177,7 @@ def written(recipe: Recipe, values: dict[str, str]) -> Recipe:
     )
 
 
-def as_text(name: str, recipe: Recipe) -> str:
+def as_text(name: str, recipe: ClientRecipe) -> str:
     """Files, variables and a first try, to be copied."""
     parts = [f"# {path}\n{text}" for path, text in recipe.files]
     if recipe.environment:
@@ -187,7 +187,7 @@ def as_text(name: str, recipe: Recipe) -> str:
     return "\n".join(parts)
 
 
-def as_json_object(name: str, recipe: Recipe) -> dict[str, Any]:  # JSON
+def as_json_object(name: str, recipe: ClientRecipe) -> dict[str, Any]:  # JSON
     """The same for programs."""
     return {
         "client": name,
@@ -199,14 +199,14 @@ def as_json_object(name: str, recipe: Recipe) -> dict[str, Any]:  # JSON
     }
 
 
-def _create(recipe: Recipe) -> list[str]:
+def _create(recipe: ClientRecipe) -> list[str]:
     """The command that makes a key for it."""
     aliases = [word for alias in recipe.aliases for word in ("--alias", alias)]
     sampling = [word for parameter in recipe.sampling for word in ("--sampling", parameter)]
     return ["claw", "keys", "create", "NAME", *aliases, *sampling, *(["--strip-strict"] if recipe.strip_strict else [])]
 
 
-def _made_key(name: str, recipe: Recipe, prefix: str) -> str:
+def _made_key(name: str, recipe: ClientRecipe, prefix: str) -> str:
     """A new key of an agent, as `claw keys create` makes it."""
     from claw.keys.records import PRODUCER, create
     from claw.keys.terms import aliases_of, checked_word, sampling_of

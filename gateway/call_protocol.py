@@ -140,7 +140,7 @@ class CallProtocol(Protocol):
         """The message in an engine's error; None for a body that is no error of this protocol."""
 
 
-class Turn(NamedTuple):
+class EarlierCall(NamedTuple):
     """An earlier call, as a request that goes on from its reply needs it."""
 
     request: bytes
@@ -158,5 +158,5 @@ class ContinuedProtocol(CallProtocol, Protocol):
     def reply_id(self, reply: bytes) -> str | None:
         """By what a later request names this whole reply; None where it cannot."""
 
-    def continued(self, request: CallRequest, turns: Sequence[Turn] | None) -> CallRequest:
+    def continued(self, request: CallRequest, turns: Sequence[EarlierCall] | None) -> CallRequest:
         """The request with the conversation so far, the earliest turn first. Raises NotFound where `turns` is None."""

@@ -79,8 +79,7 @@ def serve(settings: GatewaySettings, log_settings: LogSettings, listen_fd: int |
     )
     fixed = [Engine(url=url) for url in settings.upstreams]
     workers = WorkerTable(settings.worker_ttl_s, fixed, log_away=lambda: store.away)
-    admission = AdmissionView()
-    keys = KeyRing([parse_key(entry) for entry in settings.api_keys])
+    admission, keys = AdmissionView(), KeyRing([parse_key(entry) for entry in settings.api_keys])
     followers = Followers(kafka, workers, keys, admission)
     orders = admission.orders
     orders.read_unfolded = Unfolded(kafka, orders, followers.catch_up, lambda: spool.empty).read

@@ -1,4 +1,4 @@
-"""What time alone decides: that a trajectory is abandoned or too old, that a group is closed. Decisions are facts like any other.
+"""What time alone decides: that a session is complete, a trajectory abandoned or too old, a group closed. Decisions are facts.
 
 Invariant: a decision is a function of (group, now); its event_id is uuid5 of subject, kind and the last progress, so that
 two reactors, or one before and one after a crash, write the same event. Reactors are the only reader of a clock.
@@ -15,11 +15,12 @@ from schemas.events import (
     GroupClosed,
     GroupRecord,
     TrajectoryAbandoned,
+    TrajectoryCompleted,
     TrajectoryEvicted,
     TrajectoryRecord,
 )
 
-Decision = TrajectoryAbandoned | GroupClosed | TrajectoryEvicted
+Decision = TrajectoryAbandoned | TrajectoryCompleted | GroupClosed | TrajectoryEvicted
 PRODUCER = "reactors"
 DEADLINE = "deadline"
 IDLE = "idle"
@@ -27,7 +28,9 @@ RETENTION = "retention"
 
 
 def decide(groups: Iterable[GroupImage], now_us: int, idle_timeout_us: int) -> list[Decision]:
-    """Everything that is due. A group is closed only after its open members are known to be abandoned: one round later.
+    """Everything that is due. A group is closed only after its open members are known to be over: one round later.
+
+    A session (a trajectory with an `idle_s` of its own) is completed after that silence, whatever the idle time.
 
     A ready group is closed only when a reward is missing: at its deadline, or, where it has none, when nothing was heard of
     it for the idle time. Nobody would train it, so its room would never come back.
@@ -75,7 +78,11 @@ def _group(group: GroupImage, now_us: int, idle_timeout_us: int) -> Iterator[Dec
         if (trajectory := trajectories[name]).known and trajectory.ending.status == "open"
     }
     for trajectory_id, trajectory in sorted(open_members.items()):
-        if late or trajectory.progress.occurred_at_us + idle_timeout_us <= now_us:
+        idle_s = trajectory.registration.idle_s
+        silent_us = now_us - trajectory.progress.occurred_at_us
+        if idle_s is not None and idle_s * 1e6 <= silent_us:
+            yield _completed(group.state.group_id, trajectory_id, trajectory)
+        elif late or (idle_s is None and idle_timeout_us <= silent_us):
             yield _abandoned(group.state.group_id, trajectory_id, trajectory, DEADLINE if late else IDLE, now_us)
     if closing is not None:
         return
@@ -100,6 +107,21 @@ def waits(record: GroupRecord) -> bool:
     if record.ready:
         return record.declared and lacks_rewards(record)
     return record.declared or open_member
+
+
+def _completed(group_id: str, trajectory_id: str, trajectory: TrajectoryState) -> TrajectoryCompleted:
+    """The end of a session, without counts or reward: a late call belongs to it, and feedback comes when it comes.
+
+    It is dated with the last sign of life, so that an agent's own completion, which may still be on its way, is later and
+    counts instead.
+    """
+    last_us, progress = trajectory.progress
+    return TrajectoryCompleted(
+        envelope=_envelope(("completed", group_id, trajectory_id, progress), last_us, progress, trajectory.run_id),
+        group_id=group_id,
+        trajectory_id=trajectory_id,
+        status="completed",
+    )
 
 
 def _abandoned(
@@ -128,10 +150,10 @@ def _closed(group: GroupImage, reason: str, now_us: int) -> GroupClosed:
     )
 
 
-def _envelope(subject: tuple[str, ...], now_us: int, caused_by: str, run_id: str | None) -> Envelope:
+def _envelope(subject: tuple[str, ...], occurred_at_us: int, caused_by: str, run_id: str | None) -> Envelope:
     return Envelope(
         event_id=decision_id(*subject),
-        occurred_at_us=now_us,
+        occurred_at_us=occurred_at_us,
         producer=PRODUCER,
         run_id=run_id,
         causation_id=caused_by or None,

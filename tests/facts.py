@@ -263,6 +263,7 @@ def facts(draw: st.DrawFn) -> Event:
             task=draw(st.sampled_from([None, "2"])),
             tags=draw(TAGS),
             metadata=draw(st.sampled_from([None, "{}"])),
+            idle_s=draw(st.sampled_from([None, 1.5, 600.0])),
         )
     if kind == "f":
         return failure(

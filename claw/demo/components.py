@@ -1,11 +1,11 @@
 """The processes of a demo as components of its stack: which settings and arguments each is started with. Starts nothing."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import yaml
 
-from claw.demo.settings import STALENESS_MAX, DemoSettings
+from claw.demo.settings import DemoSettings
 from claw.home import claw_home
 from claw.local.stack import Stack
 from claw.workers.places import WorkerPlace, worker_places
@@ -19,6 +19,8 @@ GROUPS_PER_BATCH = 8
 CONCURRENCY = 64
 GREEDY_EPISODES = 64
 STOP_REWARD = 0.95
+SESSION_IDLE_S = 1.0
+"""Silence after which a conversation of `--online` is complete: its calls come within milliseconds of each other."""
 LINGER_S = 30.0  # how long the trainer keeps offering the last weights: less than `run.py` waits for it to settle
 
 
@@ -29,6 +31,8 @@ class DemoComponents:
     settings: DemoSettings
     stack: Stack
     port: int
+    key: str = ""
+    """Of the agents of `--online`."""
 
     @property
     def run_id(self) -> str:
@@ -75,8 +79,15 @@ class DemoComponents:
             "stop_reward": STOP_REWARD,
             "linger_s": LINGER_S,
             "seed": self.settings.seed,
-            "spec": {"groups_per_batch": GROUPS_PER_BATCH, "group_size": GROUP_SIZE, "staleness_max": STALENESS_MAX},
+            "spec": self.spec(),
         }
+
+    def spec(self) -> dict[str, object]:
+        """Of equally many episodes a batch: groups that compare with each other, or conversations that stand for themselves."""
+        if self.settings.online:
+            return {"preset": "reinforce_pp", "order": "newest", "staleness_max": self.settings.staleness_max}
+        sizes = {"groups_per_batch": GROUPS_PER_BATCH, "group_size": GROUP_SIZE}
+        return {**sizes, "staleness_max": self.settings.staleness_max}
 
     def evaluation(self, when: str) -> Component:
         """Greedy episodes through the gateway on the val channel, `before` or `after` training."""
@@ -84,10 +95,19 @@ class DemoComponents:
         return self._job(f"greedy-{when}", "agentflow", "eval", *out, *self._agent_arguments())
 
     def agents(self) -> Component:
-        """Groups of episodes on the train channel, until they are stopped."""
+        """Groups of episodes on the train channel, or people with conversations, until they are stopped."""
+        if self.settings.online:
+            return self._people()
         files = ("--stats", str(self.agents_file()), "--replied", str(self.stack.run_dir / "replied.txt"))
         groups = ("--group-size", str(GROUP_SIZE), "--channel", Channel.TRAIN)
         return self.stack.room("agents", "agentflow", "run", *self._agent_arguments(), *files, *groups)
+
+    def _people(self) -> Component:
+        """They are told what an agent in production is told."""
+        flags = ("--people", str(CONCURRENCY), "--seed", str(self.settings.seed), "--stats", str(self.agents_file()))
+        people = self.stack.room("agents", "examples.verbs.people", *flags)
+        openai = {"BASE_URL": f"http://127.0.0.1:{self.port}/v1", "API_KEY": self.key, "MODEL": MODEL_ID}
+        return replace(people, env={**people.env, **{f"OPENAI_{name}": value for name, value in openai.items()}})
 
     def evaluation_file(self, when: str) -> Path:
         """Mean reward and transcripts of the greedy episodes."""

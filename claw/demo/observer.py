@@ -58,7 +58,7 @@ class DemoProgress:
 
     def take(self, event: Event) -> None:
         match event:
-            case GroupRecord(run_id=self.run_id, channel=Channel.TRAIN):
+            case GroupRecord(channel=Channel.TRAIN) if event.run_id in (None, self.run_id):  # people name no run
                 self.opened.add(event.group_id)
                 (self.ready.add if event.ready else self.ready.discard)(event.group_id)
             case BatchTrained(run_id=self.run_id):

@@ -15,7 +15,7 @@ from pathlib import Path
 import orjson
 import structlog
 
-from claw.demo.components import GREEDY_EPISODES, GROUP_SIZE, GROUPS_PER_BATCH, DemoComponents
+from claw.demo.components import GREEDY_EPISODES, GROUP_SIZE, GROUPS_PER_BATCH, SESSION_IDLE_S, DemoComponents
 from claw.demo.display import Display
 from claw.demo.observer import WATCHED, DemoProgress, Observer, calls_captured, trajectories
 from claw.demo.report import Result, of_batches, plot, reward_first, targets
@@ -23,6 +23,7 @@ from claw.demo.settings import DemoSettings
 from claw.demo.summary import print_summary
 from claw.errors import CannotRun
 from claw.home import claw_home
+from claw.keys.records import create
 from claw.local.broker import resolve_broker
 from claw.local.ports import free_ports
 from claw.local.stack import DEMO_PARTITIONS, Stack, remember
@@ -33,7 +34,8 @@ from eventlog.follower import Follower
 from eventlog.kafka.admin import check_catalogue, create_topics, end_offsets
 from eventlog.kafka.reader import LogReader
 from eventlog.settings import LogSettings
-from schemas.envelopes import new_id
+from schemas.envelopes import envelope, new_id, now_us
+from schemas.events import KeyRecorded
 from schemas.runtime.component import State
 from schemas.runtime.processes import Processes
 from schemas.topics import TOPICS
@@ -46,6 +48,7 @@ READY_TIMEOUT_S = 360  # vLLM alone may take 300 (rollout's start_timeout_s)
 EVALUATION_TIMEOUT_S = 120
 TRAINING_TIMEOUT_S = 1200
 SETTLE_TIMEOUT_S = 60
+KEY_VALID_US = 3600 * 1_000_000
 LAST_WORDS_S = 10  # how long the log may be behind the trainer's exit
 
 
@@ -87,7 +90,8 @@ class Demo:
         self._processes = processes
         self._display = display
         self._start_offsets = end_offsets(log_settings, TOPICS)
-        self._components = DemoComponents(settings, stack, free_ports(1)[0])
+        key = self._session_key() if settings.online else ""
+        self._components = DemoComponents(settings, stack, free_ports(1)[0], key)
         self._observer = Observer(self._components.run_id, log_settings.catalogue())
 
     @classmethod
@@ -115,6 +119,18 @@ class Demo:
         processes = resources.enter_context(Processes(partial(write_status, stack.run_dir)))
         resources.enter_context(display)
         return cls(settings, stack, log_settings, processes, display, started)
+
+    def _session_key(self) -> str:
+        """A key under which a conversation that falls silent is complete: all that the agents of `--online` are given."""
+        terms = KeyRecorded(
+            envelope=envelope("claw demo"),
+            digest="",
+            name=self.stack.run_dir.name,
+            role="agent",
+            expires_us=now_us() + KEY_VALID_US,
+            idle_s=SESSION_IDLE_S,
+        )
+        return create(self._log, terms)[0]
 
     def run(self) -> Result:
         """All acts in order. Raises CannotRun or ComponentDied that names what did not come."""
@@ -169,7 +185,10 @@ class Demo:
 
     def _train(self) -> None:
         """Agents play until the trainer has ended the run and every worker that lives serves its last version."""
-        self._display.say(f"training: {GROUPS_PER_BATCH} groups of {GROUP_SIZE} episodes per batch")
+        batch = f"{GROUPS_PER_BATCH} groups of {GROUP_SIZE} episodes"
+        if self.settings.online:
+            batch = f"{GROUPS_PER_BATCH * GROUP_SIZE} conversations of people, judged by them,"
+        self._display.say(f"training: {batch} per batch")
         self._processes.start(self._components.agents())
         self._wait("the end of the run", lambda p: p.ended is not None, TRAINING_TIMEOUT_S)
         self._processes.stop_one("agents")

@@ -9,6 +9,8 @@ from claw.errors import CannotRun
 from claw.options import Device, Prefix
 
 STALENESS, STALENESS_MAX = "spec.staleness_max", 1
+ONLINE_STALENESS_MAX = 4
+"""Nobody holds people back until the trainer has room, and a conversation is data only when it has been silent for a while."""
 NAMES_OF_A_RUN = ("--model-dir=model", "--model-id=model", "--run-id=run", "--out-dir=out")
 """Whatever they are: so much a trainer must be given before it can say what it thinks of the rest."""
 
@@ -27,6 +29,9 @@ class DemoSettings:
         list[str] | None,
         typer.Option(metavar="NAME=VALUE", help="A setting of the trainer, as claw train takes it. Repeatable."),
     ] = None
+    online: Annotated[
+        bool, typer.Option("--online", help="Agents with a base URL and a key: no groups, no registration, no ends.")
+    ] = False
     workers: Annotated[int, typer.Option(min=1, help="Rollout workers.")] = 1
     prefix: Prefix = "claw"
     device: Device = "auto"
@@ -56,7 +61,9 @@ class DemoSettings:
     def staleness_max(self) -> int:
         """What `set` says of it, else the demo's own."""
         chosen = [value for name, _, value in (word.partition("=") for word in self.set or ()) if name == STALENESS]
-        return int(chosen[-1]) if chosen else STALENESS_MAX
+        if chosen:
+            return int(chosen[-1])
+        return ONLINE_STALENESS_MAX if self.online else STALENESS_MAX
 
     @property
     def control(self) -> bool:

@@ -36,7 +36,7 @@ def create(
         bool, typer.Option("--strip-strict", help="Take `strict` out of tools, so that no grammar shapes samples.")
     ] = False,
     idle_s: Annotated[
-        float | None, typer.Option(min=0.001, help="Sessions are complete after so many silent seconds.")
+        float | None, typer.Option(min=0.001, max=1e9, help="Sessions are complete after so many silent seconds.")
     ] = None,
     prefix: Prefix = "claw",
     as_json: AsJson = False,

@@ -6,13 +6,14 @@ import uvicorn
 
 from claw.errors import CannotRun
 from gateway.control.registry import registry_app
+from gateway.http.server import GracefulServer
 from gateway.serve import PortInUse, bind
 from schemas.registry import Registry
 from schemas.topics import Catalogue
 
 
 def run_registry(host: str, port: int, catalogue: Catalogue) -> int:
-    """Serve until a signal; prints the URL. Raises CannotRun."""
+    """Serve until a signal, then 0; prints the URL. Raises CannotRun."""
     running, listener = server(host, port, catalogue)
     print(f"http://{host}:{listener.getsockname()[1]}", flush=True)
     running.run(sockets=[listener])
@@ -25,5 +26,6 @@ def server(host: str, port: int, catalogue: Catalogue) -> tuple[uvicorn.Server, 
         listener = bind(host, port)
     except PortInUse as taken:
         raise CannotRun(str(taken)) from taken
-    config = uvicorn.Config(registry_app(Registry(catalogue)), ws="none", log_config=None, access_log=False)
-    return uvicorn.Server(config), listener
+    app = registry_app(Registry(catalogue))
+    config = uvicorn.Config(app, ws="none", log_config=None, access_log=False, timeout_graceful_shutdown=1)
+    return GracefulServer(config, linger_s=0, grace_s=0), listener

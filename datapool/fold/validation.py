@@ -8,7 +8,7 @@ from datapool.errors import UnusableFact
 from datapool.fold.bounds import ID_CHARACTERS_MAX, fit_in_group
 from datapool.fold.state import COMPLETION, Fact
 from eventlog.partitioner import partition_of
-from schemas.events import Event, GroupClosed, RewardAssigned, StepCurated, TrajectoryCompleted
+from schemas.events import Event, GroupClosed, RewardAssigned, StepCurated, TrajectoryCompleted, TrajectoryStarted
 from schemas.keys import group_key
 
 ID_SHOWN = 40
@@ -65,6 +65,10 @@ def is_of_completion(source: str, name: str, call_id: str | None, step_index: in
     return call_id is None and step_index is None and (source, name) == (COMPLETION.source, COMPLETION.name)
 
 
+def _start(fact: TrajectoryStarted) -> None:
+    _finite("idle_not_finite", fact.idle_s)
+
+
 def _completion(fact: TrajectoryCompleted) -> None:
     _reward_value(fact.reward)
     if fact.status not in ("completed", "failed"):
@@ -97,6 +101,7 @@ def _finite(reason: str, value: float | None) -> None:
 Check = Callable[[Any], None]  # each takes the fact type it stands for
 CHECKS: dict[type, Check | None] = dict.fromkeys(get_args(Fact)) | {
     RewardAssigned: _reward,
+    TrajectoryStarted: _start,
     TrajectoryCompleted: _completion,
     StepCurated: _curation,
     GroupClosed: _closing,

@@ -29,7 +29,7 @@ class VerbsFlow(AgentFlow):
         messages: list[JsonObject] = []
         episode.outcome = 0.0
         for index, observation in enumerate(task.observations):
-            messages.append(_shown(index, observation))
+            messages.append(shown(index, observation))
             reply = await episode.chat(messages, **SAMPLING)
             messages.append(reply.message)
             turn = judge(task, index, reply.text)
@@ -39,8 +39,8 @@ class VerbsFlow(AgentFlow):
             await episode.reward(turn.reward, call_id=reply.call_id)
 
 
-def _shown(index: int, observation: str) -> JsonObject:
-    """The user asks, afterwards a tool answers."""
+def shown(index: int, observation: str) -> JsonObject:
+    """The message of an observation: the user asks, afterwards a tool answers."""
     if index == 0:
         return {"role": "user", "content": observation}
     return {"role": "tool", "tool_call_id": f"turn-{index}", "content": observation}

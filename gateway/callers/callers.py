@@ -5,7 +5,7 @@ Invariant: sessions count within their scope, and the ids made of them are one t
 """
 
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from hashlib import sha256
@@ -14,7 +14,7 @@ from urllib.parse import quote
 
 from gateway.api_keys import ApiKey
 from gateway.callers.hints import Hints, SessionName
-from gateway.callers.lineage import Asked, Lineage
+from gateway.callers.lineage import Lineage
 from gateway.callers.signs import CallerSigns
 from gateway.errors import InvalidRequest
 from gateway.identity import Identity, Route, fresh_lane
@@ -47,14 +47,14 @@ class Caller(NamedTuple):
     """The trajectory that started this one, if that is another one."""
     stated_kind: str | None = None
     has_tools: bool = False
-    asked: Asked | None = None
-    """Where calls are joined by their messages: to be told its reply."""
+    replied: Callable[[Sequence[bytes]], None] | None = None
+    """To be told the bodies of its reply, where calls are joined by them."""
     idle_s: float | None = None
     """A silence after which the trajectory is complete; None: somebody completes it."""
 
     @property
     def kind(self) -> str:
-        """As the client says; else a call without the tools that others of its trajectory have is a side call. Asked late,
+        """As the client says; else a call without the tools that others of its trajectory have is a side call. Told late,
         since a side call may be made beside the first one of its trajectory."""
         is_side = self.toolbox.in_use and not self.has_tools
         return self.stated_kind or (CallKind.SIDE if is_side else CallKind.MAIN)
@@ -72,7 +72,7 @@ class Callers:
         path, lone = (route.identity, route.lone) if route else (None, False)
         if path is not None:
             _agree(path, signs, lone=lone)
-        session, asked = signs.session or hints.session, None
+        session, replied = signs.session or hints.session, None
         is_scope = lone and _makes_scope(session, signs)
         scope = scope_of(key, path.trajectory_id if path is not None and is_scope else None)
         if path is not None and not is_scope:
@@ -80,7 +80,7 @@ class Callers:
         elif signs.trajectory:
             identity, source = Identity(signs.group or signs.trajectory, signs.trajectory), "headers"
         else:
-            who, source, asked = self._derived(scope, key, session, hints, partial(self._lost, digest, signs.group))
+            who, source, replied = self._derived(scope, key, session, hints, partial(self._lost, digest, signs.group))
             identity = _in_group(who, signs.group)
         derived = source not in ("path", "headers")
         parent = signs.parent
@@ -94,7 +94,7 @@ class Callers:
             parent=parent,
             stated_kind=signs.kind,
             has_tools=hints.has_tools,
-            asked=asked,
+            replied=replied,
             idle_s=key.idle_s if key is not None and derived else None,
         )
 
@@ -105,14 +105,14 @@ class Callers:
         session: SessionName | None,
         hints: Hints,
         awaits: Callable[[Identity], bool],
-    ) -> tuple[Identity, str, Asked | None]:
+    ) -> tuple[Identity, str, Callable[[Sequence[bytes]], None] | None]:
         if session is not None:
             trajectory_id = derived_id(scope, session.parts)
             return Identity(trajectory_id, trajectory_id), f"session:{session.source}", None
         has_scope = key is not None and key.scope
         joined = self._lineage.trajectory(scope, hints, awaits, partial(_fresh, scope)) if has_scope else None
         if joined is not None:
-            return joined[0], "lineage", joined[1]
+            return joined[0], "lineage", partial(self._lineage.replied, scope, *joined)
         return fresh_lane(), "none", None
 
     def _lost(self, digest: str, group: str | None, who: Identity) -> bool:

@@ -28,6 +28,8 @@ class Hints(NamedTuple):
     """What stands before the messages: the system's text, instructions."""
     messages: Sequence[object] = ()
     """As parsed."""
+    previous: str | None = None
+    """The reply that it goes on from, without repeating what was before."""
 
 
 def hints(fields: Mapping[str, Any]) -> Hints:
@@ -40,6 +42,7 @@ def hints(fields: Mapping[str, Any]) -> Hints:
         has_tools=bool(fields.get("tools") or fields.get("functions")),
         opening=(fields.get("system"), fields.get("instructions")),
         messages=messages if isinstance(messages, list) else (),
+        previous=session_name(fields.get("previous_response_id")),
     )
 
 

@@ -5,7 +5,7 @@ agents in one by nobody. The memory is this process's, and bounded; what it forg
 """
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 
@@ -23,7 +23,7 @@ BEFORE_AGENTS = ("system", "developer")
 
 
 @dataclass(slots=True)
-class Asked:
+class Beginning:
     """One trajectory's request with certain messages."""
 
     is_last: bool = True
@@ -31,39 +31,48 @@ class Asked:
     reply: frozenset[int] = frozenset()
     """Hashes of the texts in what it got; empty while unknown."""
 
-    def replied(self, *bodies: bytes) -> None:
-        """Take note of the reply, in JSON."""
-        try:
-            texts = frozenset(hash(text) for body in bodies for text in _texts(orjson.loads(body)))
-        except orjson.JSONDecodeError:
-            return
-        self.reply = texts if len(texts) <= TEXTS_MAX else frozenset()
-
 
 class Lineage:
     """The trajectories of each scope that had a request with exactly these messages."""
 
     def __init__(self, entries_max: int = ENTRIES_MAX) -> None:
         self._entries_max = entries_max
-        self._owners: OrderedDict[tuple[str, bytes], dict[Identity, Asked]] = OrderedDict()
+        self._owners: OrderedDict[tuple[str, bytes], dict[Identity, Beginning]] = OrderedDict()
+        self._replies: OrderedDict[tuple[str, str], Identity] = OrderedDict()
+        """By the ids of replies."""
 
     def trajectory(
         self, scope: str, hints: Hints, awaits: Callable[[Identity], bool], fresh: Callable[[], Identity]
-    ) -> tuple[Identity, Asked] | None:
-        """Whose call this is, remembered; None for one without messages.
+    ) -> tuple[Identity, Beginning] | None:
+        """Whose call this is, remembered; None for one without messages. Its reply is to be told to `replied`.
 
         awaits: whether a trajectory never got its reply to this very request. fresh: makes a trajectory.
         """
-        beginnings = list(_digests(hints))
-        if not beginnings:
+        if hints.previous is not None:  # its messages are the newest alone, and tell nothing
+            return self._replies.get((scope, hints.previous)) or fresh(), Beginning()
+        digests = list(_digests(hints))
+        if not digests:
             return None
-        *earlier, whole = beginnings
+        *earlier, whole = digests
         asked_again = (who for who in self._owners.get((scope, whole), ()) if awaits(who))
         who = next(asked_again, None) or self._continued(scope, earlier, hints) or fresh()
-        asked = Asked()
+        beginning = Beginning()
         if not all(_role(message) in BEFORE_AGENTS for message in hints.messages):
-            self._remember(scope, whole, who, asked)
-        return who, asked
+            self._remember(scope, whole, who, beginning)
+        return who, beginning
+
+    def replied(self, scope: str, who: Identity, beginning: Beginning, bodies: Sequence[bytes]) -> None:
+        """Take note of a reply, in JSON, one body for each choice."""
+        try:
+            replies = [orjson.loads(body) for body in bodies]
+        except orjson.JSONDecodeError:
+            return
+        texts = frozenset(hash(text) for text in _texts(replies))
+        beginning.reply = texts if len(texts) <= TEXTS_MAX else frozenset()
+        ids = [reply.get("id") for reply in replies if isinstance(reply, dict)]
+        self._replies.update({(scope, name): who for name in ids if isinstance(name, str)})
+        while len(self._replies) > self._entries_max:
+            self._replies.popitem(last=False)
 
     def _continued(self, scope: str, earlier: list[bytes], hints: Hints) -> Identity | None:
         """The trajectory whose request is the longest beginning of this one."""
@@ -76,23 +85,23 @@ class Lineage:
                 return who
         return None
 
-    def _remember(self, scope: str, digest: bytes, who: Identity, asked: Asked) -> None:
+    def _remember(self, scope: str, digest: bytes, who: Identity, beginning: Beginning) -> None:
         owners = self._owners.setdefault((scope, digest), {})
         self._owners.move_to_end((scope, digest))
         if who in owners or len(owners) < OWNERS_MAX:
-            owners[who] = asked
+            owners[who] = beginning
         if len(self._owners) > self._entries_max:
             self._owners.popitem(last=False)
 
 
-def _only(owners: Mapping[Identity, Asked], answer: object) -> Identity | None:
+def _only(owners: Mapping[Identity, Beginning], answer: object) -> Identity | None:
     """The one that got this answer; of several with equal answers the one that did not go on yet."""
     if len(owners) == 1:
         return next(iter(owners))
     if len(owners) >= OWNERS_MAX:  # there may be more
         return None
     texts = {hash(text) for text in _texts(answer)}
-    fitting = [who for who, asked in owners.items() if texts <= asked.reply]
+    fitting = [who for who, beginning in owners.items() if texts <= beginning.reply]
     if len(fitting) > 1:
         fitting = [who for who in fitting if owners[who].is_last]
     return fitting[0] if len(fitting) == 1 else None

@@ -61,8 +61,8 @@ class CallRecorder:
         encoded = self._deltas.encode(call, reply)
         events = captured(call, engine, reply, timings, encoded)
         finished = Finished(body, headers, events)
-        if call.caller.asked is not None:
-            call.caller.asked.replied(*[choice.body for choice in reply.choices])
+        if call.caller.replied is not None:
+            call.caller.replied([choice.body for choice in reply.choices])
         if not reply.ended:
             await self._store(call, finished)
             return finished

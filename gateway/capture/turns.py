@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from datapool.batch.deltas import BODY_UNIT, chain, resolve_all
 from eventlog.errors import HistoryCut, LogError
 from eventlog.records import Record, readable
-from gateway.call_protocol import CallRequest, ContinuedProtocol, EngineReply, Turn
+from gateway.call_protocol import CallRequest, ContinuedProtocol, EarlierCall, EngineReply
 from gateway.capture.events import ModelCall
 from gateway.errors import Overloaded
 from gateway.identity import Identity
@@ -35,7 +35,7 @@ class Turns:
 
     def __init__(self, earlier: Earlier) -> None:
         self._earlier, self._bytes = earlier, 0
-        self._turns: OrderedDict[tuple[Identity, str], Turn] = OrderedDict()
+        self._turns: OrderedDict[tuple[Identity, str], EarlierCall] = OrderedDict()
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="earlier-calls")
 
     def remember(self, call: ModelCall, reply: EngineReply) -> None:
@@ -47,7 +47,9 @@ class Turns:
         reply_id = protocol.reply_id(last.body)
         if reply_id is not None:
             self._forget((call.identity, reply_id))
-            turn = self._turns[call.identity, reply_id] = Turn(call.request.body, last.body, call.request.previous)
+            turn = self._turns[call.identity, reply_id] = EarlierCall(
+                call.request.body, last.body, call.request.previous
+            )
             self._bytes += _size(turn)
         while self._bytes > MEMORY_BYTES_MAX:
             self._forget(next(iter(self._turns)))
@@ -56,19 +58,22 @@ class Turns:
         """The call's request with the conversation that it goes on from. Raises NotFound, Overloaded when the log cannot be read."""
         protocol, previous = call.protocol, call.request.previous
         assert isinstance(protocol, ContinuedProtocol)
-        turns: list[Turn] = []
+        turns: dict[str, EarlierCall] = {}
         while previous is not None and (turn := self._turns.get((call.identity, previous))) is not None:
+            if previous in turns:  # a client may name its replies itself, and so close a circle
+                return protocol.continued(call.request, None)
             self._turns.move_to_end((call.identity, previous))
-            turns.append(turn)
+            turns[previous] = turn
             previous = turn.previous
+        latest_first = list(turns.values())
         if previous is not None:
             earlier = await self._search(protocol, call.identity, previous)
             if earlier is None:
                 return protocol.continued(call.request, None)
-            turns += earlier
-        return protocol.continued(call.request, turns[::-1])
+            latest_first += earlier
+        return protocol.continued(call.request, latest_first[::-1])
 
-    async def _search(self, protocol: ContinuedProtocol, who: Identity, reply_id: str) -> list[Turn] | None:
+    async def _search(self, protocol: ContinuedProtocol, who: Identity, reply_id: str) -> list[EarlierCall] | None:
         """The turn of this reply and those before it, the latest first; None when one of them is not found."""
         if not who.named:
             return None
@@ -84,10 +89,10 @@ class Turns:
                 code="log_unreadable",
             ) from unreadable
 
-    def _searched(self, protocol: ContinuedProtocol, who: Identity, reply_id: str) -> list[Turn] | None:
+    def _searched(self, protocol: ContinuedProtocol, who: Identity, reply_id: str) -> list[EarlierCall] | None:
         calls: dict[str, CallCaptured] = {}
         replies: dict[str, CallCaptured] = {}
-        turns: list[Turn] = []
+        turns: list[EarlierCall] = []
         for event in readable(self._records(who.group_id)):
             if not isinstance(event, CallCaptured) or event.trajectory_id != who.trajectory_id:
                 continue
@@ -122,15 +127,15 @@ def _may_be_named(event: CallCaptured, protocol: ContinuedProtocol) -> bool:
     return event.protocol == protocol.name and event.status == "completed"
 
 
-def _turn(protocol: ContinuedProtocol, call: CallCaptured, calls: dict[str, CallCaptured]) -> Turn | None:
+def _turn(protocol: ContinuedProtocol, call: CallCaptured, calls: dict[str, CallCaptured]) -> EarlierCall | None:
     """None as long as a call is missing that its request is written against, and for ever when it was not to be found again."""
     edges = {call_id: each.request for call_id, each in calls.items()}
     body = resolve_all({link: edges[link] for link in chain(edges, call.call_id)}, BODY_UNIT).get(call.call_id)
     if body is None:
         return None
     request = protocol.parse(body)
-    return Turn(body, call.response_body, request.previous) if request.stored else None
+    return EarlierCall(body, call.response_body, request.previous) if request.stored else None
 
 
-def _size(turn: Turn) -> int:
+def _size(turn: EarlierCall) -> int:
     return len(turn.request) + len(turn.reply)

@@ -72,6 +72,7 @@ class RegisterTrajectory(Body):
     tags: Tags = ()
     run_id: Name | None = None
     metadata: JsonValue = None
+    idle_s: Annotated[FiniteFloat, Field(gt=0, le=1e9)] | None = None
 
 
 class CompleteTrajectory(Body):
@@ -135,6 +136,7 @@ def trajectory_started(
         task=_json(body.task),
         tags=body.tags or headers.tags,
         metadata=_json(body.metadata),
+        idle_s=body.idle_s,
     )
 
 

@@ -8,8 +8,8 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from gateway.call_protocol import CallRequest, ReplyStream, Turn
-from gateway.engine_json import Json, loads
+from gateway.call_protocol import CallRequest, EarlierCall, ReplyStream
+from gateway.engine_json import Json, dumps, loads
 from gateway.errors import GatewayError, InvalidRequest, NotFound, UpstreamBroken, error_body
 from gateway.openai.chat import error_message
 from gateway.openai.reply import encodable
@@ -85,7 +85,7 @@ class Responses(PackedProtocol):
     def error_event(self, error: GatewayError, number: int = 0) -> bytes:
         """OpenAI's event of an error. number: its place in the stream."""
         fields = {"type": "error", "code": error.code, "message": error.message, "param": error.param}
-        return b"event: error\ndata: %b\n\n" % json.dumps({**fields, "sequence_number": number}).encode()
+        return b"event: error\ndata: %b\n\n" % dumps({**fields, "sequence_number": number})
 
     def reply_id(self, reply: bytes) -> str | None:
         """As `ContinuedProtocol.reply_id`."""
@@ -96,7 +96,7 @@ class Responses(PackedProtocol):
         reply_id = fields.get("id") if isinstance(fields, dict) else None
         return reply_id if isinstance(reply_id, str) else None
 
-    def continued(self, request: CallRequest, turns: Sequence[Turn] | None) -> CallRequest:
+    def continued(self, request: CallRequest, turns: Sequence[EarlierCall] | None) -> CallRequest:
         """As `ContinuedProtocol.continued`: earlier input and output items, then this input. Instructions are not inherited."""
         if turns is None:
             message = f"Previous response with id '{request.previous}' not found."
@@ -145,8 +145,8 @@ def _finish_reason(fields: dict[str, Json]) -> str | None:
 
 def _items(fields: dict[str, Any]) -> list[Json]:  # Any: the client's
     """The input as a list of items."""
-    given = fields.get(INPUT) or []
-    return [{"type": "message", "role": "user", "content": given}] if isinstance(given, str) else given
+    items = fields.get(INPUT) or []
+    return [{"type": "message", "role": "user", "content": items}] if isinstance(items, str) else items
 
 
 def _outputs(reply: dict[str, Json]) -> list[Json]:

@@ -144,6 +144,6 @@ RESPONSES = Spoken(
     begun=responses_wire.BEGUN,
     tail=responses_wire.TAIL,
     last=responses_wire.LAST,
-    unacknowledged=b'event: error\ndata: {"type": "error", "code": "not_captured"',
+    unacknowledged=b'"code":"not_captured"',
 )
 SPEAKING = (CHAT, COMPLETIONS, RESPONSES, ANTHROPIC)

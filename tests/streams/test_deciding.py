@@ -10,9 +10,17 @@ from msgspec.structs import replace
 from eventlog.kafka.admin import end_offsets
 from eventlog.partitioner import partition_of
 from schemas.envelopes import now_us
-from schemas.events import CallCaptured, GroupClosed, Timings, TrajectoryAbandoned, TrajectoryRecord
+from schemas.events import (
+    CallCaptured,
+    GroupClosed,
+    Timings,
+    TrajectoryAbandoned,
+    TrajectoryCompleted,
+    TrajectoryRecord,
+)
 from schemas.keys import group_key
 from schemas.topics import CALLS, DEAD_LETTERS, REWARDS
+from streams.reactors import PRODUCER
 from streams.rebuild import rebuild
 from tests import facts
 from tests.streams import pool
@@ -48,6 +56,12 @@ def closed(settings, group):
     return any(isinstance(one, GroupClosed) and one.group_id == group for one in pool.decisions(settings))
 
 
+def completions_decided(settings):
+    """Groups of the completions that reactors wrote."""
+    events = [event for event, _ in pool.facts_in_log(settings) if isinstance(event, TrajectoryCompleted)]
+    return [one.group_id for one in events if one.envelope.producer == PRODUCER]
+
+
 def partitions(worker):
     """Of the latest assignment."""
     assigned = worker.said("streams_assigned")
@@ -77,7 +91,11 @@ def test_at_a_deadline_that_its_owner_does_not_see_the_other_worker_acts_alone(l
 
 
 def test_nothing_is_decided_without_reactors_and_by_a_rebuild(log_settings, start):
-    """`--no-reactors` and `claw rebuild` fold what is overdue and old, and write no fact; a worker with reactors acts."""
+    """`--no-reactors` and `claw rebuild` fold what is overdue and old, and write no fact; a worker with reactors acts.
+
+    A session that fell silent meanwhile is completed once by who restores it, and stays so when it goes on.
+    """
+    publish(log_settings, [facts.started("s", "s", idle_s=1.0), facts.call("s", "s", "c0")])
     publish(log_settings, due_at(now_us() - SECOND_US, "g"))
     before = end_offsets(log_settings, [CALLS, REWARDS, DEAD_LETTERS])
     old = {"CLAW_STREAMS_RETENTION_S": "1", "CLAW_STREAMS_RETENTION_INTERVAL_S": "0.2"}
@@ -90,9 +108,14 @@ def test_nothing_is_decided_without_reactors_and_by_a_rebuild(log_settings, star
     assert idle.stop() == 0
     assert end_offsets(log_settings, [CALLS, REWARDS, DEAD_LETTERS]) == before
     start(**QUICK)
+    pool.wait_for("the end of the session", lambda: completions_decided(log_settings))
+    publish(log_settings, [facts.reward("s", "s", 0.5), facts.call("s", "s", "c1")])
     pool.wait_for("the closing", lambda: closed(log_settings, "g"))
     whole(log_settings)
     assert told(pool.decisions(log_settings)) == both("g")
+    assert completions_decided(log_settings) == ["s"]
+    (record,) = [one for one in pool.decoded(log_settings) if isinstance(one, TrajectoryRecord) and one.group_id == "s"]
+    assert (record.status, record.ready, record.calls, record.return_total) == ("completed", True, ("c0", "c1"), 0.5)
 
 
 def seen_by(clock_us, events):

@@ -1,7 +1,10 @@
 """Decisions of the clock: what is due, what is not, and that deciding twice is deciding once."""
 
+from itertools import permutations
+
 from datapool.fold.fold import fold
 from datapool.fold.project import image, project
+from datapool.fold.restore import restore
 from schemas.events import TrajectoryRecord
 from streams.decisions import DecisionGate
 from streams.partition.state import PartitionState
@@ -27,11 +30,19 @@ def untouched(of):
 
 
 def kinds(decisions):
-    return [(type(one).__name__, getattr(one, "trajectory_id", None), one.reason) for one in decisions]
+    return [(type(one).__name__, getattr(one, "trajectory_id", None), getattr(one, "reason", "")) for one in decisions]
 
 
 def declared(**changes):
     return facts.opened(envelope=AT_START, **{"expected_size": 2, "deadline_us": 50, **changes})
+
+
+def session(idle_s=0.00005, **changes):
+    """What the gateway registers of a caller that completes nothing: silent for 50 us, it is complete."""
+    return facts.started("t", "t", envelope=AT_START, idle_s=idle_s, **changes)
+
+
+SPOKE = facts.call("t", "t", envelope=facts.envelope("e1", at_us=10))
 
 
 def test_nothing_is_decided_before_its_time():
@@ -197,3 +208,54 @@ def test_a_decision_waits_until_everything_before_it_is_folded():
     assert gate.ripe(due, {0: there}) == due[0]
     assert gate.ripe({0: []}, {0: there}) == []
     assert gate.unknown(due), "what is due no more is forgotten"
+
+
+def test_a_session_is_complete_after_a_silence_of_its_own():
+    """Not abandoned; a group of one that nobody declared is ready, judged or not, and nothing is left to decide."""
+    history = [session(), SPOKE]
+    assert waits(group(*history).record)
+    assert decide([group(*history)], 59, 1) == []
+    (completed,) = decide([group(*history)], 60, IDLE_US)
+    assert kinds([completed]) == [("TrajectoryCompleted", "t", "")]
+    assert (completed.status, completed.calls, completed.rewards, completed.reward) == ("completed", None, None, None)
+    after = group(*history, completed)
+    assert (after.record.ready, after.record.declared, after.record.reward_mean) == (True, False, None)
+    assert (waits(after.record), decide([after], 10**12, IDLE_US)) == (False, [])
+    assert group(*history, completed, facts.reward("t", "t", 0.5)).record.reward_mean == 0.5
+
+
+def test_a_session_may_be_silent_for_longer_than_others():
+    """A person at lunch: the idle time of trajectories that somebody should have completed is not that of a session."""
+    patient = [session(idle_s=1.0), SPOKE]
+    assert decide([group(*patient)], 10 + 999_999, 1) == []
+    assert kinds(decide([group(*patient)], 10 + 1_000_000, 1)) == [("TrajectoryCompleted", "t", "")]
+    in_time = [facts.opened("t", envelope=AT_START, deadline_us=50), *patient]
+    assert kinds(decide([group(*in_time)], 50, 1)) == [("TrajectoryAbandoned", "t", "deadline")]
+
+
+def test_a_second_reactor_completes_a_session_by_the_same_event():
+    """Whenever it looks, and from records alone, as after a restart; its word changes nothing."""
+    history = [session(), SPOKE]
+    (first,) = decide([group(*history)], 60, IDLE_US)
+    restored = restore(project(group(*history).state).values())["t"]
+    assert decide([image(restored)], 999, IDLE_US) == [first]
+    assert project(group(*history, first, first).state) == project(group(*history, first).state)
+
+
+def test_an_agents_own_completion_counts_whenever_it_is_heard_of():
+    """It waited in a spool while the reactor saw silence: its counts and its reward are not lost."""
+    history = [session(), SPOKE]
+    (decided,) = decide([group(*history)], 60, IDLE_US)
+    own = facts.completed("t", "t", envelope=facts.envelope("e2", at_us=11), calls=2, reward=0.5)
+    for order in permutations([*history, decided, own]):
+        assert group(*order).record.members[0].return_total == 0.5
+        assert not group(*order).record.ready, "it counted two calls, and one is here"
+
+
+def test_a_session_that_goes_on_after_its_end_stays_complete():
+    """Its calls belong to it, and nothing is decided again."""
+    history = [session(), SPOKE]
+    (completed,) = decide([group(*history)], 60, IDLE_US)
+    later = facts.call("t", "t", "d", envelope=facts.envelope("e3", at_us=500), received_us=500)
+    on = group(*history, completed, later)
+    assert (on.record.ready, waits(on.record), decide([on], 10**12, IDLE_US)) == (True, False, [])

@@ -48,6 +48,8 @@ def _sound_content(fact: Fact) -> bool:
     match fact:
         case RewardAssigned():
             return _sound_reward(fact)
+        case TrajectoryStarted():
+            return fact.idle_s is None or math.isfinite(fact.idle_s)
         case TrajectoryCompleted():
             return fact.status in ("completed", "failed") and (fact.reward is None or _in_range(fact.reward))
         case GroupClosed():

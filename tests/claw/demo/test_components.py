@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from claw.demo.components import GROUP_SIZE, LINGER_S, MODEL_ID, DemoComponents
+from claw.demo.components import GROUP_SIZE, GROUPS_PER_BATCH, LINGER_S, MODEL_ID, DemoComponents
 from claw.demo.run import SETTLE_TIMEOUT_S
-from claw.demo.settings import DemoSettings
+from claw.demo.settings import ONLINE_STALENESS_MAX, DemoSettings
 from claw.errors import CannotRun
 from claw.local.stack import Stack
 from schemas.runtime.component import Component
@@ -47,6 +47,30 @@ def test_a_setting_of_the_trainer_reaches_it(tmp_path: Path) -> None:
     for wrong, named in (("critic.lam=0.9", "algorithm grpo has none"), ("spec.algoritm=gae", "no such setting")):
         with pytest.raises(CannotRun, match=named):
             DemoSettings(set=[wrong])
+
+
+def test_online_agents_are_told_a_base_url_and_a_key_and_groups_of_one_are_trained(tmp_path: Path) -> None:
+    """No run, no group and no channel in their arguments; the key in no argument, which others on this machine could read."""
+    (tmp_path / "demo-1").mkdir()
+    stack, key = Stack(run_dir=tmp_path / "demo-1", bootstrap="kafka:9092"), "claw-agent-secret"
+    made = DemoComponents(DemoSettings(online=True), stack, 8001, key)
+    agents = made.agents()
+    named = {name: value for name, value in agents.env.items() if name.startswith("OPENAI_")}
+    assert named == {
+        "OPENAI_BASE_URL": "http://127.0.0.1:8001/v1",
+        "OPENAI_API_KEY": key,
+        "OPENAI_MODEL": MODEL_ID,
+    }
+    assert key not in " ".join(agents.argv)
+    assert not {"--run-id", "--group-size", "--channel", "--gateway"} & set(agents.argv)
+    spec = load(made.trainer(tmp_path / "model").argv[3:]).spec
+    assert (spec.algorithm, spec.group_size, spec.groups_per_batch) == (
+        "reinforce_pp",
+        1,
+        GROUP_SIZE * GROUPS_PER_BATCH,
+    )
+    assert spec.staleness_max == made.settings.staleness_max == ONLINE_STALENESS_MAX
+    assert DemoSettings(online=True, set=["spec.staleness_max=2"]).staleness_max == 2
 
 
 def test_agents_and_worker_name_the_run_that_is_trained(components: DemoComponents, tmp_path: Path) -> None:

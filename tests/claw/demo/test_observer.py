@@ -19,7 +19,7 @@ def record(topic: Topic, value: bytes | None, headers: tuple[tuple[str, bytes], 
     )
 
 
-def group(group_id: str, *, ready: bool, run_id: str = "r") -> GroupRecord:
+def group(group_id: str, *, ready: bool, run_id: str | None = "r") -> GroupRecord:
     return GroupRecord(group_id=group_id, declared=True, ready=ready, run_id=run_id, channel="train")
 
 
@@ -47,18 +47,19 @@ def observed(*events: tuple[Topic, Event]) -> Observer:
 
 
 def test_counts_are_of_this_run() -> None:
-    """Groups, batches, versions and workers of another run change nothing."""
+    """Groups, batches, versions and workers of another run change nothing; a group that names no run is of people."""
     published = WeightsPublished(
         envelope=ENVELOPE, model_id="m", run_id="other", version=9, digest="d", bytes_total=1, manifest=()
     )
     progress = observed(
         (GROUPS, group("a", ready=True)),
         (GROUPS, group("b", ready=True, run_id="other")),
+        (GROUPS, group("person", ready=True, run_id=None)),
         (BATCHES, trained(0, 0.5)),
         (WEIGHTS, published),
         (WORKERS, worker(4, "other")),
     ).progress
-    assert progress.ready == {"a"}
+    assert progress.ready == {"a", "person"}
     assert len(progress.batches) == 1
     assert progress.version is None
     assert progress.workers == {}

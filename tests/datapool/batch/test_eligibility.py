@@ -12,7 +12,7 @@ from gateway.control.admission import AdmissionView, Admitted
 from schemas.codec import encode
 from schemas.events import BatchSkipped, CallCaptured, Event, RunStarted, VersionSpan, WeightsPublished
 from tests import facts
-from tests.datapool.batch.selecting import SPACIOUS, SPEC, chosen, selected
+from tests.datapool.batch.selecting import SPACIOUS, SPEC, chosen, planned, selected
 from tests.trainer.pooled import RUN, apply_to, group, pooled
 
 TAGGED = SPEC.model_copy(update={"tags": ("maths",)})
@@ -47,6 +47,29 @@ def test_every_group_left_out_has_its_reason(
     (told,) = getattr(selection, kind).values()
     assert told.startswith(reason)
     assert not selection.left_out or not selection.skipped
+
+
+def session(name: str, reward: float | None, version: int = 0) -> list[Event]:
+    """What is left of a caller that names no run, opens no group and completes nothing."""
+    spans = (VersionSpan(run_id=RUN, version=version, start=0, end=3),)
+    history: list[Event] = [
+        facts.started(name, name, idle_s=600.0),
+        facts.call(name, name, spans=spans),
+        facts.completed(name, name),
+    ]
+    judged = [] if reward is None else [facts.reward(name, name, reward, source="user")]
+    return [facts.changed_envelope(event, run_id=None) for event in (*history, *judged)]
+
+
+def test_sessions_of_nobody_are_groups_of_one_that_wait_for_feedback() -> None:
+    """`reinforce_pp` trains those that were judged, against each other; an unjudged one waits until it is too stale."""
+    spec = BatchSpec.model_validate({"preset": "reinforce_pp", "groups_per_batch": 2})
+    history = [*session("good", 1.0, 3), *session("bad", 0.0, 3), *session("mute", None, 3), *session("old", None, 1)]
+    selection = selected(history, spec, version=3)
+    assert (chosen(selection), selection.left_out) == (["bad", "good"], {"mute": "reward_missing_for_1"})
+    assert selection.skipped == {"old": "too_stale"}
+    advantages = {one.trajectory_id: one.advantage for one in planned(selection, spec).trajectories}
+    assert advantages["good"] == -advantages["bad"] > 0
 
 
 def test_staleness_is_counted_from_the_oldest_token() -> None:

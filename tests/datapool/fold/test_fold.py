@@ -163,6 +163,7 @@ def test_nothing_new_writes_nothing_but_the_group(log):
         (facts.reward(name="completion"), "reward_of_completion"),
         (facts.completed(reward=float("nan")), "reward_not_finite"),
         (facts.completed(status="open"), "completion_status"),
+        (facts.started(idle_s=float("nan")), "idle_not_finite"),
         (facts.curated(quality=float("nan")), "quality_not_finite"),
         (facts.call(call_id="c" * 4097), "id_too_long"),
         (facts.completed(trajectory="t" * 4097), "id_too_long"),

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gateway.callers.hints import hints
-from gateway.callers.lineage import OWNERS_MAX, Asked, Lineage
+from gateway.callers.lineage import OWNERS_MAX, Beginning, Lineage
 from gateway.identity import Identity
 from schemas.envelopes import new_id
 
@@ -21,7 +21,7 @@ class Agents:
         self.lineage = Lineage(entries_max)
         self.awaiting: set[Identity] = set()
 
-    def call(self, messages: Any, scope: str = "team", **fields: Any) -> tuple[Identity, Asked]:
+    def call(self, messages: Any, scope: str = "team", **fields: Any) -> tuple[Identity, Beginning]:
         joined = self.lineage.trajectory(
             scope, hints({"messages": messages, **fields}), self.awaiting.__contains__, fresh
         )
@@ -30,8 +30,9 @@ class Agents:
 
     def turn(self, messages: list[Any], says: str) -> tuple[Identity, list[Any]]:
         """A call with its reply: whose it is, and the messages after it."""
-        who, asked = self.call(messages)
-        asked.replied(json.dumps({"id": "c", "choices": [{"message": said(says)}]}).encode())
+        who, beginning = self.call(messages)
+        reply = json.dumps({"id": "c", "choices": [{"message": said(says)}]}).encode()
+        self.lineage.replied("team", who, beginning, [reply])
         return who, [*messages, said(says), {"role": "user", "content": "go on"}]
 
 
@@ -116,6 +117,19 @@ def test_marks_that_move_do_not_matter() -> None:
     items = [{"role": "user", "content": "hi"}, {"type": "function_call"}, {"type": "function_call_output"}]
     assert whole is not None
     assert agents.lineage.trajectory("r", hints({"input": items}), agents.awaiting.__contains__, fresh)[0] == whole[0]  # type: ignore[index]
+
+
+def test_a_reply_is_gone_on_from_by_its_id() -> None:
+    """Of its scope alone; what a request says besides then joins nobody."""
+    agents = Agents()
+    who, beginning = agents.call(OPENING)
+    agents.lineage.replied("team", who, beginning, [b'{"id": "resp_1"}'])
+    more = [{"role": "user", "content": "more"}]
+    assert agents.call(more, previous_response_id="resp_1")[0] == who
+    assert agents.call(more, scope="other", previous_response_id="resp_1")[0] != who
+    assert agents.call([*more, said("a")])[0] != who
+    assert agents.call(more, previous_response_id="unknown")[0] != who
+    agents.lineage.replied("team", who, beginning, [b"{", b"[]"])
 
 
 def test_odd_messages_join_nothing() -> None:

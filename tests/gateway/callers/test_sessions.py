@@ -116,3 +116,22 @@ async def test_a_conversation_without_a_name_is_one_trajectory(
     assert [call.identity_source for call in calls] == ["lineage"] * 2
     assert {call.trajectory_id for call in (*calls, *keyed.failed)} == {first["x-claw-trajectory"]}
     assert len(keyed.events(TrajectoryStarted)) == 1
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "body", "trajectory_id"),
+    [
+        ("chat/completions", {**ASK, "prompt_cache_key": "c:3"}, "team/c"),
+        ("completions", {"model": "tiny", "prompt": "hi", "user": "u"}, "team/u"),
+        ("responses", {"model": "tiny", "input": "hi", "prompt_cache_key": "c"}, "team/c"),
+        ("messages", {**ASK, "max_tokens": 9, "metadata": {"user_id": '{"session_id": "m"}'}}, "team/m"),
+    ],
+)
+async def test_every_protocol_hands_over_its_hints(
+    keyed: House, engine: ScriptedEngine, endpoint: str, body: dict[str, Any], trajectory_id: str
+) -> None:
+    """What the fields say counts, however a protocol reads them."""
+    engine.default = lambda _: Reply(b"boom", status=500)
+    async with aiohttp.ClientSession() as session, session.post(f"{keyed.url}/v1/{endpoint}", json=body) as reply:
+        assert reply.status in (500, 502)
+    assert [failure.trajectory_id for failure in keyed.failed] == [trajectory_id]

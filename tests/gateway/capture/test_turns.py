@@ -14,7 +14,7 @@ from eventlog.errors import BrokerUnreachable
 from eventlog.memory import MemoryLog
 from eventlog.records import Outgoing, Record
 from eventlog.settings import LogSettings
-from gateway.call_protocol import CallRequest, Turn
+from gateway.call_protocol import CallRequest, EarlierCall
 from gateway.capture import turns
 from gateway.errors import InvalidRequest
 from gateway.openai.responses import Responses
@@ -106,6 +106,35 @@ async def test_a_conversation_is_sent_in_full(
     first, _, third = house.captured
     assert (first.adapted, third.adapted) == ((), ("previous_response",))
     assert third.integrity.complete
+
+
+async def test_other_adaptations_stay(engine: ScriptedEngine) -> None:
+    """A model's alias is resolved in what is sent in full, too."""
+    engine.default = counting()
+    with House(aliases={"gpt-*": "tiny"}) as house:
+        house.worker(engine.url, capabilities=CAPABILITIES)
+        await say(house, "hi", model="gpt-9")
+        await say(house, "more", "resp_1", model="gpt-9")
+    assert engine.requests[1].json == {"model": "tiny", "input": [user("hi"), message("answer 1"), user("more")]}
+    assert house.captured[1].adapted == ("model", "previous_response")
+    assert b"gpt-9" in house.captured[1].request.suffix
+
+
+@pytest.mark.parametrize(("kind", "status"), [("memory", 404), ("log", 200)])
+async def test_a_circle_ends(
+    house: House, engine: ScriptedEngine, monkeypatch: pytest.MonkeyPatch, kind: str, status: int
+) -> None:
+    """An engine takes a reply's id from its client: of two replies of one id, the log knows which came first."""
+    if kind == "log":
+        monkeypatch.setattr(turns.Turns, "remember", lambda *_: None)
+    engine.default = lambda _: whole(response(message("me"), response_id="resp_1"))
+    await say(house, "hi")
+    await say(house, "again", "resp_1")
+    reply = await say(house, "more", "resp_1")
+    assert reply.status == status
+    if status == 200:
+        said = [user("hi"), message("me"), user("again"), message("me"), user("more")]
+        assert engine.requests[-1].json["input"] == said
 
 
 async def test_the_event_holds_what_the_client_wrote(house: House) -> None:
@@ -239,7 +268,11 @@ def test_a_conversation_is_written_as_it_was() -> None:
         b'{"previous_response_id": "r", "n_tokens": 123456789012345678901, "input": "\\ud83d\\ude00", "x": {"a": 1.10}}'
     )
     picture = b'{"input": [{"role": "user", "content": [{"type": "input_image"}]}, 7, null]}'
-    earlier = [Turn(picture, b'{"output": 7}', None), Turn(b"{}", b"[]", "q"), Turn(b"{", b"{", None)]
+    earlier = [
+        EarlierCall(picture, b'{"output": 7}', None),
+        EarlierCall(b"{}", b"[]", "q"),
+        EarlierCall(b"{", b"{", None),
+    ]
     request = protocol.continued(protocol.parse(body), earlier)
     fields = json.loads(request.forwarded)
     assert fields == {"n_tokens": 123456789012345678901, "x": {"a": 1.1}, "input": fields["input"]}

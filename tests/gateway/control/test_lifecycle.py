@@ -116,6 +116,20 @@ async def test_groups_of_a_run_wait_for_room(house: House) -> None:
     assert (await post(house, "/groups", wanted))[0] == 201
 
 
+async def test_a_full_run_refuses_no_call_of_a_group_that_nobody_declared(house: House) -> None:
+    """Room is what runners ask for: a person's session is answered, whatever its run holds; staleness marks it instead."""
+    house.admission.apply(record(started("r", 0, 1)))
+    assert (await post(house, "/groups", {"run_id": "r"}))[0] == 201
+    assert (await post(house, "/groups", {"run_id": "r"}))[0] == 429
+    for each in range(20):
+        path, asked = f"/s{each}/s{each}", {"model": "tiny", "messages": [{"role": "user", "content": "hi"}]}
+        assert (await post(house, f"{path}/register_trajectory", {"idle_s": 600}, run_id="r"))[0] == 200
+        assert (await post(house, f"{path}/v1/chat/completions", asked, run_id="r"))[0] == 200
+    assert [event.idle_s for event in house.events(TrajectoryStarted)] == [600.0] * 20
+    assert len(house.captured) == 20
+    assert (await post(house, "/t/t/register_trajectory", {"idle_s": 0}))[0] == 400
+
+
 async def test_group_that_could_not_be_written_takes_no_room(house: House) -> None:
     """Without acknowledgement: 503, and its reservation is given back."""
     house.admission.apply(record(started("r", 0, 1)))

@@ -240,6 +240,7 @@ async def test_what_is_refused(house: House, engine: ScriptedEngine, fields: Jso
         {"role": "user", "content": [{"type": "input_image", "image_url": "data:"}]},
         {"type": "function_call_output", "call_id": "c", "output": [{"type": "input_image", "image_url": "data:"}]},
         {"role": "user", "content": [{"type": "input_text", "text": "x"}, {"type": "input_file", "file_id": "f"}]},
+        {"role": "user", "content": [{"type": ["input_text"]}]},
     ],
 )
 async def test_what_is_no_text_is_stored_and_not_trained(house: House, engine: ScriptedEngine, item: Json) -> None:

@@ -51,7 +51,9 @@ def steady(raw: bytes, *, streamed: bool) -> list[Any]:
         return [raw]
     merged: list[dict[str, Any]] = []
     for event in Splitter().feed(raw):
-        fields = json.loads(data_of(event))
+        if not (data := data_of(event)):  # the worker's comment about versions
+            continue
+        fields = json.loads(data)
         del fields["sequence_number"]
         if merged and "delta" in fields and merged[-1]["type"] == fields["type"]:
             merged[-1]["delta"] += fields["delta"]
@@ -157,21 +159,9 @@ NAMESPACE: dict[str, Any] = {"type": "namespace", "name": "team", "description":
 
 
 async def test_what_codex_asks_for(packing: House) -> None:
-    """The engine takes its tools of every kind as they are: a namespace is flattened for the model, a hosted tool left out."""
-    kinds: list[list[dict[str, Any]]] = [[], [{"type": "web_search"}], [dict(ADD)], [NAMESPACE]]
-    for tools in kinds:
-        assert (await ask(packing, {**CODEX, "tools": tools}, PATH)).status == 200
-    calls = packing.captured
-    assert [(call.adapted, call.integrity.missing) for call in calls] == [((), ())] * 4
-    none, hosted, function, namespace = [call.prompt.full_length for call in calls]
-    assert none == hosted < function < namespace
-
-
-async def test_a_namespaced_call_is_given_back_as_such(packing: House) -> None:
-    """By the engine, in its own bytes; forced as it is, it is not trained."""
-    body = {**CODEX, "tools": [NAMESPACE], "tool_choice": "required", "max_output_tokens": 200, "stream": False}
-    reply = (await ask(packing, body, PATH)).json
-    called = [(item.get("namespace"), item.get("name")) for item in reply["output"] if item["type"] == "function_call"]
+    """The engine takes its items, and tools of every kind, as they are: nothing is adapted."""
+    kinds: list[dict[str, Any]] = [dict(ADD), NAMESPACE, {"type": "web_search"}, {"type": "custom", "name": "patch"}]
+    reply = await ask(packing, {**CODEX, "tools": kinds}, PATH)
+    assert reply.status == 200, reply.body
     (call,) = packing.captured
-    assert (called, call.finish_reason) == ([("team", "add")], "tool_calls")
-    assert call.sampling.constrained
+    assert (call.adapted, call.integrity.missing, call.status) == ((), (), "completed")
