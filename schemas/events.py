@@ -250,7 +250,7 @@ class CallCaptured(Struct, frozen=True, kw_only=True):
     """URL of the server that answered, without credentials."""
     agent: str | None = None
     protocol: str = "chat"
-    """What the client spoke: chat, completions, responses, messages; submit_steps where it was sampled elsewhere."""
+    """What the client spoke: chat, completions, responses, messages, generate; submit_steps where it was sampled elsewhere."""
     client: str | None = None
     """The program that called, as its user-agent begins."""
     call_kind: str = "main"
@@ -260,7 +260,7 @@ class CallCaptured(Struct, frozen=True, kw_only=True):
     identity_source: str = "path"
     """By what the trajectory is known: path, headers, session:<header or field>, lineage, or none."""
     adapted: tuple[str, ...] = ()
-    """What the engine got otherwise than `request` says: model, strict, sampling, tools."""
+    """What the engine got otherwise than `request` says: model, strict, sampling, previous_response."""
     channel: str = "train"
     """train, val, or a channel of the operator's."""
     tags: tuple[str, ...] = ()
