@@ -45,7 +45,8 @@ class Generation:
         theirs into replies."""
         self._is_own = params.logprobs is None and params.logprob_token_ids is None
         if self._is_own:
-            self.params.logprobs, self.params.flat_logprobs = 0, True
+            self.params.logprobs = 0
+            self.params.flat_logprobs = params.prompt_logprobs is None  # theirs would be written in another form
         self._prompt: list[int] = []
         self._cached: int | None = None
         self._responses: dict[int, Response] = {}

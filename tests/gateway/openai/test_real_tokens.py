@@ -2,7 +2,7 @@
 
 import re
 import urllib.request
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -23,8 +23,19 @@ from schemas.events import CallCaptured, StepRecord, VersionSpan
 from tests.gateway.capture.test_forests import folded
 from tests.gateway.engine import Json
 from tests.gateway.house import House
+from tests.gateway.packed import CAPABILITIES
 
 pytestmark = [pytest.mark.vllm, pytest.mark.slow]
+
+
+@pytest.fixture
+def real(vllm: str) -> Iterator[House]:
+    """A gateway whose worker hands its tokens over: completions are exact with such a one only."""
+    with House() as running:
+        running.worker(vllm, model="policy", capabilities=CAPABILITIES)
+        yield running
+
+
 ASK: Json = {"model": "policy", "prompt": [70, 71, 72], "max_tokens": 8, "temperature": 0}
 WISHES: dict[str, Json] = {
     "plain": {},
