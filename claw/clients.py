@@ -6,8 +6,10 @@ Values stand in the recipes in the quotes of their file: JSON, TOML and YAML rea
 import json
 import shlex
 import urllib.request
+from http.client import HTTPException
 from string import Template
 from typing import Annotated, Any, NamedTuple
+from urllib.parse import quote
 
 import orjson
 import typer
@@ -152,7 +154,9 @@ def client(
     """Print what goes into a client's configuration, so that its calls are captured here."""
     if name not in RECIPES:
         raise CannotRun(f"no recipe for {name}: there are {', '.join(RECIPES)}")
-    root = url.rstrip("/").removesuffix("/v1") + (f"/{scope}" if scope else "")
+    if not url.startswith(("http://", "https://")):
+        raise CannotRun("--url is http://host:port")
+    root = url.rstrip("/").removesuffix("/v1") + (f"/{quote(scope, safe='')}" if scope else "")
     values = {"root": root, "base": f"{root}/v1", "key": key or "KEY", "model": model or _served(root, key) or "MODEL"}
     if new_key is not None:
         if values["model"] == "MODEL":
@@ -163,7 +167,7 @@ def client(
     if key is None:
         notice(f"KEY: `{shlex.join(_create(recipe))}` prints one; a gateway without keys takes any word")
     if values["model"] == "MODEL":
-        notice(f"MODEL: {root} named none; `claw up` starts a gateway with one")
+        notice(f"MODEL: {root} named none (one with keys answers to --key); `claw up` starts a gateway with one")
 
 
 def written(recipe: ClientRecipe, values: dict[str, str]) -> ClientRecipe:
@@ -235,5 +239,5 @@ def _served(root: str, key: str | None) -> str | None:
         request = urllib.request.Request(f"{root}/v1/models", headers=headers)
         with urllib.request.urlopen(request, timeout=ANSWER_S) as reply:
             return str(json.load(reply)["data"][0]["id"])
-    except (OSError, ValueError, LookupError, TypeError):
+    except (OSError, HTTPException, ValueError, LookupError, TypeError):
         return None

@@ -3,10 +3,12 @@
 import math
 import re
 from collections.abc import Sequence
+from typing import get_args
 
 from claw.errors import CannotRun
 from gateway.errors import InvalidRequest
 from gateway.identity import checked_id
+from gateway.settings import SamplingName
 
 DURATION = re.compile(r"(\d{1,9})([smhd])")
 SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
@@ -21,17 +23,16 @@ def duration_us(text: str) -> int:
 
 
 def aliases_of(words: Sequence[str]) -> dict[str, str]:
-    """`claude-*=tiny` as model asked for -> model served. Raises CannotRun."""
-    pairs = dict(_pair(word, "--alias 'claude-*=MODEL'") for word in words)
-    if misplaced := [name for name in pairs if "*" in name[:-1]]:
-        raise CannotRun(f"--alias {misplaced[0]}: a * may stand at the end only")
-    return pairs
+    """`claude-*=tiny` as model asked for, a name or a pattern of `*` and `?` -> model served. Raises CannotRun."""
+    return dict(_pair(word, "--alias 'claude-*=MODEL'") for word in words)
 
 
 def sampling_of(words: Sequence[str]) -> dict[str, float]:
     """`temperature=1` as name -> value. Raises CannotRun."""
     parameters = {}
     for name, value in (_pair(word, "--sampling temperature=1") for word in words):
+        if name not in get_args(SamplingName):
+            raise CannotRun(f"--sampling {name}: it is one of {', '.join(get_args(SamplingName))}")
         try:
             parameters[name] = float(value)
         except ValueError as broken:

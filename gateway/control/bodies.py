@@ -72,7 +72,7 @@ class RegisterTrajectory(Body):
     tags: Tags = ()
     run_id: Name | None = None
     metadata: JsonValue = None
-    idle_s: Annotated[FiniteFloat, Field(gt=0, le=1e9)] | None = None
+    idle_s: Annotated[FiniteFloat, Field(gt=0, le=1e9, strict=True)] | None = None
 
 
 class CompleteTrajectory(Body):

@@ -98,9 +98,10 @@ def test_what_people_type_is_read() -> None:
         (duration_us, "1.5h"),
         (duration_us, "-1h"),
         (duration_us, ""),
-        (lambda word: aliases_of([word]), "*-x=tiny"),
         (lambda word: aliases_of([word]), "=tiny"),
         (lambda word: sampling_of([word]), "temperature=nan"),
+        (lambda word: sampling_of([word]), "temprature=1"),
+        (lambda word: sampling_of([word]), "n=2"),
         (lambda word: checked_word(word, "NAME"), "x" * 513),
     ):
         with pytest.raises(CannotRun):
