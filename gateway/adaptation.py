@@ -46,10 +46,10 @@ class Adaptation:
             return request
         return request._replace(body=body, plain=plain if request.plain is None else request.plain, adapted=words)
 
-    def adapt(self, body: bytes, key: ApiKey | None) -> tuple[bytes, tuple[str, ...]]:
+    def adapt(self, body: bytes, key: ApiKey | None, *, samples: bool = True) -> tuple[bytes, tuple[str, ...]]:
         """The body as engines get it, and the words for what it says otherwise. Raises InvalidRequest.
 
-        A body that is no JSON object stays as it is, for its protocol to refuse.
+        samples: whether something is sampled by it. A body that is no JSON object stays as it is, for its protocol to refuse.
         """
         rules = self.rules(key)
         fields = _fields(body) if rules != NONE else None
@@ -59,7 +59,7 @@ class Adaptation:
         if model != fields.get("model"):
             changes["model"] = model
         strict = rules.strip_strict and _is_strict(fields.get("tools"))
-        sampling = {name: value for name, value in rules.sampling.items() if fields.get(name) != value}
+        sampling = {name: value for name, value in rules.sampling.items() if samples and fields.get(name) != value}
         words = [word for word, holds in (("model", changes), ("strict", strict), ("sampling", sampling)) if holds]
         changes |= {name: int(value) if float(value).is_integer() else value for name, value in sampling.items()}
         return (_written_anew(body, changes, strip=strict) if words else body), tuple(words)

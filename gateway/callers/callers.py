@@ -135,11 +135,10 @@ def scope_of(key: ApiKey | None, path: str | None) -> str:
     >>> scope_of(None, None), scope_of(None, "team")
     ('local', 'team')
     """
-    if key is not None and key.scope:
-        return ":".join([_quoted(part) for part in (key.scope, path) if part is not None])
-    if path is not None:
-        return _quoted(path)
-    return "local" if key is None else f"key={_quoted(key.name or key.digest.hex()[:16])}"
+    if key is None:
+        return "local" if path is None else _quoted(path)
+    own = _quoted(key.scope) if key.scope else f"key={_quoted(key.name or key.digest.hex()[:16])}"
+    return own if path is None else f"{own}:{_quoted(path)}"
 
 
 def derived_id(scope: str, parts: tuple[str, ...]) -> str:

@@ -95,27 +95,38 @@ class Lineage:
 
 
 def _only(owners: Mapping[Identity, Beginning], answer: object) -> Identity | None:
-    """The one that got this answer; of several with equal answers the one that did not go on yet."""
-    if len(owners) == 1:
-        return next(iter(owners))
+    """The one that got this answer; of several with equal answers the one that did not go on yet.
+
+    Another process may have answered an agent that began alike: so one that got another answer is not taken, though it be
+    the only one. Of one that got none that is known, its beginning has to do.
+    """
     if len(owners) >= OWNERS_MAX:  # there may be more
         return None
     texts = {hash(text) for text in _texts(answer)}
     fitting = [who for who, beginning in owners.items() if texts <= beginning.reply]
+    if len(owners) == 1 and not next(iter(owners.values())).reply:
+        return next(iter(owners))
     if len(fitting) > 1:
         fitting = [who for who in fitting if owners[who].is_last]
     return fitting[0] if len(fitting) == 1 else None
 
 
 def _texts(value: object) -> Iterator[str]:
-    """The texts in a JSON value, keys left out."""
+    """The texts in a JSON value, keys left out; a text that is JSON itself (arguments of a tool) without its spaces."""
     values = [value]
     while values:
         value = values.pop()
         if isinstance(value, str):
-            yield value
+            yield _compact(value) if value[:1] in ("{", "[") else value
         elif isinstance(value, (dict, list)):
             values += value.values() if isinstance(value, dict) else value
+
+
+def _compact(text: str) -> str:
+    try:
+        return orjson.dumps(orjson.loads(text)).decode()
+    except (orjson.JSONDecodeError, TypeError):
+        return text
 
 
 def _digests(hints: Hints) -> Iterator[bytes]:

@@ -38,7 +38,7 @@ class CallRecorder:
 
     def __init__(self, settings: GatewaySettings, sink: EventSink, metrics: Metrics, earlier: Earlier) -> None:
         self._sink, self._metrics = sink, metrics
-        self.replied, self.turns = Replied(), Turns(earlier)
+        self.replied, self.turns = Replied(), Turns(earlier, settings.body_bytes_max)
         self._recent = RecentCalls(settings.replay_window_s, settings.replay_entries_max, settings.replay_bytes_max)
         # Where replies may go out without their events, a base may be missing, so calls are written in full.
         deltas_bytes_max = 0 if settings.capture_on_failure == "availability" else settings.parent_bytes_max

@@ -15,9 +15,9 @@ from eventlog.errors import HistoryCut, LogError
 from eventlog.records import Record, readable
 from gateway.call_protocol import CallRequest, ContinuedProtocol, EarlierCall, EngineReply
 from gateway.capture.events import ModelCall
-from gateway.errors import Overloaded
+from gateway.errors import BodyTooLarge, Overloaded
 from gateway.identity import Identity
-from schemas.events import CallCaptured
+from schemas.events import CallCaptured, Edge
 from schemas.keys import group_key
 
 MEMORY_BYTES_MAX = 64 << 20
@@ -26,6 +26,8 @@ SEARCH_BYTES_MAX = 256 << 20
 """Of a partition, read for one request."""
 THREADS = 2
 """Searches at once; others wait their turn."""
+SEARCHES_MAX = 16
+"""Searches that are under way or wait."""
 Earlier = Callable[[str], Iterator[Record]]
 """The records of calls in the partition of this group, the latest first. Raises LogError."""
 
@@ -33,8 +35,10 @@ Earlier = Callable[[str], Iterator[Record]]
 class Turns:
     """The earlier calls that one process can find."""
 
-    def __init__(self, earlier: Earlier) -> None:
-        self._earlier, self._bytes = earlier, 0
+    def __init__(self, earlier: Earlier, conversation_bytes_max: int) -> None:
+        """conversation_bytes_max: of all turns that one request goes on from."""
+        self._earlier, self._bytes, self._bytes_max = earlier, 0, conversation_bytes_max
+        self._searches = 0
         self._turns: OrderedDict[tuple[Identity, str], EarlierCall] = OrderedDict()
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="earlier-calls")
 
@@ -55,7 +59,7 @@ class Turns:
             self._forget(next(iter(self._turns)))
 
     async def continued(self, call: ModelCall) -> CallRequest:
-        """The call's request with the conversation that it goes on from. Raises NotFound, Overloaded when the log cannot be read."""
+        """The call's request with the conversation that it goes on from. Raises NotFound, BodyTooLarge, Overloaded."""
         protocol, previous = call.protocol, call.request.previous
         assert isinstance(protocol, ContinuedProtocol)
         turns: dict[str, EarlierCall] = {}
@@ -71,13 +75,18 @@ class Turns:
             if earlier is None:
                 return protocol.continued(call.request, None)
             latest_first += earlier
+        if sum(map(_size, latest_first)) > self._bytes_max:
+            raise BodyTooLarge(f"with what it goes on from, the request is over {self._bytes_max} bytes")
         return protocol.continued(call.request, latest_first[::-1])
 
     async def _search(self, protocol: ContinuedProtocol, who: Identity, reply_id: str) -> list[EarlierCall] | None:
         """The turn of this reply and those before it, the latest first; None when one of them is not found."""
         if not who.named:
             return None
+        if self._searches >= SEARCHES_MAX:
+            raise Overloaded("too many requests look for earlier responses in the log", retry_after_s=1.0)
         loop = asyncio.get_running_loop()
+        self._searches += 1
         try:
             return await loop.run_in_executor(self._threads, self._searched, protocol, who, reply_id)
         except HistoryCut:
@@ -88,24 +97,29 @@ class Turns:
                 retry_after_s=1.0,
                 code="log_unreadable",
             ) from unreadable
+        finally:
+            self._searches -= 1
 
     def _searched(self, protocol: ContinuedProtocol, who: Identity, reply_id: str) -> list[EarlierCall] | None:
-        calls: dict[str, CallCaptured] = {}
+        edges: dict[str, Edge] = {}
         replies: dict[str, CallCaptured] = {}
         turns: list[EarlierCall] = []
         for event in readable(self._records(who.group_id)):
             if not isinstance(event, CallCaptured) or event.trajectory_id != who.trajectory_id:
                 continue
-            calls.setdefault(event.call_id, event)  # of several attempts the latest comes first
+            edges.setdefault(event.call_id, event.request)  # of several attempts the latest comes first
             own_id = protocol.reply_id(event.response_body) if _may_be_named(event, protocol) else None
             if own_id is not None:
                 replies.setdefault(own_id, event)
-            while reply_id in replies and (turn := _turn(protocol, replies[reply_id], calls)) is not None:
-                turns.append(turn)
-                if turn.previous is None:
+            while reply_id in replies and (body := _body(replies[reply_id].call_id, edges)) is not None:
+                request = protocol.parse(body)
+                if not request.stored:
+                    return None
+                turns.append(EarlierCall(body, replies[reply_id].response_body, request.previous))
+                if request.previous is None:
                     return turns
                 replies.pop(reply_id)  # so that a circle ends
-                reply_id = turn.previous
+                reply_id = request.previous
         return None
 
     def _records(self, group_id: str) -> Iterator[Record]:
@@ -127,14 +141,9 @@ def _may_be_named(event: CallCaptured, protocol: ContinuedProtocol) -> bool:
     return event.protocol == protocol.name and event.status == "completed"
 
 
-def _turn(protocol: ContinuedProtocol, call: CallCaptured, calls: dict[str, CallCaptured]) -> EarlierCall | None:
-    """None as long as a call is missing that its request is written against, and for ever when it was not to be found again."""
-    edges = {call_id: each.request for call_id, each in calls.items()}
-    body = resolve_all({link: edges[link] for link in chain(edges, call.call_id)}, BODY_UNIT).get(call.call_id)
-    if body is None:
-        return None
-    request = protocol.parse(body)
-    return EarlierCall(body, call.response_body, request.previous) if request.stored else None
+def _body(call_id: str, edges: dict[str, Edge]) -> bytes | None:
+    """A call's request; None as long as a call is missing that it is written against."""
+    return resolve_all({link: edges[link] for link in chain(edges, call_id)}, BODY_UNIT).get(call_id)
 
 
 def _size(turn: EarlierCall) -> int:

@@ -19,6 +19,7 @@ from starlette.exceptions import HTTPException
 
 from eventlog.errors import LogError, RecordTooLarge
 from gateway.anthropic.errors import anthropic_error, reads_anthropic
+from gateway.callers.callers import scope_of
 from gateway.capture.durable_log import EventSink
 from gateway.capture.replied import Replied
 from gateway.control.admission import AdmissionView, Wait
@@ -53,7 +54,7 @@ from gateway.errors import (
     error_body,
 )
 from gateway.headers import ClientHeaders, client_headers
-from gateway.http.asgi import IDENTITY
+from gateway.http.asgi import IDENTITY, KEY
 from gateway.identity import SERVED, Identity
 from gateway.metrics import Metrics
 from gateway.settings import GatewaySettings
@@ -145,8 +146,9 @@ class Control:
         headers, hosts = _headers(request), [value for name, value in request.scope["headers"] if name == b"host"]
         if not hosts:
             raise InvalidRequest("base_url is made of the Host header, which is missing", param="host")
-        key = headers.idempotency_key
-        ids = [decision_id("init", kind, key) if key else new_id() for kind in ("group", "trajectory")]
+        name = headers.idempotency_key
+        subject = (scope_of(request.scope[KEY], None), headers.run_id or "", name or "")
+        ids = [decision_id("init", kind, *subject) if name else new_id() for kind in ("group", "trajectory")]
         who = Identity(group_id=ids[0], trajectory_id=ids[1])
         self._crowds.admit(who)
         event = trajectory_started(body or RegisterTrajectory(), who, headers, self._producer)

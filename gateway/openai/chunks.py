@@ -32,8 +32,17 @@ def _add(into: dict[str, Json], choice: dict[str, Json]) -> None:
         elif name == "logprobs" and isinstance(value, dict):
             lists = into[name] = into.get(name) or {}
             for key, items in value.items():
-                lists[key] = [*lists.get(key, ()), *items] if isinstance(items, list) else items
-        elif name == "token_ids" and isinstance(value, list):
-            into[name] = [*(into.get(name) or ()), *value]
+                _extend(lists, key, items)
+        elif name == "token_ids":
+            _extend(into, name, value)
         elif name != "index" and (value is not None or name not in into):
             into[name] = value
+
+
+def _extend(into: dict[str, Json], name: str, items: Json) -> None:
+    """Lists grow in place: a stream has thousands of them. What is no list counts where none came."""
+    grown = into.get(name)
+    if not isinstance(grown, list):
+        into[name] = list(items) if isinstance(items, list) else items
+    elif isinstance(items, list):
+        grown.extend(items)

@@ -35,7 +35,10 @@ def parse_generate(body: bytes) -> CallRequest:
     if refused is not None:
         raise InvalidRequest(f"{refused} is not served here: use /v1/completions", param=refused)
     sampling.pop("logprobs", None)  # they are always there
-    plain = dumps({**sampling, "prompt": prompt})
+    try:
+        plain = dumps({**sampling, "prompt": prompt})
+    except (RecursionError, ValueError) as broken:
+        raise InvalidRequest("the body is nested too deeply, or holds a number of too many digits") from broken
     return parse_completion(plain)._replace(body=body, plain=plain)
 
 

@@ -79,7 +79,7 @@ class PackedStream:
 
     def feed(self, piece: bytes) -> bytes:
         # Nearly always a piece is whole events in the middle of the stream, and nothing has to be done with it.
-        usual = not (self.over or self._splitter.rest) and piece.endswith(b"\n\n")
+        usual = not self.over and self._splitter.is_empty and piece.endswith(b"\n\n")
         if not usual or self._protocol.last in piece or OURS in piece:
             piece = b"".join([self._pass(event) for event in self._splitter.feed(piece)])
         return self._give_out(piece)

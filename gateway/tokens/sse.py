@@ -8,27 +8,52 @@ LINES = re.compile(LINE_END)
 
 
 class Splitter:
-    """Pieces of a byte stream in, whole events out, each with its blank line."""
+    """Pieces of a byte stream in, whole events out, each with its blank line.
+
+    Each byte is looked at a few times at most, in however many pieces an event comes.
+    """
 
     def __init__(self) -> None:
-        self.rest = b""
+        self._pieces: list[bytes] = []
+        self._end = b""
+        """The last bytes of these: a blank line may have begun there."""
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether what came ended in a blank line."""
+        return not self._pieces
+
+    @property
+    def rest(self) -> bytes:
         """What came after the last blank line."""
+        return b"".join(self._pieces)
 
     def feed(self, piece: bytes) -> list[bytes]:
         """The events that this piece completes."""
-        data = self.rest + piece if self.rest else piece
-        if b"\r" in data:
-            return self._feed_any_line_end(data)
-        *events, self.rest = data.split(b"\n\n")
-        return [event + b"\n\n" for event in events]
-
-    def _feed_any_line_end(self, data: bytes) -> list[bytes]:
-        events, start = [], 0
-        for end in EVENT_END.finditer(data):
-            events.append(data[start : end.end()])
-            start = end.end()
-        self.rest = data[start:]
+        self._pieces.append(piece)
+        near = self._end + piece
+        self._end = near[-3:]
+        if b"\n\n" not in near and b"\r" not in near:
+            return []
+        data = self.rest
+        events, rest = _cut(data) if b"\r" in data else _cut_plain(data)
+        self._pieces = [rest] if rest else []
+        self._end = rest[-3:]
         return events
+
+
+def _cut_plain(data: bytes) -> tuple[list[bytes], bytes]:
+    *events, rest = data.split(b"\n\n")
+    return [event + b"\n\n" for event in events], rest
+
+
+def _cut(data: bytes) -> tuple[list[bytes], bytes]:
+    """With whatever line ends."""
+    events, start = [], 0
+    for end in EVENT_END.finditer(data):
+        events.append(data[start : end.end()])
+        start = end.end()
+    return events, data[start:]
 
 
 def data_of(event: bytes) -> bytes:

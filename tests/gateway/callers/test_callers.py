@@ -45,7 +45,7 @@ def of(group: str, trajectory: str, source: str) -> tuple[Identity, str]:
         ("/t", {"x-claw-group": "g"}, None, {}, of("g", "t", "path")),
         ("/t", {"x-claw-trajectory": "t", **ALONE}, None, {}, of("t", "t", "path")),
         ("/x", ALONE, None, {}, of("x/s", "x/s", "session:x-session-id")),
-        ("/x", ALONE, NAMED, {}, of("x/s", "x/s", "session:x-session-id")),
+        ("/x", ALONE, NAMED, {}, of("key=two:x/s", "key=two:x/s", "session:x-session-id")),
         ("/x", ALONE, TEAM, {}, of("team:x/s", "team:x/s", "session:x-session-id")),
         ("/x", {"x-claw-group": "g"}, None, {"prompt_cache_key": "c:7"}, of("g", "x/c", "session:prompt_cache_key")),
         ("", {"x-claw-trajectory": "t"}, TEAM, {}, of("t", "t", "headers")),

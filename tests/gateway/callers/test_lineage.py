@@ -46,13 +46,22 @@ def said(text: str) -> dict[str, Any]:
 
 
 def test_a_conversation_goes_on() -> None:
-    """However often; a branch from an earlier turn is its own, too."""
+    """However often, also where its client writes a tool's arguments with other spaces."""
     agents = Agents()
     first, second_turn = agents.turn(OPENING, "a")
     second, third_turn = agents.turn(second_turn, "b")
     third, _ = agents.turn(third_turn, "c")
-    branch, _ = agents.turn([*OPENING, said("other"), {"role": "user", "content": "x"}], "d")
-    assert first == second == third == branch
+    fourth, fifth_turn = agents.turn([*third_turn, said("c")], '{"a": 1}')
+    fifth, _ = agents.turn([*fifth_turn[:-2], said('{"a":1}'), {"role": "user", "content": "x"}], "d")
+    assert first == second == third == fourth == fifth
+
+
+def test_an_answer_that_nobody_got_here_is_another_agents() -> None:
+    """Another process answered an agent that began alike: the two are never one."""
+    agents = Agents()
+    one, _ = agents.turn(OPENING, "a")
+    other, _ = agents.turn([*OPENING, said("from elsewhere"), {"role": "user", "content": "x"}], "d")
+    assert one != other
 
 
 def test_scopes_share_nothing() -> None:

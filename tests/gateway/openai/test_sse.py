@@ -104,3 +104,19 @@ def test_comment_is_read_and_taken_out() -> None:
     assert without_comment(comment + b"data: x\n\n") == b"data: x\n\n"
     assert without_comment(b": ping\n\n") == b": ping\n\n"
     assert spans_comment(b"data: : claw.weight_versions=x\n\n") is None
+
+
+@given(
+    st.lists(st.sampled_from([b"data: x", b"\n", b"\n\n", b"\r\n\r\n", b"\r", b":", b"y"]), max_size=30),
+    st.integers(1, 5),
+)
+def test_pieces_of_any_size_are_the_same_events(parts: list[bytes], size: int) -> None:
+    """Whatever line ends a stream has: nothing is lost, and what is cut off is the same however it came."""
+    raw = b"".join(parts).replace(b"\r\n", b"\n") if size % 2 else b"".join(parts)
+    whole, cut = Splitter(), Splitter()
+    expected = whole.feed(raw)
+    events = [event for at in range(0, len(raw), size) for event in cut.feed(raw[at : at + size])]
+    assert b"".join(events) + cut.rest == raw == b"".join(expected) + whole.rest
+    if b"\r" not in raw:
+        assert (events, cut.rest) == (expected, whole.rest)
+    assert cut.is_empty is not bool(cut.rest)
