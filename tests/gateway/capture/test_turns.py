@@ -228,6 +228,17 @@ async def test_memory_is_bounded(engine: ScriptedEngine, monkeypatch: pytest.Mon
         assert (await say(house, "more", "resp_1")).status == 200
 
 
+async def test_a_conversation_is_no_larger_than_a_request(engine: ScriptedEngine) -> None:
+    """What one request goes on from counts as if its client had sent it."""
+    engine.default = counting()
+    with Serving(engine) as house:
+        limit = house.settings.body_bytes_max
+        assert (await say(house, "x" * (limit // 2))).status == 200
+        assert (await say(house, "y" * (limit // 2), "resp_1")).status == 200
+        refused = await say(house, "z", "resp_2")
+        assert (refused.status, refused.json["error"]["code"]) == (413, "body_too_large")
+
+
 async def test_the_log_is_read_back_so_far(
     house: House, engine: ScriptedEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:

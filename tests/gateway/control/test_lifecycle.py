@@ -176,3 +176,12 @@ async def test_health_and_metrics(house: House) -> None:
             text = await reply.text()
             assert "claw_capture_lost_total 0.0" in text
             assert "claw_gateway_workers 1.0" in text
+
+
+async def test_a_fresh_trajectory_is_of_its_run_and_key(house: House) -> None:
+    """Asked for again it is the same one; another run that uses the same idempotency key gets its own."""
+    first, again, other = [
+        (await post(house, "/init_trajectory", {}, run_id=run, idempotency_key="0"))[1]["trajectory_id"]
+        for run in ("r", "r", "s")
+    ]
+    assert first == again != other
