@@ -10,11 +10,10 @@ from gateway.errors import UpstreamBroken
 from gateway.openai.request import LOGPROBS, TOKEN_IDS
 from gateway.openai.sse import without_fields
 from gateway.tokens.packing import SampledTokens, packed_content, packed_ids
-from gateway.tokens.reply import CHOICE_INDEX
+from gateway.tokens.reply import CHOICE_INDEX, told_usage
 from gateway.tokens.version_spans import RawSpans, parse_header, spans_of
 from gateway.upstream.pool import UpstreamReply
 from schemas.arrays import ITEM_BYTES
-from schemas.events import Usage
 from schemas.http import VERSION_SPANS_HEADER
 
 PROMPT = "prompt_token_ids"
@@ -55,7 +54,7 @@ def understood(
     for index, answer, tokens in zip(indexes, answers, sampled, strict=True):
         own_body = body if len(answers) == 1 else dumps({**fields, "choices": [answer]})
         choices.append(_choice(index, answer, tokens, spans, prompt_ids is None, own_body))
-    return EngineReply(body, prompt_ids or b"", tuple(choices), _usage(fields.get("usage")))
+    return EngineReply(body, prompt_ids or b"", tuple(choices), told_usage(fields.get("usage")))
 
 
 def _numbered(sampled: list[SampledTokens], indexes: list[int]) -> tuple[list[SampledTokens], list[int]]:
@@ -112,17 +111,6 @@ def clean(fields: dict[str, Json], request: CallRequest) -> None:
             choice.pop("token_ids", None)
         if isinstance(choice, dict) and LOGPROBS in request.added and "logprobs" in choice:
             choice["logprobs"] = None  # OpenAI's schema wants the field, null where nobody asked
-
-
-def _usage(usage: Json) -> Usage:
-    counts = usage if isinstance(usage, dict) else {}
-    details = counts.get("prompt_tokens_details")
-    cached = details.get("cached_tokens") if isinstance(details, dict) else None
-    return Usage(
-        prompt_tokens=count(counts.get("prompt_tokens"), 0),
-        completion_tokens=count(counts.get("completion_tokens"), 0),
-        cached_tokens=count(cached, 0) if cached is not None else None,
-    )
 
 
 def encodable(text: Json) -> str | None:

@@ -27,13 +27,6 @@ def _value(depth: int) -> bytes:
 VALUE = rb'(?>"(?:[^"\\]++|\\.)*+"|[\[{](?:' + _value(DEPTH_MAX) + rb')*+[\]}]|[^\s,"\[\]{}]++)'
 MEMBER = re.compile(rb"\s*+(" + STRING + rb")\s*+:\s*+(" + VALUE + rb")\s*+([,}])", re.DOTALL)
 ELEMENT = re.compile(rb"[\[,]\s*+(?=\{)(" + VALUE + rb")\s*+", re.DOTALL)
-# A chunk as vLLM writes it, with one choice: nine of ten events. What is no such chunk goes the long way.
-FLAT = rb"[^{}\[\]]*?"
-USUAL = re.compile(
-    rb"(data: \{" + FLAT + rb',"choices":\[\{"index":[0-9]++,"delta":' + VALUE + rb',"logprobs":)(' + VALUE + rb")"
-    rb"(" + FLAT + rb')(,"token_ids":(?:\[[0-9, ]*+\]|null))(\}\]' + FLAT + rb"\}\n\n)",
-    re.DOTALL,
-)
 PROMPT_IDS = b'"prompt_token_ids"'
 Cut = tuple[int, int, bytes]
 
@@ -59,10 +52,6 @@ def without_fields(event: bytes, *, token_ids: bool, logprobs: bool) -> bytes:
     """
     if not ((token_ids and b'token_ids"' in event) or (logprobs and b'"logprobs"' in event)):
         return event
-    usual = USUAL.fullmatch(event)
-    if usual and b'prompt_token_ids"' not in event:
-        front, content, middle, ids, end = usual.groups()
-        return b"".join((front, b"null" if logprobs else content, middle, b"" if token_ids else ids, end))
     start = event.find(b"{")
     cuts = list(_chunk_cuts(event, start + 1, token_ids, logprobs)) if start >= 0 else []
     return _cut(event, cuts)

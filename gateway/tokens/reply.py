@@ -42,13 +42,13 @@ def reply_of(
     responses, flaws = handed_over.responses, (*handed_over.missing, *flaws)
     if not responses:
         choices = [_unsampled(outline, ended, flaws) for outline in outlines]
-        return EngineReply(body, b"", tuple(choices), _said_usage(usage), ended)
+        return EngineReply(body, b"", tuple(choices), told_usage(usage), ended)
     if len(outlines) == 1 < len(responses):
         before = [Outline(index, each.finish_reason, b"") for index, each in enumerate(responses[:-1])]
         outlines = [*before, outlines[0]._replace(choice=len(before))]
     if sorted(outline.choice for outline in outlines) != list(range(len(responses))):
         choices = [_unsampled(outline, ended, (CHOICE_INDEX, *flaws)) for outline in outlines]
-        return EngineReply(body, b"", tuple(choices), _said_usage(usage), ended)
+        return EngineReply(body, b"", tuple(choices), told_usage(usage), ended)
     first = responses[0]
     choices = [_choice(outline, responses[outline.choice], first, ended, flaws) for outline in outlines]
     sampled_bytes = sum(len(each.ids) for each in responses)
@@ -88,10 +88,17 @@ def _unsampled(outline: Outline, ended: bool, flaws: tuple[str, ...]) -> Choice:
     )
 
 
-def _said_usage(usage: Json) -> Usage:
+def told_usage(usage: Json) -> Usage:
+    """What an engine says that it used, in OpenAI's words or Anthropic's."""
     counts = usage if isinstance(usage, dict) else {}
     prompt, sampled = (
         next((count(counts[name], 0) for name in names if name in counts), 0)
         for names in (("prompt_tokens", "input_tokens"), ("completion_tokens", "output_tokens"))
     )
-    return Usage(prompt_tokens=prompt, completion_tokens=sampled)
+    details = counts.get("prompt_tokens_details")
+    cached = details.get("cached_tokens") if isinstance(details, dict) else None
+    return Usage(
+        prompt_tokens=prompt,
+        completion_tokens=sampled,
+        cached_tokens=count(cached, 0) if cached is not None else None,
+    )
