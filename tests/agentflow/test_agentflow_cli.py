@@ -130,7 +130,7 @@ async def test_what_cannot_run_is_one_line(tmp_path: Path) -> None:
 
 async def test_sigterm_ends_an_evaluation() -> None:
     """One line more, exit 2; greedy and sampled episodes that were under way are reported as failed."""
-    flags = ("--command", "sleep 60", "--episodes", "2", "--pass-at", "1")
+    flags = ("--command", "sleep 60", "--episodes", "2", "--pass-at", "1", "--farewell-timeout-s", "30")
     async with FakeGateway() as fake, asyncio.timeout(60):
         process = await started("eval", *flags, "--gateway", fake.url)
         runner = psutil.Process(process.pid)

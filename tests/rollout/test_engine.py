@@ -65,7 +65,7 @@ def test_a_new_worker_labels_the_weights_it_started_with(worker: Worker) -> None
     """Before any version is published, replies carry the label base/0, and capabilities are reported."""
     report = worker.wait_ready(None)
     assert worker.label() == "base/0"
-    assert set(report["capabilities"]) == {"spans_json", "spans_sse"}
+    assert set(report["capabilities"]) == {"spans_json", "spans_sse", "tokens_json", "tokens_sse"}
     assert json.loads(worker.chat(max_tokens=3, ignore_eos=True).headers[VERSION_SPANS_HEADER]) == {
         "0": [["base/0", 0, 3]]
     }

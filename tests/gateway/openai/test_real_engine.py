@@ -149,6 +149,8 @@ def events(stream: bytes) -> list[Any]:
 def lasting(body: Json) -> Json:
     """Without what differs from call to call: id and time, also of tool calls."""
     kept = {name: value for name, value in body.items() if name not in ("id", "created")}
+    if isinstance(kept.get("usage"), dict):
+        kept["usage"] = {**kept["usage"], "prompt_tokens_details": None}  # who asks second finds the prompt cached
     for choice in kept["choices"]:
         for tool in choice.get("delta", choice.get("message")).get("tool_calls") or ():
             tool.pop("id", None)

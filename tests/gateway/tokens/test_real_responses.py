@@ -103,7 +103,7 @@ async def test_the_sdk(packing: House) -> None:
         kinds = [event.type for event in events]
         assert [kinds[0], kinds[-1]] == ["response.created", "response.completed"]
         assert [event.sequence_number for event in events] == list(range(len(events)))
-        with client.responses.stream(**GREEDY) as stream:
+        with client.responses.stream(**GREEDY, tools=[ADD]) as stream:
             assert stream.get_final_response().output_text == whole.output_text
         with pytest.raises(openai.NotFoundError) as unknown:
             client.responses.create(**GREEDY, previous_response_id="resp_0")
