@@ -4,17 +4,13 @@ Invariant: the event keeps the client's body, and names what was changed. A requ
 as it came; any other is written anew by a parser that keeps its numbers as they are.
 """
 
-import json
 from collections.abc import Mapping
 from fnmatch import fnmatchcase
 from typing import NamedTuple
 
-import orjson
-
 from gateway.api_keys import ApiKey
 from gateway.call_protocol import CallProtocol, CallRequest
-from gateway.engine_json import Json
-from gateway.errors import InvalidRequest
+from gateway.foreign_json import Json, object_of, objects, rewritten
 from gateway.settings import GatewaySettings
 from gateway.upstream.engines import WorkerTable
 
@@ -52,7 +48,7 @@ class Adaptation:
         samples: whether something is sampled by it. A body that is no JSON object stays as it is, for its protocol to refuse.
         """
         rules = self.rules(key)
-        fields = _fields(body) if rules != NONE else None
+        fields = object_of(body) if rules != NONE else None
         if fields is None:
             return body, ()
         model, changes = self.served_name(fields.get("model"), rules), {}
@@ -62,7 +58,13 @@ class Adaptation:
         sampling = {name: value for name, value in rules.sampling.items() if samples and fields.get(name) != value}
         words = [word for word, holds in (("model", changes), ("strict", strict), ("sampling", sampling)) if holds]
         changes |= {name: int(value) if float(value).is_integer() else value for name, value in sampling.items()}
-        return (_written_anew(body, changes, strip=strict) if words else body), tuple(words)
+
+        def change(fields: dict[str, Json]) -> None:
+            fields.update(changes)
+            for holder in _holders(fields["tools"]) if strict else ():
+                holder.pop("strict", None)
+
+        return (rewritten(body, change) if words else body), tuple(words)
 
     def rules(self, key: ApiKey | None) -> Rules:
         """What is changed in requests under this key."""
@@ -88,35 +90,12 @@ class Adaptation:
         return rules.aliases.get(model) or (rules.aliases[patterns[-1]] if patterns else model)
 
 
-def _fields(body: bytes) -> dict[str, Json] | None:
-    try:
-        fields = orjson.loads(body)
-    except orjson.JSONDecodeError:
-        return None
-    return fields if isinstance(fields, dict) else None
-
-
-def _written_anew(body: bytes, changes: Mapping[str, Json], *, strip: bool) -> bytes:
-    # Not orjson, which makes floats of integers beyond 64 bits, and writes less deeply nested values than it reads.
-    try:
-        fields = {**json.loads(body), **changes}
-        for holder in _holders(fields["tools"]) if strip else ():
-            holder.pop("strict", None)
-        return json.dumps(fields).encode()
-    except (RecursionError, ValueError) as broken:
-        raise InvalidRequest("the body is nested too deeply, or holds a number of too many digits") from broken
-
-
 def _is_strict(tools: Json) -> bool:
     return any(holder.get("strict") for holder in _holders(tools))
 
 
 def _holders(tools: Json) -> list[dict[str, Json]]:
     """Where `strict` may stand: in a tool, in its function (chat), in the tools of a namespace (responses)."""
-    listed = _objects(tools)
-    listed += [inner for tool in listed for inner in _objects(tool.get("tools"))]
-    return listed + _objects([tool.get("function") for tool in listed])
-
-
-def _objects(items: Json) -> list[dict[str, Json]]:
-    return [item for item in items if isinstance(item, dict)] if isinstance(items, list) else []
+    listed = objects(tools)
+    listed += [inner for tool in listed for inner in objects(tool.get("tools"))]
+    return listed + objects([tool.get("function") for tool in listed])

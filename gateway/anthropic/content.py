@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from gateway.engine_json import Json, count, loads_shallow
+from gateway.foreign_json import Json, count, loads_shallow
 
 TOOL_INPUT = "partial_json"
 

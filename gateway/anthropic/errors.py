@@ -3,6 +3,7 @@
 import orjson
 
 from gateway.errors import GatewayError, HeaderList
+from gateway.foreign_json import object_of
 
 PATH_ENDS = (b"/messages", b"/messages/count_tokens")
 TYPES = {
@@ -30,10 +31,7 @@ def anthropic_error(error: GatewayError) -> bytes:
 
 def error_message(body: bytes) -> str | None:
     """The message in an engine's error of this shape; None for any other body."""
-    try:
-        fields = orjson.loads(body)
-    except orjson.JSONDecodeError:
-        return None
-    error = fields.get("error") if isinstance(fields, dict) and fields.get("type") == "error" else None
+    fields = object_of(body) or {}
+    error = fields.get("error") if fields.get("type") == "error" else None
     message = error.get("message") if isinstance(error, dict) else None
     return message if isinstance(message, str) else None

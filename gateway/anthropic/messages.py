@@ -10,8 +10,8 @@ from typing import Any
 from gateway.anthropic.content import message_of
 from gateway.anthropic.errors import anthropic_error, error_message
 from gateway.call_protocol import CallRequest
-from gateway.engine_json import Json, loads
 from gateway.errors import GatewayError, InvalidRequest, UpstreamBroken
+from gateway.foreign_json import Json, loads, objects
 from gateway.openai.reply import encodable
 from gateway.openai.request import MULTIMODAL, call_request, json_object
 from gateway.openai.sampling import effective
@@ -91,11 +91,7 @@ def sampling_of(fields: dict[str, Any]) -> Sampling:  # Any: the client's
 
 
 def _has_media(content: object) -> bool:
-    blocks = _objects(content)
+    blocks = objects(content)
     results = [block.get("content") for block in blocks if block.get("type") == "tool_result"]
-    inner = [part for result in results for part in _objects(result)]
+    inner = [part for result in results for part in objects(result)]
     return any(block.get("type") not in TEXT_BLOCKS for block in (*blocks, *inner))
-
-
-def _objects(listed: object) -> list[dict[str, Any]]:  # Any: the client's
-    return [item for item in listed if isinstance(item, dict)] if isinstance(listed, list) else []

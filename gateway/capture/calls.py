@@ -20,8 +20,8 @@ from gateway.capture.redaction import redacted
 from gateway.capture.stream import StreamedCall
 from gateway.capture.turns import Earlier
 from gateway.control.crowding import Crowds
-from gateway.engine_json import error_text
 from gateway.errors import ClientGone, GatewayError, HeaderList, NotCaptured, Overloaded, UpstreamRefused
+from gateway.foreign_json import error_text
 from gateway.headers import client_headers, credentials, overhead, passed_on, reply_headers
 from gateway.http.exchange import Exchange
 from gateway.metrics import Metrics

@@ -11,7 +11,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, FiniteFloat, 
 
 from datapool.fold.bounds import GROUP_SIZE_MAX
 from datapool.fold.validation import COMPLETE_AGAIN, REWARD_MAX, is_of_completion
-from gateway.engine_json import INT32_MAX
+from gateway.foreign_json import INT32_MAX
 from gateway.headers import ClientHeaders
 from gateway.identity import CONTROL, ID_CHARACTERS_MAX, Identity
 from schemas.envelopes import decision_id, envelope, new_id, now_us

@@ -1,14 +1,13 @@
 """POST …/v1/messages/count_tokens: answered by an engine, which has the tokenizer. It is no call, and nothing is captured."""
 
-import orjson
 from fastapi import Request
 from fastapi.responses import Response
 
 from gateway.adaptation import Adaptation
 from gateway.anthropic.errors import anthropic_error, error_message
 from gateway.call_protocol import CallRequest
-from gateway.engine_json import Json
 from gateway.errors import InvalidRequest, UpstreamRefused
+from gateway.foreign_json import object_of
 from gateway.headers import passed_on
 from gateway.http.asgi import IDENTITY, KEY
 from gateway.identity import COUNT_TOKENS
@@ -57,23 +56,15 @@ class TokenCounting:
 
 
 def _model(body: bytes) -> str | None:
-    fields = _loaded(body)
-    model = fields.get("model") if isinstance(fields, dict) else None
-    if not isinstance(fields, dict) or not (model is None or isinstance(model, str)):
+    fields = object_of(body)
+    model = fields.get("model") if fields is not None else None
+    if fields is None or not (model is None or isinstance(model, str)):
         raise InvalidRequest("the body must be a JSON object, and its model a string", param="model")
     return model or None
 
 
 def _message(body: bytes) -> str | None:
     """That of an error in OpenAI's shape, in which engines refuse what they cannot parse."""
-    fields = _loaded(body)
-    error = fields.get("error") if isinstance(fields, dict) else None
+    error = (object_of(body) or {}).get("error")
     message = error.get("message") if isinstance(error, dict) else None
     return message if isinstance(message, str) else None
-
-
-def _loaded(body: bytes) -> Json:
-    try:
-        return orjson.loads(body)
-    except orjson.JSONDecodeError:
-        return None

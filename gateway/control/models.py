@@ -7,8 +7,8 @@ from fastapi.responses import JSONResponse, Response
 
 from gateway.adaptation import Adaptation
 from gateway.anthropic.errors import reads_anthropic
-from gateway.engine_json import Json, count, loads
 from gateway.errors import NotFound, NoWorker, UpstreamBroken, UpstreamRefused
+from gateway.foreign_json import Json, count, loads
 from gateway.http.asgi import KEY
 from gateway.upstream.engines import Engine, WorkerTable
 from gateway.upstream.pool import HttpUpstream

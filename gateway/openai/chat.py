@@ -3,11 +3,9 @@
 import re
 from collections.abc import Sequence
 
-import orjson
-
 from gateway.call_protocol import CallRequest, EngineReply, ReplyStream
-from gateway.engine_json import Json, count, dumps
 from gateway.errors import GatewayError, error_body
+from gateway.foreign_json import Json, count, dumps, object_of
 from gateway.openai.chunks import completion_of
 from gateway.openai.reply import encodable, parse_reply, with_choices
 from gateway.openai.request import parse_chat
@@ -20,11 +18,7 @@ from gateway.upstream.pool import UpstreamReply
 
 def error_message(body: bytes) -> str | None:
     """As `CallProtocol.error_message`, of OpenAI's error object."""
-    try:
-        fields = orjson.loads(body)
-    except orjson.JSONDecodeError:
-        return None
-    error = fields.get("error") if isinstance(fields, dict) else None
+    error = (object_of(body) or {}).get("error")
     if not isinstance(error, dict):
         return None
     message = error.get("message")

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from gateway.engine_json import Json, count
+from gateway.foreign_json import Json, count
 from gateway.openai.message import joined, merge
 
 

@@ -3,8 +3,8 @@
 from typing import Any
 
 from gateway.call_protocol import CallRequest, EngineReply
-from gateway.engine_json import dumps, loads
 from gateway.errors import InvalidRequest, UpstreamBroken
+from gateway.foreign_json import dumps, loads
 from gateway.openai.completions import TextCompletions, parse_completion
 from gateway.openai.request import json_object
 from gateway.tokens.packing import packed_ids

@@ -5,8 +5,8 @@ Invariant: response ids and log-probabilities are the engine's own. Whatever is 
 """
 
 from gateway.call_protocol import CallRequest, Choice, EngineReply
-from gateway.engine_json import Json, count, dumps, loads_shallow
 from gateway.errors import UpstreamBroken
+from gateway.foreign_json import Json, count, dumps, loads_shallow
 from gateway.openai.request import LOGPROBS, TOKEN_IDS
 from gateway.openai.sse import without_fields
 from gateway.tokens.packing import SampledTokens, packed_content, packed_ids

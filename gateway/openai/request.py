@@ -5,7 +5,6 @@ nothing else changed; where possible they *are* the client's bytes with these tw
 numbers written anew by a parser that rounds them.
 """
 
-import json
 from typing import Any
 
 import orjson
@@ -13,6 +12,7 @@ import orjson
 from gateway.call_protocol import CallRequest
 from gateway.callers.hints import hints
 from gateway.errors import InvalidRequest
+from gateway.foreign_json import rewritten
 from gateway.openai.sampling import effective
 from schemas.events import Sampling
 
@@ -73,15 +73,7 @@ def _with_fields(body: bytes, fields: dict[str, Any], added: dict[str, int]) -> 
     if not added:
         return body
     if any(name in fields for name in added):  # written, but as false or null: a second mention would be ambiguous
-        return _written_anew(body, added)
+        return rewritten(body, lambda fields: fields.update(added))
     members = orjson.dumps(added)[1:-1]
     front = body.rstrip(SPACE)[:-1]
     return b"%s%s%s}" % (front, b"," if fields else b"", members)
-
-
-def _written_anew(body: bytes, added: dict[str, int]) -> bytes:
-    # Not orjson, which makes floats of integers beyond 64 bits, and writes less deeply nested values than it reads.
-    try:
-        return json.dumps({**json.loads(body), **added}).encode()
-    except (RecursionError, ValueError) as broken:
-        raise InvalidRequest("the body is nested too deeply, or holds a number of too many digits") from broken

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from gateway.engine_json import Json, count
+from gateway.foreign_json import Json, count
 
 LAST = ("response.completed", "response.incomplete", "response.failed")
 """Types of the events that end a stream."""

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from gateway.call_protocol import CallRequest, EarlierCall, ReplyStream
-from gateway.engine_json import Json, dumps, loads
 from gateway.errors import GatewayError, InvalidRequest, NotFound, UpstreamBroken, error_body
+from gateway.foreign_json import Json, dumps, loads, rewritten
 from gateway.openai.chat import error_message
 from gateway.openai.reply import encodable
 from gateway.openai.request import MULTIMODAL, TEXT_PARTS, call_request, json_object
@@ -104,20 +104,18 @@ class Responses(PackedProtocol):
         items: list[Json] = []
         for turn in turns:
             items += [*_items(_object(turn.request)), *_outputs(_object(turn.reply))]
-        try:
-            fields = json.loads(
-                request.body if request.plain is None else request.plain
-            )  # not orjson, which makes floats of integers beyond 64 bits
-            fields[INPUT] = [*items, *_items(fields)]
+
+        def go_on(fields: dict[str, Json]) -> None:
+            items.extend(_items(fields))
+            fields[INPUT] = items
             del fields[PREVIOUS]
-            body = json.dumps(fields).encode()
-        except (RecursionError, ValueError) as broken:
-            raise InvalidRequest("the body is nested too deeply, or holds a number of too many digits") from broken
+
+        body = rewritten(request.body if request.plain is None else request.plain, go_on)
         return request._replace(
             forwarded=body,
             plain=body,
             adapted=(*request.adapted, "previous_response"),
-            missing=(MULTIMODAL,) if _has_media(fields[INPUT]) else (),
+            missing=(MULTIMODAL,) if _has_media(items) else (),
         )
 
 

@@ -8,8 +8,8 @@ default and never one from the model's directory. Source of defaults and clamps:
 import math
 from collections.abc import Mapping
 
-from gateway.engine_json import Json
 from gateway.errors import InvalidRequest
+from gateway.foreign_json import Json
 from schemas.events import Sampling
 
 GREEDY_BELOW = 1e-5

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator
 
 from gateway.call_protocol import CallRequest, EngineReply
-from gateway.engine_json import Json, count, dumps, loads_shallow
+from gateway.foreign_json import Json, count, dumps, loads_shallow
 from gateway.openai.chunks import completion_of
 from gateway.openai.reply import PROMPT, clean, understood
 from gateway.openai.request import LOGPROBS, TOKEN_IDS

@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from gateway.engine_json import Json
+from gateway.foreign_json import Json
 from schemas.arrays import ITEM_BYTES, pack_floats, pack_ids, unpack_floats
 
 FLOAT32_MAX = (2 - 2**-23) * 2.0**127

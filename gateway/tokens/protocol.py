@@ -9,8 +9,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 
 from gateway.call_protocol import CallRequest, EngineReply, ReplyStream
-from gateway.engine_json import Json, dumps, loads_shallow
 from gateway.errors import GatewayError, UpstreamBroken
+from gateway.foreign_json import Json, dumps, loads_shallow
 from gateway.tokens.handed_over import COMMENT, HandedOver, cut, parse
 from gateway.tokens.reply import Outline, reply_of
 from gateway.tokens.sse import Splitter, data_of

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from gateway.call_protocol import Choice, EngineReply
-from gateway.engine_json import Json, count
+from gateway.foreign_json import Json, count
 from gateway.tokens.handed_over import HandedOver, Sampled
 from schemas.arrays import ITEM_BYTES
 from schemas.events import Usage

@@ -1,9 +1,13 @@
-"""JSON of engines, which are foreign servers: read tolerantly, walked through within bounds, written again."""
+"""JSON of others. Of engines, which are foreign servers: read tolerantly, walked through within bounds, written again. Of
+clients: changed without writing a number otherwise than its client did."""
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 import orjson
+
+from gateway.errors import InvalidRequest
 
 Json = Any  # parsed JSON of a foreign server
 INT32_MAX = (1 << 31) - 1
@@ -31,12 +35,37 @@ def loads_shallow(raw: bytes) -> Json:
     return value
 
 
+def object_of(raw: bytes) -> dict[str, Json] | None:
+    """The object that these bytes are; None where they are anything else."""
+    try:
+        fields = orjson.loads(raw)
+    except orjson.JSONDecodeError:
+        return None
+    return fields if isinstance(fields, dict) else None
+
+
 def dumps(fields: dict[str, Json]) -> bytes:
     """JSON of what `loads_shallow` gave."""
     try:
         return orjson.dumps(fields)
     except TypeError:  # an integer beyond 64 bits, a lone surrogate
         return json.dumps(fields).encode()
+
+
+def rewritten(body: bytes, change: Callable[[dict[str, Any]], object]) -> bytes:
+    """The object in `body`, changed. Any: a client's fields. Raises InvalidRequest."""
+    # Not orjson, which makes floats of integers beyond 64 bits, and writes less deeply nested values than it reads.
+    try:
+        fields = json.loads(body)
+        change(fields)
+        return json.dumps(fields).encode()
+    except (RecursionError, ValueError) as broken:
+        raise InvalidRequest("the body is nested too deeply, or holds a number of too many digits") from broken
+
+
+def objects(items: object) -> list[dict[str, Any]]:
+    """The objects in a list; none in anything else."""
+    return [item for item in items if isinstance(item, dict)] if isinstance(items, list) else []
 
 
 def error_text(body: bytes) -> str:
