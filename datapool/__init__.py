@@ -57,5 +57,5 @@ Where to look: `fold.fold(state, fact, position) -> GroupState`, `project.projec
 writes, `view.PoolView` for readers.
 """
 
-FOLD_VERSION = 8
+FOLD_VERSION = 9
 """Counts up when equal facts give other records; a pool holds records of one fold version."""

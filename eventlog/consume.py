@@ -11,6 +11,9 @@ the record writes the same events again, and they count once. A replay (another 
 Hand-over: a member commits what it finished of a partition before it gives the partition up; a member that was put out
 of its group commits nothing of what it lost. Memory: the records of one poll and their outputs.
 
+Work may keep records in hand until `rest` is asked, once per poll: what it returns belongs to all of them, so that much can be
+judged at once, or written together, before any offset moves.
+
 Errors of the work: `Retryable` is tried again, with pauses, for `retry_s`, then ends the consumer; `RecordRefused` and undecodable bytes put the
 record into the dead letters; any other exception is a bug and ends the consumer before the record is committed.
 """
@@ -42,6 +45,8 @@ OUTPUT_TOO_LARGE = "output_too_large"
 Output = tuple[Topic, bytes, Event]
 """Topic, key, event. The key of a fact is its group's: `schemas.keys.group_key`."""
 Work = Callable[[Record], Iterable[Output]]
+Rest = Callable[[], Iterable[Output]]
+"""What the work on the records of one poll still owes. Its errors are none of a record: `Retryable` is tried again."""
 T = TypeVar("T")
 
 
@@ -73,6 +78,7 @@ def consume(
     group_id: str,
     work: Work,
     *,
+    rest: Rest = tuple,
     stop: threading.Event | None = None,
     on_revoked: OnRevoked = lambda _: None,
     limits: ConsumeLimits = LIMITS,
@@ -82,7 +88,7 @@ def consume(
     on_revoked: called with partitions that this member gave up; work that remembers records forgets them.
     The record in hand is finished at a stop, unless it waits to be tried again. Raises LogError, and whatever the work raises beside the module's errors.
     """
-    with closing(ConsumerLoop(log, topics, group_id, work, on_revoked=on_revoked, limits=limits)) as loop:
+    with closing(ConsumerLoop(log, topics, group_id, work, rest=rest, on_revoked=on_revoked, limits=limits)) as loop:
         loop.run(stop_on_signals() if stop is None else stop)
 
 
@@ -112,12 +118,14 @@ class ConsumerLoop:
         group_id: str,
         work: Work,
         *,
+        rest: Rest = tuple,
         on_revoked: OnRevoked = lambda _: None,
         limits: ConsumeLimits = LIMITS,
     ) -> None:
         """Raises BrokerUnreachable, TopicMissing."""
         self._group_id = group_id
         self._work = work
+        self._rest = rest
         self._on_revoked = on_revoked
         self._limits = limits
         self._finished: dict[Place, int] = {}
@@ -158,6 +166,9 @@ class ConsumerLoop:
                     break
                 worked.append(_Worked(record, self._send(self._outputs(record, stop))))
         finally:
+            owed = self._retried(lambda: [Outgoing.of(*output) for output in self._rest()], stop)
+            for item, answer in self._send(owed):
+                self._await(item, answer, stop)
             for each in worked:
                 self._finish(each, stop)
         if len(worked) == len(records):

@@ -12,6 +12,8 @@ CallStatus = Literal["completed", "aborted", "unknown"]
 """How a captured call ended."""
 TrajectoryStatus = Literal["open", "abandoned", "failed", "completed", "evicted", "unknown"]
 """Life of a trajectory, in ascending rank: the highest rank seen wins."""
+PreferenceOutcome = Literal["chosen", "tie", "both_bad", "withdrawn", "unknown"]
+"""How two subjects compare; withdrawn: as if nobody had compared them."""
 RunStatus = Literal["finished", "stopped", "failed", "unknown"]
 """How a training run ended."""
 WorkerState = Literal["starting", "ready", "updating", "behind", "draining", "dead", "unknown"]
@@ -441,6 +443,72 @@ class KeyRecorded(Struct, frozen=True, kw_only=True):
     """Sessions under this key are complete after such a silence; null: somebody completes them."""
 
 
+class OutputEdited(Struct, frozen=True, kw_only=True):
+    """Somebody wrote a better reply to a call. For export only: nobody sampled it. Of one who and call the highest (revision, occurred_at_us, event_id) counts. The pool does not fold it."""
+
+    envelope: Envelope
+    group_id: str
+    """Group of trajectories that share a task; equals trajectory_id where none was given."""
+    trajectory_id: str
+    """Unique within its group only."""
+    call_id: str
+    """One model call; choice k > 0 of a call with n > 1 is `<call_id>.<k>`."""
+    message: str | None = None
+    """JSON: the assistant's message in chat's format. Null takes the edit back."""
+    comment: str | None = None
+    source: str
+    """`human:<who>`."""
+    revision: Int64 = 0
+
+
+class SubjectRef(Struct, frozen=True, kw_only=True):
+    """A trajectory of the group, or one call of it."""
+
+    trajectory_id: str
+    call_id: str | None = None
+
+
+class PreferenceGiven(Struct, frozen=True, kw_only=True):
+    """Somebody compared two subjects of a group. Of one who, name and unordered pair the highest (revision, occurred_at_us, event_id) counts. The pool does not fold it."""
+
+    envelope: Envelope
+    group_id: str
+    """Group of trajectories that share a task; equals trajectory_id where none was given."""
+    chosen: SubjectRef
+    rejected: SubjectRef
+    outcome: PreferenceOutcome = "unknown"
+    """Of a tie, and of two bad ones, the order of the two says nothing."""
+    name: str = "overall"
+    """In which respect."""
+    strength: float | None = None
+    """0 (barely) to 1 (clearly)."""
+    comment: str | None = None
+    source: str
+    """`human:<who>`, or a scorer."""
+    revision: Int64 = 0
+
+
+class VerdictRef(Struct, frozen=True, kw_only=True):
+    """What a scorer's reward was made from: its verdict, and what that cost."""
+
+    verdict_id: str
+    """`VerdictKept.verdict_id`."""
+    version: Int32
+    """Of the scorer, which is the slot: `source/name@version`."""
+    generation: Int32 = 0
+    """0: judged as it came; higher ones: scored again (`claw rewards backfill`)."""
+    cached: bool = False
+    """The verdict was given on another subject of equal content: nothing was paid."""
+    tokens: Int64 = 0
+    """Prompt and completion tokens that it cost."""
+    seconds: float = 0.0
+    """Wall time from being asked to the answer."""
+    price: float | None = None
+    """In the currency of the scorer's `price_per_million`; null: none was stated."""
+    calls: tuple[str, ...] = ()
+    """The judge's own calls, as captured: `group/trajectory/call`."""
+
+
 class RewardAssigned(Struct, frozen=True, kw_only=True):
     """A reward for a call, for a step by its index, or (neither given) for the trajectory. Slot = (subject, source, name); the highest (revision, occurred_at_us, event_id) wins. Of a trajectory, source `agent` and name `completion` are its completion's own and are refused."""
 
@@ -456,10 +524,13 @@ class RewardAssigned(Struct, frozen=True, kw_only=True):
     """Who judged."""
     name: str = "outcome"
     """Which component."""
-    value: float
+    value: float | None = None
+    """Null takes the slot back: as if nobody had spoken, until a later word."""
     revision: Int64 = 0
     metadata: str | None = None
     """JSON"""
+    verdict: VerdictRef | None = None
+    """Of a scorer's reward: what it was made from."""
 
 
 class RewardSlot(Struct, frozen=True, kw_only=True):
@@ -469,11 +540,14 @@ class RewardSlot(Struct, frozen=True, kw_only=True):
     step_index: Int32 | None = None
     source: str
     name: str
-    value: float
+    value: float | None = None
+    """Null: taken back, or nobody could tell."""
     revision: Int64
     event_id: str
     occurred_at_us: Int64 = 0
     """UTC microseconds, of the event: of equal revisions the later word counts."""
+    failed: str | None = None
+    """Why its scorer gave up, in a word: `ScoringFailed.reason`."""
 
 
 class RunEnded(Struct, frozen=True, kw_only=True):
@@ -502,6 +576,25 @@ class RunStarted(Struct, frozen=True, kw_only=True):
     """versions"""
     facts_prefix: str
     """Topic prefix whose facts the plans refer to."""
+
+
+class ScoringFailed(Struct, frozen=True, kw_only=True):
+    """A scorer gave up on a subject: it claims the slot without a value, so whoever waits for it learns that nothing comes. A later word of the slot counts."""
+
+    envelope: Envelope
+    group_id: str
+    """Group of trajectories that share a task; equals trajectory_id where none was given."""
+    trajectory_id: str
+    """Unique within its group only."""
+    call_id: str | None = None
+    source: str
+    name: str
+    revision: Int64 = 0
+    reason: str
+    """A stable word: deadline, crashed, unparsable, not_finite, ..."""
+    detail: str = ""
+    """A line for people."""
+    verdict: VerdictRef | None = None
 
 
 class StepCurated(Struct, frozen=True, kw_only=True):
@@ -683,6 +776,8 @@ class TrajectoryRecord(Struct, frozen=True, kw_only=True):
     rewards_expected: Int32 | None = None
     calls: tuple[str, ...] = ()
     """call_ids in order of (first received, call_id); the first of them where a record holds no more"""
+    offsets: tuple[Int64, ...] = ()
+    """Where the captures that count lie in claw.calls, one for each of `calls`; the partition is that of the group."""
     calls_left_out: Int32 = 0
     """Calls that the record has no room for."""
     branches: Int32 = 0
@@ -741,6 +836,41 @@ class TrajectoryStarted(Struct, frozen=True, kw_only=True):
     """JSON"""
     idle_s: float | None = None
     """A reactor completes it after such a silence: a session of traffic that has no end of its own."""
+
+
+class VerdictKept(Struct, frozen=True, kw_only=True):
+    """What a scorer said of a subject, kept before it is published. Key: verdict_id, in the partition of the subject's group. Equal content under one scorer, version and generation is judged once."""
+
+    envelope: Envelope
+    verdict_id: str
+    """uuid5 of content digest, source, name, version and generation."""
+    source: str
+    """Who judges."""
+    name: str
+    """Which component."""
+    version: Int32
+    generation: Int32 = 0
+    scope: str
+    """call, next, steps, trajectory or group."""
+    digest: str
+    """sha256 hex of the content that was judged."""
+    values: tuple[float | None, ...] = ()
+    """One; of `steps` one per call in order, of `group` one per member by trajectory_id. Null: nothing to say."""
+    failed: str | None = None
+    """Why the scorer gave up, in a word; then there are no values."""
+    detail: str = ""
+    """Words for people: the judge's reasons, or what failed."""
+    spread: float | None = None
+    """Sample standard deviation of several votes."""
+    subject: str = ""
+    """The subject that was judged first: `group/trajectory[/call]`."""
+    tokens: Int64 = 0
+    """Prompt and completion tokens that it cost."""
+    seconds: float = 0.0
+    """Wall time from being asked to the answer."""
+    price: float | None = None
+    calls: tuple[str, ...] = ()
+    """The judge's own calls, as captured: `group/trajectory/call`."""
 
 
 class VersionEvaluated(Struct, frozen=True, kw_only=True):
@@ -828,9 +958,12 @@ Event = (
     | GroupOpened
     | GroupRecord
     | KeyRecorded
+    | OutputEdited
+    | PreferenceGiven
     | RewardAssigned
     | RunEnded
     | RunStarted
+    | ScoringFailed
     | StepCurated
     | StepRecord
     | StepTokens
@@ -840,6 +973,7 @@ Event = (
     | TrajectoryEvicted
     | TrajectoryRecord
     | TrajectoryStarted
+    | VerdictKept
     | VersionEvaluated
     | WeightsPublished
     | WorkerReported
@@ -855,9 +989,12 @@ EVENT_TYPES: dict[str, type[Event]] = {
     "GroupOpened": GroupOpened,
     "GroupRecord": GroupRecord,
     "KeyRecorded": KeyRecorded,
+    "OutputEdited": OutputEdited,
+    "PreferenceGiven": PreferenceGiven,
     "RewardAssigned": RewardAssigned,
     "RunEnded": RunEnded,
     "RunStarted": RunStarted,
+    "ScoringFailed": ScoringFailed,
     "StepCurated": StepCurated,
     "StepRecord": StepRecord,
     "StepTokens": StepTokens,
@@ -867,6 +1004,7 @@ EVENT_TYPES: dict[str, type[Event]] = {
     "TrajectoryEvicted": TrajectoryEvicted,
     "TrajectoryRecord": TrajectoryRecord,
     "TrajectoryStarted": TrajectoryStarted,
+    "VerdictKept": VerdictKept,
     "VersionEvaluated": VersionEvaluated,
     "WeightsPublished": WeightsPublished,
     "WorkerReported": WorkerReported,

@@ -62,6 +62,8 @@ class Channel:
     """Trained on; what does not name a channel is on this one."""
     VALIDATION: Final = "val"
     """Evaluation: never trained on."""
+    JUDGE: Final = "judge"
+    """A scorer's questions to a model: evidence of its verdicts, itself never scored nor trained on."""
 
 
 class CallKind:

@@ -76,10 +76,20 @@ REWARDS = Topic(
     name="rewards",
     key="group_id",
     policy="delete",
-    records=("RewardAssigned", "StepCurated"),
-    writers=("gateway", "reward workers", "quality", "operator"),
-    readers=("streams", "export", "verify", "claw"),
+    records=("RewardAssigned", "ScoringFailed", "StepCurated", "PreferenceGiven", "OutputEdited"),
+    writers=("gateway", "rewards", "quality", "feedback", "operator"),
+    readers=("streams", "rewards (agreement)", "feedback", "export", "verify", "claw"),
     doc="Facts: what was judged, by whom.",
+)
+VERDICTS = Topic(
+    name="rewards.verdicts",
+    key="verdict_id",
+    policy="compact",
+    records=("VerdictKept",),
+    writers=("rewards",),
+    readers=("rewards (to restore)", "lineage", "claw"),
+    transactional=True,
+    doc="What scorers said, kept before it becomes a reward; nobody is asked the same twice.",
 )
 STEPS = Topic(
     name="datapool.steps",
@@ -173,7 +183,20 @@ DEAD_LETTERS = Topic(
     readers=("claw",),
     doc="Records that could not be read or folded, byte for byte, with the reason in headers.",
 )
-TOPICS = (CALLS, REWARDS, STEPS, TRAJECTORIES, GROUPS, POSITIONS, BATCHES, WEIGHTS, WORKERS, KEYS, DEAD_LETTERS)
+TOPICS = (
+    CALLS,
+    REWARDS,
+    VERDICTS,
+    STEPS,
+    TRAJECTORIES,
+    GROUPS,
+    POSITIONS,
+    BATCHES,
+    WEIGHTS,
+    WORKERS,
+    KEYS,
+    DEAD_LETTERS,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -107,7 +107,9 @@ def _heading(t: TrajectoryRecord) -> list[str]:
 
 def _step_line(step: StepRecord) -> str:
     versions = ",".join(f"{s.version}[{s.start}:{s.end}]" for s in step.spans) or "-"
-    rewards = ", ".join(f"{slot.source}/{slot.name} {slot.value:g}" for slot in step.rewards) or "-"
+    rewards = (
+        ", ".join(f"{slot.source}/{slot.name} {slot.value:g}" for slot in step.rewards if slot.value is not None) or "-"
+    )
     training = "trainable" if step.trainable else f"not trainable: {', '.join(step.reasons)}"
     where = (
         f"{step.position.topic}[{step.position.partition}]@{step.position.offset}" if step.position else "no call yet"

@@ -112,7 +112,7 @@ def _return(record: TrajectoryRecord, steps: Sequence[StepRecord], spec: BatchSp
 def _weighted(slots: Iterable[RewardSlot], spec: BatchSpec) -> float | None:
     """Weighted sum of the slots whose weight is not 0; None where there is no such slot."""
     weights = [(spec.weight(slot.source, slot.name), slot.value) for slot in slots]
-    terms = [weight * value for weight, value in weights if weight != 0]
+    terms = [weight * value for weight, value in weights if weight != 0 and value is not None]
     return math.fsum(terms) if terms else None
 
 

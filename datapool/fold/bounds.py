@@ -19,9 +19,9 @@ MEMBER_BYTES = 128
 GROUP_SIZE_MAX = 10_000
 """Members that a group may be declared with, and that one which nobody declared stays below."""
 TRAJECTORY_CALLS_BYTES_MAX = 2 << 20
-"""Calls of a trajectory: 47,000 with ids of 36 bytes."""
-CALL_BYTES = 8
-"""A call beside its id, at most."""
+"""Calls of a trajectory: 40,000 with ids of 36 bytes."""
+CALL_BYTES = 16
+"""A call beside its id, at most: the length of its id, and its offset."""
 FAILED_CALLS_MAX = 1000
 """Failed calls that a trajectory names, the first by name: they only tell people."""
 REWARDS_MAX = 5000

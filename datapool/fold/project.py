@@ -181,7 +181,7 @@ def sorted_slots(slots: Collection[RewardSlot]) -> tuple[RewardSlot, ...]:
 
 
 def _total(slots: Iterable[RewardSlot]) -> float | None:
-    values = [slot.value for slot in slots]
+    values = [slot.value for slot in slots if slot.value is not None]
     return math.fsum(values) if values else None
 
 
@@ -233,6 +233,7 @@ def _trajectory_record(
         calls_expected=now.ending.calls,
         rewards_expected=now.ending.rewards,
         calls=tuple(listed),
+        offsets=tuple(position.offset for call_id in listed if (position := captures[call_id].position) is not None),
         calls_left_out=len(calls) - len(listed),
         branches=forest.branches(captures),
         failed_calls=tuple(sorted(now.failed_calls)),

@@ -9,7 +9,7 @@ from tests.architecture.tree import GENERATED, ROOT, written
 FILE_LINES_MAX = 400
 FUNCTION_LINES_MAX = 50
 FOLDER_FILES_MAX = 14
-GENERATED_LINES_MAX = 1000
+GENERATED_LINES_MAX = 1200
 
 
 def test_files_are_short() -> None:

@@ -136,6 +136,37 @@ def test_offsets_never_move_past_an_output_that_is_not_acknowledged(log: AnyLog)
                 assert {f"{n}!" for n in range(number, 2 * (offset or 0), PARTITIONS)} <= set(done)
 
 
+def test_what_work_kept_in_hand_is_written_before_its_offsets_move(log: AnyLog) -> None:
+    """The outputs of a whole poll come from `rest`; where it fails, no record of the poll counts as done, and all come again."""
+    publish(log, numbered(6))
+    kept: list[Record] = []
+    polls: list[int] = []
+
+    def rest() -> list[Output]:
+        polls.append(len(kept))
+        records, kept[:] = list(kept), []
+        if records and len(polls) == len([size for size in polls if not size]) + 1:
+            raise LogError("the first poll with records")
+        return [output for record in records for output in judged(record)]
+
+    def keep(record: Record) -> list[Output]:
+        kept.append(record)
+        return []
+
+    def consumer() -> "contextlib.closing[ConsumerLoop]":
+        return contextlib.closing(ConsumerLoop(log, [CALLS], GROUP, keep, rest=rest, limits=OFTEN))
+
+    stop = threading.Event()
+    with consumer() as failing, pytest.raises(LogError, match="first poll"):
+        until(lambda: False, lambda: failing.step(stop))
+    assert set(committed(log).values()) == {None}
+    with consumer() as successor:
+        until(lambda: len(in_topic(log)) == 6, lambda: successor.step(stop))
+        successor.commit()
+    assert committed(log) == {0: 3, 1: 3}
+    assert sorted(names(in_topic(log))) == [f"{number}!" for number in range(6)]
+
+
 def test_what_a_member_did_not_commit_is_done_again_to_the_same_events(log: AnyLog) -> None:
     """Put out between output and commit, a member commits nothing any more; its successor writes the same event ids."""
     publish(log, numbered(6))

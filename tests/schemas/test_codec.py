@@ -172,7 +172,7 @@ def test_the_reason_is_named(value: bytes | None, error: type[UndecodableRecord]
 
 MISFITS: list[tuple[str, dict[str, object]]] = [
     ("RewardAssigned", {"value": "high"}),
-    ("RewardAssigned", {"value": None}),
+    ("RewardAssigned", {"source": None}),
     ("RewardAssigned", {"group_id": None}),
     ("RewardAssigned", {"group_id": "\ud800"}),
     ("RewardAssigned", {"step_index": 1 << 40}),

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from consumers.verify.oracle import bounds
-from consumers.verify.oracle.conflicts import Rank
+from consumers.verify.oracle.conflicts import Rank, signed
 from consumers.verify.oracle.soundness import Fact
 from schemas.events import RewardAssigned, RewardSlot, TrajectoryCompleted
 
@@ -35,7 +35,8 @@ def step_total(own: Sequence[RewardSlot], indexed: Sequence[RewardSlot]) -> floa
     best: dict[tuple[str, str], RewardSlot] = {}
     for slot in sorted([*own, *indexed], key=_rank):
         best[slot.source, slot.name] = slot
-    return math.fsum(slot.value for slot in best.values()) if best else None
+    values = [slot.value for slot in best.values() if slot.value is not None]
+    return math.fsum(values) if values else None
 
 
 def _assigned(fact: RewardAssigned) -> RewardSlot:
@@ -49,7 +50,7 @@ def _slot(fact: Fact, **content: Any) -> RewardSlot:  # fields of the slot
 
 def _rank(slot: RewardSlot) -> Rank:
     """Revision, time, event id, then the number itself; of two zeros the one without a sign is higher."""
-    return slot.revision, slot.occurred_at_us, slot.event_id, slot.value, str(slot.value)[:1] != "-"
+    return slot.revision, slot.occurred_at_us, slot.event_id, signed(slot.value)
 
 
 def _index(slot: RewardSlot) -> int:

@@ -66,7 +66,7 @@ def _sound_reward(fact: RewardAssigned) -> bool:
     of_trajectory = fact.call_id is None and fact.step_index is None
     if of_trajectory and f"{fact.source}/{fact.name}" == "agent/completion":
         return False
-    return _in_range(fact.value) and (fact.call_id is not None or (fact.step_index or 0) >= 0)
+    return (fact.value is None or _in_range(fact.value)) and (fact.call_id is not None or (fact.step_index or 0) >= 0)
 
 
 def _in_range(value: float) -> bool:

@@ -165,6 +165,7 @@ class _Trajectory:
         failures = {f"{fact.call_id}#{fact.attempt}" for fact in of_kind(self.facts, CallFailed)}
         return {
             "calls": tuple(fitting),
+            "offsets": tuple(place.offset for call_id in fitting if (place := self.steps[call_id].position) is not None),
             "calls_left_out": len(self.order) - len(fitting),
             "branches": self.branches,
             "failed_calls": tuple(sorted(failures)[: bounds.FAILURES]),
@@ -173,7 +174,7 @@ class _Trajectory:
 
     def _returns(self) -> Fields:
         own = [slot for slot in self.rewards if slot.call_id is None]
-        outcomes = [slot.value for slot in own if slot.step_index is None]
+        outcomes = [slot.value for slot in own if slot.step_index is None and slot.value is not None]
         outcome = math.fsum(outcomes) if outcomes else None
         totals = [self.steps[call_id].reward_total for call_id in self.order]
         parts = [part for part in (*totals, outcome) if part is not None]

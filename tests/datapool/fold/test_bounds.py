@@ -26,12 +26,12 @@ from tests.trainer.pooled import pooled
 
 SMALL = {
     (bounds, "GROUP_MEMBERS_BYTES_MAX"): 200,
-    (bounds, "TRAJECTORY_CALLS_BYTES_MAX"): 10,
+    (bounds, "TRAJECTORY_CALLS_BYTES_MAX"): 20,
     (bounds, "FAILED_CALLS_MAX"): 1,
     (bounds, "REWARDS_MAX"): 2,
     (bounds, "JUDGEMENTS_MAX"): 2,
     (oracle_bounds, "MEMBERS_BYTES"): 200,
-    (oracle_bounds, "CALLS_BYTES"): 10,
+    (oracle_bounds, "CALLS_BYTES"): 20,
     (oracle_bounds, "FAILURES"): 1,
     (oracle_bounds, "SLOTS"): 2,
     (oracle_bounds, "JUDGEMENTS"): 2,

@@ -1,0 +1,1 @@
+"""People judge: a page, and what it writes. Deletable without harm."""

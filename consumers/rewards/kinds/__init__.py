@@ -1,0 +1,61 @@
+"""Kinds of scorers. Adding one is one file here, with a `KIND` in it, and its word in `KINDS`."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any, ClassVar
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from consumers.rewards.judged import Scope
+from consumers.rewards.opinions import RewardScorer
+
+
+class ScorerSettings(BaseModel):
+    """What every kind has. Docstrings of fields are their help."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, use_attribute_docstrings=True)
+    SCOPES: ClassVar[tuple[Scope, ...]] = ("call", "next", "steps", "trajectory", "group")
+    """What the kind can judge."""
+
+    source: str
+    """Before the slash of the slot."""
+    name: str
+    """Behind it."""
+    use: str
+    """The kind, and what it needs to know at once: `judge`, `pooling`, `sandbox:pytest`, `my_module:function`, `trl:module:function`."""
+    version: int = Field(ge=1)
+    """Who changes what the scorer says raises it: verdicts are kept, and asked for, by it."""
+    scope: Scope
+    """What one verdict is about."""
+    pure: bool = True
+    """Whether content alone decides, so that equal content is judged once and history can be scored again."""
+    timeout_s: float = Field(default=30.0, gt=0)
+    """For one subject, tries and waiting included."""
+    price_per_million: float | None = Field(default=None, ge=0)
+    """Price of a million tokens, for the sums; in whatever currency."""
+
+    @property
+    def slot(self) -> str:
+        """`source/name`."""
+        return f"{self.source}/{self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """How one kind is set up."""
+
+    settings: type[ScorerSettings]
+    open: Callable[[Any], RewardScorer]
+    """Settings of that type to a scorer. Raises ConsumerError, in one line, where it cannot work."""
+
+
+KINDS = {"judge": "judge", "pooling": "pooling", "sandbox": "sandbox"}
+"""First word of `use` -> module of this package; everything else names a function: `function`."""
+
+
+def kind_of(use: str) -> Kind:
+    """Raises ImportError for a kind whose packages are not installed."""
+    module = KINDS.get(use.partition(":")[0], "function")
+    kind: Kind = import_module(f"consumers.rewards.kinds.{module}").KIND
+    return kind
