@@ -97,7 +97,7 @@ def test_a_trajectory_of_more_calls_than_a_record_holds_is_written():
     failures = [facts.failure("g", "t", wide(number)) for number in range(4200)]
     log, _ = run([*failures, *calls, facts.completed("g", "t")])
     (trajectory,) = rows(log, TrajectoryRecord)
-    assert (len(trajectory.calls), trajectory.calls_left_out, trajectory.trainable_calls) == (1028, 3172, 4200)
+    assert (len(trajectory.calls), trajectory.calls_left_out, trajectory.trainable_calls) == (1024, 3176, 4200)
     assert (len(trajectory.failed_calls), trajectory.reasons) == (1000, ("too_many_calls",))
     assert (len(rows(log, StepRecord)), log.letters) == (4200, [])
     assert log.pool() == log.expected()
