@@ -5,7 +5,6 @@ A slot that is fenced leaves its group and joins again; whatever else ends a thr
 
 import threading
 from contextlib import closing
-from functools import cache
 
 import structlog
 
@@ -75,11 +74,11 @@ def begin(kafka: KafkaLog, slot: ScoredSlot) -> None:
 
 
 def history_of(kafka: KafkaLog) -> LogHistory:
-    """The log backwards. Retention only ever moves beginnings up: they are read once."""
+    """The log backwards."""
     log_settings = kafka.settings
     return LogHistory(
         kafka,
-        begins=cache(lambda topic: begin_offsets(log_settings, [topic])),
+        begins=lambda topic: begin_offsets(log_settings, [topic]),
         offsets_at=lambda topic, timestamp_ms: offsets_at(log_settings, [topic], timestamp_ms),
     )
 
@@ -117,7 +116,7 @@ class SlotThread(threading.Thread):
                 while not self._halt.is_set() and not self._served(scorer):
                     self._metrics.rejoined.labels(self.slot.name).inc()
                     self._halt.wait(REJOIN_PAUSE_S)
-        except Exception as error:  # noqa: BLE001  # the main thread ends the process with it
+        except Exception as error:  # the main thread ends the process with it
             log.exception("rewards_slot_died", slot=self.slot.name)
             self.error = error
 

@@ -12,7 +12,7 @@ from consumers.rewards.subjects import Unjudgeable
 from datapool.batch.states import parents
 from datapool.fold.state import StepState
 from datapool.fold.step import captured
-from datapool.view.conversations import CallBodies, offered_tools, reply_message, repeats_history, request_messages
+from datapool.view.conversations import CallBodies, offered_tools, repeats_history, reply_message, request_messages
 from schemas.arrays import unpack_floats
 from schemas.events import CallCaptured, FactPosition
 from schemas.http import CallKind, Channel, kind_tag
@@ -50,7 +50,9 @@ def judged_call(
         raise Unjudgeable("no_text", f"call {call.call_id}: neither request nor reply says anything in words")
     if not repeats_history(bodies):
         if before is None:
-            raise Unjudgeable("text_lost", f"call {call.call_id}: the response that its request goes on from is not there")
+            raise Unjudgeable(
+                "text_lost", f"call {call.call_id}: the response that its request goes on from is not there"
+            )
         question = [*before, *(question or ())]
     return JudgedCall(
         call_id=call.call_id,

@@ -104,4 +104,10 @@ def _call(record: Record) -> CallCaptured | Unjudgeable:
 def _size(fact: CallCaptured | Unjudgeable) -> int:
     if isinstance(fact, Unjudgeable):
         return FACT_BYTES
-    return FACT_BYTES + len(fact.request.suffix) + len(fact.response_body) + 2 * len(fact.response_ids) + len(fact.prompt.suffix)
+    return (
+        FACT_BYTES
+        + len(fact.request.suffix)
+        + len(fact.response_body)
+        + 2 * len(fact.response_ids)
+        + len(fact.prompt.suffix)
+    )

@@ -20,7 +20,9 @@ class RewardsMetrics:
         self.in_flight = Gauge("claw_rewards_in_flight", "Verdicts that are being made", ["slot"], registry=registry)
         self.lag = Gauge("claw_rewards_lag_s", "Age of the subject that was judged last", ["slot"], registry=registry)
         self.partitions = Gauge("claw_rewards_partitions", "Partitions owned", ["slot"], registry=registry)
-        self.rejoined = Counter("claw_rewards_rejoined", "Times that a slot left its group", ["slot"], registry=registry)
+        self.rejoined = Counter(
+            "claw_rewards_rejoined", "Times that a slot left its group", ["slot"], registry=registry
+        )
         self.seconds = Histogram(
             "claw_rewards_verdict_seconds", "Time of one verdict", ["slot"], buckets=BUCKETS_S, registry=registry
         )

@@ -30,7 +30,9 @@ log = structlog.get_logger()
 
 LOOK_BACK = 5_000
 REGISTRATIONS_MAX = 50_000
-NOT_REGISTERED = (None, None, ())
+Registered = tuple[str | None, str | None, tuple[str, ...]]
+"""Task and metadata as JSON, tags."""
+NOT_REGISTERED: Registered = (None, None, ())
 
 
 class CallSubjects:
@@ -69,7 +71,7 @@ class CallSubjects:
     def forget(self, _: Collection[Place] = ()) -> None:
         """Another process may go on with a partition, and this one with its calls later: what is remembered has gaps then."""
         self._bodies = RequestBodies(self._earlier, self._settings.requests_bytes_max)
-        self._registered: OrderedDict[tuple[str, str], tuple[str | None, str | None, tuple[str, ...]]] = OrderedDict()
+        self._registered: OrderedDict[tuple[str, str], Registered] = OrderedDict()
         self._partitions: set[int] = set()
 
     def close(self) -> None:
@@ -97,9 +99,7 @@ class CallSubjects:
             assemble=partial(self._assemble, call, at, registration),
         )
 
-    def _assemble(
-        self, call: CallCaptured, at: Position, registration: tuple[str | None, str | None, tuple[str, ...]]
-    ) -> Judged:
+    def _assemble(self, call: CallCaptured, at: Position, registration: Registered) -> Judged:
         self._bodies.add(call)  # again: later ones may have crowded it out
         one = judged_call(call, self._bodies.body(call, at), bytes_max=self._settings.call_bytes_max)
         task, metadata, tags = registration
@@ -114,13 +114,14 @@ class CallSubjects:
             tags=tags,
         )
 
-    def _registration(self, call: CallCaptured) -> tuple[str | None, str | None, tuple[str, ...]]:
+    def _registration(self, call: CallCaptured) -> Registered:
         """(task, metadata, tags) as JSON, of the trajectory, else of its group."""
         own = self._registered.get((call.group_id, call.trajectory_id), NOT_REGISTERED)
         of_group = self._registered.get((call.group_id, ""), NOT_REGISTERED)
         return own[0] if own[0] is not None else of_group[0], own[1], tuple(sorted({*own[2], *of_group[2]}))
 
     def _register(self, event: Event | None) -> None:
+        registration: Registered
         if isinstance(event, GroupOpened):
             key, registration = (event.group_id, ""), (event.task, None, event.tags)
         elif isinstance(event, TrajectoryStarted):

@@ -194,7 +194,9 @@ class RowSubjects:
         for partition, near in missing.items():
             for record in self._history.latest(GROUPS, partition, near, max(near.values())).values():
                 if record.value is not None and isinstance(group := record.event(), GroupRecord):
-                    _remember(self._groups, (partition, group.group_id, ""), PooledGroup(group, record.timestamp_ms), ROWS_MAX)
+                    _remember(
+                        self._groups, (partition, group.group_id, ""), PooledGroup(group, record.timestamp_ms), ROWS_MAX
+                    )
 
     def _members(self, ids: Ids, group: PooledGroup) -> list[TrajectoryRecord]:
         """Rows of the members that are over, by trajectory_id; none while one of them is still to come.
@@ -203,7 +205,11 @@ class RowSubjects:
         """
         digests = {member.trajectory_id: member.digest for member in group.row.members if member.status in ATTEMPTS}
         rows = {name: self._rows.get((*ids[:2], name)) for name in digests}
-        stale = {trajectory_key(ids[1], name): name for name, row in rows.items() if row is None or row.digest != digests[name]}
+        stale = {
+            trajectory_key(ids[1], name): name
+            for name, row in rows.items()
+            if row is None or row.digest != digests[name]
+        }
         if stale:
             latest = self._history.latest(TRAJECTORIES, ids[0], stale.keys(), group.timestamp_ms)
             for key, record in latest.items():

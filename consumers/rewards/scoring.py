@@ -231,7 +231,9 @@ class Scoring:
             self._give_up(question, reason, detail, tokens=opinion.tokens, calls=opinion.calls, seconds=seconds)
             return
         values = tuple(None if value is None else float(value) for value in opinion.values)
-        cost = self._verdict(question.subjects[0], question.verdict_id, opinion.detail, opinion.tokens, opinion.calls, seconds)
+        cost = self._verdict(
+            question.subjects[0], question.verdict_id, opinion.detail, opinion.tokens, opinion.calls, seconds
+        )
         verdict = replace(cost, values=values, spread=opinion.spread)
         self._metrics.tokens.labels(self._slot.name).inc(opinion.tokens)
         for at, partition in enumerate(dict.fromkeys(subject.partition for subject in question.subjects)):
@@ -248,11 +250,15 @@ class Scoring:
         seconds: float = 0.0,
     ) -> None:
         """A failed verdict for each of the subjects; the first has the cost."""
-        log.warning("rewards_failed", slot=self._slot.name, subject=question.subjects[0].label, reason=reason, detail=detail)
+        log.warning(
+            "rewards_failed", slot=self._slot.name, subject=question.subjects[0].label, reason=reason, detail=detail
+        )
         self._metrics.tokens.labels(self._slot.name).inc(tokens)
         for at, subject in enumerate(question.subjects):
             name = failure_id(self._slot, subject)
-            verdict = self._verdict(subject, name, detail, 0 if at else tokens, () if at else calls, 0.0 if at else seconds)
+            verdict = self._verdict(
+                subject, name, detail, 0 if at else tokens, () if at else calls, 0.0 if at else seconds
+            )
             self._unkept[subject.partition].append(replace(verdict, failed=reason))
             self._metrics.failed.labels(self._slot.name, reason).inc()
 
@@ -300,20 +306,32 @@ class Scoring:
 def events_of(slot: ScoredSlot, subject: Subject, verdict: VerdictKept) -> Iterator[RewardAssigned | ScoringFailed]:
     """What a kept verdict says of a subject: a reward per value, none for a value of None, or one failure per target."""
     for at, target in enumerate(subject.targets):
-        fields = {
-            "envelope": _envelope(subject, verdict, target),
-            "group_id": subject.group_id,
-            "trajectory_id": target.trajectory_id,
-            "call_id": target.call_id,
-            "source": slot.scorer.source,
-            "name": slot.scorer.name,
-            "revision": revision(slot, subject.attempt),
-            "verdict": _reference(subject, verdict),
-        }
+        failure = ScoringFailed(
+            envelope=_envelope(subject, verdict, target),
+            group_id=subject.group_id,
+            trajectory_id=target.trajectory_id,
+            call_id=target.call_id,
+            source=slot.scorer.source,
+            name=slot.scorer.name,
+            revision=revision(slot, subject.attempt),
+            reason=verdict.failed or "",
+            detail=verdict.detail,
+            verdict=_reference(subject, verdict),
+        )
         if verdict.failed is not None:
-            yield ScoringFailed(**fields, reason=verdict.failed, detail=verdict.detail)
+            yield failure
         elif verdict.values[at] is not None:
-            yield RewardAssigned(**fields, value=verdict.values[at])
+            yield RewardAssigned(
+                envelope=failure.envelope,
+                group_id=failure.group_id,
+                trajectory_id=failure.trajectory_id,
+                call_id=failure.call_id,
+                source=failure.source,
+                name=failure.name,
+                value=verdict.values[at],
+                revision=failure.revision,
+                verdict=failure.verdict,
+            )
 
 
 def _envelope(subject: Subject, verdict: VerdictKept, target: Target) -> Envelope:

@@ -151,7 +151,9 @@ class Verdicts:
             place = (self._log.settings.catalogue().name(VERDICTS), partition)
             while reader.positions().get(place, 0) <= mark:
                 if time.monotonic() > deadline:
-                    raise BrokerUnreachable(f"{place[0]} partition {partition} does not show what was written before offset {mark}")
+                    raise BrokerUnreachable(
+                        f"{place[0]} partition {partition} does not show what was written before offset {mark}"
+                    )
                 for record in reader.poll(POLL_S):
                     count += self._take(partition, record)
         return count
