@@ -10,13 +10,13 @@ import structlog
 
 from consumers.errors import ConsumerError
 from consumers.rewards.config import ScoredSlot, load
-from consumers.rewards.history import CallFacts, LogHistory
 from consumers.rewards.metrics import RewardsMetrics
-from consumers.rewards.of_calls import CallSubjects
-from consumers.rewards.of_rows import RowSubjects
 from consumers.rewards.opinions import RewardScorer
 from consumers.rewards.scoring import Scoring, ScoringStopped, SubjectSource
 from consumers.rewards.settings import RewardsSettings
+from consumers.rewards.subjects.history import CallFacts, LogHistory
+from consumers.rewards.subjects.of_calls import CallSubjects
+from consumers.rewards.subjects.of_rows import RowSubjects
 from consumers.rewards.verdicts import Verdicts
 from eventlog.consume import ConsumeLimits, consume, stop_on_signals
 from eventlog.errors import Fenced

@@ -20,7 +20,7 @@ from consumers.rewards.config import ScoredSlot
 from consumers.rewards.judged import Judged
 from consumers.rewards.metrics import RewardsMetrics
 from consumers.rewards.opinions import GaveUp, Opinion, RewardScorer
-from consumers.rewards.subjects import Subject, Target, Unjudgeable
+from consumers.rewards.subjects.subject import Subject, Target, Unjudgeable
 from consumers.rewards.verdicts import DAY_US, Verdicts
 from eventlog.consume import Output
 from eventlog.records import Place, Record

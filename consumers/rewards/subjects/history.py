@@ -5,7 +5,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 
-from consumers.rewards.subjects import Unjudgeable
+from consumers.rewards.subjects.subject import Unjudgeable
 from consumers.rewards.verdicts import ScorerLog
 from datapool.view.request_bodies import backwards
 from eventlog.errors import HistoryCut

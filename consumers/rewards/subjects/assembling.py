@@ -8,7 +8,7 @@ import orjson
 from msgspec.structs import replace
 
 from consumers.rewards.judged import JudgedCall, Message
-from consumers.rewards.subjects import Unjudgeable
+from consumers.rewards.subjects.subject import Unjudgeable
 from datapool.batch.states import parents
 from datapool.fold.state import StepState
 from datapool.fold.step import captured

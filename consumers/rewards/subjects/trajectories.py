@@ -8,9 +8,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from consumers.rewards.assembling import counts, judged_calls, main_line, parsed_json, said, successors
 from consumers.rewards.judged import Judged, JudgedCall, Scope
-from consumers.rewards.subjects import ATTEMPTS, Subject, Target, Unjudgeable, call_content, digest_of
+from consumers.rewards.subjects.assembling import counts, judged_calls, main_line, parsed_json, said, successors
+from consumers.rewards.subjects.subject import ATTEMPTS, Subject, Target, Unjudgeable, call_content, digest_of
 from datapool.batch.deltas import bodies
 from schemas.events import CallCaptured, GroupRecord, TrajectoryRecord
 

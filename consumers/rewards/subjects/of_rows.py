@@ -13,11 +13,11 @@ from typing import TypeVar
 import structlog
 
 from consumers.rewards.config import ScoredSlot
-from consumers.rewards.history import CallFacts, LogHistory
-from consumers.rewards.of_calls import is_channel
 from consumers.rewards.settings import RewardsSettings
-from consumers.rewards.subjects import ATTEMPTS, Subject, Unjudgeable
-from consumers.rewards.trajectories import (
+from consumers.rewards.subjects.history import CallFacts, LogHistory
+from consumers.rewards.subjects.of_calls import is_channel
+from consumers.rewards.subjects.subject import ATTEMPTS, Subject, Unjudgeable
+from consumers.rewards.subjects.trajectories import (
     TrajectoryFacts,
     by_call,
     group_is_over,

@@ -11,12 +11,12 @@ from functools import partial
 
 import structlog
 
-from consumers.rewards.assembling import counts, judged_call, parsed_json, said
 from consumers.rewards.config import ScoredSlot
-from consumers.rewards.history import LogHistory
 from consumers.rewards.judged import Judged
 from consumers.rewards.settings import RewardsSettings
-from consumers.rewards.subjects import Subject, Target, call_content, digest_of
+from consumers.rewards.subjects.assembling import counts, judged_call, parsed_json, said
+from consumers.rewards.subjects.history import LogHistory
+from consumers.rewards.subjects.subject import Subject, Target, call_content, digest_of
 from datapool.view.request_bodies import RequestBodies
 from eventlog.errors import HistoryCut
 from eventlog.records import Place, Position, Record
