@@ -165,7 +165,9 @@ class _Trajectory:
         failures = {f"{fact.call_id}#{fact.attempt}" for fact in of_kind(self.facts, CallFailed)}
         return {
             "calls": tuple(fitting),
-            "offsets": tuple(place.offset for call_id in fitting if (place := self.steps[call_id].position) is not None),
+            "offsets": tuple(
+                place.offset for call_id in fitting if (place := self.steps[call_id].position) is not None
+            ),
             "calls_left_out": len(self.order) - len(fitting),
             "branches": self.branches,
             "failed_calls": tuple(sorted(failures)[: bounds.FAILURES]),
