@@ -7,7 +7,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from consumers.rewards.judged import Judged
-from consumers.rewards.judged import Judged
 from consumers.rewards.judging.prompts import questions
 from consumers.rewards.judging.quoting import defused, mark, quotation
 from consumers.rewards.judging.rubrics import Rubric
