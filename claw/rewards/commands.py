@@ -20,8 +20,8 @@ rewards.command("run", help="Run the scorers of a file (`claw rewards run --help
 )
 
 
-@rewards.command()
-def test(
+@rewards.command("test")
+def try_scorers(
     on: Annotated[str, typer.Option("--on", metavar="[GROUP/]TRAJECTORY", help="What to judge.")],
     config: Config = Path("rewards.yaml"),
     scorer: Annotated[list[str] | None, typer.Option(metavar="SLOT", help="Only these; default: all of it.")] = None,
