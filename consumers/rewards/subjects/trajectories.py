@@ -100,7 +100,9 @@ class TrajectoryFacts:
     def turn(self, call_id: str, scope: Scope) -> Judged:
         """One call, for `next` with what came after it. Raises Unjudgeable."""
         one = self.texts()[call_id]
-        return self._judged(scope, (one if scope == "next" else replace(one, after=None),), one)
+        turn = self._judged(scope, (one if scope == "next" else replace(one, after=None),), one)
+        # What comes later than the next turn is not part of it: it is judged while the trajectory goes on.
+        return turn if one.after is None else replace(turn, status="open")
 
     def _judged(self, scope: Scope, calls: tuple[JudgedCall, ...], last: JudgedCall) -> Judged:
         return Judged(

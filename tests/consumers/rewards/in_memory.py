@@ -94,24 +94,25 @@ def judge_all(
 ) -> FunctionScorer:
     """Runs the slot until its group has worked on everything, or for so many polls."""
     scorer = FunctionScorer(answer)
+    group = slot.group_id(log.settings.prefix)
     with closing(engine(log, slot, scorer, settings)) as scoring:
         source = scoring._source  # noqa: SLF001  # its topics
         loop = ConsumerLoop(
             log,
             source.topics,
-            slot.group_id(log.settings.prefix),
+            group,
             scoring.work,
             rest=scoring.rest,
             on_revoked=scoring.forget,
             limits=ConsumeLimits(records_max=records_max, retry_s=0.3, work_timeout_s=6),
         )
         with closing(loop):
-            idle = 0
             for _ in range(steps_max):
-                if idle == 2:
+                offsets = log.committed_offsets(group, source.topics, range(log.settings.partitions))
+                if offsets == log.end_offsets(source.topics):
                     break
-                idle = 0 if loop.step(NEVER) else idle + 1
-            loop.commit()
+                loop.step(NEVER)
+                loop.commit()
     return scorer
 
 
