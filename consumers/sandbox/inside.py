@@ -21,7 +21,8 @@ ROOT_BYTES, FILES_MAX, OPEN_FILES_MAX = 1 << 20, 2048, 256
 USER = 1000
 """The user in the sandbox; outside it is the keeper's, or nobody where the keeper is root."""
 NOBODY = 65534
-FOLDER = "/tmp/work"  # noqa: S108 - of the sandbox's own file system
+FOLDER = "/tmp/work"  # of the sandbox's own file system
+DESCRIPTORS_MAX = 4096
 SPARE_BYTES = 256 << 20
 """Address space beside twice the memory: libraries and stacks are mapped and hardly used. What is used is counted outside."""
 
@@ -44,9 +45,8 @@ def first(program: Program, ends: Ends, report: int, sync: int, setup: Mapping[s
         pid = os.fork()
         if pid == 0:
             become(program, ends, report, setup)
-        os.closerange(0, 3)
-        for end in ends:
-            os.close(end)
+        os.closerange(0, report)  # also what the keeper had: a socket that we hold open would never end
+        os.closerange(report + 1, DESCRIPTORS_MAX)
         while True:  # orphans are ours to reap
             ended, status = os.waitpid(-1, 0)
             if ended == pid:
@@ -72,25 +72,25 @@ def reap() -> None:
 def build_root(readable: Sequence[str], files_bytes: int) -> None:
     """A root of its own: programs and libraries to read, some devices, its own /proc, and one place to write."""
     kernel.mount("none", "/", "", kernel.MS_REC | kernel.MS_PRIVATE)
-    _tmpfs("/tmp", f"size={ROOT_BYTES},mode=755")  # noqa: S108 - any folder would do: it is only where the new root is built
-    os.mkdir("/tmp/old")  # noqa: PTH102, S108 - pathlib is slow to load
-    os.chdir("/tmp")  # noqa: S108
+    _tmpfs("/tmp", f"size={ROOT_BYTES},mode=755")  # any folder would do: it is only where the new root is built
+    os.mkdir("/tmp/old")  # pathlib is slow to load
+    os.chdir("/tmp")
     kernel.call("pivot_root", b".", b"old")
     os.chdir("/")
     for path in (*SYSTEM, *DEVICES, *readable):
         _bring(path)
-    for folder in ("/proc", "/tmp"):  # noqa: S108
-        os.makedirs(folder, exist_ok=True)  # noqa: PTH103
+    for folder in ("/proc", "/tmp"):
+        os.makedirs(folder, exist_ok=True)
     try:
         kernel.mount("proc", "/proc", "proc", kernel.MS_NOSUID | kernel.MS_NODEV | kernel.MS_NOEXEC, "subset=pid")
     except OSError:  # in a container whose own /proc is masked: then there is none
         pass
-    os.symlink("/tmp", "/dev/shm")  # noqa: PTH211, S108
+    os.symlink("/tmp", "/dev/shm")
     kernel.let_go("/old")
-    os.rmdir("/old")  # noqa: PTH106
+    os.rmdir("/old")
     kernel.make_read_only("/")
-    _tmpfs("/tmp", f"size={files_bytes},nr_inodes={FILES_MAX},mode=1777")  # noqa: S108
-    os.mkdir(FOLDER)  # noqa: PTH102
+    _tmpfs("/tmp", f"size={files_bytes},nr_inodes={FILES_MAX},mode=1777")
+    os.mkdir(FOLDER)
     kernel.set_host_name("sandbox")
 
 
@@ -101,14 +101,14 @@ def _tmpfs(path: str, options: str) -> None:
 def _bring(path: str) -> None:
     """A path of the old root to the same place in the new one; what is not there is left out."""
     old = "/old" + path
-    if os.path.lexists(path) or not os.path.lexists(old):  # noqa: PTH110
+    if os.path.lexists(path) or not os.path.lexists(old):
         return
-    os.makedirs(os.path.dirname(path), exist_ok=True)  # noqa: PTH103, PTH120
-    if os.path.islink(old):  # noqa: PTH114
-        os.symlink(os.readlink(old), path)  # noqa: PTH115, PTH211
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    if os.path.islink(old):
+        os.symlink(os.readlink(old), path)
         return
-    if os.path.isdir(old):  # noqa: PTH112
-        os.mkdir(path)  # noqa: PTH102
+    if os.path.isdir(old):
+        os.mkdir(path)
     else:
         os.close(os.open(path, os.O_CREAT | os.O_WRONLY))
     kernel.mount(old, path, "", kernel.MS_BIND | kernel.MS_REC)
@@ -118,15 +118,15 @@ def fill(files: Mapping[str, bytes], setup: Mapping[str, Any]) -> None:
     """Writes the files, below the folder and nowhere else. Raises ValueError for another path, OSError where they do not fit."""
     folder = setup["folder"]
     for name, content in files.items():
-        path = os.path.normpath(os.path.join(folder, name))  # noqa: PTH118
+        path = os.path.normpath(os.path.join(folder, name))
         if not path.startswith(folder + "/"):
             raise ValueError(f"{name!r} lies outside of the sandbox")
-        os.makedirs(os.path.dirname(path), exist_ok=True)  # noqa: PTH103, PTH120
-        with open(path, "wb") as file:  # noqa: PTH123
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        with open(path, "wb") as file:
             file.write(content)
     if setup["root"]:
         for place, _, names in os.walk(folder):
-            for path in (place, *(os.path.join(place, name) for name in names)):  # noqa: PTH118
+            for path in (place, *(os.path.join(place, name) for name in names)):
                 os.chown(path, USER, USER)
     os.chdir(folder)
 
@@ -142,6 +142,7 @@ def become(program: Program, ends: Ends, report: int, setup: Mapping[str, Any]) 
             os.dup2(end, number)
         for name, (soft, hard) in limits(program).items():
             resource.setrlimit(getattr(resource, name), (soft, hard))
+        kernel.bound_capabilities()
         if setup["root"]:
             os.setgroups([])
             os.setresgid(USER, USER, USER)
@@ -149,8 +150,8 @@ def become(program: Program, ends: Ends, report: int, setup: Mapping[str, Any]) 
         kernel.drop_capabilities()
         if setup["landlock"]:
             readable = ("/",) if setup["namespaces"] else (*SYSTEM, *DEVICES, *setup["readable"])
-            writable = ("/tmp", "/dev") if setup["namespaces"] else (setup["folder"], "/dev/null")  # noqa: S108
-            kernel.landlock(setup["landlock"], [path for path in readable if os.path.exists(path)], writable)  # noqa: PTH110
+            writable = ("/tmp", "/dev") if setup["namespaces"] else (setup["folder"], "/dev/null")
+            kernel.landlock(setup["landlock"], [path for path in readable if os.path.exists(path)], writable)
         if setup["seccomp"]:
             kernel.seccomp(filters.program())
         for number in (signal.SIGPIPE, signal.SIGINT):

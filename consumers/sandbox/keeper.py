@@ -105,7 +105,7 @@ class Running:
 def resident(pid: int) -> int:
     """Bytes of memory that a process holds; what it shares with others is counted for each."""
     try:
-        with open(f"/proc/{pid}/statm") as file:  # noqa: PTH123
+        with open(f"/proc/{pid}/statm") as file:
             return int(file.read().split()[1]) * PAGE
     except (OSError, IndexError):
         return 0
@@ -153,7 +153,7 @@ def map_users(pid: int) -> None:
 
 
 def _write(path: str, text: str) -> None:
-    with open(path, "w") as file:  # noqa: PTH123
+    with open(path, "w") as file:
         file.write(text)
 
 
@@ -167,7 +167,9 @@ def run(request: Mapping[str, Any], setup: dict[str, Any], client: socket.socket
     running: list[Running] = []
     try:
         for number, program in enumerate(programs):
-            running.append(begin(program, setup, joint[number].fileno() if joint else None))  # noqa: PERF401 - what began must be stopped
+            running.append(
+                begin(program, setup, joint[number].fileno() if joint else None)
+            )  # what began must be stopped
         for end in joint:
             end.close()
         attend(running, request["wall_s"], client)
@@ -183,9 +185,10 @@ def attend(running: list[Running], wall_s: float, client: socket.socket | None) 
     deadline_s = time.monotonic() + wall_s
     while any(one.pipes for one in running):
         owners = {descriptor: one for one in running for descriptor in one.pipes}
-        ready = select.select([*owners, *([client] if client else [])], [], [], WATCH_S)[0]
+        waiting = [*owners, *([client.fileno()] if client else [])]
+        ready = select.select(waiting, [], [], WATCH_S)[0]
         for descriptor in ready:
-            if descriptor is client:  # it says nothing before it has its answer
+            if descriptor not in owners:  # the client says nothing before it has its answer: it is gone
                 raise EOFError
             owners[descriptor].take(descriptor)
         settle(running, late=time.monotonic() > deadline_s, idle=not ready)

@@ -78,8 +78,8 @@ def prctl(option: int, first: int = 0, second: int = 0) -> None:
     _checked(_libc.prctl(ctypes.c_int(option), *words), f"prctl {option}")
 
 
-def drop_capabilities() -> None:
-    """All of them, for good: no new privileges by whatever is executed."""
+def bound_capabilities() -> None:
+    """No program that is executed can get one again; for a process that still has them."""
     prctl(PR_SET_NO_NEW_PRIVS, 1)
     prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL)
     for capability in range(CAPABILITIES_MAX):
@@ -87,6 +87,10 @@ def drop_capabilities() -> None:
             prctl(PR_CAPBSET_DROP, capability)
         except OSError:  # there are no more, or we never had any
             break
+
+
+def drop_capabilities() -> None:
+    """All of them, now."""
     header = struct.pack("=Ii", 0x20080522, 0)
     call("capset", header, struct.pack("=6I", *[0] * 6))
 
@@ -114,7 +118,7 @@ def landlock(abi: int, readable: Sequence[str], writable: Sequence[str]) -> None
     for paths, rights in ((readable, reading), (writable, everything)):
         for path in paths:
             place = os.open(path, os.O_PATH | os.O_CLOEXEC)
-            allowed = (rights if os.path.isdir(path) else rights & FILE_RIGHTS) & everything  # noqa: PTH112 - pathlib is slow to load
+            allowed = (rights if os.path.isdir(path) else rights & FILE_RIGHTS) & everything  # pathlib is slow to load
             call("landlock_add_rule", ruleset, 1, struct.pack("=Qi", allowed, place), 0)
             os.close(place)
     call("landlock_restrict_self", ruleset, 0)
@@ -132,8 +136,8 @@ def members(pid: int) -> list[int]:
     """All descendants of a process."""
     pids = []
     try:
-        for thread in os.listdir(f"/proc/{pid}/task"):  # noqa: PTH208
-            with open(f"/proc/{pid}/task/{thread}/children") as file:  # noqa: PTH123
+        for thread in os.listdir(f"/proc/{pid}/task"):
+            with open(f"/proc/{pid}/task/{thread}/children") as file:
                 for child in map(int, file.read().split()):
                     pids += [child, *members(child)]
     except OSError:  # it ended
