@@ -22,7 +22,7 @@ CODES_FAULT = frozenset({"cpu", "memory", "processes", "output", "wall"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Tested:
+class CodeResult:
     """What came of it."""
 
     passed: int
@@ -33,16 +33,14 @@ class Tested:
     detail: str = ""
 
 
-class TestsBroken(Exception):
+class BrokenTests(Exception):
     """The tests cannot be run, whatever the code is; one line."""
-
-    __test__ = False
 
 
 def by_tests(
     sandbox: Sandbox, kind: Literal["pytest", "python"], code: str, tests: str, limits: SandboxLimits
-) -> Tested:
-    """Code in a module `solution` against pytest's tests, or a script that has its names. Raises TestsBroken, SandboxRefused."""
+) -> CodeResult:
+    """Code in a module `solution` against pytest's tests, or a script that has its names. Raises BrokenTests, SandboxRefused."""
     host = SandboxProgram(
         argv=[sys.executable, "-s", "-m", f"{PACKAGE}.host", MODULE],
         files={**_files("host.py", "wire.py"), f"{MODULE}.py": code.encode("utf-8", "replace")},
@@ -55,37 +53,43 @@ def by_tests(
         limits=limits,
         reports=True,
     )
-    return counted(*sandbox.run_joined(host, program), kind)
+    return counted(*sandbox.run_joined(host, program))
 
 
-def counted(code: SandboxOutcome, tests: SandboxOutcome, kind: str) -> Tested:
-    """The verdict of two outcomes. Raises TestsBroken."""
+def counted(code: SandboxOutcome, tests: SandboxOutcome) -> CodeResult:
+    """The verdict of two outcomes. Raises BrokenTests."""
     lines: list[tuple[str, Any]] = [tuple(json.loads(line)) for line in tests.report.split(b"\n")[:-1]]
     values = dict(lines)
     last_words = " ".join((tests.stdout + b" " + tests.stderr)[-DETAIL_BYTES:].decode("utf-8", "replace").split())
     fault = next((one.reason for one in (code, tests) if one.reason in CODES_FAULT), "")
     if "broken" in values:
-        return Tested(passed=0, tests=0, reason=fault or "broken", detail=f"the code did not load: {values['broken']}")
+        return CodeResult(
+            passed=0, tests=0, reason=fault or "broken", detail=f"the code did not load: {values['broken']}"
+        )
     passed = len(
         {name for word, name in lines if word == "passed"}
         - {name for word, name in lines if word in ("failed", "skipped")}
     )
     total = values.get("tests", 0)
     if fault:
-        return Tested(passed=passed, tests=total, reason=fault, detail=f"it broke the limit of {fault}")
-    if kind == "pytest" and (not total or values.get("finished") not in (0, 1)):
-        raise TestsBroken(f"the tests do not run: {last_words}")
+        return CodeResult(passed=passed, tests=total, reason=fault, detail=f"it broke the limit of {fault}")
+    if not total or values.get("finished") not in (0, 1):
+        if "fault" in values:
+            return CodeResult(
+                passed=passed, tests=total, reason="failed", detail=f"the tests stopped at: {values['fault']}"
+            )
+        raise BrokenTests(f"the tests do not run: {last_words}")
     whole = tests.exit_code == 0 and values.get("finished") == 0 and passed == total
     return (
-        Tested(passed=passed, tests=total)
+        CodeResult(passed=passed, tests=total)
         if whole
-        else Tested(passed=min(passed, total), tests=total, reason="failed", detail=last_words)
+        else CodeResult(passed=min(passed, total), tests=total, reason="failed", detail=last_words)
     )
 
 
 def by_cases(
     sandbox: Sandbox, program: SandboxProgram, cases: Sequence[tuple[str, str]], *, timeout_s: float
-) -> Tested:
+) -> CodeResult:
     """A program that reads stdin and writes stdout, against (input, output) each. Space at line ends does not count.
 
     Cases that are not reached within `timeout_s` count as not passed. Raises SandboxRefused.
@@ -106,7 +110,7 @@ def by_cases(
         reason = "failed" if ended else end.reason
         failures.append((reason, " ".join((f"case {number}: {reason}", *words))))
     reason, detail = failures[0] if failures else ("", "")
-    return Tested(passed=passed, tests=len(cases), reason=reason, detail=detail)
+    return CodeResult(passed=passed, tests=len(cases), reason=reason, detail=detail)
 
 
 def lines_of(text: str) -> list[str]:

@@ -23,7 +23,7 @@ from consumers.rewards.kinds.function import Bytes
 from consumers.rewards.opinions import GaveUp, Opinion
 from consumers.rewards.values import one_line
 from consumers.sandbox.sandbox import Isolation, Sandbox, SandboxLimits, SandboxProgram, SandboxRefused
-from consumers.sandbox.tested import Tested, TestsBroken, by_cases, by_tests
+from consumers.sandbox.tested import BrokenTests, CodeResult, by_cases, by_tests
 
 FORMS = ("pytest", "python", "command")
 BLOCK = re.compile(r"^[ \t]*```[^\n`]*\n(.*?)^[ \t]*```[ \t]*$", re.MULTILINE | re.DOTALL)
@@ -127,19 +127,19 @@ class SandboxScorer:
             return Opinion(values=(0.0,), detail="the reply has no fenced block of code")
         try:
             return self._scored(self._run(code, tests))
-        except TestsBroken as error:
+        except BrokenTests as error:
             raise GaveUp("tests_broken", one_line(str(error))) from error
         except SandboxRefused as error:
             raise GaveUp("sandbox", one_line(str(error))) from error
 
-    def _scored(self, tested: Tested) -> Opinion:
+    def _scored(self, tested: CodeResult) -> Opinion:
         whole = bool(tested.tests) and tested.passed == tested.tests and not tested.reason
         share = tested.passed / tested.tests if tested.tests else 0.0
         value = share if self._settings.score == "share" else float(whole)
         words = (f"{tested.passed} of {tested.tests} passed", tested.reason, tested.detail)
         return Opinion(values=(value,), detail=one_line("; ".join(filter(None, words))))
 
-    def _run(self, code: str, tests: Any) -> Tested:
+    def _run(self, code: str, tests: Any) -> CodeResult:
         settings, sandbox = self._settings, self._sandbox()
         form = settings.use.partition(":")[2]
         if form != "command":

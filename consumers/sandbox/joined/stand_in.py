@@ -4,13 +4,14 @@ Trusted: no code of a model is in this process. What the code answers is read as
 `==` between an answer and a value of the tests is decided here.
 """
 
+import ast
 import builtins
 import importlib
 import json
 import os
-import runpy
 import socket
 import sys
+import traceback
 from types import ModuleType
 from typing import Any
 
@@ -29,6 +30,7 @@ class Solution:
     def __init__(self) -> None:
         """Waits until it is loaded. Raises SolutionError where it does not load."""
         self._peer = socket.socket(fileno=JOINT)
+        self._noted = False
         kind, *rest = self._receive()
         if kind != "ready":
             raise SolutionError(": ".join(map(str, rest)))
@@ -39,15 +41,16 @@ class Solution:
         try:
             wire.send(self._peer, list(request))
         except OSError as error:
-            raise SolutionError("the code's process has ended") from error
+            raise self._lost("has ended") from error
         kind, *rest = self._receive()
         if kind == "error":
+            self._note(f"{rest[0]}: {rest[1]}")
             error_type = getattr(builtins, str(rest[0]), None)
             if isinstance(error_type, type) and issubclass(error_type, Exception):
                 raise error_type(rest[1])
             raise SolutionError(f"{rest[0]}: {rest[1]}")
         if kind != "value" or len(rest) != 2:
-            raise SolutionError("the code's process spoke nonsense")
+            raise self._lost("spoke nonsense")
         return rest[0], rest[1]
 
     def value(self, *request: Any) -> Any:
@@ -69,6 +72,16 @@ class Solution:
             return ["object", value._number]
         return wire.written(value, self._refuse)
 
+    def _lost(self, what: str) -> SolutionError:
+        self._note(f"the code's process {what}")
+        return SolutionError(f"the code's process {what}")
+
+    def _note(self, words: str) -> None:
+        """The first thing that the code did not do: where the tests stop because of it, it is to blame."""
+        if not self._noted:
+            self._noted = True
+            report("fault", words[:300])
+
     def _refuse(self, value: Any) -> Any:
         if type(value) is Remote:
             return ["object", value._number]
@@ -78,18 +91,18 @@ class Solution:
         try:
             message = wire.receive(self._peer)
         except (OSError, EOFError) as error:
-            raise SolutionError("the code's process has ended") from error
+            raise self._lost("has ended") from error
         except (ValueError, RecursionError) as error:
-            raise SolutionError("the code's process spoke nonsense") from error
+            raise self._lost("spoke nonsense") from error
         if not isinstance(message, list) or not message:
-            raise SolutionError("the code's process spoke nonsense")
+            raise self._lost("spoke nonsense")
         return message
 
     def _read(self, data: Any) -> Any:
         try:
             return wire.read(data, lambda parts: Remote(self, int(parts[1]), str(parts[2])))
         except (ValueError, TypeError, IndexError, RecursionError) as error:
-            raise SolutionError("the code's process spoke nonsense") from error
+            raise self._lost("spoke nonsense") from error
 
 
 class Remote:
@@ -168,14 +181,14 @@ def _take(before: Any, after: Any) -> None:
 class SolutionModule(ModuleType):
     """What `import` finds in the tests."""
 
-    def __init__(self, name: str, solution: Solution) -> None:
+    def __init__(self, name: str, solution: Solution, used: frozenset[str]) -> None:
+        """used: modules of Python that the tests use by name, imported or not."""
         super().__init__(name)
         self.__dict__["_code"] = solution.module
         names = [one for one in solution.ask("names", 0)[0] if isinstance(one, str)]
         # `import *` must not replace what the tests judge by: a code's own `all` or `math` would decide instead of Python's.
-        hidden = {*dir(builtins), *sys.stdlib_module_names}
+        hidden = {*dir(builtins), *used}
         self.__dict__["__all__"] = [one for one in names if one.isidentifier() and one[0] != "_" and one not in hidden]
-        self.__dict__["_modules"] = sorted({*names} & sys.stdlib_module_names)
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
@@ -184,6 +197,13 @@ class SolutionModule(ModuleType):
 
     def __setattr__(self, name: str, value: Any) -> None:
         setattr(self.__dict__["_code"], name, value)
+
+
+def modules_of(source: str) -> frozenset[str]:
+    """Names of Python's modules of which the source takes something: `math` in `math.isclose`. Raises SyntaxError."""
+    nodes = ast.walk(ast.parse(source))
+    bases = {node.value.id for node in nodes if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name)}
+    return frozenset(bases & sys.stdlib_module_names)
 
 
 def report(word: str, value: Any) -> None:
@@ -211,12 +231,19 @@ class ReportPlugin:
 
 def main(kind: str, module: str, tests: str) -> int:
     """Runs the tests with the code's stand-in; returns the exit code."""
+    with open(tests) as file:
+        source = file.read()
+    try:
+        used = modules_of(source)
+    except SyntaxError:
+        print(traceback.format_exc(limit=0))  # nothing is reported: the tests are at fault
+        return 2
     try:
         solution = Solution()
     except SolutionError as error:
         report("broken", str(error))
         return 1
-    sys.modules[module] = stand_in = SolutionModule(module, solution)
+    sys.modules[module] = stand_in = SolutionModule(module, solution, used)
     if kind == "pytest":
         import pytest
 
@@ -234,17 +261,23 @@ def main(kind: str, module: str, tests: str) -> int:
             "no:randomly",
         ]
         return int(pytest.main([*options, tests], plugins=[ReportPlugin()]))
+    return run_script(stand_in, source, used)
+
+
+def run_script(stand_in: SolutionModule, source: str, used: frozenset[str]) -> int:
+    """A script with the code's names: it passed when it came to its end. Raises what it raises."""
     report("tests", 1)
+    names: dict[str, Any] = {"__name__": "__main__"}
+    names |= {
+        name: importlib.import_module(name) for name in used
+    }  # Python's, though the code may have imported them for it
     try:
-        names = {
-            name: importlib.import_module(name) for name in stand_in.__dict__["_modules"]
-        }  # Python's, as tests expect
         names |= {name: getattr(stand_in, name) for name in stand_in.__dict__["__all__"]}
-        runpy.run_path(tests, init_globals=names, run_name="__main__")
-    except SystemExit as error:
-        if error.code:
-            raise
-    report("passed", tests)
+        exec(compile(source, "tests", "exec"), names)  # noqa: S102 - the task's author wrote them
+    except BaseException:
+        report("finished", 1)
+        raise
+    report("passed", "tests")
     report("finished", 0)
     return 0
 
