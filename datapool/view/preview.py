@@ -100,7 +100,7 @@ def counts(rows: PoolRows, chosen: tuple[PooledGroup, ...], perspective: Perspec
         "groups": len(chosen),
         "trajectories": sum(len(group.members) for group in chosen),
         "trajectories_trained": len(members),
-        "dropped": _counted("truncated" for group in chosen for _ in group.dropped),
+        "dropped": _counted(why for group in chosen for why in group.dropped.values()),
         "baseline_only": _counted(why for group in chosen for why in baseline_only(group, spec).values()),
         "responses_trained": len(trained),
         "response_tokens": sum(row.trained_tokens for row in training_rows),
