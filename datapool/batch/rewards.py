@@ -8,14 +8,14 @@ but for what several people said of one thing.
 import math
 import statistics
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
 from datapool.batch.spec import BatchSpec, MissingReward, SlotPattern, matches
+from datapool.feedback import COMMENT, HUMAN
 from datapool.fold.merge import slot_rank
 from schemas.events import RewardSlot
 
-HUMAN = "human:"
-"""A source that begins so is a person, whose name follows."""
+SLOTS_SHOWN = 20
 Slots = Sequence[RewardSlot]
 """Of one subject: a call, or the trajectory itself."""
 
@@ -43,6 +43,11 @@ def slot_text(slot: RewardSlot) -> str:
     """A slot for people: its name and value, or why it has none."""
     value = "taken back" if slot.value is None else f"{slot.value:g}"
     return f"{slot_name(slot)} {value if slot.failed is None else f'failed ({slot.failed})'}"
+
+
+def emptied(slots: Iterable[RewardSlot]) -> Iterator[RewardSlot]:
+    """Slots that were taken back or given up: without a value, which a person's comment never has."""
+    return (slot for slot in slots if slot.value is None and slot.name != COMMENT)
 
 
 def is_filled(slot: RewardSlot, spec: BatchSpec) -> bool:
@@ -97,6 +102,22 @@ def sums_as_pool(subjects: Iterable[Slots], spec: BatchSpec) -> bool:
     if spec.reward_weights or spec.reward_prefer or isinstance(spec.reward_missing, MissingReward):
         return False
     return not any(votes(slot for slot in slots if slot.value is not None) for slots in subjects if len(slots) > 1)
+
+
+def unheard_of(spec: BatchSpec, slots: Collection[str]) -> list[str]:
+    """A line for each slot that the spec names and nobody has filled. slots: `source/name` of all that somebody has."""
+    fields = {
+        "reward_weights": sorted(spec.reward_weights.keys() - {"*"}),
+        "reward_prefer": [pattern for patterns in spec.reward_prefer for pattern in patterns],
+        "rewards_required": spec.rewards_required,
+    }
+    there = ", ".join(sorted(slots)[:SLOTS_SHOWN]) or "none"
+    return [
+        f"{field}: nobody has given {pattern} yet (the pool's slots: {there})"
+        for field, patterns in fields.items()
+        for pattern in patterns
+        if not any(matches(pattern, slot) for slot in slots)
+    ]
 
 
 Lacking = Mapping[SlotPattern, str | None]

@@ -271,8 +271,12 @@ def of_preset(name: str) -> BatchSpec:
 
 def first_problem(error: ValidationError) -> str:
     """The first problem of a validation in one line: `field: message`."""
-    problem = error.errors()[0]
-    where = [str(part) for part in problem["loc"]]
+    problems = error.errors()
+    # Of the branches of a union the one that got furthest, without the branch's own name.
+    problem = max(
+        (one for one in problems if one["loc"][:1] == problems[0]["loc"][:1]), key=lambda one: len(one["loc"])
+    )
+    where = [part for part in map(str, problem["loc"]) if not part.startswith(BRANCHES)]
     if problem["type"] == "extra_forbidden":
         near = difflib.get_close_matches(where[-1], [*BatchSpec.model_fields, "preset"], n=1)
         message = "no such field" + (f"; did you mean {near[0]}?" if near else "")
@@ -284,6 +288,7 @@ def first_problem(error: ValidationError) -> str:
     return ": ".join((".".join(where), message)) if where else message
 
 
+BRANCHES = ("literal[", MissingReward.__name__)
 WORDS = {
     "tuple_type": "expected a list, such as [a, b]",
     "model_type": "expected a mapping of fields",

@@ -11,7 +11,7 @@ from datapool.batch.candidates import PooledGroup, counts, member_of
 from datapool.batch.eligibility import Refusal, eligible
 from datapool.batch.masks import UNANNOTATED, is_imitable, mask_at
 from datapool.batch.members import baseline_only
-from datapool.batch.rewards import counting, merged_value, slot_text, votes
+from datapool.batch.rewards import counting, emptied, merged_value, slot_text, votes
 from datapool.batch.spec import BatchSpec
 from datapool.fold.project import winners
 from datapool.fold.readiness import counted_calls
@@ -198,7 +198,8 @@ class _Answers:
             return "not_ready", ["  its rows are of different moments; the streams are still writing"]
         outcome = eligible(self.rows, group, perspective.spec, perspective.version, perspective.run_id)
         if not isinstance(outcome, Refusal):
-            return "next", [f"  {who} would train it: it waits for its turn or for a whole batch"]
+            without = (f"  without {name}: {reason}" for name, reason in outcome.dropped.items())
+            return "next", [f"  {who} would train it: it waits for its turn or for a whole batch", *without]
         word = {"wait": "waits", "never": "will never train it", "foreign": "does not train it"}[outcome.kind]
         return ("left_out" if group.ready else "not_ready"), [f"  {who} {word}: {outcome.reason}"]
 
@@ -244,8 +245,7 @@ class _Answers:
 
 
 def _empty(slots: Iterable[RewardSlot]) -> Iterator[str]:
-    """Slots that somebody filled, or tried to, and that have no value now."""
-    return (f"  reward {slot_text(slot)}" for slot in slots if slot.value is None)
+    return (f"  reward {slot_text(slot)}" for slot in emptied(slots))
 
 
 def _calls(row: TrajectoryRecord) -> Iterator[str]:
