@@ -10,7 +10,7 @@ import statistics
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
-from datapool.batch.spec import BatchSpec, MissingReward, SlotPattern, matches
+from datapool.batch.spec import BatchSpec, SlotPattern, matches
 from datapool.feedback import COMMENT, HUMAN
 from datapool.fold.merge import slot_rank
 from schemas.events import RewardSlot
@@ -75,7 +75,7 @@ def votes(slots: Iterable[RewardSlot]) -> dict[str, list[RewardSlot]]:
     for slot in sorted(slots, key=slot_rank):
         if slot.source.startswith(HUMAN):
             people[slot.name].append(slot)
-    return {name: said for name, said in people.items() if len(said) > 1}
+    return {name: slots for name, slots in people.items() if len(slots) > 1}
 
 
 def worth(slots: Iterable[RewardSlot], spec: BatchSpec) -> float | None:
@@ -83,13 +83,13 @@ def worth(slots: Iterable[RewardSlot], spec: BatchSpec) -> float | None:
     kept = counting(slots, spec)
     merged = votes(kept)
     alone = [slot for slot in kept if not (slot.name in merged and slot.source.startswith(HUMAN))]
-    terms = [_weighted(slot, spec) for slot in alone] + [merged_value(said, spec) for said in merged.values()]
+    terms = [_weighted(slot, spec) for slot in alone] + [merged_value(each, spec) for each in merged.values()]
     return math.fsum(terms) if terms else None
 
 
-def merged_value(said: Iterable[RewardSlot], spec: BatchSpec) -> float:
+def merged_value(slots: Iterable[RewardSlot], spec: BatchSpec) -> float:
     """Of several people, in the order in which they spoke; weights applied."""
-    return MERGES[spec.reward_merge]([_weighted(slot, spec) for slot in said])
+    return MERGES[spec.reward_merge]([_weighted(slot, spec) for slot in slots])
 
 
 def _weighted(slot: RewardSlot, spec: BatchSpec) -> float:
@@ -99,7 +99,7 @@ def _weighted(slot: RewardSlot, spec: BatchSpec) -> float:
 
 def sums_as_pool(subjects: Iterable[Slots], spec: BatchSpec) -> bool:
     """Whether the pool's own sums are what the spec asks for."""
-    if spec.reward_weights or spec.reward_prefer or isinstance(spec.reward_missing, MissingReward):
+    if spec.reward_weights or spec.reward_prefer or not isinstance(spec.reward_missing, str):
         return False
     return not any(votes(slot for slot in slots if slot.value is not None) for slots in subjects if len(slots) > 1)
 
@@ -149,14 +149,14 @@ def supplied(own: Slots, calls: Sequence[Slots], spec: BatchSpec, lacks: Lacking
     Where the calls are judged, each one that lacks the slot takes the value; else the trajectory does, once.
     """
     missing = spec.reward_missing
-    if not isinstance(missing, MissingReward):
+    if isinstance(missing, str):
         return own, list(calls), lacks
-    judged = list(calls)
-    for pattern in (pattern for pattern, failed in lacks.items() if failed is not None or not missing.wait):
+    judged, waits = list(calls), missing.get("wait", False)
+    for pattern in (pattern for pattern, failed in lacks.items() if failed is not None or not waits):
         source, _, name = pattern.partition("/")
-        slot = RewardSlot(source=source, name=name, value=missing.value, revision=0, event_id="")
+        slot = RewardSlot(source=source, name=name, value=missing["value"], revision=0, event_id="")
         if any(_slots_of(calls, pattern)):
             judged = [slots if _has(slots, pattern, spec) else (*slots, slot) for slots in judged]
         else:
             own = (*own, slot)
-    return own, judged, {pattern: failed for pattern, failed in lacks.items() if failed is None and missing.wait}
+    return own, judged, {pattern: failed for pattern, failed in lacks.items() if failed is None and waits}

@@ -5,14 +5,17 @@ Invariant: everything that decides whether a group is trained, and with which re
 
 import difflib
 import json
+import math
 import re
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NotRequired, Self
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+from typing_extensions import TypedDict
 
 from datapool.batch.advantages import ESTIMATORS, Estimator
 from datapool.errors import BatchSpecInvalid
@@ -45,14 +48,22 @@ class Bounds(BaseModel):
         return self
 
 
-class MissingReward(BaseModel):
-    """What a required reward counts as where there is none."""
+class MissingReward(TypedDict):
+    """What a required reward counts as where there is none; no model, because a flag takes it beside plain words."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+    __pydantic_config__ = ConfigDict(extra="forbid", allow_inf_nan=False)  # type: ignore[misc]  # as pydantic reads it
 
     value: float
-    wait: bool = False
+    wait: NotRequired[bool]
     """Until its scorer has given up; not set, the plan is made without it."""
+
+
+def _is_missing_reward(raw: Any) -> Any:  # Any: whatever a file or a flag says
+    """One message for the word and the mapping, whichever was meant."""
+    with suppress(TypeError, ValueError):
+        if raw in ("wait", "reject") or (set(raw) <= {"value", "wait"} and math.isfinite(float(raw["value"]))):
+            return raw
+    raise ValueError(f"{raw!r} is none of: wait, reject, {{value: X}}, {{value: X, wait: true}}")
 
 
 class BatchSpec(BaseModel):
@@ -95,7 +106,7 @@ class BatchSpec(BaseModel):
     rewards_required: tuple[SlotPattern, ...] = ()
     """Each trajectory must have a reward in such a slot, itself or each of its calls that would be trained. One whose scorer
     gave up is left out (unless `reward_missing` has a value), and its group goes on without it."""
-    reward_missing: Literal["wait", "reject"] | MissingReward = "wait"
+    reward_missing: Annotated[Literal["wait", "reject"] | MissingReward, BeforeValidator(_is_missing_reward)] = "wait"
     """A trajectory that lacks a required reward: its group waits (until it gets too stale, no deadline ends it), the trajectory
     is as if it had never been played, or {value: X}: it counts as X, with wait: true only once its scorer gave up."""
     reward_mean_min: float | None = None
@@ -271,12 +282,8 @@ def of_preset(name: str) -> BatchSpec:
 
 def first_problem(error: ValidationError) -> str:
     """The first problem of a validation in one line: `field: message`."""
-    problems = error.errors()
-    # Of the branches of a union the one that got furthest, without the branch's own name.
-    problem = max(
-        (one for one in problems if one["loc"][:1] == problems[0]["loc"][:1]), key=lambda one: len(one["loc"])
-    )
-    where = [part for part in map(str, problem["loc"]) if not part.startswith(BRANCHES)]
+    problem = error.errors()[0]
+    where = [str(part) for part in problem["loc"]]
     if problem["type"] == "extra_forbidden":
         near = difflib.get_close_matches(where[-1], [*BatchSpec.model_fields, "preset"], n=1)
         message = "no such field" + (f"; did you mean {near[0]}?" if near else "")
@@ -288,7 +295,6 @@ def first_problem(error: ValidationError) -> str:
     return ": ".join((".".join(where), message)) if where else message
 
 
-BRANCHES = ("literal[", MissingReward.__name__)
 WORDS = {
     "tuple_type": "expected a list, such as [a, b]",
     "model_type": "expected a mapping of fields",

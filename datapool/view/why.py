@@ -130,8 +130,8 @@ class _Answers:
             state, lines = "left_out" if state == "next" else state, [*lines, mask]
         elif state == "next" and row is not None:
             state, lines = self._within_batch(group, row, lines)
-        shown = (head, *_empty(step.rewards), *self._merged(winners(step.rewards, ())), *lines)
-        return Explanation(kind="step", ids=ids, state=state, lines=shown, trained=trained)
+        lines_shown = (head, *_empty(step.rewards), *self._merged(winners(step.rewards, ())), *lines)
+        return Explanation(kind="step", ids=ids, state=state, lines=lines_shown, trained=trained)
 
     def _rewards(self, row: TrajectoryRecord, group: GroupRecord | None) -> Iterator[str]:
         """What its rewards lack: slots without a value, its own and its calls', and those that the spec requires."""
@@ -150,9 +150,9 @@ class _Answers:
     def _merged(self, slots: Sequence[RewardSlot]) -> Iterator[str]:
         """Of one subject: what several people said, and what the spec makes of it."""
         spec = self.perspective.spec if self.perspective is not None else BatchSpec()
-        for name, said in votes(counting(slots, spec)).items():
-            words = ", ".join(map(slot_text, said))
-            yield f"  {len(said)} people said {name}: {words}; {spec.reward_merge} {merged_value(said, spec):g}"
+        for name, several in votes(counting(slots, spec)).items():
+            words = ", ".join(map(slot_text, several))
+            yield f"  {len(several)} people said {name}: {words}; {spec.reward_merge} {merged_value(several, spec):g}"
 
     def _imitates(self, step: StepRecord) -> bool:
         return self.perspective is not None and self.perspective.spec.policy == "any" and is_imitable(step)
