@@ -52,12 +52,12 @@ class PooledTrajectory:
         reasons = [step.finish_reason for step in self.steps if step.status == "completed"]
         return bool(reasons) and reasons[-1] == "length"
 
-    def dropped_by(self, spec: BatchSpec) -> str | None:
-        """Why it is as if it had never been played; None: it is a member."""
+    def dropped_by(self, spec: BatchSpec, *, closed: bool) -> str | None:
+        """Why it is as if it had never been played; None: it is a member. closed: its group, so that nothing is waited for."""
         if self.truncated and spec.truncated == "drop":
             return "truncated"
         failed = (f"{SCORING_FAILED}: {slot} {reason}" for slot, reason in self.lacks.items() if reason is not None)
-        missing = (f"{REWARD_REQUIRED}: {slot}" for slot in self.lacks if spec.reward_missing == "reject")
+        missing = (f"{REWARD_REQUIRED}: {slot}" for slot in self.lacks if closed or spec.reward_missing == "reject")
         return next(failed, None) or next(missing, None)
 
 
@@ -83,7 +83,8 @@ def with_members(pool: Pool, record: GroupRecord, spec: BatchSpec) -> PooledGrou
     if members is None:
         return None
     counted = [member_of(record, row, steps, spec) for row, steps in members if counts(row, spec)]
-    dropped = {one.record.trajectory_id: reason for one in counted if (reason := one.dropped_by(spec)) is not None}
+    reasons = {one.record.trajectory_id: one.dropped_by(spec, closed=record.closed) for one in counted}
+    dropped = {name: reason for name, reason in reasons.items() if reason is not None}
     kept = tuple(member for member in counted if member.record.trajectory_id not in dropped)
     return PooledGroup(record, kept, dropped)
 
@@ -108,7 +109,7 @@ def member_of(
     if spec.rewards_required:
         judged = [n for n, step in enumerate(steps) if is_trained(step, member, spec)] or list(range(len(steps)))
         calls = [of_steps[n] for n in judged]
-        own, calls, lacks = supplied(own, calls, spec, lacking(own, calls, spec))
+        own, calls, lacks = supplied(own, calls, spec, lacking(own, calls, spec), closed=group.closed)
         for n, slots in zip(judged, calls, strict=True):
             of_steps[n] = slots
         member = replace(member, lacks=lacks)

@@ -185,7 +185,7 @@ def _dropped(group: PooledGroup, spec: BatchSpec) -> Refusal | None:
 
 
 def _reward_required(group: PooledGroup, spec: BatchSpec) -> Refusal | None:
-    """No deadline ends the wait for a scorer: it may come when the group is closed; too stale does."""
+    """Of a group that is closed nobody waits any more: who lacks a reward was dropped."""
     waiting = [member for member in group.members if member.lacks] if spec.rewards_required else []
     slots = ", ".join(sorted({slot for member in waiting for slot in member.lacks}))
     return Refusal("wait", f"{REWARD_REQUIRED}_for_{len(waiting)}: {slots}") if waiting else None

@@ -143,15 +143,17 @@ def _slots_of(subjects: Iterable[Slots], pattern: SlotPattern) -> Iterator[Rewar
     return (slot for slots in subjects for slot in slots if matches(pattern, slot_name(slot)))
 
 
-def supplied(own: Slots, calls: Sequence[Slots], spec: BatchSpec, lacks: Lacking) -> tuple[Slots, list[Slots], Lacking]:
+def supplied(
+    own: Slots, calls: Sequence[Slots], spec: BatchSpec, lacks: Lacking, *, closed: bool
+) -> tuple[Slots, list[Slots], Lacking]:
     """The slots with `reward_missing: {value: X}` in place of what is missing, and what is missing all the same.
 
-    Where the calls are judged, each one that lacks the slot takes the value; else the trajectory does, once.
+    closed: the group, so that nothing is waited for. Where the calls are judged, each one that lacks the slot takes the value; else the trajectory does, once.
     """
     missing = spec.reward_missing
     if isinstance(missing, str):
         return own, list(calls), lacks
-    judged, waits = list(calls), missing.get("wait", False)
+    judged, waits = list(calls), missing.get("wait", False) and not closed
     for pattern in (pattern for pattern, failed in lacks.items() if failed is not None or not waits):
         source, _, name = pattern.partition("/")
         slot = RewardSlot(source=source, name=name, value=missing["value"], revision=0, event_id="")

@@ -107,8 +107,9 @@ class BatchSpec(BaseModel):
     """Each trajectory must have a reward in such a slot, itself or each of its calls that would be trained. One whose scorer
     gave up is left out (unless `reward_missing` has a value), and its group goes on without it."""
     reward_missing: Annotated[Literal["wait", "reject"] | MissingReward, BeforeValidator(_is_missing_reward)] = "wait"
-    """A trajectory that lacks a required reward: its group waits (until it gets too stale, no deadline ends it), the trajectory
-    is as if it had never been played, or {value: X}: it counts as X, with wait: true only once its scorer gave up."""
+    """A trajectory that lacks a required reward. wait: its group waits, until it is closed (then the trajectory is left out) or
+    too stale; reject: the trajectory is as if it had never been played; {value: X}: the reward counts as X, with wait: true only
+    once its scorer gave up or the group is closed."""
     reward_mean_min: float | None = None
     """Groups whose mean return is lower are never trained (all failed); null: no threshold."""
     reward_mean_max: float | None = None

@@ -159,11 +159,15 @@ def test_a_reward_that_was_taken_back_is_waited_for_again() -> None:
     assert selected(*words, **REQUIRED).left_out == {"g": "reward_required_for_1: judge/style"}
 
 
-def test_no_deadline_ends_the_wait_and_staleness_does() -> None:
-    words = [*JUDGED, facts.closed("g", ["t0", "t1"])]
-    assert selected(*words, **REQUIRED).left_out == {"g": "reward_required_for_2: judge/style"}
+def test_closing_the_group_and_staleness_end_the_wait() -> None:
+    """At its deadline the time for its rewards is over: whoever lacks one is left out, or takes the value."""
+    closed = [*JUDGED, style(1.0, "t0"), facts.closed("g", ["t0", "t1"])]
+    assert selected(*closed, **REQUIRED).skipped == {"g": "reward_required_1_of_2: judge/style"}
+    (chosen,) = selected(*closed, **REQUIRED, reward_missing={"value": 0.5, "wait": True}).chosen
+    assert chosen.returns == [1.0, 1.5]
     spec = BatchSpec(group_size=2, staleness_max=0, **REQUIRED)
-    assert select(pooled([*GROUP, *words]).pool, spec, 1, RUN, ()).skipped == {"g": "too_stale"}
+    assert select(pooled([*GROUP, *JUDGED]).pool, spec, 0, RUN, ()).skipped == {}
+    assert select(pooled([*GROUP, *JUDGED]).pool, spec, 1, RUN, ()).skipped == {"g": "too_stale"}
 
 
 @pytest.mark.parametrize("call", [None, "c1"])
