@@ -3,11 +3,16 @@
 import itertools
 
 import pytest
+from hypothesis import given, settings
 
-from datapool.batch.rewards import unheard_of
+from datapool.batch.rewards import unheard_of, worth
 from datapool.batch.selection import Selection, select
 from datapool.batch.spec import BatchSpec
-from schemas.events import Event
+from datapool.fold.fold import fold
+from datapool.fold.project import project, winners
+from datapool.fold.state import GroupState
+from datapool.fold.validation import PASSED_BY
+from schemas.events import Event, StepRecord, TrajectoryRecord
 from tests import facts
 from tests.datapool.batch.selecting import planned
 from tests.trainer.pooled import RUN, group, pooled
@@ -248,3 +253,18 @@ def test_a_slot_that_nobody_gives_is_named() -> None:
         "reward_prefer: nobody has given human:*/ok yet",
         "rewards_required: nobody has given judge/styl yet",
     ]
+
+
+@given(facts.logs())
+@settings(max_examples=60, deadline=None)
+def test_a_spec_that_says_nothing_of_rewards_sums_as_the_pool_does(log: list[tuple[Event, facts.FactPosition]]) -> None:
+    """Whatever was given, revised, taken back or failed, slot by slot: to the last bit."""
+    states: dict[str, GroupState] = {}
+    for fact, position in log:
+        if type(fact) not in PASSED_BY:
+            states[fact.group_id] = fold(states.get(fact.group_id), fact, position)
+    for record in (record for state in states.values() for record in project(state).values()):
+        if isinstance(record, StepRecord):
+            assert worth(winners(record.rewards, ()), BatchSpec()) == record.reward_total
+        if isinstance(record, TrajectoryRecord):
+            assert worth([slot for slot in record.rewards if slot.step_index is None], BatchSpec()) == record.outcome
