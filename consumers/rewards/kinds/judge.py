@@ -46,7 +46,7 @@ class JudgeSettings(ScorerSettings):
     api_key_env: str | None = None
     """Environment variable that holds the server's key."""
     temperature: float | None = Field(default=None, ge=0)
-    """Without it 0 for one vote, 1 for several."""
+    """Without it 0 for one vote, 1 for several, and 1 for `soft`: engines may list probabilities after temperature, as ours do."""
     max_tokens: int = Field(default=512, ge=1)
     """Of an answer, thoughts included."""
     body: dict[str, Any] = Field(default_factory=dict)
@@ -100,7 +100,8 @@ class JudgeScorer:
         self._loop = asyncio.new_event_loop()
         self._client = ChatClient(settings.url, authorization, settings.slot, settings.concurrency)
         self._places = asyncio.Semaphore(settings.concurrency)
-        self._structure = answers.structure(rubric) if settings.structured else {}
+        # Held to a form, an engine may list what is left of the probabilities, and nobody sees what was missing.
+        self._structure = answers.structure(rubric) if settings.structured and not settings.soft else {}
         self._thread = threading.Thread(target=self._loop.run_forever, name=f"judge {settings.slot}", daemon=True)
         self._thread.start()
         asyncio.run_coroutine_threadsafe(self._client.open(), self._loop).result()
@@ -207,7 +208,7 @@ class JudgeScorer:
 
     def _body(self, messages: list[dict[str, str]]) -> dict[str, Any]:
         s = self._settings
-        temperature = s.temperature if s.temperature is not None else float(s.votes > 1)
+        temperature = s.temperature if s.temperature is not None else float(s.soft or s.votes > 1)
         logprobs = {"logprobs": True, "top_logprobs": s.top_logprobs} if s.soft else {}
         limits = {"temperature": temperature, "max_tokens": s.max_tokens}
         return {"model": s.model, **limits, **logprobs, **s.body, "messages": messages}

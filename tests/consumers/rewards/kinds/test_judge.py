@@ -351,7 +351,7 @@ REFUSED = {
     "pairs without a group": ({}, PAIR, "answer: pair"),
     "soft numbers": ({"soft": True}, NUMBER, "answer: choice"),
     "soft 1 and 10": ({"soft": True}, "---\nanswer: choice\nscale: [1, 10]\n---\nx", "begins another"),
-    "no rubric": ({"rubric": Path("/nowhere.md")}, NUMBER, "nowhere.md"),
+    "a bad rubric": ({}, "How well?", "front matter"),
 }
 
 
