@@ -3,7 +3,7 @@
 What it learns from is what it will be asked: the questions of `consumers/rewards/judging`, by the rubric beside this file, with answers
 by the environment's rule. Its tokenizer has ids for the words of these questions, which so are 170 ids long and not 700.
 
-Invariant: the bytes are a function of (seed, recipe, rubric, the code of the questions, libraries), after which the directory is named.
+Invariant: the bytes are a function of (seed, recipe, lessons, libraries), after which the directory is named.
 """
 
 import argparse
@@ -13,11 +13,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from consumers.rewards import judging
 from consumers.rewards.judged import Judged, JudgedCall, Message
 from consumers.rewards.judging.prompts import questions
-from consumers.rewards.judging.rubric_files import read_rubric
-from consumers.rewards.judging.rubrics import Rubric
+from consumers.rewards.judging.rubrics import Rubric, read_rubric
 from examples.tiny_model import Recipe, kept, save_warmed_up
 from examples.verbs.environment import KEYS, VALUES, VERBS, Task, right_call, right_verb
 from examples.verbs.flow import shown
@@ -104,11 +102,10 @@ def wrong_call(observation: str, rng: random.Random) -> str:
 
 
 def _digest(recipe: Recipe) -> str:
-    """12 hex digits: as the demo's model, and of all that the questions are made of."""
-    content = hashlib.sha256(recipe.digest("verbs").encode() + RUBRIC.read_bytes())
-    for source in sorted(Path(judging.__file__).parent.glob("*.py")):
-        content.update(source.read_bytes())
-    return content.hexdigest()[:12]
+    """12 hex digits: as the demo's model, and of lessons, which show what the questions are."""
+    dice = random.Random(0)
+    lessons = [lesson(dice) for _ in range(50)]
+    return hashlib.sha256(f"{recipe.digest('verbs')} {lessons}".encode()).hexdigest()[:12]
 
 
 def main(argv: list[str] | None = None) -> int:

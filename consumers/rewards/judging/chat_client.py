@@ -15,7 +15,6 @@ from urllib.parse import quote, unquote
 import aiohttp
 import orjson
 
-from consumers.rewards.judging.errors import ServerRefused, Setback
 from schemas.http import (
     AGENT_HEADER,
     CALL_ID_HEADER,
@@ -39,6 +38,23 @@ UNSTRUCTURED = {400, 415, 422, 501}
 ABSENT = b"model_not_found"
 """Our gateway's 404 while no worker serves the model: it may be starting again."""
 Body = dict[str, Any]  # OpenAI's, of mixed types
+
+
+class Setback(Exception):
+    """A request without a reply. Another try may get one, unless it is final."""
+
+    def __init__(self, reason: str, detail: str, *, retry_after_s: float | None = None) -> None:
+        """reason: a stable word; detail: a line for people; retry_after_s: what the server asks for."""
+        super().__init__(detail)
+        self.reason, self.detail, self.retry_after_s = reason, detail, retry_after_s
+
+
+class ServerRefused(Setback):
+    """It answered 4xx: the same request would be refused again."""
+
+    def __init__(self, status: int, detail: str) -> None:
+        super().__init__("refused", detail)
+        self.status = status
 
 
 @dataclass(slots=True)

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from concurrent.futures import Future
 from pathlib import Path
 from statistics import fmean
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 import msgspec
 from pydantic import Field, model_validator
@@ -21,15 +21,15 @@ from consumers.errors import ConsumerError
 from consumers.rewards.judged import Judged
 from consumers.rewards.judging import answers
 from consumers.rewards.judging.answers import Merge, MergedAnswer, ParsedAnswer, Unparsable
-from consumers.rewards.judging.chat_client import ChatClient, JudgeReply, JudgeTrail
-from consumers.rewards.judging.errors import ServerRefused
+from consumers.rewards.judging.chat_client import ChatClient, JudgeReply, JudgeTrail, ServerRefused
 from consumers.rewards.judging.prompts import Question, has_text, questions, reminder, shares_of_wins
-from consumers.rewards.judging.rubric_files import read_rubric
-from consumers.rewards.judging.rubrics import Rubric
+from consumers.rewards.judging.rubrics import Rubric, read_rubric
 from consumers.rewards.kinds import Kind, ScorerSettings
 from consumers.rewards.opinions import GaveUp, Opinion
 
 CLOSE_S = 5.0
+TOP_LOGPROBS = 20
+"""As many as OpenAI and vLLM list, for soft scores; `body` says otherwise where a server lists fewer."""
 ECHO_CHARACTERS_MAX = 2000
 """Of an answer that did not parse, when the judge is asked again."""
 
@@ -57,8 +57,6 @@ class JudgeSettings(ScorerSettings):
     """What makes one value of the votes: mean, median or majority."""
     soft: bool = False
     """Take the expectation over the probabilities of the allowed answers, not the answer that was sampled."""
-    top_logprobs: int = Field(default=20, ge=1, le=20)
-    """How many likely tokens the server lists, for `soft`."""
     structured: bool = True
     """Hold the server to the form of the answer. Off for models that think first without the server's knowing."""
     asks_max: int = Field(default=3, ge=1, le=10)
@@ -69,8 +67,6 @@ class JudgeSettings(ScorerSettings):
     """Scope group: each pair is asked in both orders."""
     show_task: bool = False
     """Show the task with which the trajectory was registered."""
-    scale: tuple[float, float] | None = None
-    """Values are mapped linearly from the rubric's scale onto this one. Without it they are as answered."""
     concurrency: int = Field(default=32, ge=1)
     """Requests, and subjects, at once."""
     characters_max: int = Field(default=200_000, ge=1)
@@ -81,14 +77,6 @@ class JudgeSettings(ScorerSettings):
         if self.votes > 1 and self.temperature == 0:
             raise ValueError("votes: at temperature 0 they would all be the same")
         return self
-
-
-class _Settled(NamedTuple):
-    """A question's answer, and how many votes it is of."""
-
-    answer: MergedAnswer
-    votes: int
-    missing: float
 
 
 class JudgeScorer:
@@ -130,14 +118,15 @@ class JudgeScorer:
         asked = self._questions(subject)
         async with self._places:
             trail = JudgeTrail(self._trajectory_id(subject), self._loop.time() + self._settings.timeout_s)
-            settled = await asyncio.gather(
-                *(self._settle(trail, question) for question in asked), return_exceptions=True
-            )
-        if failure := next((one for one in settled if isinstance(one, BaseException)), None):
-            if not isinstance(failure, GaveUp):
-                raise failure
-            raise GaveUp(failure.reason, failure.detail, tokens=trail.tokens, calls=tuple(trail.calls)) from failure
-        return self._of(subject, asked, [one for one in settled if isinstance(one, _Settled)], trail)
+            try:
+                async with asyncio.TaskGroup() as tasks:
+                    running = [tasks.create_task(self._settle(trail, question)) for question in asked]
+            except BaseExceptionGroup as failures:  # the first has ended the others
+                failure = failures.exceptions[0]
+                if not isinstance(failure, GaveUp):
+                    raise
+                raise GaveUp(failure.reason, failure.detail, tokens=trail.tokens, calls=tuple(trail.calls)) from failure
+        return self._of(subject, asked, [task.result() for task in running], trail)
 
     def _questions(self, subject: Judged) -> list[Question]:
         """Raises GaveUp where they cannot be asked."""
@@ -160,7 +149,7 @@ class JudgeScorer:
         digest = hashlib.sha256(msgspec.msgpack.encode(subject)).hexdigest()
         return f"judge-{self._settings.source}-{self._settings.name}@{self._settings.version}-{digest[:32]}"[-256:]
 
-    async def _settle(self, trail: JudgeTrail, question: Question) -> _Settled:
+    async def _settle(self, trail: JudgeTrail, question: Question) -> MergedAnswer:
         """Raises GaveUp unless more than half of the votes could be had."""
         votes = self._settings.votes
         tries = await asyncio.gather(
@@ -171,8 +160,7 @@ class JudgeScorer:
         cast = [one for one in tries if isinstance(one, ParsedAnswer)]
         if 2 * len(cast) <= votes:
             raise next(one for one in tries if isinstance(one, GaveUp))
-        missing = max(answer.missing for answer in cast)
-        return _Settled(answers.merged(cast, self._settings.merge), len(cast), missing)
+        return answers.merged(cast, self._settings.merge)
 
     async def _vote(self, trail: JudgeTrail, question: Question, number: int) -> ParsedAnswer:
         """Raises GaveUp."""
@@ -209,7 +197,7 @@ class JudgeScorer:
     def _body(self, messages: list[dict[str, str]]) -> dict[str, Any]:
         s = self._settings
         temperature = s.temperature if s.temperature is not None else float(s.soft or s.votes > 1)
-        logprobs = {"logprobs": True, "top_logprobs": s.top_logprobs} if s.soft else {}
+        logprobs = {"logprobs": True, "top_logprobs": TOP_LOGPROBS} if s.soft else {}
         limits = {"temperature": temperature, "max_tokens": s.max_tokens}
         return {"model": s.model, **limits, **logprobs, **s.body, "messages": messages}
 
@@ -221,34 +209,24 @@ class JudgeScorer:
             raise GaveUp("no_logprobs", "soft needs log-probabilities, and the server sent none")
         return answers.soft(self._rubric, reply.tokens)
 
-    def _of(self, subject: Judged, asked: list[Question], settled: list[_Settled], trail: JudgeTrail) -> Opinion:
-        raw: list[float | None] = [one.answer.value for one in settled]
+    def _of(self, subject: Judged, asked: list[Question], settled: list[MergedAnswer], trail: JudgeTrail) -> Opinion:
+        raw: list[float | None] = [one.value for one in settled]
         if subject.scope == "group":
             pairs = [question.pair for question in asked if question.pair is not None]
-            raw = shares_of_wins(pairs, [one.answer.value for one in settled], len(subject.members))
-        factor = self._factor()
-        spreads = [one.answer.spread for one in settled if one.answer.spread is not None]
+            raw = shares_of_wins(pairs, [one.value for one in settled], len(subject.members))
+        spreads = [one.spread for one in settled if one.spread is not None]
         return Opinion(
-            values=tuple(None if value is None else self._scaled(value) for value in raw),
+            values=tuple(raw),
             detail=self._detail(settled),
-            spread=fmean(spreads) * factor if spreads else None,
+            spread=fmean(spreads) if spreads else None,
             tokens=trail.tokens,
             calls=tuple(trail.calls),
         )
 
-    def _factor(self) -> float:
-        """What a step on the rubric's scale is on the one of the values."""
-        (low, high), onto = self._rubric.scale, self._settings.scale
-        return 1.0 if onto is None else (onto[1] - onto[0]) / (high - low)
-
-    def _scaled(self, value: float) -> float:
-        onto = self._settings.scale
-        return value if onto is None else onto[0] + (value - self._rubric.scale[0]) * self._factor()
-
-    def _detail(self, settled: list[_Settled]) -> str:
+    def _detail(self, settled: list[MergedAnswer]) -> str:
         lost = self._settings.votes * len(settled) - sum(one.votes for one in settled)
         missing = max((one.missing for one in settled), default=0.0)
-        words = [one.answer.reasons for one in settled if one.answer.reasons]
+        words = [one.reasons for one in settled if one.reasons]
         words += [f"{lost} votes could not be had"] if lost else []
         words += [f"probability of no allowed answer: up to {missing:.2g}"] if self._settings.soft and settled else []
         return "\n".join(words)
@@ -259,6 +237,11 @@ def open_judge(settings: JudgeSettings) -> JudgeScorer:
     rubric = read_rubric(settings.rubric)
     if (settings.scope == "group") != (rubric.answer == "pair"):
         raise ConsumerError(f"{settings.slot}: scope group needs a rubric with answer: pair, and no other scope does")
+    try:
+        for example in rubric.examples if rubric.answer != "json" else ():  # of which an example may show a part
+            answers.parsed(rubric, example.answer)
+    except Unparsable as error:
+        raise ConsumerError(f"rubric {settings.rubric}: an example has no answer of the form: {error}") from error
     words = [word.casefold() for word in rubric.options]
     if settings.soft and not words:
         raise ConsumerError(f"{settings.slot}: soft needs a rubric with answer: choice or pair")

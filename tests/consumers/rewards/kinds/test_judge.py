@@ -251,17 +251,6 @@ def test_a_soft_score_without_probabilities_is_given_up(tmp_path: Path) -> None:
         assert failure(scorer).reason == "no_logprobs"
 
 
-def test_values_are_mapped_where_a_scale_says_so(tmp_path: Path) -> None:
-    """Linearly, the spread with them."""
-    numbers = itertools.cycle(("0", "10"))
-    with (
-        scripted(lambda *_: says(next(numbers))) as server,
-        judging(tmp_path, server.url, votes=2, scale=[-1, 1]) as scorer,
-    ):
-        opinion = one(scorer)
-    assert (opinion.values, opinion.spread) == ((0.0,), pytest.approx(math.sqrt(2)))
-
-
 def test_steps_are_asked_one_by_one(tmp_path: Path) -> None:
     """A value per call, in order, each shown with what came after it."""
     calls = (call("get c", after=(message("c=7", "tool"),)), call("say 8", message("c=7", "tool"), call_id="d"))
@@ -351,6 +340,11 @@ REFUSED = {
     "pairs without a group": ({}, PAIR, "answer: pair"),
     "soft numbers": ({"soft": True}, NUMBER, "answer: choice"),
     "soft 1 and 10": ({"soft": True}, "---\nanswer: choice\nscale: [1, 10]\n---\nx", "begins another"),
+    "an example that is no answer": (
+        {},
+        "---\nanswer: choice\nscale: [0, 1]\nexamples: [{text: x, answer: maybe}]\n---\nx",
+        "example",
+    ),
     "a bad rubric": ({}, "How well?", "front matter"),
 }
 
