@@ -1,13 +1,13 @@
 """Generative: a language model that reads a rubric and answers. `use: judge`.
 
 Invariant: a value is what the judge said, of more than half of its votes; everything else is GaveUp with a word, and nothing is assumed.
-The loop runs on a thread of its own; subjects wait for a place among `concurrency`, and their deadline counts from when they have it.
+Subjects wait for a place among `concurrency`, and their deadline counts from when they have it.
 """
 
 import asyncio
 import hashlib
 import os
-import threading
+import time
 from collections.abc import Sequence
 from concurrent.futures import Future
 from pathlib import Path
@@ -15,19 +15,19 @@ from statistics import fmean
 from typing import Any, Self
 
 import msgspec
-from pydantic import Field, model_validator
+from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from consumers.errors import ConsumerError
+from consumers.rewards.http_client import HttpClient
 from consumers.rewards.judged import Judged
 from consumers.rewards.judging import answers
 from consumers.rewards.judging.answers import Merge, MergedAnswer, ParsedAnswer, Unparsable
-from consumers.rewards.judging.chat_client import ChatClient, JudgeReply, JudgeTrail, ServerRefused
+from consumers.rewards.judging.chat_client import ChatClient, JudgeReply, JudgeTrail
 from consumers.rewards.judging.prompts import Question, has_text, questions, reminder, shares_of_wins
 from consumers.rewards.judging.rubrics import Rubric, read_rubric
 from consumers.rewards.kinds import Kind, ScorerSettings
 from consumers.rewards.opinions import GaveUp, Opinion
 
-CLOSE_S = 5.0
 TOP_LOGPROBS = 20
 """As many as OpenAI and vLLM list, for soft scores; `body` says otherwise where a server lists fewer."""
 ECHO_CHARACTERS_MAX = 2000
@@ -38,7 +38,7 @@ class JudgeSettings(ScorerSettings):
     """Of one judge."""
 
     rubric: Path
-    """Markdown file with the rubric."""
+    """Markdown file with the rubric; a relative path is one from the folder of rewards.yaml."""
     url: str = Field(default="http://127.0.0.1:8000", pattern=r"^https?://")
     """Of our gateway, or of any OpenAI-compatible server; with or without /v1."""
     model: str
@@ -72,6 +72,11 @@ class JudgeSettings(ScorerSettings):
     characters_max: int = Field(default=200_000, ge=1)
     """Of one question; a longer one is given up as too_long."""
 
+    @field_validator("rubric")
+    @classmethod
+    def _beside_the_file(cls, rubric: Path, info: ValidationInfo) -> Path:
+        return Path((info.context or {}).get("folder", "")) / rubric
+
     @model_validator(mode="after")
     def _consistent(self) -> Self:
         if self.votes > 1 and self.temperature == 0:
@@ -85,39 +90,24 @@ class JudgeScorer:
     def __init__(self, settings: JudgeSettings, rubric: Rubric, key: str | None) -> None:
         self._settings, self._rubric = settings, rubric
         authorization = {"authorization": f"Bearer {key}"} if key else {}
-        self._loop = asyncio.new_event_loop()
-        self._client = ChatClient(settings.url, authorization, settings.slot, settings.concurrency)
+        self._http = HttpClient(settings.concurrency)
+        self._client = ChatClient(self._http, settings.url, authorization, settings.slot)
         self._places = asyncio.Semaphore(settings.concurrency)
         # Held to a form, an engine may list what is left of the probabilities, and nobody sees what was missing.
         self._structure = answers.structure(rubric) if settings.structured and not settings.soft else {}
-        self._thread = threading.Thread(target=self._loop.run_forever, name=f"judge {settings.slot}", daemon=True)
-        self._thread.start()
-        asyncio.run_coroutine_threadsafe(self._client.open(), self._loop).result()
 
     def judge(self, subjects: Sequence[Judged]) -> Sequence["Future[Opinion]"]:
         """As RewardScorer."""
-        return [asyncio.run_coroutine_threadsafe(self._opinion(subject), self._loop) for subject in subjects]
+        return [self._http.submit(self._opinion(subject)) for subject in subjects]
 
     def close(self) -> None:
         """As RewardScorer; what is still asked for is cancelled."""
-        if self._loop.is_closed():
-            return
-        asyncio.run_coroutine_threadsafe(self._end(), self._loop).result(CLOSE_S)
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(CLOSE_S)
-        self._loop.close()
-
-    async def _end(self) -> None:
-        tasks = asyncio.all_tasks() - {asyncio.current_task()}
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        await self._client.close()
+        self._http.close()
 
     async def _opinion(self, subject: Judged) -> Opinion:
         asked = self._questions(subject)
         async with self._places:
-            trail = JudgeTrail(self._trajectory_id(subject), self._loop.time() + self._settings.timeout_s)
+            trail = JudgeTrail(self._trajectory_id(subject), time.monotonic() + self._settings.timeout_s)
             try:
                 async with asyncio.TaskGroup() as tasks:
                     running = [tasks.create_task(self._settle(trail, question)) for question in asked]
@@ -164,17 +154,6 @@ class JudgeScorer:
 
     async def _vote(self, trail: JudgeTrail, question: Question, number: int) -> ParsedAnswer:
         """Raises GaveUp."""
-        try:
-            async with asyncio.timeout_at(trail.deadline):
-                return await self._asked_until_parsed(trail, question, number)
-        except ServerRefused as refusal:
-            raise GaveUp(refusal.reason, refusal.detail) from refusal
-        except TimeoutError as late:
-            if trail.setback is not None:
-                raise GaveUp(trail.setback.reason, trail.setback.detail) from late
-            raise GaveUp("deadline", f"no answer within timeout_s, {self._settings.timeout_s:g}") from late
-
-    async def _asked_until_parsed(self, trail: JudgeTrail, question: Question, number: int) -> ParsedAnswer:
         messages, problem = question.messages, ""
         for ask in range(self._settings.asks_max):
             body = self._body(messages)
