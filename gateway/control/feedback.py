@@ -29,7 +29,7 @@ from datapool.feedback import (
     keyed_act,
     preference_event,
 )
-from gateway.api_keys import ApiKey
+from schemas.api_keys import ApiKey
 from gateway.control.bodies import AssignReward, Body, JsonValue, Name, RewardValue
 from gateway.errors import Forbidden, Unusable
 from gateway.headers import ClientHeaders, client_headers

@@ -1,6 +1,6 @@
 // The page on which people judge. What it knows of the world comes from /api/v1; where it stands is in its address.
 import { render } from "preact";
-import { useEffect, useRef, useState } from "preact/hooks";
+import { useLayoutEffect, useRef, useState } from "preact/hooks";
 import { computed, signal } from "@preact/signals";
 import { SignIn, Text, Word, ask, html, loadSession, nextTheme, session, theme } from "/web/shell.js";
 
@@ -240,7 +240,7 @@ function Writing({ side }) {
   const earlier = side.mine.find((word) => word.kind === panel.value);
   const [text, setText] = useState(edits ? (typeof earlier?.edit === "string" ? earlier.edit : side.reply) : earlier?.comment || "");
   const field = useRef(null);
-  useEffect(() => field.current.focus(), []);
+  useLayoutEffect(() => field.current.focus(), []);
   const save = (event) => {
     event.preventDefault();
     if (!text.trim()) return;
