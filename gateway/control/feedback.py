@@ -29,12 +29,12 @@ from datapool.feedback import (
     keyed_act,
     preference_event,
 )
-from schemas.api_keys import ApiKey
 from gateway.control.bodies import AssignReward, Body, JsonValue, Name, RewardValue
 from gateway.errors import Forbidden, Unusable
 from gateway.headers import ClientHeaders, client_headers
 from gateway.http.asgi import IDENTITY, KEY
 from gateway.identity import Identity, checked_id
+from schemas.api_keys import ApiKey
 from schemas.envelopes import new_id, now_us
 from schemas.events import Event
 from schemas.topics import REWARDS, Topic
