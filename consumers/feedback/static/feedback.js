@@ -48,7 +48,7 @@ function queueParameters() {
 const say = (text) => {
   toast.value = text;
   clearTimeout(toastTimer);
-  toastTimer = setTimeout(() => { toast.value = ""; }, 6000);
+  toastTimer = setTimeout(() => { toast.value = ""; }, 4000);
 };
 
 /** Runs one act at a time; what goes wrong is said in the page. */

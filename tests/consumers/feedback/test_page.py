@@ -9,6 +9,7 @@ import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, expect
 
 from schemas.events import Event, OutputEdited, PreferenceGiven, RewardAssigned
+from tests import facts
 from tests.browser import browser
 from tests.consumers.feedback.stage import Stage, episode
 
@@ -189,10 +190,11 @@ def test_what_agents_do_now_appears(sitting: Any) -> None:
 def test_text_of_agents_is_text(sitting: Any, name: str) -> None:
     """In ids, tags, task, question, reply and a comment: shown, and nothing of it runs, loads or turns the line around."""
     payload = PAYLOADS[name]
-    two = [
-        episode(f"g{payload}", f"{n}{payload}", payload, f"{payload} {n}", 1.0, tags=(payload,), agent=payload)
-        for n in "ab"
-    ]
+    two: list[list[Event]] = []
+    for n in "ab":
+        place = (f"g{payload}", f"{n}{payload}")
+        about = facts.started(*place, tags=(payload,), task=payload)
+        two.append([about, *episode(*place, payload, f"{payload} {n}", 1.0)])
     stage = Stage(*two)
     one = sitting(stage)
     page = one.open()
@@ -200,7 +202,9 @@ def test_text_of_agents_is_text(sitting: Any, name: str) -> None:
     page.keyboard.insert_text(PAYLOADS["script"])
     page.keyboard.press("Control+Enter")
     expect(page.locator(".words")).to_contain_text("<script>")
-    text = page.locator("article").inner_text()
+    expect(page.locator("article .tag")).to_be_visible()
+    page.locator("details", has_text="task").locator("summary").click()
+    text = page.locator("main").inner_text()
     assert not set(text) & set("\x00\x1b\x07\u202e\u2066\u2069\u200b\U000e0041")
     expected = {"bidi": ("U+202E", "U+200B", "U+E0041"), "control": ("U+0000", "U+001B[31m")}.get(name, (payload,))
     assert all(part in text for part in expected), text
