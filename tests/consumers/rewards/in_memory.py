@@ -54,9 +54,7 @@ class FunctionScorer:
 
 
 def slot_of(scope: str, *, generation: int = 0, options: SlotOptions | None = None, **fields: object) -> ScoredSlot:
-    scorer = ScorerSettings(
-        **{"source": "rule", "name": scope, "use": "m:f", "version": 1, "scope": scope, **fields}
-    )
+    scorer = ScorerSettings(**{"source": "rule", "name": scope, "use": "m:f", "version": 1, "scope": scope, **fields})
     kind = Kind(ScorerSettings, lambda _: FunctionScorer(lambda judged: (0.0,) * judged.answers))
     return ScoredSlot(scorer, options or SlotOptions(), kind, generation)
 
@@ -150,7 +148,9 @@ def slots(log: MemoryLog) -> dict[tuple[str, str, str | None], object]:
         subject = (event.group_id, event.trajectory_id, event.call_id)
         if subject not in won or _rank(event) > _rank(won[subject]):
             won[subject] = event
-    return {subject: event.value if isinstance(event, RewardAssigned) else event.reason for subject, event in won.items()}
+    return {
+        subject: event.value if isinstance(event, RewardAssigned) else event.reason for subject, event in won.items()
+    }
 
 
 def _rank(event: RewardAssigned | ScoringFailed) -> tuple[int, int, str]:
