@@ -58,12 +58,17 @@ def ensure(cache: Path, environment: str, seed: int, recipe: Recipe | None = Non
     demonstrations = importlib.import_module(f"examples.{environment}.demonstrations")
     recipe = recipe or demonstrations.RECIPE
     target = cache / f"{environment}-qwen3-seed{seed}-{recipe.digest(environment)}"
+    return keep(target, lambda draft: build(draft, seed, recipe, demonstrations.demonstration))
+
+
+def keep(target: Path, make: Callable[[Path], None]) -> Path:
+    """`target`, which `make` fills where it is not there yet: whole or not at all, also when several processes ask at once."""
     if target.is_dir():
         return target
-    cache.mkdir(parents=True, exist_ok=True)
-    draft = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=cache))
+    target.parent.mkdir(parents=True, exist_ok=True)
+    draft = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
     try:
-        build(draft, seed, recipe, demonstrations.demonstration)
+        make(draft)
         _move_into_place(draft, target)
     finally:
         shutil.rmtree(draft, ignore_errors=True)
