@@ -12,7 +12,7 @@ import structlog
 from datapool.errors import UnusableFact
 from datapool.fold.fold import flag, fold
 from datapool.fold.state import GroupState
-from datapool.fold.validation import check_place, usable
+from datapool.fold.validation import PASSED_BY, check_place, usable
 from eventlog.kafka.reader import stream_ranges
 from eventlog.records import Place, Record
 from eventlog.settings import LogSettings
@@ -47,7 +47,10 @@ def fold_partition(
 def _take(folded: FoldedHistory, record: Record, partitions: int) -> None:
     """One record, as the streams take it: poison changes nothing, a bug in the fold marks what it speaks of."""
     try:
-        fact = usable(record.event())
+        event = record.event()
+        if type(event) in PASSED_BY:
+            return
+        fact = usable(event)
         check_place(fact, record.key, record.partition, partitions)
     except (UndecodableRecord, UnusableFact) as poison:
         folded.unreadable[poison.reason] += 1

@@ -11,7 +11,6 @@ from collections.abc import Awaitable, Callable
 
 import structlog
 
-from gateway.api_keys import Act
 from gateway.call_protocol import CallProtocol
 from gateway.errors import CLIENT_CLOSED, ClientGone, GatewayError, HeaderList, MethodNotAllowed, NotFound
 from gateway.headers import CALL_ID, overhead
@@ -31,6 +30,7 @@ from gateway.identity import (
 from gateway.metrics import Metrics
 from gateway.protocols import Protocols
 from gateway.settings import GatewaySettings
+from schemas.api_keys import Act
 
 LOGGED_PATH_CHARACTERS_MAX = 256
 OPERATOR_PATHS = ("/metrics",)

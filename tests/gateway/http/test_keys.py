@@ -9,9 +9,9 @@ import aiohttp
 import pytest
 
 from eventlog.records import Outgoing, Record
-from gateway.api_keys import MAY, Role, new_key, parse_key
 from gateway.errors import Unauthorized
 from gateway.http.auth import KeyRing
+from schemas.api_keys import MAY, Role, new_key, parse_key
 from schemas.envelopes import envelope
 from schemas.events import KeyRecorded
 from schemas.topics import KEYS
