@@ -82,7 +82,7 @@ def revision(slot: ScoredSlot, attempt: int) -> int:
     return slot.generation * 1000 + min(slot.scorer.version, 99) * 10 + attempt
 
 
-class Scoring:
+class SlotScoring:
     """Belongs to one thread."""
 
     def __init__(
@@ -226,7 +226,7 @@ class Scoring:
         except GaveUp as error:
             self._give_up(question, error.reason, error.detail, tokens=error.tokens, calls=error.calls, seconds=seconds)
             return
-        if (flaw := _flaw(opinion, question.subjects[0])) is not None:
+        if (flaw := flaw_of(opinion, question.subjects[0])) is not None:
             reason, detail = flaw
             self._give_up(question, reason, detail, tokens=opinion.tokens, calls=opinion.calls, seconds=seconds)
             return
@@ -373,7 +373,7 @@ def _assembled(subject: Subject) -> Judged:
         raise Unjudgeable("unreadable", f"{type(error).__name__}: {error}") from error
 
 
-def _flaw(opinion: Opinion, subject: Subject) -> tuple[str, str] | None:
+def flaw_of(opinion: Opinion, subject: Subject) -> tuple[str, str] | None:
     """What is wrong with the numbers of an answer: (reason, detail)."""
     values = opinion.values
     if len(values) != len(subject.targets):

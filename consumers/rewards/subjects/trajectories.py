@@ -8,6 +8,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 
+from msgspec.structs import replace
+
 from consumers.rewards.judged import Judged, JudgedCall, Scope
 from consumers.rewards.subjects.assembling import counts, judged_calls, main_line, parsed_json, said, successors
 from consumers.rewards.subjects.subject import ATTEMPTS, Subject, Target, Unjudgeable, call_content, digest_of
@@ -82,10 +84,10 @@ class TrajectoryFacts:
         texts = self.texts()
         return self._judged(scope, tuple(texts.values()), texts[main_line(self.counted)[-1]])
 
-    def turn(self, call_id: str) -> Judged:
-        """One call, with what came after it. Raises Unjudgeable."""
+    def turn(self, call_id: str, scope: Scope) -> Judged:
+        """One call, for `next` with what came after it. Raises Unjudgeable."""
         one = self.texts()[call_id]
-        return self._judged("next", (one,), one)
+        return self._judged(scope, (one if scope == "next" else replace(one, after=None),), one)
 
     def _judged(self, scope: Scope, calls: tuple[JudgedCall, ...], last: JudgedCall) -> Judged:
         return Judged(
@@ -101,11 +103,12 @@ class TrajectoryFacts:
         )
 
 
-def subjects_of(facts: TrajectoryFacts, scope: Scope) -> Iterator[Subject]:
-    """Those of scope next, steps or trajectory that its facts hold."""
-    if scope == "next":
-        yield from _turns(facts)
-    elif is_over(facts.row):
+def subjects_of(facts: TrajectoryFacts, scope: Scope, *, over: bool | None = None) -> Iterator[Subject]:
+    """Those of every scope but `group` that its facts hold. over: whether nothing more comes; None: as its row says."""
+    ended = is_over(facts.row) if over is None else over
+    if scope in ("call", "next"):
+        yield from _turns(facts, scope, ended)
+    elif ended:
         row = facts.row
         calls = [call.call_id for call in facts.counted] or (row.calls if facts.flaw is not None else ())
         steps = tuple(Target(row.trajectory_id, call_id) for call_id in calls)
@@ -116,31 +119,32 @@ def subjects_of(facts: TrajectoryFacts, scope: Scope) -> Iterator[Subject]:
             targets=steps if scope == "steps" else (Target(row.trajectory_id),),
             digest=digest_of([scope, facts.content()]),
             occurred_at_us=row.status_us,
-            attempt=ATTEMPTS[row.status],
+            attempt=ATTEMPTS.get(row.status, 0),
             run_id=row.run_id,
             slots=frozenset(slot.event_id for slot in row.rewards),
             assemble=partial(facts.whole, scope),
         )
 
 
-def _turns(facts: TrajectoryFacts) -> Iterator[Subject]:
+def _turns(facts: TrajectoryFacts, scope: Scope, over: bool) -> Iterator[Subject]:
     """Each call that another one is written against as it comes; all others when the trajectory is over.
 
     Which call goes on with one whose successor repeats everything is certain at the end only.
     """
-    row, over = facts.row, is_over(facts.row)
     if facts.flaw is not None:
-        yield from (_turn(facts, call_id, None, None) for call_id in (row.calls if over else ()))
+        yield from (_turn(facts, call_id, None, None, scope) for call_id in (facts.row.calls if over else ()))
         return
     calls = {call.call_id: call for call in facts.counted}
     after = successors(facts.counted)
     for call_id, call in calls.items():
         later = calls.get(after.get(call_id, ""))
         if over or (later is not None and later.prompt.base_call_id == call_id):
-            yield _turn(facts, call_id, call, later)
+            yield _turn(facts, call_id, call, later, scope)
 
 
-def _turn(facts: TrajectoryFacts, call_id: str, call: CallCaptured | None, later: CallCaptured | None) -> Subject:
+def _turn(
+    facts: TrajectoryFacts, call_id: str, call: CallCaptured | None, later: CallCaptured | None, scope: Scope
+) -> Subject:
     row = facts.row
     content = call_content(call) if call is not None else (call_id,)
     end = later.request.full_digest if later is not None else row.status
@@ -153,9 +157,9 @@ def _turn(facts: TrajectoryFacts, call_id: str, call: CallCaptured | None, later
         targets=(Target(row.trajectory_id, call_id),),
         digest=digest_of(["next", *facts.registered(), *content, end, *own]),
         occurred_at_us=row.status_us if later is None else later.timings.received_us,
-        attempt=ATTEMPTS[row.status] if later is None else 0,
+        attempt=ATTEMPTS.get(row.status, 0) if later is None else 0,
         run_id=row.run_id,
-        assemble=partial(facts.turn, call_id),
+        assemble=partial(facts.turn, call_id, scope),
     )
 
 
