@@ -11,7 +11,9 @@ from examples.verbs.reward_model import LabelledEpisode, labelled_episode
 from examples.warm_up import qwen3_config, reproducible
 
 
-def trained_reward_model(tokenizer: PreTrainedTokenizerFast, seed: int, recipe: Recipe) -> Qwen3ForSequenceClassification:
+def trained_reward_model(
+    tokenizer: PreTrainedTokenizerFast, seed: int, recipe: Recipe
+) -> Qwen3ForSequenceClassification:
     """A float32 model of one label, trained on episodes that are drawn as it goes."""
     with reproducible(seed):
         config = qwen3_config(tokenizer, recipe)

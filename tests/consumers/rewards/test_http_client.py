@@ -127,7 +127,7 @@ def test_garbage_is_not_json(client: HttpClient, text: bytes) -> None:
 
 def test_what_is_no_unicode_is_not_sent(client: HttpClient) -> None:
     with serving(lambda _: web.json_response({})) as (url, times):
-        assert gave_up(client, url, body="\ud800").reason == "not_text"
+        assert gave_up(client, url, body="\ud800").reason == "unreadable"
         assert post(client, url, body="nul \0 and 2 MB" + "x" * (2 << 20)) == {}
     assert len(times) == 1
 
