@@ -13,7 +13,7 @@ from pathlib import Path
 from examples.tiny_model import Recipe, keep
 from examples.verbs.environment import KEYS, VALUES, VERBS, Task, right_call
 
-SHAPE = Recipe(steps=300, batch_dialogues=64, learning_rate=2e-3)
+SHAPE = Recipe(hidden=64, heads=2, kv_heads=2, init_range=0.2, steps=450, batch_dialogues=64, learning_rate=3e-3)
 NOISE = "abcdefgh12345678 getsayhopaskfind>="
 
 

@@ -65,6 +65,13 @@ class PoolingSettings(ScorerSettings):
             raise ValueError("step_tag is for scope steps with endpoint pooling")
         return self
 
+    def scaled(self, number: float) -> float:
+        """The formula above."""
+        if self.scale is None:
+            return number
+        low, high = self.scale
+        return (min(max(number, low), high) - low) / (high - low)
+
 
 class RewardModel:
     """The `RewardScorer` of one slot."""
@@ -89,6 +96,8 @@ class RewardModel:
         self._client.close()
 
     async def _opinion(self, subject: Judged) -> Opinion:
+        if not subject.answers:
+            return Opinion(values=())
         async with self._turns:
             deadline_s = time.monotonic() + self._settings.timeout_s
             if self._settings.step_tag is not None:
@@ -146,10 +155,7 @@ class RewardModel:
             raise GaveUp("wrong_shape", f"the model has {len(row)} labels, none at index {index}", tokens=tokens)
         if not math.isfinite(value := row[index]):
             raise GaveUp("not_a_number", f"the model said {value}", tokens=tokens)
-        if (scale := self._settings.scale) is None:
-            return value
-        low, high = scale
-        return (min(max(value, low), high) - low) / (high - low)
+        return self._settings.scaled(value)
 
 
 def _conversations(subject: Judged) -> list[list[Message]]:
