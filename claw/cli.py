@@ -11,6 +11,7 @@ from claw.clients import clients
 from claw.data.commands import data
 from claw.errors import CannotRun
 from claw.keys.commands import keys
+from claw.label.commands import label
 from claw.local.commands import stack
 from claw.panels import DATA, ENGINEERS, OPERATORS
 from claw.pool.commands import pool
@@ -36,7 +37,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-for commands in (stack, rooms, clients, data, show):
+for commands in (stack, rooms, clients, data, label, show):
     app.add_typer(commands)
 app.add_typer(pool, rich_help_panel=DATA)
 app.add_typer(rewards, rich_help_panel=DATA)

@@ -295,7 +295,7 @@ def _undo(fact: FeedbackFact, by: Signature) -> FeedbackFact:
 
 def _envelope(by: Signature, kind: str, *subject: str | None) -> Envelope:
     return Envelope(
-        event_id=decision_id(kind, by.act_id, *(part or "" for part in subject)),
+        event_id=decision_id(kind, by.act_id, by.source, *(part or "" for part in subject)),
         occurred_at_us=by.at_us,
         producer=by.producer,
         correlation_id=by.act_id,

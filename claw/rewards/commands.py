@@ -23,8 +23,8 @@ rewards.command("serve", help="Serve a reward model (`claw rewards serve --model
 )
 
 
-@rewards.command()
-def test(
+@rewards.command("test")
+def try_scorers(
     on: Annotated[str, typer.Option("--on", metavar="[GROUP/]TRAJECTORY", help="What to judge.")],
     config: Config = Path("rewards.yaml"),
     scorer: Annotated[list[str] | None, typer.Option(metavar="SLOT", help="Only these; default: all of it.")] = None,

@@ -5,7 +5,6 @@ and an id per reward that was made from a verdict on another subject.
 """
 
 import time
-from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -83,6 +82,6 @@ def lag_s(settings: LogSettings, name: str, scope: str) -> float | None:
     oldest_ms: list[int] = []
     for place, end in ends.items():
         start = max(committed[place] or 0, begins[place])
-        with closing(stream_ranges(settings, {place: (start, end)})) as records:
-            oldest_ms += [record.timestamp_ms for record in [next(records, None)] if record is not None]
+        first = next(stream_ranges(settings, {place: (start, end)}), None)
+        oldest_ms += [] if first is None else [first.timestamp_ms]
     return max([0.0, *(time.time() - at / 1000 for at in oldest_ms)])

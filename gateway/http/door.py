@@ -18,11 +18,13 @@ from gateway.http.auth import KeyRing, require
 from gateway.http.exchange import Exchange
 from gateway.identity import (
     COUNT_TOKENS,
+    FEEDBACK,
     REGISTRY_PATH,
     REWARDS,
     SERVED,
     SUBMIT_STEPS,
     Route,
+    names_preferences,
     not_served,
     protocol_of,
     resolve,
@@ -153,7 +155,9 @@ def act_of(exchange: Exchange) -> Act:
     """What a request is, for the table of roles. A look-up in the registry may be a POST, and changes nothing either."""
     if exchange.is_call:
         return "call"
-    if exchange.route is not None and exchange.route.endpoint == REWARDS:
+    if exchange.route is not None and exchange.route.endpoint in (REWARDS, FEEDBACK):
+        return "judge"
+    if exchange.route is None and exchange.head.method == b"POST" and names_preferences(exchange.path):
         return "judge"
     if exchange.path.rstrip("/") in OPERATOR_PATHS:
         return "operate"

@@ -56,6 +56,8 @@ REQUESTS = [
     ("POST", "/groups", b"{}", "live"),
     ("POST", "/t/g/v1/complete_trajectory", b'{"calls": 0}', "live"),
     ("POST", "/t/g/rewards", b'{"value": 1.0}', "judge"),
+    ("POST", "/t/g/feedback", b'{"thumb": "up"}', "judge"),
+    ("POST", "/groups/g/preferences", b'{"chosen": "t", "rejected": "u"}', "judge"),
     ("GET", "/v1/models", None, "read"),
     ("GET", "/t/g/v1/calls", None, "read"),
     ("GET", "/registry/subjects", None, "read"),

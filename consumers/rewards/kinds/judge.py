@@ -1,0 +1,272 @@
+"""Generative: a language model that reads a rubric and answers. `use: judge`.
+
+Invariant: a value is what the judge said, of more than half of its votes; everything else is GaveUp with a word, and nothing is assumed.
+The loop runs on a thread of its own; subjects wait for a place among `concurrency`, and their deadline counts from when they have it.
+"""
+
+import asyncio
+import hashlib
+import os
+import threading
+from collections.abc import Sequence
+from concurrent.futures import Future
+from pathlib import Path
+from statistics import fmean
+from typing import Any, NamedTuple, Self
+
+import msgspec
+from pydantic import Field, model_validator
+
+from consumers.errors import ConsumerError
+from consumers.rewards.judged import Judged
+from consumers.rewards.judging import answers
+from consumers.rewards.judging.answers import Merge, MergedAnswer, ParsedAnswer, Unparsable
+from consumers.rewards.judging.chat_client import ChatClient, JudgeReply, JudgeTrail
+from consumers.rewards.judging.errors import ServerRefused
+from consumers.rewards.judging.prompts import Question, has_text, questions, reminder, shares_of_wins
+from consumers.rewards.judging.rubric_files import read_rubric
+from consumers.rewards.judging.rubrics import Rubric
+from consumers.rewards.kinds import Kind, ScorerSettings
+from consumers.rewards.opinions import GaveUp, Opinion
+
+CLOSE_S = 5.0
+ECHO_CHARACTERS_MAX = 2000
+"""Of an answer that did not parse, when the judge is asked again."""
+
+
+class JudgeSettings(ScorerSettings):
+    """Of one judge."""
+
+    rubric: Path
+    """Markdown file with the rubric."""
+    url: str = Field(default="http://127.0.0.1:8000", pattern=r"^https?://")
+    """Of our gateway, or of any OpenAI-compatible server; with or without /v1."""
+    model: str
+    """Which model judges."""
+    api_key_env: str | None = None
+    """Environment variable that holds the server's key."""
+    temperature: float | None = Field(default=None, ge=0)
+    """Without it 0 for one vote, 1 for several."""
+    max_tokens: int = Field(default=512, ge=1)
+    """Of an answer, thoughts included."""
+    body: dict[str, Any] = Field(default_factory=dict)
+    """Further fields of each request, such as chat_template_kwargs: the server's, hence Any."""
+    votes: int = Field(default=1, ge=1, le=64)
+    """How often each question is asked."""
+    merge: Merge = "mean"
+    """What makes one value of the votes: mean, median or majority."""
+    soft: bool = False
+    """Take the expectation over the probabilities of the allowed answers, not the answer that was sampled."""
+    top_logprobs: int = Field(default=20, ge=1, le=20)
+    """How many likely tokens the server lists, for `soft`."""
+    structured: bool = True
+    """Hold the server to the form of the answer. Off for models that think first without the server's knowing."""
+    asks_max: int = Field(default=3, ge=1, le=10)
+    """How often a vote is asked for until its answer parses."""
+    opponents_max: int = Field(default=8, ge=1)
+    """Scope group: with how many members each is compared. In a larger group, with its neighbours on a ring."""
+    both_ways: bool = True
+    """Scope group: each pair is asked in both orders."""
+    show_task: bool = False
+    """Show the task with which the trajectory was registered."""
+    scale: tuple[float, float] | None = None
+    """Values are mapped linearly from the rubric's scale onto this one. Without it they are as answered."""
+    concurrency: int = Field(default=32, ge=1)
+    """Requests, and subjects, at once."""
+    characters_max: int = Field(default=200_000, ge=1)
+    """Of one question; a longer one is given up as too_long."""
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        if self.votes > 1 and self.temperature == 0:
+            raise ValueError("votes: at temperature 0 they would all be the same")
+        return self
+
+
+class _Settled(NamedTuple):
+    """A question's answer, and how many votes it is of."""
+
+    answer: MergedAnswer
+    votes: int
+    missing: float
+
+
+class JudgeScorer:
+    """One judge, with the loop that it asks on."""
+
+    def __init__(self, settings: JudgeSettings, rubric: Rubric, key: str | None) -> None:
+        self._settings, self._rubric = settings, rubric
+        authorization = {"authorization": f"Bearer {key}"} if key else {}
+        self._loop = asyncio.new_event_loop()
+        self._client = ChatClient(settings.url, authorization, settings.slot, settings.concurrency)
+        self._places = asyncio.Semaphore(settings.concurrency)
+        self._structure = answers.structure(rubric) if settings.structured else {}
+        self._thread = threading.Thread(target=self._loop.run_forever, name=f"judge {settings.slot}", daemon=True)
+        self._thread.start()
+        asyncio.run_coroutine_threadsafe(self._client.open(), self._loop).result()
+
+    def judge(self, subjects: Sequence[Judged]) -> Sequence["Future[Opinion]"]:
+        """As RewardScorer."""
+        return [asyncio.run_coroutine_threadsafe(self._opinion(subject), self._loop) for subject in subjects]
+
+    def close(self) -> None:
+        """As RewardScorer; what is still asked for is cancelled."""
+        if self._loop.is_closed():
+            return
+        asyncio.run_coroutine_threadsafe(self._end(), self._loop).result(CLOSE_S)
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(CLOSE_S)
+        self._loop.close()
+
+    async def _end(self) -> None:
+        tasks = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._client.close()
+
+    async def _opinion(self, subject: Judged) -> Opinion:
+        asked = self._questions(subject)
+        async with self._places:
+            trail = JudgeTrail(self._trajectory_id(subject), self._loop.time() + self._settings.timeout_s)
+            settled = await asyncio.gather(
+                *(self._settle(trail, question) for question in asked), return_exceptions=True
+            )
+        if failure := next((one for one in settled if isinstance(one, BaseException)), None):
+            if not isinstance(failure, GaveUp):
+                raise failure
+            raise GaveUp(failure.reason, failure.detail, tokens=trail.tokens, calls=tuple(trail.calls)) from failure
+        return self._of(subject, asked, [one for one in settled if isinstance(one, _Settled)], trail)
+
+    def _questions(self, subject: Judged) -> list[Question]:
+        """Raises GaveUp where they cannot be asked."""
+        s = self._settings
+        if not has_text(subject):
+            raise GaveUp("text_lost", "nothing of its reply can be read")
+        try:
+            asked = questions(
+                subject, self._rubric, opponents_max=s.opponents_max, both_ways=s.both_ways, task=s.show_task
+            )
+        except (TypeError, ValueError) as error:
+            raise GaveUp("unreadable", f"the conversation is no text: {error}") from error
+        longest = max((len(question.messages[-1]["content"]) for question in asked), default=0)
+        if longest > s.characters_max:
+            raise GaveUp("too_long", f"{longest:,} characters, above characters_max {s.characters_max:,}")
+        return asked
+
+    def _trajectory_id(self, subject: Judged) -> str:
+        """The same for the same subject, and not of its group: calls about one are no member of the other."""
+        digest = hashlib.sha256(msgspec.msgpack.encode(subject)).hexdigest()
+        return f"judge-{self._settings.source}-{self._settings.name}@{self._settings.version}-{digest[:32]}"[-256:]
+
+    async def _settle(self, trail: JudgeTrail, question: Question) -> _Settled:
+        """Raises GaveUp unless more than half of the votes could be had."""
+        votes = self._settings.votes
+        tries = await asyncio.gather(
+            *(self._vote(trail, question, number) for number in range(votes)), return_exceptions=True
+        )
+        if bug := next((one for one in tries if isinstance(one, BaseException) and not isinstance(one, GaveUp)), None):
+            raise bug
+        cast = [one for one in tries if isinstance(one, ParsedAnswer)]
+        if 2 * len(cast) <= votes:
+            raise next(one for one in tries if isinstance(one, GaveUp))
+        missing = max(answer.missing for answer in cast)
+        return _Settled(answers.merged(cast, self._settings.merge), len(cast), missing)
+
+    async def _vote(self, trail: JudgeTrail, question: Question, number: int) -> ParsedAnswer:
+        """Raises GaveUp."""
+        try:
+            async with asyncio.timeout_at(trail.deadline):
+                return await self._asked_until_parsed(trail, question, number)
+        except ServerRefused as refusal:
+            raise GaveUp(refusal.reason, refusal.detail) from refusal
+        except TimeoutError as late:
+            if trail.setback is not None:
+                raise GaveUp(trail.setback.reason, trail.setback.detail) from late
+            raise GaveUp("deadline", f"no answer within timeout_s, {self._settings.timeout_s:g}") from late
+
+    async def _asked_until_parsed(self, trail: JudgeTrail, question: Question, number: int) -> ParsedAnswer:
+        messages, problem = question.messages, ""
+        for ask in range(self._settings.asks_max):
+            body = self._body(messages)
+            content = hashlib.sha256(msgspec.json.encode(body)).hexdigest()[:16]  # a key is for one body
+            key = f"{question.key}.{number}.{ask}.{content}"
+            reply = await self._client.chat(trail, key, body, self._structure)
+            try:
+                return self._read(reply)
+            except Unparsable as error:
+                problem = str(error)
+            said = answers.without_thought(reply.text)[:ECHO_CHARACTERS_MAX]
+            again = f"That is no answer: {problem} {reminder(self._rubric)}"
+            messages = [
+                *question.messages,
+                {"role": "assistant", "content": said},
+                {"role": "user", "content": again},
+            ]
+        raise GaveUp("unparsable", f"asked {self._settings.asks_max} times: {problem}")
+
+    def _body(self, messages: list[dict[str, str]]) -> dict[str, Any]:
+        s = self._settings
+        temperature = s.temperature if s.temperature is not None else float(s.votes > 1)
+        logprobs = {"logprobs": True, "top_logprobs": s.top_logprobs} if s.soft else {}
+        limits = {"temperature": temperature, "max_tokens": s.max_tokens}
+        return {"model": s.model, **limits, **logprobs, **s.body, "messages": messages}
+
+    def _read(self, reply: JudgeReply) -> ParsedAnswer:
+        """Raises Unparsable, GaveUp."""
+        if not self._settings.soft:
+            return answers.parsed(self._rubric, reply.text)
+        if not reply.tokens:
+            raise GaveUp("no_logprobs", "soft needs log-probabilities, and the server sent none")
+        return answers.soft(self._rubric, reply.tokens)
+
+    def _of(self, subject: Judged, asked: list[Question], settled: list[_Settled], trail: JudgeTrail) -> Opinion:
+        raw: list[float | None] = [one.answer.value for one in settled]
+        if subject.scope == "group":
+            pairs = [question.pair for question in asked if question.pair is not None]
+            raw = shares_of_wins(pairs, [one.answer.value for one in settled], len(subject.members))
+        factor = self._factor()
+        spreads = [one.answer.spread for one in settled if one.answer.spread is not None]
+        return Opinion(
+            values=tuple(None if value is None else self._scaled(value) for value in raw),
+            detail=self._detail(settled),
+            spread=fmean(spreads) * factor if spreads else None,
+            tokens=trail.tokens,
+            calls=tuple(trail.calls),
+        )
+
+    def _factor(self) -> float:
+        """What a step on the rubric's scale is on the one of the values."""
+        (low, high), onto = self._rubric.scale, self._settings.scale
+        return 1.0 if onto is None else (onto[1] - onto[0]) / (high - low)
+
+    def _scaled(self, value: float) -> float:
+        onto = self._settings.scale
+        return value if onto is None else onto[0] + (value - self._rubric.scale[0]) * self._factor()
+
+    def _detail(self, settled: list[_Settled]) -> str:
+        lost = self._settings.votes * len(settled) - sum(one.votes for one in settled)
+        missing = max((one.missing for one in settled), default=0.0)
+        words = [one.answer.reasons for one in settled if one.answer.reasons]
+        words += [f"{lost} votes could not be had"] if lost else []
+        words += [f"probability of no allowed answer: up to {missing:.2g}"] if self._settings.soft and settled else []
+        return "\n".join(words)
+
+
+def open_judge(settings: JudgeSettings) -> JudgeScorer:
+    """Raises ConsumerError for a rubric that is none, or that does not fit the rest."""
+    rubric = read_rubric(settings.rubric)
+    if (settings.scope == "group") != (rubric.answer == "pair"):
+        raise ConsumerError(f"{settings.slot}: scope group needs a rubric with answer: pair, and no other scope does")
+    words = [word.casefold() for word in rubric.options]
+    if settings.soft and not words:
+        raise ConsumerError(f"{settings.slot}: soft needs a rubric with answer: choice or pair")
+    if settings.soft and any(a != b and b.startswith(a) for a in words for b in words):
+        raise ConsumerError(f"{settings.slot}: soft needs choices of which none begins another, as 1 begins 10")
+    key = os.environ.get(settings.api_key_env) if settings.api_key_env else None
+    if settings.api_key_env and not key:
+        raise ConsumerError(f"{settings.slot}: the environment variable {settings.api_key_env} holds no key")
+    return JudgeScorer(settings, rubric, key)
+
+
+KIND = Kind(JudgeSettings, open_judge)
