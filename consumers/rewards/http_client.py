@@ -4,7 +4,7 @@ Invariant: `post_json` ends by its deadline, with the server's JSON or with `Gav
 anything else. One event loop in a thread of its own serves all requests of a slot, so its caller may be plain threads.
 
 Reasons: `unavailable` (refused connection, 429, 5xx, until the deadline), `deadline` (no answer by then), `refused` (another 4xx:
-`Refused` with status and body), `not_json`, `too_large`, `not_text` (what we would have to send is no Unicode).
+`Refused` with status and body), `not_json`, `too_large`, `unreadable` (what we would have to send is no Unicode).
 """
 
 import asyncio
@@ -65,14 +65,15 @@ class HttpClient:
         try:
             content = orjson.dumps(body)
         except TypeError as error:
-            raise GaveUp("not_text", f"the request cannot be written as JSON: {error}") from error
+            raise GaveUp("unreadable", f"the request cannot be written as JSON: {error}") from error
         headers = {"content-type": "application/json", **headers}
         tries = 0
         while True:
             try:
                 async with (
                     asyncio.timeout_at(deadline_s),
-                    self._session.post(url, data=content, headers=headers) as reply,
+                    # A redirect is refused: conversations and keys go where the settings say.
+                    self._session.post(url, data=content, headers=headers, allow_redirects=False) as reply,
                 ):
                     if reply.status not in AGAIN:
                         return await _answer(reply), reply.headers
