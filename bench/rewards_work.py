@@ -65,7 +65,7 @@ def worker_cpu_s() -> float:
     """Of the processes that run rules."""
     spent_s = 0.0
     for child in psutil.Process().children(recursive=True):
-        if "consumers.rewards.worker" in child.cmdline():
+        if "consumers.rewards.functions.worker" in child.cmdline():
             times = child.cpu_times()
             spent_s += times.user + times.system
     return spent_s

@@ -6,7 +6,7 @@ import orjson
 
 from claw.errors import CannotRun
 from claw.show.log import log_for_reading
-from consumers.rewards.rescoring.comparison import Comparison, Distribution, ScoredBy, compare, scores_of
+from consumers.rewards.measures.comparison import VersionComparison, Distribution, ScoredBy, compare, scores_of
 from eventlog.kafka.reader import read_topics
 from eventlog.records import readable
 from schemas.topics import REWARDS
@@ -39,7 +39,7 @@ def _side(name: str, values: Distribution, failed: int) -> list[str]:
     return [f"{name}: n={values.n} failed={failed} mean={values.mean:.4g} sd={spread}", f"  {cuts}"]
 
 
-def _both(result: Comparison) -> list[str]:
+def _both(result: VersionComparison) -> list[str]:
     if not result.both:
         return ["no subject was judged by both"]
     correlations = [
@@ -52,6 +52,6 @@ def _both(result: Comparison) -> list[str]:
         f"pairs within groups: {result.pairs}, reversed: {result.pairs_reversed}",
         f"groups: {result.groups}, with another best member: {len(result.best_changed)}",
     ]
-    shown = result.best_changed[:GROUPS_SHOWN]
-    rest = len(result.best_changed) - len(shown)
-    return [*lines, *(f"  {group}" for group in shown), *([f"  and {rest} more (--json names all)"] if rest else [])]
+    listed = result.best_changed[:GROUPS_SHOWN]
+    rest = len(result.best_changed) - len(listed)
+    return [*lines, *(f"  {group}" for group in listed), *([f"  and {rest} more (--json names all)"] if rest else [])]

@@ -88,8 +88,8 @@ def is_paid(slot: ScoredSlot) -> bool:
 
 def tokens_of(judged: Judged) -> float:
     """A guess by the length of what is shown."""
-    shown = [judged.task, *judged.conversation, *(message for each in judged.members for message in each.conversation)]
-    return len(orjson.dumps(shown, default=str)) / CHARACTERS_PER_TOKEN
+    parts = [judged.task, *judged.conversation, *(message for each in judged.members for message in each.conversation)]
+    return len(orjson.dumps(parts, default=str)) / CHARACTERS_PER_TOKEN
 
 
 def _estimate(slot: ScoredSlot, costs: list[int], sizes: list[float]) -> tuple[float, str]:

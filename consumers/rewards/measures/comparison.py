@@ -74,7 +74,7 @@ class Distribution:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Comparison:
+class VersionComparison:
     """Figures; None where they are not defined."""
 
     a: Distribution
@@ -98,14 +98,14 @@ class Comparison:
     """Groups none of whose best trajectories by a is best by b."""
 
 
-def compare(a: Scores, b: Scores, threshold: float | None = None) -> Comparison:
+def compare(a: Scores, b: Scores, threshold: float | None = None) -> VersionComparison:
     """threshold: None takes the middle between the lowest and the highest value on what both judged."""
     both = sorted(a.keys() & b.keys())
     xs, ys = [a[ids] for ids in both], [b[ids] for ids in both]
     if threshold is None and both:
         threshold = (min(*xs, *ys) + max(*xs, *ys)) / 2
     pairs, turned, groups, changed = _orders(_by_group(a, both), _by_group(b, both))
-    return Comparison(
+    return VersionComparison(
         a=distribution(a.values()),
         b=distribution(b.values()),
         both=len(both),

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from consumers.rewards.rescoring.comparison import ScoredBy, compare, distribution, scores_of
+from consumers.rewards.measures.comparison import ScoredBy, compare, distribution, scores_of
 from schemas.envelopes import envelope
 from schemas.events import RewardAssigned, ScoringFailed, VerdictRef
 
