@@ -32,6 +32,7 @@ from schemas.events import (
     Timings,
     TrajectoryCompleted,
     Usage,
+    VersionSpan,
 )
 from schemas.keys import group_key
 from schemas.topics import CALLS, GROUPS, TRAJECTORIES
@@ -86,6 +87,7 @@ def chat(group: str, trajectory: str, number: int, messages: list[dict[str, str]
         prompt=Edge(suffix=prompt, full_length=TOKENS, full_digest=hashlib.sha256(prompt).hexdigest()),
         response_ids=response,
         response_logprobs=pack_floats([-0.5] * TOKENS),
+        spans=(VersionSpan(run_id="bench", version=1, start=0, end=TOKENS),),
         sampling=Sampling(temperature=1.0, top_p=1.0, top_k=0),
         finish_reason="stop",
         request=Edge(suffix=request, full_length=len(request), full_digest=hashlib.sha256(request).hexdigest()),
