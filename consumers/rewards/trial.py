@@ -95,7 +95,7 @@ def _facts(
     places = [Position(settings.catalogue().name(CALLS), partition, offset) for offset in row.offsets]
     with closing(FetchedCalls(FactLookup(settings), bytes_max=1 << 30)) as lookup:
         fetched = lookup.fetch(set(places))
-    calls, flaw = by_call([fetched[at] for at in places])
+    calls, flaw = by_call(row, [fetched[at] for at in places])
     return TrajectoryFacts(partition=partition, row=row, group=group, calls=calls, flaw=flaw, pure=slot.scorer.pure)
 
 

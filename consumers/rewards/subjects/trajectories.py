@@ -220,7 +220,12 @@ def signature(row: TrajectoryRecord) -> tuple[object, ...]:
     return (hash(row.offsets), is_over(row), row.status_event_id, row.registered_event_id)
 
 
-def by_call(facts: Sequence[CallCaptured | Unjudgeable]) -> tuple[tuple[CallCaptured, ...], Unjudgeable | None]:
-    """The calls in order, and why they cannot be had, where one of them cannot."""
+def by_call(
+    row: TrajectoryRecord, facts: Sequence[CallCaptured | Unjudgeable]
+) -> tuple[tuple[CallCaptured, ...], Unjudgeable | None]:
+    """The calls at the row's offsets in order, and why they cannot be had, where one of them cannot."""
     flaw = next((fact for fact in facts if isinstance(fact, Unjudgeable)), None)
-    return tuple(fact for fact in facts if isinstance(fact, CallCaptured)), flaw
+    calls = tuple(fact for fact in facts if isinstance(fact, CallCaptured))
+    if any((call.group_id, call.trajectory_id) != (row.group_id, row.trajectory_id) for call in calls):
+        return (), Unjudgeable("text_lost", "its row names offsets of other trajectories: it is of another log")
+    return calls, flaw

@@ -18,9 +18,11 @@ from consumers.rewards.subjects.of_rows import RowSubjects
 from consumers.rewards.verdicts import Verdicts
 from eventlog.consume import ConsumeLimits, ConsumerLoop
 from eventlog.memory import MemoryLog
+from eventlog.partitioner import partition_of
 from eventlog.records import Outgoing, Record, readable
 from eventlog.settings import LogSettings
 from schemas.events import Event, RewardAssigned, ScoringFailed, VerdictKept
+from schemas.keys import group_key
 from schemas.topics import REWARDS, TOPICS, VERDICTS, Topic
 from tests.trainer.pooled import rows_of
 
@@ -54,9 +56,7 @@ class FunctionScorer:
 
 
 def slot_of(scope: str, *, generation: int = 0, options: SlotOptions | None = None, **fields: object) -> ScoredSlot:
-    scorer = ScorerSettings(
-        **{"source": "rule", "name": scope, "use": "m:f", "version": 1, "scope": scope, **fields}
-    )
+    scorer = ScorerSettings(**{"source": "rule", "name": scope, "use": "m:f", "version": 1, "scope": scope, **fields})
     kind = Kind(ScorerSettings, lambda _: FunctionScorer(lambda judged: (0.0,) * judged.answers))
     return ScoredSlot(scorer, options or SlotOptions(), kind, generation)
 
@@ -96,7 +96,7 @@ def judge_all(
     scorer = FunctionScorer(answer)
     group = slot.group_id(log.settings.prefix)
     with closing(engine(log, slot, scorer, settings)) as scoring:
-        source = scoring._source  # noqa: SLF001  # its topics
+        source = scoring._source  # its topics
         loop = ConsumerLoop(
             log,
             source.topics,
@@ -125,8 +125,9 @@ def pooled_log(history: Iterable[Event]) -> MemoryLog:
 
 def add_to(log: MemoryLog, history: Iterable[Event]) -> None:
     topics = {topic.name: topic for topic in TOPICS}
-    for _, name, key, value in rows_of(history, lambda item: log.append([item])[0]):
-        log.append([Outgoing(topic=topics[name], key=key, value=value)])
+    for group, name, key, value in rows_of(history, lambda item: log.append([item])[0]):
+        partition = partition_of(group_key(group), log.settings.partitions)
+        log.append([Outgoing(topic=topics[name], key=key, value=value, partition=partition)])
 
 
 def events_in(log: MemoryLog, topic: Topic) -> list[Event]:
@@ -150,7 +151,9 @@ def slots(log: MemoryLog) -> dict[tuple[str, str, str | None], object]:
         subject = (event.group_id, event.trajectory_id, event.call_id)
         if subject not in won or _rank(event) > _rank(won[subject]):
             won[subject] = event
-    return {subject: event.value if isinstance(event, RewardAssigned) else event.reason for subject, event in won.items()}
+    return {
+        subject: event.value if isinstance(event, RewardAssigned) else event.reason for subject, event in won.items()
+    }
 
 
 def _rank(event: RewardAssigned | ScoringFailed) -> tuple[int, int, str]:

@@ -12,12 +12,12 @@ from msgspec.structs import replace
 
 from consumers.rewards.settings import RewardsSettings
 from eventlog.records import Outgoing
+from schemas.arrays import pack_ids
 from schemas.events import Edge
 from schemas.topics import CALLS
 from tests import facts
 from tests.consumers.published import chat_call
 from tests.consumers.rewards.in_memory import add_to, judge_all, pooled_log, slot_of, slots, words
-from schemas.arrays import pack_ids
 
 
 def content(judged):
@@ -52,10 +52,17 @@ def dialogue(trajectory, words_of_it=("red", "blue", "grey"), *, group="g", rewa
         events.append(turn(trajectory, number, messages, word, group=group, base=base))
         base = f"{trajectory}-{number}"
         messages = [*messages, {"role": "assistant", "content": word}, {"role": "tool", "content": f"result {number}"}]
-    return [*events, facts.completed(group, trajectory, calls=len(words_of_it), reward=reward, envelope=facts.envelope(at_us=99))]
+    return [
+        *events,
+        facts.completed(group, trajectory, calls=len(words_of_it), reward=reward, envelope=facts.envelope(at_us=99)),
+    ]
 
 
-GROUP = [facts.opened("g", expected_size=2, task='{"answer": 4}', tags=("sums",)), *dialogue("t"), *dialogue("u", ("odd", "even"))]
+GROUP = [
+    facts.opened("g", expected_size=2, task='{"answer": 4}', tags=("sums",)),
+    *dialogue("t"),
+    *dialogue("u", ("odd", "even")),
+]
 
 
 def test_a_turn_sees_what_came_after_it_and_the_last_one_nothing():
@@ -79,7 +86,14 @@ def test_a_trajectory_is_one_conversation_with_task_and_tags_of_its_group():
     """Scope trajectory: whole, and only when it is over."""
     scorer = judge_all(pooled_log(GROUP), slot_of("trajectory"), content)
     (judged,) = [view for view in scorer.views if view.trajectory_id == "t"]
-    assert [message["content"] for message in judged.conversation] == ["task t", "red", "result 0", "blue", "result 1", "grey"]
+    assert [message["content"] for message in judged.conversation] == [
+        "task t",
+        "red",
+        "result 0",
+        "blue",
+        "result 1",
+        "grey",
+    ]
     assert [call.call_id for call in judged.calls] == ["t-0", "t-1", "t-2"]
     assert (judged.task, judged.tags, judged.status) == ({"answer": 4}, ("sums",), "completed")
 
@@ -88,7 +102,9 @@ def test_steps_have_a_value_each_and_a_group_one_per_member():
     """As many rewards as `Judged.answers`, on calls and on trajectories."""
     log = pooled_log(GROUP)
     judge_all(log, slot_of("steps"), lambda judged: tuple(float(at) for at in range(judged.answers)))
-    assert slots(log) == {("g", "t", f"t-{n}"): float(n) for n in range(3)} | {("g", "u", f"u-{n}"): float(n) for n in range(2)}
+    assert slots(log) == {("g", "t", f"t-{n}"): float(n) for n in range(3)} | {
+        ("g", "u", f"u-{n}"): float(n) for n in range(2)
+    }
     log = pooled_log(GROUP)
     judge_all(log, slot_of("group"), lambda judged: tuple(float(len(member.calls)) for member in judged.members))
     assert slots(log) == {("g", "t", None): 3.0, ("g", "u", None): 2.0}
@@ -120,7 +136,11 @@ def test_a_judge_and_side_calls_are_never_scored():
 @settings(max_examples=25)
 def test_any_order_of_the_facts_says_the_same_in_the_end(scope, data):
     """Calls, completions, registrations and duplicates in any order, read in polls of any size: equal slots."""
-    history = [facts.started("g", "t", metadata='{"n": 1}', envelope=facts.envelope(at_us=1)), *dialogue("t"), *dialogue("u")]
+    history = [
+        facts.started("g", "t", metadata='{"n": 1}', envelope=facts.envelope(at_us=1)),
+        *dialogue("t"),
+        *dialogue("u"),
+    ]
     if scope == "call":
         history = history[1:]  # its task is what was registered before it
     opened = facts.opened("g", expected_size=2, task="4")
@@ -128,7 +148,9 @@ def test_any_order_of_the_facts_says_the_same_in_the_end(scope, data):
     shuffled = data.draw(st.permutations([*history, *again]))
     plain, mixed = pooled_log([opened, *history]), pooled_log([opened, *shuffled])
     judge_all(plain, slot_of(scope), content)
-    judge_all(mixed, slot_of(scope), content, records_max=data.draw(st.integers(1, 9)), steps_max=data.draw(st.integers(0, 9)))
+    judge_all(
+        mixed, slot_of(scope), content, records_max=data.draw(st.integers(1, 9)), steps_max=data.draw(st.integers(0, 9))
+    )
     judge_all(mixed, slot_of(scope), content, records_max=data.draw(st.integers(1, 30)))
     assert slots(mixed) == slots(plain)
 
@@ -143,7 +165,10 @@ def with_request(call, text):
 
 BROKEN = {
     "lost base": (lost, "text_lost"),
-    "invalid UTF-8": (lambda call: with_request(call, b'{"messages": [{"role": "user", "content": "\xff"}]}'), "unreadable"),
+    "invalid UTF-8": (
+        lambda call: with_request(call, b'{"messages": [{"role": "user", "content": "\xff"}]}'),
+        "unreadable",
+    ),
     "not JSON": (lambda call: with_request(call, b"\x00\x01"), "unreadable"),
     "2 MB": (lambda call: with_request(call, body([{"role": "user", "content": "x" * 2_000_000}])), "too_large"),
     "no body": (lambda call: with_request(call, b""), "text_lost"),
