@@ -111,6 +111,7 @@ class SlotScoring:
         self._subjects: list[Subject] = []
         self._flying: dict[Future[Opinion], _Question] = {}
         self._unkept: dict[int, list[VerdictKept]] = defaultdict(list)
+        self._grace_end: float | None = None
 
     def work(self, record: Record) -> tuple[Output, ...]:
         """Takes a record in. Raises LogError."""
@@ -151,7 +152,9 @@ class SlotScoring:
         questions = self._questions()
         at_once = BUDGETED_AT_ONCE if self._slot.options.budget is not None else max(1, len(questions))
         while questions or self._flying:
-            if questions and len(self._flying) < at_once:
+            if self._grace_end is not None and not self._flying:
+                raise ScoringStopped
+            if questions and len(self._flying) < at_once and self._grace_end is None:
                 free = at_once - len(self._flying)
                 self._ask(questions[:free])
                 del questions[:free]
@@ -206,13 +209,12 @@ class SlotScoring:
 
     def _await_some(self) -> None:
         """Until something was answered, and that is kept. Raises ScoringStopped when a stop waited long enough."""
-        grace_end: float | None = None
         done: set[Future[Opinion]] = set()
         while self._flying and not done:
             done, _ = wait(self._flying, POLL_S, return_when=FIRST_COMPLETED)
             if self._stop.is_set():
-                grace_end = grace_end or time.monotonic() + self._stop_grace_s
-                if time.monotonic() > grace_end and not done:
+                self._grace_end = self._grace_end or time.monotonic() + self._stop_grace_s
+                if time.monotonic() > self._grace_end and not done:
                     raise ScoringStopped
         for answer in done:
             self._take(self._flying[answer], answer)
