@@ -8,7 +8,7 @@ import math
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -68,15 +68,19 @@ class _Question:
     begin_s: float = 0.0
 
 
-def verdict_id(slot: ScoredSlot, digest: str) -> str:
+def verdict_id(slot: ScoredSlot, subject: Subject) -> str:
     """Of equal content under one scorer, version and generation."""
-    scorer = slot.scorer
-    return decision_id("verdict", digest, scorer.source, scorer.name, str(scorer.version), str(slot.generation))
+    return _id_of(slot, subject.digest)
 
 
 def failure_id(slot: ScoredSlot, subject: Subject) -> str:
     """Of a verdict that says why nobody could tell: of this subject alone, equal content is asked again."""
-    return verdict_id(slot, f"{subject.digest} {subject.label}")
+    return _id_of(slot, f"{subject.digest} {subject.label}")
+
+
+def _id_of(slot: ScoredSlot, digest: str) -> str:
+    scorer = slot.scorer
+    return decision_id("verdict", digest, scorer.source, scorer.name, str(scorer.version), str(slot.generation))
 
 
 def revision(slot: ScoredSlot, attempt: int) -> int:
@@ -109,6 +113,7 @@ class SlotScoring:
         self._stop_grace_s = stop_grace_s
         self._partitions = partitions
         self._subjects: list[Subject] = []
+        self._kept_now: dict[tuple[int, str], VerdictKept] = {}
         self._flying: dict[Future[Opinion], _Question] = {}
         self._unkept: dict[int, list[VerdictKept]] = defaultdict(list)
         self._grace_end: float | None = None
@@ -131,6 +136,7 @@ class SlotScoring:
             self._settle()
             outputs = [output for subject in self._subjects for output in self._outputs(subject)]
             self._subjects.clear()
+            self._kept_now.clear()
         self._metrics.partitions.labels(self._slot.name).set(self._verdicts.partitions)
         return outputs
 
@@ -166,7 +172,7 @@ class SlotScoring:
         flying = {question.verdict_id for question in self._flying.values()}
         questions: dict[str, _Question] = {}
         for subject in self._subjects:
-            name = verdict_id(self._slot, subject.digest)
+            name = verdict_id(self._slot, subject)
             if self._kept(subject) is not None:
                 self._metrics.cached.labels(self._slot.name).inc()
             elif (verdict := self._verdicts.elsewhere(name)) is not None and verdict.failed is None:
@@ -179,8 +185,15 @@ class SlotScoring:
 
     def _kept(self, subject: Subject) -> VerdictKept | None:
         """A failure first: who was given up once stays so, whatever is said of equal content later."""
-        failure = self._verdicts.get(subject.partition, failure_id(self._slot, subject))
-        return failure or self._verdicts.get(subject.partition, verdict_id(self._slot, subject.digest))
+        failure = self._look_up(subject, failure_id) if self._verdicts.failures(subject.partition) else None
+        return failure or self._look_up(subject, verdict_id)
+
+    def _look_up(self, subject: Subject, id_of: Callable[[ScoredSlot, Subject], str]) -> VerdictKept | None:
+        """What is in the log; once it was read, or written, it is in memory for the rest of the poll."""
+        place = (subject.partition, id_of(self._slot, subject))
+        if (verdict := self._kept_now.get(place)) is None and (verdict := self._verdicts.get(*place)) is not None:
+            self._kept_now[place] = verdict
+        return verdict
 
     def _ask(self, questions: Sequence[_Question]) -> None:
         """Hands them to the scorer, but those that cannot be put together, or that nobody may pay for."""
@@ -297,6 +310,7 @@ class SlotScoring:
             fresh = [verdict for name, verdict in verdicts.items() if self._verdicts.get(partition, name) is None]
             if fresh:
                 self._verdicts.keep(partition, fresh)
+                self._kept_now |= {(partition, verdict.verdict_id): verdict for verdict in fresh}
             del self._unkept[partition]
 
     def _outputs(self, subject: Subject) -> Iterator[Output]:
@@ -311,31 +325,34 @@ class SlotScoring:
 def events_of(slot: ScoredSlot, subject: Subject, verdict: VerdictKept) -> Iterator[RewardAssigned | ScoringFailed]:
     """What a kept verdict says of a subject: a reward per value, none for a value of None, or one failure per target."""
     for at, target in enumerate(subject.targets):
-        failure = ScoringFailed(
-            envelope=_envelope(subject, verdict, target),
-            group_id=subject.group_id,
-            trajectory_id=target.trajectory_id,
-            call_id=target.call_id,
-            source=slot.scorer.source,
-            name=slot.scorer.name,
-            revision=revision(slot, subject.attempt),
-            reason=verdict.failed or "",
-            detail=verdict.detail,
-            verdict=_reference(subject, verdict),
-        )
-        if verdict.failed is not None:
-            yield failure
-        elif verdict.values[at] is not None:
+        if verdict.failed is None and verdict.values[at] is None:
+            continue
+        head = _envelope(subject, verdict, target)
+        rank, reference = revision(slot, subject.attempt), _reference(subject, verdict)
+        if verdict.failed is None:
             yield RewardAssigned(
-                envelope=failure.envelope,
-                group_id=failure.group_id,
-                trajectory_id=failure.trajectory_id,
-                call_id=failure.call_id,
-                source=failure.source,
-                name=failure.name,
+                envelope=head,
+                group_id=subject.group_id,
+                trajectory_id=target.trajectory_id,
+                call_id=target.call_id,
+                source=slot.scorer.source,
+                name=slot.scorer.name,
                 value=verdict.values[at],
-                revision=failure.revision,
-                verdict=failure.verdict,
+                revision=rank,
+                verdict=reference,
+            )
+        else:
+            yield ScoringFailed(
+                envelope=head,
+                group_id=subject.group_id,
+                trajectory_id=target.trajectory_id,
+                call_id=target.call_id,
+                source=slot.scorer.source,
+                name=slot.scorer.name,
+                revision=rank,
+                reason=verdict.failed,
+                detail=verdict.detail,
+                verdict=reference,
             )
 
 
