@@ -4,11 +4,10 @@ Invariant: what is written on claw.rewards is a function of the kept verdict and
 clock and no process. Asked again after an error that may pass, it goes on where it was: nothing is asked twice.
 """
 
-import math
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -20,22 +19,20 @@ from consumers.rewards.config import ScoredSlot
 from consumers.rewards.judged import Judged
 from consumers.rewards.metrics import RewardsMetrics
 from consumers.rewards.opinions import GaveUp, Opinion, RewardScorer
-from consumers.rewards.subjects.subject import ATTEMPTS_MAX, Subject, Target, Unjudgeable
+from consumers.rewards.outcomes import PRODUCER, events_of, flaw_of
+from consumers.rewards.subjects.subject import Subject, Unjudgeable
 from consumers.rewards.verdicts import DAY_US, Verdicts
 from eventlog.consume import Output
 from eventlog.records import Place, Record
 from schemas.envelopes import decision_id, envelope, now_us
-from schemas.events import Envelope, RewardAssigned, ScoringFailed, VerdictKept, VerdictRef
+from schemas.events import VerdictKept
 from schemas.keys import group_key
 from schemas.topics import REWARDS, Topic
 
 log = structlog.get_logger()
 
-PRODUCER = "rewards"
 DETAIL_CHARACTERS_MAX = 4000
 POLL_S = 0.2
-REVISIONS, VERSIONS_MAX = 1000, 61
-"""Of a generation; of them each version has `ATTEMPTS_MAX`."""
 BUDGETED_AT_ONCE = 8
 """Subjects asked about before a budget is looked at again."""
 
@@ -68,24 +65,15 @@ class _Question:
     begin_s: float = 0.0
 
 
-def verdict_id(slot: ScoredSlot, subject: Subject) -> str:
+def verdict_id(slot: ScoredSlot, digest: str) -> str:
     """Of equal content under one scorer, version and generation."""
-    return _id_of(slot, subject.digest)
-
-
-def failure_id(slot: ScoredSlot, subject: Subject) -> str:
-    """Of a verdict that says why nobody could tell: of this subject alone, equal content is asked again."""
-    return _id_of(slot, f"{subject.digest} {subject.label}")
-
-
-def _id_of(slot: ScoredSlot, digest: str) -> str:
     scorer = slot.scorer
     return decision_id("verdict", digest, scorer.source, scorer.name, str(scorer.version), str(slot.generation))
 
 
-def revision(slot: ScoredSlot, attempt: int) -> int:
-    """A higher generation wins, in it a higher version (of the first 61), in it what knew more of the subject."""
-    return slot.generation * REVISIONS + min(slot.scorer.version, VERSIONS_MAX) * ATTEMPTS_MAX + attempt
+def failure_id(slot: ScoredSlot, subject: Subject) -> str:
+    """Of a verdict that says why nobody could tell: of this subject alone, equal content is asked again."""
+    return verdict_id(slot, f"{subject.digest} {subject.label}")
 
 
 class SlotScoring:
@@ -172,7 +160,7 @@ class SlotScoring:
         flying = {question.verdict_id for question in self._flying.values()}
         questions: dict[str, _Question] = {}
         for subject in self._subjects:
-            name = verdict_id(self._slot, subject)
+            name = verdict_id(self._slot, subject.digest)
             if self._kept(subject) is not None:
                 self._metrics.cached.labels(self._slot.name).inc()
             elif (verdict := self._verdicts.elsewhere(name)) is not None and verdict.failed is None:
@@ -185,12 +173,16 @@ class SlotScoring:
 
     def _kept(self, subject: Subject) -> VerdictKept | None:
         """A failure first: who was given up once stays so, whatever is said of equal content later."""
-        failure = self._look_up(subject, failure_id) if self._verdicts.failures(subject.partition) else None
-        return failure or self._look_up(subject, verdict_id)
+        failure = (
+            self._look_up(subject.partition, failure_id(self._slot, subject))
+            if self._verdicts.failures(subject.partition)
+            else None
+        )
+        return failure or self._look_up(subject.partition, verdict_id(self._slot, subject.digest))
 
-    def _look_up(self, subject: Subject, id_of: Callable[[ScoredSlot, Subject], str]) -> VerdictKept | None:
+    def _look_up(self, partition: int, name: str) -> VerdictKept | None:
         """What is in the log; once it was read, or written, it is in memory for the rest of the poll."""
-        place = (subject.partition, id_of(self._slot, subject))
+        place = (partition, name)
         if (verdict := self._kept_now.get(place)) is None and (verdict := self._verdicts.get(*place)) is not None:
             self._kept_now[place] = verdict
         return verdict
@@ -322,66 +314,6 @@ class SlotScoring:
                 yield REWARDS, group_key(subject.group_id), event
 
 
-def events_of(slot: ScoredSlot, subject: Subject, verdict: VerdictKept) -> Iterator[RewardAssigned | ScoringFailed]:
-    """What a kept verdict says of a subject: a reward per value, none for a value of None, or one failure per target."""
-    for at, target in enumerate(subject.targets):
-        if verdict.failed is None and verdict.values[at] is None:
-            continue
-        head = _envelope(subject, verdict, target)
-        rank, reference = revision(slot, subject.attempt), _reference(subject, verdict)
-        if verdict.failed is None:
-            yield RewardAssigned(
-                envelope=head,
-                group_id=subject.group_id,
-                trajectory_id=target.trajectory_id,
-                call_id=target.call_id,
-                source=slot.scorer.source,
-                name=slot.scorer.name,
-                value=verdict.values[at],
-                revision=rank,
-                verdict=reference,
-            )
-        else:
-            yield ScoringFailed(
-                envelope=head,
-                group_id=subject.group_id,
-                trajectory_id=target.trajectory_id,
-                call_id=target.call_id,
-                source=slot.scorer.source,
-                name=slot.scorer.name,
-                revision=rank,
-                reason=verdict.failed,
-                detail=verdict.detail,
-                verdict=reference,
-            )
-
-
-def _envelope(subject: Subject, verdict: VerdictKept, target: Target) -> Envelope:
-    ids = (verdict.verdict_id, subject.group_id, target.trajectory_id, target.call_id or "")
-    rank = (str(subject.attempt), str(subject.occurred_at_us))  # of two ends of one trajectory the later counts
-    return Envelope(
-        event_id=decision_id("reward", *ids, *rank),
-        occurred_at_us=subject.occurred_at_us,
-        producer=PRODUCER,
-        run_id=subject.run_id,
-        causation_id=verdict.envelope.event_id,
-    )
-
-
-def _reference(subject: Subject, verdict: VerdictKept) -> VerdictRef:
-    cached = verdict.subject != subject.label
-    return VerdictRef(
-        verdict_id=verdict.verdict_id,
-        version=verdict.version,
-        generation=verdict.generation,
-        cached=cached,
-        tokens=0 if cached else verdict.tokens,
-        seconds=0.0 if cached else verdict.seconds,
-        price=None if cached else verdict.price,
-        calls=verdict.calls,
-    )
-
-
 def _again(verdict: VerdictKept) -> VerdictKept:
     """The same in another partition, where it cost nothing."""
     return replace(verdict, tokens=0, seconds=0.0, price=None)
@@ -394,16 +326,3 @@ def _assembled(subject: Subject) -> Judged:
     except (ValueError, TypeError, AttributeError, KeyError, RecursionError) as error:
         log.exception("rewards_unreadable", subject=subject.label)
         raise Unjudgeable("unreadable", f"{type(error).__name__}: {error}") from error
-
-
-def flaw_of(opinion: Opinion, subject: Subject) -> tuple[str, str] | None:
-    """What is wrong with the numbers of an answer: (reason, detail)."""
-    values = opinion.values
-    if len(values) != len(subject.targets):
-        return "wrong_length", f"{len(values)} values for {len(subject.targets)} targets"
-    for value in values:
-        if value is not None and (isinstance(value, bool) or not isinstance(value, int | float)):
-            return "not_a_number", f"{value!r} is no number"[:200]
-        if value is not None and not math.isfinite(value):
-            return "not_finite", f"{value} is not finite"
-    return None

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from consumers.rewards.config import ScoredSlot
 from consumers.rewards.judged import Judged
 from consumers.rewards.opinions import GaveUp, Opinion
-from consumers.rewards.scoring import flaw_of
+from consumers.rewards.outcomes import flaw_of
 from consumers.rewards.subjects.history import FetchedCalls
 from consumers.rewards.subjects.subject import ATTEMPTS, Subject, Unjudgeable
 from consumers.rewards.subjects.trajectories import TrajectoryFacts, by_call, group_subject, subjects_of
