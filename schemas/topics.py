@@ -80,7 +80,7 @@ REWARDS = Topic(
     policy="delete",
     records=("RewardAssigned", "ScoringFailed", "StepCurated", "PreferenceGiven", "OutputEdited"),
     writers=("gateway", "rewards", "quality", "feedback", "operator"),
-    readers=("streams", "rewards (agreement)", "feedback", "export", "verify", "claw"),
+    readers=("streams", "rewards (agreement)", "feedback", "export", "lineage (of a verdict)", "verify", "claw"),
     doc="Facts: what was judged, by whom.",
 )
 VERDICTS = Topic(

@@ -4,7 +4,6 @@ Invariant: what is written on claw.rewards is a function of the kept verdict and
 clock and no process. Asked again after an error that may pass, it goes on where it was: nothing is asked twice.
 """
 
-import math
 import threading
 import time
 from collections import defaultdict
@@ -20,22 +19,20 @@ from consumers.rewards.config import ScoredSlot
 from consumers.rewards.judged import Judged
 from consumers.rewards.metrics import RewardsMetrics
 from consumers.rewards.opinions import GaveUp, Opinion, RewardScorer
-from consumers.rewards.subjects.subject import ATTEMPTS_MAX, Subject, Target, Unjudgeable
+from consumers.rewards.outcomes import PRODUCER, events_of, flaw_of
+from consumers.rewards.subjects.subject import Subject, Unjudgeable
 from consumers.rewards.verdicts import DAY_US, Verdicts
 from eventlog.consume import Output
 from eventlog.records import Place, Record
 from schemas.envelopes import decision_id, envelope, now_us
-from schemas.events import Envelope, RewardAssigned, ScoringFailed, VerdictKept, VerdictRef
+from schemas.events import VerdictKept
 from schemas.keys import group_key
 from schemas.topics import REWARDS, Topic
 
 log = structlog.get_logger()
 
-PRODUCER = "rewards"
 DETAIL_CHARACTERS_MAX = 4000
 POLL_S = 0.2
-REVISIONS, VERSIONS_MAX = 1000, 61
-"""Of a generation; of them each version has `ATTEMPTS_MAX`."""
 BUDGETED_AT_ONCE = 8
 """Subjects asked about before a budget is looked at again."""
 
@@ -79,11 +76,6 @@ def failure_id(slot: ScoredSlot, subject: Subject) -> str:
     return verdict_id(slot, f"{subject.digest} {subject.label}")
 
 
-def revision(slot: ScoredSlot, attempt: int) -> int:
-    """A higher generation wins, in it a higher version (of the first 61), in it what knew more of the subject."""
-    return slot.generation * REVISIONS + min(slot.scorer.version, VERSIONS_MAX) * ATTEMPTS_MAX + attempt
-
-
 class SlotScoring:
     """Belongs to one thread."""
 
@@ -109,8 +101,10 @@ class SlotScoring:
         self._stop_grace_s = stop_grace_s
         self._partitions = partitions
         self._subjects: list[Subject] = []
+        self._kept_now: dict[tuple[int, str], VerdictKept] = {}
         self._flying: dict[Future[Opinion], _Question] = {}
         self._unkept: dict[int, list[VerdictKept]] = defaultdict(list)
+        self._grace_end: float | None = None
 
     def work(self, record: Record) -> tuple[Output, ...]:
         """Takes a record in. Raises LogError."""
@@ -130,6 +124,7 @@ class SlotScoring:
             self._settle()
             outputs = [output for subject in self._subjects for output in self._outputs(subject)]
             self._subjects.clear()
+            self._kept_now.clear()
         self._metrics.partitions.labels(self._slot.name).set(self._verdicts.partitions)
         return outputs
 
@@ -151,7 +146,9 @@ class SlotScoring:
         questions = self._questions()
         at_once = BUDGETED_AT_ONCE if self._slot.options.budget is not None else max(1, len(questions))
         while questions or self._flying:
-            if questions and len(self._flying) < at_once:
+            if self._grace_end is not None and not self._flying:
+                raise ScoringStopped
+            if questions and len(self._flying) < at_once and self._grace_end is None:
                 free = at_once - len(self._flying)
                 self._ask(questions[:free])
                 del questions[:free]
@@ -176,8 +173,19 @@ class SlotScoring:
 
     def _kept(self, subject: Subject) -> VerdictKept | None:
         """A failure first: who was given up once stays so, whatever is said of equal content later."""
-        failure = self._verdicts.get(subject.partition, failure_id(self._slot, subject))
-        return failure or self._verdicts.get(subject.partition, verdict_id(self._slot, subject.digest))
+        failure = (
+            self._look_up(subject.partition, failure_id(self._slot, subject))
+            if self._verdicts.failures(subject.partition)
+            else None
+        )
+        return failure or self._look_up(subject.partition, verdict_id(self._slot, subject.digest))
+
+    def _look_up(self, partition: int, name: str) -> VerdictKept | None:
+        """What is in the log; once it was read, or written, it is in memory for the rest of the poll."""
+        place = (partition, name)
+        if (verdict := self._kept_now.get(place)) is None and (verdict := self._verdicts.get(*place)) is not None:
+            self._kept_now[place] = verdict
+        return verdict
 
     def _ask(self, questions: Sequence[_Question]) -> None:
         """Hands them to the scorer, but those that cannot be put together, or that nobody may pay for."""
@@ -206,13 +214,12 @@ class SlotScoring:
 
     def _await_some(self) -> None:
         """Until something was answered, and that is kept. Raises ScoringStopped when a stop waited long enough."""
-        grace_end: float | None = None
         done: set[Future[Opinion]] = set()
         while self._flying and not done:
             done, _ = wait(self._flying, POLL_S, return_when=FIRST_COMPLETED)
             if self._stop.is_set():
-                grace_end = grace_end or time.monotonic() + self._stop_grace_s
-                if time.monotonic() > grace_end and not done:
+                self._grace_end = self._grace_end or time.monotonic() + self._stop_grace_s
+                if time.monotonic() > self._grace_end and not done:
                     raise ScoringStopped
         for answer in done:
             self._take(self._flying[answer], answer)
@@ -295,6 +302,7 @@ class SlotScoring:
             fresh = [verdict for name, verdict in verdicts.items() if self._verdicts.get(partition, name) is None]
             if fresh:
                 self._verdicts.keep(partition, fresh)
+                self._kept_now |= {(partition, verdict.verdict_id): verdict for verdict in fresh}
             del self._unkept[partition]
 
     def _outputs(self, subject: Subject) -> Iterator[Output]:
@@ -304,63 +312,6 @@ class SlotScoring:
         for event in events_of(self._slot, subject, verdict):
             if event.envelope.event_id not in subject.slots:
                 yield REWARDS, group_key(subject.group_id), event
-
-
-def events_of(slot: ScoredSlot, subject: Subject, verdict: VerdictKept) -> Iterator[RewardAssigned | ScoringFailed]:
-    """What a kept verdict says of a subject: a reward per value, none for a value of None, or one failure per target."""
-    for at, target in enumerate(subject.targets):
-        failure = ScoringFailed(
-            envelope=_envelope(subject, verdict, target),
-            group_id=subject.group_id,
-            trajectory_id=target.trajectory_id,
-            call_id=target.call_id,
-            source=slot.scorer.source,
-            name=slot.scorer.name,
-            revision=revision(slot, subject.attempt),
-            reason=verdict.failed or "",
-            detail=verdict.detail,
-            verdict=_reference(subject, verdict),
-        )
-        if verdict.failed is not None:
-            yield failure
-        elif verdict.values[at] is not None:
-            yield RewardAssigned(
-                envelope=failure.envelope,
-                group_id=failure.group_id,
-                trajectory_id=failure.trajectory_id,
-                call_id=failure.call_id,
-                source=failure.source,
-                name=failure.name,
-                value=verdict.values[at],
-                revision=failure.revision,
-                verdict=failure.verdict,
-            )
-
-
-def _envelope(subject: Subject, verdict: VerdictKept, target: Target) -> Envelope:
-    ids = (verdict.verdict_id, subject.group_id, target.trajectory_id, target.call_id or "")
-    rank = (str(subject.attempt), str(subject.occurred_at_us))  # of two ends of one trajectory the later counts
-    return Envelope(
-        event_id=decision_id("reward", *ids, *rank),
-        occurred_at_us=subject.occurred_at_us,
-        producer=PRODUCER,
-        run_id=subject.run_id,
-        causation_id=verdict.envelope.event_id,
-    )
-
-
-def _reference(subject: Subject, verdict: VerdictKept) -> VerdictRef:
-    cached = verdict.subject != subject.label
-    return VerdictRef(
-        verdict_id=verdict.verdict_id,
-        version=verdict.version,
-        generation=verdict.generation,
-        cached=cached,
-        tokens=0 if cached else verdict.tokens,
-        seconds=0.0 if cached else verdict.seconds,
-        price=None if cached else verdict.price,
-        calls=verdict.calls,
-    )
 
 
 def _again(verdict: VerdictKept) -> VerdictKept:
@@ -375,16 +326,3 @@ def _assembled(subject: Subject) -> Judged:
     except (ValueError, TypeError, AttributeError, KeyError, RecursionError) as error:
         log.exception("rewards_unreadable", subject=subject.label)
         raise Unjudgeable("unreadable", f"{type(error).__name__}: {error}") from error
-
-
-def flaw_of(opinion: Opinion, subject: Subject) -> tuple[str, str] | None:
-    """What is wrong with the numbers of an answer: (reason, detail)."""
-    values = opinion.values
-    if len(values) != len(subject.targets):
-        return "wrong_length", f"{len(values)} values for {len(subject.targets)} targets"
-    for value in values:
-        if value is not None and (isinstance(value, bool) or not isinstance(value, int | float)):
-            return "not_a_number", f"{value!r} is no number"[:200]
-        if value is not None and not math.isfinite(value):
-            return "not_finite", f"{value} is not finite"
-    return None

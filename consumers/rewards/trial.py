@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from consumers.rewards.config import ScoredSlot
 from consumers.rewards.judged import Judged
 from consumers.rewards.opinions import GaveUp, Opinion
-from consumers.rewards.scoring import flaw_of
+from consumers.rewards.outcomes import flaw_of
 from consumers.rewards.subjects.history import FetchedCalls
 from consumers.rewards.subjects.subject import ATTEMPTS, Subject, Unjudgeable
 from consumers.rewards.subjects.trajectories import TrajectoryFacts, by_call, group_subject, subjects_of
@@ -95,7 +95,7 @@ def _facts(
     places = [Position(settings.catalogue().name(CALLS), partition, offset) for offset in row.offsets]
     with closing(FetchedCalls(FactLookup(settings), bytes_max=1 << 30)) as lookup:
         fetched = lookup.fetch(set(places))
-    calls, flaw = by_call([fetched[at] for at in places])
+    calls, flaw = by_call(row, [fetched[at] for at in places])
     return TrajectoryFacts(partition=partition, row=row, group=group, calls=calls, flaw=flaw, pure=slot.scorer.pure)
 
 

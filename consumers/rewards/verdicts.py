@@ -10,7 +10,6 @@ sqlite's own temporary file, as large as they are in the log, and one transactio
 
 import sqlite3
 import time
-import uuid
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence
 from contextlib import closing, suppress
@@ -74,6 +73,7 @@ class Verdicts:
         self._own = (slot.scorer.source, slot.scorer.name, slot.scorer.version, slot.generation)
         self._producers: dict[int, VerdictTransactions] = {}
         self._tokens: dict[int, dict[int, int]] = {}
+        self._failures: dict[int, int] = {}
         self._db = sqlite3.connect("", isolation_level=None, check_same_thread=False)
         self._db.executescript(SCHEMA)
 
@@ -124,7 +124,11 @@ class Verdicts:
             raise BrokerUnreachable(str(error)) from error
         for verdict, item in zip(verdicts, items, strict=True):
             self._put(partition, verdict.verdict_id, item.value or b"")
-            self._spend(partition, verdict)
+            self._count(partition, verdict)
+
+    def failures(self, partition: int) -> int:
+        """How many verdicts of the partition, which is owned, say that nobody could tell."""
+        return self._failures.get(partition, 0)
 
     def tokens_today(self, day: int) -> int:
         """What verdicts of a UTC day (days since 1970) cost in the owned partitions."""
@@ -168,15 +172,16 @@ class Verdicts:
             verdict = record.event()
             assert isinstance(verdict, VerdictKept)  # the topic holds nothing else
             self._put(partition, verdict.verdict_id, record.value)
-            self._spend(partition, verdict)
+            self._count(partition, verdict)
             return True
         return False
 
     def _put(self, partition: int, verdict_id: str, value: bytes) -> None:
         self._db.execute("INSERT OR REPLACE INTO kept VALUES (?, ?, ?)", (_key(verdict_id), partition, value))
 
-    def _spend(self, partition: int, verdict: VerdictKept) -> None:
+    def _count(self, partition: int, verdict: VerdictKept) -> None:
         self._tokens[partition][verdict.envelope.occurred_at_us // DAY_US] += verdict.tokens
+        self._failures[partition] = self._failures.get(partition, 0) + (verdict.failed is not None)
 
     def _one(self, query: str, *values: bytes | int) -> VerdictKept | None:
         row = self._db.execute(query, values).fetchone()
@@ -186,8 +191,9 @@ class Verdicts:
     def _drop(self, partitions: Iterable[int]) -> None:
         for partition in partitions:
             self._tokens.pop(partition, None)
+            self._failures.pop(partition, None)
             self._db.execute("DELETE FROM kept WHERE p = ?", (partition,))
 
 
 def _key(verdict_id: str) -> bytes:
-    return uuid.UUID(verdict_id).bytes
+    return bytes.fromhex(verdict_id.replace("-", ""))

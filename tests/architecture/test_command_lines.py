@@ -19,6 +19,7 @@ ROOMS = {
     ("agentflow", "run"): ("agentflow.settings:RunPlan", "agentflow.settings:AgentFlowSettings"),
     ("agentflow", "eval"): ("agentflow.settings:EvaluationPlan", "agentflow.settings:AgentFlowSettings"),
     ("consumers.feedback",): ("consumers.feedback.settings:FeedbackPageSettings", "eventlog.settings:LogSettings"),
+    ("consumers.rewards",): ("consumers.rewards.settings:RewardsSettings", "eventlog.settings:LogSettings"),
     ("consumers.quality",): ("consumers.quality.settings:QualitySettings", "eventlog.settings:LogSettings"),
 }
 HEAVY = {

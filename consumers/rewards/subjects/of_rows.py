@@ -169,7 +169,7 @@ class RowSubjects:
         facts = self._facts.fetch({at for positions in places.values() for at in positions})
         trajectories: dict[Ids, TrajectoryFacts] = {}
         for ids, row in rows.items():
-            calls, flaw = by_call([facts[at] for at in places[ids]])
+            calls, flaw = by_call(row, [facts[at] for at in places[ids]])
             if row.calls_left_out:
                 flaw = Unjudgeable("too_large", f"{row.calls_left_out} calls that its row has no room for")
             group = self._groups.get((*ids[:2], ""))

@@ -5,7 +5,7 @@ is never trained, and not judged.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 
 from msgspec.structs import replace
@@ -45,6 +45,8 @@ class TrajectoryFacts:
     pure: bool = True
     call_bytes_max: int = 1_500_000
     subject_bytes_max: int = 64 << 20
+    memo: dict[str, JudgedCall] = field(default_factory=dict, compare=False)
+    """Its texts, once they were put together: each turn of a long trajectory asks for them."""
 
     @property
     def counted(self) -> list[CallCaptured]:
@@ -89,8 +91,10 @@ class TrajectoryFacts:
         size = sum(call.request.full_length + len(call.response_body) for call in self.counted)
         if size > self.subject_bytes_max:
             raise Unjudgeable("too_large", f"{size} bytes of calls, and at most {self.subject_bytes_max} are judged")
-        requests = bodies({call.call_id: call for call in self.calls})
-        return judged_calls(self.counted, requests, bytes_max=self.call_bytes_max)
+        if not self.memo:
+            requests = bodies({call.call_id: call for call in self.calls})
+            self.memo.update(judged_calls(self.counted, requests, bytes_max=self.call_bytes_max))
+        return self.memo
 
     def whole(self, scope: Scope) -> Judged:
         """It as one conversation. Raises Unjudgeable."""
@@ -220,7 +224,12 @@ def signature(row: TrajectoryRecord) -> tuple[object, ...]:
     return (hash(row.offsets), is_over(row), row.status_event_id, row.registered_event_id)
 
 
-def by_call(facts: Sequence[CallCaptured | Unjudgeable]) -> tuple[tuple[CallCaptured, ...], Unjudgeable | None]:
-    """The calls in order, and why they cannot be had, where one of them cannot."""
+def by_call(
+    row: TrajectoryRecord, facts: Sequence[CallCaptured | Unjudgeable]
+) -> tuple[tuple[CallCaptured, ...], Unjudgeable | None]:
+    """The calls at the row's offsets in order, and why they cannot be had, where one of them cannot."""
     flaw = next((fact for fact in facts if isinstance(fact, Unjudgeable)), None)
-    return tuple(fact for fact in facts if isinstance(fact, CallCaptured)), flaw
+    calls = tuple(fact for fact in facts if isinstance(fact, CallCaptured))
+    if any((call.group_id, call.trajectory_id) != (row.group_id, row.trajectory_id) for call in calls):
+        return (), Unjudgeable("text_lost", "its row names offsets of other trajectories: it is of another log")
+    return calls, flaw

@@ -4,20 +4,24 @@ import os
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import closing, contextmanager
 from pathlib import Path
 from subprocess import Popen
 from typing import Any
 
 import yaml
 
+from eventlog.kafka.producer import EventProducer
 from eventlog.kafka.reader import read_topics
-from eventlog.records import readable
+from eventlog.partitioner import partition_of
+from eventlog.records import Outgoing, Position, readable
 from eventlog.settings import LogSettings
-from schemas.events import RewardAssigned, ScoringFailed, VerdictKept
-from schemas.topics import REWARDS, VERDICTS
+from schemas.events import Event, RewardAssigned, ScoringFailed, VerdictKept
+from schemas.keys import group_key
+from schemas.topics import REWARDS, TOPICS, VERDICTS
 from tests.children import end, start
+from tests.trainer.pooled import rows_of
 
 WAIT_S = 90.0
 RULES = "tests.consumers.rewards.own_rules"
@@ -29,6 +33,19 @@ def until(condition: Callable[[], object], timeout_s: float = WAIT_S) -> None:
     while not condition():
         assert time.monotonic() < deadline, "it never came to that"
         time.sleep(0.1)
+
+
+def write(settings: LogSettings, history: Iterable[Event]) -> None:
+    """Facts in order, and each row as it comes to be, in the partition of its group as the streams do."""
+    topics = {topic.name: topic for topic in TOPICS}
+    with closing(EventProducer(settings)) as producer:
+
+        def append(item: Outgoing) -> Position:
+            return producer.produce(item).result()
+
+        for group, name, key, value in rows_of(history, append):
+            partition = partition_of(group_key(group), settings.partitions)
+            append(Outgoing(topic=topics[name], key=key, value=value, partition=partition))
 
 
 class RewardsFleet:

@@ -18,9 +18,11 @@ from consumers.rewards.subjects.of_rows import RowSubjects
 from consumers.rewards.verdicts import Verdicts
 from eventlog.consume import ConsumeLimits, ConsumerLoop
 from eventlog.memory import MemoryLog
+from eventlog.partitioner import partition_of
 from eventlog.records import Outgoing, Record, readable
 from eventlog.settings import LogSettings
 from schemas.events import Event, RewardAssigned, ScoringFailed, VerdictKept
+from schemas.keys import group_key
 from schemas.topics import REWARDS, TOPICS, VERDICTS, Topic
 from tests.trainer.pooled import rows_of
 
@@ -123,8 +125,9 @@ def pooled_log(history: Iterable[Event]) -> MemoryLog:
 
 def add_to(log: MemoryLog, history: Iterable[Event]) -> None:
     topics = {topic.name: topic for topic in TOPICS}
-    for _, name, key, value in rows_of(history, lambda item: log.append([item])[0]):
-        log.append([Outgoing(topic=topics[name], key=key, value=value)])
+    for group, name, key, value in rows_of(history, lambda item: log.append([item])[0]):
+        partition = partition_of(group_key(group), log.settings.partitions)
+        log.append([Outgoing(topic=topics[name], key=key, value=value, partition=partition)])
 
 
 def events_in(log: MemoryLog, topic: Topic) -> list[Event]:

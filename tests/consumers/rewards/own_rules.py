@@ -3,11 +3,12 @@
 import os
 import random
 import time
+from pathlib import Path
 
 
 def note(judged):
     """A line per question: appended at once, so that killed processes lose none."""
-    with open(os.environ["RULE_LOG"], "ab", buffering=0) as file:
+    with Path(os.environ["RULE_LOG"]).open("ab", buffering=0) as file:
         ids = [call.call_id for call in judged.calls] if judged.scope in ("call", "next") else []
         file.write(("/".join([judged.scope, judged.group_id, judged.trajectory_id, *ids]) + "\n").encode())
 

@@ -9,9 +9,8 @@ import pytest
 
 from eventlog.settings import LogSettings
 from schemas.events import RewardAssigned
-from tests.claw.pooled import write
 from tests.consumers.published import episode, say
-from tests.consumers.rewards.fleet import RewardsFleet, fleet, until
+from tests.consumers.rewards.fleet import RewardsFleet, fleet, until, write
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow]
 

@@ -2,10 +2,14 @@
 
 import pytest
 
+from claw.data.lineage import answer_of, as_text
+from claw.rewards.stats import as_lines
+from consumers.rewards.config import load
+from consumers.rewards.totals import totals
+from consumers.rewards.trial import rows_of, try_out
 from schemas.events import RewardAssigned
-from tests.claw.pooled import write
 from tests.consumers.published import group
-from tests.consumers.rewards.fleet import fleet, until
+from tests.consumers.rewards.fleet import fleet, until, write
 
 pytestmark = pytest.mark.kafka
 
@@ -39,3 +43,30 @@ def test_every_scope_finds_its_subjects_and_names_them(log_settings, tmp_path):
     assert named["g-1", None, "rule/group"] == 2.0
     assert all(isinstance(event, RewardAssigned) for event in scorers.rewards())
     assert process.returncode == 0, scorers.log()
+
+
+def test_stats_and_lineage_tell_from_the_topics_alone_and_a_trial_writes_nothing(log_settings, tmp_path, monkeypatch):
+    """After the process is gone: counts, cost, lag by slot; the verdict's rewards; what a scorer would say."""
+    write(log_settings, group("g", [1.0, 0.0]))
+    with fleet(log_settings, tmp_path, {"rule/whole": {"use": "length", "scope": "trajectory"}}) as scorers:
+        scorers.start()
+        until(lambda: len(scorers.values()) == 2)
+        until(lambda: totals(log_settings)["rule/whole"]["lag_s"] == 0)
+    (answer,) = totals(log_settings).items()
+    name, entry = answer
+    assert name == "rule/whole"
+    assert (entry["verdicts"], entry["failed"], entry["cached"], entry["lag_s"]) == (1, 0, 1, 0.0)
+    assert entry["cost"]["tokens"] == 0
+    assert "rule/whole" in as_lines(totals(log_settings))[1]
+    verdict = scorers.verdicts()[0]
+    traced, code = answer_of(log_settings, verdict.verdict_id, every=False)
+    assert (traced["kind"], code, len(traced["rewards"]), traced["judge_calls"]) == ("verdict", 0, 2, [])
+    assert verdict.verdict_id in next(as_text(traced))
+    before = len(scorers.rewards()), len(scorers.verdicts())
+    monkeypatch.setenv("RULE_LOG", str(scorers.rule_log))
+    (row,) = rows_of(log_settings, "g-1")
+    (trial,) = try_out(log_settings, load(scorers.config)[0], row)
+    assert (trial.failed, trial.values) == (None, (5.0,))
+    assert (len(scorers.rewards()), len(scorers.verdicts())) == before
+    write(log_settings, group("h", [1.0]))
+    assert totals(log_settings)["rule/whole"]["lag_s"] > 0

@@ -1,0 +1,92 @@
+"""What a verdict becomes: events whose every field is a function of the verdict and its subject. Pure."""
+
+import math
+from collections.abc import Iterator
+
+from consumers.rewards.config import ScoredSlot
+from consumers.rewards.opinions import Opinion
+from consumers.rewards.subjects.subject import ATTEMPTS_MAX, Subject, Target
+from schemas.envelopes import decision_id
+from schemas.events import Envelope, RewardAssigned, ScoringFailed, VerdictKept, VerdictRef
+
+PRODUCER = "rewards"
+REVISIONS, VERSIONS_MAX = 1000, 61
+"""Of a generation; of them each version has `ATTEMPTS_MAX`."""
+
+
+def revision(slot: ScoredSlot, attempt: int) -> int:
+    """A higher generation wins, in it a higher version (of the first 61), in it what knew more of the subject."""
+    return slot.generation * REVISIONS + min(slot.scorer.version, VERSIONS_MAX) * ATTEMPTS_MAX + attempt
+
+
+def events_of(slot: ScoredSlot, subject: Subject, verdict: VerdictKept) -> Iterator[RewardAssigned | ScoringFailed]:
+    """What a kept verdict says of a subject: a reward per value, none for a value of None, or one failure per target."""
+    for at, target in enumerate(subject.targets):
+        if verdict.failed is None and verdict.values[at] is None:
+            continue
+        head = _envelope(subject, verdict, target)
+        rank, reference = revision(slot, subject.attempt), _reference(subject, verdict)
+        if verdict.failed is None:
+            yield RewardAssigned(
+                envelope=head,
+                group_id=subject.group_id,
+                trajectory_id=target.trajectory_id,
+                call_id=target.call_id,
+                source=slot.scorer.source,
+                name=slot.scorer.name,
+                value=verdict.values[at],
+                revision=rank,
+                verdict=reference,
+            )
+        else:
+            yield ScoringFailed(
+                envelope=head,
+                group_id=subject.group_id,
+                trajectory_id=target.trajectory_id,
+                call_id=target.call_id,
+                source=slot.scorer.source,
+                name=slot.scorer.name,
+                revision=rank,
+                reason=verdict.failed,
+                detail=verdict.detail,
+                verdict=reference,
+            )
+
+
+def _envelope(subject: Subject, verdict: VerdictKept, target: Target) -> Envelope:
+    ids = (verdict.verdict_id, subject.group_id, target.trajectory_id, target.call_id or "")
+    rank = (str(subject.attempt), str(subject.occurred_at_us))  # of two ends of one trajectory the later counts
+    return Envelope(
+        event_id=decision_id("reward", *ids, *rank),
+        occurred_at_us=subject.occurred_at_us,
+        producer=PRODUCER,
+        run_id=subject.run_id,
+        causation_id=verdict.envelope.event_id,
+    )
+
+
+def _reference(subject: Subject, verdict: VerdictKept) -> VerdictRef:
+    cached = verdict.subject != subject.label
+    return VerdictRef(
+        verdict_id=verdict.verdict_id,
+        version=verdict.version,
+        generation=verdict.generation,
+        cached=cached,
+        tokens=0 if cached else verdict.tokens,
+        seconds=0.0 if cached else verdict.seconds,
+        price=None if cached else verdict.price,
+        calls=verdict.calls,
+    )
+
+
+def flaw_of(opinion: Opinion, subject: Subject) -> tuple[str, str] | None:
+    """What is wrong with the numbers of an answer: (reason, detail)."""
+    values = opinion.values
+    if len(values) != len(subject.targets):
+        return "wrong_length", f"{len(values)} values for {len(subject.targets)} targets"
+    for value in values:
+        if value is not None and (isinstance(value, bool) or not isinstance(value, int | float)):
+            return "not_a_number", f"{value!r} is no number"[:200]
+        if value is not None and not math.isfinite(value):
+            return "not_finite", f"{value} is not finite"
+    return None

@@ -1,0 +1,220 @@
+"""One verdict per content, kept before it is published; every answer that is no verdict is a word."""
+
+import math
+from contextlib import closing
+
+import pytest
+
+from consumers.rewards.config import SlotOptions
+from consumers.rewards.opinions import GaveUp, Opinion
+from eventlog.errors import Fenced, NotAcknowledged
+from eventlog.memory import MemoryLog
+from schemas.events import RewardAssigned, ScoringFailed
+from schemas.topics import GROUPS, TRAJECTORIES, VERDICTS
+from tests import facts
+from tests.consumers.published import episode
+from tests.consumers.rewards.in_memory import (
+    SETTINGS,
+    add_to,
+    judge_all,
+    pooled_log,
+    slot_of,
+    slots,
+    verdicts,
+    words,
+)
+
+ROW_TOPICS = (TRAJECTORIES, GROUPS)
+
+
+def one(judged):
+    return (1.0,) * judged.answers
+
+
+def test_equal_content_is_judged_once_and_the_second_reward_says_so():
+    """Two trajectories of equal words: one question, one cost, two rewards."""
+    log = pooled_log([*episode("a", "t", None), *episode("b", "t", None)])
+    scorer = judge_all(log, slot_of("trajectory"), one)
+    assert len(scorer.views) == 1
+    assert [(event.group_id, event.verdict.cached, event.verdict.tokens) for event in words(log)] == [
+        ("a", False, 10),
+        ("b", True, 0),
+    ]
+
+
+def test_a_scorer_that_depends_on_more_than_content_is_asked_about_each():
+    """`pure: false`."""
+    log = pooled_log([*episode("a", "t", None), *episode("b", "t", None)])
+    assert len(judge_all(log, slot_of("trajectory", pure=False), one).views) == 2
+
+
+def test_a_verdict_that_was_kept_is_published_and_never_asked_for_again():
+    """Killed between keeping and publishing: the next one makes the same event of what was kept."""
+    log = pooled_log(episode("a", "t", None))
+    slot = slot_of("trajectory")
+    first = judge_all(log, slot, lambda _: (0.25,))
+    log.commit_offsets(slot.group_id("claw"), dict.fromkeys(log.end_offsets(ROW_TOPICS), 0))
+    second = judge_all(log, slot, lambda _: (0.75,))
+    assert (len(first.views), len(second.views)) == (1, 0)
+    assert {event.value for event in words(log)} == {0.25}
+    assert len({event.envelope.event_id for event in words(log)}) == 1
+    assert words(log)[0] == words(log)[-1]
+
+
+def test_another_version_and_another_generation_are_verdicts_of_their_own():
+    """Each is asked, and the higher one counts: generation before version."""
+    log = pooled_log(episode("a", "t", None))
+    for value, slot in (
+        (0.1, slot_of("trajectory")),
+        (0.2, slot_of("trajectory", generation=1)),
+        (0.3, slot_of("trajectory", version=2)),
+    ):
+        log.commit_offsets(slot.group_id("claw"), dict.fromkeys(log.end_offsets(ROW_TOPICS), 0))
+        judge_all(log, slot, lambda _, value=value: (value,))
+    assert sorted(event.value for event in words(log)) == [0.1, 0.2, 0.3]
+    assert slots(log) == {("a", "t", None): 0.2}
+    ranks = {event.value: event.revision for event in words(log)}
+    assert ranks[0.1] < ranks[0.3] < 1000 <= ranks[0.2]
+
+
+ANSWERS = {
+    "nan": ((math.nan,), "not_finite"),
+    "infinity": ((math.inf,), "not_finite"),
+    "two": ((1.0, 2.0), "wrong_length"),
+    "no value": ((), "wrong_length"),
+    "a string": (("1",), "not_a_number"),
+    "a bool": ((True,), "not_a_number"),
+}
+
+
+@pytest.mark.parametrize("answer", ANSWERS)
+def test_an_answer_that_is_no_number_fails_with_a_word(answer):
+    """It claims the slot, and its cost is kept."""
+    values, word = ANSWERS[answer]
+    log = pooled_log(episode("a", "t", None))
+    judge_all(log, slot_of("trajectory"), lambda _: Opinion(values=values, tokens=7))
+    (event,) = words(log)
+    assert isinstance(event, ScoringFailed)
+    assert (event.reason, event.verdict.tokens) == (word, 7)
+
+
+def test_nothing_to_say_is_no_event_and_is_not_asked_again():
+    """None: the verdict is kept, the slot stays free."""
+    log = pooled_log(episode("a", "t", None))
+    slot = slot_of("trajectory")
+    judge_all(log, slot, lambda _: (None,))
+    assert words(log) == []
+    assert len(verdicts(log)) == 1
+
+
+def give_up(_):
+    raise GaveUp("deadline", "after 2 s", tokens=3)
+
+
+def test_a_scorer_that_gives_up_is_believed_for_this_subject_alone():
+    """Equal content of another trajectory is asked about again; the same subject never."""
+    log = pooled_log([*episode("a", "t", None), *episode("b", "t", None)])
+    slot = slot_of("trajectory")
+    judge_all(log, slot, give_up, records_max=1)
+    assert {event.reason for event in words(log)} == {"deadline"}
+    assert {event.group_id for event in words(log)} == {"a", "b"}
+    log.commit_offsets(slot.group_id("claw"), dict.fromkeys(log.end_offsets(ROW_TOPICS), 0))
+    assert judge_all(log, slot, one).views == []
+
+
+def test_what_is_beyond_the_budget_fails_and_says_so():
+    """10 tokens a verdict, 25 a day: the first ones are judged, by eights, then nothing is asked any more."""
+    history = [event for n in range(30) for event in episode(f"g{n}", "t", None, calls=1)]
+    options = SlotOptions.model_validate({"budget": {"tokens_per_day": 25}})
+    log = pooled_log(history)
+    scorer = judge_all(log, slot_of("trajectory", options=options, pure=False), one)
+    assert 3 <= len(scorer.views) <= 10
+    assert list(slots(log).values()).count("budget_spent") == 30 - len(scorer.views)
+
+
+def test_only_channels_and_tags_that_were_named_are_judged():
+    """The others are nobody's subject."""
+    tagged = [facts.started("b", "t", tags=("hard",)), *episode("b", "t", None)]
+    log = pooled_log([*episode("a", "t", None), *tagged])
+    judge_all(log, slot_of("trajectory", options=SlotOptions(tags=("hard",))), one)
+    assert set(slots(log)) == {("b", "t", None)}
+    log = pooled_log([*episode("a", "t", None), *tagged])
+    judge_all(log, slot_of("trajectory", options=SlotOptions(channels=("val",))), one)
+    assert slots(log) == {}
+
+
+def test_a_bug_of_a_scorer_ends_the_consumer_before_its_record_counts():
+    """Not every exception is a verdict."""
+    log = pooled_log(episode("a", "t", None))
+
+    def bug(_):
+        raise ZeroDivisionError
+
+    slot = slot_of("trajectory")
+    with pytest.raises(ZeroDivisionError):
+        judge_all(log, slot, bug)
+    assert judge_all(log, slot, one).views
+
+
+def test_who_was_fenced_publishes_nothing():
+    """A successor opened the partition while the answer was on its way: the answer is thrown away."""
+    log = pooled_log(episode("a", "t", None))
+    slot = slot_of("trajectory")
+
+    def succeeded(judged):
+        log.fence(f"{slot.group_id('claw')}-0")
+        return one(judged)
+
+    with pytest.raises(Fenced):
+        judge_all(log, slot, succeeded)
+    assert words(log) == []
+    assert verdicts(log) == []
+
+
+class DeafLog(MemoryLog):
+    """Whose transactions come through, and whose answers do not: every second one, once."""
+
+    deaf = 0
+
+    def transactions(self, transactional_id):
+        made = super().transactions(transactional_id)
+        commit = made.commit
+
+        def unheard(items):
+            positions = commit(items)
+            if any(item.value is not None for item in items) and self.deaf > 0:
+                self.deaf -= 1
+                raise NotAcknowledged("nobody answered")
+            return positions
+
+        made.commit = unheard
+        return made
+
+
+def test_a_commit_whose_answer_was_lost_is_looked_up_and_not_paid_again():
+    """The outcome of an error is not known: who opens the partition again finds the verdict there."""
+    log = DeafLog(SETTINGS)
+    add_to(log, episode("a", "t", None))
+    log.deaf = 1
+    scorer = judge_all(log, slot_of("trajectory"), one)
+    assert len(scorer.views) == 1
+    assert len(verdicts(log)) == 1
+    assert [event.value for event in words(log) if isinstance(event, RewardAssigned)] == [1.0]
+
+
+def test_what_a_process_took_over_from_its_other_partition_is_kept_in_both():
+    """So that whoever gets one of them alone knows the verdict."""
+    log = MemoryLog(SETTINGS.model_copy(update={"partitions": 2}))
+    for name in "abcdef":
+        add_to(log, episode(name, "t", None))
+    scorer = judge_all(log, slot_of("trajectory"), one)
+    assert len(scorer.views) == 1
+    partitions = {record.partition for record in records_in(log) if record.value is not None}
+    assert partitions == {0, 1}
+    assert len({verdict.verdict_id for verdict in verdicts(log)}) == 1
+    assert sum(verdict.tokens for verdict in verdicts(log)) == 10
+
+
+def records_in(log):
+    with closing(log.reader([VERDICTS])) as reader:
+        return list(reader.read_to_end())
