@@ -6,7 +6,7 @@ import orjson
 
 from claw.errors import CannotRun
 from claw.show.log import log_for_reading
-from consumers.rewards.measures.comparison import VersionComparison, Distribution, ScoredBy, compare, scores_of
+from consumers.rewards.measures.comparison import Distribution, ScoredBy, VersionComparison, compare, scores_of
 from eventlog.kafka.reader import read_topics
 from eventlog.records import readable
 from schemas.topics import REWARDS
