@@ -15,6 +15,7 @@ from consumers.rewards.opinions import GaveUp, Opinion
 
 pytestmark = pytest.mark.process
 HERE = Path(__file__).parent
+DAEMON = "claw-rule-daemon"
 
 
 @pytest.fixture
@@ -90,6 +91,22 @@ def test_what_is_odd_and_right_is_taken(rules) -> None:
     ended = ends(rules("bad_rules:of_tag", timeout_s=10.0).judge([subject(word) for word in words]))
     assert [outcome(end) for end in ended] == [None, 1.0, 0.25, 0.5, 0.5, 1.0]
     assert (ended[2].detail, ended[2].spread) == ("because of this", 0.1)
+
+
+@pytest.mark.parametrize("then", [[], ["hang"]], ids=["closed", "killed"])
+def test_what_a_rule_leaves_behind_ends_with_its_process(rules, then) -> None:
+    """Also what left its group, its session and its parent."""
+    scorer = rules("bad_rules:of_tag")
+    assert outcome(ends(scorer.judge([subject("daemon")]))[0]) == 0.5
+    deadline_s = time.monotonic() + 10
+    while not (daemons := [one for one in psutil.process_iter(["cmdline"]) if DAEMON in (one.info["cmdline"] or ())]):
+        assert time.monotonic() < deadline_s
+    if then:
+        ends(scorer.judge([subject(word) for word in then]))
+    else:
+        scorer.close()
+    psutil.wait_procs(daemons, timeout=5)
+    assert not any(daemon.is_running() and daemon.status() != psutil.STATUS_ZOMBIE for daemon in daemons)
 
 
 def test_an_error_says_what_and_where(rules) -> None:
