@@ -26,7 +26,7 @@ def rules(monkeypatch):
     before = {child.pid for child in psutil.Process().children(recursive=True)}
 
     def opening(use, scope="trajectory", **fields):
-        settings = {"source": "rule", "name": "it", "version": 1, "timeout_s": 2.0, "memory": "256M", **fields}
+        settings = {"source": "rule", "name": "it", "version": 1, "timeout_s": 2.0, "memory": "128M", **fields}
         kind = kind_of(use)
         opened.append(kind.open(kind.settings(use=use, scope=scope, **settings)))
         return opened[-1]
@@ -45,7 +45,7 @@ def subject(word, **fields):
 
 def ends(futures):
     """Values, or the reason."""
-    return [(future.exception(30) or future.result()) for future in futures]
+    return [(future.exception(120) or future.result()) for future in futures]
 
 
 def outcome(end):
@@ -75,7 +75,7 @@ def outcome(end):
 )
 def test_a_bad_subject_costs_itself_alone(rules, word, reason) -> None:
     """The others of its batch get their values, before it and behind it."""
-    scorer = rules("bad_rules:of_tag")
+    scorer = rules("bad_rules:of_tag", timeout_s=60.0 if word == "eat" else 2.0)
     answers = ends(scorer.judge([subject(0.1), subject(0.2), subject(word), subject(0.3), subject(word), subject(0.4)]))
     assert [outcome(end) for end in answers] == [0.1, 0.2, reason, 0.3, reason, 0.4]
     for end in answers:
