@@ -18,7 +18,7 @@ from claw.local.ports import free_ports
 from eventlog.kafka.admin import create_topics
 from eventlog.kafka.log import KafkaLog
 from eventlog.settings import LogSettings
-from gateway.api_keys import new_key
+from schemas.api_keys import new_key
 from schemas.envelopes import envelope
 from schemas.events import KeyRecorded, WorkerReported
 from schemas.http import TOKENS_CAPABILITIES

@@ -11,9 +11,11 @@ from claw.clients import clients
 from claw.data.commands import data
 from claw.errors import CannotRun
 from claw.keys.commands import keys
+from claw.label.commands import label
 from claw.local.commands import stack
 from claw.panels import DATA, ENGINEERS, OPERATORS
 from claw.pool.commands import pool
+from claw.rewards.commands import rewards
 from claw.rooms import rooms
 from claw.runs.commands import runs
 from claw.show.commands import show
@@ -35,9 +37,10 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-for commands in (stack, rooms, clients, data, show):
+for commands in (stack, rooms, clients, data, label, show):
     app.add_typer(commands)
 app.add_typer(pool, rich_help_panel=DATA)
+app.add_typer(rewards, rich_help_panel=DATA)
 app.add_typer(runs, rich_help_panel=ENGINEERS)
 app.add_typer(workers, rich_help_panel=OPERATORS)
 app.add_typer(keys, rich_help_panel=OPERATORS)

@@ -17,6 +17,8 @@ they lie in one partition; a fact's position is (topic, partition, offset).
 | two rewards in one slot (subject, source, name) | highest revision, then the later word |
 | a completion that carries a reward | a slot of its own (trajectory, `agent`, `completion`), of the completion that counts and no other; a RewardAssigned for it is refused |
 | rewards of different slots | add up; within a slot the later word replaces |
+| a slot without a value: taken back (a RewardAssigned of null), or its scorer gave up (ScoringFailed, whose reason stays in `RewardSlot.failed`) | as if nobody had spoken, in sums, counts and outcomes, until a later word; the slot stays in the record |
+| PreferenceGiven, OutputEdited | no facts of the pool: passed by without a dead letter, and no sign of life |
 | status | evicted > completed > failed > abandoned > open; equal rank: the later word. Counts, reward and reason are the winner's |
 | group declared twice, trajectory registered twice, group closed twice | the later word, as a whole |
 | curation | per field (and per scorer of `scores`) the highest revision, then the later word, that nobody took back; null leaves the earlier one, a null score does not: its scorer looked; taken back by a higher one that names it in `undoes` and is not taken back itself |
@@ -41,7 +43,7 @@ put together is checked where its tokens are (`batch.deltas.resolve`).
 **Ready trajectory** (`TrajectoryRecord.ready`, else `reasons`, see `readiness.py`): completed, or failed with
 an outcome (a reward of the trajectory itself; a failure whose end nobody judged is no data, whatever its calls earned); exactly as many calls and at least as many rewards as its completion counted; at least one trainable call.
 Ready says nothing about rewards of completed ones: `return_total` is null until somebody judged; the batch spec decides.
-Counted are calls (all choices `<call_id>.<k>` of one are one, for indices, too) and *slots* (not revisions; not the completion's own).
+Counted are calls (all choices `<call_id>.<k>` of one are one, for indices, too) and *slots* with a value (not revisions; not the completion's own).
 
 **Ready group**: no member open, and - closed: at least one listed member ready; declared with a size: that many members
 ready; else: at least one ready. A closed group has exactly the members that its GroupClosed lists; one that nobody heard of is

@@ -5,8 +5,8 @@ import sys
 from collections.abc import Sequence
 
 from eventlog.settings import LogSettings
-from gateway.api_keys import Role, new_key
 from gateway.settings import GatewaySettings
+from schemas.api_keys import Role, new_key
 from schemas.runtime.command_line import CommandLine, SettingsRefused
 
 

@@ -8,11 +8,11 @@ from collections.abc import Mapping
 from fnmatch import fnmatchcase
 from typing import NamedTuple
 
-from gateway.api_keys import ApiKey
 from gateway.call_protocol import CallProtocol, CallRequest
 from gateway.foreign_json import Json, object_of, objects, rewritten
 from gateway.settings import GatewaySettings
 from gateway.upstream.engines import WorkerTable
+from schemas.api_keys import ApiKey
 
 
 class Rules(NamedTuple):

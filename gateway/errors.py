@@ -40,6 +40,14 @@ class InvalidRequest(GatewayError):
     code = "invalid_request"
 
 
+class Unusable(GatewayError):
+    """The body is well formed, and what it says cannot be stored."""
+
+    status = 422
+    type = "invalid_request_error"
+    code = "unusable"
+
+
 class Unauthorized(GatewayError):
     """No valid API key."""
 

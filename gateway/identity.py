@@ -22,17 +22,18 @@ SUBMIT_STEPS = "submit_steps"
 HELLO = "api/hello"
 REPLIED = "calls"
 REWARDS = "rewards"
+FEEDBACK = "feedback"
 REGISTRY_PATH = "/registry"
 """In front of the paths of a schema registry."""
 CALL_ROUTES = ", ".join(f"POST /{{trajectory_id}}/{{group_id}}/v1/{end}" for end, _ in PROTOCOLS)
 SERVED = (
     f"this gateway serves {CALL_ROUTES}, POST …/v1/messages/count_tokens, GET …/v1/models[/{{id}}], GET …/v1/calls, "
-    "POST …/v1/register_trajectory, …/v1/rewards, …/v1/complete_trajectory, …/v1/submit_steps, "
-    "POST /init_trajectory, and POST /groups"
+    "POST …/v1/register_trajectory, …/v1/rewards, …/v1/feedback, …/v1/complete_trajectory, …/v1/submit_steps, "
+    "POST /init_trajectory, POST /groups, and POST /groups/{group_id}/preferences"
 )
 UNSERVED = ("/embeddings",)
 """Of OpenAI's API, what SDKs ask for besides."""
-OWN_ENDPOINTS = (REPLIED, "register_trajectory", "complete_trajectory", REWARDS, SUBMIT_STEPS)
+OWN_ENDPOINTS = (REPLIED, "register_trajectory", "complete_trajectory", REWARDS, FEEDBACK, SUBMIT_STEPS)
 """Control routes about the trajectory that their path names."""
 ANYWHERE = (MODELS, COUNT_TOKENS, HELLO)
 """Control routes that any base URL has."""
@@ -98,6 +99,11 @@ def _route(endpoint: str, protocol: CallProtocol | None, prefix: bytes) -> Route
     trajectory_id = quoted_id(ids[0], "trajectory_id")
     group_id = quoted_id(ids[1], "group_id") if len(ids) == 2 else trajectory_id
     return Route(endpoint, Identity(group_id, trajectory_id), protocol, lone=len(ids) == 1)
+
+
+def names_preferences(path: str) -> bool:
+    """Whether a decoded path is that of a group's preferences."""
+    return path.removeprefix("/v1").startswith("/groups/") and path.rstrip("/").endswith("/preferences")
 
 
 def not_served(raw_path: bytes) -> NotFound | None:

@@ -25,7 +25,6 @@ from eventlog.partitioner import partition_of
 from eventlog.records import Position, Record
 from eventlog.settings import LogSettings
 from eventlog.spool.spool import Spool
-from gateway.api_keys import parse_key
 from gateway.app import GatewayDependencies, create_gateway
 from gateway.capture.durable_log import Store
 from gateway.control.admission import AdmissionView
@@ -37,6 +36,7 @@ from gateway.http.server import GracefulServer
 from gateway.metrics import Metrics
 from gateway.settings import GatewaySettings
 from gateway.upstream.engines import Engine, WorkerTable
+from schemas.api_keys import parse_key
 from schemas.keys import group_key
 from schemas.topics import CALLS
 

@@ -19,9 +19,13 @@ from schemas.events import (
     GroupClosed,
     GroupOpened,
     Integrity,
+    OutputEdited,
+    PreferenceGiven,
     RewardAssigned,
     Sampling,
+    ScoringFailed,
     StepCurated,
+    SubjectRef,
     Timings,
     TrajectoryAbandoned,
     TrajectoryCompleted,
@@ -33,7 +37,7 @@ from schemas.events import (
 
 _numbers = itertools.count()
 PLAIN = Sampling(temperature=1.0, top_p=1.0, top_k=0)
-ON_REWARDS = (RewardAssigned, StepCurated)
+ON_REWARDS = (RewardAssigned, ScoringFailed, StepCurated, PreferenceGiven, OutputEdited)
 
 
 def envelope(event_id: str | None = None, *, at_us: int = 0, run_id: str | None = "run") -> Envelope:
@@ -113,8 +117,25 @@ def evicted(group: str = "g", trajectory: str = "t", **changes: object) -> Traje
     return TrajectoryEvicted(group_id=group, trajectory_id=trajectory, **fields)
 
 
-def reward(group: str = "g", trajectory: str = "t", value: float = 1.0, **changes: object) -> RewardAssigned:
+def reward(group: str = "g", trajectory: str = "t", value: float | None = 1.0, **changes: object) -> RewardAssigned:
     return RewardAssigned(group_id=group, trajectory_id=trajectory, value=value, **{"envelope": envelope(), **changes})
+
+
+def gave_up(group: str = "g", trajectory: str = "t", **changes: object) -> ScoringFailed:
+    fields = {"envelope": envelope(), "source": "judge", "name": "style", "reason": "deadline", **changes}
+    return ScoringFailed(group_id=group, trajectory_id=trajectory, **fields)
+
+
+def preferred(group: str = "g", chosen: str = "t", rejected: str = "u", **changes: object) -> PreferenceGiven:
+    pair = {"chosen": SubjectRef(trajectory_id=chosen), "rejected": SubjectRef(trajectory_id=rejected)}
+    return PreferenceGiven(
+        group_id=group, **{"envelope": envelope(), "source": "human:p", "outcome": "chosen", **pair, **changes}
+    )
+
+
+def edited(group: str = "g", trajectory: str = "t", call_id: str = "c", **changes: object) -> OutputEdited:
+    fields = {"envelope": envelope(), "source": "human:p", "message": "{}", **changes}
+    return OutputEdited(group_id=group, trajectory_id=trajectory, call_id=call_id, **fields)
 
 
 def curated(group: str = "g", trajectory: str = "t", call_id: str = "c", **changes: object) -> StepCurated:
@@ -192,10 +213,29 @@ def _calls(draw: st.DrawFn, group: str) -> CallCaptured:
 
 
 @st.composite
+def _other_words(draw: st.DrawFn, kind: str, group: str, trajectory: str, at: Envelope) -> Event:
+    """a: abandoned; u: a scorer that gave up; p: what somebody prefers or writes, which the pool passes by."""
+    if kind == "a":
+        return abandoned(group, trajectory, envelope=at, reason=draw(REASONS))
+    if kind == "p":
+        return draw(
+            st.sampled_from([preferred(group, trajectory, envelope=at), edited(group, trajectory, envelope=at)])
+        )
+    return gave_up(
+        group,
+        trajectory,
+        envelope=at,
+        call_id=draw(st.none() | CALLS),
+        revision=draw(REVISIONS),
+        reason=draw(st.sampled_from(["deadline", "crashed"])),
+    )
+
+
+@st.composite
 def facts(draw: st.DrawFn) -> Event:
     """Any fact, over few ids, so that facts meet."""
     group, trajectory, at = draw(GROUPS), draw(TRAJECTORIES), draw(_envelopes())
-    kind = draw(st.sampled_from("ccccrrrrqqsfxxxoabge"))
+    kind = draw(st.sampled_from("ccccrrrrqqsfxxxoabgeup"))
     if kind == "c":
         return draw(_calls(group))
     if kind == "r":
@@ -204,7 +244,11 @@ def facts(draw: st.DrawFn) -> Event:
             "source": draw(st.sampled_from(["agent", "judge"])),
             "name": draw(st.sampled_from(["outcome", "style", *(["completion"] if subject else [])])),
         }
-        return reward(group, trajectory, draw(VALUES), envelope=at, revision=draw(REVISIONS), **names, **subject)
+        return reward(
+            group, trajectory, draw(st.none() | VALUES), envelope=at, revision=draw(REVISIONS), **names, **subject
+        )
+    if kind in "upa":
+        return draw(_other_words(kind, group, trajectory, at))
     if kind == "q":
         given = draw(
             st.fixed_dictionaries(
@@ -269,8 +313,6 @@ def facts(draw: st.DrawFn) -> Event:
         return failure(
             group, trajectory, draw(CALLS), envelope=at, attempt=draw(st.integers(0, 1)), channel=draw(CHANNELS)
         )
-    if kind == "a":
-        return abandoned(group, trajectory, envelope=at, reason=draw(REASONS))
     gone = evicted(group, trajectory, envelope=at, reason=draw(REASONS))
     return gone if draw(st.integers(0, 3)) == 0 else draw(_calls(group))
 

@@ -15,7 +15,7 @@ from eventlog.kafka.producer import EventProducer
 from eventlog.kafka.reader import read_topics
 from eventlog.records import Outgoing, readable
 from eventlog.settings import LogSettings
-from gateway.api_keys import Role, new_key
+from schemas.api_keys import Role, new_key
 from schemas.envelopes import envelope, now_us
 from schemas.events import Envelope, KeyRecorded
 from schemas.topics import KEYS

@@ -5,11 +5,12 @@ from contextlib import closing
 
 from msgspec.structs import replace
 
+from datapool.feedback import FeedbackFact
 from eventlog.kafka.producer import EventProducer
 from eventlog.records import Outgoing
 from eventlog.settings import LogSettings
 from schemas.envelopes import envelope
-from schemas.events import Envelope, StepCurated, TrajectoryEvicted
+from schemas.events import Envelope, TrajectoryEvicted
 from schemas.keys import group_key
 from schemas.topics import Topic
 
@@ -19,7 +20,7 @@ def act_envelope(producer: str, act_id: str, *, cause: str | None = None) -> Env
     return replace(envelope(producer, causation_id=cause), correlation_id=act_id)
 
 
-def append(settings: LogSettings, topic: Topic, facts: Sequence[StepCurated | TrajectoryEvicted]) -> None:
+def append(settings: LogSettings, topic: Topic, facts: Sequence[FeedbackFact | TrajectoryEvicted]) -> None:
     """Appends all; returns once they are acknowledged. Raises LogError; doing it again after one is safe."""
     if not facts:
         return

@@ -1,18 +1,12 @@
 """Filters of `claw pool` as a person types them."""
 
-import re
 from collections.abc import Iterable
 from dataclasses import asdict
 
-from pydantic import ValidationError
-
 from claw.errors import CannotRun
 from claw.pool.options import FilterOptions
-from datapool.batch.spec import Bounds, first_problem
-from datapool.view.query import PoolFilter
-
-BOUND = re.compile(r"(?P<scorer>.+@\d+)(?P<sign>>=|<=)(?P<value>.+)")
-SIGNS = {">=": "min", "<=": "max"}
+from datapool.batch.spec import Bounds
+from datapool.view.query import PoolFilter, score_bounds
 
 
 def filter_of(options: FilterOptions, *, ready: bool | None = None) -> PoolFilter:
@@ -38,13 +32,7 @@ def scores_of(texts: Iterable[str]) -> dict[str, float | None]:
 
 def bounds_of(texts: Iterable[str]) -> dict[str, Bounds]:
     """`entropy@1>=0.3` and `entropy@1<=0.9` as bounds by scorer. Raises CannotRun."""
-    ends: dict[str, dict[str, str]] = {}
-    for text in texts:
-        bound = BOUND.fullmatch(text)
-        if bound is None:
-            raise CannotRun(f"--score takes 'SCORER@VERSION>=NUMBER' or <=, in quotes, not {text!r}")
-        ends.setdefault(bound["scorer"], {})[SIGNS[bound["sign"]]] = bound["value"]
     try:
-        return {scorer: Bounds.model_validate(bounds) for scorer, bounds in ends.items()}
-    except ValidationError as error:
-        raise CannotRun(f"--score: {first_problem(error)}") from error
+        return score_bounds(texts)
+    except ValueError as error:
+        raise CannotRun(f"--score {error}") from error

@@ -11,6 +11,7 @@ from claw.errors import CannotRun
 from claw.show.log import log_for_reading
 from claw.show.rendering import as_plain
 from datapool.batch.deltas import bodies
+from datapool.batch.rewards import slot_text
 from datapool.view.conversations import CallBodies, ConversationTurn, conversation
 from eventlog.kafka.reader import FactLookup, read_topics
 from eventlog.records import Position
@@ -102,14 +103,13 @@ def _heading(t: TrajectoryRecord) -> list[str]:
     return [
         f"trajectory {t.trajectory_id} of group {t.group_id} ({t.channel}{', run ' + t.run_id if t.run_id else ''})",
         f"  {t.status}, {readiness}, {returned}, {len(t.calls) + t.calls_left_out} calls, versions {t.min_version}..{t.max_version} of {t.policy_run_id}",
+        *([f"  rewards {', '.join(map(slot_text, t.rewards))}"] if t.rewards else []),
     ]
 
 
 def _step_line(step: StepRecord) -> str:
     versions = ",".join(f"{s.version}[{s.start}:{s.end}]" for s in step.spans) or "-"
-    rewards = (
-        ", ".join(f"{slot.source}/{slot.name} {slot.value:g}" for slot in step.rewards if slot.value is not None) or "-"
-    )
+    rewards = ", ".join(map(slot_text, step.rewards)) or "-"
     training = "trainable" if step.trainable else f"not trainable: {', '.join(step.reasons)}"
     where = (
         f"{step.position.topic}[{step.position.partition}]@{step.position.offset}" if step.position else "no call yet"

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from consumers.verify.oracle.digests import tokens_digest
 from consumers.verify.oracle.pool import pool_of
-from consumers.verify.oracle.soundness import Fact, sound
+from consumers.verify.oracle.soundness import Fact, NoFact, sound
 from consumers.verify.pool import Rows, digest
 from consumers.verify.report import Report
 from consumers.verify.runs import PlannedCall
@@ -51,8 +51,8 @@ class PartitionFacts:
         for record in stream_ranges(self.settings, mine):
             report.counts["facts"] += 1
             event = self._fact(record)
-            if event is None:
-                report.counts["poison"] += 1
+            if event is None or isinstance(event, NoFact):
+                report.counts["poison" if event is None else "passed_by"] += 1
                 continue
             at = FactPosition(topic=record.topic, partition=record.partition, offset=record.offset)
             self.groups[event.group_id].append((event, at))
@@ -60,12 +60,14 @@ class PartitionFacts:
                 self._call(event, at, report, planned)
         self.offsets |= {topic: end for (topic, _), (_, end) in mine.items()}
 
-    def _fact(self, record: Record) -> Fact | None:
+    def _fact(self, record: Record) -> Fact | NoFact | None:
         """None where the streams make a dead letter of it."""
         try:
             event = record.event()
         except UndecodableRecord:
             return None
+        if isinstance(event, NoFact):
+            return event
         if not sound(event):
             return None
         key = group_key(event.group_id)

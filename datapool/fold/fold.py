@@ -25,6 +25,7 @@ from schemas.events import (
     GroupClosed,
     GroupOpened,
     RewardAssigned,
+    ScoringFailed,
     StepCurated,
     TrajectoryAbandoned,
     TrajectoryCompleted,
@@ -37,6 +38,7 @@ Handler = Callable[[TrajectoryState, Any], trajectory.Fields]  # each takes the 
 ON_TRAJECTORY: dict[type[Event], Handler] = {
     CallFailed: trajectory.call_failed,
     RewardAssigned: trajectory.rewarded,
+    ScoringFailed: trajectory.rewarded,
     StepCurated: trajectory.curated,
     TrajectoryStarted: trajectory.started,
     TrajectoryCompleted: trajectory.completed,

@@ -39,7 +39,7 @@ def first(left: str | None, right: str | None) -> str | None:
 
 
 def slot(left: RewardSlot | None, right: RewardSlot) -> RewardSlot:
-    """The highest revision, then the later word, then the highest event id and value."""
+    """The highest revision, then the later word, then the highest event id and content."""
     return right if left is None else max(left, right, key=slot_rank)
 
 
@@ -58,7 +58,7 @@ def _slot_order(key: tuple[int | None, str, str]) -> tuple[int, str, str]:
 
 def slot_rank(slot: RewardSlot) -> tuple[int, int, str, Rank]:
     """Total among the slots of one subject, source and name."""
-    return slot.revision, slot.occurred_at_us, slot.event_id, content(slot.value)
+    return slot.revision, slot.occurred_at_us, slot.event_id, content(slot.value, slot.failed)
 
 
 def content(*values: object) -> Rank:

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 from datapool.fold import bounds
-from datapool.fold.state import GroupState, TrajectoryState
+from datapool.fold.state import GroupState, Slots, TrajectoryState
 from datapool.fold.trainable import FOLD_BUG
 from schemas.events import GroupMember
 
@@ -44,7 +44,7 @@ def trajectory_reasons(
 def _overfull(now: TrajectoryState, calls_left_out: int) -> Iterator[str]:
     if calls_left_out:
         yield "too_many_calls"
-    if any(len(slots) >= bounds.REWARDS_MAX for slots in (now.slots, *[step.slots for step in now.steps.values()])):
+    if any(len(slots) >= bounds.REWARDS_MAX for slots in _slots(now)):
         yield "too_many_rewards"
 
 
@@ -68,8 +68,14 @@ def _trajectory_reasons(now: TrajectoryState, calls: Sequence[str], trainable: i
 
 
 def _counted_rewards(now: TrajectoryState) -> int:
-    """Slots that somebody filled; the completion's own is none of them."""
-    return len(now.slots) + sum(len(step.slots) for step in now.steps.values())
+    """Slots with a value; the completion's own is none of them. One that was taken back, or whose scorer gave up, is empty."""
+    return sum(slot.value is not None for slots in _slots(now) for slot in slots.values())
+
+
+def _slots(now: TrajectoryState) -> Iterator[Slots]:
+    """Of the trajectory, and of each call."""
+    yield now.slots
+    yield from (step.slots for step in now.steps.values())
 
 
 def group_reasons(group: GroupState, members: Sequence[GroupMember], *, left_out: int) -> tuple[str, ...]:

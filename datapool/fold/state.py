@@ -19,6 +19,7 @@ from schemas.events import (
     GroupOpened,
     RewardAssigned,
     RewardSlot,
+    ScoringFailed,
     StepCurated,
     StepRecord,
     TrajectoryAbandoned,
@@ -32,6 +33,7 @@ TrajectoryFact = (
     CallCaptured
     | CallFailed
     | RewardAssigned
+    | ScoringFailed
     | StepCurated
     | TrajectoryStarted
     | TrajectoryCompleted
@@ -39,7 +41,7 @@ TrajectoryFact = (
     | TrajectoryEvicted
 )
 Fact = TrajectoryFact | GroupOpened | GroupClosed
-"""Everything that stands on claw.calls and claw.rewards."""
+"""Everything on claw.calls and claw.rewards but what `validation.PASSED_BY` names."""
 
 
 class SlotKey(NamedTuple):

@@ -11,6 +11,7 @@ from schemas.events import (
     FactPosition,
     RewardAssigned,
     RewardSlot,
+    ScoringFailed,
     StepRecord,
     StepTokens,
 )
@@ -94,17 +95,19 @@ def tokens(call: CallCaptured, digest: str) -> StepTokens:
     )
 
 
-def reward_slot(fact: RewardAssigned) -> tuple[SlotKey, RewardSlot]:
-    """The slot that a reward claims; a call id outranks an index."""
-    index = fact.step_index if fact.call_id is None else None
+def reward_slot(fact: RewardAssigned | ScoringFailed) -> tuple[SlotKey, RewardSlot]:
+    """The slot that a reward claims, or a scorer that gave up; a call id outranks an index."""
+    failed = fact.reason if isinstance(fact, ScoringFailed) else None
+    index = fact.step_index if isinstance(fact, RewardAssigned) and fact.call_id is None else None
     slot = RewardSlot(
         call_id=fact.call_id,
         step_index=index,
         source=fact.source,
         name=fact.name,
-        value=fact.value,
+        value=fact.value if isinstance(fact, RewardAssigned) else None,
         revision=fact.revision,
         event_id=fact.envelope.event_id,
         occurred_at_us=fact.envelope.occurred_at_us,
+        failed=failed,
     )
     return SlotKey(index, fact.source, fact.name), slot

@@ -15,6 +15,7 @@ from schemas.events import (
     CallFailed,
     FactPosition,
     RewardAssigned,
+    ScoringFailed,
     StepCurated,
     TrajectoryAbandoned,
     TrajectoryCompleted,
@@ -40,8 +41,8 @@ def call_failed(now: TrajectoryState, fact: CallFailed) -> Fields:
     return {"failed_calls": failed, **_observed(now, fact)}
 
 
-def rewarded(now: TrajectoryState, fact: RewardAssigned) -> Fields:
-    """A reward: of a call, or kept here."""
+def rewarded(now: TrajectoryState, fact: RewardAssigned | ScoringFailed) -> Fields:
+    """A reward, or the word that none comes: of a call, or kept here."""
     key, slot = step.reward_slot(fact)
     if fact.call_id is None:
         return {"slots": merge.slots(now.slots, key, slot)}

@@ -8,9 +8,21 @@ from datapool.errors import UnusableFact
 from datapool.fold.bounds import ID_CHARACTERS_MAX, fit_in_group
 from datapool.fold.state import COMPLETION, Fact
 from eventlog.partitioner import partition_of
-from schemas.events import Event, GroupClosed, RewardAssigned, StepCurated, TrajectoryCompleted, TrajectoryStarted
+from schemas.events import (
+    Event,
+    GroupClosed,
+    OutputEdited,
+    PreferenceGiven,
+    RewardAssigned,
+    ScoringFailed,
+    StepCurated,
+    TrajectoryCompleted,
+    TrajectoryStarted,
+)
 from schemas.keys import group_key
 
+PASSED_BY = frozenset({PreferenceGiven, OutputEdited})
+"""People's words on claw.rewards that are no facts of the pool: whoever folds passes them by, and they are no sign of life."""
 ID_SHOWN = 40
 REWARD_MAX = 1e30
 """Of either sign: sums of rewards and the squares of their deviations stay numbers, and a trainer's float32 holds them."""
@@ -56,7 +68,15 @@ def _reward(fact: RewardAssigned) -> None:
     _reward_value(fact.value)
     if fact.call_id is None and fact.step_index is not None and fact.step_index < 0:
         raise UnusableFact("step_index_negative", f"step index {fact.step_index} of {fact.trajectory_id}")
-    if is_of_completion(fact.source, fact.name, fact.call_id, fact.step_index):
+    _no_completion(fact, fact.step_index)
+
+
+def _failed(fact: ScoringFailed) -> None:
+    _no_completion(fact, None)
+
+
+def _no_completion(fact: RewardAssigned | ScoringFailed, step_index: int | None) -> None:
+    if is_of_completion(fact.source, fact.name, fact.call_id, step_index):
         raise UnusableFact("reward_of_completion", f"{fact.trajectory_id}: {COMPLETE_AGAIN}")
 
 
@@ -101,6 +121,7 @@ def _finite(reason: str, value: float | None) -> None:
 Check = Callable[[Any], None]  # each takes the fact type it stands for
 CHECKS: dict[type, Check | None] = dict.fromkeys(get_args(Fact)) | {
     RewardAssigned: _reward,
+    ScoringFailed: _failed,
     TrajectoryStarted: _start,
     TrajectoryCompleted: _completion,
     StepCurated: _curation,

@@ -7,6 +7,7 @@ its trajectory's and its group's. Steps are filtered by the store, the others (f
 """
 
 import json
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,7 +15,9 @@ from itertools import islice
 from operator import attrgetter
 from typing import Any, NamedTuple, TypeVar
 
-from datapool.batch.spec import Bounds
+from pydantic import ValidationError
+
+from datapool.batch.spec import Bounds, first_problem
 from datapool.view.rows import PoolRows, as_step
 from datapool.view.store import Ids, Value, as_bytes, as_text, tag_list
 from schemas.events import GroupRecord, StepRecord, TrajectoryRecord
@@ -48,6 +51,22 @@ class PoolFilter:
 
 
 EVERYTHING = PoolFilter()
+BOUND = re.compile(r"(?P<scorer>.+@\d+)(?P<sign>>=|<=)(?P<value>.+)")
+SIGNS = {">=": "min", "<=": "max"}
+
+
+def score_bounds(texts: Iterable[str]) -> dict[str, Bounds]:
+    """`entropy@1>=0.3` and `entropy@1<=0.9`, as a person types them, as bounds by scorer. Raises ValueError."""
+    ends: dict[str, dict[str, str]] = {}
+    for text in texts:
+        bound = BOUND.fullmatch(text)
+        if bound is None:
+            raise ValueError(f"takes 'SCORER@VERSION>=NUMBER' or <=, in quotes, not {text!r}")
+        ends.setdefault(bound["scorer"], {})[SIGNS[bound["sign"]]] = bound["value"]
+    try:
+        return {scorer: Bounds.model_validate(bounds) for scorer, bounds in ends.items()}
+    except ValidationError as error:
+        raise ValueError(first_problem(error)) from error
 
 
 def trajectory_id(record: TrajectoryRecord) -> tuple[str, ...]:

@@ -50,6 +50,8 @@ class PoolView:
         self._rows = PoolRows(keep, tokens=tokens)
         self._lock = threading.Lock()
         self._follower: Follower | None = None
+        self.changes = 0
+        """Rows taken in since the start: who has an answer of the same number need not ask again."""
 
     def start(self) -> None:
         """Start following. Raises BrokerUnreachable, TopicMissing."""
@@ -102,6 +104,7 @@ class PoolView:
     def _apply(self, record: Record) -> None:
         with self._lock:
             self._rows.apply(self._names[record.topic], record.key or b"", record.value)
+            self.changes += 1
 
 
 def _wants(steps: str, tokens: bool, group: str | None, topic: str, key: bytes | None) -> bool:

@@ -12,12 +12,12 @@ from hashlib import sha256
 from typing import NamedTuple
 from urllib.parse import quote
 
-from gateway.api_keys import ApiKey
 from gateway.callers.hints import Hints, SessionName
 from gateway.callers.lineage import Lineage
 from gateway.callers.signs import CallerSigns
 from gateway.errors import InvalidRequest
 from gateway.identity import Identity, Route, fresh_lane
+from schemas.api_keys import ApiKey
 from schemas.envelopes import new_id
 from schemas.http import GROUP_HEADER, TRAJECTORY_HEADER, CallKind
 

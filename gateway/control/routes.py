@@ -39,6 +39,7 @@ from gateway.control.bodies import (
 )
 from gateway.control.counting import TokenCounting
 from gateway.control.crowding import Crowds
+from gateway.control.feedback import FeedbackRoutes, as_speaker
 from gateway.control.health import Health
 from gateway.control.models import Models
 from gateway.control.steps import SubmitSteps, step_events
@@ -82,7 +83,7 @@ class Control:
     ) -> None:
         self._log, self._admission, self._metrics, self._crowds = log, admission, metrics, crowds
         self._orders, self._replied = admission.orders, replied
-        self._producer = f"gateway/{settings.instance}"
+        self.producer = f"gateway/{settings.instance}"
         self._retry_after_s = settings.admission_retry_after_s
 
     async def open_group(self, request: Request, body: OpenGroup | None = None) -> JSONResponse:
@@ -90,13 +91,13 @@ class Control:
         group_id = group_id_of(body, headers)
         run_id = run_of(body, headers)
         counted = run_id if body.admission and channel_of(body, headers) == Channel.TRAIN else None
-        event = group_opened(body, group_id, headers, self._producer)
+        event = group_opened(body, group_id, headers, self.producer)
         if self._orders.is_taken(event):
             raise OrdinalTaken(f"ordinal {body.ordinal} was opened by another request", param="ordinal")
         reserved = counted is not None and self._admit(counted, group_id)
         self._orders.note(event)
         try:
-            await self._publish(CALLS, group_id, event)
+            await self.publish(CALLS, group_id, event)
         except NotCaptured:
             if counted and reserved:
                 self._admission.release(counted, group_id)
@@ -116,17 +117,17 @@ class Control:
 
     async def register_trajectory(self, request: Request, body: RegisterTrajectory | None = None) -> JSONResponse:
         who = self._member(request)
-        event = trajectory_started(body or RegisterTrajectory(), who, _headers(request), self._producer)
+        event = trajectory_started(body or RegisterTrajectory(), who, _headers(request), self.producer)
         return await self._accept(CALLS, who, event)
 
     async def complete_trajectory(self, request: Request, body: CompleteTrajectory | None = None) -> JSONResponse:
         who = self._member(request)
-        event = trajectory_completed(body or CompleteTrajectory(), who, _headers(request), self._producer)
+        event = trajectory_completed(body or CompleteTrajectory(), who, _headers(request), self.producer)
         return await self._accept(CALLS, who, event)
 
     async def assign_reward(self, request: Request, body: AssignReward) -> JSONResponse:
         who = _identity(request)
-        event = reward_assigned(body, who, _headers(request), self._producer)
+        event = reward_assigned(as_speaker(body, request.scope[KEY]), who, _headers(request), self.producer)
         return await self._accept(REWARDS, who, event)
 
     async def submit_steps(
@@ -134,12 +135,12 @@ class Control:
     ) -> JSONResponse:
         who = self._member(request)
         body = body.model_copy(update={"channel": body.channel or channel})
-        events = step_events(body, who, _headers(request), self._producer)
-        await asyncio.gather(*(self._publish(CALLS, who.group_id, event) for event in events.calls))
+        events = step_events(body, who, _headers(request), self.producer)
+        await asyncio.gather(*(self.publish(CALLS, who.group_id, event) for event in events.calls))
         self._metrics.captured.labels("named").inc(len(events.calls))
-        await asyncio.gather(*(self._publish(REWARDS, who.group_id, event) for event in events.rewards))
+        await asyncio.gather(*(self.publish(REWARDS, who.group_id, event) for event in events.rewards))
         if events.completion is not None:
-            await self._publish(CALLS, who.group_id, events.completion)
+            await self.publish(CALLS, who.group_id, events.completion)
         return JSONResponse({"accepted": len(events.calls), "call_ids": [event.call_id for event in events.calls]})
 
     async def init_trajectory(self, request: Request, body: RegisterTrajectory | None = None) -> JSONResponse:
@@ -151,8 +152,8 @@ class Control:
         ids = [decision_id("init", kind, *subject) if name else new_id() for kind in ("group", "trajectory")]
         who = Identity(group_id=ids[0], trajectory_id=ids[1])
         self._crowds.admit(who)
-        event = trajectory_started(body or RegisterTrajectory(), who, headers, self._producer)
-        await self._publish(CALLS, who.group_id, event)
+        event = trajectory_started(body or RegisterTrajectory(), who, headers, self.producer)
+        await self.publish(CALLS, who.group_id, event)
         base_url = f"http://{hosts[0].decode('latin-1')}/{who.trajectory_id}/{who.group_id}"
         return JSONResponse({"trajectory_id": who.trajectory_id, "group_id": who.group_id, "base_url": base_url})
 
@@ -175,10 +176,11 @@ class Control:
     async def _accept(
         self, topic: Topic, who: Identity, event: TrajectoryStarted | TrajectoryCompleted | RewardAssigned
     ) -> JSONResponse:
-        await self._publish(topic, who.group_id, event)
+        await self.publish(topic, who.group_id, event)
         return JSONResponse({"event_id": event.envelope.event_id})
 
-    async def _publish(self, topic: Topic, group_id: str, event: Event) -> None:
+    async def publish(self, topic: Topic, group_id: str, event: Event) -> None:
+        """Returns once the event is acknowledged, or safe in the spool. Raises BodyTooLarge, NotCaptured."""
         try:
             await self._log.publish(topic, group_key(group_id), event)
         except RecordTooLarge as error:
@@ -230,6 +232,10 @@ def control_app(
     app.add_api_route("/v1/submit_steps", control.submit_steps, methods=["POST"])
     app.add_api_route("/v1/complete_trajectory", control.complete_trajectory, methods=["POST"])
     app.add_api_route("/v1/rewards", control.assign_reward, methods=["POST"])
+    feedback, preferences = FeedbackRoutes(control.publish, control.producer), "/groups/{group_id:path}/preferences"
+    app.add_api_route("/v1/feedback", feedback.give_feedback, methods=["POST"])
+    app.add_api_route(preferences, feedback.give_preference, methods=["POST"])
+    app.add_api_route(f"/v1{preferences}", feedback.give_preference, methods=["POST"], include_in_schema=False)
     app.add_api_route("/v1/models", models.list_models, methods=["GET"])
     app.add_api_route("/v1/models/{model_id:path}", models.retrieve_model, methods=["GET"])
     app.add_api_route("/v1/messages/count_tokens", counting.count_tokens, methods=["POST"])

@@ -1,7 +1,6 @@
 """Who may request what: API keys, of which only hashes are known.
 
-Input: the topic `keys`, key sha256 hex, newest record per key; and the settings. A replay only rebuilds the ring. `apply` runs on
-a follower's thread, everything else on the event loop; entries are replaced whole, so no lock is needed.
+Input: the keys that `eventlog.known_keys` has of the log and of the settings.
 
 Invariant: a request without a valid key reaches nothing but the health routes, and the key it came with is taken out of
 its headers here, so nothing behind this line can store, log or forward it. No verdict is kept: each request is judged by what
@@ -11,19 +10,12 @@ the ring and the clock say when its head is there.
 import base64
 import binascii
 import contextlib
-import hmac
 from collections.abc import Callable, Sequence
-from hashlib import sha256
-from typing import cast
 
-import structlog
-
-from eventlog.records import Record
-from gateway.api_keys import MAY, OURS, Act, ApiKey, Role, names_loopback
+from eventlog.known_keys import KnownKeys
 from gateway.errors import Forbidden, HeaderList, Unauthorized
+from schemas.api_keys import MAY, OURS, Act, ApiKey, names_loopback
 from schemas.envelopes import now_us
-from schemas.errors import UndecodableRecord
-from schemas.events import KeyRecorded
 
 KEY_BYTES_MAX = 512
 OPEN_PATHS = ("/livez", "/readyz", "/version")
@@ -31,31 +23,16 @@ OPEN_PATHS = ("/livez", "/readyz", "/version")
 NAMED_BY_BROWSERS = (b"host", b"origin")
 NEEDED = "a valid API key is needed: Authorization: Bearer <key>, or x-api-key: <key>"
 UNKNOWN = "this API key is not known here"
-log = structlog.get_logger()
 
 
-class KeyRing:
+class KeyRing(KnownKeys):
     """The keys by their hashes. Where none is configured, everything is open to this machine, but to no web page from
     elsewhere, and to no key of ours that is not valid."""
 
     def __init__(self, configured: Sequence[ApiKey] = (), clock_us: Callable[[], int] = now_us) -> None:
         """configured: of the settings; with any, every request needs a key."""
-        self._configured = {key.digest: key for key in configured}
+        super().__init__(configured)
         self._clock_us = clock_us
-        self._recorded: dict[bytes, ApiKey] = {}
-
-    def apply(self, record: Record) -> None:
-        """Take over the newest record of a key; a tombstone removes it."""
-        try:
-            digest = bytes.fromhex((record.key or b"").decode("ascii"))
-            event = None if record.value is None else record.event()
-        except (UndecodableRecord, ValueError) as broken:  # the older record stays
-            log.warning("key_record_unusable", reason=getattr(broken, "reason", "its key is no hash"))
-            return
-        if event is None:
-            self._recorded.pop(digest, None)
-        elif isinstance(event, KeyRecorded):
-            self._recorded[digest] = _api_key(digest, event)
 
     def checked(self, path: str, headers: HeaderList) -> tuple[ApiKey | None, HeaderList]:
         """The key that a request came with, and its headers without any of ours; a provider's key may stand beside it.
@@ -68,7 +45,7 @@ class KeyRing:
         rest: HeaderList = []
         for header in headers:
             secret = _key_in(*header)
-            key = self._key(secret) if secret else None
+            key = self.key(secret) if secret else None
             if key is None and not (secret and OURS.fullmatch(secret)):
                 rest.append(header)
             else:
@@ -88,31 +65,11 @@ class KeyRing:
                 return key
         raise Unauthorized(reasons[0] or UNKNOWN)
 
-    def _key(self, secret: bytes) -> ApiKey | None:
-        digest = sha256(secret).digest()
-        key = self._recorded.get(digest) or self._configured.get(digest)
-        return key if key is not None and hmac.compare_digest(digest, key.digest) else None
-
 
 def require(key: ApiKey | None, act: Act) -> None:
     """Raises Forbidden unless this key's role may do that; without keys, everybody may."""
     if key is not None and key.role not in MAY[act]:
         raise Forbidden(f"this needs the role {' or '.join(MAY[act])}, and this key has the role {key.role}")
-
-
-def _api_key(digest: bytes, event: KeyRecorded) -> ApiKey:
-    return ApiKey(
-        role=cast("Role", event.role),  # one that is not in the table may do nothing
-        digest=digest,
-        name=event.name,
-        expires_us=event.expires_us,
-        revoked=event.revoked,
-        scope=event.scope,
-        aliases=event.aliases,
-        sampling=event.sampling,
-        strip_strict=event.strip_strict,
-        idle_s=event.idle_s,
-    )
 
 
 def _refuse_foreign(headers: HeaderList) -> None:

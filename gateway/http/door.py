@@ -11,7 +11,6 @@ from collections.abc import Awaitable, Callable
 
 import structlog
 
-from gateway.api_keys import Act
 from gateway.call_protocol import CallProtocol
 from gateway.errors import CLIENT_CLOSED, ClientGone, GatewayError, HeaderList, MethodNotAllowed, NotFound
 from gateway.headers import CALL_ID, overhead
@@ -19,11 +18,13 @@ from gateway.http.auth import KeyRing, require
 from gateway.http.exchange import Exchange
 from gateway.identity import (
     COUNT_TOKENS,
+    FEEDBACK,
     REGISTRY_PATH,
     REWARDS,
     SERVED,
     SUBMIT_STEPS,
     Route,
+    names_preferences,
     not_served,
     protocol_of,
     resolve,
@@ -31,6 +32,7 @@ from gateway.identity import (
 from gateway.metrics import Metrics
 from gateway.protocols import Protocols
 from gateway.settings import GatewaySettings
+from schemas.api_keys import Act
 
 LOGGED_PATH_CHARACTERS_MAX = 256
 OPERATOR_PATHS = ("/metrics",)
@@ -153,7 +155,9 @@ def act_of(exchange: Exchange) -> Act:
     """What a request is, for the table of roles. A look-up in the registry may be a POST, and changes nothing either."""
     if exchange.is_call:
         return "call"
-    if exchange.route is not None and exchange.route.endpoint == REWARDS:
+    if exchange.route is not None and exchange.route.endpoint in (REWARDS, FEEDBACK):
+        return "judge"
+    if exchange.route is None and exchange.head.method == b"POST" and names_preferences(exchange.path):
         return "judge"
     if exchange.path.rstrip("/") in OPERATOR_PATHS:
         return "operate"

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import unquote
 
 from gateway.anthropic.errors import anthropic_error, reads_anthropic
-from gateway.api_keys import ApiKey
 from gateway.call_protocol import CallProtocol
 from gateway.errors import (
     BodyTooLarge,
@@ -25,6 +24,7 @@ from gateway.errors import (
 from gateway.http.encoding import decoder_of
 from gateway.http.reply import ReplyWriter
 from gateway.identity import Route
+from schemas.api_keys import ApiKey
 
 if TYPE_CHECKING:
     from gateway.http.connection import ClientConnection

@@ -15,7 +15,7 @@ from datapool.fold.fold import flag, fold
 from datapool.fold.project import GroupImage, PoolRow, RowKey, Rows, changes
 from datapool.fold.state import GroupState
 from datapool.fold.step import tokens
-from datapool.fold.validation import check_place, usable
+from datapool.fold.validation import PASSED_BY, check_place, usable
 from eventlog.dead_letters import dead_letter
 from eventlog.records import Outgoing, Record
 from schemas.cloudevents import headers
@@ -31,7 +31,7 @@ from streams.reactors import Untouched
 
 log = structlog.get_logger()
 
-Outcome = Literal["folded", "poison", "fold_bug"]
+Outcome = Literal["folded", "passed_by", "poison", "fold_bug"]
 POOL = {topic.name: topic for topic in (STEPS, TRAJECTORIES, GROUPS)}
 READER = "streams"
 
@@ -100,7 +100,8 @@ class PartitionState:
         self._groups.close()
 
     def apply(self, record: Record) -> Outcome:
-        """Fold one record. A record that cannot be folded becomes a dead letter; nothing is raised for it."""
+        """Fold one record. A record that cannot be folded becomes a dead letter; nothing is raised for it. People's words that the
+        pool does not fold are passed by: only the offset moves."""
         again = record.offset < self.expected(record.topic)
         try:
             outcome: Outcome = self._take(record, again)
@@ -114,7 +115,10 @@ class PartitionState:
         return outcome
 
     def _take(self, record: Record, again: bool) -> Outcome:
-        fact = usable(record.event())
+        event = record.event()
+        if type(event) in PASSED_BY:
+            return "passed_by"
+        fact = usable(event)
         check_place(fact, record.key, record.partition, self._partitions)
         if fact.group_id not in self._dirty and self._groups.has(fact.group_id):
             self._groups.image(fact.group_id)  # of what is written, before it changes

@@ -12,7 +12,6 @@ import uvicorn
 from eventlog.memory import MemoryLog
 from eventlog.partitioner import partition_of
 from eventlog.records import Record
-from gateway.api_keys import parse_key
 from gateway.app import GatewayDependencies, create_gateway
 from gateway.control.admission import AdmissionView
 from gateway.http.auth import KeyRing
@@ -22,6 +21,7 @@ from gateway.protocols import PROTOCOLS, Protocols
 from gateway.settings import GatewaySettings
 from gateway.upstream.engines import Engine, WorkerTable
 from schemas import codec
+from schemas.api_keys import parse_key
 from schemas.envelopes import envelope
 from schemas.events import CallCaptured, CallFailed, Event, WorkerReported, WorkerState
 from schemas.keys import group_key

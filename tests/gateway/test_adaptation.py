@@ -6,11 +6,11 @@ import pytest
 from pydantic import ValidationError
 
 from gateway.adaptation import Adaptation
-from gateway.api_keys import ApiKey
 from gateway.errors import InvalidRequest
 from gateway.openai.chat import ChatCompletions
 from gateway.settings import GatewaySettings
 from gateway.upstream.engines import WorkerTable
+from schemas.api_keys import ApiKey
 from tests.gateway.capture.test_calls import ASK, ask
 from tests.gateway.engine import ScriptedEngine
 from tests.gateway.house import House, report

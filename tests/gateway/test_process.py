@@ -18,7 +18,7 @@ from eventlog.kafka.log import KafkaLog
 from eventlog.kafka.producer import EventProducer
 from eventlog.records import Outgoing
 from eventlog.settings import LogSettings
-from gateway.api_keys import new_key
+from schemas.api_keys import new_key
 from schemas.envelopes import envelope
 from schemas.events import CallCaptured, Event, KeyRecorded, TrajectoryCompleted
 from schemas.topics import BATCHES, CALLS, GROUPS, WORKERS

@@ -8,13 +8,13 @@ from typing import Any
 from consumers.verify.oracle import bounds
 from consumers.verify.oracle.conflicts import Rank, signed
 from consumers.verify.oracle.soundness import Fact
-from schemas.events import RewardAssigned, RewardSlot, TrajectoryCompleted
+from schemas.events import RewardAssigned, RewardSlot, ScoringFailed, TrajectoryCompleted
 
 
 def winning_rewards(facts: Iterable[Fact], end: Fact | None) -> list[RewardSlot]:
     """In the order of the record, no more of a subject than it has room for. end: the ending that counts, with its reward."""
     winners: dict[Rank, RewardSlot] = {}
-    slots = [_assigned(fact) for fact in facts if isinstance(fact, RewardAssigned)]
+    slots = [_assigned(fact) for fact in facts if isinstance(fact, RewardAssigned | ScoringFailed)]
     if isinstance(end, TrajectoryCompleted) and end.reward is not None:
         slots.append(_slot(end, source="agent", name="completion", value=end.reward, revision=0))
     for slot in slots:
@@ -39,9 +39,11 @@ def step_total(own: Sequence[RewardSlot], indexed: Sequence[RewardSlot]) -> floa
     return math.fsum(values) if values else None
 
 
-def _assigned(fact: RewardAssigned) -> RewardSlot:
-    content = {name: getattr(fact, name) for name in ("call_id", "source", "name", "value", "revision")}
-    return _slot(fact, step_index=fact.step_index if fact.call_id is None else None, **content)
+def _assigned(fact: RewardAssigned | ScoringFailed) -> RewardSlot:
+    content = {name: getattr(fact, name) for name in ("call_id", "source", "name", "revision")}
+    if isinstance(fact, ScoringFailed):
+        return _slot(fact, failed=fact.reason, **content)
+    return _slot(fact, value=fact.value, step_index=fact.step_index if fact.call_id is None else None, **content)
 
 
 def _slot(fact: Fact, **content: Any) -> RewardSlot:  # fields of the slot
@@ -49,8 +51,8 @@ def _slot(fact: Fact, **content: Any) -> RewardSlot:  # fields of the slot
 
 
 def _rank(slot: RewardSlot) -> Rank:
-    """Revision, time, event id, then the number itself; of two zeros the one without a sign is higher."""
-    return slot.revision, slot.occurred_at_us, slot.event_id, signed(slot.value)
+    """Revision, time, event id, then the number itself; of two zeros the one without a sign is higher. Last the word of failure."""
+    return slot.revision, slot.occurred_at_us, slot.event_id, signed(slot.value), signed(slot.failed)
 
 
 def _index(slot: RewardSlot) -> int:

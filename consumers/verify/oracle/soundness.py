@@ -1,4 +1,4 @@
-"""Which events are facts that the folds take; all others are dead letters."""
+"""Which events are facts that the folds take; what people prefer or write passes them by, all others are dead letters."""
 
 import math
 from typing import TypeGuard
@@ -11,7 +11,10 @@ from schemas.events import (
     FactPosition,
     GroupClosed,
     GroupOpened,
+    OutputEdited,
+    PreferenceGiven,
     RewardAssigned,
+    ScoringFailed,
     StepCurated,
     TrajectoryAbandoned,
     TrajectoryCompleted,
@@ -24,6 +27,7 @@ TrajectoryFact = (
     CallCaptured
     | CallFailed
     | RewardAssigned
+    | ScoringFailed
     | StepCurated
     | TrajectoryAbandoned
     | TrajectoryCompleted
@@ -31,6 +35,7 @@ TrajectoryFact = (
     | TrajectoryStarted
 )
 Fact = GroupFact | TrajectoryFact
+NoFact = OutputEdited | PreferenceGiven
 Placed = tuple[Fact, FactPosition]
 ID_CHARACTERS_MAX = 4096
 REWARD_MAX = 1e30
@@ -48,6 +53,8 @@ def _sound_content(fact: Fact) -> bool:
     match fact:
         case RewardAssigned():
             return _sound_reward(fact)
+        case ScoringFailed():
+            return fact.call_id is not None or f"{fact.source}/{fact.name}" != "agent/completion"
         case TrajectoryStarted():
             return fact.idle_s is None or math.isfinite(fact.idle_s)
         case TrajectoryCompleted():

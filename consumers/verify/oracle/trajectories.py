@@ -212,22 +212,27 @@ class _Trajectory:
 
     def _reasons(self, trainable_calls: int, calls_left_out: int) -> set[str]:
         end: Any = self.end  # an abandonment counts nothing
-        status, calls, assigned = _status(end), len(counted(self.order)), self._assigned()
+        status, calls = _status(end), len(counted(self.order))
+        assigned = sum(not is_completion(slot) for slot in self._filled())
         calls_expected, rewards_expected = getattr(end, "calls", None), getattr(end, "rewards", None)
-        outcomes = [slot for slot in self.rewards if slot.call_id is None and slot.step_index is None]
+        outcomes = [slot for slot in self._filled() if slot.call_id is None and slot.step_index is None]
         checks = {
             status: status in ("open", "abandoned"),
             "failed_without_outcome": status == "failed" and not outcomes,
             "unknown": not self.is_member,
             "calls_missing": calls_expected is not None and calls < calls_expected,
             "calls_uncounted": calls_expected is not None and calls > calls_expected,
-            "rewards_missing": rewards_expected is not None and assigned.total() < rewards_expected,
+            "rewards_missing": rewards_expected is not None and assigned < rewards_expected,
             "no_trainable_call": not trainable_calls,
-            "too_many_rewards": max(assigned.values(), default=0) == bounds.SLOTS,
+            "too_many_rewards": max(self._slots_by_subject().values(), default=0) == bounds.SLOTS,
             "too_many_calls": calls_left_out > 0,
         }
         return {reason for reason, holds in checks.items() if holds}
 
-    def _assigned(self) -> "Counter[str | None]":
-        """Rewards by call id, but the one that the ending carries."""
+    def _filled(self) -> list[RewardSlot]:
+        """Those that nobody took back and whose scorer did not fail."""
+        return [slot for slot in self.rewards if slot.value is not None]
+
+    def _slots_by_subject(self) -> "Counter[str | None]":
+        """How many by call id, but the one that the ending carries."""
         return Counter(slot.call_id for slot in self.rewards if not is_completion(slot))

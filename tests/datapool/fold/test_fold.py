@@ -11,7 +11,7 @@ from datapool.fold.fold import flag, fold
 from datapool.fold.project import changes, image, project
 from datapool.fold.restore import restore
 from datapool.fold.state import GroupState
-from datapool.fold.validation import usable
+from datapool.fold.validation import PASSED_BY, usable
 from schemas.codec import decode, encode
 from schemas.events import StepRecord, TrajectoryRecord
 from schemas.keys import is_tokens_key
@@ -22,9 +22,14 @@ Placed = list[tuple[facts.Event, facts.FactPosition]]
 
 def folded(log: Placed) -> dict[str, GroupState]:
     states: dict[str, GroupState] = {}
-    for fact, position in log:
+    for fact, position in of_the_pool(log):
         states[fact.group_id] = fold(states.get(fact.group_id), fact, position)
     return states
+
+
+def of_the_pool(log: Placed) -> Placed:
+    """Without what people prefer and write, which whoever folds passes by."""
+    return [(fact, position) for fact, position in log if type(fact) not in PASSED_BY]
 
 
 def encoded(state: GroupState) -> oracle.Pool:
@@ -85,6 +90,10 @@ COLLISIONS = {
     "abandoned": [facts.abandoned(envelope=SAME, reason=reason) for reason in ("idle", "deadline", "asked")],
     "evicted": [facts.evicted(envelope=SAME, reason=reason) for reason in ("retention", "asked", "x")],
     "rewards": [facts.reward(envelope=SAME, value=value, call_id="c") for value in (0.0, -0.0, -1.0)],
+    "taken back or failed": [
+        facts.reward(envelope=SAME, value=None, source="judge", name="style", call_id="c"),
+        *(facts.gave_up(envelope=SAME, reason=reason, call_id="c") for reason in ("deadline", "crashed")),
+    ],
     "curated": [
         facts.curated(envelope=SAME, who=who, **given)
         for who, given in (("p", {"trainable": False}), ("q", {"trainable": True}), ("r", {"undoes": ("other",)}))
@@ -114,7 +123,7 @@ def test_one_event_id_with_two_contents_has_one_outcome_in_any_order(kind):
 def test_a_state_read_back_from_its_records_folds_on_as_if_nothing_happened(log, data):
     """restore is the exact inverse of project, at any moment."""
     states: dict[str, GroupState] = {}
-    for fact, position in log:
+    for fact, position in of_the_pool(log):
         state = fold(states.get(fact.group_id), fact, position)
         if data.draw(st.booleans(), label="restart"):
             again = restarted(state)
@@ -131,6 +140,7 @@ def test_writing_differences_adds_up_to_the_whole(log, data):
     states: dict[str, GroupState] = {}
     images = {}
     written: oracle.Pool = {}
+    log = of_the_pool(log)
     for fact, position in log:
         states[fact.group_id] = fold(states.get(fact.group_id), fact, position)
         if data.draw(st.booleans(), label="flush") or (fact, position) == log[-1]:
@@ -161,6 +171,10 @@ def test_nothing_new_writes_nothing_but_the_group(log):
         (facts.completed(reward=-1.1e30), "reward_too_large"),
         (facts.reward(step_index=-1), "step_index_negative"),
         (facts.reward(name="completion"), "reward_of_completion"),
+        (facts.gave_up(source="agent", name="completion"), "reward_of_completion"),
+        (facts.gave_up(call_id="c" * 4097), "id_too_long"),
+        (facts.preferred(), "wrong_type"),
+        (facts.edited(), "wrong_type"),
         (facts.completed(reward=float("nan")), "reward_not_finite"),
         (facts.completed(status="open"), "completion_status"),
         (facts.started(idle_s=float("nan")), "idle_not_finite"),

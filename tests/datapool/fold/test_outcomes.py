@@ -122,6 +122,42 @@ def test_the_later_word_wins_whatever_its_id(kind):
         assert shown(Pool(facts.call(), *order)) == expected
 
 
+@pytest.mark.parametrize("empty", [{"value": None}, None], ids=["taken back", "failed"])
+def test_a_slot_without_a_value_is_no_reward(empty):
+    """Its sum, the completion's count of rewards and a failure's outcome are as if nobody had spoken."""
+    slot = {"source": "judge", "name": "style", "revision": 1}
+    word = facts.gave_up(**slot) if empty is None else facts.reward(**slot, **empty)
+    judged = facts.reward(source="judge", name="style", value=1.0)
+    before = Pool(facts.call(), facts.completed(calls=1, rewards=1, status="failed"), judged)
+    after = Pool(facts.call(), facts.completed(calls=1, rewards=1, status="failed"), judged, word)
+    assert (before.t.ready, before.t.return_total) == (True, 1.0)
+    assert (after.t.outcome, after.t.return_total) == (None, None)
+    assert after.t.reasons == ("failed_without_outcome", "rewards_missing")
+    assert [(each.value, each.failed) for each in after.t.rewards] == [(None, None if empty else "deadline")]
+
+
+def test_a_slot_that_was_taken_back_can_be_filled_again():
+    """A later word of the slot counts, after a withdrawal and after a failure."""
+    words = [
+        facts.reward(source="judge", name="style", value=value, revision=revision)
+        for revision, value in ((0, 1.0), (1, None), (3, 0.5))
+    ]
+    assert Pool(facts.call(), *words, facts.gave_up(revision=2)).t.return_total == 0.5
+
+
+def test_a_reward_by_index_that_was_taken_back_by_id_counts_no_more():
+    """Both name one subject: the higher revision empties the slot of it."""
+    by_index = facts.reward(step_index=0, value=1.0)
+    assert Pool(facts.call(), by_index, facts.reward(call_id="c", value=None, revision=1)).t.return_total is None
+
+
+def test_a_scorer_that_gave_up_makes_no_member():
+    """Like a reward of a trajectory that nobody started."""
+    pool = Pool(facts.call(), facts.completed(), facts.gave_up(trajectory="typo"))
+    assert pool.trajectories["typo"].reasons == ("no_trainable_call", "open", "unknown")
+    assert [one.trajectory_id for one in pool.group.members] == ["t"]
+
+
 def test_slots_of_different_sources_add_up_exactly():
     """Sums do not depend on order: 1e16 + 1 - 1e16 is 1."""
     values = {"one": 1e16, "two": 1.0, "three": -1e16}

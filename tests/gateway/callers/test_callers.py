@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.api_keys import ApiKey
 from gateway.callers.callers import Caller, Callers, derived_id, scope_of
 from gateway.callers.hints import hints
 from gateway.callers.signs import signs
 from gateway.errors import InvalidRequest
 from gateway.identity import Identity, resolve
+from schemas.api_keys import ApiKey
 
 TEAM = ApiKey("agent", b"\x01" * 32, name="one", scope="team", idle_s=30.0)
 NAMED = ApiKey("agent", b"\x02" * 32, name="two")

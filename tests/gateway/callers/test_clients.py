@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from gateway.api_keys import ApiKey
 from gateway.callers.callers import Caller, Callers
 from gateway.callers.hints import hints
 from gateway.callers.signs import CallerSigns, signs
 from gateway.identity import Identity, resolve
+from schemas.api_keys import ApiKey
 
 CLIENTS = Path(__file__).parent / "clients"
 TRAFFIC = Path(__file__).parents[2] / "clients" / "traffic"

@@ -7,7 +7,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from gateway.api_keys import ApiKey
+from schemas.api_keys import ApiKey
 from schemas.envelopes import decision_id
 from schemas.events import TrajectoryStarted
 from tests.gateway.engine import Reply, ScriptedEngine

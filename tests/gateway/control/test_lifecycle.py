@@ -153,7 +153,16 @@ async def test_openapi_names_every_control_route(house: House) -> None:
     async with aiohttp.ClientSession() as session, session.get(house.url + "/openapi.json") as reply:
         paths = (await reply.json())["paths"]
     assert set(paths) == {
-        *("/groups", "/init_trajectory", "/orders/{order}", "/livez", "/readyz", "/version", "/metrics"),
+        *(
+            "/groups",
+            "/groups/{group_id}/preferences",
+            "/init_trajectory",
+            "/orders/{order}",
+            "/livez",
+            "/readyz",
+            "/version",
+            "/metrics",
+        ),
         *(f"/v1/{end}" for end in (*ANYWHERE, *OWN_ENDPOINTS)),
         "/v1/models/{model_id}",
     }

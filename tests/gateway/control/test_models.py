@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from gateway.api_keys import ApiKey
+from schemas.api_keys import ApiKey
 from tests.gateway.engine import Reply, ScriptedEngine
 from tests.gateway.house import House
 from tests.gateway.http.test_malformed import send

@@ -15,7 +15,7 @@ from confluent_kafka.serialization import MessageField, SerializationContext
 from fastavro import parse_schema
 
 from claw.show.registry import server
-from gateway.api_keys import new_key
+from schemas.api_keys import new_key
 from schemas.avro_files import current_ids, schema_ids, self_contained, wire_schema, written_schema
 from schemas.codec import as_dict
 from schemas.events import EVENT_TYPES

@@ -15,7 +15,7 @@ from claw.local.kafka_node import LocalBroker
 from eventlog.kafka.admin import create_topics
 from eventlog.kafka.log import KafkaLog
 from eventlog.settings import LogSettings
-from gateway.api_keys import new_key
+from schemas.api_keys import new_key
 from schemas.topics import CALLS
 from tests.gateway.engine import Json, Reply, ScriptedEngine, chunk, completion
 from tests.gateway.house import House

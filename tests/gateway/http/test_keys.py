@@ -9,9 +9,9 @@ import aiohttp
 import pytest
 
 from eventlog.records import Outgoing, Record
-from gateway.api_keys import MAY, Role, new_key, parse_key
 from gateway.errors import Unauthorized
 from gateway.http.auth import KeyRing
+from schemas.api_keys import MAY, Role, new_key, parse_key
 from schemas.envelopes import envelope
 from schemas.events import KeyRecorded
 from schemas.topics import KEYS
@@ -56,6 +56,8 @@ REQUESTS = [
     ("POST", "/groups", b"{}", "live"),
     ("POST", "/t/g/v1/complete_trajectory", b'{"calls": 0}', "live"),
     ("POST", "/t/g/rewards", b'{"value": 1.0}', "judge"),
+    ("POST", "/t/g/feedback", b'{"thumb": "up"}', "judge"),
+    ("POST", "/groups/g/preferences", b'{"chosen": "t", "rejected": "u"}', "judge"),
     ("GET", "/v1/models", None, "read"),
     ("GET", "/t/g/v1/calls", None, "read"),
     ("GET", "/registry/subjects", None, "read"),

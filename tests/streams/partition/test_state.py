@@ -85,6 +85,7 @@ def test_killed_anywhere_the_pool_ends_as_the_oracle_says(events, random):
         if kills and random.random() < 0.15:
             state, kills = log.recovered(resting_max), kills - 1
     log.commit(state)
+    assert log.letters == []
     assert log.pool().keys() == log.expected().keys()
     assert log.pool() == log.expected()
     assert decode(log.rows[POSITIONS.name, b"0"]).offsets == {
@@ -125,6 +126,19 @@ def test_a_poison_record_is_one_dead_letter_and_its_partition_goes_on(reason):
     assert dict(letter.headers)["claw_reason"] == reason.encode()
     assert [key for topic, key in log.pool() if topic == "datapool.groups"] == [b"g"]
     assert state.expected("claw.calls") == 2
+
+
+def test_what_people_prefer_and_write_passes_the_pool_by():
+    """No dead letter, no row of its group, no sign of life: only the offset moves."""
+    pair, reply = facts.preferred(), facts.edited(envelope=facts.envelope(at_us=99))
+    before, after = Log([]), Log([])
+    for log, words in ((before, []), (after, [record(pair, 0), record(reply, 1), record(facts.preferred("new"), 2)])):
+        state, outcomes = applied(record(GOOD, 0), *words)
+        log.commit(state)
+        assert outcomes == ["folded", *["passed_by"] * len(words)]
+        assert state.expected("claw.rewards") == len(words)
+    assert after.pool() == before.pool()
+    assert after.letters == []
 
 
 def test_a_fact_in_the_wrong_partition_is_refused():

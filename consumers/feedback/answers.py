@@ -1,0 +1,124 @@
+"""What the page is told, as JSON. Blind: what others and scorers said of a thing, who has not judged it is not told."""
+
+from typing import Any
+
+from consumers.feedback.bodies import QueueQuery
+from consumers.feedback.differences import ShownTurn, beside, plain
+from consumers.feedback.queue import QueueItem, is_open, ordered, pair_items, progress, sides, single_items
+from consumers.feedback.view import FeedbackView
+from consumers.web.problems import PageProblem
+from datapool.feedback import HUMAN
+from datapool.standing import PersonalWord
+from datapool.view.query import PoolFilter, find_trajectories
+from eventlog.errors import HistoryCut
+from schemas.events import TrajectoryRecord
+
+
+def queue_answer(view: FeedbackView, query: QueueQuery, who: str) -> dict[str, Any]:  # JSON
+    """What this person is asked next. Raises PageProblem, ViewFailed."""
+    changes = view.changes
+    if query.since == changes:
+        return {"changes": changes, "unchanged": True}
+    try:
+        pool_filter = query.filter()
+    except ValueError as error:
+        raise PageProblem(422, f"score: {error}") from error
+    every, rows = view.pool.ask(lambda rows: (list(rows.trajectory_rows()), find_trajectories(rows, pool_filter)))
+    voices = view.voices()
+    items = pair_items(rows, voices) if query.mode == "pair" else single_items(rows, every, voices)
+    waiting = [item for item in ordered(items, query.order, query.seed) if is_open(item, who, query.overlap)]
+    return {
+        "changes": changes,
+        "unchanged": False,
+        "reading": not view.caught_up,
+        "items": [_item(item, who) for item in waiting[: query.limit]],
+        "open": len(waiting),
+        "total": len(items),
+        "progress": progress(items),
+        "filtered": pool_filter != PoolFilter(),
+    }
+
+
+def _item(item: QueueItem, who: str) -> dict[str, Any]:  # JSON
+    """Without what others said, and without the doubt, which would tell."""
+    left, right = item.trajectory_id, item.other_id
+    if right is not None:
+        left, right = sides((item.group_id, left, right), who)
+    return {"group_id": item.group_id, "trajectory_id": left, "other_id": right, "judges": len(item.judges)}
+
+
+def subject_answer(
+    view: FeedbackView, group_id: str, trajectory_id: str, other_id: str | None, who: str
+) -> dict[str, Any]:  # JSON
+    """One trajectory, or two side by side. Raises PageProblem, ViewFailed, LogError."""
+    ids = [trajectory_id] if other_id is None else list(sides((group_id, trajectory_id, other_id), who))
+    rows = [row_of(view, group_id, each) for each in ids]
+    try:
+        conversations = [view.conversation(row) for row in rows]
+    except HistoryCut as error:
+        raise PageProblem(410, f"its calls are not in the log any more: {error}") from error
+    turns = beside(conversations[0].turns, conversations[1].turns) if other_id else (plain(conversations[0].turns),)
+    standing = view.ask(lambda feedback: feedback.standing(group_id))
+    voices = view.voices()
+    votes = voices.pair_judges.get((group_id, frozenset(ids)), {}) if other_id else {}
+    pair = [word_answer(word) for word in standing if word.other and {word.subject[1], word.other[1]} == {*ids}]
+    columns = []
+    for row, side, read in zip(rows, turns, conversations, strict=True):
+        sees = who in votes or who in voices.judges.get((group_id, row.trajectory_id), ())
+        own = [word for word in standing if word.other is None and word.subject.trajectory_id == row.trajectory_id]
+        columns.append(_side(row, side, own, who, sees=sees) | {"call_id": read.last_call_id, "reply": read.last_reply})
+    return {
+        "group_id": group_id,
+        "sides": columns,
+        "mine": [word for word in pair if word["who"] == who],
+        "others": [word for word in pair if word["who"] != who] if who in votes else None,
+    }
+
+
+def _side(
+    row: TrajectoryRecord, turns: list[ShownTurn], words: list[PersonalWord], who: str, *, sees: bool
+) -> dict[str, Any]:  # JSON
+    """sees: whether this person has judged already, and so may know what others, and scorers, said."""
+    scorers = [
+        {"slot": f"{slot.source}/{slot.name}", "value": slot.value, "failed": slot.failed}
+        for slot in row.rewards
+        if not slot.source.startswith(HUMAN)
+    ]
+    return {
+        "trajectory_id": row.trajectory_id,
+        "status": row.status,
+        "agent": row.agent,
+        "task": row.task,
+        "tags": row.tags,
+        "calls": len(row.calls) + row.calls_left_out,
+        "left_out": row.calls_left_out,
+        "turns": turns,
+        "mine": [word_answer(word) for word in words if word.who == who],
+        "others": [word_answer(word) for word in words if word.who != who] if sees else None,
+        "scorers": scorers if sees else None,
+    }
+
+
+def word_answer(word: PersonalWord) -> dict[str, Any]:  # JSON
+    """One word of one person."""
+    return {
+        "who": word.who,
+        "kind": word.kind,
+        "name": word.name,
+        "value": word.value,
+        "comment": word.comment,
+        "edit": (word.message or {}).get("content"),
+        "outcome": getattr(word.fact, "outcome", None),
+        "strength": getattr(word.fact, "strength", None),
+        "group_id": word.subject.group_id,
+        "trajectory_id": word.subject.trajectory_id,
+        "other_id": word.other.trajectory_id if word.other else None,
+    }
+
+
+def row_of(view: FeedbackView, group_id: str, trajectory_id: str) -> TrajectoryRecord:
+    """Raises PageProblem where the pool has none, ViewFailed."""
+    row = view.pool.ask(lambda rows: rows.trajectory(group_id, trajectory_id))
+    if row is None:
+        raise PageProblem(404, f"the pool has no trajectory {trajectory_id} in group {group_id}")
+    return row

@@ -1,0 +1,96 @@
+"""What the page asks and says: parameters of its address, and bodies of its writes. Filters are those of `claw pool`."""
+
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from consumers.feedback.queue import Order
+from datapool.feedback import OVERALL, Comparison, FeedbackSubject, Remark
+from datapool.view.query import PoolFilter, score_bounds
+
+Id = Annotated[str, Field(min_length=1, max_length=4096)]
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+
+class QueueQuery(_Strict):
+    """Which queue; a field that is misspelt is refused."""
+
+    channel: str | None = None
+    group: str | None = None
+    trajectory: str | None = None
+    agent: str | None = None
+    tag: list[str] = []
+    trainable: bool | None = None
+    ready: bool | None = None
+    quality_min: float | None = None
+    quality_max: float | None = None
+    score: list[str] = []
+    reward_min: float | None = None
+    reward_max: float | None = None
+    version_min: int | None = None
+    version_max: int | None = None
+    text: str | None = None
+    mode: Literal["single", "pair"] = "single"
+    order: Order = "doubt"
+    seed: int = 0
+    overlap: int = Field(default=1, ge=1, le=100)
+    """How many people each item is for."""
+    limit: int = Field(default=50, ge=1, le=500)
+    since: str | None = None
+    """`changes` of an earlier answer: nothing new is said in one word."""
+
+    def filter(self) -> PoolFilter:
+        """Raises ValueError for a bound that is none."""
+        own = {"mode", "order", "seed", "overlap", "limit", "since", "tag", "score"}
+        return PoolFilter(**self.model_dump(exclude=own), tags=tuple(self.tag), scores=score_bounds(self.score))
+
+
+class Judge(_Strict):
+    """POST /api/v1/judgements"""
+
+    group_id: Id
+    trajectory_id: Id
+    call_id: Id | None = None
+    thumb: bool | None = None
+    scores: dict[str, float] = {}
+    comment: str | None = None
+    edit: str | None = None
+    """A better reply to the call."""
+    withdraw: list[str] = []
+
+    def remark(self) -> tuple[FeedbackSubject, Remark]:
+        """What is said of what."""
+        remark = Remark(
+            thumb=self.thumb,
+            scores=self.scores,
+            comment=self.comment,
+            edit=self.edit,
+            withdraw=tuple(self.withdraw),
+        )
+        return FeedbackSubject(self.group_id, self.trajectory_id, self.call_id), remark
+
+
+class Prefer(_Strict):
+    """POST /api/v1/preferences; of a tie, and of two bad ones, the order says nothing."""
+
+    group_id: Id
+    chosen: Id
+    rejected: Id
+    outcome: Literal["chosen", "tie", "both_bad"] = "chosen"
+    name: str = OVERALL
+    strength: float | None = None
+    comment: str | None = None
+
+    def comparison(self) -> Comparison:
+        """As `datapool.feedback` takes it."""
+        return Comparison(
+            chosen=FeedbackSubject(self.group_id, self.chosen),
+            rejected=FeedbackSubject(self.group_id, self.rejected),
+            outcome=self.outcome,
+            name=self.name,
+            strength=self.strength,
+            comment=self.comment,
+        )

@@ -1,0 +1,139 @@
+"""The pool, what people said, and conversations by position, as the page's routes ask for them. Safe from any thread."""
+
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from typing import NamedTuple, Protocol, TypeVar
+
+from consumers.feedback.voices import Voices, voices
+from datapool.batch.deltas import bodies
+from datapool.errors import ViewFailed
+from datapool.feedback import FeedbackFact, FeedbackSubject
+from datapool.standing import Feedback
+from datapool.view.conversations import CallBodies, ConversationTurn, conversation, reply_message
+from datapool.view.view import PoolView
+from eventlog.errors import LogError
+from eventlog.follower import Follower
+from eventlog.partitioner import partition_of
+from eventlog.protocols import Log, Lookup
+from eventlog.records import Outgoing, Position, Record, readable
+from eventlog.settings import LogSettings
+from schemas.events import CallCaptured, Event, TrajectoryRecord
+from schemas.keys import group_key
+from schemas.topics import CALLS, REWARDS
+
+Answer = TypeVar("Answer")
+CATCH_UP_TIMEOUT_S = 3600.0
+
+
+class PageLog(Log, Protocol):
+    """`KafkaLog` or `MemoryLog`."""
+
+    settings: LogSettings
+
+    def lookup(self) -> Lookup: ...
+
+
+class ReadConversation(NamedTuple):
+    """What was said in a trajectory, and the reply that an edit would replace."""
+
+    turns: list[ConversationTurn]
+    last_call_id: str | None
+    last_reply: str
+
+
+class FeedbackView:
+    """Followers of the topics, and a producer. `start` comes first."""
+
+    def __init__(self, log: PageLog, pool: PoolView) -> None:
+        self.pool = pool
+        self.caught_up = False
+        """Whether everything that stood in the log at the start was read; until then answers grow."""
+        self._log = log
+        self._producer = log.producer()
+        self._lookup = log.lookup()
+        self._lookup_lock, self._lock = threading.Lock(), threading.Lock()
+        self._feedback = Feedback()
+        self._changes = 0
+        self._voices: tuple[int, Voices] | None = None
+        self._follower: Follower | None = None
+
+    @property
+    def changes(self) -> str:
+        """Equal while nothing new was read."""
+        return f"{self.pool.changes}.{self._changes}.{self.caught_up}"
+
+    def start(self) -> None:
+        """Raises BrokerUnreachable, TopicMissing."""
+        self.pool.start()
+        self._follower = Follower(self._log.reader([REWARDS]), self._apply)
+        self._follower.start()
+        threading.Thread(target=self._catch_up, args=(self._follower,), name="feedback-start", daemon=True).start()
+
+    def stop(self) -> None:
+        """Ends the threads, and waits for what is not acknowledged yet."""
+        self.pool.stop()
+        if self._follower is not None:
+            self._follower.stop()
+        self._producer.close()
+        with self._lookup_lock:
+            self._lookup.close()
+
+    def ask(self, question: Callable[[Feedback], Answer]) -> Answer:
+        """The answer to a question about what people said. Raises ViewFailed."""
+        self._check()
+        with self._lock:
+            return question(self._feedback)
+
+    def voices(self) -> Voices:
+        """What people said, summed up; made again when something new was said. Raises ViewFailed."""
+        self._check()
+        with self._lock:
+            if self._voices is None or self._voices[0] != self._changes:
+                self._voices = (self._changes, voices(self._feedback.standing()))
+            return self._voices[1]
+
+    def append(self, events: Sequence[FeedbackFact]) -> None:
+        """Returns once all are acknowledged, and seen here. Raises LogError; the same events may be appended again."""
+        futures = [self._producer.produce(Outgoing.of(REWARDS, group_key(e.group_id), e)) for e in events]
+        for future in futures:
+            future.result()
+        self._add(events)
+
+    def latest_revision(self, subject: FeedbackSubject, source: str) -> int:
+        """Of the words that this person spoke of it; 0: none."""
+        words = self.ask(lambda feedback: feedback.history(subject=subject, source=source))
+        return max((word.fact.revision for word in words), default=0)
+
+    def conversation(self, row: TrajectoryRecord) -> ReadConversation:
+        """Of the calls that count. Raises LogError, HistoryCut where retention took some."""
+        settings = self._log.settings
+        partition = partition_of(group_key(row.group_id), settings.partitions)
+        name = settings.catalogue().name(CALLS)
+        places = [Position(name, partition, offset) for offset in row.offsets if offset >= 0]
+        with self._lookup_lock:
+            records = self._lookup.get(places)
+        facts = [fact for fact in readable(records[at] for at in places) if isinstance(fact, CallCaptured)]
+        requests = bodies({fact.call_id: fact for fact in facts})
+        calls = [CallBodies.of(fact, requests.get(fact.call_id, b"")) for fact in facts]
+        replies = [(fact.call_id, reply_message(call)) for fact, call in zip(facts, calls, strict=True)]
+        last_id, last = next(((each, reply) for each, reply in reversed(replies) if reply), (None, {}))
+        text = last.get("content")
+        return ReadConversation(conversation(calls), last_id, text if isinstance(text, str) else "")
+
+    def _check(self) -> None:
+        if self._follower is not None and self._follower.error is not None:
+            raise ViewFailed(f"reading claw.rewards ended ({self._follower.error}): start this page again")
+
+    def _apply(self, record: Record) -> None:
+        self._add(readable([record]))
+
+    def _add(self, events: Iterable[Event]) -> None:
+        with self._lock:
+            self._changes += sum(self._feedback.add(event) for event in events)
+
+    def _catch_up(self, follower: Follower) -> None:
+        with suppress(LogError):  # whoever asks next hears of it
+            self.pool.wait_caught_up(CATCH_UP_TIMEOUT_S)
+            follower.wait_caught_up(CATCH_UP_TIMEOUT_S)
+            self.caught_up = True

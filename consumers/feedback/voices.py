@@ -1,0 +1,46 @@
+"""What people said so far, summed up for the queue. Pure: a function of the words that stand."""
+
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from datapool.feedback import HUMAN
+from datapool.standing import PersonalWord
+
+Place = tuple[str, str]
+"""group_id, trajectory_id."""
+Pair = tuple[str, frozenset[str]]
+"""group_id, two trajectory_ids."""
+JUDGEMENTS = ("thumb", "score", "edit")
+"""Kinds of words that judge; a comment alone does not."""
+
+
+@dataclass(slots=True)
+class Voices:
+    """Who judged what, and how far apart they are."""
+
+    judges: dict[Place, set[str]] = field(default_factory=lambda: defaultdict(set))
+    pair_judges: dict[Pair, dict[str, str]] = field(default_factory=lambda: defaultdict(dict))
+    """Who -> the trajectory that was chosen; empty for a tie or two bad ones."""
+    spread: dict[Place, float] = field(default_factory=dict)
+    """The largest distance of two people's values of one name on one subject, at most 1."""
+
+
+def voices(standing: Iterable[PersonalWord]) -> Voices:
+    """standing: the words that count now."""
+    result = Voices()
+    values: dict[tuple[Place, str | None, str], list[float]] = defaultdict(list)
+    for word in standing:
+        subject = word.subject
+        place = (subject.group_id, subject.trajectory_id)
+        if word.kind == "preference" and word.other is not None and word.source.startswith(HUMAN):
+            pair = (subject.group_id, frozenset({subject.trajectory_id, word.other.trajectory_id}))
+            chosen = getattr(word.fact, "outcome", "") == "chosen"
+            result.pair_judges[pair][word.who] = subject.trajectory_id if chosen else ""
+        elif word.kind in JUDGEMENTS:
+            result.judges[place].add(word.who)
+            if word.value is not None:
+                values[place, subject.call_id, word.name].append(word.value)
+    for (place, _, _), numbers in values.items():
+        result.spread[place] = max(result.spread.get(place, 0.0), min(1.0, max(numbers) - min(numbers)))
+    return result

@@ -1,0 +1,56 @@
+"""A page on a socket, until SIGTERM or SIGINT."""
+
+import socket
+from types import FrameType
+
+import uvicorn
+from starlette.types import ASGIApp
+
+from consumers.errors import ConsumerError
+from consumers.web.settings import PageSettings
+
+BACKLOG = 128
+GRACE_S = 2
+
+
+class PortTaken(ConsumerError):
+    """Something else listens there."""
+
+
+class PageServer(uvicorn.Server):
+    """uvicorn's, after whose stop the process can exit 0."""
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:  # noqa: ARG002  # uvicorn gives both
+        """First signal: answer what is under way. Second: leave at once."""
+        self.force_exit = self.should_exit
+        self.should_exit = True
+
+
+def bind_page(settings: PageSettings) -> socket.socket:
+    """A listening socket. Raises PortTaken."""
+    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
+    try:
+        return socket.create_server((settings.host, settings.port), backlog=BACKLOG, family=family)
+    except OSError as error:
+        where = f"{settings.host}:{settings.port}"
+        raise PortTaken(f"cannot listen on {where}: {error.strerror}; choose another --port") from error
+
+
+def url_of(listener: socket.socket) -> str:
+    """What a person opens."""
+    host, port = listener.getsockname()[:2]
+    return f"http://{f'[{host}]' if ':' in host else host}:{port}"
+
+
+def run_page(app: ASGIApp, listener: socket.socket) -> None:
+    """Serve until a signal comes."""
+    config = uvicorn.Config(
+        app,
+        ws="none",
+        access_log=False,
+        log_config=None,
+        server_header=False,
+        proxy_headers=False,
+        timeout_graceful_shutdown=GRACE_S,
+    )
+    PageServer(config).run(sockets=[listener])

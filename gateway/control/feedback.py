@@ -1,0 +1,201 @@
+"""What people say of replies, over HTTP: thumbs, scores, better replies, comments and comparisons become events.
+
+Invariant: an annotator's key speaks as the person whose name it has, and as nobody else; agents and operators, who stand
+behind apps with many users, name who speaks. A request is stored as a reward is, and answered once all of it is.
+
+Output: `rewards` (RewardAssigned, OutputEdited, PreferenceGiven, StepCurated), key group_id.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Annotated, Any, Literal, TypeVar
+
+from fastapi import Request
+from fastapi.responses import JSONResponse
+from pydantic import BeforeValidator, Field
+from pydantic.types import StringConstraints
+
+from datapool.feedback import (
+    HUMAN,
+    OVERALL,
+    Comparison,
+    FeedbackFact,
+    FeedbackSubject,
+    InvalidFeedback,
+    Remark,
+    Signature,
+    checked_name,
+    feedback_events,
+    keyed_act,
+    preference_event,
+)
+from gateway.control.bodies import AssignReward, Body, JsonValue, Name, RewardValue
+from gateway.errors import Forbidden, Unusable
+from gateway.headers import ClientHeaders, client_headers
+from gateway.http.asgi import IDENTITY, KEY
+from gateway.identity import Identity, checked_id
+from schemas.api_keys import ApiKey
+from schemas.envelopes import new_id, now_us
+from schemas.events import Event
+from schemas.topics import REWARDS, Topic
+
+ITEMS_MAX = 1000
+Publish = Callable[[Topic, str, Event], Awaitable[None]]
+Text = Annotated[str, StringConstraints(min_length=1)]
+Item = TypeVar("Item")
+
+
+def _as_list(body: Any) -> Any:  # any JSON value
+    return body if isinstance(body, list) else [body]
+
+
+def _as_subject(value: Any) -> Any:  # any JSON value
+    return {"trajectory_id": value} if isinstance(value, str) else value
+
+
+class GiveFeedback(Body):
+    """POST …/feedback: one item, or a list of them. Without `call_id` it is of the trajectory."""
+
+    call_id: Name | None = None
+    thumb: Literal["up", "down"] | None = None
+    score: RewardValue | None = None
+    """The score called `overall`."""
+    scores: dict[str, RewardValue] = Field(default_factory=dict)
+    edit: JsonValue = None
+    comment: Text | None = None
+    withdraw: tuple[Text, ...] = ()
+    who: Text | None = None
+
+
+class PreferredSubject(Body):
+    """A trajectory of the group, or one call of it. Text alone is a trajectory's id."""
+
+    trajectory_id: Name
+    call_id: Name | None = None
+
+
+Subject = Annotated[PreferredSubject, BeforeValidator(_as_subject, json_schema_input_type=PreferredSubject | str)]
+
+
+class GivePreference(Body):
+    """POST /groups/{group_id}/preferences: one item, or a list of them."""
+
+    chosen: Subject
+    rejected: Subject
+    outcome: Literal["chosen", "tie", "both_bad", "withdrawn"] = "chosen"
+    name: Text = OVERALL
+    strength: Annotated[float, Field(ge=0, le=1)] | None = None
+    comment: Text | None = None
+    who: Text | None = None
+
+
+Listed = Annotated[tuple[Item, ...], Field(min_length=1, max_length=ITEMS_MAX)]
+FeedbackItems = Annotated[
+    Listed[GiveFeedback], BeforeValidator(_as_list, json_schema_input_type=GiveFeedback | list[GiveFeedback])
+]
+PreferenceItems = Annotated[
+    Listed[GivePreference], BeforeValidator(_as_list, json_schema_input_type=GivePreference | list[GivePreference])
+]
+
+
+class FeedbackRoutes:
+    """The handlers. All items of a request are checked before any is stored."""
+
+    def __init__(self, publish: Publish, producer: str) -> None:
+        """publish: by which rewards are stored."""
+        self._publish, self._producer = publish, producer
+
+    async def give_feedback(self, request: Request, body: FeedbackItems) -> JSONResponse:
+        """Raises Unusable, Forbidden, NotCaptured."""
+        who: Identity = request.scope[IDENTITY]
+
+        def events(item: GiveFeedback, by: Signature) -> Sequence[FeedbackFact]:
+            subject = FeedbackSubject(who.group_id, who.trajectory_id, item.call_id)
+            return feedback_events(subject, _remark(item), by)
+
+        return await self._accept(request, who.group_id, body, events)
+
+    async def give_preference(self, request: Request, group_id: str, body: PreferenceItems) -> JSONResponse:
+        """Raises Unusable, Forbidden, NotCaptured."""
+        checked_id(group_id, "group_id")
+
+        def events(item: GivePreference, by: Signature) -> Sequence[FeedbackFact]:
+            sides = [
+                FeedbackSubject(group_id, side.trajectory_id, side.call_id) for side in (item.chosen, item.rejected)
+            ]
+            comparison = Comparison(
+                chosen=sides[0], rejected=sides[1], **item.model_dump(exclude={"chosen", "rejected", "who"})
+            )
+            return [preference_event(comparison, by)]
+
+        return await self._accept(request, group_id, body, events)
+
+    async def _accept(
+        self,
+        request: Request,
+        group_id: str,
+        items: Sequence[Any],  # of one kind, with `who`
+        events_of: Callable[[Any, Signature], Sequence[FeedbackFact]],
+    ) -> JSONResponse:
+        headers, at_us, act_id = client_headers(request.scope["headers"]), now_us(), new_id()
+        events: dict[str, FeedbackFact] = {}
+        for number, item in enumerate(items):
+            try:
+                by = self._signature(request.scope[KEY], item.who, headers, at_us, act_id)
+                for event in events_of(item, by):
+                    if event.envelope.event_id in events:
+                        raise InvalidFeedback("again:", "one person says two things of one subject in one request")
+                    events[event.envelope.event_id] = event
+            except InvalidFeedback as refused:
+                where = f"{number}: " if len(items) > 1 else ""
+                raise Unusable(f"{where}{refused}", param=refused.field) from refused
+        await asyncio.gather(*(self._publish(REWARDS, group_id, event) for event in events.values()))
+        return JSONResponse({"event_ids": list(events)})
+
+    def _signature(
+        self, key: ApiKey | None, who: str | None, headers: ClientHeaders, at_us: int, act_id: str
+    ) -> Signature:
+        name = speaker(key, who)
+        if headers.idempotency_key:
+            act_id = keyed_act(headers.idempotency_key, name)
+        return Signature(who=name, producer=self._producer, at_us=at_us, act_id=act_id, traceparent=headers.traceparent)
+
+
+def speaker(key: ApiKey | None, who: str | None) -> str:
+    """Who speaks in a request under this key: an annotator's own name, else the one that the request names.
+
+    Raises Forbidden for another name than an annotator's own, InvalidFeedback where there is none or it is no name.
+    """
+    if key is not None and key.role == "annotator":
+        if who not in (None, key.name):
+            raise Forbidden(f"this key is of the annotator {key.name}, who speaks for nobody else: leave who out")
+        who = key.name
+    if who is None:
+        raise InvalidFeedback("who", "is missing: name the person who judges")
+    return checked_name("who", who)
+
+
+def as_speaker(body: AssignReward, key: ApiKey | None) -> AssignReward:
+    """A reward as this key may give it: an annotator's is the annotator's own, `human:<name>`. Raises Forbidden, Unusable."""
+    if key is None or key.role != "annotator":
+        return body
+    try:
+        source = HUMAN + speaker(key, None)
+    except InvalidFeedback as refused:
+        raise Unusable(f"the name of this key cannot stand in a reward: {refused}", param="source") from refused
+    if "source" in body.model_fields_set and body.source != source:
+        raise Forbidden(f"this key has the role annotator, whose rewards have the source {source}: leave source out")
+    return body.model_copy(update={"source": source})
+
+
+def _remark(item: GiveFeedback) -> Remark:
+    if item.score is not None and OVERALL in item.scores:
+        raise InvalidFeedback("score", f"is the score called {OVERALL}, which scores has too")
+    scores = item.scores if item.score is None else {**item.scores, OVERALL: item.score}
+    return Remark(
+        thumb=None if item.thumb is None else item.thumb == "up",
+        scores=scores,
+        edit=item.edit,
+        comment=item.comment,
+        withdraw=item.withdraw,
+    )

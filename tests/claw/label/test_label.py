@@ -1,0 +1,157 @@
+"""`claw label` against a real broker: what a person types, what is published, and what stands afterwards."""
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from claw.cli import REFUSALS, app
+from claw.errors import CannotRun
+from claw.label.label import is_of, subject_of
+from datapool.feedback import FeedbackSubject
+from datapool.standing import Feedback
+from eventlog.kafka.admin import create_topics
+from eventlog.kafka.reader import read_topics
+from eventlog.settings import LogSettings
+from schemas.events import TrajectoryRecord
+from schemas.topics import REWARDS
+from tests.claw import pooled
+from tests.trainer.pooled import group
+
+Said = dict[str, object]
+
+
+def row(group_id: str, trajectory_id: str, *calls: str) -> TrajectoryRecord:
+    return TrajectoryRecord(group_id=group_id, trajectory_id=trajectory_id, status="open", ready=False, calls=calls)
+
+
+ROWS = [row("g", "t", "c1", "c2"), row("g", "u", "c1"), row("h", "t", "c3"), row("s", "s", "x/y")]
+
+
+@pytest.mark.parametrize(
+    ("name", "subject"),
+    [
+        ("u", ("g", "u", None)),
+        ("g/t", ("g", "t", None)),
+        ("c2", ("g", "t", "c2")),
+        ("g/u/c1", ("g", "u", "c1")),
+        ("s", ("s", "s", None)),
+        ("x/y", ("s", "s", "x/y")),
+    ],
+)
+def test_an_id_names_one_subject(name: str, subject: tuple[str, str, str | None]) -> None:
+    """A call, a trajectory, or its place written out."""
+    assert subject_of(ROWS, name) == FeedbackSubject(*subject)
+    assert is_of(subject_of(ROWS, name), name)
+
+
+@pytest.mark.parametrize(
+    ("name", "word"), [("t", "g/t, h/t"), ("c1", "g/t/c1, g/u/c1"), ("g", "no call or trajectory")]
+)
+def test_an_id_that_names_none_or_several_is_refused(name: str, word: str) -> None:
+    """With what it may mean."""
+    with pytest.raises(CannotRun, match=word):
+        subject_of(ROWS, name)
+
+
+@pytest.fixture(scope="module")
+def labelled(broker: str) -> LogSettings:
+    """A pool of one group with two trajectories of two calls."""
+    settings = LogSettings(bootstrap_servers=broker, prefix=f"label{os.getpid()}", partitions=2)
+    create_topics(settings)
+    pooled.write(settings, group("g", [0.0, 1.0]))
+    return settings
+
+
+def label(settings: LogSettings, *arguments: str, code: int = 0, stdin: str | None = None) -> list[Said]:
+    env = {"KAFKA_BOOTSTRAP_SERVERS": settings.bootstrap_servers, "USER": "ada"}
+    command = ["label", *arguments, "--prefix", settings.prefix, "--json"]
+    done = CliRunner().invoke(app, command, env=env, input=stdin)
+    assert (2 if isinstance(done.exception, REFUSALS) else done.exit_code) == code, done.output
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def standing(settings: LogSettings) -> set[tuple[str, str, str]]:
+    words = Feedback(record.event() for record in read_topics(settings, [REWARDS]))
+    return {(word.who, word.kind, str(word.subject)) for word in words.standing()}
+
+
+@pytest.mark.kafka
+def test_a_person_speaks_takes_back_and_reads_what_was_said(labelled: LogSettings, tmp_path: Path) -> None:
+    """One command is one act; an undo takes the last act back of that person on that subject, and all stays to be read."""
+    reply = tmp_path / "better.txt"
+    reply.write_text("Better.\n")
+    label(labelled, "g/t0", "--thumb", "up", "--score", "style=0.8", "--comment", "nice")
+    label(labelled, "g/t0/c0", "--edit", str(reply), "--who", "ben")
+    label(labelled, "g/t0", "--prefer", "t1", "--comment", "shorter")
+    first = {
+        ("ada", "thumb", "g/t0"),
+        ("ada", "score", "g/t0"),
+        ("ben", "edit", "g/t0/c0"),
+        ("ada", "preference", "g/t1"),
+    }
+    assert standing(labelled) == first
+    (dry,) = label(labelled, "g/t1", "--thumb", "down", "--dry-run")
+    assert dry["dry_run"] is True
+    assert standing(labelled) == first
+    (undone,) = label(labelled, "g/t0", "--undo")
+    assert [event["outcome"] for event in undone["events"]] == ["withdrawn"]  # type: ignore[attr-defined]
+    label(labelled, "g/t0", "--undo")
+    assert standing(labelled) == {("ben", "edit", "g/t0/c0")}
+    label(labelled, "g/t0", "--undo", code=1)
+    words = label(labelled, "t0", "--list")
+    assert [word["stands"] for word in words].count(True) == 1
+    assert "g/t1 is preferred to g/t0" in [word["says"] for word in words]
+    assert [word["says"] for word in words if word["withdrawal"]].count("g/t0: thumb withdrawn") == 1
+    assert len(label(labelled, "g", "--list")) == len(words)
+    label(labelled, "nobody", "--list", code=1)
+
+
+@pytest.mark.kafka
+def test_a_message_is_read_from_json_and_a_text_from_stdin(labelled: LogSettings, tmp_path: Path) -> None:
+    """With tool calls where the reply calls a tool."""
+    message = {
+        "content": None,
+        "tool_calls": [{"id": "1", "type": "function", "function": {"name": "f", "arguments": "{}"}}],
+    }
+    file = tmp_path / "better.json"
+    file.write_text(json.dumps(message))
+    for argument, stdin in ((str(file), None), ("-", "typed\n")):
+        label(labelled, "g/t1/c1", "--edit", argument, "--who", "eve", stdin=stdin)
+    edits = [
+        word.message
+        for word in Feedback(r.event() for r in read_topics(labelled, [REWARDS])).history(source="human:eve")
+    ]
+    assert edits == [{**message, "role": "assistant"}, {"role": "assistant", "content": "typed"}]
+
+
+@pytest.mark.kafka
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["g/t0"],
+        ["g/t0", "--thumb", "sideways"],
+        ["g/t0", "--score", "style"],
+        ["g/t0", "--score", "style=nan"],
+        ["g/t0", "--score", "thumb=1"],
+        ["g/t0", "--tie"],
+        ["g/t0", "--prefer", "t1", "--tie", "--both-bad"],
+        ["g/t0", "--prefer", "t0"],
+        ["g/t0", "--prefer", "g/t1/c0"],
+        ["g/t0", "--edit", "/nowhere"],
+        ["g/t0", "--undo", "--thumb", "up"],
+        ["g/t0", "--list", "--undo"],
+        ["g/t0", "--thumb", "up", "--who", "a/b"],
+        ["g/nowhere", "--thumb", "up"],
+        ["c0", "--thumb", "up"],
+    ],
+)
+def test_what_cannot_be_said_is_refused_before_anything_is_published(
+    labelled: LogSettings, arguments: list[str]
+) -> None:
+    """In one line, exit code 2."""
+    before = len(list(read_topics(labelled, [REWARDS])))
+    label(labelled, *arguments, code=2)
+    assert len(list(read_topics(labelled, [REWARDS]))) == before
