@@ -85,10 +85,10 @@ def main(setup: Setup) -> None:
         return
     resource.setrlimit(resource.RLIMIT_AS, (setup.memory_bytes, setup.memory_bytes))
     send(peer, [Answer(-1)])
-    Judge(peer, rule, progress).serve()
+    RuleRunner(peer, rule, progress).serve()
 
 
-class Judge:
+class RuleRunner:
     """One rule, one subject after the other."""
 
     def __init__(self, peer: socket.socket, rule: Rule, progress: mmap.mmap) -> None:
