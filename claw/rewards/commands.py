@@ -18,6 +18,9 @@ Config = Annotated[Path, typer.Option(envvar="CLAW_REWARDS_CONFIG", help="File w
 rewards.command("run", help="Run the scorers of a file (`claw rewards run --help`).", context_settings=PASS_ON)(
     becoming("consumers.rewards")
 )
+rewards.command("serve", help="Serve a reward model (`claw rewards serve --model DIR`).", context_settings=PASS_ON)(
+    becoming("rollout.rewards")
+)
 
 
 @rewards.command("test")

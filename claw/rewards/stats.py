@@ -5,7 +5,7 @@ from typing import Any
 import orjson
 
 from claw.show.log import as_on_broker, log_for_reading
-from consumers.rewards.totals import totals
+from consumers.rewards.measures.totals import totals
 
 Json = dict[str, Any]  # what JSON can hold
 

@@ -16,7 +16,7 @@ import orjson
 from pydantic import Field, field_validator
 
 from consumers.errors import ConsumerError
-from consumers.rewards.adapters import last_text
+from consumers.rewards.functions.adapters import last_text
 from consumers.rewards.judged import Judged, Scope
 from consumers.rewards.kinds import Kind, ScorerSettings
 from consumers.rewards.kinds.function import Bytes

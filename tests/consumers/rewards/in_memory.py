@@ -94,7 +94,7 @@ def judge_all(
     scorer = FunctionScorer(answer)
     group = slot.group_id(log.settings.prefix)
     with closing(engine(log, slot, scorer, settings)) as scoring:
-        source = scoring._source  # noqa: SLF001  # its topics
+        source = scoring._source  # its topics
         loop = ConsumerLoop(
             log,
             source.topics,

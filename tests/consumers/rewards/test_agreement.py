@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from consumers.rewards.agreement import Rating, agreement, kappa, ratings
+from consumers.rewards.measures.agreement import Rating, agreement, kappa, ratings
 from schemas.events import VerdictRef
 from tests import facts
 

@@ -12,12 +12,12 @@ from msgspec.structs import replace
 
 from consumers.rewards.settings import RewardsSettings
 from eventlog.records import Outgoing
+from schemas.arrays import pack_ids
 from schemas.events import Edge
 from schemas.topics import CALLS
 from tests import facts
 from tests.consumers.published import chat_call
 from tests.consumers.rewards.in_memory import add_to, judge_all, pooled_log, slot_of, slots, words
-from schemas.arrays import pack_ids
 
 
 def content(judged):
