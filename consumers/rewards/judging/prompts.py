@@ -47,8 +47,8 @@ def questions(subject: Judged, rubric: Rubric, *, opponents_max: int, both_ways:
     if subject.scope == "steps":
         calls = [(str(number), [call]) for number, call in enumerate(subject.calls)]
         return [Question(key, _messages(rubric, [*about, *show(subject, call)], STEP)) for key, call in calls]
-    asked = "Judge all that the assistant did." if subject.scope == "trajectory" else STEP
-    return [Question("", _messages(rubric, [*about, *show(subject, subject.calls)], asked))]
+    command = "Judge all that the assistant did." if subject.scope == "trajectory" else STEP
+    return [Question("", _messages(rubric, [*about, *show(subject, subject.calls)], command))]
 
 
 STEP = "Judge what is marked `to be judged`."
