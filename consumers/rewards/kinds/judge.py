@@ -107,7 +107,7 @@ class JudgeScorer:
     async def _opinion(self, subject: Judged) -> Opinion:
         posed = self._questions(subject)
         async with self._places:
-            trail = JudgeTrail(self._trajectory_id(subject), time.monotonic() + self._settings.timeout_s)
+            trail = JudgeTrail(self._trajectory_id(subject, posed), time.monotonic() + self._settings.timeout_s)
             try:
                 async with asyncio.TaskGroup() as tasks:
                     running = [tasks.create_task(self._settle(trail, question)) for question in posed]
@@ -134,9 +134,10 @@ class JudgeScorer:
             raise GaveUp("too_long", f"{longest:,} characters, above characters_max {s.characters_max:,}")
         return posed
 
-    def _trajectory_id(self, subject: Judged) -> str:
+    def _trajectory_id(self, subject: Judged, posed: list[Question]) -> str:
         """The same for the same subject, and not of its group: calls about one are no member of the other."""
-        digest = hashlib.sha256(msgspec.msgpack.encode(subject)).hexdigest()
+        names = subject.group_id, subject.trajectory_id, *(call.call_id for call in subject.calls)
+        digest = hashlib.sha256(repr((names, posed)).encode("utf-8", "surrogatepass")).hexdigest()
         return f"judge-{self._settings.source}-{self._settings.name}@{self._settings.version}-{digest[:32]}"[-256:]
 
     async def _settle(self, trail: JudgeTrail, question: Question) -> MergedAnswer:

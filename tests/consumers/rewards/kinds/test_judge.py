@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
+from bench.judge_attempts import ATTEMPTS
 from consumers.errors import ConsumerError
 from consumers.rewards.judged import Judged
 from consumers.rewards.kinds import kind_of
@@ -312,6 +313,24 @@ def test_large_groups_are_compared_with_neighbours(tmp_path: Path) -> None:
         assert len(server.requests) == 18
         assert (values[0], values[8], len(values)) == (1.0, 0.0, 9)
         assert one(scorer, group("x")).values == (None,)
+
+
+def test_whatever_a_text_holds_it_is_asked(tmp_path: Path) -> None:
+    """Lone surrogates, NUL, control tokens: in texts, roles, arguments, tasks and ids."""
+    calls = [
+        call(
+            text,
+            message(text, text),
+            {"role": "assistant", "tool_calls": [{"function": {"name": text, "arguments": text}}]},
+        )
+        for text in ("\ud800", "\x00\x1b", *ATTEMPTS.values())
+    ]
+    subjects = [
+        Judged(scope="call", group_id="g\ud800", calls=(one_call,), task=[one_call.reply]) for one_call in calls
+    ]
+    with scripted(script(says("7"))) as server, judging(tmp_path, server.url, show_task=True) as scorer:
+        assert [future.result(30).values for future in scorer.judge(subjects)] == [(7.0,)] * len(subjects)
+    assert len(server.requests) == len(subjects)
 
 
 def test_what_cannot_be_asked_is_given_up(tmp_path: Path) -> None:
