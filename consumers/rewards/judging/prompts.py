@@ -70,7 +70,9 @@ def has_text(subject: Judged) -> bool:
     """Whether there is something to judge in it, and of a group in each of its members."""
     if subject.scope == "group":
         return all(map(has_text, subject.members))
-    return bool(subject.calls) and all(call.reply is not None for call in subject.calls)
+    if subject.scope == "trajectory":
+        return bool(subject.conversation)
+    return bool(subject.calls) and all(call.messages and call.reply is not None for call in subject.calls)
 
 
 def shares_of_wins(pairs: Sequence[tuple[int, int]], values: Sequence[float], members: int) -> list[float | None]:

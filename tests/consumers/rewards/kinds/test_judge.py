@@ -14,7 +14,7 @@ from pydantic import ValidationError
 
 from bench.judge_attempts import ATTEMPTS
 from consumers.errors import ConsumerError
-from consumers.rewards.judged import Judged
+from consumers.rewards.judged import Judged, JudgedCall
 from consumers.rewards.kinds import kind_of
 from consumers.rewards.kinds.judge import JudgeScorer
 from consumers.rewards.opinions import GaveUp, Opinion
@@ -334,9 +334,11 @@ def test_whatever_a_text_holds_it_is_asked(tmp_path: Path) -> None:
 
 
 def test_what_cannot_be_asked_is_given_up(tmp_path: Path) -> None:
-    """A reply that is lost, and a message above the limit; nothing is sent."""
+    """A reply that is lost, or what it replied to, and a message above the limit; nothing is sent."""
     with scripted(script(says("7"))) as server, judging(tmp_path, server.url, characters_max=1000) as scorer:
         assert failure(scorer, subject(None)).reason == "text_lost"
+        baseless = JudgedCall(call_id="c", reply=message("get c"))
+        assert failure(scorer, Judged(scope="call", group_id="g", calls=(baseless,))).reason == "text_lost"
         assert failure(scorer, subject("x" * 2_000_000)).reason == "too_long"
     assert server.requests == []
 
