@@ -62,11 +62,11 @@ def ensure(cache: Path, environment: str, seed: int, recipe: Recipe | None = Non
     demonstrations = importlib.import_module(f"examples.{environment}.demonstrations")
     recipe = recipe or demonstrations.RECIPE
     target = cache / f"{environment}-qwen3-seed{seed}-{recipe.digest(environment)}"
-    return kept(target, lambda draft: build(draft, seed, recipe, demonstrations.demonstration))
+    return keep(target, lambda draft: build(draft, seed, recipe, demonstrations.demonstration))
 
 
-def kept(target: Path, make: Callable[[Path], None]) -> Path:
-    """`target`, into which `make` has written, now or earlier. Safe when several processes ask at once."""
+def keep(target: Path, make: Callable[[Path], None]) -> Path:
+    """`target`, which `make` fills where it is not there yet: whole or not at all, also when several processes ask at once."""
     if target.is_dir():
         return target
     target.parent.mkdir(parents=True, exist_ok=True)

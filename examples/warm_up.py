@@ -20,7 +20,7 @@ def warmed_up_model(
     tokenizer: PreTrainedTokenizerFast, seed: int, recipe: "Recipe", demonstration: "Demonstration"
 ) -> Qwen3ForCausalLM:
     """A float32 model that speaks the format and copies arguments; each id of its vocabulary decodes."""
-    with _reproducible(seed):
+    with reproducible(seed):
         model = _random_model(tokenizer, recipe)
         optimizer = torch.optim.AdamW(model.parameters(), lr=recipe.learning_rate)
         # Without the decay the last steps move the verbs' shares at random, and greedy play may score by chance.
@@ -36,7 +36,8 @@ def warmed_up_model(
 
 
 @contextmanager
-def _reproducible(seed: int) -> Iterator[None]:
+def reproducible(seed: int) -> Iterator[None]:
+    """torch's random state from the seed, and one thread; afterwards both are as before."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -47,8 +48,9 @@ def _reproducible(seed: int) -> Iterator[None]:
         torch.set_num_threads(threads)
 
 
-def _random_model(tokenizer: PreTrainedTokenizerFast, recipe: "Recipe") -> Qwen3ForCausalLM:
-    config = Qwen3Config(
+def qwen3_config(tokenizer: PreTrainedTokenizerFast, recipe: "Recipe") -> Qwen3Config:
+    """The shape of a recipe's models."""
+    return Qwen3Config(
         vocab_size=len(tokenizer),
         hidden_size=recipe.hidden,
         intermediate_size=3 * recipe.hidden,
@@ -63,7 +65,10 @@ def _random_model(tokenizer: PreTrainedTokenizerFast, recipe: "Recipe") -> Qwen3
         eos_token_id=tokenizer.eos_token_id,
         pad_token_id=tokenizer.pad_token_id,
     )
-    model = Qwen3ForCausalLM(config).to(torch.float32)
+
+
+def _random_model(tokenizer: PreTrainedTokenizerFast, recipe: "Recipe") -> Qwen3ForCausalLM:
+    model = Qwen3ForCausalLM(qwen3_config(tokenizer, recipe)).to(torch.float32)
     model.generation_config.eos_token_id = tokenizer.eos_token_id
     model.generation_config.pad_token_id = tokenizer.pad_token_id
     return model

@@ -12,9 +12,9 @@ from consumers.errors import ConsumerError
 from consumers.rewards.config import ScoredSlot, load
 from consumers.rewards.metrics import RewardsMetrics
 from consumers.rewards.opinions import RewardScorer
-from consumers.rewards.scoring import Scoring, ScoringStopped, SubjectSource
+from consumers.rewards.scoring import ScoringStopped, SlotScoring, SubjectSource
 from consumers.rewards.settings import RewardsSettings
-from consumers.rewards.subjects.history import CallFacts, LogHistory
+from consumers.rewards.subjects.history import FetchedCalls, LogHistory
 from consumers.rewards.subjects.of_calls import CallSubjects
 from consumers.rewards.subjects.of_rows import RowSubjects
 from consumers.rewards.verdicts import Verdicts
@@ -88,7 +88,7 @@ def source_of(kafka: KafkaLog, slot: ScoredSlot, settings: RewardsSettings) -> S
     history = history_of(kafka)
     if slot.scorer.scope == "call":
         return CallSubjects(slot, history, settings)
-    return RowSubjects(slot, history, CallFacts(kafka.lookup(), settings.requests_bytes_max), settings)
+    return RowSubjects(slot, history, FetchedCalls(kafka.lookup(), settings.requests_bytes_max), settings)
 
 
 class SlotThread(threading.Thread):
@@ -123,7 +123,7 @@ class SlotThread(threading.Thread):
     def _served(self, scorer: RewardScorer) -> bool:
         """One membership. False: it was fenced, and joins again with nothing in memory."""
         kafka, settings = self._kafka, self._settings
-        scoring = Scoring(
+        scoring = SlotScoring(
             self.slot,
             scorer,
             Verdicts(kafka, self.slot),

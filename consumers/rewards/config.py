@@ -69,8 +69,13 @@ class ScoredSlot:
 
     def group_id(self, prefix: str) -> str:
         """The consumer group, and what its transactional ids begin with."""
-        live = f"{prefix}.rewards.{self.scorer.source}.{self.scorer.name}"
+        live = group_name(prefix, self.name)
         return live if self.generation == 0 else f"{live}.g{self.generation}"
+
+
+def group_name(prefix: str, slot: str) -> str:
+    """The consumer group of a slot's live work. slot: `source/name`."""
+    return f"{prefix}.rewards.{slot.replace('/', '.', 1)}"
 
 
 class _UniqueKeys(yaml.SafeLoader):

@@ -4,7 +4,7 @@ Invariant: `post_json` ends by its deadline, with the server's JSON or with `Gav
 anything else. One event loop in a thread of its own serves all requests of a slot, so its caller may be plain threads.
 
 Reasons: `unavailable` (refused connection, 429, 5xx, until the deadline), `deadline` (no answer by then), `refused` (another 4xx:
-`Refused` with status and body), `not_json`, `too_large`, `not_text` (what we would have to send is no Unicode).
+`Refused` with status and body), `not_json`, `too_large`, `unreadable` (what we would have to send is no Unicode).
 """
 
 import asyncio
@@ -65,7 +65,7 @@ class HttpClient:
         try:
             content = orjson.dumps(body)
         except TypeError as error:
-            raise GaveUp("not_text", f"the request cannot be written as JSON: {error}") from error
+            raise GaveUp("unreadable", f"the request cannot be written as JSON: {error}") from error
         headers = {"content-type": "application/json", **headers}
         tries = 0
         while True:

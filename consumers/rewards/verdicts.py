@@ -43,7 +43,7 @@ BEGIN;
 """
 
 
-class Transactions(Protocol):
+class VerdictTransactions(Protocol):
     """`eventlog.kafka.transactions.TransactionalProducer`, as an interface."""
 
     def open(self) -> None: ...
@@ -58,7 +58,7 @@ class ScorerLog(Log, Protocol):
 
     settings: LogSettings
 
-    def transactions(self, transactional_id: str) -> Transactions: ...
+    def transactions(self, transactional_id: str) -> VerdictTransactions: ...
 
     def lookup(self) -> Lookup: ...
 
@@ -72,7 +72,7 @@ class Verdicts:
         self._log = scorer_log
         self._slot = slot
         self._own = (slot.scorer.source, slot.scorer.name, slot.scorer.version, slot.generation)
-        self._producers: dict[int, Transactions] = {}
+        self._producers: dict[int, VerdictTransactions] = {}
         self._tokens: dict[int, dict[int, int]] = {}
         self._db = sqlite3.connect("", isolation_level=None, check_same_thread=False)
         self._db.executescript(SCHEMA)

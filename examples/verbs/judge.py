@@ -16,7 +16,7 @@ from typing import Any
 from consumers.rewards.judged import Judged, JudgedCall, Message
 from consumers.rewards.judging.prompts import questions
 from consumers.rewards.judging.rubrics import Rubric, read_rubric
-from examples.tiny_model import Recipe, kept, save_warmed_up
+from examples.tiny_model import Recipe, keep, save_warmed_up
 from examples.verbs.environment import KEYS, VALUES, VERBS, Task, right_call, right_verb
 from examples.verbs.flow import shown
 
@@ -31,7 +31,7 @@ NOISE = "abcdefghijklmnopqrstuvwxyz .,:=>|0123456789\n"
 
 def make_judge(cache: Path, seed: int = 0, recipe: Recipe = RECIPE) -> Path:
     """The model's directory under `cache`, made when it is not there yet. Safe when several processes ask at once."""
-    return kept(cache / f"verbs-judge-qwen3-seed{seed}-{_digest(recipe)}", lambda out: build(out, seed, recipe))
+    return keep(cache / f"verbs-judge-qwen3-seed{seed}-{_digest(recipe)}", lambda out: build(out, seed, recipe))
 
 
 def scorers(url: str, **settings: Any) -> dict[str, Any]:

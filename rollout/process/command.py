@@ -49,23 +49,32 @@ def arguments(settings: RolloutSettings, port: int) -> list[str]:
 
 
 def environment(settings: RolloutSettings, secret: str, inherited: Mapping[str, str]) -> dict[str, str]:
-    """The environment of vLLM's processes."""
+    """The environment of the processes of a worker's vLLM."""
     ours = {
         SECRET_VARIABLE: secret,
-        DIE_WITH_PARENT: "1",
         "VLLM_PLUGINS": "claw_weights,claw_spans",  # endpoint plugins load only when named
         "VLLM_SERVER_DEV_MODE": "1",  # the control routes; the guard closes them
+    }
+    several = settings.tensor_parallel > 1
+    return {**inherited, **quiet_environment(settings.runs_on_cpu, settings.threads, several_ranks=several), **ours}
+
+
+def quiet_environment(runs_on_cpu: bool, threads: int, *, several_ranks: bool) -> dict[str, str]:
+    """Of any vLLM that we start: it asks nobody outside, ends with its parent, and shares the cores."""
+    ours = {
+        DIE_WITH_PARENT: "1",
+        "VLLM_PLUGINS": "claw_weights",  # it is what reads the line above
         "VLLM_WORKER_MULTIPROC_METHOD": "spawn",
         "VLLM_NO_USAGE_STATS": "1",
         "HF_HUB_OFFLINE": "1",
         "PYTHONUNBUFFERED": "1",
     }
-    if settings.runs_on_cpu:
+    if runs_on_cpu:
         ours |= {
             "VLLM_CPU_OMP_THREADS_BIND": "nobind",  # several servers would fight for the same cores
-            "OMP_NUM_THREADS": str(settings.threads),
+            "OMP_NUM_THREADS": str(threads),
             "TORCHDYNAMO_DISABLE": "1",  # or the first request with logprobs compiles for 19 s
         }
-        if settings.tensor_parallel == 1:
+        if not several_ranks:
             ours["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"  # one engine process instead of engine and worker
-    return {**inherited, **ours}
+    return ours

@@ -15,16 +15,17 @@ SEVERAL_ENGINES = ("data-parallel", "dp", "pipeline-parallel", "pp", "api-server
 
 def check(settings: RolloutSettings) -> None:
     """Raises CannotStart with one line that says what is missing, and what to do."""
-    _check_model(settings.model, settings.extra_args)
+    check_model(settings.model, settings.extra_args)
     _check_extra_args(settings.extra_args)
     if settings.tensor_parallel > 1:
         _check_heads(settings.model, settings.tensor_parallel)
     if settings.device == "cuda" or not settings.runs_on_cpu:
-        _check_gpus(settings.tensor_parallel)
-    _check_port(settings.host, settings.port)
+        check_gpus(settings.tensor_parallel)
+    check_port(settings.host, settings.port)
 
 
-def _check_model(directory: Path, extra_args: tuple[str, ...]) -> None:
+def check_model(directory: Path, extra_args: tuple[str, ...]) -> None:
+    """Raises CannotStart where it is no model directory that one can chat with."""
     if not directory.is_dir():
         raise CannotStart(f"{directory} is no directory; give a HF model directory (config.json, *.safetensors)")
     if not (directory / "config.json").is_file():
@@ -42,7 +43,7 @@ def _has_chat_template(directory: Path) -> bool:
     """In each place where transformers looks for one."""
     if any((directory / name).exists() for name in ("chat_template.jinja", "chat_template.json", "chat_templates")):
         return True
-    return bool(_json(directory / "tokenizer_config.json").get("chat_template"))
+    return bool(object_in(directory / "tokenizer_config.json").get("chat_template"))
 
 
 def _check_extra_args(extra_args: tuple[str, ...]) -> None:
@@ -56,7 +57,7 @@ def _check_extra_args(extra_args: tuple[str, ...]) -> None:
 
 def _check_heads(model: Path, ranks: int) -> None:
     """vLLM splits attention by heads. It would repeat key-value heads over more ranks than there are; that is not tested here."""
-    config = _json(model / "config.json")
+    config = object_in(model / "config.json")
     nested = config.get("text_config")
     text = nested if isinstance(nested, dict) else config
     heads = text.get("num_attention_heads")
@@ -66,7 +67,8 @@ def _check_heads(model: Path, ranks: int) -> None:
             raise CannotStart(f"--tensor-parallel {ranks} does not divide {name} {count} of {model / 'config.json'}")
 
 
-def _check_gpus(ranks: int) -> None:
+def check_gpus(ranks: int) -> None:
+    """Raises CannotStart where there are fewer, or this vLLM uses none."""
     if vllm_is_for_cpu():
         raise CannotStart("--device cuda: the vLLM that is installed is its CPU build; say cpu, or auto")
     count = cuda_devices(visible=True)
@@ -74,7 +76,8 @@ def _check_gpus(ranks: int) -> None:
         raise CannotStart(f"{ranks} GPUs are needed, torch sees {count} (CUDA_VISIBLE_DEVICES names those to be seen)")
 
 
-def _check_port(host: str, port: int) -> None:
+def check_port(host: str, port: int) -> None:
+    """Raises CannotStart where it is taken."""
     try:
         socket.create_server((host, port)).close()
     except OSError as error:
@@ -83,7 +86,7 @@ def _check_port(host: str, port: int) -> None:
         ) from error
 
 
-def _json(path: Path) -> dict[str, object]:
+def object_in(path: Path) -> dict[str, object]:
     """Raises CannotStart; {} where the file is not there."""
     try:
         value = json.loads(path.read_text())

@@ -49,7 +49,7 @@ class VllmServer:
         """Spawn; returns before vLLM is healthy."""
         self.secret = secrets.token_urlsafe(32)
         command = reaped(arguments(self._settings, self._port))
-        output = _open_log(self._settings.log_file)
+        output = open_log(self._settings.log_file)
         try:
             self._reaper = child.start(
                 command,
@@ -82,7 +82,8 @@ class VllmServer:
                 log.warning("vllm_killed", why="it did not stop in time", timeout_s=self._settings.stop_timeout_s)
 
 
-def _open_log(path: Path | None) -> IO[str]:
+def open_log(path: Path | None) -> IO[str]:
+    """stderr, where there is no path."""
     if path is None:
         return sys.stderr
     path.parent.mkdir(parents=True, exist_ok=True)

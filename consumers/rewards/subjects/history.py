@@ -52,7 +52,7 @@ class LogHistory:
         return latest
 
 
-class CallFacts:
+class FetchedCalls:
     """Captured calls by position, with one look into the log for many; those read last stay, up to `bytes_max`."""
 
     def __init__(self, lookup: Lookup, bytes_max: int) -> None:

@@ -14,7 +14,7 @@ import structlog
 
 from consumers.rewards.config import ScoredSlot
 from consumers.rewards.settings import RewardsSettings
-from consumers.rewards.subjects.history import CallFacts, LogHistory
+from consumers.rewards.subjects.history import FetchedCalls, LogHistory
 from consumers.rewards.subjects.of_calls import is_channel
 from consumers.rewards.subjects.subject import ATTEMPTS, Subject, Unjudgeable
 from consumers.rewards.subjects.trajectories import (
@@ -49,7 +49,7 @@ V = TypeVar("V")
 
 
 @dataclass(frozen=True, slots=True)
-class PooledRow:
+class TrajectoryRow:
     """A row of the pool, with the digest by which its group names it."""
 
     row: TrajectoryRecord
@@ -58,7 +58,7 @@ class PooledRow:
 
 
 @dataclass(frozen=True, slots=True)
-class PooledGroup:
+class GroupRow:
     """A group's row."""
 
     row: GroupRecord
@@ -70,7 +70,7 @@ class RowSubjects:
 
     topics = (TRAJECTORIES, GROUPS)
 
-    def __init__(self, slot: ScoredSlot, history: LogHistory, facts: CallFacts, settings: RewardsSettings) -> None:
+    def __init__(self, slot: ScoredSlot, history: LogHistory, facts: FetchedCalls, settings: RewardsSettings) -> None:
         self._slot = slot
         self._history = history
         self._facts = facts
@@ -88,12 +88,12 @@ class RowSubjects:
         of_groups = self._slot.scorer.scope == "group"
         if isinstance(event, GroupRecord):
             ids = (record.partition, event.group_id, "")
-            _remember(self._groups, ids, PooledGroup(event, record.timestamp_ms), ROWS_MAX)
+            _remember(self._groups, ids, GroupRow(event, record.timestamp_ms), ROWS_MAX)
             if of_groups:
                 self._due_groups[ids] = self._groups[ids]
         elif isinstance(event, TrajectoryRecord):
             ids = (record.partition, event.group_id, event.trajectory_id)
-            row = PooledRow(event, row_digest(record.value or b"") if of_groups else "", record.timestamp_ms)
+            row = TrajectoryRow(event, row_digest(record.value or b"") if of_groups else "", record.timestamp_ms)
             if of_groups:
                 _remember(self._rows, ids, row, ROWS_MAX)
             else:
@@ -125,11 +125,11 @@ class RowSubjects:
 
     def forget(self, _: Collection[Place] = ()) -> None:
         """Another process may go on with a partition: what is remembered of it would be old when it comes back."""
-        self._rows: OrderedDict[Ids, PooledRow] = OrderedDict()
-        self._groups: OrderedDict[Ids, PooledGroup] = OrderedDict()
+        self._rows: OrderedDict[Ids, TrajectoryRow] = OrderedDict()
+        self._groups: OrderedDict[Ids, GroupRow] = OrderedDict()
         self._judged: OrderedDict[Hashable, Hashable] = OrderedDict()
-        self._due_rows: dict[Ids, PooledRow] = {}
-        self._due_groups: dict[Ids, PooledGroup] = {}
+        self._due_rows: dict[Ids, TrajectoryRow] = {}
+        self._due_groups: dict[Ids, GroupRow] = {}
         self._waits: dict[Ids, int] = {}
 
     def close(self) -> None:
@@ -161,7 +161,7 @@ class RowSubjects:
                 _remember(self._judged, key, subject.digest, JUDGED_MAX)
 
     def _trajectories(
-        self, rows: Mapping[Ids, TrajectoryRecord], written: Mapping[Ids, PooledRow]
+        self, rows: Mapping[Ids, TrajectoryRecord], written: Mapping[Ids, TrajectoryRow]
     ) -> dict[Ids, TrajectoryFacts]:
         """Each row with its group's and its calls. written: when the rows were."""
         self._look_up_groups(rows, written)
@@ -185,7 +185,7 @@ class RowSubjects:
             )
         return trajectories
 
-    def _look_up_groups(self, rows: Mapping[Ids, TrajectoryRecord], written: Mapping[Ids, PooledRow]) -> None:
+    def _look_up_groups(self, rows: Mapping[Ids, TrajectoryRecord], written: Mapping[Ids, TrajectoryRow]) -> None:
         """Rows of groups that were written before this process got the partition. Each group has one as soon as it has a trajectory."""
         missing: dict[int, dict[bytes, int]] = {}
         for ids in rows:
@@ -195,10 +195,10 @@ class RowSubjects:
             for record in self._history.latest(GROUPS, partition, near, max(near.values())).values():
                 if record.value is not None and isinstance(group := record.event(), GroupRecord):
                     _remember(
-                        self._groups, (partition, group.group_id, ""), PooledGroup(group, record.timestamp_ms), ROWS_MAX
+                        self._groups, (partition, group.group_id, ""), GroupRow(group, record.timestamp_ms), ROWS_MAX
                     )
 
-    def _members(self, ids: Ids, group: PooledGroup) -> list[TrajectoryRecord]:
+    def _members(self, ids: Ids, group: GroupRow) -> list[TrajectoryRecord]:
         """Rows of the members that are over, by trajectory_id; none while one of them is still to come.
 
         Raises Retryable where the log shows only a row that is older than the one that the group's row is made of.
@@ -214,7 +214,7 @@ class RowSubjects:
             latest = self._history.latest(TRAJECTORIES, ids[0], stale.keys(), group.timestamp_ms)
             for key, record in latest.items():
                 if record.value is not None and isinstance(row := record.event(), TrajectoryRecord):
-                    pooled = PooledRow(row, row_digest(record.value), record.timestamp_ms)
+                    pooled = TrajectoryRow(row, row_digest(record.value), record.timestamp_ms)
                     rows[stale[key]] = pooled
                     if pooled.digest != digests[stale[key]] and pooled.timestamp_ms < group.timestamp_ms:
                         self._wait(ids)

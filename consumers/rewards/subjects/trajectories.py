@@ -8,9 +8,19 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 
+from msgspec.structs import replace
+
 from consumers.rewards.judged import Judged, JudgedCall, Scope
 from consumers.rewards.subjects.assembling import counts, judged_calls, main_line, parsed_json, said, successors
-from consumers.rewards.subjects.subject import ATTEMPTS, Subject, Target, Unjudgeable, call_content, digest_of
+from consumers.rewards.subjects.subject import (
+    ATTEMPTS,
+    Subject,
+    Target,
+    Unjudgeable,
+    attempt_of,
+    call_content,
+    digest_of,
+)
 from datapool.batch.deltas import bodies
 from schemas.events import CallCaptured, GroupRecord, TrajectoryRecord
 
@@ -51,6 +61,11 @@ class TrajectoryFacts:
         """Of both."""
         return tuple(sorted({*self.row.tags, *(self.group.tags if self.group is not None else ())}))
 
+    def attempt(self, status: str) -> int:
+        """Rank of a verdict that sees the trajectory with this status."""
+        declared = self.group is not None and self.group.declared
+        return attempt_of(status, registered=bool(self.row.registered_event_id), declared=declared)
+
     def identity(self) -> tuple[str, ...]:
         """Part of the digest where content alone does not decide, and where there is no content."""
         ids = (self.row.group_id, self.row.trajectory_id)
@@ -82,10 +97,12 @@ class TrajectoryFacts:
         texts = self.texts()
         return self._judged(scope, tuple(texts.values()), texts[main_line(self.counted)[-1]])
 
-    def turn(self, call_id: str) -> Judged:
-        """One call, with what came after it. Raises Unjudgeable."""
+    def turn(self, call_id: str, scope: Scope) -> Judged:
+        """One call, for `next` with what came after it. Raises Unjudgeable."""
         one = self.texts()[call_id]
-        return self._judged("next", (one,), one)
+        turn = self._judged(scope, (one if scope == "next" else replace(one, after=None),), one)
+        # What comes later than the next turn is not part of it: it is judged while the trajectory goes on.
+        return turn if one.after is None else replace(turn, status="open")
 
     def _judged(self, scope: Scope, calls: tuple[JudgedCall, ...], last: JudgedCall) -> Judged:
         return Judged(
@@ -101,11 +118,12 @@ class TrajectoryFacts:
         )
 
 
-def subjects_of(facts: TrajectoryFacts, scope: Scope) -> Iterator[Subject]:
-    """Those of scope next, steps or trajectory that its facts hold."""
-    if scope == "next":
-        yield from _turns(facts)
-    elif is_over(facts.row):
+def subjects_of(facts: TrajectoryFacts, scope: Scope, *, over: bool | None = None) -> Iterator[Subject]:
+    """Those of every scope but `group` that its facts hold. over: whether nothing more comes; None: as its row says."""
+    ended = is_over(facts.row) if over is None else over
+    if scope in ("call", "next"):
+        yield from _turns(facts, scope, ended)
+    elif ended:
         row = facts.row
         calls = [call.call_id for call in facts.counted] or (row.calls if facts.flaw is not None else ())
         steps = tuple(Target(row.trajectory_id, call_id) for call_id in calls)
@@ -116,31 +134,32 @@ def subjects_of(facts: TrajectoryFacts, scope: Scope) -> Iterator[Subject]:
             targets=steps if scope == "steps" else (Target(row.trajectory_id),),
             digest=digest_of([scope, facts.content()]),
             occurred_at_us=row.status_us,
-            attempt=ATTEMPTS[row.status],
+            attempt=facts.attempt(row.status),
             run_id=row.run_id,
             slots=frozenset(slot.event_id for slot in row.rewards),
             assemble=partial(facts.whole, scope),
         )
 
 
-def _turns(facts: TrajectoryFacts) -> Iterator[Subject]:
+def _turns(facts: TrajectoryFacts, scope: Scope, over: bool) -> Iterator[Subject]:
     """Each call that another one is written against as it comes; all others when the trajectory is over.
 
     Which call goes on with one whose successor repeats everything is certain at the end only.
     """
-    row, over = facts.row, is_over(facts.row)
     if facts.flaw is not None:
-        yield from (_turn(facts, call_id, None, None) for call_id in (row.calls if over else ()))
+        yield from (_turn(facts, call_id, None, None, scope) for call_id in (facts.row.calls if over else ()))
         return
     calls = {call.call_id: call for call in facts.counted}
     after = successors(facts.counted)
     for call_id, call in calls.items():
         later = calls.get(after.get(call_id, ""))
         if over or (later is not None and later.prompt.base_call_id == call_id):
-            yield _turn(facts, call_id, call, later)
+            yield _turn(facts, call_id, call, later, scope)
 
 
-def _turn(facts: TrajectoryFacts, call_id: str, call: CallCaptured | None, later: CallCaptured | None) -> Subject:
+def _turn(
+    facts: TrajectoryFacts, call_id: str, call: CallCaptured | None, later: CallCaptured | None, scope: Scope
+) -> Subject:
     row = facts.row
     content = call_content(call) if call is not None else (call_id,)
     end = later.request.full_digest if later is not None else row.status
@@ -153,9 +172,9 @@ def _turn(facts: TrajectoryFacts, call_id: str, call: CallCaptured | None, later
         targets=(Target(row.trajectory_id, call_id),),
         digest=digest_of(["next", *facts.registered(), *content, end, *own]),
         occurred_at_us=row.status_us if later is None else later.timings.received_us,
-        attempt=ATTEMPTS[row.status] if later is None else 0,
+        attempt=facts.attempt(row.status if later is None else ""),
         run_id=row.run_id,
-        assemble=partial(facts.turn, call_id),
+        assemble=partial(facts.turn, call_id, scope),
     )
 
 
@@ -176,8 +195,8 @@ def group_subject(group: GroupRecord, partition: int, members: Sequence[Trajecto
         group_id=group.group_id,
         targets=tuple(Target(facts.row.trajectory_id) for facts in members),
         digest=digest_of(["group", group.task, *group.tags, *(facts.content() for facts in members), *ids]),
-        occurred_at_us=max([*times, group.closed_us]),
-        attempt=1 + group.closed,
+        occurred_at_us=max(times),
+        attempt=attempt_of("completed", registered=True, declared=group.declared),
         run_id=group.run_id,
         assemble=partial(_beside, group, members),
     )
@@ -197,7 +216,7 @@ def _beside(group: GroupRecord, members: Sequence[TrajectoryFacts]) -> Judged:
 
 
 def signature(row: TrajectoryRecord) -> tuple[object, ...]:
-    """Equal for rows of which nobody would judge anything else."""
+    """Equal for rows of which nobody would judge anything else. The group's task comes before its trajectories, or not at all."""
     return (hash(row.offsets), is_over(row), row.status_event_id, row.registered_event_id)
 
 

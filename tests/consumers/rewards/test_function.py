@@ -192,7 +192,7 @@ def test_a_worker_loads_nothing_heavy() -> None:
     import subprocess
     import sys
 
-    code = "import sys, consumers.rewards.worker as w; print([m for m in ('pydantic','confluent_kafka','structlog','psutil') if m in sys.modules])"
+    code = "import sys, consumers.rewards.functions.worker as w; print([m for m in ('pydantic','confluent_kafka','structlog','psutil') if m in sys.modules])"
     done = subprocess.run(
         [sys.executable, "-P", "-c", code], capture_output=True, text=True, check=True, env=dict(os.environ)
     )

@@ -1,4 +1,4 @@
-"""The process in which a rule runs: `python -P -m consumers.rewards.worker SETUP`, started by `workers.py` and nobody else.
+"""The process in which a rule runs: `python -P -m consumers.rewards.functions.worker SETUP`, started by `workers.py` and nobody else.
 
 Invariant: an answer goes over a socket that is neither stdin nor stdout nor stderr, and which subject is in work, since when,
 stands in memory shared with the parent before the rule sees it. So whatever the rule does, its parent knows which subject it was.
@@ -23,7 +23,7 @@ from typing import Any
 
 import msgspec
 
-from consumers.rewards.adapters import ADAPTERS
+from consumers.rewards.functions.adapters import ADAPTERS
 from consumers.rewards.judged import Judged
 from consumers.rewards.values import ValueRefused, one_line, verdict_of
 

@@ -23,9 +23,9 @@ import msgspec
 import psutil
 
 from consumers.errors import ConsumerError
+from consumers.rewards.functions.worker import PROGRESS, Answer, Setup, frame_of, messages, receive
 from consumers.rewards.judged import Judged
 from consumers.rewards.opinions import GaveUp, Opinion
-from consumers.rewards.worker import PROGRESS, Answer, Setup, frame_of, messages, receive
 from schemas.runtime.child import reap, start
 from schemas.runtime.errors import describe_exit
 
@@ -157,7 +157,7 @@ class _Worker:
         os.ftruncate(progress_fd, PROGRESS.size)
         self._progress = mmap.mmap(progress_fd, PROGRESS.size)
         setup = msgspec.structs.replace(self._setup, socket_fd=theirs.fileno(), progress_fd=progress_fd)
-        argv = [sys.executable, "-P", "-m", "consumers.rewards.worker", msgspec.json.encode(setup).decode()]
+        argv = [sys.executable, "-P", "-m", "consumers.rewards.functions.worker", msgspec.json.encode(setup).decode()]
         try:
             self._process = start(
                 argv,

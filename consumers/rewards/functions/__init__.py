@@ -1,0 +1,1 @@
+"""Functions of people in processes of their own."""

@@ -1,0 +1,1 @@
+"""What verdicts add up to: totals, agreement."""
