@@ -9,7 +9,8 @@ from claw.errors import CannotRun
 from claw.show.log import log_for_reading
 from claw.show.notice import notice
 from claw.show.rendering import table
-from consumers.rewards.agreement import AgreementFigures, AgreementReport, agreement, ratings
+from consumers.rewards.agreeing.agreement import AgreementFigures, AgreementReport, agreement
+from consumers.rewards.agreeing.ratings import ratings
 from eventlog.kafka.reader import read_topics
 from eventlog.records import readable
 from schemas.topics import REWARDS

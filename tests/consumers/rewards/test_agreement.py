@@ -4,7 +4,8 @@ from datetime import UTC, datetime
 
 import pytest
 
-from consumers.rewards.agreement import Rating, agreement, kappa, ratings
+from consumers.rewards.agreeing.agreement import agreement, kappa
+from consumers.rewards.agreeing.ratings import Rating, ratings
 from schemas.events import VerdictRef
 from tests import facts
 

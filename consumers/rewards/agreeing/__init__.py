@@ -1,0 +1,1 @@
+"""How far raters agree: what stands of whom, and the figures of it."""
