@@ -1,9 +1,9 @@
 """What stands of raters, from the facts of claw.rewards. Pure."""
 
 from collections.abc import Iterable
-from fnmatch import fnmatchcase
 from typing import NamedTuple
 
+from datapool.batch.spec import matches
 from schemas.events import Event, RewardAssigned, ScoringFailed
 
 RatedSubject = tuple[str, str, str | None, int | None]
@@ -28,7 +28,7 @@ def ratings(events: Iterable[Event], pattern: str) -> list[Rating]:
         if not isinstance(event, RewardAssigned | ScoringFailed):
             continue
         rater = f"{event.source}/{event.name}"
-        if fnmatchcase(rater, pattern):
+        if matches(pattern, rater):
             index = event.step_index if isinstance(event, RewardAssigned) and event.call_id is None else None
             place = (event.group_id, event.trajectory_id, event.call_id, index), rater
             highest[place] = max(highest.get(place, event), event, key=_rank)
