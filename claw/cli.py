@@ -15,6 +15,7 @@ from claw.label.commands import label
 from claw.local.commands import stack
 from claw.panels import DATA, ENGINEERS, OPERATORS
 from claw.pool.commands import pool
+from claw.rewards.commands import rewards
 from claw.rooms import rooms
 from claw.runs.commands import runs
 from claw.show.commands import show
@@ -39,6 +40,7 @@ app = typer.Typer(
 for commands in (stack, rooms, clients, data, label, show):
     app.add_typer(commands)
 app.add_typer(pool, rich_help_panel=DATA)
+app.add_typer(rewards, rich_help_panel=DATA)
 app.add_typer(runs, rich_help_panel=ENGINEERS)
 app.add_typer(workers, rich_help_panel=OPERATORS)
 app.add_typer(keys, rich_help_panel=OPERATORS)

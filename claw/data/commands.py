@@ -54,7 +54,9 @@ def rebuild(settings: RebuildSettings, as_json: AsJson = False) -> None:
 
 @data.command(rich_help_panel=DATA)
 def lineage(
-    name: Annotated[str, typer.Argument(metavar="ID", help="RUN/VERSION of weights, or a group, trajectory or call.")],
+    name: Annotated[
+        str, typer.Argument(metavar="ID", help="RUN/VERSION of weights, a group, trajectory, call or verdict.")
+    ],
     every: Annotated[
         bool, typer.Option("--all", help="For a version: show every batch behind it, not only the last.")
     ] = False,
@@ -64,7 +66,7 @@ def lineage(
     prefix: Prefix = "claw",
     as_json: AsJson = False,
 ) -> None:
-    """Trace weights to the requests behind them, or a call to the versions trained on it; exit 1 when none was."""
+    """Trace weights to the requests behind them, a call to the versions trained on it, a verdict to its judge's calls; exit 1 when there is nothing."""
     from claw.data.lineage import run_lineage
 
     raise typer.Exit(run_lineage(name, every=every, limit=limit, prefix=prefix, as_json=as_json))

@@ -1,5 +1,6 @@
-"""`claw lineage`: from a weights version to the requests behind it, and from a call to the versions trained on it."""
+"""`claw lineage`: from a weights version to the requests behind it, and from a call to the versions trained on it; from a verdict to its judge's calls."""
 
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import replace
@@ -8,16 +9,20 @@ from typing import Any
 import orjson
 
 from claw.show.log import log_for_reading
+from claw.show.rendering import as_plain
 from consumers.lineage import requests
 from consumers.lineage.history import TracedVersion
 from consumers.lineage.trace import DataTrace, TracedBatch, trace_data, trace_version
+from consumers.lineage.verdicts import TracedVerdict, trace_verdict
 from datapool.batch.masks import ID_FLAWS
 from eventlog.kafka.reader import FactLookup
 from eventlog.settings import LogSettings
 from schemas.codec import as_dict
 from schemas.events import CallCaptured, PlannedStep, PlannedTrajectory
+from schemas.keys import parts
 
 QUESTION_CHARACTERS = 60
+UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 TRAJECTORIES_SHOWN = 20
 """As text, where nobody names a limit; JSON has all of them then."""
 Json = dict[str, Any]  # what JSON can hold
@@ -46,6 +51,8 @@ def answer_of(settings: LogSettings, name: str, *, every: bool, limit: int | Non
         if trace is not None:
             weights = _version(trace.version)
             return {"id": name, "kind": "version", "weights": weights, **_batches(settings, trace.batches, limit)}, 0
+    if UUID.fullmatch(name) and (verdict := trace_verdict(settings, name)) is not None:
+        return _verdict(name, verdict), 0
     traced = trace_data(settings, name)
     answer: Json = {"id": name, "kind": kind_of(name, traced), **_batches(settings, traced.batches, limit)}
     if not traced.batches:
@@ -53,6 +60,30 @@ def answer_of(settings: LogSettings, name: str, *, every: bool, limit: int | Non
             dict(zip(("run_id", "group_id", "reason"), skipped, strict=True)) for skipped in traced.skipped
         ]
     return answer, 0 if any(batch.made_version is not None for batch in traced.batches) else 1
+
+
+def _verdict(name: str, traced: TracedVerdict) -> Json:
+    """A verdict has no batches of its own: the calls that it judged have."""
+    words = [
+        {
+            "group_id": event.group_id,
+            "trajectory_id": event.trajectory_id,
+            "call_id": event.call_id,
+            "value": getattr(event, "value", None),
+        }
+        for event in traced.rewards
+    ]
+    judge_calls = [
+        dict(zip(("group_id", "trajectory_id", "call_id"), parts(c.encode()), strict=True))
+        for c in traced.verdict.calls
+    ]
+    return {
+        "id": name,
+        "kind": "verdict",
+        "verdict": as_plain(traced.verdict),
+        "judge_calls": judge_calls,
+        "rewards": words,
+    }
 
 
 def kind_of(name: str, traced: DataTrace) -> str:
@@ -147,6 +178,9 @@ def _request(call: CallCaptured, question: str | None) -> Json:
 
 def as_text(answer: Json) -> Iterator[str]:
     """A tree: what was asked about, batches, groups and trajectories, calls."""
+    if answer["kind"] == "verdict":
+        yield from _verdict_text(answer)
+        return
     if answer["kind"] == "version":
         weights = answer["weights"]
         where = weights["checkpoint_uri"] or "no checkpoint"
@@ -165,6 +199,21 @@ def as_text(answer: Json) -> Iterator[str]:
         yield (
             f"  and {left_out} more trajectories" + (f", {more} more batches" if more else "") + ": --limit shows more"
         )
+
+
+def _verdict_text(answer: Json) -> Iterator[str]:
+    verdict = answer["verdict"]
+    words = verdict["failed"] or ", ".join("nothing" if value is None else f"{value:g}" for value in verdict["values"])
+    scorer = f"{verdict['source']}/{verdict['name']}@{verdict['version']}, generation {verdict['generation']}"
+    yield f"verdict {answer['id']} of {scorer} on {verdict['subject']}: {words}"
+    if verdict["detail"]:
+        yield f"  {' '.join(verdict['detail'].split())}"
+    yield f"  cost {verdict['tokens']} tokens, {verdict['seconds']:.2f} s"
+    for call in answer["judge_calls"]:
+        yield f"  the judge's call {call['call_id']} of trajectory {call['trajectory_id']}, group {call['group_id']}"
+    for word in answer["rewards"]:
+        subject = "/".join(word[name] for name in ("group_id", "trajectory_id", "call_id") if word[name] is not None)
+        yield f"  {'no value' if word['value'] is None else format(word['value'], 'g')} to {subject}"
 
 
 def _batch_text(batch: Json) -> Iterator[str]:

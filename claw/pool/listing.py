@@ -13,6 +13,7 @@ from claw.pool.reading import open_pool
 from claw.pool.text import Conversations
 from claw.show.notice import notice
 from claw.show.rendering import as_plain
+from datapool.batch.rewards import emptied, slot_text
 from datapool.view import query
 from datapool.view.query import PoolFilter
 from datapool.view.rows import PoolRows
@@ -119,6 +120,12 @@ def _number(value: float | None) -> str:
     return "-" if value is None else f"{value:g}"
 
 
+def _without_value(row: StepRecord | TrajectoryRecord) -> str:
+    """Slots that were taken back, or given up."""
+    slots = ", ".join(map(slot_text, emptied(row.rewards)))
+    return f" ({slots})" if slots else ""
+
+
 def _step_line(row: Row) -> str:
     assert isinstance(row, StepRecord)  # by kind
     state = "trainable" if row.trainable else ", ".join(row.reasons)
@@ -128,7 +135,7 @@ def _step_line(row: Row) -> str:
         quality += f" ({', '.join(f'{scorer} {_number(score)}' for scorer, score in scores.items())})"
     return (
         f"{row.group_id}/{row.trajectory_id}/{row.call_id}  {row.prompt_length}+{row.response_length} tokens  "
-        f"versions {_versions(row)}  reward {_number(row.reward_total)}  quality {quality}  {state}"
+        f"versions {_versions(row)}  reward {_number(row.reward_total)}{_without_value(row)}  quality {quality}  {state}"
     )
 
 
@@ -137,7 +144,7 @@ def _trajectory_line(row: Row) -> str:
     state = "ready" if row.ready else ", ".join(row.reasons)
     return (
         f"{row.group_id}/{row.trajectory_id}  {row.status}  {len(row.calls) + row.calls_left_out} calls  versions {_versions(row)}  "
-        f"return {_number(row.return_total)}  {state}"
+        f"return {_number(row.return_total)}{_without_value(row)}  {state}"
     )
 
 

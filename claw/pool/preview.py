@@ -43,6 +43,7 @@ def as_text(answer: dict[str, Any], *, verbose: bool = False) -> str:  # JSON
         whole += ", full by response_tokens_max or by what a plan holds"
     of_run = f"run {answer['run_id'] or '-'} at version {answer['version']}, {answer['algorithm']}"
     lines = [f"{of_run}: {groups} of {groups_wanted} groups, {whole}"]
+    lines += [f"warning: {warning}" for warning in answer["warnings"]]
     if groups:
         lines += _sizes(answer)
     if groups and verbose:

@@ -4,6 +4,8 @@ import orjson
 
 from claw.pool.options import PerspectiveOptions
 from claw.pool.reading import named_spec, open_pool, perspective_of
+from claw.show.notice import notice
+from datapool.batch.rewards import unheard_of
 from datapool.view.why import why
 
 
@@ -14,6 +16,9 @@ def explain(name: str, options: PerspectiveOptions, *, prefix: str, as_json: boo
         runs = pool.runs()
         perspective = perspective_of(pool, runs, spec, options)
         answers = pool.view.ask(lambda rows: why(rows, runs, perspective, name))
+        slots = pool.view.ask(lambda rows: rows.reward_slots)
+    for warning in unheard_of(perspective.spec, slots) if perspective is not None else ():
+        notice(f"warning: {warning}")
     for answer in answers:
         print(orjson.dumps(answer).decode() if as_json else "\n".join((*answer.lines, f"  → {answer.state}")))
     if not answers:

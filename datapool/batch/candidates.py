@@ -1,18 +1,21 @@
 """A ready group with its members, as a spec sees them: what selection and plans read of the pool."""
 
 import math
-from collections.abc import Iterable, Sequence, Set
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence, Set
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from datapool.batch.advantages import Return
+from datapool.batch.masks import is_trained
+from datapool.batch.rewards import Lacking, Slots, lacking, sums_as_pool, supplied, worth
 from datapool.batch.spec import BatchSpec
 from datapool.batch.states import states_of
 from datapool.fold.project import winners
-from schemas.events import GroupRecord, RewardSlot, StepRecord, TrajectoryRecord
+from schemas.events import GroupRecord, StepRecord, TrajectoryRecord
 
 OVER: Set[str] = frozenset({"completed", "failed", "abandoned"})
 """`TrajectoryRecord.status` of one that nothing more is expected of."""
+SCORING_FAILED, REWARD_REQUIRED = "scoring_failed", "reward_required"
 IMITABLE = frozenset({"no_trainable_call", "abandoned", "failed_without_outcome"})
 """Reasons of a trajectory that is not ready and can be imitated all the same (`policy: any`)."""
 Members = Sequence[tuple[TrajectoryRecord, Sequence[StepRecord]]]
@@ -40,12 +43,22 @@ class PooledTrajectory:
     """Under the reward weights of the spec; None: no reward that counts was given."""
     tags: frozenset[str] = frozenset()
     """Its own and its group's; each step carries them."""
+    lacks: Lacking = field(default_factory=dict)
+    """Rewards that the spec requires and nothing has taken the place of."""
 
     @property
     def truncated(self) -> bool:
         """Whether its last completed reply was cut off by its length."""
         reasons = [step.finish_reason for step in self.steps if step.status == "completed"]
         return bool(reasons) and reasons[-1] == "length"
+
+    def dropped_by(self, spec: BatchSpec, *, closed: bool) -> str | None:
+        """Why it is as if it had never been played; None: it is a member. closed: its group, so that nothing is waited for."""
+        if self.truncated and spec.truncated == "drop":
+            return "truncated"
+        failed = (f"{SCORING_FAILED}: {slot} {reason}" for slot, reason in self.lacks.items() if reason is not None)
+        missing = (f"{REWARD_REQUIRED}: {slot}" for slot in self.lacks if closed or spec.reward_missing == "reject")
+        return next(failed, None) or next(missing, None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +68,8 @@ class PooledGroup:
     record: GroupRecord
     members: tuple[PooledTrajectory, ...]
     """Those that a baseline counts."""
-    dropped: tuple[str, ...] = ()
-    """trajectory_ids of the ready members that the spec drops (`truncated: drop`): as if they had never been played."""
+    dropped: Mapping[str, str] = field(default_factory=dict)
+    """trajectory_ids of the ready members that the spec drops, as if they had never been played -> `dropped_by`."""
 
     @property
     def returns(self) -> list[float]:
@@ -70,9 +83,10 @@ def with_members(pool: Pool, record: GroupRecord, spec: BatchSpec) -> PooledGrou
     if members is None:
         return None
     counted = [member_of(record, row, steps, spec) for row, steps in members if counts(row, spec)]
-    dropped = {one.record.trajectory_id for one in counted if one.truncated} if spec.truncated == "drop" else set()
+    reasons = {one.record.trajectory_id: one.dropped_by(spec, closed=record.closed) for one in counted}
+    dropped = {name: reason for name, reason in reasons.items() if reason is not None}
     kept = tuple(member for member in counted if member.record.trajectory_id not in dropped)
-    return PooledGroup(record, kept, tuple(sorted(dropped)))
+    return PooledGroup(record, kept, dropped)
 
 
 def counts(row: TrajectoryRecord, spec: BatchSpec) -> bool:
@@ -89,31 +103,36 @@ def member_of(
 ) -> PooledTrajectory:
     """A member as the spec sees it. steps: captured, in order."""
     tags = frozenset((*group.tags, *row.tags))
-    return PooledTrajectory(row, tuple(steps), _return(row, steps, spec), tags)
+    member = PooledTrajectory(row, tuple(steps), None, tags)
+    own: Slots = tuple(slot for slot in row.rewards if slot.step_index is None)
+    of_steps: list[Slots] = [winners(step.rewards, ()) for step in steps]
+    if spec.rewards_required:
+        judged = [n for n, step in enumerate(steps) if is_trained(step, member, spec)] or list(range(len(steps)))
+        calls = [of_steps[n] for n in judged]
+        own, calls, lacks = supplied(own, calls, spec, lacking(own, calls, spec), closed=group.closed)
+        for n, slots in zip(judged, calls, strict=True):
+            of_steps[n] = slots
+        member = replace(member, lacks=lacks)
+    return replace(member, earned=_return(row, steps, own, of_steps, spec))
 
 
-def _return(record: TrajectoryRecord, steps: Sequence[StepRecord], spec: BatchSpec) -> Return | None:
-    """Total, rewards per step and outcome; None where no reward that counts was given. steps: captured, in order."""
-    if not spec.reward_weights:
-        outcome: float | None = record.outcome
+def _return(
+    record: TrajectoryRecord, steps: Sequence[StepRecord], own: Slots, of_steps: Sequence[Slots], spec: BatchSpec
+) -> Return | None:
+    """Total, rewards per step and outcome; None where no reward that counts was given. steps: captured, in order, with the
+    slots of each."""
+    if sums_as_pool((own, *of_steps), spec):
+        outcome = record.outcome
         step_rewards = [step.reward_total for step in steps]
         total = record.return_total
     else:
-        outcome = _weighted((slot for slot in record.rewards if slot.step_index is None), spec)
-        step_rewards = [_weighted(winners(step.rewards, ()), spec) for step in steps]
+        outcome, *step_rewards = (worth(slots, spec) for slots in (own, *of_steps))
         rewards = [reward for reward in (outcome, *step_rewards) if reward is not None]
         total = math.fsum(rewards) if rewards else None
     if total is None:
         return None
     states = states_of(steps) if spec.estimator.by_state else ()
     return Return(float(total), tuple(reward or 0.0 for reward in step_rewards), outcome or 0.0, states)
-
-
-def _weighted(slots: Iterable[RewardSlot], spec: BatchSpec) -> float | None:
-    """Weighted sum of the slots whose weight is not 0; None where there is no such slot."""
-    weights = [(spec.weight(slot.source, slot.name), slot.value) for slot in slots]
-    terms = [weight * value for weight, value in weights if weight != 0 and value is not None]
-    return math.fsum(terms) if terms else None
 
 
 def all_equal(returns: Sequence[float]) -> bool:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Set
 from dataclasses import dataclass
 from typing import Literal
 
-from datapool.batch.candidates import Pool, PooledGroup, all_equal, with_members
+from datapool.batch.candidates import REWARD_REQUIRED, Pool, PooledGroup, all_equal, with_members
 from datapool.batch.masks import TAGS_MISSING, UNANNOTATED, AnnotatedStep
 from datapool.batch.members import baseline_only, masks, may_be_trained, newest_version, plan_bytes, response_tokens
 from datapool.batch.spec import BatchSpec
@@ -172,11 +172,23 @@ def _size(group: PooledGroup, spec: BatchSpec) -> Refusal | None:
     return None if enough else Refusal("never", "declared_with_one_member")
 
 
-def _truncated(group: PooledGroup, spec: BatchSpec) -> Refusal | None:
+def _dropped(group: PooledGroup, spec: BatchSpec) -> Refusal | None:
     """Whoever waits for the size has it; what is dropped then is missing in the baseline."""
     if len(group.members) >= spec.estimator.members_min:
         return None
-    return Refusal("never", f"truncated_{len(group.dropped)}_of_{len(group.members) + len(group.dropped)}")
+    reasons = sorted(set(group.dropped.values()))
+    words = {reason.partition(":")[0] for reason in reasons}
+    word = words.pop() if len(words) == 1 else "dropped"
+    slots = ", ".join(reason.partition(": ")[2] or reason for reason in reasons if reason != word)
+    counts = f"{word}_{len(group.dropped)}_of_{len(group.members) + len(group.dropped)}"
+    return Refusal("never", f"{counts}: {slots}" if slots else counts)
+
+
+def _reward_required(group: PooledGroup, spec: BatchSpec) -> Refusal | None:
+    """Of a group that is closed nobody waits any more: who lacks a reward was dropped."""
+    waiting = [member for member in group.members if member.lacks] if spec.rewards_required else []
+    slots = ", ".join(sorted({slot for member in waiting for slot in member.lacks}))
+    return Refusal("wait", f"{REWARD_REQUIRED}_for_{len(waiting)}: {slots}") if waiting else None
 
 
 def _reward_missing(group: PooledGroup, spec: BatchSpec) -> Refusal | None:
@@ -231,7 +243,8 @@ def _plan_bytes(group: PooledGroup, spec: BatchSpec) -> Refusal | None:
 GroupFilter = Callable[[PooledGroup, BatchSpec], Refusal | None]
 GROUP_FILTERS: tuple[GroupFilter, ...] = (
     _size,
-    _truncated,
+    _dropped,
+    _reward_required,
     _reward_missing,
     _reward_mean,
     _zero_variance,

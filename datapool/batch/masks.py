@@ -5,11 +5,13 @@ is one row of `STEP_FILTERS` (docs/changing.md).
 """
 
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from datapool.batch.candidates import PooledTrajectory
 from datapool.batch.spec import BatchSpec
 from schemas.events import Curation, StepRecord
+
+if TYPE_CHECKING:
+    from datapool.batch.candidates import PooledTrajectory
 
 TAGS_MISSING = "tags_missing"
 UNANNOTATED = "quality_missing"
@@ -38,7 +40,7 @@ class AnnotatedStep(NamedTuple):
     """A step with what else stands on it: annotations of its own, tags of its trajectory and group, too."""
 
     step: StepRecord
-    member: PooledTrajectory
+    member: "PooledTrajectory"
 
     @property
     def curation(self) -> Curation:
@@ -58,12 +60,12 @@ class StepFilter(NamedTuple):
     masks: Callable[[AnnotatedStep, BatchSpec], Iterator[Mask]]
 
 
-def is_trained(step: StepRecord, member: PooledTrajectory, spec: BatchSpec) -> bool:
+def is_trained(step: StepRecord, member: "PooledTrajectory", spec: BatchSpec) -> bool:
     """Whether the response of a member's step is trained; otherwise it is masked."""
     return mask_of(step, member, spec) is None
 
 
-def mask_of(step: StepRecord, member: PooledTrajectory, spec: BatchSpec) -> Mask | None:
+def mask_of(step: StepRecord, member: "PooledTrajectory", spec: BatchSpec) -> Mask | None:
     """Why the response of a trained member's step is masked; None where it is trained."""
     if not (step.trainable or (spec.policy == "any" and is_imitable(step))) or step.position is None:
         return Mask("not_trainable", ", ".join(step.reasons))
@@ -77,7 +79,7 @@ def is_imitable(step: StepRecord) -> bool:
     return IMITABLE_FLAWS.issuperset(flaws - {"response_empty"} if ID_FLAWS & flaws else flaws)
 
 
-def mask_at(step: StepRecord, member: PooledTrajectory, spec: BatchSpec, version: int) -> Mask | None:
+def mask_at(step: StepRecord, member: "PooledTrajectory", spec: BatchSpec, version: int) -> Mask | None:
     """The same in a batch for that version: a response of which every token is too old is masked, too."""
     if mask := mask_of(step, member, spec):
         return mask

@@ -1,9 +1,164 @@
-"""What the reward slots of one subject say. Pure."""
+"""What the reward slots of a call or a trajectory are worth to a spec: who counts, how people are merged, what is missing. Pure.
 
+Invariant: an empty slot (taken back, or given up), one of weight 0, and one that a preferred one hides are as if absent, in this
+order; what then several people said under one name is one reward. For a spec that names none of this the sum is the pool's own,
+but for what several people said of one thing.
+"""
+
+import math
+import statistics
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+
+from datapool.batch.spec import BatchSpec, SlotPattern, matches
+from datapool.feedback import COMMENT, HUMAN
+from datapool.fold.merge import slot_rank
 from schemas.events import RewardSlot
+
+SLOTS_SHOWN = 20
+Slots = Sequence[RewardSlot]
+"""Of one subject: a call, or the trajectory itself."""
+
+
+def _majority(values: Sequence[float]) -> float:
+    votes = Counter(values).most_common()
+    return statistics.fmean(value for value, count in votes if count == votes[0][1])
+
+
+MERGES: Mapping[str, Callable[[Sequence[float]], float]] = {
+    "mean": statistics.fmean,
+    "median": statistics.median,
+    "majority": _majority,
+    "latest": lambda values: values[-1],
+}
+"""`BatchSpec.reward_merge` -> values in the order in which they were said -> their one value."""
+
+
+def slot_name(slot: RewardSlot) -> str:
+    """As specs name it."""
+    return f"{slot.source}/{slot.name}"
 
 
 def slot_text(slot: RewardSlot) -> str:
-    """A slot for people: `source/name` and its value, or why it has none."""
+    """A slot for people: its name and value, or why it has none."""
     value = "taken back" if slot.value is None else f"{slot.value:g}"
-    return f"{slot.source}/{slot.name} {value if slot.failed is None else f'failed ({slot.failed})'}"
+    return f"{slot_name(slot)} {value if slot.failed is None else f'failed ({slot.failed})'}"
+
+
+def emptied(slots: Iterable[RewardSlot]) -> Iterator[RewardSlot]:
+    """Slots that were taken back or given up: without a value, which a person's comment never has."""
+    return (slot for slot in slots if slot.value is None and slot.name != COMMENT)
+
+
+def is_filled(slot: RewardSlot, spec: BatchSpec) -> bool:
+    """Whether somebody spoke whom the spec hears."""
+    return slot.value is not None and spec.slot_weight(slot_name(slot)) != 0
+
+
+def counting(slots: Iterable[RewardSlot], spec: BatchSpec) -> list[RewardSlot]:
+    """The slots that count, before people are merged."""
+    filled = [slot for slot in slots if is_filled(slot, spec)]
+    for patterns in spec.reward_prefer:
+        places = [_place(slot, patterns) for slot in filled]
+        first = min((place for place in places if place is not None), default=None)
+        filled = [slot for slot, place in zip(filled, places, strict=True) if place in (None, first)]
+    return filled
+
+
+def _place(slot: RewardSlot, patterns: Sequence[SlotPattern]) -> int | None:
+    return next((place for place, pattern in enumerate(patterns) if matches(pattern, slot_name(slot))), None)
+
+
+def votes(slots: Iterable[RewardSlot]) -> dict[str, list[RewardSlot]]:
+    """By name what several people said, in the order in which they said it; what one alone said is merged with nothing."""
+    people: dict[str, list[RewardSlot]] = defaultdict(list)
+    for slot in sorted(slots, key=slot_rank):
+        if slot.source.startswith(HUMAN):
+            people[slot.name].append(slot)
+    return {name: slots for name, slots in people.items() if len(slots) > 1}
+
+
+def worth(slots: Iterable[RewardSlot], spec: BatchSpec) -> float | None:
+    """What one subject earned; None where nothing counts."""
+    kept = counting(slots, spec)
+    merged = votes(kept)
+    alone = [slot for slot in kept if not (slot.name in merged and slot.source.startswith(HUMAN))]
+    terms = [_weighted(slot, spec) for slot in alone] + [merged_value(each, spec) for each in merged.values()]
+    return math.fsum(terms) if terms else None
+
+
+def merged_value(slots: Iterable[RewardSlot], spec: BatchSpec) -> float:
+    """Of several people, in the order in which they spoke; weights applied."""
+    return MERGES[spec.reward_merge]([_weighted(slot, spec) for slot in slots])
+
+
+def _weighted(slot: RewardSlot, spec: BatchSpec) -> float:
+    assert slot.value is not None  # it counts
+    return spec.slot_weight(slot_name(slot)) * slot.value
+
+
+def sums_as_pool(subjects: Iterable[Slots], spec: BatchSpec) -> bool:
+    """Whether the pool's own sums are what the spec asks for."""
+    if spec.reward_weights or spec.reward_prefer or not isinstance(spec.reward_missing, str):
+        return False
+    return not any(votes(slot for slot in slots if slot.value is not None) for slots in subjects if len(slots) > 1)
+
+
+def unheard_of(spec: BatchSpec, slots: Collection[str]) -> list[str]:
+    """A line for each slot that the spec names and nobody has filled. slots: `source/name` of all that somebody has."""
+    fields = {
+        "reward_weights": sorted(spec.reward_weights.keys() - {"*"}),
+        "reward_prefer": [pattern for patterns in spec.reward_prefer for pattern in patterns],
+        "rewards_required": spec.rewards_required,
+    }
+    there = ", ".join(sorted(slots)[:SLOTS_SHOWN]) or "none"
+    return [
+        f"{field}: nobody has given {pattern} yet (the pool's slots: {there})"
+        for field, patterns in fields.items()
+        for pattern in patterns
+        if not any(matches(pattern, slot) for slot in slots)
+    ]
+
+
+Lacking = Mapping[SlotPattern, str | None]
+"""Required slot that a trajectory lacks -> why its scorer gave up; None: it may still speak."""
+
+
+def lacking(own: Slots, calls: Sequence[Slots], spec: BatchSpec) -> dict[SlotPattern, str | None]:
+    """What a trajectory lacks. own: its slots; calls: those of each call that must be judged where it is not itself."""
+    return {
+        pattern: min(
+            (slot.failed for slot in _slots_of((own, *calls), pattern) if slot.failed is not None), default=None
+        )
+        for pattern in spec.rewards_required
+        if not _has(own, pattern, spec) and not (calls and all(_has(slots, pattern, spec) for slots in calls))
+    }
+
+
+def _has(slots: Slots, pattern: SlotPattern, spec: BatchSpec) -> bool:
+    return any(is_filled(slot, spec) for slot in _slots_of((slots,), pattern))
+
+
+def _slots_of(subjects: Iterable[Slots], pattern: SlotPattern) -> Iterator[RewardSlot]:
+    return (slot for slots in subjects for slot in slots if matches(pattern, slot_name(slot)))
+
+
+def supplied(
+    own: Slots, calls: Sequence[Slots], spec: BatchSpec, lacks: Lacking, *, closed: bool
+) -> tuple[Slots, list[Slots], Lacking]:
+    """The slots with `reward_missing: {value: X}` in place of what is missing, and what is missing all the same.
+
+    closed: the group, so that nothing is waited for. Where the calls are judged, each one that lacks the slot takes the value; else the trajectory does, once.
+    """
+    missing = spec.reward_missing
+    if isinstance(missing, str):
+        return own, list(calls), lacks
+    judged, waits = list(calls), missing.get("wait", False) and not closed
+    for pattern in (pattern for pattern, failed in lacks.items() if failed is not None or not waits):
+        source, _, name = pattern.partition("/")
+        slot = RewardSlot(source=source, name=name, value=missing["value"], revision=0, event_id="")
+        if any(_slots_of(calls, pattern)):
+            judged = [slots if _has(slots, pattern, spec) else (*slots, slot) for slots in judged]
+        else:
+            own = (*own, slot)
+    return own, judged, {pattern: failed for pattern, failed in lacks.items() if failed is None and waits}

@@ -5,12 +5,17 @@ Invariant: everything that decides whether a group is trained, and with which re
 
 import difflib
 import json
-from collections.abc import Mapping
+import math
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NotRequired, Self
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+from typing_extensions import TypedDict
 
 from datapool.batch.advantages import ESTIMATORS, Estimator
 from datapool.errors import BatchSpecInvalid
@@ -21,6 +26,8 @@ if TYPE_CHECKING:
 else:
     Algorithm = Literal[tuple(ESTIMATORS)]  # a new row of the table is a new value; a type checker cannot follow that
 Weight = Annotated[float, Field(ge=0)]
+SlotPattern = str
+"""`source/name` of reward slots, in which each `*` stands for any text; `*` alone for every slot."""
 PRIORITY_TAG = "priority:"
 
 
@@ -39,6 +46,24 @@ class Bounds(BaseModel):
         if self.min is not None and self.max is not None and self.min > self.max:
             raise ValueError(f"min {self.min:g} is above max {self.max:g}: nothing could pass")
         return self
+
+
+class MissingReward(TypedDict):
+    """What a required reward counts as where there is none; no model, because a flag takes it beside plain words."""
+
+    __pydantic_config__ = ConfigDict(extra="forbid", allow_inf_nan=False)  # type: ignore[misc]  # as pydantic reads it
+
+    value: float
+    wait: NotRequired[bool]
+    """Until its scorer has given up; not set, the plan is made without it."""
+
+
+def _is_missing_reward(raw: Any) -> Any:  # Any: whatever a file or a flag says
+    """One message for the word and the mapping, whichever was meant."""
+    with suppress(TypeError, ValueError):
+        if raw in ("wait", "reject") or (set(raw) <= {"value", "wait"} and math.isfinite(float(raw["value"]))):
+            return raw
+    raise ValueError(f"{raw!r} is none of: wait, reject, {{value: X}}, {{value: X, wait: true}}")
 
 
 class BatchSpec(BaseModel):
@@ -69,8 +94,22 @@ class BatchSpec(BaseModel):
     """A response that carries one of these, in the same sense, is masked; a group that does is not trained. Not set: side
     calls (titles, summaries), which do not work on the task."""
     reward_weights: Mapping[str, float] = Field(default_factory=dict)
-    """`source/name` of a reward slot -> its weight in every return; `*` stands for all others (1 unless given).
-    A slot of weight 0 is as if nobody had given it."""
+    """`source/name` of a reward slot -> its weight in every return; in it `*` stands for any text (`human:*/overall`), alone for
+    all others (1 unless given). The exact name counts before patterns, of these the one with the most other characters (equal
+    ones: the first by name). A slot of weight 0 is as if nobody had given it."""
+    reward_merge: Literal["mean", "median", "majority", "latest"] = "mean"
+    """How the slots that several people (`human:<who>/NAME`) filled under one name become one reward of their call or trajectory,
+    each multiplied by its weight first. majority: what most said, of equally many the mean of these."""
+    reward_prefer: tuple[tuple[SlotPattern, ...], ...] = ()
+    """Lists of slots: in each call, and in the trajectory itself, of every list only those count that the first pattern with a
+    reward there matches, the others of it as if absent."""
+    rewards_required: tuple[SlotPattern, ...] = ()
+    """Each trajectory must have a reward in such a slot, itself or each of its calls that would be trained. One whose scorer
+    gave up is left out (unless `reward_missing` has a value), and its group goes on without it."""
+    reward_missing: Annotated[Literal["wait", "reject"] | MissingReward, BeforeValidator(_is_missing_reward)] = "wait"
+    """A trajectory that lacks a required reward. wait: its group waits, until it is closed (then the trajectory is left out) or
+    too stale; reject: the trajectory is as if it had never been played; {value: X}: the reward counts as X, with wait: true only
+    once its scorer gave up or the group is closed."""
     reward_mean_min: float | None = None
     """Groups whose mean return is lower are never trained (all failed); null: no threshold."""
     reward_mean_max: float | None = None
@@ -137,9 +176,33 @@ class BatchSpec(BaseModel):
             raise ValueError(
                 f"quality_missing: {self.quality_missing} asks for quality_min or scores, else nothing is missing"
             )
-        if invalid := sorted(name for name in self.reward_weights if name != "*" and "/" not in name):
-            raise ValueError(f"reward_weights: {invalid[0]!r} is no source/name")
+        for message in self._wrong_slots():
+            raise ValueError(message)
         return self
+
+    def _wrong_slots(self) -> Iterator[str]:
+        """What contradicts itself in the fields that name reward slots."""
+        prefer = [name for names in self.reward_prefer for name in names]
+        fields = {
+            "reward_weights": self.reward_weights,
+            "reward_prefer": prefer,
+            "rewards_required": self.rewards_required,
+        }
+        for field, names in fields.items():
+            yield from (f"{field}: {name!r} is no source/name" for name in names if name != "*" and "/" not in name)
+            if field != "reward_weights":
+                unheard = (name for name in names if "*" not in name and self.slot_weight(name) == 0)
+                yield from (f"{field}: {name!r} has weight 0: as if it was never given" for name in unheard)
+        yield from (
+            f"reward_prefer: {list(names)} prefers nothing; name two" for names in self.reward_prefer if len(names) < 2
+        )
+        twice = sorted({name for name in prefer if prefer.count(name) > 1})
+        yield from (f"reward_prefer: {name!r} stands there twice" for name in twice)
+        for names in self.reward_prefer:
+            behind = ((first, name) for n, name in enumerate(names) for first in names[:n] if matches(first, name))
+            yield from (f"reward_prefer: {name!r} is behind {first!r}, which is all of it" for first, name in behind)
+        if self.reward_missing != "wait" and not self.rewards_required:
+            yield "reward_missing: asks for rewards_required, else nothing is missing"
 
     @property
     def estimator(self) -> Estimator:
@@ -148,7 +211,17 @@ class BatchSpec(BaseModel):
 
     def weight(self, source: str, name: str) -> float:
         """Of a reward slot."""
-        return self.reward_weights.get(f"{source}/{name}", self.reward_weights.get("*", 1.0))
+        return self.slot_weight(f"{source}/{name}")
+
+    def slot_weight(self, slot: str) -> float:
+        """The same, by its whole name."""
+        weight = self.reward_weights.get(slot)
+        return weight if weight is not None else self.reward_weights.get(self._pattern_of(slot), 1.0)
+
+    def _pattern_of(self, slot: str) -> SlotPattern:
+        """Of `reward_weights`, the one that counts for a slot that it does not name; empty: none."""
+        matching = (pattern for pattern in self.reward_weights if "*" in pattern and matches(pattern, slot))
+        return min(matching, key=lambda pattern: (pattern.count("*") - len(pattern), pattern), default="")
 
     def oldest_version(self, version: int) -> int | None:
         """Of the tokens that a batch for `version` trains; None: a group's staleness alone decides."""
@@ -161,8 +234,18 @@ class BatchSpec(BaseModel):
         return self.policy == "own" or self.zero_variance == "drop" or any(each is not None for each in thresholds)
 
     def to_json(self) -> str:
-        """Canonical JSON, as a plan carries it."""
-        return json.dumps(self.model_dump(mode="json"), sort_keys=True, separators=(",", ":"))
+        """Canonical JSON, as a plan carries it. What came later than plans did is left out where it is not set."""
+        unset = {name for name in LATER_FIELDS if name not in self.model_dump(include={name}, exclude_defaults=True)}
+        return json.dumps(self.model_dump(mode="json", exclude=unset), sort_keys=True, separators=(",", ":"))
+
+
+LATER_FIELDS = ("reward_merge", "reward_prefer", "rewards_required", "reward_missing")
+
+
+@lru_cache(maxsize=4096)
+def matches(pattern: SlotPattern, slot: str) -> bool:
+    """Whether a pattern means a slot. slot: `source/name`."""
+    return re.fullmatch(".*".join(map(re.escape, pattern.split("*"))), slot, re.DOTALL) is not None
 
 
 PRESETS: Mapping[str, Mapping[str, Any]] = {  # Any: values of any field

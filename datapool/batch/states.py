@@ -25,7 +25,7 @@ class LinePlace(NamedTuple):
 def states_of(steps: Sequence[StepRecord]) -> tuple[CallState | None, ...]:
     """One per call; None: it was not completed. steps: captured, in order; the line of the first is the main one."""
     completed = {step.call_id: step for step in steps if step.status == "completed"}
-    places = _places(_parents(list(completed.values())), completed)
+    places = _places(parents(list(completed.values())), completed)
     lines = {call_id: step.prompt_id for call_id, step in completed.items()}
     if completed:
         lines[next(iter(completed))] = MAIN_LINE
@@ -36,7 +36,7 @@ def states_of(steps: Sequence[StepRecord]) -> tuple[CallState | None, ...]:
     return tuple(states.get(step.call_id) for step in steps)
 
 
-def _parents(completed: Sequence[StepRecord]) -> dict[str, str]:
+def parents(completed: Sequence[StepRecord]) -> dict[str, str]:
     """Call -> the call that it goes on with; calls that begin a line are left out.
 
     Of the calls that are written against one base the one that keeps most of it goes on with it, the others begin lines. A
@@ -51,15 +51,15 @@ def _parents(completed: Sequence[StepRecord]) -> dict[str, str]:
             continue
         if base.call_id not in next_calls or step.base_keep > next_calls[base.call_id].base_keep:
             next_calls[base.call_id] = step
-    parents = {step.call_id: base_id for base_id, step in next_calls.items()}
+    before = {step.call_id: base_id for base_id, step in next_calls.items()}
     tips: list[StepRecord] = []
     for step in completed:
         if step.base_call_id is None and (tip := _longest(tips, step)) is not None:
-            parents[step.call_id] = tip.call_id
+            before[step.call_id] = tip.call_id
             tips.remove(tip)
         if step.call_id not in next_calls:
             tips.append(step)
-    return parents
+    return before
 
 
 def _longest(tips: Iterable[StepRecord], step: StepRecord) -> StepRecord | None:

@@ -88,15 +88,18 @@ def conversation(calls: Iterable[CallBodies]) -> list[ConversationTurn]:
     text = ""  # that prompts of completions go on from
     for call in calls:
         question, answer = request_messages(call), reply_message(call)
-        added = [_turn(message) for message in question or ()]
-        reply = [_turn(answer)] if answer is not None else []
+        added = [turn_of(message) for message in question or ()]
+        reply = [turn_of(answer)] if answer is not None else []
         if call.protocol == "responses":
             added = _in_full(_parsed(call.request), added, responses)
             responses[str(_parsed(call.reply).get("id"))] = [*added, *reply]
         elif call.protocol == "completions" and question is not None:
             prompt = question[0]["content"]
             if text and prompt.startswith(text):
-                added = [*turns, *([_turn({"role": "user", "content": prompt[len(text) :]})] if prompt != text else [])]
+                added = [
+                    *turns,
+                    *([turn_of({"role": "user", "content": prompt[len(text) :]})] if prompt != text else []),
+                ]
             text = prompt + (answer or {}).get("content", "")
         common = _common(turns, added)
         if common < len(turns) and question is not None:
@@ -149,7 +152,8 @@ def _message(message: Object) -> Message:
     )
 
 
-def _turn(message: Object) -> ConversationTurn:
+def turn_of(message: Object) -> ConversationTurn:
+    """A message of chat's format for people."""
     plain, calls = _message(message), message.get("tool_calls")
     texts = [plain["content"], *map(_call_text, calls if isinstance(calls, list) else ())]
     return ConversationTurn(role=plain["role"], content="\n".join(filter(None, texts)), reasoning=plain["reasoning"])

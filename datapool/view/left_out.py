@@ -17,7 +17,8 @@ def why_left_out(batch: Planned, trajectory_id: str, call_id: str | None = None)
     if trajectory_id not in batch.reward:
         spec = _spec(batch)
         dropped = ", or its last reply was cut off (truncated: drop)" if spec and spec.truncated == "drop" else ""
-        return f"it was no ready member of its group then{dropped}"
+        lacked = f", or it lacked a reward ({_required(spec)})" if spec and spec.rewards_required else ""
+        return f"it was no ready member of its group then{dropped}{lacked}"
     trained, masked = batch.trained[trajectory_id], batch.masked[trajectory_id]
     if trained and (call_id is None or call_id in trained):
         return None
@@ -55,6 +56,10 @@ def _why_masked(batch: Planned) -> str:
     elif step_filters(spec):
         words.append(f"kept out by the spec's filters ({_filters(spec)})")
     return " or ".join(words)
+
+
+def _required(spec: BatchSpec) -> str:
+    return f"rewards_required: {', '.join(spec.rewards_required)}"
 
 
 def _filters(spec: BatchSpec) -> str:

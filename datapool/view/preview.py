@@ -7,6 +7,7 @@ from typing import Any
 from datapool.batch.candidates import PooledGroup, all_equal
 from datapool.batch.masks import mask_at
 from datapool.batch.members import baseline_only, trained_members
+from datapool.batch.rewards import unheard_of
 from datapool.batch.selection import Selection, select
 from datapool.batch.sequences import TrainingRow
 from datapool.errors import PromptBroken
@@ -37,6 +38,7 @@ def previewed(rows: PoolRows, runs: RunIndex, perspective: Perspective) -> dict[
         "algorithm": perspective.spec.algorithm,
         "complete": selection.complete,
         "groups_wanted": perspective.spec.groups_per_batch,
+        "warnings": unheard_of(perspective.spec, rows.reward_slots),
         **counts(rows, selection.chosen, perspective),
         "chosen": [group.record.group_id for group in selection.chosen],
         "left_out": dict(sorted({name: why for named in reasons.values() for name, why in named.items()}.items())),
@@ -100,7 +102,7 @@ def counts(rows: PoolRows, chosen: tuple[PooledGroup, ...], perspective: Perspec
         "groups": len(chosen),
         "trajectories": sum(len(group.members) for group in chosen),
         "trajectories_trained": len(members),
-        "dropped": _counted("truncated" for group in chosen for _ in group.dropped),
+        "dropped": _counted(why for group in chosen for why in group.dropped.values()),
         "baseline_only": _counted(why for group in chosen for why in baseline_only(group, spec).values()),
         "responses_trained": len(trained),
         "response_tokens": sum(row.trained_tokens for row in training_rows),

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 from datapool.batch.candidates import OVER
 from datapool.batch.deltas import resolve
+from datapool.batch.rewards import slot_name
 from datapool.errors import PromptBroken
 from datapool.fold.digests import record_digest, row_digest, rows_digest
 from datapool.view.store import Digests, StepStore, TokenRow
@@ -48,6 +49,8 @@ class PoolRows:
         self._keep = keep
         self._tokens = tokens
         self._groups: dict[str, GroupRows] = {}
+        self.reward_slots: set[str] = set()
+        """`source/name` of every slot that a row ever had with a reward, or with a scorer that gave up."""
         self._offered: list[GroupRecord] | None = None
         """Whole groups in order of id; None: not looked for since the last change."""
 
@@ -64,9 +67,13 @@ class PoolRows:
             self._apply_group(group, ids[0], value)
             return
         if topic == TRAJECTORIES.name:
-            _apply_trajectory(group.trajectories.setdefault(ids[1], TrajectoryRows()), value)
+            self._spoken(_apply_trajectory(group.trajectories.setdefault(ids[1], TrajectoryRows()), value))
         elif topic == STEPS.name:
-            _apply_step(self.store, ids, value)
+            self._spoken(_apply_step(self.store, ids, value))
+
+    def _spoken(self, row: TrajectoryRecord | StepRecord | None) -> None:
+        spoken = (slot for slot in row.rewards if (slot.value, slot.failed) != (None, None)) if row is not None else ()
+        self.reward_slots.update(map(slot_name, spoken))
 
     def _group_of(self, group_id: str) -> GroupRows | None:
         """Where a row of the group goes; None: it was forgotten."""
@@ -166,14 +173,16 @@ class PoolRows:
         return group.trajectories.get(trajectory_id) if group else None
 
 
-def _apply_trajectory(rows: TrajectoryRows, value: bytes | None) -> None:
+def _apply_trajectory(rows: TrajectoryRows, value: bytes | None) -> TrajectoryRecord | None:
     record = None if value is None else decode(value)
     assert record is None or isinstance(record, TrajectoryRecord)  # as above
     rows.record = record
     rows.digest = "" if value is None else row_digest(value)
+    return record
 
 
-def _apply_step(store: StepStore, ids: tuple[str, ...], value: bytes | None) -> None:
+def _apply_step(store: StepStore, ids: tuple[str, ...], value: bytes | None) -> StepRecord | None:
+    """The step, where the row is no tombstone and no tokens."""
     place, is_tokens = (ids[0], ids[1], ids[2]), ids[3:] == (TOKENS,)
     if value is None:
         (store.drop_tokens if is_tokens else store.drop_step)(place)
@@ -182,7 +191,10 @@ def _apply_step(store: StepStore, ids: tuple[str, ...], value: bytes | None) -> 
         assert isinstance(record, StepTokens)  # by its key
         store.put_tokens(place, record, whole=_is_whole(record.prompt))
     else:
-        store.put_step(place, as_step(value), value, row_digest(value))
+        step = as_step(value)
+        store.put_step(place, step, value, row_digest(value))
+        return step
+    return None
 
 
 def as_step(value: bytes) -> StepRecord:

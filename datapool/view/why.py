@@ -3,7 +3,7 @@
 Invariant: an answer is made of the pool's rows, the runs' events and a spec, all as they are now; it guesses nothing.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -11,13 +11,15 @@ from datapool.batch.candidates import PooledGroup, counts, member_of
 from datapool.batch.eligibility import Refusal, eligible
 from datapool.batch.masks import UNANNOTATED, is_imitable, mask_at
 from datapool.batch.members import baseline_only
+from datapool.batch.rewards import counting, emptied, merged_value, slot_text, votes
 from datapool.batch.spec import BatchSpec
+from datapool.fold.project import winners
 from datapool.fold.readiness import counted_calls
 from datapool.view.left_out import why_left_out
 from datapool.view.rows import PoolRows, as_step
 from datapool.view.runs import RunIndex
 from datapool.view.store import as_bytes
-from schemas.events import GroupRecord, StepRecord, TrajectoryRecord
+from schemas.events import GroupRecord, RewardSlot, StepRecord, TrajectoryRecord
 
 FULL_GROUP = "  {} members more than its record holds: give each task a group id of its own"
 FULL_TRAJECTORY = "  {} calls more than its record holds: begin a trajectory for each task"
@@ -110,7 +112,7 @@ class _Answers:
             state, lines = self._within_batch(group, row, lines)
         if state in ("trained", "planned") and not trained:
             state, lines = "left_out", self._left_out(*ids)
-        lines_shown = (head, *full, *_calls(row), *lines)
+        lines_shown = (head, *full, *_calls(row), *self._rewards(row, group), *lines)
         return Explanation(kind="trajectory", ids=ids, state=state, lines=lines_shown, trained=trained)
 
     def _of_step(self, step: StepRecord) -> Explanation:
@@ -128,7 +130,29 @@ class _Answers:
             state, lines = "left_out" if state == "next" else state, [*lines, mask]
         elif state == "next" and row is not None:
             state, lines = self._within_batch(group, row, lines)
-        return Explanation(kind="step", ids=ids, state=state, lines=(head, *lines), trained=trained)
+        lines_shown = (head, *_empty(step.rewards), *self._merged(winners(step.rewards, ())), *lines)
+        return Explanation(kind="step", ids=ids, state=state, lines=lines_shown, trained=trained)
+
+    def _rewards(self, row: TrajectoryRecord, group: GroupRecord | None) -> Iterator[str]:
+        """What its rewards lack: slots without a value, its own and its calls', and those that the spec requires."""
+        steps = self.rows.steps(row.group_id, row.trajectory_id)
+        own = [slot for slot in row.rewards if slot.step_index is None]
+        yield from _empty(own)
+        yield from (f"{line} (call {step.call_id})" for step in steps for line in _empty(step.rewards))
+        yield from self._merged(own)
+        if self.perspective is None or group is None:
+            return
+        for slot, failed in member_of(group, row, steps, self.perspective.spec).lacks.items():
+            yield f"  it lacks a reward {slot}, which the spec requires: " + (
+                "nobody has given it yet" if failed is None else f"its scorer gave up ({failed})"
+            )
+
+    def _merged(self, slots: Sequence[RewardSlot]) -> Iterator[str]:
+        """Of one subject: what several people said, and what the spec makes of it."""
+        spec = self.perspective.spec if self.perspective is not None else BatchSpec()
+        for name, several in votes(counting(slots, spec)).items():
+            words = ", ".join(map(slot_text, several))
+            yield f"  {len(several)} people said {name}: {words}; {spec.reward_merge} {merged_value(several, spec):g}"
 
     def _imitates(self, step: StepRecord) -> bool:
         return self.perspective is not None and self.perspective.spec.policy == "any" and is_imitable(step)
@@ -174,7 +198,8 @@ class _Answers:
             return "not_ready", ["  its rows are of different moments; the streams are still writing"]
         outcome = eligible(self.rows, group, perspective.spec, perspective.version, perspective.run_id)
         if not isinstance(outcome, Refusal):
-            return "next", [f"  {who} would train it: it waits for its turn or for a whole batch"]
+            without = (f"  without {name}: {reason}" for name, reason in outcome.dropped.items())
+            return "next", [f"  {who} would train it: it waits for its turn or for a whole batch", *without]
         word = {"wait": "waits", "never": "will never train it", "foreign": "does not train it"}[outcome.kind]
         return ("left_out" if group.ready else "not_ready"), [f"  {who} {word}: {outcome.reason}"]
 
@@ -189,10 +214,9 @@ class _Answers:
         if not isinstance(outcome, PooledGroup):
             return "next", lines
         if row.trajectory_id in outcome.dropped:
-            return "left_out", [
-                *lines,
-                "  its last reply was cut off by its length: it is not counted (truncated: drop)",
-            ]
+            cut_off = "its last reply was cut off by its length: it is not counted (truncated: drop)"
+            reason = outcome.dropped[row.trajectory_id]
+            return "left_out", [*lines, "  " + (cut_off if reason == "truncated" else f"it is not counted ({reason})")]
         reasons = baseline_only(outcome, spec)
         if row.trajectory_id not in reasons:
             return "next", lines
@@ -218,6 +242,10 @@ class _Answers:
                 if trajectory_id in (None, trajectory)
             )
         )
+
+
+def _empty(slots: Iterable[RewardSlot]) -> Iterator[str]:
+    return (f"  reward {slot_text(slot)}" for slot in emptied(slots))
 
 
 def _calls(row: TrajectoryRecord) -> Iterator[str]:

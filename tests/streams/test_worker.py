@@ -7,6 +7,8 @@ import pytest
 
 from claw.local.ports import free_ports
 from datapool import FOLD_VERSION
+from datapool.batch.selection import select
+from datapool.batch.spec import BatchSpec
 from datapool.view.view import PoolView
 from eventlog.records import Outgoing
 from schemas.envelopes import now_us
@@ -72,6 +74,34 @@ def test_at_its_deadline_a_group_is_closed_once_and_for_all(log_settings, start)
     assert len(pool.decisions(log_settings)) == 2
     assert again.stop() == 0
     assert pool.pool(log_settings).items() >= before.items()
+
+
+def test_a_reward_is_taken_back_and_a_scorer_gives_up_while_a_worker_runs(log_settings, start):
+    """The slot is empty for whoever looks; a group that required the scorer goes on without its trajectory, with the reason."""
+    start()
+    style = {"source": "judge", "name": "style"}
+    history = [event for n in range(3) for event in pool.episode("g", f"t{n}")]
+    judged = [facts.reward("g", f"t{n}", 1.0, **style) for n in range(3)]
+    pool.publish(log_settings, map(pool.outgoing, [*history, *judged]))
+    pool.wait_for_oracle(log_settings)
+    view = PoolView(log_settings)
+    view.start()
+    spec = BatchSpec(group_size=2, groups_per_batch=1, rewards_required=("judge/style",))
+
+    def chosen():
+        view.wait_caught_up(20)
+        selection = view.ask(lambda rows: select(rows, spec, 3, "run", ()))
+        return [(each.returns, dict(each.dropped)) for each in selection.chosen] or selection.left_out["g"]
+
+    pool.wait_for("a whole group", lambda: chosen() == [([2.5, 2.5, 2.5], {})])
+    taken_back = [facts.reward("g", "t1", None, **style, revision=1), facts.preferred("g", "t0", "t1")]
+    pool.publish(log_settings, map(pool.outgoing, [*taken_back, facts.edited("g", "t0", "t0-0")]))
+    pool.wait_for("the wait", lambda: chosen() == "reward_required_for_1: judge/style")
+    pool.publish(log_settings, [pool.outgoing(facts.gave_up("g", "t1", revision=2))])
+    without = {"t1": "scoring_failed: judge/style deadline"}
+    pool.wait_for("the group without it", lambda: chosen() == [([2.5, 2.5], without)])
+    view.stop()
+    pool.whole(log_settings)
 
 
 def evictions(settings):

@@ -181,3 +181,23 @@ def test_what_is_too_old_and_who_is_dropped_is_counted() -> None:
     assert (now["complete"], now["dropped"], now["masked"]) == (True, {"truncated": 1}, {"too_old": 2})
     assert (now["trajectories"], now["responses_trained"], now["response_tokens"]) == (2, 2, 4)
     assert "not counted: 1 truncated" in as_text(now)
+
+
+def test_a_slot_that_nobody_gives_is_warned_of_by_name() -> None:
+    """Or a run waits for ever for a scorer that was misspelt."""
+    now = shown(rewards_required=["judge/style"], reward_weights={"agent/completion": 1.0, "agent/complete": 2.0})
+    assert now["warnings"] == [
+        "reward_weights: nobody has given agent/complete yet (the pool's slots: agent/completion)",
+        "rewards_required: nobody has given judge/style yet (the pool's slots: agent/completion)",
+    ]
+    assert as_text(now).splitlines()[1:3] == [f"warning: {warning}" for warning in now["warnings"]]
+    assert now["reasons"]["waits"]["reward_required_for_3: judge/style"] == 1
+
+
+def test_members_that_are_dropped_are_counted_by_reason() -> None:
+    """The preview names who is not counted, whichever field drops them."""
+    facts_of = [*group("g", [0.0, 1.0, 1.0]), *(facts.reward("g", f"t{n}", 1.0, source="judge") for n in range(2))]
+    spec = BatchSpec(group_size=2, groups_per_batch=1, rewards_required=("judge/outcome",), reward_missing="reject")
+    now = previewed(pooled(facts_of).pool, RunIndex(), Perspective(run_id=RUN, version=1, spec=spec))
+    assert now["dropped"] == {"reward_required: judge/outcome": 1}
+    assert "not counted: 1 reward_required: judge/outcome" in as_text(now)

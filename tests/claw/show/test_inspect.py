@@ -7,6 +7,7 @@ import pytest
 from claw.errors import CannotRun
 from claw.show.inspect import inspect
 from eventlog.settings import LogSettings
+from tests import facts
 from tests.claw import pooled
 from tests.consumers import published
 
@@ -49,6 +50,20 @@ def test_a_person_reads_state_steps_and_conversation(settings: LogSettings, caps
         "assistant  10 20",
     ):
         assert part in text
+
+
+def test_a_reward_without_a_value_says_why(settings: LogSettings, capsys: pytest.CaptureFixture[str]) -> None:
+    """Of the trajectory and of its calls: taken back, or the word of the scorer that gave up."""
+    judged = [
+        facts.reward("c", "t", None, source="human:ann", name="thumb"),
+        facts.reward("c", "t", 0.5, source="judge"),
+        facts.gave_up("c", "t", call_id="t-0"),
+    ]
+    pooled.write(settings, [*published.episode("c", "t"), *judged])
+    assert inspect("t", "c", prefix=settings.prefix, as_json=False) == 0
+    text = capsys.readouterr().out
+    assert "  rewards agent/completion 1, human:ann/thumb taken back, judge/outcome 0.5" in text
+    assert "rewards judge/style failed (deadline)" in text
 
 
 def test_an_unknown_or_ambiguous_name_is_told_apart(settings: LogSettings, capsys: pytest.CaptureFixture[str]) -> None:

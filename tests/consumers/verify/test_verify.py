@@ -141,6 +141,14 @@ def test_a_log_that_keeps_its_promises_is_found_good(log, monkeypatch, capsys, t
     """Exit 0 with counts of what was looked at; shuffled, repeated, erased and poisoned facts are no broken promise."""
     monkeypatch.setenv("KAFKA_BOOTSTRAP_SERVERS", log.bootstrap_servers)
     good_run(log, "run")
+    judged = [
+        facts.reward("g0", "t", 1.0, source="judge"),
+        facts.reward("g0", "t", None, source="judge", revision=1),
+        facts.gave_up("g0", "t", call_id="t-0"),
+        facts.preferred("g0", "t", "u"),
+        facts.edited("new", "t"),
+    ]
+    write(log, *map(pool.outgoing, judged))
     odd = [facts.evicted("g2", "t"), facts.call("g2", "t", "late"), HISTORY[0], facts.curated("g0", "t", "t-0")]
     poison = Outgoing(topic=CALLS, key=group_key("g0"), value=b"\x01nonsense")
     write(log, *map(pool.outgoing, odd), poison)
@@ -153,6 +161,7 @@ def test_a_log_that_keeps_its_promises_is_found_good(log, monkeypatch, capsys, t
     counts = {
         "calls": 12,
         "poison": 1,
+        "passed_by": 2,
         "replied": len({*REPLIED}) + 1,
         "runs": 1,
         "steps_planned": 6,
@@ -186,6 +195,20 @@ def test_pool_records_that_are_not_what_the_facts_say_are_named(log):
     second = log.model_copy(update={"generation": 2})
     fold(second)
     assert found(second) == {}
+
+
+def test_a_pool_that_keeps_a_reward_that_was_taken_back_is_named(log):
+    """Or one that knows nothing of a scorer that gave up: the rows of the facts before are no rows of the facts now."""
+    write(log, pool.outgoing(facts.reward("g0", "t", 1.0, source="judge")))
+    fold(log)
+    row = first_row(log, TRAJECTORIES)
+    value = pool.pool(log)[row]
+    write(log, pool.outgoing(facts.reward("g0", "t", None, source="judge", revision=1)))
+    write(log, pool.outgoing(facts.gave_up("g0", "t", source="model")))
+    fold(log)
+    assert found(log) == {}
+    overwrite(log, TRAJECTORIES, row, value)
+    assert found(log) == {"pool_changed": ["datapool.trajectories g0/t"]}
 
 
 def test_a_dangling_base_is_named(log):

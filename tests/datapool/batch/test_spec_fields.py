@@ -43,9 +43,9 @@ POOL = pooled(
 ).pool
 
 
-def trained(spec):
+def trained(spec, pool=POOL):
     """What the plan trains: group, trajectory, reward, advantage, and each response with its advantage, in order."""
-    selection = select(POOL, spec, 2, RUN, ())
+    selection = select(pool, spec, 2, RUN, ())
     plan = assemble(selection.chosen, spec, run_id=RUN, sequence=0, version=2, seed=0, envelope=facts.envelope("plan"))
     return [
         (
@@ -87,9 +87,39 @@ FIELDS = {
 }
 
 
+JUDGED = pooled(
+    [
+        *group("p", [None, None, None], version=2),
+        *(
+            facts.reward("p", "t0", value, source=f"human:{who}", name="ok")
+            for who, value in zip("abc", (1, 1, 0), strict=True)
+        ),
+        *(facts.reward("p", f"t{n}", 0.25 + n, source="judge", name="ok") for n in range(3)),
+        facts.reward("p", "t1", 1.0, source="judge", name="style"),
+        facts.reward("p", "t2", 1.0, source="judge", name="style"),
+        facts.gave_up("p", "t0"),
+    ]
+).pool
+FIELDS_OF_REWARDS = {
+    "reward_merge": ({}, "majority"),
+    "reward_prefer": ({}, (("human:*/ok", "judge/ok"),)),
+    "rewards_required": ({}, ("judge/style",)),
+    "reward_missing": ({"rewards_required": ("judge/style",)}, {"value": 0.5}),
+}
+"""Field -> what it needs beside it, and its value; on a pool that people and scorers judged."""
+
+
 def test_every_field_is_tried():
     """A field that is added to the spec needs a line here."""
-    assert set(FIELDS) == set(BatchSpec.model_fields)
+    assert {*FIELDS, *FIELDS_OF_REWARDS} == set(BatchSpec.model_fields)
+
+
+@pytest.mark.parametrize("field", FIELDS_OF_REWARDS)
+def test_a_field_of_rewards_changes_what_is_trained(field):
+    """One field, another plan."""
+    beside, value = FIELDS_OF_REWARDS[field]
+    one, other = (BatchSpec(group_size=2, staleness_max=9, **beside, **more) for more in ({}, {field: value}))
+    assert trained(other, JUDGED) != trained(one, JUDGED) != []
 
 
 @pytest.mark.parametrize("field", FIELDS)

@@ -300,3 +300,55 @@ def test_calls_that_a_record_leaves_out_are_counted_beside_those_that_it_names(m
     pool = pooled([*calls, facts.completed("g", "t", calls=6)]).pool
     (answer,) = why(pool, RunIndex(), None, "t")
     assert "  calls: at most 5 captured, 6 counted by its completion: the others have not come" in answer.lines
+
+
+STYLE = {"source": "judge", "name": "style"}
+JUDGED = [
+    *group("g", [0.0, 1.0, 1.0], version=5),
+    *(facts.reward("g", "t0", value, source=f"human:{who}", name="ok") for who, value in (("a", 1.0), ("b", 0.0))),
+    facts.reward("g", "t0", None, source="human:c", name="ok"),
+    facts.reward("g", "t0", None, source="human:c", name="comment"),
+    facts.reward("g", "t0", 1.0, **STYLE),
+    facts.gave_up("g", "t1", call_id="c1"),
+]
+
+
+def judged(name, *words, **fields):
+    spec = BatchSpec(group_size=2, groups_per_batch=1, rewards_required=("judge/style",), **fields)
+    rows = pooled([*JUDGED, *words]).pool
+    answers = why(rows, RunIndex(), Perspective(run_id=RUN, version=5, spec=spec), name)
+    return {answer.ids: (answer.state, "\n".join(answer.lines)) for answer in answers}
+
+
+def test_what_scorers_and_people_left_empty_or_said_together_is_told():
+    """Taken back, given up with the reason and the call, and how many votes became which value; a comment is no reward."""
+    text = judged("t0", reward_merge="latest")["g", "t0"][1]
+    assert "reward human:c/ok taken back\n  2 people said ok: human:a/ok 1, human:b/ok 0; latest 0" in text
+    assert "comment" not in text
+    text = judged("t1")["g", "t1"][1]
+    assert "reward judge/style failed (deadline) (call c1)" in text
+    assert "it lacks a reward judge/style, which the spec requires: its scorer gave up (deadline)" in text
+    assert "reward judge/style failed (deadline)" in judged("c1")["g", "t1", "c1"][1]
+
+
+def test_who_is_waited_for_and_who_is_left_out_is_told():
+    """The group waits for the slot of t2; once that is there, it is trained without t1."""
+    assert judged("g")["g",] == (
+        "left_out",
+        "group g: 3 of 3 members ready, ready\n  run run at version 5 waits: reward_required_for_1: judge/style",
+    )
+    assert "which the spec requires: nobody has given it yet" in judged("t2")["g", "t2"][1]
+    late = facts.reward("g", "t2", 1.0, **STYLE)
+    state, text = judged("g", late)["g",]
+    assert (state, "  without t1: scoring_failed: judge/style deadline" in text) == ("next", True)
+    state, text = judged("t1", late)["g", "t1"]
+    assert (state, "it is not counted (scoring_failed: judge/style deadline)" in text) == ("left_out", True)
+
+
+def test_what_a_plan_left_out_for_a_reward_is_told_from_the_plan():
+    """Whatever the pool says today."""
+    spec = BatchSpec(group_size=2, groups_per_batch=1, rewards_required=("judge/style",))
+    rows = pooled([*JUDGED, facts.reward("g", "t2", 1.0, **STYLE)]).pool
+    answers = why(rows, planned(rows, spec), Perspective(run_id=RUN, version=5, spec=spec), "t1")
+    lines = "\n".join(line for answer in answers for line in answer.lines)
+    assert "no ready member of its group then, or it lacked a reward (rewards_required: judge/style)" in lines

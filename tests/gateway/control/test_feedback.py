@@ -12,7 +12,7 @@ from datapool.standing import Feedback
 from eventlog.kafka.reader import read_topics
 from eventlog.records import Outgoing, Record
 from eventlog.settings import LogSettings
-from gateway.api_keys import new_key
+from schemas.api_keys import new_key
 from schemas.envelopes import envelope
 from schemas.events import KeyRecorded, OutputEdited, PreferenceGiven, RewardAssigned, StepCurated
 from schemas.keys import group_key

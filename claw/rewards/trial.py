@@ -1,0 +1,48 @@
+"""`claw rewards test`: what each scorer would say. Facts and rows are read, and nothing is written."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from claw.errors import CannotRun
+from claw.show.log import as_on_broker, log_for_reading
+from consumers.rewards.config import load, slot_named
+from consumers.rewards.trial import Trial, rows_of, try_out
+
+Json = dict[str, Any]  # what JSON can hold
+
+
+def run_trial(name: str, config: Path, scorers: Sequence[str], *, prefix: str, as_json: bool) -> int:
+    """Prints one line per subject of each scorer; exit code 1 when the pool has no such trajectory, or somebody gave up."""
+    slots = load(config)
+    chosen = [slot_named(slots, scorer) for scorer in scorers] or slots
+    with log_for_reading(prefix) as settings:
+        on_broker = as_on_broker(settings)
+        rows = rows_of(on_broker, name)
+        if len(rows) > 1:
+            raise CannotRun(
+                f"several groups have a trajectory {name}: --on GROUP/{name} ({', '.join(row.group_id for row in rows)})"
+            )
+        if not rows:
+            print(orjson.dumps({"found": False}).decode() if as_json else f"the pool has no trajectory {name}")
+            return 1
+        trials = [trial for slot in chosen for trial in try_out(on_broker, slot, rows[0])]
+    for trial in trials:
+        print(orjson.dumps(as_object(trial)).decode() if as_json else as_line(trial))
+    return 1 if any(trial.failed for trial in trials) else 0
+
+
+def as_object(trial: Trial) -> Json:
+    """As JSON; values are those of the subject's targets, in order."""
+    return {name: getattr(trial, name) for name in Trial.__slots__}
+
+
+def as_line(trial: Trial) -> str:
+    """The answer, and its reasons behind it."""
+    words = trial.failed or ", ".join("nothing" if value is None else f"{value:g}" for value in trial.values)
+    cost = f" ({trial.tokens} tokens)" if trial.tokens else ""
+    return f"{trial.scorer}  {trial.subject}: {words}{cost}" + (
+        f"  — {' '.join(trial.detail.split())}" if trial.detail else ""
+    )

@@ -1,0 +1,159 @@
+"""The composition root: one thread per slot, each a member of its slot's consumer group on the real log.
+
+A slot that is fenced leaves its group and joins again; whatever else ends a thread ends the process, which is started again.
+"""
+
+import threading
+from contextlib import closing
+
+import structlog
+
+from consumers.errors import ConsumerError
+from consumers.rewards.config import ScoredSlot, load
+from consumers.rewards.metrics import RewardsMetrics
+from consumers.rewards.opinions import RewardScorer
+from consumers.rewards.scoring import ScoringStopped, SlotScoring, SubjectSource
+from consumers.rewards.settings import RewardsSettings
+from consumers.rewards.subjects.history import FetchedCalls, LogHistory
+from consumers.rewards.subjects.of_calls import CallSubjects
+from consumers.rewards.subjects.of_rows import RowSubjects
+from consumers.rewards.verdicts import Verdicts
+from eventlog.consume import ConsumeLimits, consume, stop_on_signals
+from eventlog.errors import Fenced
+from eventlog.kafka.admin import begin_offsets, offsets_at
+from eventlog.kafka.log import KafkaLog
+from eventlog.kafka.reader import commit_offsets
+from eventlog.settings import LogSettings
+from schemas.runtime.logs import log_to_stderr
+
+log = structlog.get_logger()
+
+WATCH_S = 0.2
+REJOIN_PAUSE_S = 0.5
+
+
+class ScorerDied(ConsumerError):
+    """A slot's thread ended by an error; the process ends with it."""
+
+
+def serve(settings: RewardsSettings, log_settings: LogSettings) -> None:
+    """Score until SIGTERM or SIGINT. Several processes of one file share the partitions. Raises ConsumerError, LogError."""
+    log_to_stderr()
+    slots = load(settings.config)
+    metrics = RewardsMetrics()
+    if settings.metrics_port is not None:
+        metrics.serve(settings.metrics_port)
+    stop = stop_on_signals()
+    kafka = KafkaLog(log_settings)
+    for slot in slots:
+        begin(kafka, slot)
+    threads = [SlotThread(kafka, slot, settings, metrics, stop) for slot in slots]
+    for thread in threads:
+        thread.start()
+    while not stop.wait(WATCH_S):
+        if any(thread.error is not None for thread in threads):
+            stop.set()
+    for thread in threads:
+        thread.join()
+    for thread in threads:
+        if thread.error is not None:
+            raise ScorerDied(f"{thread.slot.name}: {thread.error or type(thread.error).__name__}") from thread.error
+
+
+def begin(kafka: KafkaLog, slot: ScoredSlot) -> None:
+    """Where a group that never committed begins; one that did goes on. Raises LogError."""
+    if slot.options.since == "beginning":
+        return
+    topics = CallSubjects.topics if slot.scorer.scope == "call" else RowSubjects.topics
+    ends = kafka.end_offsets(topics)
+    group = slot.group_id(kafka.settings.prefix)
+    committed = kafka.committed_offsets(group, topics, sorted({number for _, number in ends}))
+    if all(offset is None for offset in committed.values()):
+        commit_offsets(kafka.settings, group, ends)
+        log.info("rewards_begins_now", slot=slot.name)
+
+
+def history_of(kafka: KafkaLog) -> LogHistory:
+    """The log backwards."""
+    log_settings = kafka.settings
+    return LogHistory(
+        kafka,
+        begins=lambda topic: begin_offsets(log_settings, [topic]),
+        offsets_at=lambda topic, timestamp_ms: offsets_at(log_settings, [topic], timestamp_ms),
+    )
+
+
+def source_of(kafka: KafkaLog, slot: ScoredSlot, settings: RewardsSettings) -> SubjectSource:
+    """Where the slot's subjects come from."""
+    history = history_of(kafka)
+    if slot.scorer.scope == "call":
+        return CallSubjects(slot, history, settings)
+    return RowSubjects(slot, history, FetchedCalls(kafka.lookup(), settings.requests_bytes_max), settings)
+
+
+class SlotThread(threading.Thread):
+    """One slot, until `stop` or an error, which stands in `error`."""
+
+    def __init__(
+        self,
+        kafka: KafkaLog,
+        slot: ScoredSlot,
+        settings: RewardsSettings,
+        metrics: RewardsMetrics,
+        stop: threading.Event,
+    ) -> None:
+        super().__init__(name=f"rewards-{slot.name}")
+        self.slot = slot
+        self.error: BaseException | None = None
+        self._kafka = kafka
+        self._settings = settings
+        self._metrics = metrics
+        self._halt = stop  # a Thread has a `_stop` of its own
+
+    def run(self) -> None:
+        try:
+            with closing(self.slot.kind.open(self.slot.scorer)) as scorer:
+                while not self._halt.is_set() and not self._served(scorer):
+                    self._metrics.rejoined.labels(self.slot.name).inc()
+                    self._halt.wait(REJOIN_PAUSE_S)
+        except Exception as error:  # the main thread ends the process with it
+            log.exception("rewards_slot_died", slot=self.slot.name)
+            self.error = error
+
+    def _served(self, scorer: RewardScorer) -> bool:
+        """One membership. False: it was fenced, and joins again with nothing in memory."""
+        kafka, settings = self._kafka, self._settings
+        scoring = SlotScoring(
+            self.slot,
+            scorer,
+            Verdicts(kafka, self.slot),
+            source := source_of(kafka, self.slot, settings),
+            self._metrics,
+            stop=self._halt,
+            stop_grace_s=settings.stop_grace_s,
+            partitions=kafka.settings.partitions,
+        )
+        limits = ConsumeLimits(
+            records_max=settings.records_max,
+            commit_interval_s=settings.commit_interval_s,
+            work_timeout_s=settings.work_timeout_s,
+        )
+        group = self.slot.group_id(kafka.settings.prefix)
+        with closing(scoring):
+            try:
+                consume(
+                    kafka,
+                    source.topics,
+                    group,
+                    scoring.work,
+                    rest=scoring.rest,
+                    stop=self._halt,
+                    on_revoked=scoring.forget,
+                    limits=limits,
+                )
+            except ScoringStopped:
+                log.info("rewards_stopped_before_verdicts", slot=self.slot.name)
+            except Fenced as error:
+                log.warning("rewards_fenced", slot=self.slot.name, error=str(error))
+                return False
+        return True

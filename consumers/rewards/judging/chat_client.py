@@ -1,0 +1,101 @@
+"""Questions to an OpenAI-compatible server, by the client that all kinds share.
+
+Invariant: all tries of one question carry one idempotency key, so that our gateway, which by it gives the reply that it holds, samples
+it once. Each goes to channel `judge` under a trajectory of its own, whose captured calls are the verdict's evidence. Other servers
+ignore these headers.
+"""
+
+import asyncio
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+from urllib.parse import quote, unquote
+
+from consumers.rewards.http_client import HttpClient, Refused
+from consumers.rewards.opinions import GaveUp
+from schemas.http import (
+    AGENT_HEADER,
+    CALL_ID_HEADER,
+    CHANNEL_HEADER,
+    GROUP_HEADER,
+    IDEMPOTENCY_KEY_HEADER,
+    TRAJECTORY_HEADER,
+    Channel,
+)
+from schemas.keys import step_key
+
+UNSTRUCTURED = {400, 415, 422, 501}
+"""What servers answer that do not have structured output."""
+ABSENT, ABSENT_PAUSE_S = "model_not_found", 1.0
+"""In our gateway's 404 while no worker serves the model: it may be starting again."""
+Body = dict[str, Any]  # OpenAI's, of mixed types
+
+
+@dataclass(slots=True)
+class JudgeTrail:
+    """What the questions on one subject have cost, and where they are captured."""
+
+    trajectory_id: str
+    deadline_s: float
+    """By `time.monotonic()`."""
+    tokens: int = 0
+    calls: list[str] = field(default_factory=list)
+
+
+class JudgeReply(NamedTuple):
+    """What the model said."""
+
+    text: str
+    tokens: Sequence[dict[str, Any]] | None
+    """`logprobs.content`, where it was sent: the server's, hence Any."""
+
+
+class ChatClient:
+    """Of one slot; its coroutines run on the loop of `http`."""
+
+    def __init__(self, http: HttpClient, url: str, headers: Mapping[str, str], slot: str) -> None:
+        self._http, self._url = http, f"{url.rstrip('/').removesuffix('/v1')}/v1/chat/completions"
+        self._headers = {AGENT_HEADER: slot, CHANNEL_HEADER: Channel.JUDGE, **headers}
+        self._structured = True
+
+    async def chat(self, trail: JudgeTrail, key: str, body: Body, structure: Body) -> JudgeReply:
+        """The reply to a body, held to a form by `structure` where the server can do that. Raises GaveUp.
+
+        key: of the question within its trajectory.
+        """
+        if not (self._structured and structure):
+            return await self._ask(trail, key, body)
+        try:
+            return await self._ask(trail, key, {**body, **structure})
+        except Refused as refusal:
+            if refusal.status not in UNSTRUCTURED:
+                raise
+        reply = await self._ask(trail, f"{key}.plain", body)
+        self._structured = False  # the form was what it refused: no other question need try that again
+        return reply
+
+    async def _ask(self, trail: JudgeTrail, key: str, body: Body) -> JudgeReply:
+        place = {TRAJECTORY_HEADER: quote(trail.trajectory_id, safe=""), IDEMPOTENCY_KEY_HEADER: key}
+        while True:
+            try:
+                fields, headers = await self._http.post_json(
+                    self._url, body, {**self._headers, **place}, trail.deadline_s
+                )
+                break
+            except Refused as refusal:
+                if ABSENT not in refusal.body:
+                    raise
+                if time.monotonic() + ABSENT_PAUSE_S > trail.deadline_s:
+                    raise GaveUp("unavailable", refusal.detail) from refusal
+                await asyncio.sleep(ABSENT_PAUSE_S)
+        if call_id := headers.get(CALL_ID_HEADER):
+            group, trajectory = (unquote(headers.get(name, "")) for name in (GROUP_HEADER, TRAJECTORY_HEADER))
+            trail.calls.append(step_key(group, trajectory, call_id).decode())
+        try:
+            choice, usage = fields["choices"][0], fields.get("usage") or {}
+            trail.tokens += int(usage.get("prompt_tokens") or 0) + int(usage.get("completion_tokens") or 0)
+            logprobs = choice.get("logprobs") or {}
+            return JudgeReply(str(choice["message"].get("content") or ""), logprobs.get("content"))
+        except (LookupError, TypeError, AttributeError, ValueError) as error:
+            raise GaveUp("not_json", f"{self._url} answered with no chat completion: {error!r}") from error

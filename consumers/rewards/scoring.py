@@ -1,0 +1,390 @@
+"""One slot at work: subjects of a poll are asked about at once, verdicts kept as they come, rewards made of kept ones alone.
+
+Invariant: what is written on claw.rewards is a function of the kept verdict and its subject; ids, revisions and times know no
+clock and no process. Asked again after an error that may pass, it goes on where it was: nothing is asked twice.
+"""
+
+import math
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Collection, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, wait
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import structlog
+from msgspec.structs import replace
+
+from consumers.rewards.config import ScoredSlot
+from consumers.rewards.judged import Judged
+from consumers.rewards.metrics import RewardsMetrics
+from consumers.rewards.opinions import GaveUp, Opinion, RewardScorer
+from consumers.rewards.subjects.subject import ATTEMPTS_MAX, Subject, Target, Unjudgeable
+from consumers.rewards.verdicts import DAY_US, Verdicts
+from eventlog.consume import Output
+from eventlog.records import Place, Record
+from schemas.envelopes import decision_id, envelope, now_us
+from schemas.events import Envelope, RewardAssigned, ScoringFailed, VerdictKept, VerdictRef
+from schemas.keys import group_key
+from schemas.topics import REWARDS, Topic
+
+log = structlog.get_logger()
+
+PRODUCER = "rewards"
+DETAIL_CHARACTERS_MAX = 4000
+POLL_S = 0.2
+REVISIONS, VERSIONS_MAX = 1000, 61
+"""Of a generation; of them each version has `ATTEMPTS_MAX`."""
+BUDGETED_AT_ONCE = 8
+"""Subjects asked about before a budget is looked at again."""
+
+
+class ScoringStopped(Exception):
+    """A stop came while verdicts were being made; the next process asks for those that are not kept."""
+
+
+class SubjectSource(Protocol):
+    """Where a slot's subjects come from: `of_calls.CallSubjects`, `of_rows.RowSubjects`."""
+
+    @property
+    def topics(self) -> Sequence[Topic]: ...
+
+    def add(self, record: Record) -> None: ...
+
+    def take(self) -> list[Subject]: ...
+
+    def forget(self, places: Collection[Place] = ()) -> None: ...
+
+    def close(self) -> None: ...
+
+
+@dataclass(slots=True)
+class _Question:
+    """Subjects of equal content that wait for one verdict."""
+
+    verdict_id: str
+    subjects: list[Subject] = field(default_factory=list)
+    begin_s: float = 0.0
+
+
+def verdict_id(slot: ScoredSlot, digest: str) -> str:
+    """Of equal content under one scorer, version and generation."""
+    scorer = slot.scorer
+    return decision_id("verdict", digest, scorer.source, scorer.name, str(scorer.version), str(slot.generation))
+
+
+def failure_id(slot: ScoredSlot, subject: Subject) -> str:
+    """Of a verdict that says why nobody could tell: of this subject alone, equal content is asked again."""
+    return verdict_id(slot, f"{subject.digest} {subject.label}")
+
+
+def revision(slot: ScoredSlot, attempt: int) -> int:
+    """A higher generation wins, in it a higher version (of the first 61), in it what knew more of the subject."""
+    return slot.generation * REVISIONS + min(slot.scorer.version, VERSIONS_MAX) * ATTEMPTS_MAX + attempt
+
+
+class SlotScoring:
+    """Belongs to one thread."""
+
+    def __init__(
+        self,
+        slot: ScoredSlot,
+        scorer: RewardScorer,
+        verdicts: Verdicts,
+        source: SubjectSource,
+        metrics: RewardsMetrics,
+        *,
+        stop: threading.Event,
+        stop_grace_s: float = 5.0,
+        partitions: int = 1,
+    ) -> None:
+        """partitions: of the topics, for this process's share of the budget."""
+        self._slot = slot
+        self._scorer = scorer
+        self._verdicts = verdicts
+        self._source = source
+        self._metrics = metrics
+        self._stop = stop
+        self._stop_grace_s = stop_grace_s
+        self._partitions = partitions
+        self._subjects: list[Subject] = []
+        self._flying: dict[Future[Opinion], _Question] = {}
+        self._unkept: dict[int, list[VerdictKept]] = defaultdict(list)
+
+    def work(self, record: Record) -> tuple[Output, ...]:
+        """Takes a record in. Raises LogError."""
+        self._source.add(record)
+        return ()
+
+    def rest(self) -> list[Output]:
+        """The rewards of all subjects of the poll, once their verdicts are kept.
+
+        Raises Fenced where another process owns a partition, ScoringStopped, BrokerUnreachable, and a scorer's own bugs.
+        """
+        self._subjects += self._source.take()
+        outputs: list[Output] = []
+        if self._subjects:
+            for partition in {subject.partition for subject in self._subjects}:
+                self._verdicts.own(partition)
+            self._settle()
+            outputs = [output for subject in self._subjects for output in self._outputs(subject)]
+            self._subjects.clear()
+        self._metrics.partitions.labels(self._slot.name).set(self._verdicts.partitions)
+        return outputs
+
+    def forget(self, places: Collection[Place]) -> None:
+        """Partitions went to somebody else."""
+        self._source.forget(places)
+        self._verdicts.forget({partition for _, partition in places})
+
+    def close(self) -> None:
+        """Idempotent. What is being judged is not waited for."""
+        for future in self._flying:
+            future.cancel()
+        self._source.close()
+        self._verdicts.close()
+
+    def _settle(self) -> None:
+        """Returns when every subject has a kept verdict."""
+        self._keep()
+        questions = self._questions()
+        at_once = BUDGETED_AT_ONCE if self._slot.options.budget is not None else max(1, len(questions))
+        while questions or self._flying:
+            if questions and len(self._flying) < at_once:
+                free = at_once - len(self._flying)
+                self._ask(questions[:free])
+                del questions[:free]
+                self._keep()
+            self._await_some()
+
+    def _questions(self) -> list[_Question]:
+        """What nobody has said and nobody is asked yet."""
+        flying = {question.verdict_id for question in self._flying.values()}
+        questions: dict[str, _Question] = {}
+        for subject in self._subjects:
+            name = verdict_id(self._slot, subject.digest)
+            if self._kept(subject) is not None:
+                self._metrics.cached.labels(self._slot.name).inc()
+            elif (verdict := self._verdicts.elsewhere(name)) is not None and verdict.failed is None:
+                self._unkept[subject.partition].append(_again(verdict))
+                self._metrics.cached.labels(self._slot.name).inc()
+            elif name not in flying:
+                questions.setdefault(name, _Question(name)).subjects.append(subject)
+        self._keep()
+        return list(questions.values())
+
+    def _kept(self, subject: Subject) -> VerdictKept | None:
+        """A failure first: who was given up once stays so, whatever is said of equal content later."""
+        failure = self._verdicts.get(subject.partition, failure_id(self._slot, subject))
+        return failure or self._verdicts.get(subject.partition, verdict_id(self._slot, subject.digest))
+
+    def _ask(self, questions: Sequence[_Question]) -> None:
+        """Hands them to the scorer, but those that cannot be put together, or that nobody may pay for."""
+        views: list[tuple[_Question, Judged]] = []
+        for question in questions:
+            try:
+                self._check_budget()
+                views.append((question, _assembled(question.subjects[0])))
+            except Unjudgeable as error:
+                self._give_up(question, error.reason, error.detail)
+        now_s = time.monotonic()
+        answers = self._scorer.judge([judged for _, judged in views]) if views else ()
+        for (question, _), answer in zip(views, answers, strict=True):
+            question.begin_s = now_s
+            self._flying[answer] = question
+        self._metrics.in_flight.labels(self._slot.name).set(len(self._flying))
+
+    def _check_budget(self) -> None:
+        budget = self._slot.options.budget
+        if budget is None:
+            return
+        share = budget.tokens_per_day * self._verdicts.partitions / self._partitions
+        if self._verdicts.tokens_today(now_us() // DAY_US) >= share:
+            detail = f"{share:.0f} tokens per day are this process's share of {budget.tokens_per_day}"
+            raise Unjudgeable("budget_spent", detail)
+
+    def _await_some(self) -> None:
+        """Until something was answered, and that is kept. Raises ScoringStopped when a stop waited long enough."""
+        grace_end: float | None = None
+        done: set[Future[Opinion]] = set()
+        while self._flying and not done:
+            done, _ = wait(self._flying, POLL_S, return_when=FIRST_COMPLETED)
+            if self._stop.is_set():
+                grace_end = grace_end or time.monotonic() + self._stop_grace_s
+                if time.monotonic() > grace_end and not done:
+                    raise ScoringStopped
+        for answer in done:
+            self._take(self._flying[answer], answer)
+            del self._flying[answer]
+        self._metrics.in_flight.labels(self._slot.name).set(len(self._flying))
+        self._keep()
+
+    def _take(self, question: _Question, answer: "Future[Opinion]") -> None:
+        seconds = time.monotonic() - question.begin_s
+        self._metrics.judged.labels(self._slot.name).inc()
+        self._metrics.seconds.labels(self._slot.name).observe(seconds)
+        try:
+            opinion = answer.result()
+        except GaveUp as error:
+            self._give_up(question, error.reason, error.detail, tokens=error.tokens, calls=error.calls, seconds=seconds)
+            return
+        if (flaw := flaw_of(opinion, question.subjects[0])) is not None:
+            reason, detail = flaw
+            self._give_up(question, reason, detail, tokens=opinion.tokens, calls=opinion.calls, seconds=seconds)
+            return
+        values = tuple(None if value is None else float(value) for value in opinion.values)
+        cost = self._verdict(
+            question.subjects[0], question.verdict_id, opinion.detail, opinion.tokens, opinion.calls, seconds
+        )
+        verdict = replace(cost, values=values, spread=opinion.spread)
+        self._metrics.tokens.labels(self._slot.name).inc(opinion.tokens)
+        for at, partition in enumerate(dict.fromkeys(subject.partition for subject in question.subjects)):
+            self._unkept[partition].append(verdict if at == 0 else _again(verdict))
+
+    def _give_up(
+        self,
+        question: _Question,
+        reason: str,
+        detail: str,
+        *,
+        tokens: int = 0,
+        calls: tuple[str, ...] = (),
+        seconds: float = 0.0,
+    ) -> None:
+        """A failed verdict for each of the subjects; the first has the cost."""
+        log.warning(
+            "rewards_failed", slot=self._slot.name, subject=question.subjects[0].label, reason=reason, detail=detail
+        )
+        self._metrics.tokens.labels(self._slot.name).inc(tokens)
+        for at, subject in enumerate(question.subjects):
+            name = failure_id(self._slot, subject)
+            verdict = self._verdict(
+                subject, name, detail, 0 if at else tokens, () if at else calls, 0.0 if at else seconds
+            )
+            self._unkept[subject.partition].append(replace(verdict, failed=reason))
+            self._metrics.failed.labels(self._slot.name, reason).inc()
+
+    def _verdict(
+        self, subject: Subject, name: str, detail: str, tokens: int, calls: tuple[str, ...], seconds: float
+    ) -> VerdictKept:
+        scorer = self._slot.scorer
+        price = scorer.price_per_million
+        return VerdictKept(
+            envelope=envelope(PRODUCER, event_id=name, run_id=subject.run_id),
+            verdict_id=name,
+            source=scorer.source,
+            name=scorer.name,
+            version=scorer.version,
+            generation=self._slot.generation,
+            scope=scorer.scope,
+            digest=subject.digest,
+            detail=detail[:DETAIL_CHARACTERS_MAX],
+            subject=subject.label,
+            tokens=tokens,
+            seconds=seconds,
+            price=None if price is None else price * tokens / 1e6,
+            calls=calls,
+        )
+
+    def _keep(self) -> None:
+        """Everything that was answered goes into the log, but what is there already: a commit may have come through after its error."""
+        for partition in list(self._unkept):
+            self._verdicts.own(partition)
+            verdicts = {verdict.verdict_id: verdict for verdict in self._unkept[partition]}
+            fresh = [verdict for name, verdict in verdicts.items() if self._verdicts.get(partition, name) is None]
+            if fresh:
+                self._verdicts.keep(partition, fresh)
+            del self._unkept[partition]
+
+    def _outputs(self, subject: Subject) -> Iterator[Output]:
+        verdict = self._kept(subject)
+        assert verdict is not None  # `_settle` returned
+        self._metrics.lag.labels(self._slot.name).set(max(0.0, (now_us() - subject.occurred_at_us) / 1e6))
+        for event in events_of(self._slot, subject, verdict):
+            if event.envelope.event_id not in subject.slots:
+                yield REWARDS, group_key(subject.group_id), event
+
+
+def events_of(slot: ScoredSlot, subject: Subject, verdict: VerdictKept) -> Iterator[RewardAssigned | ScoringFailed]:
+    """What a kept verdict says of a subject: a reward per value, none for a value of None, or one failure per target."""
+    for at, target in enumerate(subject.targets):
+        failure = ScoringFailed(
+            envelope=_envelope(subject, verdict, target),
+            group_id=subject.group_id,
+            trajectory_id=target.trajectory_id,
+            call_id=target.call_id,
+            source=slot.scorer.source,
+            name=slot.scorer.name,
+            revision=revision(slot, subject.attempt),
+            reason=verdict.failed or "",
+            detail=verdict.detail,
+            verdict=_reference(subject, verdict),
+        )
+        if verdict.failed is not None:
+            yield failure
+        elif verdict.values[at] is not None:
+            yield RewardAssigned(
+                envelope=failure.envelope,
+                group_id=failure.group_id,
+                trajectory_id=failure.trajectory_id,
+                call_id=failure.call_id,
+                source=failure.source,
+                name=failure.name,
+                value=verdict.values[at],
+                revision=failure.revision,
+                verdict=failure.verdict,
+            )
+
+
+def _envelope(subject: Subject, verdict: VerdictKept, target: Target) -> Envelope:
+    ids = (verdict.verdict_id, subject.group_id, target.trajectory_id, target.call_id or "")
+    rank = (str(subject.attempt), str(subject.occurred_at_us))  # of two ends of one trajectory the later counts
+    return Envelope(
+        event_id=decision_id("reward", *ids, *rank),
+        occurred_at_us=subject.occurred_at_us,
+        producer=PRODUCER,
+        run_id=subject.run_id,
+        causation_id=verdict.envelope.event_id,
+    )
+
+
+def _reference(subject: Subject, verdict: VerdictKept) -> VerdictRef:
+    cached = verdict.subject != subject.label
+    return VerdictRef(
+        verdict_id=verdict.verdict_id,
+        version=verdict.version,
+        generation=verdict.generation,
+        cached=cached,
+        tokens=0 if cached else verdict.tokens,
+        seconds=0.0 if cached else verdict.seconds,
+        price=None if cached else verdict.price,
+        calls=verdict.calls,
+    )
+
+
+def _again(verdict: VerdictKept) -> VerdictKept:
+    """The same in another partition, where it cost nothing."""
+    return replace(verdict, tokens=0, seconds=0.0, price=None)
+
+
+def _assembled(subject: Subject) -> Judged:
+    """Its text. What foreign bytes do to our own readers is that subject's flaw, and the next one is served."""
+    try:
+        return subject.assemble()
+    except (ValueError, TypeError, AttributeError, KeyError, RecursionError) as error:
+        log.exception("rewards_unreadable", subject=subject.label)
+        raise Unjudgeable("unreadable", f"{type(error).__name__}: {error}") from error
+
+
+def flaw_of(opinion: Opinion, subject: Subject) -> tuple[str, str] | None:
+    """What is wrong with the numbers of an answer: (reason, detail)."""
+    values = opinion.values
+    if len(values) != len(subject.targets):
+        return "wrong_length", f"{len(values)} values for {len(subject.targets)} targets"
+    for value in values:
+        if value is not None and (isinstance(value, bool) or not isinstance(value, int | float)):
+            return "not_a_number", f"{value!r} is no number"[:200]
+        if value is not None and not math.isfinite(value):
+            return "not_finite", f"{value} is not finite"
+    return None

@@ -1,0 +1,138 @@
+"""Captured calls as what a scorer sees. Pure: bodies are bytes, in anybody's words."""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import orjson
+from msgspec.structs import replace
+
+from consumers.rewards.judged import JudgedCall, Message
+from consumers.rewards.subjects.subject import Unjudgeable
+from datapool.batch.states import parents
+from datapool.fold.state import StepState
+from datapool.fold.step import captured
+from datapool.view.conversations import CallBodies, offered_tools, repeats_history, reply_message, request_messages
+from schemas.arrays import unpack_floats
+from schemas.events import CallCaptured, FactPosition
+from schemas.http import CallKind, Channel, kind_tag
+
+WORDLESS = ("generate", "submit_steps")
+"""Protocols whose requests are token ids."""
+NOWHERE = FactPosition(topic="", partition=0, offset=0)
+
+
+def counts(call: CallCaptured) -> bool:
+    """Whether a call is part of what is judged: completed, of the agent for its task, and no judge's own."""
+    side = call.call_kind == CallKind.SIDE or kind_tag(CallKind.SIDE) in call.tags
+    return call.status == "completed" and not side and call.channel != Channel.JUDGE
+
+
+def judged_call(
+    call: CallCaptured, request: bytes | None, *, bytes_max: int, before: Sequence[Message] | None = None
+) -> JudgedCall:
+    """One call without what came after it. Raises Unjudgeable.
+
+    request: its whole body; None where it is lost. before: of a request that names an earlier response instead of repeating
+    the conversation, what stood there.
+    """
+    if request is None:
+        raise Unjudgeable("text_lost", f"call {call.call_id}: an earlier call that its request goes on from is lost")
+    if len(request) + len(call.response_body) > bytes_max:
+        size = len(request) + len(call.response_body)
+        raise Unjudgeable("too_large", f"call {call.call_id}: {size} bytes, and at most {bytes_max} are judged")
+    bodies = CallBodies.of(call, request)
+    question, reply = request_messages(bodies), reply_message(bodies)
+    if question is None and call.protocol not in WORDLESS:
+        reason = "text_lost" if not request else "unreadable"
+        raise Unjudgeable(reason, f"call {call.call_id}: its request holds no {call.protocol} request that can be read")
+    if question is None and reply is None:
+        raise Unjudgeable("no_text", f"call {call.call_id}: neither request nor reply says anything in words")
+    if not repeats_history(bodies):
+        if before is None:
+            raise Unjudgeable(
+                "text_lost", f"call {call.call_id}: the response that its request goes on from is not there"
+            )
+        question = [*before, *(question or ())]
+    return JudgedCall(
+        call_id=call.call_id,
+        messages=tuple(question or ()),
+        reply=reply,
+        tools=tuple(offered_tools(bodies)),
+        finish_reason=call.finish_reason,
+        tags=call.tags,
+        logprob_mean=_mean(call.response_logprobs),
+    )
+
+
+def judged_calls(
+    calls: Sequence[CallCaptured], requests: Mapping[str, bytes], *, bytes_max: int
+) -> dict[str, JudgedCall]:
+    """All calls of a trajectory by id, each with what came after it. calls: in order. Raises Unjudgeable."""
+    judged: dict[str, JudgedCall] = {}
+    responses: dict[str, list[Message]] = {}
+    for call in calls:
+        before = responses.get(_word(requests.get(call.call_id), "previous_response_id", call.protocol))
+        one = judged_call(call, requests.get(call.call_id), bytes_max=bytes_max, before=before)
+        judged[call.call_id] = one
+        responses[_word(call.response_body, "id", call.protocol)] = said(one)
+    for call_id, next_id in successors(calls).items():
+        if call_id in judged and next_id in judged:
+            judged[call_id] = replace(judged[call_id], after=tuple(added(judged[call_id], judged[next_id].messages)))
+    return judged
+
+
+def successors(calls: Sequence[CallCaptured]) -> dict[str, str]:
+    """Call -> the call that goes on with it, of those in `calls`."""
+    steps = [captured(StepState(), call, NOWHERE).capture for call in calls]
+    return {base: call_id for call_id, base in parents([step for step in steps if step is not None]).items()}
+
+
+def main_line(calls: Sequence[CallCaptured]) -> list[str]:
+    """Ids of the line that the first call begins. calls: in order."""
+    after = successors(calls)
+    line = [call.call_id for call in calls[:1]]
+    while line and (next_id := after.get(line[-1])) is not None and next_id not in line:
+        line.append(next_id)
+    return line
+
+
+def said(call: JudgedCall) -> list[Message]:
+    """The conversation up to and with the reply."""
+    return [*call.messages, *([call.reply] if call.reply is not None else [])]
+
+
+def added(call: JudgedCall, later: Sequence[Message]) -> Sequence[Message]:
+    """What a later request holds behind the call's reply; clients send replies back in words of their own."""
+    at = len(call.messages) + 1
+    if [message.get("role") for message in later[: at - 1]] == [message.get("role") for message in call.messages]:
+        return later[at:]
+    last = max((at for at, message in enumerate(later) if message.get("role") == "assistant"), default=-1)
+    return later[last + 1 :]
+
+
+def parsed_json(text: str | None) -> Any:  # JSON of the agent's author
+    """JSON that a registration carries; the text itself where it is none."""
+    if text is None:
+        return None
+    try:
+        return orjson.loads(text)
+    except orjson.JSONDecodeError:
+        return text
+
+
+def _word(body: bytes | None, field: str, protocol: str) -> str:
+    """A text of a responses body; empty where there is none."""
+    if protocol != "responses" or not body:
+        return ""
+    try:
+        parsed = orjson.loads(body)
+    except orjson.JSONDecodeError:
+        return ""
+    word = parsed.get(field) if isinstance(parsed, dict) else None
+    return word if isinstance(word, str) else ""
+
+
+def _mean(packed: bytes) -> float | None:
+    finite = [value for value in unpack_floats(packed[: len(packed) // 4 * 4]) if math.isfinite(value)]
+    return math.fsum(finite) / len(finite) if finite else None

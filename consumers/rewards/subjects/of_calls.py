@@ -1,0 +1,155 @@
+"""Subjects of scope `call`, as claw.calls gives them.
+
+Invariant: a call that counts is one subject, whatever else is in the log. The task is what was registered before the call in
+its partition: what this process saw, or what stands up to `LOOK_BACK` records before the first record that it got.
+"""
+
+from collections import OrderedDict
+from collections.abc import Collection, Iterator
+from contextlib import suppress
+from functools import partial
+
+import structlog
+
+from consumers.rewards.config import ScoredSlot
+from consumers.rewards.judged import Judged
+from consumers.rewards.settings import RewardsSettings
+from consumers.rewards.subjects.assembling import counts, judged_call, parsed_json, said
+from consumers.rewards.subjects.history import LogHistory
+from consumers.rewards.subjects.subject import Subject, Target, call_content, digest_of
+from datapool.view.request_bodies import RequestBodies
+from eventlog.errors import HistoryCut
+from eventlog.records import Place, Position, Record
+from schemas.codec import event_name
+from schemas.errors import UndecodableRecord
+from schemas.events import CallCaptured, Event, GroupOpened, TrajectoryStarted
+from schemas.http import Channel
+from schemas.topics import CALLS
+
+log = structlog.get_logger()
+
+LOOK_BACK = 5_000
+REGISTRATIONS_MAX = 50_000
+Registered = tuple[str | None, str | None, tuple[str, ...]]
+"""Task and metadata as JSON, tags."""
+NOT_REGISTERED: Registered = (None, None, ())
+
+
+class CallSubjects:
+    """Belongs to one thread."""
+
+    topics = (CALLS,)
+
+    def __init__(self, slot: ScoredSlot, history: LogHistory, settings: RewardsSettings) -> None:
+        self._slot = slot
+        self._history = history
+        self._settings = settings
+        self._subjects: list[Subject] = []
+        self.forget()
+
+    def add(self, record: Record) -> None:
+        """One more record. Undecodable ones are the streams' to report: nobody knows which call they were. Raises LogError."""
+        if record.partition not in self._partitions:
+            self._partitions.add(record.partition)
+            self._look_back(record)
+        try:
+            event = record.event() if record.value is not None else None
+        except UndecodableRecord as error:
+            log.warning("rewards_undecodable", slot=self._slot.name, position=str(record.position), reason=error.reason)
+            return
+        self._register(event)
+        if isinstance(event, CallCaptured):
+            self._bodies.add(event)
+            if self._is_subject(event):
+                self._subjects.append(self._subject(event, record.position))
+
+    def take(self) -> list[Subject]:
+        """Those of the records since the last time."""
+        subjects, self._subjects = self._subjects, []
+        return subjects
+
+    def forget(self, _: Collection[Place] = ()) -> None:
+        """Another process may go on with a partition, and this one with its calls later: what is remembered has gaps then."""
+        self._bodies = RequestBodies(self._earlier, self._settings.requests_bytes_max)
+        self._registered: OrderedDict[tuple[str, str], Registered] = OrderedDict()
+        self._partitions: set[int] = set()
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+    def _is_subject(self, call: CallCaptured) -> bool:
+        options = self._slot.options
+        if not counts(call) or not is_channel(call.channel, options.channels):
+            return False
+        return not options.tags or bool({*options.tags} & {*call.tags, *self._registration(call)[2]})
+
+    def _subject(self, call: CallCaptured, at: Position) -> Subject:
+        registration = self._registration(call)
+        ids = () if self._slot.scorer.pure else (call.group_id, call.trajectory_id, call.call_id)
+        task, metadata, tags = registration
+        return Subject(
+            partition=at.partition,
+            group_id=call.group_id,
+            trajectory_id=call.trajectory_id,
+            call_id=call.call_id,
+            targets=(Target(call.trajectory_id, call.call_id),),
+            digest=digest_of(["call", task, metadata, *tags, *call_content(call), *ids]),
+            occurred_at_us=call.timings.received_us,
+            run_id=call.envelope.run_id,
+            assemble=partial(self._assemble, call, at, registration),
+        )
+
+    def _assemble(self, call: CallCaptured, at: Position, registration: Registered) -> Judged:
+        self._bodies.add(call)  # again: later ones may have crowded it out
+        one = judged_call(call, self._bodies.body(call, at), bytes_max=self._settings.call_bytes_max)
+        task, metadata, tags = registration
+        return Judged(
+            scope="call",
+            group_id=call.group_id,
+            trajectory_id=call.trajectory_id,
+            calls=(one,),
+            conversation=tuple(said(one)),
+            task=parsed_json(task),
+            metadata=parsed_json(metadata),
+            tags=tags,
+        )
+
+    def _registration(self, call: CallCaptured) -> Registered:
+        """(task, metadata, tags) as JSON, of the trajectory, else of its group."""
+        own = self._registered.get((call.group_id, call.trajectory_id), NOT_REGISTERED)
+        of_group = self._registered.get((call.group_id, ""), NOT_REGISTERED)
+        return own[0] if own[0] is not None else of_group[0], own[1], tuple(sorted({*own[2], *of_group[2]}))
+
+    def _register(self, event: Event | None) -> None:
+        registration: Registered
+        if isinstance(event, GroupOpened):
+            key, registration = (event.group_id, ""), (event.task, None, event.tags)
+        elif isinstance(event, TrajectoryStarted):
+            key, registration = (event.group_id, event.trajectory_id), (event.task, event.metadata, event.tags)
+        else:
+            return
+        self._registered[key] = registration
+        self._registered.move_to_end(key)
+        while len(self._registered) > REGISTRATIONS_MAX:
+            self._registered.popitem(last=False)
+
+    def _look_back(self, first: Record) -> None:
+        """Registrations of before this process got the partition."""
+        earlier: list[Record] = []
+        for record in self._history.before(CALLS, first.partition, first.offset):
+            if len(earlier) == LOOK_BACK:
+                break
+            earlier.append(record)
+        for record in reversed(earlier):
+            with suppress(UndecodableRecord):
+                if event_name(record.value) in ("GroupOpened", "TrajectoryStarted"):
+                    self._register(record.event())
+
+    def _earlier(self, at: Position) -> Iterator[Record]:
+        with suppress(HistoryCut):
+            yield from self._history.before(CALLS, at.partition, at.offset)
+
+
+def is_channel(channel: str, options_channels: Collection[str]) -> bool:
+    """Whether a slot of these channels judges what is on `channel`; a judge's own never."""
+    return channel != Channel.JUDGE and (not options_channels or channel in options_channels)

@@ -1,0 +1,100 @@
+"""What one verdict is about, before anybody judged it: whom it names, its content's digest, and how its text is put together.
+
+Invariant: digest, time and attempt are functions of the facts that the subject is made of, never of when or in which order
+they were read.
+"""
+
+import hashlib
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from msgspec import Struct
+
+from consumers.errors import ConsumerError
+from consumers.rewards.judged import Judged
+from schemas.events import CallCaptured
+from schemas.keys import step_key
+
+ATTEMPTS = {"failed": 1, "completed": 2}
+"""Of a trajectory that is over; of two words on its end the fold keeps the higher, and so does its slot."""
+ATTEMPTS_MAX = 16
+
+
+def attempt_of(status: str, *, registered: bool, declared: bool) -> int:
+    """How much is known of a subject: what it says of its end, whether it was registered, and its group declared. < ATTEMPTS_MAX.
+
+    A verdict on more outranks one on less, in whatever order the facts came.
+    """
+    return 4 * ATTEMPTS.get(status, 0) + 2 * registered + declared
+
+
+class Unjudgeable(ConsumerError):
+    """The subject cannot be put together. `reason`: a stable word, as in the table of docs/rewards.md."""
+
+    def __init__(self, reason: str, detail: str) -> None:
+        super().__init__(detail)
+        self.reason, self.detail = reason, detail
+
+
+class Target(Struct, frozen=True):
+    """What one value of a verdict is assigned to."""
+
+    trajectory_id: str
+    call_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Subject:
+    """One subject of a slot."""
+
+    partition: int
+    """Of its facts, its verdict and its rewards."""
+    group_id: str
+    trajectory_id: str = ""
+    call_id: str | None = None
+    targets: tuple[Target, ...]
+    """One for each value."""
+    digest: str
+    """sha256 hex of the content that is judged."""
+    occurred_at_us: int
+    attempt: int = 0
+    """`attempt_of`."""
+    run_id: str | None = None
+    slots: frozenset[str] = frozenset()
+    """Event ids of the rewards that its row holds already."""
+    assemble: Callable[[], Judged]
+    """Puts the text together, which no cached verdict needs. Raises Unjudgeable."""
+
+    @property
+    def label(self) -> str:
+        """`group/trajectory[/call]`, each part percent-encoded."""
+        return step_key(self.group_id, self.trajectory_id, self.call_id or "").decode().rstrip("/")
+
+
+def unjudgeable(reason: str, detail: str) -> Callable[[], Judged]:
+    """What to put together where it is clear already that nothing can be."""
+
+    def refuse() -> Judged:
+        raise Unjudgeable(reason, detail)
+
+    return refuse
+
+
+def digest_of(parts: Iterable[str | bytes | None]) -> str:
+    """sha256 hex over parts, each with its length in front, so that no two sequences run into the same bytes."""
+    digest = hashlib.sha256()
+    for part in parts:
+        data = b"" if part is None else part.encode("utf-8", "surrogatepass") if isinstance(part, str) else part
+        digest.update(b"-" if part is None else b"%d:" % len(data))
+        digest.update(data)
+    return digest.hexdigest()
+
+
+def call_content(call: CallCaptured) -> Sequence[str | bytes | None]:
+    """What a scorer's answer on one call may depend on, beside the task: its request, what was sampled, how it ended.
+
+    A reply's body holds ids and times of its own: where the sampled ids are there, they stand for it. Log-probabilities are
+    not part of it: equal words of two policies are equal content.
+    """
+    reply = call.response_ids or call.response_body
+    return (call.protocol, call.request.full_digest, reply, str(call.choice), call.finish_reason, ",".join(call.tags))

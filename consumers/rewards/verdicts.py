@@ -1,0 +1,193 @@
+"""The verdicts that a slot kept, of the partitions that this process owns.
+
+Invariant: a partition is fenced before its verdicts are read, and read up to a mark that is written after fencing, so whoever
+holds it knows every verdict that any owner before it kept, and nobody else can keep one. One transaction keeps all verdicts of
+one moment in one partition; what is in it is on disk here only after the log has it.
+
+Cost: an owner reads its partition of claw.rewards.verdicts once (the heads of other slots' verdicts, its own whole); they lie in
+sqlite's own temporary file, as large as they are in the log, and one transactional client per partition stays open.
+"""
+
+import sqlite3
+import time
+import uuid
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Sequence
+from contextlib import closing, suppress
+from typing import Protocol
+
+import structlog
+
+from consumers.rewards.config import ScoredSlot
+from eventlog.errors import BrokerUnreachable, Fenced, LogError, RecordTooLarge
+from eventlog.protocols import Log, Lookup
+from eventlog.records import Outgoing, Position, Record
+from eventlog.settings import LogSettings
+from schemas import codec
+from schemas.errors import UndecodableRecord
+from schemas.events import VerdictKept
+from schemas.topics import VERDICTS, Topic
+
+log = structlog.get_logger()
+
+DAY_US = 86_400_000_000
+RESTORE_TIMEOUT_S = 120.0
+"""Another slot's transaction that nobody ends hides what comes after it for as long as the broker lets it stand: a minute."""
+POLL_S = 0.5
+SCHEMA = """
+PRAGMA journal_mode = OFF;
+PRAGMA synchronous = OFF;
+PRAGMA cache_size = -8192;
+CREATE TABLE kept (id BLOB, p INTEGER, value BLOB, PRIMARY KEY (id, p)) WITHOUT ROWID;
+BEGIN;
+"""
+
+
+class VerdictTransactions(Protocol):
+    """`eventlog.kafka.transactions.TransactionalProducer`, as an interface."""
+
+    def open(self) -> None: ...
+
+    def commit(self, items: Sequence[Outgoing]) -> list[Position]: ...
+
+    def close(self) -> None: ...
+
+
+class ScorerLog(Log, Protocol):
+    """What scorers need of a log: `KafkaLog(settings)` or `MemoryLog(settings)`."""
+
+    settings: LogSettings
+
+    def transactions(self, transactional_id: str) -> VerdictTransactions: ...
+
+    def lookup(self) -> Lookup: ...
+
+    def read_range(self, topic: str | Topic, partition: int, start: int, end: int) -> list[Record]: ...
+
+
+class Verdicts:
+    """Belongs to one thread."""
+
+    def __init__(self, scorer_log: ScorerLog, slot: ScoredSlot) -> None:
+        self._log = scorer_log
+        self._slot = slot
+        self._own = (slot.scorer.source, slot.scorer.name, slot.scorer.version, slot.generation)
+        self._producers: dict[int, VerdictTransactions] = {}
+        self._tokens: dict[int, dict[int, int]] = {}
+        self._db = sqlite3.connect("", isolation_level=None, check_same_thread=False)
+        self._db.executescript(SCHEMA)
+
+    @property
+    def partitions(self) -> int:
+        """How many are owned."""
+        return len(self._producers)
+
+    def own(self, partition: int) -> None:
+        """Fences the former owner and reads what was kept, once. Raises Fenced, BrokerUnreachable."""
+        if partition in self._producers:
+            return
+        producer = self._log.transactions(f"{self._slot.group_id(self._log.settings.prefix)}-{partition}")
+        try:
+            producer.open()
+            mark = Outgoing.tombstone(VERDICTS, f"{self._slot.group_id('owner')}-{partition}".encode(), partition)
+            (at,) = producer.commit([mark])
+            verdicts = self._restore(partition, at.offset)
+        except BaseException:
+            producer.close()
+            self._drop([partition])
+            raise
+        self._producers[partition] = producer
+        log.info("rewards_partition_owned", slot=self._slot.name, partition=partition, verdicts=verdicts)
+
+    def get(self, partition: int, verdict_id: str) -> VerdictKept | None:
+        """The verdict that was kept in the partition, which is owned."""
+        return self._one("SELECT value FROM kept WHERE id = ? AND p = ?", _key(verdict_id), partition)
+
+    def elsewhere(self, verdict_id: str) -> VerdictKept | None:
+        """One on equal content that was kept in another partition that is owned."""
+        return self._one("SELECT value FROM kept WHERE id = ? ORDER BY p LIMIT 1", _key(verdict_id))
+
+    def keep(self, partition: int, verdicts: Sequence[VerdictKept]) -> None:
+        """One transaction. Raises Fenced: another process owns the partition; BrokerUnreachable and others: whether they
+        were kept is not known, and the next `own` finds out.
+        """
+        items = [Outgoing.of(VERDICTS, verdict.verdict_id.encode(), verdict, partition) for verdict in verdicts]
+        try:
+            self._producers[partition].commit(items)
+        except RecordTooLarge:
+            raise
+        except Fenced:
+            self.forget([partition])
+            raise
+        except LogError as error:
+            self.forget([partition])
+            raise BrokerUnreachable(str(error)) from error
+        for verdict, item in zip(verdicts, items, strict=True):
+            self._put(partition, verdict.verdict_id, item.value or b"")
+            self._spend(partition, verdict)
+
+    def tokens_today(self, day: int) -> int:
+        """What verdicts of a UTC day (days since 1970) cost in the owned partitions."""
+        return sum(days.get(day, 0) for days in self._tokens.values())
+
+    def forget(self, partitions: Collection[int]) -> None:
+        """They belong to somebody else from now on."""
+        for partition in partitions:
+            if (producer := self._producers.pop(partition, None)) is not None:
+                producer.close()
+        self._drop(partitions)
+
+    def close(self) -> None:
+        """Idempotent."""
+        self.forget(list(self._producers))
+        self._db.close()
+
+    def _restore(self, partition: int, mark: int) -> int:
+        """Everything of this slot, version and generation up to the offset `mark`. Returns how many."""
+        self._tokens[partition] = defaultdict(int)
+        count = 0
+        deadline = time.monotonic() + RESTORE_TIMEOUT_S
+        with closing(self._log.reader([VERDICTS], partitions=[partition])) as reader:
+            place = (self._log.settings.catalogue().name(VERDICTS), partition)
+            while reader.positions().get(place, 0) <= mark:
+                if time.monotonic() > deadline:
+                    raise BrokerUnreachable(
+                        f"{place[0]} partition {partition} does not show what was written before offset {mark}"
+                    )
+                for record in reader.poll(POLL_S):
+                    count += self._take(partition, record)
+        return count
+
+    def _take(self, partition: int, record: Record) -> bool:
+        if record.value is None:
+            return False
+        with suppress(UndecodableRecord):
+            head = codec.fields_before_lists(record.value)
+            if (head["source"], head["name"], head["version"], head["generation"]) != self._own:
+                return False
+            verdict = record.event()
+            assert isinstance(verdict, VerdictKept)  # the topic holds nothing else
+            self._put(partition, verdict.verdict_id, record.value)
+            self._spend(partition, verdict)
+            return True
+        return False
+
+    def _put(self, partition: int, verdict_id: str, value: bytes) -> None:
+        self._db.execute("INSERT OR REPLACE INTO kept VALUES (?, ?, ?)", (_key(verdict_id), partition, value))
+
+    def _spend(self, partition: int, verdict: VerdictKept) -> None:
+        self._tokens[partition][verdict.envelope.occurred_at_us // DAY_US] += verdict.tokens
+
+    def _one(self, query: str, *values: bytes | int) -> VerdictKept | None:
+        row = self._db.execute(query, values).fetchone()
+        verdict = None if row is None else codec.decode(row[0])
+        return verdict if isinstance(verdict, VerdictKept) else None
+
+    def _drop(self, partitions: Iterable[int]) -> None:
+        for partition in partitions:
+            self._tokens.pop(partition, None)
+            self._db.execute("DELETE FROM kept WHERE p = ?", (partition,))
+
+
+def _key(verdict_id: str) -> bytes:
+    return uuid.UUID(verdict_id).bytes

@@ -1,0 +1,280 @@
+"""Processes that run one rule, each watched by a thread: a subject that hangs, exits or eats memory costs itself.
+
+Invariant: every subject gets an answer or GaveUp, whatever the rule does to its process: the process is killed with all that it
+started, the subject that was in work pays, and the others of its batch go to a new process.
+"""
+
+import mmap
+import os
+import queue
+import select
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+import psutil
+
+from consumers.errors import ConsumerError
+from consumers.rewards.judged import Judged
+from consumers.rewards.opinions import GaveUp, Opinion
+from consumers.rewards.worker import PROGRESS, Answer, Setup, frame_of, messages, receive
+from schemas.runtime.child import reap, start
+from schemas.runtime.errors import describe_exit
+
+BATCH_MAX = 64
+BATCH_BYTES_MAX = 4 << 20
+START_S = 60.0
+"""For loading the rule's module."""
+CRASHES_AT_START_MAX = 3
+ENVIRONMENT = ("PATH", "HOME", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "TMPDIR", "PYTHONPATH", "LD_LIBRARY_PATH")
+"""What a worker sees of ours, beside what its settings name: nothing that holds a key."""
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerLimits:
+    """Of one process."""
+
+    timeout_s: float
+    memory_bytes: int
+    environment: tuple[str, ...] = ()
+    """Names of further variables that it sees."""
+
+
+@dataclass(slots=True)
+class _Task:
+    """A subject on its way."""
+
+    subject: bytes
+    future: "Future[Opinion]"
+
+
+class WorkerPool:
+    """`RewardScorer` of rules. Used by one thread; `judge` returns at once."""
+
+    def __init__(
+        self, rule: str, scope: str, limits: WorkerLimits, processes: int = 1, *, as_text: bool = False
+    ) -> None:
+        """Loads the rule in a first process. Raises ConsumerError, in one line, where that fails."""
+        self._setup = Setup(
+            rule=rule, scope=scope, memory_bytes=limits.memory_bytes, socket_fd=-1, progress_fd=-1, as_text=as_text
+        )
+        self._limits, self._processes = limits, processes
+        self._batches: queue.SimpleQueue[list[_Task] | None] = queue.SimpleQueue()
+        self._encoder = msgspec.msgpack.Encoder()
+        self._closed = threading.Event()
+        first: Future[None] = Future()
+        self._threads = [self._thread(number, first if number == 0 else None) for number in range(processes)]
+        self._threads[0].start()
+        try:
+            first.result()
+        except BaseException:
+            self.close()
+            raise
+        for thread in self._threads[1:]:
+            thread.start()
+
+    def judge(self, subjects: Sequence[Judged]) -> Sequence["Future[Opinion]"]:
+        """See `RewardScorer`."""
+        futures: list[Future[Opinion]] = [Future() for _ in subjects]
+        size_max = min(BATCH_MAX, -(-len(subjects) // self._processes) or 1)
+        batch: list[_Task] = []
+        size = 0
+        for judged, future in zip(subjects, futures, strict=True):
+            try:
+                subject = self._encoder.encode(judged)
+            except (TypeError, ValueError, OverflowError) as error:
+                future.set_exception(GaveUp("unreadable", f"the subject cannot be written down: {error}"[:500]))
+                continue
+            if batch and (len(batch) >= size_max or size + len(subject) > BATCH_BYTES_MAX):
+                self._batches.put(batch)
+                batch, size = [], 0
+            batch.append(_Task(subject, future))
+            size += len(subject)
+        if batch:
+            self._batches.put(batch)
+        return futures
+
+    def close(self) -> None:
+        """Kills the processes. What was not judged is cancelled."""
+        self._closed.set()
+        for _ in self._threads:
+            self._batches.put(None)
+        for thread in self._threads:
+            if thread.ident is not None:
+                thread.join()
+        with suppress(queue.Empty):
+            while True:
+                for task in self._batches.get_nowait() or ():
+                    task.future.cancel()
+
+    def _thread(self, number: int, first: "Future[None] | None") -> threading.Thread:
+        return threading.Thread(target=self._drive, args=(first,), name=f"rule-{number}", daemon=True)
+
+    def _drive(self, first: "Future[None] | None") -> None:
+        """The life of one process and its successors. They are this thread's children: the kernel ends them with it."""
+        worker = _Worker(self._setup, self._limits, self._closed)
+        try:
+            if first is not None:
+                try:
+                    worker.open()
+                except BaseException as error:  # noqa: BLE001 - goes to whoever opened
+                    first.set_exception(error)
+                    return
+                first.set_result(None)
+            while (batch := self._batches.get()) is not None and not self._closed.is_set():
+                try:
+                    worker.judge(batch)
+                except BaseException as error:  # noqa: BLE001 - a bug, or a rule that loads no more: ends the consumer
+                    for task in batch:
+                        if not task.future.done():
+                            task.future.set_exception(error)
+        finally:
+            worker.kill()
+
+
+class _Worker:
+    """One process at a time. Belongs to one thread."""
+
+    def __init__(self, setup: Setup, limits: WorkerLimits, closed: threading.Event) -> None:
+        self._setup, self._limits, self._closed = setup, limits, closed
+        self._process: subprocess.Popen[Any] | None = None
+        self._peer: socket.socket | None = None
+        self._progress: mmap.mmap | None = None
+        self._decoder = msgspec.msgpack.Decoder(Answer)
+
+    def open(self) -> None:
+        """A process with the rule loaded. Raises ConsumerError."""
+        ours, theirs = socket.socketpair()
+        progress_fd = os.memfd_create("claw-rule")
+        os.ftruncate(progress_fd, PROGRESS.size)
+        self._progress = mmap.mmap(progress_fd, PROGRESS.size)
+        setup = msgspec.structs.replace(self._setup, socket_fd=theirs.fileno(), progress_fd=progress_fd)
+        argv = [sys.executable, "-P", "-m", "consumers.rewards.worker", msgspec.json.encode(setup).decode()]
+        try:
+            self._process = start(
+                argv,
+                env=clean_environment(os.environ, self._limits.environment),
+                pass_fds=(theirs.fileno(), progress_fd),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+            )
+        finally:
+            theirs.close()
+            os.close(progress_fd)
+        self._peer = ours
+        deadline_s = time.monotonic() + START_S
+        if (frame := self._receive(deadline_s)) is None:
+            late = time.monotonic() >= deadline_s
+            code = self.kill()
+            how = f"took longer than {START_S:g} s" if late else f"ended its process {describe_exit(code)}"
+            raise ConsumerError(f"{self._setup.rule}: loading it {how}")
+        if (answer := self._decoder.decode(messages(frame)[0])).reason:
+            self.kill()
+            raise ConsumerError(f"{self._setup.rule}: {answer.detail}")
+
+    def judge(self, batch: list[_Task]) -> None:
+        """Answers all of a batch."""
+        rest = [task for task in batch if task.future.set_running_or_notify_cancel()]
+        while rest:
+            if self._process is None:
+                self.open()
+            rest = self._tried(rest)
+
+    def _tried(self, tasks: list[_Task]) -> list[_Task]:
+        """Those without an answer after one process took them; at least one got one."""
+        assert self._progress is not None
+        PROGRESS.pack_into(self._progress, 0, 0, time.monotonic())
+        open_numbers = set(range(len(tasks)))
+        fatal = self._exchange(tasks, open_numbers)
+        if fatal is None:
+            return []
+        at, _ = PROGRESS.unpack_from(self._progress)
+        number = at if at in open_numbers else min(open_numbers)
+        code = self.kill()
+        reason, detail = fatal or ("crashed", f"the rule's process ended {describe_exit(code)}")
+        tasks[number].future.set_exception(GaveUp(reason, detail))
+        return [tasks[other] for other in sorted(open_numbers - {number})]
+
+    def _exchange(self, tasks: list[_Task], open_numbers: set[int]) -> tuple[str, str] | tuple[()] | None:
+        """None: all answered. Else why the process has to go: reason and detail; empty: it ended."""
+        assert self._peer is not None
+        try:
+            self._peer.settimeout(START_S)
+            self._peer.sendall(frame_of([task.subject for task in tasks]))
+            while open_numbers:
+                if not self._wait():
+                    limit_s = self._limits.timeout_s
+                    return (
+                        ("closed", "the scorer was closed")
+                        if self._closed.is_set()
+                        else ("deadline", f"no answer within {limit_s:g} s")
+                    )
+                if (frame := receive(self._peer)) is None:
+                    return ()
+                for message in messages(frame):
+                    answer = self._decoder.decode(message)
+                    open_numbers.remove(answer.number)
+                    _settle(tasks[answer.number].future, answer)
+        except (OSError, KeyError, msgspec.DecodeError):
+            return ()
+        return None
+
+    def _wait(self) -> bool:
+        """Whether something can be read; False when the subject in work is over its deadline, or at closing."""
+        assert self._peer is not None
+        assert self._progress is not None
+        while not self._closed.is_set():
+            _, since_s = PROGRESS.unpack_from(self._progress)
+            left_s = (since_s or time.monotonic()) + self._limits.timeout_s - time.monotonic()
+            if select.select([self._peer], [], [], min(max(left_s, 0.0), 0.2))[0]:
+                return True
+            if left_s <= 0 and PROGRESS.unpack_from(self._progress)[1] == since_s:
+                return False
+        return False
+
+    def _receive(self, deadline_s: float) -> bytes | None:
+        assert self._peer is not None
+        while time.monotonic() < deadline_s and not self._closed.is_set():
+            if select.select([self._peer], [], [], 0.2)[0]:
+                with suppress(OSError):
+                    return receive(self._peer)
+                return None
+        return None
+
+    def kill(self) -> int:
+        """The process and all that it started, also what left its group. Returns the exit code."""
+        process, self._process = self._process, None
+        if self._peer is not None:
+            self._peer.close()
+            self._peer = None
+        if process is None:
+            return 0
+        descendants: list[psutil.Process] = []
+        with suppress(psutil.Error):
+            descendants = psutil.Process(process.pid).children(recursive=True)
+        code = reap(process)
+        for descendant in descendants:
+            with suppress(psutil.Error):
+                descendant.kill()
+        return code
+
+
+def _settle(future: "Future[Opinion]", answer: Answer) -> None:
+    if answer.reason:
+        future.set_exception(GaveUp(answer.reason, answer.detail))
+    else:
+        future.set_result(Opinion(values=tuple(answer.values), detail=answer.detail, spread=answer.spread))
+
+
+def clean_environment(variables: Mapping[str, str], names: Sequence[str] = ()) -> dict[str, str]:
+    """What a worker gets of our environment."""
+    return {name: variables[name] for name in (*ENVIRONMENT, *names) if name in variables}

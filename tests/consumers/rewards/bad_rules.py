@@ -1,0 +1,136 @@
+"""Rules that do what rules should not. The tests name them as `bad_rules:NAME`, with this folder as the working directory."""
+
+import asyncio
+import os
+import signal
+import sys
+import time
+
+from consumers.rewards.judged import Judged
+from consumers.rewards.verdict import Verdict
+
+
+def of_tag(judged: Judged):
+    """What the subject's first tag says: a number, or something bad."""
+    word = judged.tags[0]
+    return BAD[word]() if word in BAD else float(word)
+
+
+def hang():
+    time.sleep(1000)
+
+
+def hang_against_signals():
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    while True:
+        pass
+
+
+def leave():
+    os._exit(0)
+
+
+def fork_and_return():
+    """Both processes go on."""
+    os.fork()
+    return 0.5
+
+
+def segfault():
+    os.kill(os.getpid(), signal.SIGSEGV)
+
+
+def eat():
+    return len([bytearray(1 << 20) for _ in range(1 << 20)])
+
+
+def shout():
+    for _ in range(200):
+        sys.stdout.write("x" * 65536)
+        sys.stderr.write("x" * 65536)
+    return 0.5
+
+
+def close_everything():
+    os.closerange(0, 1000)
+    return 0.5
+
+
+def interrupt():
+    raise KeyboardInterrupt
+
+
+def boom():
+    raise LookupError("two\nlines " + "x" * 5000)
+
+
+class Unspeakable(Exception):
+    def __str__(self):
+        raise ValueError
+
+
+def unspeakable():
+    raise Unspeakable
+
+
+BAD = {
+    "hang": hang,
+    "busy": hang_against_signals,
+    "leave": leave,
+    "fork": fork_and_return,
+    "segfault": segfault,
+    "eat": eat,
+    "shout": shout,
+    "close": close_everything,
+    "exit": lambda: sys.exit(3),
+    "interrupt": interrupt,
+    "boom": boom,
+    "unspeakable": unspeakable,
+    "nan": lambda: float("nan"),
+    "inf": lambda: float("-inf"),
+    "string": lambda: "0.5",
+    "object": object,
+    "long": lambda: [0.1, 0.2],
+    "huge": lambda: 10**400,
+    "nothing": lambda: None,
+    "true": lambda: True,
+    "words": lambda: Verdict(0.25, "because\nof this", 0.1),
+}
+
+
+async def slowly(judged: Judged):
+    """Sync or async."""
+    await asyncio.sleep(0.001)
+    return float(judged.tags[0])
+
+
+def per_call(judged: Judged):
+    """A value per answer, and for the first nothing."""
+    return [None, *(float(n) for n in range(1, judged.answers))]
+
+
+def variables(_: Judged):
+    """What it sees."""
+    return Verdict(1.0, " ".join(sorted(os.environ)))
+
+
+def trl_length(prompts, completions, **columns):
+    """As TRL's documentation writes one, for conversations."""
+    return [len(one[-1]["content"]) + (answer or 0) for one, answer in zip(completions, columns["answer"], strict=True)]
+
+
+def trl_text(completions, prompts, answer):
+    """For strings; names the column that it wants."""
+    return [float(text == wanted) for text, wanted in zip(completions, answer, strict=True)]
+
+
+def verl_score(data_source, solution_str, ground_truth, extra_info=None):
+    """As verl's custom_reward_function."""
+    return {"score": float(solution_str == ground_truth), "acc": data_source, "index": extra_info["index"]}
+
+
+def two_arguments(a, b):
+    """No rule."""
+
+
+no_function = 3

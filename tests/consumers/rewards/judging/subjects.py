@@ -1,0 +1,27 @@
+"""Subjects to judge."""
+
+from consumers.rewards.judged import Judged, JudgedCall, Message
+
+
+def says(content: str, role: str = "assistant") -> Message:
+    return {"role": role, "content": content}
+
+
+def call(
+    reply: str | None, *before: Message, after: tuple[Message, ...] | None = None, call_id: str = "c"
+) -> JudgedCall:
+    answer = None if reply is None else says(reply)
+    return JudgedCall(call_id=call_id, messages=before or (says("find c", "user"),), reply=answer, after=after)
+
+
+def subject(reply: str | None = "get c", scope: str = "call", trajectory_id: str = "t") -> Judged:
+    """Of a scope other than group."""
+    one = call(reply, after=(says("c=7", "tool"),))
+    talk = (*one.messages, *([one.reply] if one.reply else []))
+    return Judged(scope=scope, group_id="g", trajectory_id=trajectory_id, calls=(one,), conversation=talk)  # type: ignore[arg-type]
+
+
+def group(*replies: str) -> Judged:
+    """A member per reply."""
+    members = tuple(subject(reply, "trajectory", f"t{number}") for number, reply in enumerate(replies))
+    return Judged(scope="group", group_id="g", members=members)
