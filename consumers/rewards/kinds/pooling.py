@@ -28,6 +28,8 @@ from consumers.rewards.opinions import GaveUp, Opinion
 
 TOO_LONG = re.compile(r"maximum context length|max_model_len|too long|too large", re.IGNORECASE)
 """What servers say of an input that they cannot take whole."""
+OTHER_TASK = "pooling_task"
+"""What vLLM says where it serves the model for the other endpoint."""
 Row = list[float]
 
 
@@ -139,7 +141,7 @@ class RewardModel:
         except Refused as refused:
             if TOO_LONG.search(refused.body) and refused.status in (400, 413, 422):
                 raise GaveUp("too_long", refused.detail) from refused
-            if refused.status in (404, 405) or "Unsupported task" in refused.body:
+            if refused.status in (404, 405) or OTHER_TASK in refused.body:
                 raise GaveUp("wrong_shape", f"{url} is not what this server has: {refused.detail}") from refused
             raise
         return _rows_of(answer, settings.endpoint), _tokens_of(answer)
