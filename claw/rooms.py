@@ -27,6 +27,7 @@ ROOMS = (
     Room("train", "trainer", ENGINEERS, "Run a trainer (`claw train --config F`)."),
     Room("rollout", "rollout", ENGINEERS, "Run a rollout worker (`claw rollout --model M`)."),
     Room("quality", "consumers.quality", DATA, "Score captured calls by pure functions (`claw quality --help`)."),
+    Room("feedback", "consumers.feedback", DATA, "A page on which people judge (`claw feedback --help`)."),
     Room("streams", "streams", OPERATORS, "Run a stream processor (`claw streams --help`)."),
 )
 rooms = typer.Typer()

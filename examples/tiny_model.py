@@ -15,6 +15,10 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerFast
 
 ENVIRONMENTS = ("verbs", "calculator", "castle")
 """Folders beside this file whose `demonstrations.py` has `RECIPE` and `demonstration`."""
@@ -89,9 +93,16 @@ def build(out: Path, seed: int, recipe: Recipe, demonstration: Demonstration) ->
     """Make, warm up and save model and tokenizer in Hugging Face's format into the existing directory `out`."""
     # torch costs seconds to import, and a cached model needs none of it.
     from examples.tokenizer import build_tokenizer
+
+    save_warmed_up(out, build_tokenizer(), seed, recipe, demonstration)
+
+
+def save_warmed_up(
+    out: Path, tokenizer: "PreTrainedTokenizerFast", seed: int, recipe: Recipe, demonstration: Demonstration
+) -> None:
+    """As `build`, of another tokenizer that marks who speaks."""
     from examples.warm_up import warmed_up_model
 
-    tokenizer = build_tokenizer()
     warmed_up_model(tokenizer, seed, recipe, demonstration).save_pretrained(out)
     tokenizer.save_pretrained(out)
     for path in out.iterdir():

@@ -9,13 +9,17 @@ if [ -x "$home/chromium" ]; then
   exit 0
 fi
 command -v apt-get >/dev/null && command -v dpkg-deb >/dev/null || { echo "chromium.sh: no apt here" >&2; exit 2; }
+mkdir -p .tools
+exec 9>.tools/chromium.lock
+flock 9  # of several at once, one fetches
+[ ! -x "$home/chromium" ] || { echo "$home/chromium"; exit 0; }
 work=$(mktemp -d "${TMPDIR:-/tmp}/chromium.XXXXXX")
 trap 'rm -rf "$work"' EXIT
 mkdir -p "$work/lists/partial" "$work/archives/partial" "$work/debs" "$work/root"
 
 apt() {  # its own lists and archives; what is installed on this machine is known and not fetched again
   apt-get -qq -o Dir::State::lists="$work/lists" -o Dir::State::status=/var/lib/dpkg/status -o Dir::Cache="$work" \
-    -o Debug::NoLocking=1 -o APT::Sandbox::User="$(id -un)" -o Acquire::Retries=2 "$@"
+    -o Debug::NoLocking=1 -o APT::Sandbox::User="$(id -un)" -o Acquire::Retries=2 -o Acquire::http::Timeout=20 "$@"
 }
 
 apt update >&2
@@ -37,6 +41,5 @@ PROGRAM
 chmod +x "$work/root/chromium"
 chmod 755 "$work/root"
 rm -rf "$home"
-mkdir -p "${home%/*}"
 mv "$work/root" "$home"
 echo "$home/chromium"

@@ -95,14 +95,20 @@ def _list(rows: list[Dataset], as_json: bool) -> int:
         lines = [{"id": d.manifest.id, "path": str(d.path), "counts": d.manifest.counts} for d in rows]
         print("\n".join(orjson.dumps(line).decode() for line in lines))
         return 0
-    print(f"{'id':<12} {'groups':>8} {'steps':>9} {'sequences':>9}  path")
+    print(f"{'id':<12} {'groups':>8} {'steps':>9} {'sequences':>9} {'pairs':>9}  path")
     for dataset in rows:
         counts = dataset.manifest.counts
         gone = "" if dataset.path.is_dir() else "  (gone; `claw export --manifest` makes it again)"
         print(
-            f"{dataset.manifest.id:<12} {counts['groups']:>8} {counts['steps']:>9} {counts['sequences']:>9}  {dataset.path}{gone}"
+            f"{dataset.manifest.id:<12} {counts['groups']:>8} {_count(counts, 'steps')} {_count(counts, 'sequences')} {_count(counts, 'pairs')}  "
+            f"{dataset.path}{gone}"
         )
     return 0
+
+
+def _count(counts: dict[str, int], name: str) -> str:
+    """A dataset is of steps and sequences, or of pairs."""
+    return f"{counts.get(name, '-'):>9}"
 
 
 def _diff(left: Dataset, right: Dataset, as_json: bool) -> int:

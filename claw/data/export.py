@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import orjson
+from pydantic import ValidationError
 
 from claw.data.datasets import remember
 from claw.data.settings import ExportSettings
@@ -13,6 +14,7 @@ from claw.show.notice import Progress
 from consumers.export.export import export, reproduce
 from consumers.export.manifest import DatasetManifest, load
 from consumers.export.offsets import Bound, resolve
+from consumers.export.pairs import PairSettings
 from datapool.batch.spec import load as load_spec
 from eventlog.records import Place
 
@@ -34,14 +36,37 @@ def run_export(request: ExportSettings, *, as_json: bool) -> int:
 
 def _export(request: ExportSettings) -> list[str]:
     """The files that differ from the manifest's, if there is one."""
-    manifest = None if request.manifest is None else load(request.manifest)
+    pairs, manifest = pairs_of(request), None if request.manifest is None else load(request.manifest)
     spec = None if request.spec is None else load_spec(request.spec)
     with log_for_reading(request.prefix if manifest is None else manifest.prefix) as settings:
         if manifest is not None:
             return reproduce(settings, manifest, request.out, Progress(PROGRESS))
         vector = resolve(settings, bound(request.start), bound(request.end))
-        export(settings, vector, spec, request.out, Progress(PROGRESS))
+        export(settings, vector, spec, request.out, Progress(PROGRESS), pairs)
     return []
+
+
+def pairs_of(request: ExportSettings) -> PairSettings | None:
+    """What makes the pairs; None: no pairs. Raises CannotRun."""
+    options = {
+        "sources": request.pairs,
+        "preference": request.preference,
+        "margin": request.margin,
+        "slot": request.slot,
+    }
+    named = {name: value for name, value in options.items() if value is not None}
+    if request.format not in ("steps", "dpo"):
+        raise CannotRun(f"--format is steps or dpo, not {request.format}")
+    if request.format == "steps" and named:
+        raise CannotRun("--pairs, --preference, --margin and --slot are of --format dpo")
+    if request.manifest is not None and request.format == "dpo":
+        raise CannotRun("a manifest names its format: give --manifest or --format, not both")
+    if {"margin", "slot"} & named.keys() and "rewards" not in (request.pairs or ()):
+        raise CannotRun("--margin and --slot are of pairs from rewards: --pairs rewards")
+    try:
+        return PairSettings.model_validate(named) if request.format == "dpo" else None
+    except ValidationError as error:
+        raise CannotRun(f"--pairs: {error.errors()[0]['msg']}") from error
 
 
 def bound(text: str) -> Bound:
@@ -62,7 +87,9 @@ def as_text(dataset: DatasetManifest, out: Path, differ: list[str]) -> str:
     lines = [
         f"dataset {dataset.id} in {out}",
         f"  {counts['groups']} of {counts['groups_seen']} groups, {counts['trajectories']} trajectories",
-        f"  {counts['steps']} steps, {counts['sequences']} sequences",
+        f"  {counts['pairs']} pairs"
+        if "pairs" in counts
+        else f"  {counts['steps']} steps, {counts['sequences']} sequences",
     ]
     lines += [f"  left out {count:>6}  {reason}" for reason, count in sorted(dataset.left_out.items())]
     lines += [f"  no fact  {count:>6}  {reason}" for reason, count in sorted(dataset.unreadable.items())]

@@ -70,6 +70,27 @@ class ExportSettings:
     manifest: Annotated[Path | None, typer.Option(help="Write the dataset of this manifest again, byte for byte.")] = (
         None
     )
+    format: Annotated[
+        str, typer.Option(help="steps (and sequences), or dpo: pairs of a preferred and another answer.")
+    ] = "steps"
+    pairs: Annotated[
+        list[str] | None,
+        typer.Option(help="With dpo, of what: preferences, edits, rewards; may be repeated. Default: the first two."),
+    ] = None
+    preference: Annotated[
+        str | None, typer.Option(help="With dpo: name of the preferences that count. Default: overall.")
+    ] = None
+    margin: Annotated[
+        float | None,
+        typer.Option(min=0, help="With --pairs rewards: least difference of two rewards. Default: above 0."),
+    ] = None
+    slot: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SOURCE/NAME",
+            help="With --pairs rewards: whose rewards, a pattern: human:*/overall. Default: the return.",
+        ),
+    ] = None
     prefix: Prefix = "claw"
 
 

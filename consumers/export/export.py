@@ -5,24 +5,23 @@ Memory: one partition's folded groups, CALLS_BYTES of calls, and one row group p
 
 import hashlib
 import shutil
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, closing, contextmanager
-from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 
 from consumers.export import manifest as manifests
-from consumers.export.choose import Chosen, choose
+from consumers.export.choose import Chosen
+from consumers.export.dpo import write_pairs
 from consumers.export.errors import CannotExport
-from consumers.export.history import fold_partition
 from consumers.export.manifest import DatasetManifest, FileEntry
 from consumers.export.offsets import OffsetVector, check_there
+from consumers.export.pairs import PairSettings
 from consumers.export.rows import sequence_rows, step_rows
 from consumers.export.tables import SEQUENCES, STEPS, TableWriter
+from consumers.export.walk import Progress, Tally, calls_of, chosen_groups, partitions, positions
 from datapool.batch.spec import BatchSpec
-from datapool.fold.state import GroupState
 from eventlog.kafka.reader import FactLookup
-from eventlog.records import Position, Record
 from eventlog.settings import LogSettings
 from schemas.events import CallCaptured
 
@@ -31,17 +30,7 @@ CALLS_BYTES = 32 << 20
 TOKEN_BYTES = 16  # an id in prompt, response and row, a log-probability, and its share of the bodies
 CALL_BYTES = 2048
 DIGEST_BLOCK_BYTES = 1 << 20
-Progress = Callable[[int, int], None]
-"""Facts read, of how many at most."""
-
-
-@dataclass(slots=True)
-class Tally:
-    """What went out and what did not."""
-
-    counts: Counter[str] = field(default_factory=Counter)
-    left_out: Counter[str] = field(default_factory=Counter)
-    unreadable: Counter[str] = field(default_factory=Counter)
+COUNTS, TABLES = ("groups", "groups_seen", "trajectories"), ("steps", "sequences")
 
 
 def export(
@@ -50,28 +39,23 @@ def export(
     spec: BatchSpec | None,
     out: Path,
     progress: Progress = lambda _read, _of: None,
+    pairs: PairSettings | None = None,
 ) -> DatasetManifest:
     """Writes a dataset into `out`, which is new or empty; it is whole when its manifest is there.
+
+    pairs: write pairs for DPO instead of steps and sequences.
 
     Raises CannotExport (history cut, directory in use), HistoryCut (cut meanwhile), BrokerUnreachable, TopicMissing.
     """
     check_there(settings, vector)
     tally = Tally()
     with _directory(out) as partial:
-        with ExitStack() as stack:
-            steps = stack.enter_context(closing(TableWriter(partial / "steps.parquet", STEPS)))
-            sequences = stack.enter_context(closing(TableWriter(partial / "sequences.parquet", SEQUENCES)))
-            lookup = stack.enter_context(closing(FactLookup(settings)))
-            for chosen, calls in _trajectories(settings, vector, spec, lookup, tally, progress):
-                for row in step_rows(chosen, calls):
-                    steps.write(row)
-                for row in sequence_rows(chosen, calls):
-                    sequences.write(row)
-        tally.counts |= {"steps": steps.rows, "sequences": sequences.rows}
-        files = {"steps.parquet": steps.rows, "sequences.parquet": sequences.rows}
-        manifest = _manifest(
-            settings, vector, spec, tally, {name: _entry(partial / name, n) for name, n in files.items()}
-        )
+        if pairs is None:
+            files = _write_steps(settings, vector, spec, partial, tally, progress)
+        else:
+            files = write_pairs(settings, vector, spec, pairs, partial, tally, progress)
+        entries = {name: _entry(partial / name, rows) for name, rows in files.items()}
+        manifest = _manifest(settings, vector, spec, pairs, tally, entries)
         (partial / manifests.NAME).write_bytes(manifest.to_bytes())
     return manifest
 
@@ -85,8 +69,30 @@ def reproduce(
     """
     manifests.check_reproducible(manifest)
     same = settings.model_copy(update={"prefix": manifest.prefix})
-    again = export(same, manifest.vector, manifest.batch_spec, out, progress)
+    again = export(same, manifest.vector, manifest.batch_spec, out, progress, manifest.pairs)
     return sorted(name for name in {*again.files, *manifest.files} if again.files.get(name) != manifest.files.get(name))
+
+
+def _write_steps(
+    settings: LogSettings,
+    vector: OffsetVector,
+    spec: BatchSpec | None,
+    folder: Path,
+    tally: Tally,
+    progress: Progress,
+) -> dict[str, int]:
+    """Writes steps and sequences; rows by file."""
+    with ExitStack() as stack:
+        steps = stack.enter_context(closing(TableWriter(folder / "steps.parquet", STEPS)))
+        sequences = stack.enter_context(closing(TableWriter(folder / "sequences.parquet", SEQUENCES)))
+        lookup = stack.enter_context(closing(FactLookup(settings)))
+        for chosen, calls in _trajectories(settings, vector, spec, lookup, tally, progress):
+            for row in step_rows(chosen, calls):
+                steps.write(row)
+            for row in sequence_rows(chosen, calls):
+                sequences.write(row)
+    tally.counts |= {"steps": steps.rows, "sequences": sequences.rows}
+    return {"steps.parquet": steps.rows, "sequences.parquet": sequences.rows}
 
 
 def _trajectories(
@@ -97,38 +103,10 @@ def _trajectories(
     tally: Tally,
     progress: Progress,
 ) -> Iterator[tuple[Chosen, dict[str, CallCaptured]]]:
-    read = 0
-
-    def advance(records: int) -> None:
-        nonlocal read
-        read += records
-        progress(read, vector.offsets)
-
-    for partition in range(vector.partitions):
-        folded = fold_partition(settings, vector.of_partition(partition), vector.partitions, advance)
-        tally.unreadable += folded.unreadable
-        for batch in _batches(_chosen(folded.groups.values(), spec, tally)):
+    for folded in partitions(settings, vector, tally, progress):
+        for batch in _batches(chain.from_iterable(chosen_groups(folded.groups.values(), spec, tally))):
             records = lookup.get({position for chosen in batch for position in positions(chosen)})
-            yield from ((chosen, _calls(chosen, records)) for chosen in batch)
-
-
-def _chosen(groups: Iterable[GroupState], spec: BatchSpec | None, tally: Tally) -> Iterator[Chosen]:
-    """In the order of the log: by the first captured call of each group."""
-    for group in sorted(groups, key=_first_offset):
-        tally.counts["groups_seen"] += 1
-        choice = choose(group, spec)
-        if isinstance(choice, str):
-            tally.left_out[choice] += 1
-            continue
-        tally.counts["groups"] += 1
-        tally.counts["trajectories"] += len(choice)
-        yield from choice
-
-
-def _first_offset(group: GroupState) -> tuple[int, str]:
-    captures = (step.capture for trajectory in group.trajectories.values() for step in trajectory.steps.values())
-    offsets = (at.position.offset for at in captures if at is not None and at.position is not None)
-    return min(offsets, default=-1), group.group_id
+            yield from ((chosen, calls_of(chosen, records)) for chosen in batch)
 
 
 def _batches(chosen: Iterable[Chosen]) -> Iterator[list[Chosen]]:
@@ -145,18 +123,13 @@ def _batches(chosen: Iterable[Chosen]) -> Iterator[list[Chosen]]:
         yield batch
 
 
-def positions(chosen: Chosen) -> list[Position]:
-    """Where the calls of a trajectory lie, in order."""
-    return [Position.of(step.position) for step in chosen.steps if step.position is not None]
-
-
-def _calls(chosen: Chosen, records: dict[Position, Record]) -> dict[str, CallCaptured]:
-    events = (records[position].event() for position in positions(chosen))
-    return {event.call_id: event for event in events if isinstance(event, CallCaptured)}
-
-
 def _manifest(
-    settings: LogSettings, vector: OffsetVector, spec: BatchSpec | None, tally: Tally, files: dict[str, FileEntry]
+    settings: LogSettings,
+    vector: OffsetVector,
+    spec: BatchSpec | None,
+    pairs: PairSettings | None,
+    tally: Tally,
+    files: dict[str, FileEntry],
 ) -> DatasetManifest:
     return DatasetManifest(
         prefix=settings.prefix,
@@ -164,10 +137,11 @@ def _manifest(
         spec=None if spec is None else spec.model_dump(mode="json"),
         schemas=manifests.fact_schemas(),
         writer=manifests.writer(),
-        counts={name: tally.counts[name] for name in ("groups", "groups_seen", "trajectories", "steps", "sequences")},
+        counts={name: tally.counts[name] for name in (*COUNTS, *(TABLES if pairs is None else ("pairs",)))},
         left_out=dict(sorted(tally.left_out.items())),
         unreadable=dict(sorted(tally.unreadable.items())),
         files=files,
+        pairs=pairs,
     )
 
 

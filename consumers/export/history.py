@@ -13,11 +13,12 @@ from datapool.errors import UnusableFact
 from datapool.fold.fold import flag, fold
 from datapool.fold.state import GroupState
 from datapool.fold.validation import PASSED_BY, check_place, usable
+from datapool.standing import Feedback
 from eventlog.kafka.reader import stream_ranges
 from eventlog.records import Place, Record
 from eventlog.settings import LogSettings
 from schemas.errors import UndecodableRecord
-from schemas.events import FactPosition
+from schemas.events import FactPosition, OutputEdited, PreferenceGiven
 
 log = structlog.get_logger()
 
@@ -31,6 +32,8 @@ class FoldedHistory:
 
     groups: dict[str, GroupState] = field(default_factory=dict)
     unreadable: Counter[str] = field(default_factory=Counter)
+    feedback: Feedback = field(default_factory=Feedback)
+    """Preferences and edits, which no fold takes."""
 
 
 def fold_partition(
@@ -48,6 +51,8 @@ def _take(folded: FoldedHistory, record: Record, partitions: int) -> None:
     """One record, as the streams take it: poison changes nothing, a bug in the fold marks what it speaks of."""
     try:
         event = record.event()
+        if isinstance(event, PreferenceGiven | OutputEdited):
+            folded.feedback.add(event)
         if type(event) in PASSED_BY:
             return
         fact = usable(event)

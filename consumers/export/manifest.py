@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from consumers.export.errors import CannotExport, ManifestInvalid
 from consumers.export.offsets import FACTS, OffsetVector
+from consumers.export.pairs import PairSettings
 from datapool import FOLD_VERSION
 from datapool.batch.spec import BatchSpec
 from schemas.avro_files import fingerprint, wire_schema
@@ -45,12 +46,14 @@ class DatasetManifest(BaseModel):
     writer: dict[str, str]
     """Libraries that decide bytes, with their versions."""
     counts: dict[str, int]
-    """groups, trajectories, steps, sequences; groups_seen: before the spec chose."""
+    """groups, trajectories, and steps and sequences or pairs; groups_seen: before the spec chose."""
     left_out: dict[str, int]
-    """Groups that the spec left out, by reason."""
+    """Groups that the spec left out, by reason; pairs that did not go out as `pair: <reason>`."""
     unreadable: dict[str, int]
     """Records that were no facts, by reason."""
     files: dict[str, FileEntry]
+    pairs: PairSettings | None = None
+    """Of a dataset of pairs: what made them."""
 
     @property
     def id(self) -> str:
@@ -68,7 +71,10 @@ class DatasetManifest(BaseModel):
     def to_bytes(self) -> bytes:
         """Canonical JSON."""
         options = orjson.OPT_SORT_KEYS | orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE
-        return orjson.dumps(self.model_dump(mode="json"), option=options)
+        whole = self.model_dump(mode="json")
+        if self.pairs is None:
+            del whole["pairs"]
+        return orjson.dumps(whole, option=options)
 
 
 def load(path: Path) -> DatasetManifest:

@@ -1,4 +1,4 @@
-"""The two tables of a dataset as Arrow schemas, and a Parquet writer of bounded memory. Docs: docs/export.md.
+"""The tables of datasets as Arrow schemas, and a Parquet writer of bounded memory. Docs: docs/export.md.
 
 Invariant: the bytes of a file are a function of its rows. Row groups are cut by the size of the rows, the settings of the
 writer are fixed, and nothing about the moment or the machine is written.
@@ -73,6 +73,49 @@ STEPS = pa.schema(
         ("source_topic", pa.string()),
         ("source_partition", pa.int32()),
         ("source_offset", pa.int64()),
+    ]
+)
+CALLED = pa.struct(
+    [
+        ("id", pa.string()),
+        ("type", pa.string()),
+        ("function", pa.struct([("name", pa.string()), ("arguments", pa.string())])),
+    ]
+)
+CHAT = pa.list_(
+    pa.struct(
+        [
+            ("role", pa.string()),
+            ("content", pa.string()),
+            ("name", pa.string()),
+            ("tool_calls", pa.list_(CALLED)),
+            ("tool_call_id", pa.string()),
+            ("reasoning_content", pa.string()),
+        ]
+    )
+)
+PAIRS = pa.schema(
+    [
+        ("group_id", pa.string()),
+        ("source", pa.string()),
+        ("name", pa.string()),
+        ("who", pa.list_(pa.string())),
+        *((name, CHAT) for name in ("prompt", "chosen", "rejected")),
+        ("tools", pa.string()),
+        *((f"{name}_ids", IDS) for name in ("prompt", "chosen", "rejected")),
+        ("margin", pa.float64()),
+        *(
+            (f"{side}_{name}", kind)
+            for side in ("chosen", "rejected")
+            for name, kind in (
+                ("trajectory_id", pa.string()),
+                ("call_id", pa.string()),
+                ("versions", pa.list_(pa.string())),
+                ("reward", pa.float64()),
+            )
+        ),
+        ("event_ids", pa.list_(pa.string())),
+        *WHOSE,
     ]
 )
 SEQUENCES = pa.schema(

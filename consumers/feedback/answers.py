@@ -62,14 +62,14 @@ def subject_answer(
     voices = view.voices()
     votes = voices.pair_judges.get((group_id, frozenset(ids)), {}) if other_id else {}
     pair = [word_answer(word) for word in standing if word.other and {word.subject[1], word.other[1]} == {*ids}]
-    shown = []
+    columns = []
     for row, side, read in zip(rows, turns, conversations, strict=True):
         sees = who in votes or who in voices.judges.get((group_id, row.trajectory_id), ())
         own = [word for word in standing if word.other is None and word.subject.trajectory_id == row.trajectory_id]
-        shown.append(_side(row, side, own, who, sees=sees) | {"call_id": read.last_call_id, "reply": read.last_reply})
+        columns.append(_side(row, side, own, who, sees=sees) | {"call_id": read.last_call_id, "reply": read.last_reply})
     return {
         "group_id": group_id,
-        "sides": shown,
+        "sides": columns,
         "mine": [word for word in pair if word["who"] == who],
         "others": [word for word in pair if word["who"] != who] if who in votes else None,
     }

@@ -7,9 +7,13 @@ from typing import TypedDict
 
 from datapool.view.conversations import BRANCH, ConversationTurn
 
-WORD = re.compile(r"\s+|\w+|[^\w\s]")
+WORD = re.compile(r"\w+\s*|[^\w\s]\s*|\s+")
 WORDS_MAX = 1_500
 """Of one side that are compared with each other; of longer texts all between the common ends differs."""
+EXACT_WORDS_MAX = 400
+"""Up to here frequent words count, too; beyond, comparing them would take seconds."""
+CHARACTERS_MAX = 200_000
+"""Of one side; of longer texts no words are looked for."""
 
 Part = tuple[str, bool]
 """Text, and whether the other side has it not."""
@@ -54,6 +58,8 @@ def beside(
 
 def words_apart(one: str, other: str) -> tuple[list[Part], list[Part]]:
     """Both texts in parts; the parts that do not differ are equal, in order."""
+    if max(len(one), len(other)) > CHARACTERS_MAX:
+        return ([(one, False)], [(other, False)]) if one == other else ([(one, True)], [(other, True)])
     a, b = WORD.findall(one), WORD.findall(other)
     front = next((at for at, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
     longest = min(len(a), len(b)) - front
@@ -63,11 +69,12 @@ def words_apart(one: str, other: str) -> tuple[list[Part], list[Part]]:
     head, tail = ("".join(a[:front]), False), ("".join(a[len(a) - back :]), False)
     left: list[Part] = [head]
     right: list[Part] = [head]
-    if max(len(a_mid), len(b_mid)) > WORDS_MAX:
+    longer = max(len(a_mid), len(b_mid))
+    if longer > WORDS_MAX:
         left.append(("".join(a_mid), True))
         right.append(("".join(b_mid), True))
     else:
-        for kind, i, j, k, m in SequenceMatcher(None, a_mid, b_mid).get_opcodes():
+        for kind, i, j, k, m in SequenceMatcher(None, a_mid, b_mid, autojunk=longer > EXACT_WORDS_MAX).get_opcodes():
             left.append(("".join(a_mid[i:j]), kind != "equal"))
             right.append(("".join(b_mid[k:m]), kind != "equal"))
     return [part for part in (*left, tail) if part[0]], [part for part in (*right, tail) if part[0]]

@@ -58,8 +58,9 @@ def pair_items(rows: Iterable[TrajectoryRecord], said_by: Voices) -> list[QueueI
         members.sort(key=lambda row: _draw(0, row.group_id, row.trajectory_id))
         returns = [row.return_total for row in members if row.return_total is not None]
         width = max(returns) - min(returns) if returns else 0.0
-        ring = zip(members, members[1:] + members[:1], strict=True) if len(members) > 2 else [tuple(members)]
-        items += [_pair(one, other, width, said_by) for one, other in ring if len(members) > 1]
+        ring = zip(members, members[1:] + members[:1], strict=True)
+        pairs = list(ring)[: len(members) if len(members) > 2 else len(members) - 1]
+        items += [_pair(one, other, width, said_by) for one, other in pairs]
     return items
 
 

@@ -9,9 +9,7 @@ from consumers.web.settings import PageSettings
 class FeedbackPageSettings(PageSettings):
     """Environment: `CLAW_FEEDBACK_<FIELD>`."""
 
-    model_config = SettingsConfigDict(
-        env_prefix="CLAW_FEEDBACK_", frozen=True, extra="forbid", use_attribute_docstrings=True
-    )
+    model_config = SettingsConfigDict(env_prefix="CLAW_FEEDBACK_")
 
     port: int = Field(default=8201, ge=0, le=65_535)
     """Port to listen on; 0: any free one."""

@@ -72,7 +72,8 @@ class HttpClient:
             try:
                 async with (
                     asyncio.timeout_at(deadline_s),
-                    self._session.post(url, data=content, headers=headers) as reply,
+                    # A redirect is refused: conversations and keys go where the settings say.
+                    self._session.post(url, data=content, headers=headers, allow_redirects=False) as reply,
                 ):
                     if reply.status not in AGAIN:
                         return await _answer(reply), reply.headers

@@ -20,7 +20,7 @@ from consumers.rewards.config import ScoredSlot
 from consumers.rewards.judged import Judged
 from consumers.rewards.metrics import RewardsMetrics
 from consumers.rewards.opinions import GaveUp, Opinion, RewardScorer
-from consumers.rewards.subjects.subject import Subject, Target, Unjudgeable
+from consumers.rewards.subjects.subject import ATTEMPTS_MAX, Subject, Target, Unjudgeable
 from consumers.rewards.verdicts import DAY_US, Verdicts
 from eventlog.consume import Output
 from eventlog.records import Place, Record
@@ -34,6 +34,8 @@ log = structlog.get_logger()
 PRODUCER = "rewards"
 DETAIL_CHARACTERS_MAX = 4000
 POLL_S = 0.2
+REVISIONS, VERSIONS_MAX = 1000, 61
+"""Of a generation; of them each version has `ATTEMPTS_MAX`."""
 BUDGETED_AT_ONCE = 8
 """Subjects asked about before a budget is looked at again."""
 
@@ -78,8 +80,8 @@ def failure_id(slot: ScoredSlot, subject: Subject) -> str:
 
 
 def revision(slot: ScoredSlot, attempt: int) -> int:
-    """A higher generation wins, in it a higher version, in it the later word on the subject's end."""
-    return slot.generation * 1000 + min(slot.scorer.version, 99) * 10 + attempt
+    """A higher generation wins, in it a higher version (of the first 61), in it what knew more of the subject."""
+    return slot.generation * REVISIONS + min(slot.scorer.version, VERSIONS_MAX) * ATTEMPTS_MAX + attempt
 
 
 class SlotScoring:
@@ -173,8 +175,9 @@ class SlotScoring:
         return list(questions.values())
 
     def _kept(self, subject: Subject) -> VerdictKept | None:
-        kept = self._verdicts.get(subject.partition, verdict_id(self._slot, subject.digest))
-        return kept or self._verdicts.get(subject.partition, failure_id(self._slot, subject))
+        """A failure first: who was given up once stays so, whatever is said of equal content later."""
+        failure = self._verdicts.get(subject.partition, failure_id(self._slot, subject))
+        return failure or self._verdicts.get(subject.partition, verdict_id(self._slot, subject.digest))
 
     def _ask(self, questions: Sequence[_Question]) -> None:
         """Hands them to the scorer, but those that cannot be put together, or that nobody may pay for."""
@@ -336,8 +339,9 @@ def events_of(slot: ScoredSlot, subject: Subject, verdict: VerdictKept) -> Itera
 
 def _envelope(subject: Subject, verdict: VerdictKept, target: Target) -> Envelope:
     ids = (verdict.verdict_id, subject.group_id, target.trajectory_id, target.call_id or "")
+    rank = (str(subject.attempt), str(subject.occurred_at_us))  # of two ends of one trajectory the later counts
     return Envelope(
-        event_id=decision_id("reward", *ids),
+        event_id=decision_id("reward", *ids, *rank),
         occurred_at_us=subject.occurred_at_us,
         producer=PRODUCER,
         run_id=subject.run_id,

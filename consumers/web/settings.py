@@ -4,7 +4,7 @@ import getpass
 from typing import ClassVar
 
 from pydantic import Field, model_validator
-from pydantic_settings import BaseSettings
+from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from schemas.api_keys import is_loopback
 
@@ -19,6 +19,7 @@ def _login_name() -> str:
 class PageSettings(BaseSettings):
     """A page names its prefix and its port."""
 
+    model_config = SettingsConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
     FLAG_SECTIONS: ClassVar[dict[str, str]] = {"host": "page"}
 
     host: str = "127.0.0.1"

@@ -18,6 +18,7 @@ ROOMS = {
     ("trainer",): ("trainer.settings:TrainerSettings",),
     ("agentflow", "run"): ("agentflow.settings:RunPlan", "agentflow.settings:AgentFlowSettings"),
     ("agentflow", "eval"): ("agentflow.settings:EvaluationPlan", "agentflow.settings:AgentFlowSettings"),
+    ("consumers.feedback",): ("consumers.feedback.settings:FeedbackPageSettings", "eventlog.settings:LogSettings"),
     ("consumers.quality",): ("consumers.quality.settings:QualitySettings", "eventlog.settings:LogSettings"),
 }
 HEAVY = {

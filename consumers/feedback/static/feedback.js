@@ -1,6 +1,6 @@
 // The page on which people judge. What it knows of the world comes from /api/v1; where it stands is in its address.
 import { render } from "preact";
-import { useEffect, useRef, useState } from "preact/hooks";
+import { useLayoutEffect, useRef, useState } from "preact/hooks";
 import { computed, signal } from "@preact/signals";
 import { SignIn, Text, Word, ask, html, loadSession, nextTheme, session, theme } from "/web/shell.js";
 
@@ -8,11 +8,11 @@ const POLL_MS = 2000;
 const OWN = ["mode", "order", "seed", "overlap", "name", "g", "t", "o"];
 const SCALE = [0, 0.25, 0.5, 0.75, 1];
 const PAIR = [
-  { side: 0, strength: 1, label: "Left", long: "left, clearly" },
-  { side: 0, strength: 0.25, label: "left", long: "left, barely" },
-  { outcome: "tie", label: "Tie", long: "a tie" },
-  { side: 1, strength: 0.25, label: "right", long: "right, barely" },
-  { side: 1, strength: 1, label: "Right", long: "right, clearly" },
+  { side: 0, strength: 1, label: "◀◀", word: "Left", long: "left, clearly" },
+  { side: 0, strength: 0.25, label: "◀", word: "Left", long: "left, barely" },
+  { outcome: "tie", label: "=", word: "Tie", long: "a tie" },
+  { side: 1, strength: 0.25, label: "▶", word: "Right", long: "right, barely" },
+  { side: 1, strength: 1, label: "▶▶", word: "Right", long: "right, clearly" },
 ];
 
 const address = signal(new URLSearchParams(location.search));
@@ -48,7 +48,7 @@ function queueParameters() {
 const say = (text) => {
   toast.value = text;
   clearTimeout(toastTimer);
-  toastTimer = setTimeout(() => { toast.value = ""; }, 6000);
+  toastTimer = setTimeout(() => { toast.value = ""; }, 4000);
 };
 
 /** Runs one act at a time; what goes wrong is said in the page. */
@@ -180,6 +180,7 @@ const KEYS = {
     ["?", "these keys", () => { panel.value = panel.value === "help" ? "" : "help"; }],
   ],
 };
+const THEME_SIGNS = { system: "◐", light: "☀", dark: "☾" };
 const ARROWS = { ArrowRight: "j", ArrowLeft: "k" };
 
 function onKey(event) {
@@ -240,7 +241,7 @@ function Writing({ side }) {
   const earlier = side.mine.find((word) => word.kind === panel.value);
   const [text, setText] = useState(edits ? (typeof earlier?.edit === "string" ? earlier.edit : side.reply) : earlier?.comment || "");
   const field = useRef(null);
-  useEffect(() => field.current.focus(), []);
+  useLayoutEffect(() => field.current.focus(), []);
   const save = (event) => {
     event.preventDefault();
     if (!text.trim()) return;
@@ -273,10 +274,10 @@ function Actions() {
     ${["edit", "comment"].includes(panel.value) && subject.value && html`<${Writing} key=${panel.value} side=${subject.value.sides[0]} />`}
     <div class="row votes">
       ${mode.value === "pair"
-        ? html`${PAIR.map((choice, index) => button(String(index + 1), choice.label))}${button("x", "Both bad", "bad")}`
+        ? html`${PAIR.map((choice, index) => button(String(index + 1), html`${choice.label} <span class="wide">${choice.word}</span>`))}${button("x", "Both bad", "bad")}`
         : html`${button("d", "▼ Bad", "bad")}${button("u", "▲ Good", "good")}<span class="scale">${SCALE.map((_, index) => button(String(index + 1), ""))}</span>`}
     </div>
-    <div class="row">
+    <div class="row others">
       ${mode.value === "single" && html`${button("e", "Edit")}${button("c", "Comment")}`}
       ${button("k", "Back")}${button("s", "Skip")}${button("z", "Undo")}
     </div>
@@ -319,7 +320,7 @@ function Top() {
       <span class="progress" aria-live="polite">${answer && html`<b>${answer.open}</b> waiting, you judged <b>${mine}</b> of ${answer.total}${answer.reading ? " (still reading the log)" : ""}`}</span>
       <span class="grow" />
       ${session.value.keys ? html`<span class="quiet"><${Word}>${session.value.who}<//></span>` : html`<button onClick=${rename} title="judge under another name"><${Word}>${session.value.who}<//></button>`}
-      <button onClick=${nextTheme} title="light, dark, or as the system has it">${theme.value}</button>
+      <button onClick=${nextTheme} title=${`${theme.value} theme`} aria-label=${`${theme.value} theme, change`}>${THEME_SIGNS[theme.value]}</button>
       <button onClick=${KEYS.both.at(-1)[2]} aria-label="keys">?</button>
     </div>
     <details class="settings">

@@ -43,6 +43,9 @@ class MergedAnswer(NamedTuple):
     spread: float | None
     """Sample standard deviation; None of one vote."""
     reasons: str
+    votes: int
+    missing: float
+    """The highest of theirs."""
 
 
 def without_thought(text: str) -> str:
@@ -86,7 +89,8 @@ def merged(answers: Sequence[ParsedAnswer], merge: Merge) -> MergedAnswer:
     values = [answer.value for answer in answers]
     value = MERGES[merge](values)
     nearest = min(answers, key=lambda answer: abs(answer.value - value))
-    return MergedAnswer(value, stdev(values) if len(values) > 1 else None, nearest.reasons)
+    spread, missing = stdev(values) if len(values) > 1 else None, max(answer.missing for answer in answers)
+    return MergedAnswer(value, spread, nearest.reasons, len(values), missing)
 
 
 def _majority(values: Sequence[float]) -> float:

@@ -105,7 +105,7 @@ def _messages(rubric: Rubric, parts: Sequence[Section], command: str) -> list[di
     return [{"role": "system", "content": system}, {"role": "user", "content": user}]
 
 
-def _call(subject: Judged, calls: Sequence[JudgedCall]) -> list[Section]:
+def _call(_subject: Judged, calls: Sequence[JudgedCall]) -> list[Section]:
     (call,) = calls
     return sections([*call.messages, *_replies(call)], TO_JUDGE)
 
@@ -116,14 +116,14 @@ def _next(subject: Judged, calls: Sequence[JudgedCall]) -> list[Section]:
     return [*_call(subject, calls), *(after or [("after it", f"nothing; the trajectory is {subject.status}")])]
 
 
-def _trajectory(subject: Judged, calls: Sequence[JudgedCall]) -> list[Section]:
+def _trajectory(subject: Judged, _calls: Sequence[JudgedCall]) -> list[Section]:
     return sections(subject.conversation)
 
 
 def _pair(subject: Judged, a: int, b: int) -> list[Section]:
-    """What both begin with is shown once."""
+    """What both begin with is shown once, but for the last message of either."""
     first, second = subject.members[a].conversation, subject.members[b].conversation
-    shorter = min(len(first), len(second))
+    shorter = max(0, min(len(first), len(second)) - 1)
     alike = next((at for at in range(shorter) if first[at] != second[at]), shorter)
     sides = [
         (f"{side}, {role}", text)

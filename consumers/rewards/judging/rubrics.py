@@ -1,11 +1,15 @@
-"""A rubric: how a judge is to answer, and what it is told. How one is read from its file: `rubric_files`.
+"""A rubric: a Markdown file whose front matter says how to answer, and whose body is what the judge is told.
 
-Invariant: what stands in a rubric can be asked and answered; everything else was refused.
+Invariant: what stands in a rubric can be asked and answered; everything else was refused in one line.
 """
 
+from pathlib import Path
 from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, FiniteFloat, model_validator
+import yaml
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, FiniteFloat, ValidationError, model_validator
+
+from consumers.errors import ConsumerError
 
 AnswerForm = Literal["number", "choice", "json", "pair"]
 PAIR = {"A": 1.0, "B": 0.0, "tie": 0.5}
@@ -79,3 +83,36 @@ class Rubric(BaseModel):
             raise ValueError("choices: two or more words that differ are needed")
         if outside := [word for word, value in self.options.items() if not low <= value <= high]:
             raise ValueError(f"choices: the value of {outside[0]!r} is outside the scale")
+
+
+def read_rubric(path: Path) -> Rubric:
+    """Raises ConsumerError, in one line, for a file that is missing or no rubric."""
+    try:
+        return Rubric.model_validate(_fields(path.read_text(encoding="utf-8")))
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(map(str, first["loc"]))
+        problem = f"{where}: {first['msg']}" if where else first["msg"].removeprefix("Value error, ")
+        raise ConsumerError(f"rubric {path}: {problem}") from error
+    except (OSError, ValueError) as error:
+        raise ConsumerError(f"rubric {path}: {' '.join(str(error).split())}") from error
+
+
+def _fields(text: str) -> dict[str, object]:
+    """Raises ValueError for what has no front matter."""
+    lines = text.splitlines()
+    ends = [number for number, line in enumerate(lines) if line.rstrip() == "---"]
+    if len(ends) < 2 or ends[0] != 0:
+        raise ValueError("it must begin with front matter between two lines of ---")
+    try:
+        fields = yaml.safe_load("\n".join(lines[1 : ends[1]]))
+    except yaml.YAMLError as error:
+        raise ValueError(f"its front matter is not YAML: {error}") from error
+    if not isinstance(fields, dict):
+        raise ValueError("its front matter must be fields, such as answer and scale")
+    body = "\n".join(lines[ends[1] + 1 :]).strip()
+    if not body:
+        raise ValueError("it has no body: nothing says what to judge")
+    if "instructions" in fields:
+        raise ValueError("instructions: they are the body, not a field")
+    return {**fields, "instructions": body}

@@ -1,35 +1,35 @@
 """Generative: a language model that reads a rubric and answers. `use: judge`.
 
 Invariant: a value is what the judge said, of more than half of its votes; everything else is GaveUp with a word, and nothing is assumed.
-The loop runs on a thread of its own; subjects wait for a place among `concurrency`, and their deadline counts from when they have it.
+Subjects wait for a place among `concurrency`, and their deadline counts from when they have it.
 """
 
 import asyncio
 import hashlib
 import os
-import threading
+import time
 from collections.abc import Sequence
 from concurrent.futures import Future
 from pathlib import Path
 from statistics import fmean
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 import msgspec
-from pydantic import Field, model_validator
+from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from consumers.errors import ConsumerError
+from consumers.rewards.http_client import HttpClient
 from consumers.rewards.judged import Judged
 from consumers.rewards.judging import answers
 from consumers.rewards.judging.answers import Merge, MergedAnswer, ParsedAnswer, Unparsable
 from consumers.rewards.judging.chat_client import ChatClient, JudgeReply, JudgeTrail
-from consumers.rewards.judging.errors import ServerRefused
 from consumers.rewards.judging.prompts import Question, has_text, questions, reminder, shares_of_wins
-from consumers.rewards.judging.rubric_files import read_rubric
-from consumers.rewards.judging.rubrics import Rubric
+from consumers.rewards.judging.rubrics import Rubric, read_rubric
 from consumers.rewards.kinds import Kind, ScorerSettings
 from consumers.rewards.opinions import GaveUp, Opinion
 
-CLOSE_S = 5.0
+TOP_LOGPROBS = 20
+"""As many as OpenAI and vLLM list, for soft scores; `body` says otherwise where a server lists fewer."""
 ECHO_CHARACTERS_MAX = 2000
 """Of an answer that did not parse, when the judge is asked again."""
 
@@ -38,7 +38,7 @@ class JudgeSettings(ScorerSettings):
     """Of one judge."""
 
     rubric: Path
-    """Markdown file with the rubric."""
+    """Markdown file with the rubric; a relative path is one from the folder of rewards.yaml."""
     url: str = Field(default="http://127.0.0.1:8000", pattern=r"^https?://")
     """Of our gateway, or of any OpenAI-compatible server; with or without /v1."""
     model: str
@@ -46,7 +46,7 @@ class JudgeSettings(ScorerSettings):
     api_key_env: str | None = None
     """Environment variable that holds the server's key."""
     temperature: float | None = Field(default=None, ge=0)
-    """Without it 0 for one vote, 1 for several."""
+    """Without it 0 for one vote, 1 for several, and 1 for `soft`: engines may list probabilities after temperature, as ours do."""
     max_tokens: int = Field(default=512, ge=1)
     """Of an answer, thoughts included."""
     body: dict[str, Any] = Field(default_factory=dict)
@@ -57,8 +57,6 @@ class JudgeSettings(ScorerSettings):
     """What makes one value of the votes: mean, median or majority."""
     soft: bool = False
     """Take the expectation over the probabilities of the allowed answers, not the answer that was sampled."""
-    top_logprobs: int = Field(default=20, ge=1, le=20)
-    """How many likely tokens the server lists, for `soft`."""
     structured: bool = True
     """Hold the server to the form of the answer. Off for models that think first without the server's knowing."""
     asks_max: int = Field(default=3, ge=1, le=10)
@@ -69,12 +67,15 @@ class JudgeSettings(ScorerSettings):
     """Scope group: each pair is asked in both orders."""
     show_task: bool = False
     """Show the task with which the trajectory was registered."""
-    scale: tuple[float, float] | None = None
-    """Values are mapped linearly from the rubric's scale onto this one. Without it they are as answered."""
     concurrency: int = Field(default=32, ge=1)
     """Requests, and subjects, at once."""
     characters_max: int = Field(default=200_000, ge=1)
     """Of one question; a longer one is given up as too_long."""
+
+    @field_validator("rubric")
+    @classmethod
+    def _beside_the_file(cls, rubric: Path, info: ValidationInfo) -> Path:
+        return Path((info.context or {}).get("folder", "")) / rubric
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
@@ -83,60 +84,39 @@ class JudgeSettings(ScorerSettings):
         return self
 
 
-class _Settled(NamedTuple):
-    """A question's answer, and how many votes it is of."""
-
-    answer: MergedAnswer
-    votes: int
-    missing: float
-
-
 class JudgeScorer:
     """One judge, with the loop that it asks on."""
 
     def __init__(self, settings: JudgeSettings, rubric: Rubric, key: str | None) -> None:
         self._settings, self._rubric = settings, rubric
         authorization = {"authorization": f"Bearer {key}"} if key else {}
-        self._loop = asyncio.new_event_loop()
-        self._client = ChatClient(settings.url, authorization, settings.slot, settings.concurrency)
+        self._http = HttpClient(settings.concurrency)
+        self._client = ChatClient(self._http, settings.url, authorization, settings.slot)
         self._places = asyncio.Semaphore(settings.concurrency)
-        self._structure = answers.structure(rubric) if settings.structured else {}
-        self._thread = threading.Thread(target=self._loop.run_forever, name=f"judge {settings.slot}", daemon=True)
-        self._thread.start()
-        asyncio.run_coroutine_threadsafe(self._client.open(), self._loop).result()
+        # Held to a form, an engine may list what is left of the probabilities, and nobody sees what was missing.
+        self._structure = answers.structure(rubric) if settings.structured and not settings.soft else {}
 
     def judge(self, subjects: Sequence[Judged]) -> Sequence["Future[Opinion]"]:
         """As RewardScorer."""
-        return [asyncio.run_coroutine_threadsafe(self._opinion(subject), self._loop) for subject in subjects]
+        return [self._http.submit(self._opinion(subject)) for subject in subjects]
 
     def close(self) -> None:
         """As RewardScorer; what is still asked for is cancelled."""
-        if self._loop.is_closed():
-            return
-        asyncio.run_coroutine_threadsafe(self._end(), self._loop).result(CLOSE_S)
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(CLOSE_S)
-        self._loop.close()
-
-    async def _end(self) -> None:
-        tasks = asyncio.all_tasks() - {asyncio.current_task()}
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        await self._client.close()
+        self._http.close()
 
     async def _opinion(self, subject: Judged) -> Opinion:
         asked = self._questions(subject)
         async with self._places:
-            trail = JudgeTrail(self._trajectory_id(subject), self._loop.time() + self._settings.timeout_s)
-            settled = await asyncio.gather(
-                *(self._settle(trail, question) for question in asked), return_exceptions=True
-            )
-        if failure := next((one for one in settled if isinstance(one, BaseException)), None):
-            if not isinstance(failure, GaveUp):
-                raise failure
-            raise GaveUp(failure.reason, failure.detail, tokens=trail.tokens, calls=tuple(trail.calls)) from failure
-        return self._of(subject, asked, [one for one in settled if isinstance(one, _Settled)], trail)
+            trail = JudgeTrail(self._trajectory_id(subject), time.monotonic() + self._settings.timeout_s)
+            try:
+                async with asyncio.TaskGroup() as tasks:
+                    running = [tasks.create_task(self._settle(trail, question)) for question in asked]
+            except BaseExceptionGroup as failures:  # the first has ended the others
+                failure = failures.exceptions[0]
+                if not isinstance(failure, GaveUp):
+                    raise
+                raise GaveUp(failure.reason, failure.detail, tokens=trail.tokens, calls=tuple(trail.calls)) from failure
+        return self._of(subject, asked, [task.result() for task in running], trail)
 
     def _questions(self, subject: Judged) -> list[Question]:
         """Raises GaveUp where they cannot be asked."""
@@ -159,7 +139,7 @@ class JudgeScorer:
         digest = hashlib.sha256(msgspec.msgpack.encode(subject)).hexdigest()
         return f"judge-{self._settings.source}-{self._settings.name}@{self._settings.version}-{digest[:32]}"[-256:]
 
-    async def _settle(self, trail: JudgeTrail, question: Question) -> _Settled:
+    async def _settle(self, trail: JudgeTrail, question: Question) -> MergedAnswer:
         """Raises GaveUp unless more than half of the votes could be had."""
         votes = self._settings.votes
         tries = await asyncio.gather(
@@ -170,22 +150,10 @@ class JudgeScorer:
         cast = [one for one in tries if isinstance(one, ParsedAnswer)]
         if 2 * len(cast) <= votes:
             raise next(one for one in tries if isinstance(one, GaveUp))
-        missing = max(answer.missing for answer in cast)
-        return _Settled(answers.merged(cast, self._settings.merge), len(cast), missing)
+        return answers.merged(cast, self._settings.merge)
 
     async def _vote(self, trail: JudgeTrail, question: Question, number: int) -> ParsedAnswer:
         """Raises GaveUp."""
-        try:
-            async with asyncio.timeout_at(trail.deadline):
-                return await self._asked_until_parsed(trail, question, number)
-        except ServerRefused as refusal:
-            raise GaveUp(refusal.reason, refusal.detail) from refusal
-        except TimeoutError as late:
-            if trail.setback is not None:
-                raise GaveUp(trail.setback.reason, trail.setback.detail) from late
-            raise GaveUp("deadline", f"no answer within timeout_s, {self._settings.timeout_s:g}") from late
-
-    async def _asked_until_parsed(self, trail: JudgeTrail, question: Question, number: int) -> ParsedAnswer:
         messages, problem = question.messages, ""
         for ask in range(self._settings.asks_max):
             body = self._body(messages)
@@ -207,8 +175,8 @@ class JudgeScorer:
 
     def _body(self, messages: list[dict[str, str]]) -> dict[str, Any]:
         s = self._settings
-        temperature = s.temperature if s.temperature is not None else float(s.votes > 1)
-        logprobs = {"logprobs": True, "top_logprobs": s.top_logprobs} if s.soft else {}
+        temperature = s.temperature if s.temperature is not None else float(s.soft or s.votes > 1)
+        logprobs = {"logprobs": True, "top_logprobs": TOP_LOGPROBS} if s.soft else {}
         limits = {"temperature": temperature, "max_tokens": s.max_tokens}
         return {"model": s.model, **limits, **logprobs, **s.body, "messages": messages}
 
@@ -220,34 +188,24 @@ class JudgeScorer:
             raise GaveUp("no_logprobs", "soft needs log-probabilities, and the server sent none")
         return answers.soft(self._rubric, reply.tokens)
 
-    def _of(self, subject: Judged, asked: list[Question], settled: list[_Settled], trail: JudgeTrail) -> Opinion:
-        raw: list[float | None] = [one.answer.value for one in settled]
+    def _of(self, subject: Judged, asked: list[Question], settled: list[MergedAnswer], trail: JudgeTrail) -> Opinion:
+        raw: list[float | None] = [one.value for one in settled]
         if subject.scope == "group":
             pairs = [question.pair for question in asked if question.pair is not None]
-            raw = shares_of_wins(pairs, [one.answer.value for one in settled], len(subject.members))
-        factor = self._factor()
-        spreads = [one.answer.spread for one in settled if one.answer.spread is not None]
+            raw = shares_of_wins(pairs, [one.value for one in settled], len(subject.members))
+        spreads = [one.spread for one in settled if one.spread is not None]
         return Opinion(
-            values=tuple(None if value is None else self._scaled(value) for value in raw),
+            values=tuple(raw),
             detail=self._detail(settled),
-            spread=fmean(spreads) * factor if spreads else None,
+            spread=fmean(spreads) if spreads else None,
             tokens=trail.tokens,
             calls=tuple(trail.calls),
         )
 
-    def _factor(self) -> float:
-        """What a step on the rubric's scale is on the one of the values."""
-        (low, high), onto = self._rubric.scale, self._settings.scale
-        return 1.0 if onto is None else (onto[1] - onto[0]) / (high - low)
-
-    def _scaled(self, value: float) -> float:
-        onto = self._settings.scale
-        return value if onto is None else onto[0] + (value - self._rubric.scale[0]) * self._factor()
-
-    def _detail(self, settled: list[_Settled]) -> str:
+    def _detail(self, settled: list[MergedAnswer]) -> str:
         lost = self._settings.votes * len(settled) - sum(one.votes for one in settled)
         missing = max((one.missing for one in settled), default=0.0)
-        words = [one.answer.reasons for one in settled if one.answer.reasons]
+        words = [one.reasons for one in settled if one.reasons]
         words += [f"{lost} votes could not be had"] if lost else []
         words += [f"probability of no allowed answer: up to {missing:.2g}"] if self._settings.soft and settled else []
         return "\n".join(words)
@@ -258,6 +216,11 @@ def open_judge(settings: JudgeSettings) -> JudgeScorer:
     rubric = read_rubric(settings.rubric)
     if (settings.scope == "group") != (rubric.answer == "pair"):
         raise ConsumerError(f"{settings.slot}: scope group needs a rubric with answer: pair, and no other scope does")
+    try:
+        for example in rubric.examples if rubric.answer != "json" else ():  # of which an example may show a part
+            answers.parsed(rubric, example.answer)
+    except Unparsable as error:
+        raise ConsumerError(f"rubric {settings.rubric}: an example has no answer of the form: {error}") from error
     words = [word.casefold() for word in rubric.options]
     if settings.soft and not words:
         raise ConsumerError(f"{settings.slot}: soft needs a rubric with answer: choice or pair")

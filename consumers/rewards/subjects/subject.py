@@ -17,6 +17,15 @@ from schemas.keys import step_key
 
 ATTEMPTS = {"failed": 1, "completed": 2}
 """Of a trajectory that is over; of two words on its end the fold keeps the higher, and so does its slot."""
+ATTEMPTS_MAX = 16
+
+
+def attempt_of(status: str, *, registered: bool, declared: bool) -> int:
+    """How much is known of a subject: what it says of its end, whether it was registered, and its group declared. < ATTEMPTS_MAX.
+
+    A verdict on more outranks one on less, in whatever order the facts came.
+    """
+    return 4 * ATTEMPTS.get(status, 0) + 2 * registered + declared
 
 
 class Unjudgeable(ConsumerError):
@@ -49,7 +58,7 @@ class Subject:
     """sha256 hex of the content that is judged."""
     occurred_at_us: int
     attempt: int = 0
-    """Rank of what the subject says about its end, see `ATTEMPTS`."""
+    """`attempt_of`."""
     run_id: str | None = None
     slots: frozenset[str] = frozenset()
     """Event ids of the rewards that its row holds already."""

@@ -12,7 +12,15 @@ from msgspec.structs import replace
 
 from consumers.rewards.judged import Judged, JudgedCall, Scope
 from consumers.rewards.subjects.assembling import counts, judged_calls, main_line, parsed_json, said, successors
-from consumers.rewards.subjects.subject import ATTEMPTS, Subject, Target, Unjudgeable, call_content, digest_of
+from consumers.rewards.subjects.subject import (
+    ATTEMPTS,
+    Subject,
+    Target,
+    Unjudgeable,
+    attempt_of,
+    call_content,
+    digest_of,
+)
 from datapool.batch.deltas import bodies
 from schemas.events import CallCaptured, GroupRecord, TrajectoryRecord
 
@@ -53,6 +61,11 @@ class TrajectoryFacts:
         """Of both."""
         return tuple(sorted({*self.row.tags, *(self.group.tags if self.group is not None else ())}))
 
+    def attempt(self, status: str) -> int:
+        """Rank of a verdict that sees the trajectory with this status."""
+        declared = self.group is not None and self.group.declared
+        return attempt_of(status, registered=bool(self.row.registered_event_id), declared=declared)
+
     def identity(self) -> tuple[str, ...]:
         """Part of the digest where content alone does not decide, and where there is no content."""
         ids = (self.row.group_id, self.row.trajectory_id)
@@ -87,7 +100,9 @@ class TrajectoryFacts:
     def turn(self, call_id: str, scope: Scope) -> Judged:
         """One call, for `next` with what came after it. Raises Unjudgeable."""
         one = self.texts()[call_id]
-        return self._judged(scope, (one if scope == "next" else replace(one, after=None),), one)
+        turn = self._judged(scope, (one if scope == "next" else replace(one, after=None),), one)
+        # What comes later than the next turn is not part of it: it is judged while the trajectory goes on.
+        return turn if one.after is None else replace(turn, status="open")
 
     def _judged(self, scope: Scope, calls: tuple[JudgedCall, ...], last: JudgedCall) -> Judged:
         return Judged(
@@ -119,7 +134,7 @@ def subjects_of(facts: TrajectoryFacts, scope: Scope, *, over: bool | None = Non
             targets=steps if scope == "steps" else (Target(row.trajectory_id),),
             digest=digest_of([scope, facts.content()]),
             occurred_at_us=row.status_us,
-            attempt=ATTEMPTS.get(row.status, 0),
+            attempt=facts.attempt(row.status),
             run_id=row.run_id,
             slots=frozenset(slot.event_id for slot in row.rewards),
             assemble=partial(facts.whole, scope),
@@ -157,7 +172,7 @@ def _turn(
         targets=(Target(row.trajectory_id, call_id),),
         digest=digest_of(["next", *facts.registered(), *content, end, *own]),
         occurred_at_us=row.status_us if later is None else later.timings.received_us,
-        attempt=ATTEMPTS.get(row.status, 0) if later is None else 0,
+        attempt=facts.attempt(row.status if later is None else ""),
         run_id=row.run_id,
         assemble=partial(facts.turn, call_id, scope),
     )
@@ -180,8 +195,8 @@ def group_subject(group: GroupRecord, partition: int, members: Sequence[Trajecto
         group_id=group.group_id,
         targets=tuple(Target(facts.row.trajectory_id) for facts in members),
         digest=digest_of(["group", group.task, *group.tags, *(facts.content() for facts in members), *ids]),
-        occurred_at_us=max([*times, group.closed_us]),
-        attempt=1 + group.closed,
+        occurred_at_us=max(times),
+        attempt=attempt_of("completed", registered=True, declared=group.declared),
         run_id=group.run_id,
         assemble=partial(_beside, group, members),
     )
@@ -201,7 +216,7 @@ def _beside(group: GroupRecord, members: Sequence[TrajectoryFacts]) -> Judged:
 
 
 def signature(row: TrajectoryRecord) -> tuple[object, ...]:
-    """Equal for rows of which nobody would judge anything else."""
+    """Equal for rows of which nobody would judge anything else. The group's task comes before its trajectories, or not at all."""
     return (hash(row.offsets), is_over(row), row.status_event_id, row.registered_event_id)
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from consumers.errors import ConsumerError
-from consumers.rewards.judging.rubric_files import read_rubric
+from consumers.rewards.judging.rubrics import read_rubric
 
 WHOLE = """---
 answer: json
@@ -38,10 +38,6 @@ BAD = {
     "a value outside": ("---\nanswer: choice\nscale: [0, 1]\nchoices: {a: 0, b: 2}\n---\nx", "outside"),
     "too many whole numbers": ("---\nanswer: choice\nscale: [0, 100]\n---\nx", "listed"),
     "a pair on another scale": ("---\nanswer: pair\nscale: [0, 5]\n---\nx", "share"),
-    "an example that is no answer": (
-        "---\nanswer: choice\nscale: [0, 1]\nexamples: [{text: x, answer: maybe}]\n---\nx",
-        "example",
-    ),
     "no UTF-8": ("---\nanswer: \xff", "utf-8"),
 }
 

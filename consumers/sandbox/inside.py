@@ -1,0 +1,182 @@
+"""What a new process does to itself before the code begins. It never returns to its caller.
+
+Two processes: `first`, the init of the new process namespace, builds the file system, starts the program and reports how it ended
+over a pipe; the program has neither that pipe nor, without capabilities and under seccomp, a way to look into `first`.
+When `first` ends, the kernel ends everything in its namespace.
+"""
+
+import marshal
+import os
+import resource
+import signal
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any, NoReturn
+
+from consumers.sandbox import filters, kernel
+
+SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/etc/ld.so.cache")
+DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
+ROOT_BYTES, FILES_MAX, OPEN_FILES_MAX = 1 << 20, 2048, 256
+USER = 1000
+"""The user in the sandbox; outside it is the keeper's, or nobody where the keeper is root."""
+NOBODY = 65534
+FOLDER = "/tmp/work"  # of the sandbox's own file system
+DESCRIPTORS_MAX = 4096
+SPARE_BYTES = 256 << 20
+"""Address space beside twice the memory: libraries and stacks are mapped and hardly used. What is used is counted outside."""
+
+Program = Mapping[str, Any]
+"""argv, env, files {path: bytes}, cpu_s, memory_bytes, processes, files_bytes; plain, since it crosses a process border."""
+Ends = Sequence[int]
+"""Descriptors that the program gets as 0, 1, 2, …"""
+
+
+def first(program: Program, ends: Ends, report: int, sync: int, setup: Mapping[str, Any]) -> NoReturn:
+    """The life of the namespace's init. Reports ("ended", wait status), or ("failed", why)."""
+    try:
+        kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGKILL)
+        kernel.prctl(kernel.PR_SET_CHILD_SUBREAPER, 1)
+        if os.read(sync, 1) != b"+":  # the keeper is gone, or could not map our users
+            os._exit(1)
+        if setup["namespaces"]:
+            build_root(setup["readable"], program["files_bytes"])
+        fill(program["files"], setup)
+        pid = os.fork()
+        if pid == 0:
+            become(program, ends, report, setup)
+        os.closerange(0, report)  # also what the keeper had: a socket that we hold open would never end
+        os.closerange(report + 1, DESCRIPTORS_MAX)
+        while True:  # orphans are ours to reap
+            ended, status = os.waitpid(-1, 0)
+            if ended == pid:
+                break
+        while not setup["namespaces"] and (left := kernel.members(os.getpid())):  # daemons; else the kernel does it
+            for other in left:
+                kernel.kill(other)
+            reap()
+        os.write(report, marshal.dumps(("ended", status)))
+    except BaseException as error:  # noqa: BLE001 - told to the keeper
+        os.write(report, marshal.dumps(("failed", str(error))))
+    os._exit(0)
+
+
+def reap() -> None:
+    """Takes leave of one child, if there is one."""
+    try:
+        os.waitpid(-1, 0)
+    except ChildProcessError:
+        pass
+
+
+def build_root(readable: Sequence[str], files_bytes: int) -> None:
+    """A root of its own: programs and libraries to read, some devices, its own /proc, and one place to write."""
+    kernel.mount("none", "/", "", kernel.MS_REC | kernel.MS_PRIVATE)
+    _tmpfs("/tmp", f"size={ROOT_BYTES},mode=755")  # any folder would do: it is only where the new root is built
+    os.mkdir("/tmp/old")  # pathlib is slow to load
+    os.chdir("/tmp")
+    kernel.call("pivot_root", b".", b"old")
+    os.chdir("/")
+    for path in (*SYSTEM, *DEVICES, *readable):
+        _bring(path)
+    for folder in ("/proc", "/tmp"):
+        os.makedirs(folder, exist_ok=True)
+    try:
+        kernel.mount("proc", "/proc", "proc", kernel.MS_NOSUID | kernel.MS_NODEV | kernel.MS_NOEXEC, "subset=pid")
+    except OSError:  # in a container whose own /proc is masked: then there is none
+        pass
+    os.symlink("/tmp", "/dev/shm")
+    kernel.let_go("/old")
+    os.rmdir("/old")
+    kernel.make_read_only("/")
+    _tmpfs("/tmp", f"size={files_bytes},nr_inodes={FILES_MAX},mode=1777")
+    os.mkdir(FOLDER)
+    kernel.set_host_name("sandbox")
+
+
+def _tmpfs(path: str, options: str) -> None:
+    kernel.mount("tmpfs", path, "tmpfs", kernel.MS_NOSUID | kernel.MS_NODEV, options)
+
+
+def _bring(path: str) -> None:
+    """A path of the old root to the same place in the new one; what is not there is left out."""
+    old = "/old" + path
+    if os.path.lexists(path) or not os.path.lexists(old):
+        return
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    if os.path.islink(old):
+        os.symlink(os.readlink(old), path)
+        return
+    if os.path.isdir(old):
+        os.mkdir(path)
+    else:
+        os.close(os.open(path, os.O_CREAT | os.O_WRONLY))
+    kernel.mount(old, path, "", kernel.MS_BIND | kernel.MS_REC)
+
+
+def fill(files: Mapping[str, bytes], setup: Mapping[str, Any]) -> None:
+    """Writes the files, below the folder and nowhere else. Raises ValueError for another path, OSError where they do not fit."""
+    folder = setup["folder"]
+    for name, content in files.items():
+        path = os.path.normpath(os.path.join(folder, name))
+        if not path.startswith(folder + "/"):
+            raise ValueError(f"{name!r} lies outside of the sandbox")
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        with open(path, "wb") as file:
+            file.write(content)
+    if setup["root"]:
+        for place, _, names in os.walk(folder):
+            for path in (place, *(os.path.join(place, name) for name in names)):
+                os.chown(path, USER, USER)
+    os.chdir(folder)
+
+
+def become(program: Program, ends: Ends, report: int, setup: Mapping[str, Any]) -> NoReturn:
+    """Shuts this process in and makes it the program. Where the kernel refuses, nothing runs and the keeper hears why."""
+    try:
+        os.setsid()
+        spare = [os.dup(end) for end in ends]  # above all numbers that are about to be taken
+        while min(spare) < len(spare):
+            spare = [os.dup(end) for end in spare]
+        for number, end in enumerate(spare):
+            os.dup2(end, number)
+        for name, (soft, hard) in limits(program).items():
+            resource.setrlimit(getattr(resource, name), (soft, hard))
+        kernel.bound_capabilities()
+        if setup["root"]:
+            os.setgroups([])
+            os.setresgid(USER, USER, USER)
+            os.setresuid(USER, USER, USER)
+        kernel.drop_capabilities()
+        if setup["landlock"]:
+            readable = ("/",) if setup["namespaces"] else (*SYSTEM, *DEVICES, *setup["readable"])
+            writable = ("/tmp", "/dev") if setup["namespaces"] else (setup["folder"], "/dev/null")
+            kernel.landlock(setup["landlock"], [path for path in readable if os.path.exists(path)], writable)
+        if setup["seccomp"]:
+            kernel.seccomp(filters.program())
+        for number in (signal.SIGPIPE, signal.SIGINT):
+            signal.signal(number, signal.SIG_DFL)
+        if not program["argv"]:  # a trial: whether all of this can be had
+            os._exit(0)
+        os.execvpe(program["argv"][0], program["argv"], program["env"])
+    except BaseException as error:  # noqa: BLE001 - told to the keeper
+        os.write(report, marshal.dumps(("failed", str(error))))
+    os._exit(1)
+
+
+def limits(program: Program) -> dict[str, tuple[int, int]]:
+    """Of each process; the memory of all together is watched from outside."""
+    cpu_s, space = max(1, int(program["cpu_s"] + 0.999)), 2 * program["memory_bytes"] + SPARE_BYTES
+    fixed = {
+        "RLIMIT_NPROC": program["processes"] + 1,  # `first` counts where it is the same user
+        "RLIMIT_AS": space,
+        "RLIMIT_FSIZE": program["files_bytes"],
+        "RLIMIT_NOFILE": OPEN_FILES_MAX,
+        "RLIMIT_CORE": 0,
+        "RLIMIT_MSGQUEUE": 0,
+        "RLIMIT_MEMLOCK": 0,
+    }
+    return {"RLIMIT_CPU": (cpu_s, cpu_s + 1), **{name: (value, value) for name, value in fixed.items()}}
+
+
+assert sys.platform == "linux"

@@ -1,0 +1,273 @@
+"""The process that starts sandboxes and watches them: one thread, no code of others, one request after the other.
+
+Invariant: what it says of a program it saw itself, or heard from `inside.first`; a program over a limit is killed with its whole
+namespace before the answer goes out. It stays small, because a fork of it costs what it holds: standard library only.
+It ends when its client's end of the socket closes, and what it started ends with it.
+
+A message is eight bytes of length, then `marshal`; both ends are ours.
+"""
+
+import marshal
+import os
+import resource
+import select
+import shutil
+import signal
+import socket
+import struct
+import tempfile
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from consumers.sandbox import inside, kernel
+
+WATCH_S = 0.02
+STOP_ROUNDS = 100
+REPORT_BYTES_MAX = 1 << 20
+LENGTH = struct.Struct(">Q")
+PAGE = os.sysconf("SC_PAGE_SIZE")
+TRIAL = {
+    "argv": [], "env": {}, "files": {}, "cpu_s": 5, "memory_bytes": 1 << 28, "processes": 8, "files_bytes": 1 << 20,
+    "output_bytes": 1 << 16, "stdin": b"",
+}  # fmt: skip
+
+
+class Running:
+    """One program at work, and what is known of it."""
+
+    def __init__(self, program: Mapping[str, Any], pid: int, pipes: dict[int, str], folder: str) -> None:
+        self.program, self.pid, self.pipes, self.folder = program, pid, pipes, folder
+        """pipes: descriptor -> which output it is."""
+        self.data: dict[str, bytearray] = {name: bytearray() for name in ("stdout", "stderr", "status", "report")}
+        self.begun_s = time.monotonic()
+        self.reason = ""
+        self.memory_bytes = 0
+
+    def stop(self, reason: str) -> None:
+        """Kills it, its namespace and all that it started. The first reason stays."""
+        self.reason = self.reason or reason
+        for _ in range(
+            STOP_ROUNDS if self.folder else 0
+        ):  # without a process namespace they are hunted, round by round
+            if not (pids := kernel.members(self.pid)):
+                break
+            for pid in pids:
+                kernel.kill(pid)
+        kernel.kill(self.pid)
+
+    def take(self, descriptor: int) -> None:
+        """Reads what a pipe holds."""
+        name = self.pipes[descriptor]
+        data = os.read(descriptor, 1 << 16)
+        if not data:
+            del self.pipes[descriptor]
+            os.close(descriptor)
+            return
+        most = REPORT_BYTES_MAX if name in ("report", "status") else self.program["output_bytes"]
+        room = most - len(self.data[name])
+        self.data[name] += data[:room]
+        if len(data) > room:
+            self.stop("output")
+
+    def watch(self) -> None:
+        """Memory and number of all its processes."""
+        pids = kernel.members(self.pid)
+        self.memory_bytes = sum(resident(pid) for pid in pids)
+        if self.memory_bytes > self.program["memory_bytes"]:
+            self.stop("memory")
+        elif len(pids) >= self.program["processes"]:
+            self.stop("processes")
+
+    def outcome(self) -> dict[str, Any]:
+        """After all pipes were closed: waits for the end, which is near."""
+        _, _, usage = os.wait4(self.pid, 0)
+        if self.folder:
+            shutil.rmtree(self.folder, ignore_errors=True)
+        kind, value = marshal.loads(bytes(self.data["status"])) if self.data["status"] else ("killed", 0)  # noqa: S302 - `first` wrote it
+        cpu_s = usage.ru_utime + usage.ru_stime
+        by_signal = os.WTERMSIG(value) if kind == "ended" and os.WIFSIGNALED(value) else 0
+        if by_signal == signal.SIGXCPU or (by_signal == signal.SIGKILL and cpu_s >= self.program["cpu_s"]):
+            self.reason = self.reason or "cpu"
+        return {
+            "exit_code": os.WEXITSTATUS(value) if kind == "ended" and os.WIFEXITED(value) else None,
+            "signal": by_signal,
+            "reason": self.reason or ("refused" if kind == "failed" else "ended" if kind == "ended" else "killed"),
+            "detail": str(value) if kind == "failed" else "",
+            "stdout": bytes(self.data["stdout"]),
+            "stderr": bytes(self.data["stderr"]),
+            "report": bytes(self.data["report"]),
+            "cpu_s": cpu_s,
+            "wall_s": time.monotonic() - self.begun_s,
+        }
+
+
+def resident(pid: int) -> int:
+    """Bytes of memory that a process holds; what it shares with others is counted for each."""
+    try:
+        with open(f"/proc/{pid}/statm") as file:
+            return int(file.read().split()[1]) * PAGE
+    except (OSError, IndexError):
+        return 0
+
+
+def begin(program: Mapping[str, Any], setup: dict[str, Any], extra: int | None) -> Running:
+    """Starts one program. extra: a descriptor that it gets as 3. Raises OSError."""
+    folder = "" if setup["namespaces"] else tempfile.mkdtemp(prefix="claw-sandbox-")
+    setup = {**setup, "folder": folder or inside.FOLDER}
+    stdin = os.memfd_create("stdin")
+    os.write(stdin, program["stdin"])
+    given_in = os.open(f"/proc/self/fd/{stdin}", os.O_RDONLY)
+    os.close(stdin)
+    pipes = {name: os.pipe() for name in ("stdout", "stderr", "status", "report")}
+    ends = [given_in, pipes["stdout"][1], pipes["stderr"][1]]
+    ends += [] if extra is None else [extra]
+    ends += [pipes["report"][1]] if program.get("reports") else []
+    sync = os.pipe()
+    pid = kernel.clone(kernel.NAMESPACES) if setup["namespaces"] else os.fork()
+    if pid == 0:
+        os.close(sync[1])
+        for read, _ in pipes.values():
+            os.close(read)
+        inside.first(program, ends, pipes["status"][1], sync[0], setup)
+    os.close(sync[0])
+    try:
+        if setup["namespaces"]:
+            map_users(pid)
+        os.write(sync[1], b"+")
+    finally:
+        os.close(sync[1])
+        for descriptor in (given_in, *(write for _, write in pipes.values())):
+            os.close(descriptor)
+    return Running(program, pid, {read: name for name, (read, _) in pipes.items()}, folder)
+
+
+def map_users(pid: int) -> None:
+    """Who the sandbox's users are outside: root keeps its own number to read what is root's, and the code is nobody."""
+    root = os.geteuid() == 0
+    if not root:
+        _write(f"/proc/{pid}/setgroups", "deny")
+    for name, own in (("gid_map", os.getegid()), ("uid_map", os.geteuid())):
+        both = f"0 {own} 1\n{inside.USER} {inside.NOBODY} 1"
+        _write(f"/proc/{pid}/{name}", both if root else f"{inside.USER} {own} 1")
+
+
+def _write(path: str, text: str) -> None:
+    with open(path, "w") as file:
+        file.write(text)
+
+
+def run(request: Mapping[str, Any], setup: dict[str, Any], client: socket.socket | None = None) -> list[dict[str, Any]]:
+    """Runs programs beside each other until the last of them ends; what the others still do then is over.
+
+    Two programs are joined by a socket, each one's descriptor 3.
+    """
+    programs = request["programs"]
+    joint = socket.socketpair() if len(programs) == 2 else ()
+    running: list[Running] = []
+    try:
+        for number, program in enumerate(programs):
+            running.append(
+                begin(program, setup, joint[number].fileno() if joint else None)
+            )  # what began must be stopped
+        for end in joint:
+            end.close()
+        attend(running, request["wall_s"], client)
+    finally:
+        for one in running:
+            if one.pipes:
+                one.stop("killed")
+    return [one.outcome() for one in running]
+
+
+def attend(running: list[Running], wall_s: float, client: socket.socket | None) -> None:
+    """Until all pipes of all programs are closed. Raises EOFError when the client is gone."""
+    deadline_s = time.monotonic() + wall_s
+    while any(one.pipes for one in running):
+        owners = {descriptor: one for one in running for descriptor in one.pipes}
+        waiting = [*owners, *([client.fileno()] if client else [])]
+        ready = select.select(waiting, [], [], WATCH_S)[0]
+        for descriptor in ready:
+            if descriptor not in owners:  # the client says nothing before it has its answer: it is gone
+                raise EOFError
+            owners[descriptor].take(descriptor)
+        settle(running, late=time.monotonic() > deadline_s, idle=not ready)
+
+
+def settle(running: list[Running], *, late: bool, idle: bool) -> None:
+    """Ends what is over a limit, or nobody waits for any more."""
+    main_is_over = "status" not in running[-1].pipes.values()
+    broken = any(one.reason for one in running)
+    for one in running:
+        if not one.pipes:
+            continue
+        if late:
+            one.stop("wall")
+        elif main_is_over or broken:
+            one.stop("" if one is running[-1] and not broken else "over")
+        elif idle or time.monotonic() - one.begun_s > WATCH_S:
+            one.watch()
+
+
+def prepare(isolation: str, readable: list[str]) -> tuple[dict[str, Any], str]:
+    """What this kernel lets us use, tried once; and in words why that is too little (empty: it is enough)."""
+    setup = {"readable": readable, "landlock": kernel.landlock_abi(), "seccomp": True}
+    refusals = []
+    for namespaces in (True, False):
+        setup.update(namespaces=namespaces, root=namespaces and os.geteuid() == 0)
+        if not namespaces and isolation != "weak":
+            continue
+        try:
+            (trial,) = run({"programs": [TRIAL], "wall_s": 10.0}, setup)
+        except OSError as error:
+            refusals.append(str(error))
+            continue
+        if trial["exit_code"] == 0:
+            return setup, ""
+        refusals.append(trial["detail"] or trial["reason"])
+    if isolation == "weak":  # limits alone
+        return {**setup, "seccomp": False, "landlock": 0}, ""
+    return (
+        setup,
+        f"this kernel lets us make no sandbox ({'; '.join(refusals)}); `isolation: weak` runs the code all the same",
+    )
+
+
+def send(peer: socket.socket, message: Any) -> None:
+    """One message (Any: whatever marshal takes)."""
+    data = marshal.dumps(message)
+    peer.sendall(LENGTH.pack(len(data)) + data)
+
+
+def receive(peer: socket.socket) -> Any:
+    """The next message. Raises EOFError when the other end is gone."""
+    return marshal.loads(_exactly(peer, LENGTH.unpack(_exactly(peer, LENGTH.size))[0]))  # noqa: S302 - both ends are ours
+
+
+def _exactly(peer: socket.socket, length: int) -> bytes:
+    data = bytearray()
+    while len(data) < length:
+        if not (part := peer.recv(min(length - len(data), 1 << 20))):
+            raise EOFError
+        data += part
+    return bytes(data)
+
+
+def main(descriptor: int) -> None:
+    """Answers its client until that is gone."""
+    client = socket.socket(fileno=descriptor)
+    client.set_inheritable(False)
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    try:
+        hello = receive(client)
+        setup, refusal = prepare(hello["isolation"], hello["readable"])
+        send(client, {**setup, "refusal": refusal})
+        while not refusal:
+            request = receive(client)
+            try:
+                answer: Any = run(request, setup, client)
+            except OSError as error:
+                answer = str(error)
+            send(client, answer)
+    except (EOFError, ConnectionError):
+        pass

@@ -1,0 +1,122 @@
+"""Code against its tests: how many it passed, where the code could write none of it.
+
+Invariant: the code runs in one sandbox, the tests in another; they share a socket on which the code can answer questions. Counts come
+from the tests' process, in which no code of a model runs; stdout of the code is an answer only where the tests are its expected outputs.
+"""
+
+import json
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+from consumers.sandbox.sandbox import Sandbox, SandboxLimits, SandboxOutcome, SandboxProgram
+
+PACKAGE = "consumers.sandbox.joined"
+JOINED = Path(__file__).parent / "joined"
+TESTS_FILE, MODULE = "test_solution.py", "solution"
+DETAIL_BYTES = 400
+CODES_FAULT = frozenset({"cpu", "memory", "processes", "output", "wall"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CodeResult:
+    """What came of it."""
+
+    passed: int
+    tests: int
+    """0: they were not reached."""
+    reason: str = ""
+    """Why not all passed: `failed`, `broken` (the code does not load), or the limit that the code broke."""
+    detail: str = ""
+
+
+class BrokenTests(Exception):
+    """The tests cannot be run, whatever the code is; one line."""
+
+
+def by_tests(
+    sandbox: Sandbox, kind: Literal["pytest", "python"], code: str, tests: str, limits: SandboxLimits
+) -> CodeResult:
+    """Code in a module `solution` against pytest's tests, or a script that has its names. Raises BrokenTests, SandboxRefused."""
+    host = SandboxProgram(
+        argv=[sys.executable, "-s", "-m", f"{PACKAGE}.host", MODULE],
+        files={**_files("host.py", "wire.py"), f"{MODULE}.py": code.encode("utf-8", "replace")},
+        limits=limits,
+    )
+    program = SandboxProgram(
+        argv=[sys.executable, "-s", "-m", f"{PACKAGE}.stand_in", kind, MODULE, TESTS_FILE],
+        files={**_files("stand_in.py", "wire.py"), TESTS_FILE: tests.encode("utf-8", "replace")},
+        environment={"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
+        limits=limits,
+        reports=True,
+    )
+    return counted(*sandbox.run_joined(host, program))
+
+
+def counted(code: SandboxOutcome, tests: SandboxOutcome) -> CodeResult:
+    """The verdict of two outcomes. Raises BrokenTests."""
+    lines: list[tuple[str, Any]] = [tuple(json.loads(line)) for line in tests.report.split(b"\n")[:-1]]
+    values = dict(lines)
+    last_words = " ".join((tests.stdout + b" " + tests.stderr)[-DETAIL_BYTES:].decode("utf-8", "replace").split())
+    fault = next((one.reason for one in (code, tests) if one.reason in CODES_FAULT), "")
+    if "broken" in values:
+        return CodeResult(
+            passed=0, tests=0, reason=fault or "broken", detail=f"the code did not load: {values['broken']}"
+        )
+    passed = len(
+        {name for word, name in lines if word == "passed"}
+        - {name for word, name in lines if word in ("failed", "skipped")}
+    )
+    total = values.get("tests", 0)
+    if fault:
+        return CodeResult(passed=passed, tests=total, reason=fault, detail=f"it broke the limit of {fault}")
+    if not total or values.get("finished") not in (0, 1):
+        if "fault" in values:
+            return CodeResult(
+                passed=passed, tests=total, reason="failed", detail=f"the tests stopped at: {values['fault']}"
+            )
+        raise BrokenTests(f"the tests do not run: {last_words}")
+    whole = tests.exit_code == 0 and values.get("finished") == 0 and passed == total
+    return (
+        CodeResult(passed=passed, tests=total)
+        if whole
+        else CodeResult(passed=min(passed, total), tests=total, reason="failed", detail=last_words)
+    )
+
+
+def by_cases(
+    sandbox: Sandbox, program: SandboxProgram, cases: Sequence[tuple[str, str]], *, timeout_s: float
+) -> CodeResult:
+    """A program that reads stdin and writes stdout, against (input, output) each. Space at line ends does not count.
+
+    Cases that are not reached within `timeout_s` count as not passed. Raises SandboxRefused.
+    """
+    passed, failures, deadline_s = 0, [], time.monotonic() + timeout_s
+    for number, (stdin, output) in enumerate(cases):
+        left_s = deadline_s - time.monotonic()
+        if left_s <= 0:
+            failures.append(("wall", f"case {number} was not reached within {timeout_s:g} s"))
+            break
+        limits = replace(program.limits, wall_s=min(program.limits.wall_s, left_s))
+        end = sandbox.run(replace(program, stdin=stdin.encode("utf-8", "replace"), limits=limits))
+        ended = end.reason == "ended"
+        if ended and end.exit_code == 0 and lines_of(end.stdout.decode("utf-8", "replace")) == lines_of(output):
+            passed += 1
+            continue
+        words = end.stderr[-DETAIL_BYTES:].decode("utf-8", "replace").split() if end.exit_code else ()
+        reason = "failed" if ended else end.reason
+        failures.append((reason, " ".join((f"case {number}: {reason}", *words))))
+    reason, detail = failures[0] if failures else ("", "")
+    return CodeResult(passed=passed, tests=len(cases), reason=reason, detail=detail)
+
+
+def lines_of(text: str) -> list[str]:
+    """For comparing: without space at the ends of lines and empty lines at the end."""
+    return [line.rstrip() for line in text.rstrip().split("\n")]
+
+
+def _files(*names: str) -> dict[str, bytes]:
+    return {f"{PACKAGE.replace('.', '/')}/{name}": (JOINED / name).read_bytes() for name in names}

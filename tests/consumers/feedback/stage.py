@@ -1,0 +1,97 @@
+"""A log in memory with a folded pool, and the page on it: in process, or on a port for a browser."""
+
+import hashlib
+import threading
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+
+import orjson
+import uvicorn
+
+from consumers.feedback.app import feedback_app
+from consumers.feedback.settings import FeedbackPageSettings
+from consumers.web.serve import PageServer, bind_page, url_of
+from datapool.fold.fold import fold
+from datapool.fold.project import project
+from datapool.fold.state import GroupState
+from datapool.view.view import TOPICS, PoolView
+from eventlog.memory import MemoryLog
+from eventlog.records import Outgoing, readable
+from eventlog.settings import LogSettings
+from schemas.codec import encode
+from schemas.events import CallCaptured, Edge, Event, FactPosition
+from schemas.keys import group_key
+from schemas.topics import CALLS, REWARDS
+from tests import facts
+
+NAMES = {topic.name: topic for topic in TOPICS}
+
+
+def body(value: object) -> tuple[bytes, Edge]:
+    raw = orjson.dumps(value)
+    return raw, Edge(suffix=raw, full_length=len(raw), full_digest=hashlib.sha256(raw).hexdigest())
+
+
+def said(group: str, trajectory: str, question: str, reply: str, **changes: object) -> CallCaptured:
+    """A chat call with this text."""
+    _, request = body({"messages": [{"role": "user", "content": question}]})
+    answer, _ = body({"choices": [{"index": 0, "message": {"role": "assistant", "content": reply}}]})
+    return facts.call(group, trajectory, f"{trajectory}-0", request=request, response_body=answer, **changes)
+
+
+def episode(
+    group: str, trajectory: str, question: str, reply: str, reward: float | None = None, **changes: object
+) -> list[Event]:
+    """One call, and the end."""
+    return [
+        said(group, trajectory, question, reply, **changes),
+        facts.completed(group, trajectory, calls=1, reward=reward),
+    ]
+
+
+class Stage:
+    """Facts go in, the pool's rows follow at once."""
+
+    def __init__(self, *scenes: Iterable[Event]) -> None:
+        self.log = MemoryLog(LogSettings(partitions=2))
+        self._states: dict[str, GroupState] = {}
+        for scene in scenes:
+            self.tell(*scene)
+
+    def tell(self, *events: Event) -> None:
+        """Facts, on the log and in the pool."""
+        for event in events:
+            topic = REWARDS if isinstance(event, facts.ON_REWARDS) else CALLS
+            (at,) = self.log.append([Outgoing.of(topic, group_key(event.group_id), event)])
+            place = FactPosition(topic=at.topic, partition=at.partition, offset=at.offset)
+            state = self._states[event.group_id] = fold(self._states.get(event.group_id), event, place)
+            rows = project(state).items()
+            self.log.append([Outgoing(topic=NAMES[key.topic], key=key.key, value=encode(row)) for key, row in rows])
+
+    def words(self) -> Sequence[Event]:
+        """What stands on claw.rewards."""
+        return list(readable(self.log.reader([REWARDS]).read_to_end()))
+
+    def page(self, **settings: object) -> object:
+        """The app."""
+        pool = PoolView(self.log.settings, tokens=False, open_reader=lambda: self.log.reader(TOPICS))
+        return feedback_app(FeedbackPageSettings(**{"who": "ann", "port": 0, **settings}), self.log, pool)
+
+    @contextmanager
+    def served(self, **settings: object) -> Iterator[str]:
+        """The page on a port of this machine, in a thread; gives its address."""
+        listener = bind_page(FeedbackPageSettings(port=0))
+        server = PageServer(uvicorn.Config(self.page(**settings), ws="none", log_level="warning", lifespan="on"))
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
+        thread.start()
+        deadline = time.monotonic() + 20
+        while not server.started:
+            assert thread.is_alive(), "the page ended at its start"
+            assert time.monotonic() < deadline, "the page does not start"
+            time.sleep(0.02)
+        try:
+            yield url_of(listener)
+        finally:
+            server.should_exit = True
+            thread.join(20)

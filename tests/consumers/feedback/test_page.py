@@ -1,0 +1,256 @@
+"""The feedback page in a real Chromium: what a person does on it, and what agents' text cannot do to it."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser, BrowserContext, Page, expect
+
+from schemas.events import Event, OutputEdited, PreferenceGiven, RewardAssigned
+from tests import facts
+from tests.browser import browser
+from tests.consumers.feedback.stage import Stage, episode
+
+__all__ = ["browser"]
+pytestmark = [pytest.mark.process, pytest.mark.slow]
+WATCH = """
+window.reports = [];
+addEventListener('securitypolicyviolation', (event) => window.reports.push(event.violatedDirective + ' ' + event.blockedURI));
+"""
+PAYLOADS = {
+    "script": "<script>window.pwned = 1</script><img src=x onerror='window.pwned = 1'>",
+    "svg": "<svg onload='window.pwned = 1'><animate onbegin='window.pwned = 1'/></svg>",
+    "link": "[click](javascript:window.pwned=1) <a href='javascript:window.pwned=1'>x</a> javascript:window.pwned=1",
+    "remote": "![x](http://evil.example/x.png) <img src='http://evil.example/y.png'><link rel=stylesheet href=//evil.example/z.css>",
+    "style": "<style>*{display:none}</style><base href='http://evil.example/'><meta http-equiv=refresh content='0;url=http://evil.example'>",
+    "bidi": "admin\u202e nimda\u2066\u2069 \u200bzero\u200b \U000e0041tag",
+    "control": "before\x00after \x1b[31mred\x1b[0m \x07",
+    "template": "${alert(1)} {{constructor.constructor('window.pwned=1')()}} `+window.pwned+`",
+}
+
+
+class Sitting:
+    """A person at a browser, and what it asked for."""
+
+    def __init__(self, browser: Browser, url: str, **options: Any) -> None:
+        self.context: BrowserContext = browser.new_context(**options)
+        self.context.set_default_timeout(15_000)
+        self.context.add_init_script(WATCH)
+        self.url = url
+        self.requests: list[str] = []
+        self.complaints: list[str] = []
+
+    def open(self, path: str = "/") -> Page:
+        """A tab, once something is to be judged or nothing is."""
+        page = self.context.new_page()
+        page.on("request", lambda request: self.requests.append(request.url))
+        page.on("console", lambda message: self.complaints.append(message.text) if message.type == "error" else None)
+        page.on("pageerror", lambda error: self.complaints.append(str(error)))
+        page.on("dialog", lambda dialog: self.complaints.append(f"dialog {dialog.message}"))
+        page.goto(self.url + path)
+        page.wait_for_selector("article, .empty p")
+        return page
+
+    def clean(self, page: Page) -> None:
+        """Nothing ran, nothing was reported, nothing left this host."""
+        assert page.evaluate("window.pwned") is None
+        assert page.evaluate("window.reports") == []
+        assert [url for url in self.requests if not url.startswith((self.url, "data:"))] == []
+        assert self.complaints == []
+
+
+@pytest.fixture
+def sitting(browser: Browser, request: pytest.FixtureRequest) -> Iterator[Any]:
+    """`sitting(stage, **options)`: somebody at a browser before a page on that stage."""
+    closing: list[Any] = []
+
+    def begin(stage: Stage, **options: Any) -> Sitting:
+        server = stage.served()
+        closing.append(lambda: server.__exit__(None, None, None))
+        one = Sitting(browser, server.__enter__(), **options)
+        closing.append(one.context.close)
+        return one
+
+    yield begin
+    for close in reversed(closing):
+        close()
+
+
+def group(name: str, *replies: str, question: str = "Which animal is it?") -> list[Event]:
+    return [each for n, reply in enumerate(replies) for each in episode(name, f"{name}{n}", question, reply, float(n))]
+
+
+def name_of(page: Page) -> str:
+    return page.locator("article header .word").first.inner_text()
+
+
+def test_judged_by_keyboard(sitting: Any) -> None:
+    """A key judges, the event stands in claw.rewards, and the next one is there; z takes it back and shows it again."""
+    stage = Stage(group("a", "a cat"), group("b", "a dog"), group("c", "a fox"))
+    one = sitting(stage)
+    page = one.open()
+    first = name_of(page)
+    page.keyboard.press("u")
+    expect(page.locator("article header .word").first).not_to_have_text(first)
+    second = name_of(page)
+    page.keyboard.press("4")
+    expect(page.locator(".progress")).to_contain_text("1 waiting, you judged 2 of 3")
+    up, score = stage.words()
+    assert isinstance(up, RewardAssigned)
+    assert isinstance(score, RewardAssigned)
+    assert (up.trajectory_id, up.source, up.name, up.value) == (first, "human:ann", "thumb", 1.0)
+    assert (score.trajectory_id, score.name, score.value) == (second, "overall", 0.75)
+    page.keyboard.press("z")
+    expect(page.locator("article header .word").first).to_have_text(second)
+    expect(page.locator(".toast")).to_contain_text("taken back: overall 4 of 5")
+    page.keyboard.press("k")
+    expect(page.locator("article header .word").first).to_have_text(first)
+    expect(page.locator(".words")).to_contain_text("thumb up")
+    one.clean(page)
+
+
+def test_a_comment_and_a_better_reply(sitting: Any) -> None:
+    """c and e open a field that has the keyboard; Ctrl Enter saves; keys typed there judge nothing."""
+    stage = Stage(group("a", "a cat"))
+    one = sitting(stage)
+    page = one.open()
+    page.keyboard.press("c")
+    page.keyboard.type("u d 1 is this a cat?")
+    page.keyboard.press("Control+Enter")
+    expect(page.locator(".words")).to_contain_text("is this a cat?")
+    page.keyboard.press("e")
+    expect(page.locator("textarea")).to_have_value("a cat")
+    page.keyboard.press("Control+a")
+    page.keyboard.type("a lynx")
+    page.keyboard.press("Control+Enter")
+    expect(page.locator(".words")).to_contain_text("a better reply")
+    comment, edit = stage.words()
+    assert isinstance(comment, RewardAssigned)
+    assert comment.value is None
+    assert isinstance(edit, OutputEdited)
+    assert '"a lynx"' in (edit.message or "")
+    one.clean(page)
+
+
+def test_two_side_by_side(sitting: Any) -> None:
+    """What differs is marked, and 5 prefers the right one clearly."""
+    stage = Stage(group("a", "it is surely a cat", "it is surely a dog"))
+    one = sitting(stage)
+    page = one.open("/?mode=pair")
+    expect(page.locator("article")).to_have_count(2)
+    assert sorted(page.locator("mark").all_inner_texts()) == ["cat", "dog"]
+    right = page.locator("article header .word").nth(1).inner_text()
+    page.keyboard.press("5")
+    expect(page.locator("main")).to_contain_text("Nothing more waits")
+    (event,) = stage.words()
+    assert isinstance(event, PreferenceGiven)
+    assert (event.chosen.trajectory_id, event.outcome, event.strength) == (right, "chosen", 1.0)
+    page.keyboard.press("z")
+    expect(page.locator("article")).to_have_count(2)
+    page.keyboard.press("x")
+    expect(page.locator("main")).to_contain_text("Nothing more waits")
+    assert [event.outcome for event in stage.words() if isinstance(event, PreferenceGiven)][1:] == [
+        "withdrawn",
+        "both_bad",
+    ]
+    one.clean(page)
+
+
+def test_reload_and_second_tab_agree(sitting: Any) -> None:
+    """The address names what is shown; what one tab says the other shows, without a reload."""
+    stage = Stage(group("a", "a cat"), group("b", "a dog"))
+    one = sitting(stage)
+    page = one.open("/?order=newest")
+    first = name_of(page)
+    page.reload()
+    expect(page.locator("article header .word").first).to_have_text(first)
+    second = one.open(page.url.removeprefix(one.url))
+    expect(second.locator("article header .word").first).to_have_text(first)
+    page.keyboard.press("d")
+    expect(second.locator(".words")).to_contain_text("thumb down")
+    expect(second.locator(".progress")).to_contain_text("1 waiting")
+    page.go_back()
+    one.clean(page)
+
+
+def test_what_agents_do_now_appears(sitting: Any) -> None:
+    """An empty queue fills by itself."""
+    stage = Stage()
+    one = sitting(stage)
+    page = one.open()
+    expect(page.locator("main")).to_contain_text("No trajectory that is over")
+    stage.tell(*group("new", "a cat"))
+    expect(page.locator("article")).to_contain_text("a cat")
+    one.clean(page)
+
+
+@pytest.mark.parametrize("name", PAYLOADS)
+def test_text_of_agents_is_text(sitting: Any, name: str) -> None:
+    """In ids, tags, task, question, reply and a comment: shown, and nothing of it runs, loads or turns the line around."""
+    payload = PAYLOADS[name]
+    two: list[list[Event]] = []
+    for n in "ab":
+        place = (f"g{payload}", f"{n}{payload}")
+        about = facts.started(*place, tags=(payload,), task=payload)
+        two.append([about, *episode(*place, payload, f"{payload} {n}", 1.0)])
+    stage = Stage(*two)
+    one = sitting(stage)
+    page = one.open()
+    page.keyboard.press("c")
+    page.keyboard.insert_text(PAYLOADS["script"])
+    page.keyboard.press("Control+Enter")
+    expect(page.locator(".words")).to_contain_text("<script>")
+    expect(page.locator("article .tag")).to_be_visible()
+    page.locator("details", has_text="task").locator("summary").click()
+    text = page.locator("main").inner_text()
+    assert not set(text) & set("\x00\x1b\x07\u202e\u2066\u2069\u200b\U000e0041")
+    expected = {"bidi": ("U+202E", "U+200B", "U+E0041"), "control": ("U+0000", "U+001B[31m")}.get(name, (payload,))
+    assert all(part in text for part in expected), text
+    page.goto(f"{one.url}/?mode=pair&text=g")
+    expect(page.locator("article")).to_have_count(2)
+    assert (
+        page.locator("article a, article img, article svg, article style, article script, article iframe").count() == 0
+    )
+    one.clean(page)
+
+
+def test_a_very_long_text_is_bounded(sitting: Any) -> None:
+    """A megabyte without a space, and as many characters that nobody sees: the page stays usable and narrow."""
+    stage = Stage(group("a", "x" * 1_000_000, "\u202e\x00" * 500_000))
+    one = sitting(stage, viewport={"width": 360, "height": 700})
+    page = one.open("/?mode=pair")
+    expect(page.locator("article")).to_have_count(2)
+    assert page.evaluate("document.documentElement.scrollWidth") <= 360
+    assert page.evaluate("document.querySelectorAll('*').length") < 5000
+    page.get_by_role("button", name="more characters").first.click()
+    assert page.evaluate("document.querySelectorAll('*').length") < 5000
+    page.keyboard.press("3")
+    expect(page.locator("main")).to_contain_text("Nothing more waits")
+    one.clean(page)
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [360, 1280])
+@pytest.mark.parametrize("mode", ["single", "pair"])
+def test_it_fits(sitting: Any, tmp_path: Path, mode: str, width: int, scheme: str) -> None:
+    """On a phone and a desk, light and dark: nothing is wider than the screen, and every button is on it. Keeps a picture."""
+    replies = [
+        f"Take the {each} train; it leaves at nine and is there by noon.\n\nBring water." for each in ("early", "late")
+    ]
+    question = "How do I get from Bern to Lugano before lunch? I have two suitcases and a dog."
+    stage = Stage(group("trip", *replies, question=question))
+    one = sitting(stage, viewport={"width": width, "height": 760}, color_scheme=scheme)
+    page = one.open(f"/?mode={mode}")
+    page.keyboard.press("?")
+    page.keyboard.press("Escape")
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    for button in page.locator("footer button").all():
+        box = button.bounding_box()
+        assert box is not None
+        assert 0 <= box["x"] <= box["x"] + box["width"] <= width
+        assert box["y"] + box["height"] <= 760
+    folder = Path(os.environ.get("CLAW_SCREENSHOTS", tmp_path))
+    page.screenshot(path=folder / f"feedback-{mode}-{width}-{scheme}.png")
+    one.clean(page)

@@ -1,0 +1,83 @@
+"""The order in which people are asked: a function of rows, words and address."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from consumers.feedback.queue import is_open, ordered, pair_items, scorers_apart, sides, single_items
+from consumers.feedback.voices import Voices
+from schemas.events import RewardSlot, TrajectoryRecord
+
+
+def row(name: str, returned: float | None = None, group: str = "g", **values: float) -> TrajectoryRecord:
+    """values: by source, of name `x`."""
+    slots = tuple(
+        RewardSlot(source=source, name="x", value=value, revision=0, event_id="") for source, value in values.items()
+    )
+    return TrajectoryRecord(
+        group_id=group,
+        trajectory_id=name,
+        status="completed",
+        ready=True,
+        calls=("c",),
+        rewards=slots,
+        return_total=returned,
+    )
+
+
+def test_scorers_are_compared_by_rank() -> None:
+    """Another scale is no disagreement; another order is."""
+    agree = [row(str(n), judge=n / 10, model=100 * n - 500) for n in range(5)]
+    assert set(scorers_apart(agree).values()) == {0.0}
+    apart = [*agree, row("odd", judge=0.0, model=1e6)]
+    doubts = scorers_apart(apart)
+    assert max(doubts, key=lambda place: doubts[place]) == ("g", "odd")
+    assert 0.5 < doubts["g", "odd"] <= 1
+
+
+def test_what_people_are_divided_on_comes_before_what_scorers_are() -> None:
+    """Doubt is the sum of both, each at most 1."""
+    rows = [
+        row("calm", judge=0.5, model=0.5),
+        row("people", judge=0.5, model=0.5),
+        row("scorers", judge=0.0, model=1.0),
+    ]
+    voices = Voices(spread={("g", "people"): 1.0})
+    items = single_items(rows, rows, voices)
+    assert [item.trajectory_id for item in ordered(items, "doubt", 0)] == ["people", "scorers", "calm"]
+
+
+@given(st.integers(0, 9))
+def test_every_member_is_in_two_pairs(members: int) -> None:
+    """As many pairs as members, from three on; two make one, one makes none; no pair is asked twice."""
+    items = pair_items([row(str(n), float(n)) for n in range(members)], Voices())
+    pairs = {frozenset({item.trajectory_id, item.other_id}) for item in items}
+    assert len(pairs) == len(items) == {0: 0, 1: 0, 2: 1}.get(members, members)
+    assert members < 3 or all(sum(str(n) in pair for pair in pairs) == 2 for n in range(members))
+
+
+def test_a_divided_vote_and_near_returns_are_doubt() -> None:
+    """Before any vote the nearest returns lead; one vote each way outweighs that."""
+    rows = [row("a", 0.0), row("b", 1.0), row("c", 1.1), row("e", 10.0)]
+    first = ordered(pair_items(rows, Voices()), "doubt", 0)[0]
+    assert {first.trajectory_id, first.other_id} in ({"b", "c"}, {"a", "b"}, {"a", "c"})
+    far = ("g", frozenset({"a", "b"}))
+    two = [row("a", 0.0, "h"), row("b", 9.0, "h")]
+    divided = pair_items(two, Voices(pair_judges={("h", far[1]): {"ann": "a", "bob": "b"}}))[0]
+    agreed = pair_items(two, Voices(pair_judges={("h", far[1]): {"ann": "a", "bob": "a"}}))[0]
+    assert (divided.doubt, agreed.doubt) == (1.0, 0.0)
+    assert is_open(divided, "cid", 3)
+    assert not is_open(divided, "ann", 3)
+    assert not is_open(divided, "cid", 2)
+
+
+@given(st.lists(st.text(), min_size=2, max_size=2, unique=True), st.text())
+def test_sides_are_by_lot_and_stay(two: list[str], who: str) -> None:
+    """Whoever names the pair in either order sees it alike."""
+    assert sides(("g", two[0], two[1]), who) == sides(("g", two[1], two[0]), who)
+    assert {*sides(("g", two[0], two[1]), who)} == {*two}
+
+
+def test_no_side_is_favoured() -> None:
+    """Over many pairs the first by id is on the left about half of the time."""
+    left = sum(sides((str(n), "a", "b"), "ann")[0] == "a" for n in range(400))
+    assert 150 < left < 250

@@ -1,0 +1,253 @@
+"""`/api/v1` of the feedback page: what is asked next, what is told, and what a write leaves in claw.rewards."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import pytest
+
+from schemas.api_keys import new_key
+from schemas.envelopes import envelope
+from schemas.events import Event, KeyRecorded, OutputEdited, PreferenceGiven, RewardAssigned
+from schemas.topics import KEYS
+from tests import facts
+from tests.consumers.feedback.stage import Stage, episode
+
+ROLES = ("agent", "annotator", "reader", "operator")
+
+
+def group(name: str, *replies: str) -> list[Event]:
+    return [
+        each for n, reply in enumerate(replies) for each in episode(name, f"{name}{n}", "what is it?", reply, float(n))
+    ]
+
+
+@pytest.fixture
+def stage() -> Stage:
+    return Stage(group("a", "it is a cat", "it is a dog"), group("b", "yes"))
+
+
+class Person:
+    """Somebody with a browser."""
+
+    def __init__(self, url: str, who: str | None = None) -> None:
+        self.http = httpx.Client(base_url=f"{url}/api/v1/", timeout=20)
+        answer = self.http.get("session") if who is None else self.http.post("session", json={"who": who})
+        assert answer.status_code == 200, answer.text
+        self.session = answer.json()
+        self.http.headers["x-claw-token"] = self.session["token"]
+
+    def get(self, path: str, **query: Any) -> Any:
+        answer = self.http.get(path, params=query)
+        assert answer.status_code == 200, answer.text
+        return answer.json()
+
+    def post(self, path: str, **body: Any) -> Any:
+        answer = self.http.post(path, json=body)
+        assert answer.status_code == 200, answer.text
+        return answer.json()
+
+    def judge(self, trajectory: str, **remark: Any) -> Any:
+        return self.post("judgements", group_id=trajectory[0], trajectory_id=trajectory, **remark)
+
+    def waiting(self, **query: Any) -> list[str]:
+        """Ids in the queue's order; waits until the log was read."""
+        while (queue := self.get("queue", **query))["reading"]:
+            pass
+        return [item["trajectory_id"] for item in queue["items"]]
+
+
+@pytest.fixture
+def url(stage: Stage) -> Iterator[str]:
+    with stage.served() as address:
+        yield address
+
+
+def test_a_judgement_is_an_event_and_leaves_the_queue(stage: Stage, url: str) -> None:
+    """Thumb, scores and comment are facts of the person who is signed in, and the item waits no more."""
+    ann = Person(url)
+    assert sorted(ann.waiting()) == ["a0", "a1", "b0"]
+    ann.judge("a0", thumb=True, scores={"overall": 0.75}, comment="well said")
+    thumb, overall = stage.words()
+    assert isinstance(thumb, RewardAssigned)
+    assert isinstance(overall, RewardAssigned)
+    assert (thumb.source, thumb.name, thumb.value, thumb.metadata) == (
+        "human:ann",
+        "thumb",
+        1.0,
+        '{"comment":"well said"}',
+    )
+    assert (overall.name, overall.value) == ("overall", 0.75)
+    assert sorted(ann.waiting()) == ["a1", "b0"]
+    assert ann.get("queue")["progress"] == {"ann": 1}
+
+
+def test_undo_takes_the_last_act_back_and_then_the_one_before(stage: Stage, url: str) -> None:
+    """Undo is an event, too; what was undone waits again."""
+    ann = Person(url)
+    ann.judge("a0", thumb=True)
+    ann.judge("a1", thumb=False)
+    assert [word["trajectory_id"] for word in ann.post("undo")["undone"]] == ["a1"]
+    assert [word["trajectory_id"] for word in ann.post("undo")["undone"]] == ["a0"]
+    assert ann.post("undo")["undone"] is None
+    assert sorted(ann.waiting()) == ["a0", "a1", "b0"]
+    assert [event.value for event in stage.words() if isinstance(event, RewardAssigned)] == [1.0, 0.0, None, None]
+
+
+def test_nobody_sees_what_others_said_before_he_has_judged(stage: Stage, url: str) -> None:
+    """Others' words and scorers' values come with one's own judgement, and not before."""
+    stage.tell(facts.reward("a", "a0", 0.3, source="judge", name="style"))
+    ann, bob = Person(url), Person(url, "bob")
+    ann.judge("a0", thumb=True, comment="fine")
+    (side,) = bob.get("subject", group_id="a", trajectory_id="a0")["sides"]
+    assert (side["mine"], side["others"], side["scorers"]) == ([], None, None)
+    assert "fine" not in str(bob.get("queue", overlap=2))
+    bob.judge("a0", scores={"overall": 0.0})
+    (side,) = bob.get("subject", group_id="a", trajectory_id="a0")["sides"]
+    assert [(word["who"], word["comment"]) for word in side["others"]] == [("ann", "fine")]
+    assert {"slot": "judge/style", "value": 0.3, "failed": None} in side["scorers"]
+
+
+def test_each_item_goes_to_as_many_people_as_asked_for(url: str) -> None:
+    """Overlap 1: what one judged is nobody's any more; overlap 2: it is still the other's."""
+    ann, bob = Person(url), Person(url, "bob")
+    ann.judge("a0", thumb=True)
+    assert "a0" not in bob.waiting(overlap=1)
+    assert "a0" in bob.waiting(overlap=2)
+    assert "a0" not in ann.waiting(overlap=2)
+
+
+def test_a_second_server_says_the_same(stage: Stage, url: str) -> None:
+    """Nothing but events is kept: another process, and one that starts later, agree."""
+    with stage.served() as second:
+        ann, elsewhere = Person(url), Person(second)
+        assert elsewhere.waiting()
+        ann.judge("a0", thumb=True)
+        while "a0" in elsewhere.waiting():  # it follows the log
+            pass
+        with stage.served() as third:
+            assert "a0" not in Person(third).waiting()
+            undone = Person(third).post("undo")["undone"]
+        assert undone[0]["trajectory_id"] == "a0"
+
+
+def test_a_pair_is_preferred_and_what_differs_is_marked(stage: Stage, url: str) -> None:
+    """The queue of pairs names members of one group; the answer marks words; the preference is one event."""
+    ann = Person(url)
+    ann.waiting()
+    (item,) = ann.get("queue", mode="pair")["items"]
+    subject = ann.get("subject", **{name: item[name] for name in ("group_id", "trajectory_id", "other_id")})
+    left, right = subject["sides"]
+    assert [side["trajectory_id"] for side in subject["sides"]] == [item["trajectory_id"], item["other_id"]]
+    assert left["turns"][0]["same"]
+    assert right["turns"][0]["same"]
+    marked = {side["trajectory_id"]: side["turns"][1]["parts"] for side in (left, right)}
+    assert marked["a0"] == [["it is a ", False], ["cat", True]]
+    assert marked["a1"] == [["it is a ", False], ["dog", True]]
+    ann.post("preferences", group_id="a", chosen="a1", rejected="a0", strength=0.25)
+    (event,) = stage.words()
+    assert isinstance(event, PreferenceGiven)
+    assert (event.chosen.trajectory_id, event.rejected.trajectory_id, event.strength) == ("a1", "a0", 0.25)
+    assert ann.get("queue", mode="pair")["items"] == []
+    ann.post("undo")
+    assert len(ann.get("queue", mode="pair")["items"]) == 1
+
+
+def test_a_better_reply_is_an_edit_of_the_last_call(stage: Stage, url: str) -> None:
+    """The subject names the call and its reply; the edit is kept as an event of that call."""
+    ann = Person(url)
+    ann.waiting()
+    (side,) = ann.get("subject", group_id="a", trajectory_id="a0")["sides"]
+    assert side["reply"] == "it is a cat"
+    ann.judge("a0", call_id=side["call_id"], edit="it is a fox")
+    (event,) = stage.words()
+    assert isinstance(event, OutputEdited)
+    assert "it is a fox" in (event.message or "")
+
+
+def test_doubt_comes_first_and_a_draw_is_the_same_for_all(url: str, stage: Stage) -> None:
+    """What people are divided on leads; a seed gives everybody the same order, another seed another one."""
+    for n in range(12):
+        stage.tell(*episode("c", f"c{n:02d}", "q", "r"))
+    ann, bob, cid = Person(url), Person(url, "bob"), Person(url, "cid")
+    ann.waiting()
+    ann.judge("a1", scores={"overall": 1.0})
+    bob.judge("a1", scores={"overall": 0.0})
+    ann.judge("b0", scores={"overall": 1.0})
+    bob.judge("b0", scores={"overall": 0.75})
+    assert cid.waiting(overlap=3)[:2] == ["a1", "b0"]
+    draws = {seed: cid.waiting(order="draw", seed=seed, overlap=9) for seed in (1, 2)}
+    assert draws[1] == Person(url, "dan").waiting(order="draw", seed=1, overlap=9) != draws[2]
+
+
+def test_filters_are_those_of_the_pool_and_a_wrong_one_is_named(url: str) -> None:
+    """A filter narrows the queue; a misspelt one, or a bound that is none, is a sentence."""
+    ann = Person(url)
+    ann.waiting()
+    assert ann.waiting(group="b") == ["b0"]
+    for query, word in (({"chanel": "val"}, "chanel"), ({"score": "x"}, "SCORER@VERSION")):
+        refused = ann.http.get("queue", params=query)
+        assert refused.status_code == 422
+        assert word in refused.json()["detail"]
+
+
+def test_what_is_not_there_is_a_sentence(url: str) -> None:
+    """Unknown trajectories and calls, and words that say nothing, are problem details."""
+    ann = Person(url)
+    ann.waiting()
+    cases = [
+        (404, {"group_id": "a", "trajectory_id": "zz", "thumb": True}),
+        (404, {"group_id": "a", "trajectory_id": "a0", "call_id": "zz", "edit": "x"}),
+        (422, {"group_id": "a", "trajectory_id": "a0"}),
+        (422, {"group_id": "a", "trajectory_id": "a0", "scores": {"thumb": 1}}),
+    ]
+    for status, body in cases:
+        answer = ann.http.post("judgements", json=body)
+        assert (answer.status_code, answer.headers["content-type"]) == (status, "application/problem+json"), body
+        assert len(answer.json()["detail"]) > 10
+
+
+def test_who_may_what_by_key(stage: Stage) -> None:
+    """With keys: no key, an agent's or a revoked one opens nothing, a reader writes nothing, an annotator and an operator judge."""
+    secrets = {}
+    for role in ROLES:
+        secrets[role], entry = new_key(role)
+        record = KeyRecorded(envelope=envelope("test"), digest=entry.partition(":")[2], name=f"the {role}", role=role)
+        stage.log.producer().publish_now(KEYS, record.digest.encode(), record)
+    with stage.served(keys=True) as url, httpx.Client(base_url=f"{url}/api/v1/") as stranger:
+        assert stranger.get("session").status_code == stranger.get("queue").status_code == 401
+        assert stranger.post("session", json={"who": "ann"}).status_code == 401
+        statuses = {}
+        for role, key in secrets.items():
+            with httpx.Client(base_url=f"{url}/api/v1/") as http:
+                entered = http.post("session", json={"key": key})
+                token = entered.json().get("token", "")
+                body = {"group_id": "a", "trajectory_id": "a0", "thumb": True}
+                written = http.post("judgements", json=body, headers={"x-claw-token": token})
+                statuses[role] = (entered.status_code, http.get("queue").status_code, written.status_code)
+        assert statuses == {
+            "agent": (403, 401, 401),
+            "annotator": (200, 200, 200),
+            "reader": (200, 200, 403),
+            "operator": (200, 200, 200),
+        }
+        assert {getattr(event, "source", "") for event in stage.words()} == {
+            "human:the annotator",
+            "human:the operator",
+        }
+
+
+def test_a_revoked_key_ends_its_session(stage: Stage) -> None:
+    """The next request after the revocation is refused, whatever cookie it has."""
+    secret, entry = new_key("annotator")
+    record = KeyRecorded(envelope=envelope("test"), digest=entry.partition(":")[2], name="ann", role="annotator")
+    stage.log.producer().publish_now(KEYS, record.digest.encode(), record)
+    with stage.served(keys=True) as url, httpx.Client(base_url=f"{url}/api/v1/") as http:
+        assert http.post("session", json={"key": secret}).status_code == 200
+        revoked = KeyRecorded(
+            envelope=envelope("test"), digest=record.digest, name="ann", role="annotator", revoked=True
+        )
+        stage.log.producer().publish_now(KEYS, record.digest.encode(), revoked)
+        while http.get("queue").status_code == 200:
+            pass
+        assert http.get("queue").status_code == 401

@@ -1,0 +1,130 @@
+"""`use: sandbox:…`: the code of the last reply against the task's tests."""
+
+import threading
+import time
+
+import pytest
+
+from consumers.errors import ConsumerError
+from consumers.rewards.judged import Judged, JudgedCall
+from consumers.rewards.kinds import kind_of
+from consumers.rewards.kinds.sandbox import cases_of, code_of
+from consumers.rewards.opinions import GaveUp
+
+pytestmark = pytest.mark.process
+ADDS = "Here:\n```python\ndef add(a, b):\n    return a + b\n```\nDone."
+WRONG = "```python\ndef add(a, b):\n    return 3\n```"
+TESTS = "from solution import add\ndef test_a(): assert add(1, 2) == 3\ndef test_b(): assert add(2, 2) == 4\n"
+
+
+@pytest.fixture
+def opened():
+    """Scorers by their settings; all are closed."""
+    scorers = []
+
+    def opening(form, **fields):
+        kind = kind_of("sandbox")
+        defaults = {"source": "rule", "name": "tests", "version": 1, "scope": "trajectory", "use": f"sandbox:{form}"}
+        scorers.append(kind.open(kind.settings(**defaults | fields)))
+        return scorers[-1]
+
+    yield opening
+    for scorer in scorers:
+        scorer.close()
+        scorer.close()
+
+
+def subject(reply, task=None, metadata=None):
+    """A trajectory that ends with a reply; None: its text is lost."""
+    message = None if reply is None else {"role": "assistant", "content": reply}
+    call = JudgedCall(call_id="c", reply=message)
+    return Judged(scope="trajectory", group_id="g", trajectory_id="t", calls=(call,), task=task, metadata=metadata)
+
+
+def answers(scorer, *subjects):
+    """Values, or reasons."""
+    ends = [future.exception(60) or future.result() for future in scorer.judge(subjects)]
+    return [end.reason if isinstance(end, GaveUp) else end.values[0] for end in ends]
+
+
+def test_tests_of_the_task(opened) -> None:
+    """1 or 0 by pytest's word; what keeps the tests from being run is no verdict."""
+    scorer = opened("pytest", parallel=2)
+    task = {"tests": TESTS}
+    subjects = [
+        subject(ADDS, task),
+        subject(WRONG, task),
+        subject("no code at all", task),
+        subject("```python\nimport os; os._exit(0)\n```", task),
+        subject(ADDS, {"tests": "def ("}),
+        subject(ADDS, {"tests": 7}),
+        subject(ADDS, {}),
+        subject(ADDS),
+        subject(None, task),
+        subject(ADDS + "\0\ud800", task),
+    ]
+    expected = [1.0, 0.0, 0.0, 0.0, "tests_broken", "tests_broken", "no_tests", "no_tests", "no_text", 1.0]
+    assert answers(scorer, *subjects) == expected
+
+
+def test_the_share_that_passed_and_its_words(opened) -> None:
+    """`score: share`; the detail says how many and why."""
+    scorer = opened("pytest", score="share", tests="metadata.hidden.tests")
+    (future,) = scorer.judge([subject(WRONG, metadata={"hidden": {"tests": TESTS}})])
+    opinion = future.result(60)
+    assert opinion.values == (0.5,)
+    assert opinion.detail.startswith("1 of 2 passed; failed; ")
+    assert "\n" not in opinion.detail
+
+
+def test_scripts_files_and_programs(opened, tmp_path) -> None:
+    """Lines of a data set, a file for all, cases of input and output."""
+    assert answers(opened("python"), subject(ADDS, {"tests": ["assert add(1, 2) == 3", "assert add(0, 0) == 0"]})) == [
+        1.0
+    ]
+    path = tmp_path / "tests.py"
+    path.write_text("assert add(1, 2) == 4")
+    assert answers(opened("python", tests=str(path)), subject(ADDS)) == [0.0]
+    program = "```\nprint(int(input()) * 2)\n```"
+    cases = {"inputs": ["1\n", "4\n"], "outputs": ["2\n", "9\n"]}
+    scorer = opened("command", score="share", command=("python", "-I", "main.py"))
+    assert answers(scorer, subject(program, {"tests": cases}), subject(program, {"tests": []})) == [0.5, "no_tests"]
+
+
+def test_the_last_block_is_the_code() -> None:
+    """What was thought aloud before is not."""
+    text = "<think>```\nno\n```</think>\n```python\nfirst\n```\nand\n```\nlast\n```\n"
+    assert code_of(text, "block") == "last\n"
+    assert code_of("x</think>reply", "reply") == "reply"
+    assert code_of("```python\nnever closed", "block") is None
+
+
+def test_cases_are_read_from_what_data_sets_have() -> None:
+    """As JSON too; anything else is the task's fault."""
+    assert cases_of('[{"input": "1", "output": "2"}]') == [("1", "2")]
+    assert cases_of({"inputs": ["1"], "outputs": ["2"]}) == [("1", "2")]
+    for bad in ("nonsense", [1], {"inputs": ["1"], "outputs": []}, [{"input": 1, "output": 2}], {}, []):
+        with pytest.raises(GaveUp):
+            cases_of(bad)
+
+
+def test_closing_while_code_runs_takes_no_time(opened) -> None:
+    """What was not judged has no verdict."""
+    scorer = opened("python", cpu_s=60, timeout_s=60.0)
+    futures = scorer.judge([subject("```\nimport time; time.sleep(60)\n```", {"tests": "assert 1"})] * 3)
+    timer = threading.Timer(1.0, scorer.close)
+    begun_s = time.monotonic()
+    timer.start()
+    timer.join()
+    assert time.monotonic() - begun_s < 10
+    assert all(future.cancelled() or future.exception(5) is not None for future in futures)
+
+
+def test_what_cannot_work_is_refused_at_opening(opened, tmp_path) -> None:
+    """By a line."""
+    with pytest.raises(ValueError, match="sandbox:ruby is none of sandbox:pytest"):
+        opened("ruby")
+    with pytest.raises(ValueError, match="network"):
+        opened("pytest", network=True)
+    with pytest.raises(ConsumerError, match=r"rule/tests: the tests nowhere\.py"):
+        opened("pytest", tests="nowhere.py")

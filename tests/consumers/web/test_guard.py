@@ -1,0 +1,100 @@
+"""Requests of other sites reach no route, and every answer carries the policy."""
+
+from collections.abc import Iterator
+
+import httpx
+import pytest
+from pydantic import ValidationError
+
+from consumers.feedback.settings import FeedbackPageSettings
+from tests.consumers.feedback.stage import Stage, episode
+
+BODY = {"group_id": "a", "trajectory_id": "a0", "thumb": True}
+
+
+@pytest.fixture(scope="module")
+def url() -> Iterator[str]:
+    with Stage(episode("a", "a0", "q", "r")).served() as address:
+        yield address
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"host": "evil.example"},
+        {"host": "127.0.0.1.evil.example"},
+        {"origin": "https://evil.example"},
+        {"origin": "null"},
+        {"origin": "http://127.0.0.1:1"},
+        {"host": ""},
+    ],
+    ids=lambda headers: "-".join(map(str, *headers.items())).replace("/", ""),
+)
+def test_another_site_is_refused(url: str, headers: dict[str, str]) -> None:
+    """By its name (DNS rebinding) or by its origin, whatever it asks for; the refusal has the headers, too."""
+    for path in ("/", "/api/v1/session", "/api/v1/queue", "/web/shell.js"):
+        answer = httpx.get(url + path, headers=headers)
+        assert answer.status_code == 403
+        assert "default-src 'none'" in answer.headers["content-security-policy"]
+
+
+def test_a_write_needs_session_token_and_site(url: str) -> None:
+    """Without cookie 401; with it but without the token, or sent by another site's form, 403."""
+    with httpx.Client(base_url=url) as http:
+        assert http.post("/api/v1/judgements", json=BODY).status_code == 401
+        token = http.get("/api/v1/session").json()["token"]
+        assert http.post("/api/v1/judgements", json=BODY).status_code == 403
+        assert http.post("/api/v1/judgements", json=BODY, headers={"x-claw-token": "x"}).status_code == 403
+        good = {"x-claw-token": token}
+        assert http.post("/api/v1/undo", headers={**good, "sec-fetch-site": "cross-site"}).status_code == 403
+        while http.get("/api/v1/queue").json()["reading"]:
+            pass
+        assert http.post("/api/v1/judgements", json=BODY, headers={**good, "origin": url}).status_code == 200
+
+
+def test_the_cookie_is_for_this_site_alone(url: str) -> None:
+    """HttpOnly and SameSite=Strict, and one name per port."""
+    cookie = httpx.get(f"{url}/api/v1/session").headers["set-cookie"]
+    assert "HttpOnly" in cookie
+    assert "SameSite=strict" in cookie
+    assert cookie.startswith(f"claw_127_0_0_1_{url.rpartition(':')[2]}=")
+
+
+@pytest.mark.parametrize(
+    "path", ["/", "/web/shell.js", "/api/v1/session", "/api/v1/nothing", "/page/../settings.py", "/live"]
+)
+def test_every_answer_has_the_headers(url: str, path: str) -> None:
+    """Good or bad, a file or JSON."""
+    headers = httpx.get(url + path).headers
+    policy = headers["content-security-policy"]
+    assert "script-src 'self' 'sha256-" in policy
+    assert "trusted-types 'none'" in policy
+    assert "unsafe" not in policy
+    assert (headers["x-content-type-options"], headers["referrer-policy"], headers["cache-control"]) == (
+        "nosniff",
+        "no-referrer",
+        "no-store",
+    )
+
+
+def test_a_body_has_a_bound(url: str) -> None:
+    """More than `body_bytes_max` is refused before it is read, and so is one of unknown length."""
+    with httpx.Client(base_url=url) as http:
+        http.headers["x-claw-token"] = http.get("/api/v1/session").json()["token"]
+        assert http.post("/api/v1/judgements", content=b"x" * (3 << 20)).status_code == 413
+        assert http.post("/api/v1/judgements", content=iter([b"{}"])).status_code == 411
+
+
+def test_without_keys_the_page_is_for_this_machine() -> None:
+    """Another address is refused when the settings are read."""
+    with pytest.raises(ValidationError, match="--keys"):
+        FeedbackPageSettings(host="0.0.0.0")
+    assert FeedbackPageSettings(host="0.0.0.0", keys=True).host == "0.0.0.0"
+
+
+def test_the_api_is_documented(url: str) -> None:
+    """OpenAPI names every route that the page uses."""
+    paths = httpx.get(f"{url}/api/v1/openapi.json").json()["paths"]
+    assert {
+        f"/api/v1/{name}" for name in ("session", "queue", "subject", "judgements", "preferences", "undo")
+    } <= paths.keys()
