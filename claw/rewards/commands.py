@@ -5,7 +5,8 @@ from typing import Annotated
 
 import typer
 
-from claw.options import PASS_ON, AsJson, Prefix
+from claw.options import PASS_ON, AsJson, Prefix, spread
+from claw.pool.options import FilterOptions
 from claw.rooms import becoming
 
 rewards = typer.Typer(
@@ -61,3 +62,57 @@ def agree(
     from claw.rewards.agree import run_agree
 
     raise typer.Exit(run_agree(left, right, resamples=resamples, seed=seed, prefix=prefix, as_json=as_json))
+
+
+@rewards.command("backfill")
+@spread
+def score_again(
+    *,
+    slot: Annotated[str, typer.Argument(metavar="SLOT", help="source/name, as in the file.")],
+    generation: Annotated[
+        int, typer.Option(min=1, help="Number of this scoring of the history; a higher one outranks.")
+    ],
+    config: Config = Path("rewards.yaml"),
+    start: Annotated[
+        str, typer.Option("--from", metavar="WHERE", help="beginning, an offset or an ISO time (UTC).")
+    ] = "beginning",
+    end: Annotated[str, typer.Option("--to", metavar="WHERE", help="end, an offset or an ISO time (UTC).")] = "end",
+    filters: FilterOptions,
+    budget_tokens: Annotated[
+        int | None, typer.Option(min=0, help="Stop when so many are spent; default: the slot's tokens of one day.")
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what it would cost.")] = False,
+    prefix: Prefix = "claw",
+    as_json: AsJson = False,
+) -> None:
+    """Score the history with the slot's present version. It goes on where it was; exit 1 when it stopped before the end."""
+    from claw.pool.filter import filter_of
+    from claw.rewards.backfill import BackfillRequest, run_backfill
+
+    request = BackfillRequest(
+        slot=slot,
+        generation=generation,
+        config=config,
+        start=start,
+        end=end,
+        filters=filter_of(filters),
+        tokens_max=budget_tokens,
+        dry_run=dry_run,
+    )
+    raise typer.Exit(run_backfill(request, prefix=prefix, as_json=as_json))
+
+
+@rewards.command("compare")
+def compare_versions(
+    a: Annotated[str, typer.Argument(metavar="A@VERSION", help="judge/style@1; of one generation judge/style@1.g2.")],
+    b: Annotated[str, typer.Argument(metavar="B@VERSION")],
+    threshold: Annotated[
+        float | None, typer.Option(help="Above it is good; default: the middle of all values.")
+    ] = None,
+    prefix: Prefix = "claw",
+    as_json: AsJson = False,
+) -> None:
+    """Show what another version changed: values, flips, order within groups. Exit 1 when no subject was judged by both."""
+    from claw.rewards.compare import run_compare
+
+    raise typer.Exit(run_compare(a, b, threshold, prefix=prefix, as_json=as_json))

@@ -4,6 +4,7 @@ A slot that is fenced leaves its group and joins again; whatever else ends a thr
 """
 
 import threading
+from collections.abc import Callable
 from contextlib import closing
 
 import structlog
@@ -101,6 +102,7 @@ class SlotThread(threading.Thread):
         settings: RewardsSettings,
         metrics: RewardsMetrics,
         stop: threading.Event,
+        sources: Callable[[KafkaLog, ScoredSlot, RewardsSettings], SubjectSource] = source_of,
     ) -> None:
         super().__init__(name=f"rewards-{slot.name}")
         self.slot = slot
@@ -108,6 +110,7 @@ class SlotThread(threading.Thread):
         self._kafka = kafka
         self._settings = settings
         self._metrics = metrics
+        self._sources = sources
         self._halt = stop  # a Thread has a `_stop` of its own
 
     def run(self) -> None:
@@ -127,7 +130,7 @@ class SlotThread(threading.Thread):
             self.slot,
             scorer,
             Verdicts(kafka, self.slot),
-            source := source_of(kafka, self.slot, settings),
+            source := self._sources(kafka, self.slot, settings),
             self._metrics,
             stop=self._halt,
             stop_grace_s=settings.stop_grace_s,

@@ -28,6 +28,11 @@ class RewardsMetrics:
         )
         registry.register(LogCollector())
 
+    def sums(self, *names: str) -> dict[str, int]:
+        """Counters by their short names (`judged`, `tokens`), over all slots and labels."""
+        samples = [sample for family in self.registry.collect() for sample in family.samples]
+        return {n: int(sum(s.value for s in samples if s.name == f"claw_rewards_{n}_total")) for n in names}
+
     def serve(self, port: int) -> None:
         """Serve them on a port of all interfaces. Raises OSError when it is taken."""
         start_http_server(port, registry=self.registry)

@@ -4,10 +4,12 @@ from collections.abc import Iterable
 from contextlib import closing
 
 from eventlog.kafka.producer import EventProducer
+from eventlog.partitioner import partition_of
 from eventlog.records import Outgoing, Position
 from eventlog.settings import LogSettings
 from schemas.codec import decode
-from schemas.events import Event
+from schemas.events import Event, GroupRecord, StepRecord, StepTokens, TrajectoryRecord
+from schemas.keys import group_key
 from schemas.topics import TOPICS
 from tests.trainer.pooled import rows_of
 
@@ -24,5 +26,8 @@ def write(settings: LogSettings, history: Iterable[Event]) -> list[tuple[str, by
         for _, topic, key, value in rows_of(history, append):
             assert value is not None, "these histories evict nothing"
             written.append((topic, key, value))
-            producer.publish_now(topics[topic], key, decode(value))
+            row = decode(value)
+            assert isinstance(row, StepTokens | StepRecord | TrajectoryRecord | GroupRecord)
+            partition = partition_of(group_key(row.group_id), settings.partitions)
+            producer.produce(Outgoing.of(topics[topic], key, row, partition)).result()
     return written

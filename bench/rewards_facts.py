@@ -1,0 +1,178 @@
+"""Calls for `bench.rewards`: chats of our own making, each with words of its own, on a log; and rules that judge them."""
+
+import hashlib
+import os
+import random
+import time
+import uuid
+from collections.abc import Iterable, Iterator
+from contextlib import closing
+
+import orjson
+
+from datapool.fold.fold import fold
+from datapool.fold.project import GroupImage, changes
+from datapool.fold.state import Fact, GroupState
+from eventlog.kafka.admin import create_topics
+from eventlog.kafka.producer import EventProducer
+from eventlog.partitioner import partition_of
+from eventlog.records import Outgoing, Position
+from eventlog.settings import LogSettings
+from schemas.arrays import pack_floats, pack_ids
+from schemas.codec import decode
+from schemas.envelopes import envelope
+from schemas.events import (
+    CallCaptured,
+    Edge,
+    Event,
+    FactPosition,
+    GroupOpened,
+    Integrity,
+    Sampling,
+    Timings,
+    TrajectoryCompleted,
+    Usage,
+    VersionSpan,
+)
+from schemas.keys import group_key
+from schemas.topics import CALLS, GROUPS, TRAJECTORIES
+
+PARTITIONS = 8
+TOKENS = 64
+IN_FLIGHT = 2000
+WORDS = [f"word{number:03}" for number in range(500)]
+PROMPT_WORDS, REPLY_WORDS = 100, 40
+
+
+def noop(_: object) -> float:
+    """The cheapest rule."""
+    return 0.5
+
+
+def waits(_: object) -> float:
+    """50 ms of somebody else's time."""
+    time.sleep(0.05)
+    return 0.5
+
+
+def noted(judged: object) -> float:
+    """Never says the same twice, and leaves a line for each question in the file that BENCH_QUESTIONS names."""
+    with open(os.environ["BENCH_QUESTIONS"], "ab", buffering=0) as file:  # noqa: PTH123  # appended at once
+        file.write(judged.calls[0].call_id.encode() + b"\n")  # type: ignore[attr-defined]  # Judged
+    time.sleep(0.005)
+    return random.random()
+
+
+def new_log(bootstrap: str) -> LogSettings:
+    """A log of its own."""
+    settings = LogSettings(bootstrap_servers=bootstrap, prefix=f"bench{uuid.uuid4().hex[:8]}", partitions=PARTITIONS)
+    create_topics(settings)
+    return settings
+
+
+def chat(group: str, trajectory: str, number: int, messages: list[dict[str, str]], dice: random.Random) -> CallCaptured:
+    """One call; its reply is appended to `messages`. About 2 kB with one turn."""
+    messages.append({"role": "user", "content": " ".join(dice.choices(WORDS, k=PROMPT_WORDS))})
+    request = orjson.dumps({"model": "bench", "messages": messages})
+    reply = {"role": "assistant", "content": " ".join(dice.choices(WORDS, k=REPLY_WORDS))}
+    messages.append(reply)
+    prompt = pack_ids([dice.randrange(150_000) for _ in range(TOKENS)])
+    response = pack_ids([dice.randrange(150_000) for _ in range(TOKENS)])
+    now_us = time.time_ns() // 1000
+    return CallCaptured(
+        envelope=envelope("bench"),
+        group_id=group,
+        trajectory_id=trajectory,
+        call_id=f"{trajectory}-{number}",
+        prompt=Edge(suffix=prompt, full_length=TOKENS, full_digest=hashlib.sha256(prompt).hexdigest()),
+        response_ids=response,
+        response_logprobs=pack_floats([-0.5] * TOKENS),
+        spans=(VersionSpan(run_id="bench", version=1, start=0, end=TOKENS),),
+        sampling=Sampling(temperature=1.0, top_p=1.0, top_k=0),
+        finish_reason="stop",
+        request=Edge(suffix=request, full_length=len(request), full_digest=hashlib.sha256(request).hexdigest()),
+        response_body=orjson.dumps({"choices": [{"index": 0, "message": reply, "finish_reason": "stop"}]}),
+        model_id="bench",
+        upstream="bench",
+        status="completed",
+        http_status=200,
+        usage=Usage(prompt_tokens=TOKENS, completion_tokens=TOKENS),
+        timings=Timings(received_us=now_us, dispatched_us=now_us, done_us=now_us),
+        integrity=Integrity(complete=True),
+    )
+
+
+def single_calls(count: int, name: str = "c") -> Iterator[CallCaptured]:
+    """Calls of trajectories of their own, as many in each partition."""
+    dice = random.Random(name)
+    numbers = spread(name)
+    for _ in range(count):
+        group = next(numbers)
+        yield chat(group, group, 0, [], dice)
+
+
+def spread(name: str) -> Iterator[str]:
+    """Group ids whose partitions take turns."""
+    waiting: dict[int, list[str]] = {number: [] for number in range(PARTITIONS)}
+    number = turn = 0
+    while True:
+        while not waiting[turn]:
+            group = f"{name}{number}"
+            waiting[partition_of(group_key(group), PARTITIONS)].append(group)
+            number += 1
+        yield waiting[turn].pop(0)
+        turn = (turn + 1) % PARTITIONS
+
+
+def episodes(count: int, turns: int, name: str = "e") -> Iterator[Event]:
+    """Completed trajectories in groups of their own."""
+    dice = random.Random(name)
+    for number in range(count):
+        group = f"{name}{number}"
+        messages: list[dict[str, str]] = []
+        yield GroupOpened(envelope=envelope("bench"), group_id=group, expected_size=1)
+        for turn in range(turns):
+            yield chat(group, group, turn, messages, dice)
+        yield TrajectoryCompleted(
+            envelope=envelope("bench"),
+            group_id=group,
+            trajectory_id=group,
+            status="completed",
+            calls=turns,
+            rewards=0,
+            reward=None,
+        )
+
+
+def publish(settings: LogSettings, events: Iterable[Event]) -> None:
+    """Facts on claw.calls, acknowledged."""
+    with closing(EventProducer(settings)) as producer:
+        futures = []
+        for event in events:
+            assert isinstance(event, Fact)
+            futures.append(producer.produce(Outgoing.of(CALLS, group_key(event.group_id), event)))
+            if len(futures) >= IN_FLIGHT:
+                _ = [future.result() for future in futures]
+                futures = []
+        _ = [future.result() for future in futures]
+
+
+def publish_with_rows(settings: LogSettings, events: Iterable[Event]) -> None:
+    """Facts, and every row of trajectories and groups that the streams would write of them."""
+    topics = {topic.name: topic for topic in (TRAJECTORIES, GROUPS)}
+    states: dict[str, GroupState] = {}
+    images: dict[str, GroupImage] = {}
+    futures = []
+    with closing(EventProducer(settings)) as producer:
+        for fact in events:
+            assert isinstance(fact, Fact)
+            group = fact.group_id
+            at: Position = producer.produce(Outgoing.of(CALLS, group_key(group), fact)).result()
+            position = FactPosition(topic=at.topic, partition=at.partition, offset=at.offset)
+            states[group] = fold(states.get(group), fact, position)
+            images[group], rows = changes(images.get(group), states[group])
+            for key, row in rows.items():
+                if row is not None and key.topic in topics:
+                    item = Outgoing.of(topics[key.topic], key.key, decode(row.value), at.partition)
+                    futures.append(producer.produce(item))
+        _ = [future.result() for future in futures]

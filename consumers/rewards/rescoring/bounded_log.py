@@ -1,0 +1,135 @@
+"""The log up to where it ended when somebody looked, as a scorer reads it that has time: `eventlog.consume` runs on it as it is.
+
+Invariant: no record beyond the ends is handed out, and no offset beyond them is committed. `stop` is set once everything before
+the ends is finished, by this member or by others of its group.
+"""
+
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import structlog
+
+from eventlog.kafka.admin import offsets_at
+from eventlog.kafka.log import KafkaLog
+from eventlog.kafka.membership import KafkaMembership
+from eventlog.protocols import OnRevoked
+from eventlog.records import Place, Record
+from eventlog.settings import LogSettings
+from schemas.topics import Topic
+
+log = structlog.get_logger()
+
+LOOK_EVERY_S = 1.0
+LIVE_LOOK_EVERY_S = 2.0
+LIVE_BEHIND_S = 5.0
+"""Live work that has not committed records of this age is behind; it commits every two seconds."""
+LIVE_STUCK_S = 30.0
+"""Live work that is behind and does not move for so long is not there, or waits itself: nobody has to make room."""
+YIELD_S = 5.0
+"""Pause before each poll while live work is behind."""
+
+
+@dataclass(slots=True)
+class LiveWork:
+    """The live group of the same slot, as its committed offsets show it."""
+
+    settings: LogSettings
+    group_id: str
+    topics: Sequence[Topic]
+    _looked_s: float = -LIVE_LOOK_EVERY_S
+    _moved_s: float = field(default_factory=time.monotonic)
+    _committed: dict[Place, int] = field(default_factory=dict)
+    _behind: bool = False
+
+    def is_behind(self) -> bool:
+        """Whether it has records to judge that are older than LIVE_BEHIND_S, and moves. Raises LogError."""
+        now_s = time.monotonic()
+        if now_s - self._looked_s < LIVE_LOOK_EVERY_S:
+            return self._behind
+        self._looked_s = now_s
+        due = offsets_at(self.settings, self.topics, int((time.time() - LIVE_BEHIND_S) * 1000))
+        committed = KafkaLog(self.settings).committed_offsets(self.group_id, self.topics, sorted({p for _, p in due}))
+        offsets = {place: at for place, at in committed.items() if at is not None}
+        if offsets != self._committed:
+            self._committed, self._moved_s = offsets, now_s
+        late = bool(offsets) and any(offsets.get(place, 0) < at for place, at in due.items())
+        behind = late and now_s - self._moved_s < LIVE_STUCK_S
+        if behind != self._behind:
+            log.info("backfill_yields" if behind else "backfill_goes_on", live_group=self.group_id)
+        self._behind = behind
+        return behind
+
+
+class BoundedLog(KafkaLog):
+    """A log whose members read from `starts` to `ends`."""
+
+    def __init__(
+        self,
+        settings: LogSettings,
+        starts: Mapping[Place, int],
+        ends: Mapping[Place, int],
+        stop: threading.Event,
+        live: LiveWork,
+        progress: Callable[[int, int], None] = lambda _done, _total: None,
+    ) -> None:
+        """starts: what the group committed. progress: offsets passed and all of them, once per poll."""
+        super().__init__(settings)
+        self.ends = ends
+        self._starts, self._stop, self._live, self._progress = starts, stop, live, progress
+
+    def membership(
+        self, topics: Sequence[Topic], group_id: str, *, on_revoked: OnRevoked, work_timeout_s: float
+    ) -> KafkaMembership:
+        return _BoundedMembership(self, topics, group_id, on_revoked, work_timeout_s)
+
+    def make_room(self) -> None:
+        """Waits a moment where live work of the slot is behind."""
+        if self._live.is_behind():
+            self._stop.wait(YIELD_S)
+
+    def is_over(self, done: Mapping[Place, int]) -> bool:
+        """Sets `stop` at the ends. done: offsets before which the group finished everything."""
+        total = sum(max(0, end - self._starts[place]) for place, end in self.ends.items())
+        left = sum(max(0, end - max(done.get(place, 0), self._starts[place])) for place, end in self.ends.items())
+        self._progress(total - left, total)
+        if not left:
+            self._stop.set()
+        return not left
+
+
+class _BoundedMembership(KafkaMembership):
+    """One member."""
+
+    def __init__(
+        self, bounded: BoundedLog, topics: Sequence[Topic], group_id: str, on_revoked: OnRevoked, work_timeout_s: float
+    ) -> None:
+        super().__init__(bounded.settings, topics, group_id, on_revoked=on_revoked, work_timeout_s=work_timeout_s)
+        self._bounded, self._topics, self._group = bounded, topics, group_id
+        self._elsewhere: dict[Place, int] = {}
+        self._looked_s = 0.0
+
+    def poll(self, timeout_s: float, records_max: int) -> list[Record]:
+        """What was polled before is finished: consume's loop says so by polling again."""
+        own, ends = self.positions(), self._bounded.ends
+        if all(at >= ends[place] for place, at in own.items()):
+            self._look_elsewhere()
+        if self._bounded.is_over(self._elsewhere | own):
+            return []
+        self._bounded.make_room()
+        records = super().poll(timeout_s, records_max)
+        return [record for record in records if record.offset < ends[record.topic, record.partition]]
+
+    def positions(self) -> dict[Place, int]:
+        """At most the ends: who goes on later begins there."""
+        return {place: min(at, self._bounded.ends[place]) for place, at in super().positions().items()}
+
+    def _look_elsewhere(self) -> None:
+        """What the group committed, of partitions that others hold."""
+        if time.monotonic() - self._looked_s < LOOK_EVERY_S:
+            return
+        self._looked_s = time.monotonic()
+        numbers = sorted({partition for _, partition in self._bounded.ends})
+        committed = self._bounded.committed_offsets(self._group, self._topics, numbers)
+        self._elsewhere = {place: at for place, at in committed.items() if at is not None}

@@ -1,0 +1,136 @@
+"""What scoring the history again would cost. Reads the same records as the backfill, and asks nobody."""
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing, suppress
+from dataclasses import dataclass
+from statistics import fmean
+
+import orjson
+
+from consumers.rewards.app import source_of
+from consumers.rewards.config import ScoredSlot
+from consumers.rewards.judged import Judged
+from consumers.rewards.rescoring.backfill import BackfillRange, Holds
+from consumers.rewards.scoring import SubjectSource, verdict_id
+from consumers.rewards.settings import RewardsSettings
+from consumers.rewards.subjects.subject import Subject, Unjudgeable
+from eventlog.errors import Retryable
+from eventlog.kafka.log import KafkaLog
+from eventlog.kafka.reader import read_topics, stream_ranges
+from eventlog.records import readable
+from eventlog.settings import LogSettings
+from schemas.events import VerdictKept
+from schemas.topics import VERDICTS
+
+RECORDS_AT_ONCE = 500
+SAMPLE = 200
+CHARACTERS_PER_TOKEN = 4
+PAID_KINDS = ("judge", "pooling")
+"""Kinds whose verdicts cost tokens."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Forecast:
+    """Of one backfill."""
+
+    records: int
+    """Offsets that it would read."""
+    subjects: int
+    verdicts: int
+    """Subjects of content that is not kept yet in this generation, equal ones once."""
+    tokens: int
+    tokens_per_verdict: float
+    basis: str
+    """What the tokens are estimated from."""
+    price: float | None
+
+
+def forecast(
+    settings: LogSettings,
+    slot: ScoredSlot,
+    limits: RewardsSettings,
+    span: BackfillRange,
+    *,
+    holds: Holds = lambda _: True,
+    progress: Callable[[int, int], None] = lambda _done, _total: None,
+) -> Forecast:
+    """slot: from `slot_again`. Raises LogError."""
+    kept, costs = _kept(settings, slot)
+    subjects, fresh, sizes = 0, set[str](), list[float]()
+    with closing(source_of(KafkaLog(settings), slot, limits)) as source:
+        for subject in filter(holds, _subjects(settings, source, span, progress)):
+            subjects += 1
+            name = verdict_id(slot, subject.digest)
+            if name in kept or name in fresh:
+                continue
+            fresh.add(name)
+            if not costs and is_paid(slot) and len(sizes) < SAMPLE:
+                with suppress(Unjudgeable):
+                    sizes.append(tokens_of(subject.assemble()))
+    each, basis = _estimate(slot, costs, sizes)
+    tokens = round(each * len(fresh))
+    price = slot.scorer.price_per_million
+    return Forecast(
+        records=span.records,
+        subjects=subjects,
+        verdicts=len(fresh),
+        tokens=tokens,
+        tokens_per_verdict=round(each, 1),
+        basis=basis,
+        price=None if price is None else price * tokens / 1e6,
+    )
+
+
+def is_paid(slot: ScoredSlot) -> bool:
+    """Whether its verdicts cost tokens."""
+    return slot.scorer.use.partition(":")[0] in PAID_KINDS
+
+
+def tokens_of(judged: Judged) -> float:
+    """A guess by the length of what is shown."""
+    parts = [judged.task, *judged.conversation, *(message for each in judged.members for message in each.conversation)]
+    return len(orjson.dumps(parts, default=str)) / CHARACTERS_PER_TOKEN
+
+
+def _estimate(slot: ScoredSlot, costs: list[int], sizes: list[float]) -> tuple[float, str]:
+    if costs:
+        return fmean(costs), f"mean of {len(costs)} kept verdicts of {slot.name}"
+    if not is_paid(slot):
+        return 0.0, f"{slot.scorer.use.partition(':')[0]} costs no tokens"
+    votes = int(getattr(slot.scorer, "votes", 1))
+    about = (
+        f"a quarter of the characters of {len(sizes)} subjects, {votes} votes; the rubric and the answers are not in it"
+    )
+    return (fmean(sizes) if sizes else 0.0) * votes, about
+
+
+def _kept(settings: LogSettings, slot: ScoredSlot) -> tuple[set[str], list[int]]:
+    """Ids of this generation's verdicts; what verdicts of any version that were paid cost."""
+    scorer = slot.scorer
+    ids, costs = set[str](), list[int]()
+    for event in readable(read_topics(settings, [VERDICTS])):
+        if isinstance(event, VerdictKept) and (event.source, event.name) == (scorer.source, scorer.name):
+            if (event.version, event.generation) == (scorer.version, slot.generation):
+                ids.add(event.verdict_id)
+            if event.tokens and event.failed is None:
+                costs.append(event.tokens)
+    return ids, costs
+
+
+def _subjects(
+    settings: LogSettings, source: SubjectSource, span: BackfillRange, progress: Callable[[int, int], None]
+) -> Iterator[Subject]:
+    """Those of the range, in any order."""
+    places = {place: (start, span.ends[place]) for place, start in span.starts.items() if start < span.ends[place]}
+    for read, record in enumerate(stream_ranges(settings, places), 1):
+        source.add(record)
+        if read % RECORDS_AT_ONCE == 0:
+            progress(read, span.records)
+            yield from _taken(source)
+    yield from _taken(source)
+
+
+def _taken(source: SubjectSource) -> Iterable[Subject]:
+    while True:  # a source gives up waiting after a few times
+        with suppress(Retryable):
+            return source.take()
