@@ -8,7 +8,7 @@ Several processes share the partitions. It ends at the ends, at a stop, or when 
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future
+from concurrent.futures import CancelledError, Future
 from dataclasses import dataclass, replace
 
 from consumers.errors import ConsumerError
@@ -19,7 +19,7 @@ from consumers.rewards.kinds import Kind
 from consumers.rewards.metrics import RewardsMetrics
 from consumers.rewards.opinions import GaveUp, Opinion, RewardScorer
 from consumers.rewards.rescoring.bounded_log import BoundedLog, LiveWork
-from consumers.rewards.scoring import ScoringStopped, SubjectSource
+from consumers.rewards.scoring import SubjectSource
 from consumers.rewards.settings import RewardsSettings
 from consumers.rewards.subjects.of_calls import CallSubjects
 from consumers.rewards.subjects.of_rows import RowSubjects
@@ -111,7 +111,7 @@ def backfill(
     if not span.began:
         commit_offsets(log_settings, slot.group_id(log_settings.prefix), span.starts)
     live = LiveWork(log_settings, replace(slot, generation=0).group_id(log_settings.prefix), topics_of(slot))
-    budget, metrics = TokenBudget(tokens_max, stop), RewardsMetrics()
+    budget, metrics = None if tokens_max is None else TokenBudget(tokens_max, stop), RewardsMetrics()
     worker = SlotThread(
         BoundedLog(log_settings, span.starts, span.ends, stop, live, progress),
         budgeted(slot, budget),
@@ -128,64 +128,64 @@ def backfill(
         **metrics.sums("judged", "cached", "failed", "tokens"),
         offsets=stands.starts,
         left=stands.records,
-        budget_spent=budget.is_spent,
+        budget_spent=budget is not None and budget.is_spent,
     )
 
 
 class TokenBudget:
-    """Tokens that one process may spend. Belongs to one thread."""
+    """Tokens that one process may spend; once they are spent, `stop` is set, and a scorer at a stop asks nobody anything more."""
 
-    def __init__(self, tokens_max: int | None, stop: threading.Event) -> None:
-        self._left = tokens_max
-        self.stop = stop
-        self.is_spent = False
-        self._flying: list[Future[Opinion]] = []
+    def __init__(self, tokens_max: int, stop: threading.Event) -> None:
+        self._left, self._stop, self._lock = tokens_max, stop, threading.Lock()
+        self.spend(0)
 
     @property
-    def limited(self) -> bool:
-        return self._left is not None
+    def is_spent(self) -> bool:
+        """Whether nothing is left."""
+        return self._left <= 0
 
-    def check(self) -> bool:
-        """Whether somebody may be asked. At the first no `stop` is set; ScoringStopped once nobody is waited for."""
-        for answer in [answer for answer in self._flying if answer.done()]:
-            self._flying.remove(answer)
-            self._left = None if self._left is None else self._left - _tokens(answer)
-        if self._left is not None and self._left <= 0:
-            self.is_spent = True
-            self.stop.set()
-            if not self._flying:
-                raise ScoringStopped
-        return not self.is_spent
-
-    def watch(self, answers: Sequence["Future[Opinion]"]) -> None:
-        """Whoever answers is paid."""
-        self._flying += answers
+    def spend(self, tokens: int) -> None:
+        """From any thread."""
+        with self._lock:
+            self._left -= tokens
+        if self.is_spent:
+            self._stop.set()
 
 
 class BudgetedScorer:
-    """A scorer that nobody asks any more once the budget is spent: later futures stay open until the stop."""
+    """A scorer whose answers are paid before anybody sees them."""
 
     def __init__(self, scorer: RewardScorer, budget: TokenBudget) -> None:
         self._scorer, self._budget = scorer, budget
+        self.close = scorer.close
 
     def judge(self, subjects: Sequence[Judged]) -> Sequence["Future[Opinion]"]:
-        """See `RewardScorer`. Raises ScoringStopped."""
-        if not self._budget.check():
-            return [Future() for _ in subjects]
-        answers = self._scorer.judge(subjects)
-        if self._budget.limited:
-            self._budget.watch(answers)
-        return answers
+        """See `RewardScorer`."""
+        return [self._paid(answer) for answer in self._scorer.judge(subjects)]
 
-    def close(self) -> None:
-        """Closes the scorer."""
-        self._scorer.close()
+    def _paid(self, answer: "Future[Opinion]") -> "Future[Opinion]":
+        paid: Future[Opinion] = Future()
+        paid.set_running_or_notify_cancel()
+
+        def settle(_: "Future[Opinion]") -> None:
+            error = CancelledError() if answer.cancelled() else answer.exception()
+            if error is None:
+                self._budget.spend(answer.result().tokens)
+                paid.set_result(answer.result())
+            else:
+                self._budget.spend(error.tokens if isinstance(error, GaveUp) else 0)
+                paid.set_exception(error)
+
+        answer.add_done_callback(settle)
+        return paid
 
 
-def budgeted(slot: ScoredSlot, budget: TokenBudget) -> ScoredSlot:
+def budgeted(slot: ScoredSlot, budget: TokenBudget | None) -> ScoredSlot:
     """The slot with a scorer that counts. Its budget per day fails what is beyond; history waits for the next command."""
+    if budget is None:
+        return replace(slot, options=slot.options.model_copy(update={"budget": None}))
     kind = Kind(slot.kind.settings, lambda scorer: BudgetedScorer(slot.kind.open(scorer), budget))
-    few_at_once = ScoringBudget(tokens_per_day=1 << 60) if budget.limited else None
+    few_at_once = ScoringBudget(tokens_per_day=1 << 60)
     return replace(slot, kind=kind, options=slot.options.model_copy(update={"budget": few_at_once}))
 
 
@@ -200,12 +200,3 @@ class ChosenSubjects:
     def take(self) -> list[Subject]:
         """Those that are meant."""
         return [subject for subject in self._source.take() if self._holds(subject)]
-
-
-def _tokens(answer: "Future[Opinion]") -> int:
-    if answer.cancelled():
-        return 0
-    error = answer.exception()
-    if error is not None:
-        return error.tokens if isinstance(error, GaveUp) else 0
-    return answer.result().tokens
