@@ -7,7 +7,7 @@ from eventlog.kafka.membership import KafkaMembership
 from eventlog.kafka.producer import EventProducer
 from eventlog.kafka.reader import FactLookup, LogReader, committed_offsets, read_range
 from eventlog.kafka.transactions import TransactionalProducer
-from eventlog.protocols import OnRevoked, Start
+from eventlog.protocols import Membership, OnRevoked, Start
 from eventlog.records import Place, Record
 from eventlog.settings import LogSettings
 from eventlog.view import CompactedView
@@ -33,7 +33,7 @@ class KafkaLog:
 
     def membership(
         self, topics: Sequence[Topic], group_id: str, *, on_revoked: OnRevoked, work_timeout_s: float
-    ) -> KafkaMembership:
+    ) -> Membership:
         return KafkaMembership(self.settings, topics, group_id, on_revoked=on_revoked, work_timeout_s=work_timeout_s)
 
     def lookup(self) -> FactLookup:

@@ -18,7 +18,7 @@ from consumers.rewards.judged import Judged
 from consumers.rewards.kinds import Kind
 from consumers.rewards.metrics import RewardsMetrics
 from consumers.rewards.opinions import GaveUp, Opinion, RewardScorer
-from consumers.rewards.rescoring.bounded_log import BoundedLog, LiveWork
+from consumers.rewards.rescoring.bounded_log import BoundedLog, LiveWork, left_of
 from consumers.rewards.scoring import SubjectSource
 from consumers.rewards.settings import RewardsSettings
 from consumers.rewards.subjects.of_calls import CallSubjects
@@ -50,7 +50,7 @@ class BackfillRange:
     @property
     def records(self) -> int:
         """Offsets in between; transaction markers count."""
-        return sum(max(0, end - self.starts[place]) for place, end in self.ends.items())
+        return left_of(self.starts, self.ends)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

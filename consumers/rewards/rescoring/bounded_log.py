@@ -13,8 +13,7 @@ import structlog
 
 from eventlog.kafka.admin import offsets_at
 from eventlog.kafka.log import KafkaLog
-from eventlog.kafka.membership import KafkaMembership
-from eventlog.protocols import OnRevoked
+from eventlog.protocols import Membership, OnRevoked
 from eventlog.records import Place, Record
 from eventlog.settings import LogSettings
 from schemas.topics import Topic
@@ -63,7 +62,7 @@ class LiveWork:
 
 
 class BoundedLog(KafkaLog):
-    """A log whose members read from `starts` to `ends`."""
+    """A log whose members read up to `ends`."""
 
     def __init__(
         self,
@@ -76,60 +75,70 @@ class BoundedLog(KafkaLog):
     ) -> None:
         """starts: what the group committed. progress: offsets passed and all of them, once per poll."""
         super().__init__(settings)
-        self.ends = ends
-        self._starts, self._stop, self._live, self._progress = starts, stop, live, progress
+        self._starts, self._ends, self._stop = starts, ends, stop
+        self._live, self._progress = live, progress
 
     def membership(
         self, topics: Sequence[Topic], group_id: str, *, on_revoked: OnRevoked, work_timeout_s: float
-    ) -> KafkaMembership:
-        return _BoundedMembership(self, topics, group_id, on_revoked, work_timeout_s)
+    ) -> Membership:
+        def committed() -> dict[Place, int]:
+            numbers = sorted({partition for _, partition in self._ends})
+            offsets = self.committed_offsets(group_id, topics, numbers)
+            return {place: at for place, at in offsets.items() if at is not None}
 
-    def make_room(self) -> None:
-        """Waits a moment where live work of the slot is behind."""
+        member = super().membership(topics, group_id, on_revoked=on_revoked, work_timeout_s=work_timeout_s)
+        return BoundedMembership(member, self._ends, self._stop, committed, self._before_poll)
+
+    def _before_poll(self, done: Mapping[Place, int]) -> None:
+        """Says how far it is, and makes room where live work of the slot is behind."""
+        total = left_of(self._starts, self._ends)
+        self._progress(total - min(total, left_of(done, self._ends)), total)
         if self._live.is_behind():
             self._stop.wait(YIELD_S)
 
-    def is_over(self, done: Mapping[Place, int]) -> bool:
-        """Sets `stop` at the ends. done: offsets before which the group finished everything."""
-        total = sum(max(0, end - self._starts[place]) for place, end in self.ends.items())
-        left = sum(max(0, end - max(done.get(place, 0), self._starts[place])) for place, end in self.ends.items())
-        self._progress(total - left, total)
-        if not left:
-            self._stop.set()
-        return not left
 
-
-class _BoundedMembership(KafkaMembership):
-    """One member."""
+class BoundedMembership:
+    """One member of a log (`eventlog.protocols.Membership`) that reads no further than `ends`."""
 
     def __init__(
-        self, bounded: BoundedLog, topics: Sequence[Topic], group_id: str, on_revoked: OnRevoked, work_timeout_s: float
+        self,
+        member: Membership,
+        ends: Mapping[Place, int],
+        stop: threading.Event,
+        committed: Callable[[], Mapping[Place, int]],
+        before_poll: Callable[[Mapping[Place, int]], None] = lambda _: None,
     ) -> None:
-        super().__init__(bounded.settings, topics, group_id, on_revoked=on_revoked, work_timeout_s=work_timeout_s)
-        self._bounded, self._topics, self._group = bounded, topics, group_id
-        self._elsewhere: dict[Place, int] = {}
-        self._looked_s = 0.0
+        """committed: of the whole group. before_poll: gets the offsets before which everything is finished."""
+        self._member, self._ends, self._stop = member, ends, stop
+        self._read_committed, self._before_poll = committed, before_poll
+        self._committed = dict(committed())
+        self._looked_s = time.monotonic()
+        self.commit, self.close = member.commit, member.close
 
     def poll(self, timeout_s: float, records_max: int) -> list[Record]:
         """What was polled before is finished: consume's loop says so by polling again."""
-        own, ends = self.positions(), self._bounded.ends
-        if all(at >= ends[place] for place, at in own.items()):
+        own = self.positions()
+        if own and not left_of(own, {place: self._ends[place] for place in own}):
             self._look_elsewhere()
-        if self._bounded.is_over(self._elsewhere | own):
+        done = self._committed | own
+        if not left_of(done, self._ends):
+            self._stop.set()
             return []
-        self._bounded.make_room()
-        records = super().poll(timeout_s, records_max)
-        return [record for record in records if record.offset < ends[record.topic, record.partition]]
+        self._before_poll(done)
+        records = self._member.poll(timeout_s, records_max)
+        return [record for record in records if record.offset < self._ends[record.topic, record.partition]]
 
     def positions(self) -> dict[Place, int]:
         """At most the ends: who goes on later begins there."""
-        return {place: min(at, self._bounded.ends[place]) for place, at in super().positions().items()}
+        return {place: min(at, self._ends[place]) for place, at in self._member.positions().items()}
 
     def _look_elsewhere(self) -> None:
-        """What the group committed, of partitions that others hold."""
-        if time.monotonic() - self._looked_s < LOOK_EVERY_S:
-            return
-        self._looked_s = time.monotonic()
-        numbers = sorted({partition for _, partition in self._bounded.ends})
-        committed = self._bounded.committed_offsets(self._group, self._topics, numbers)
-        self._elsewhere = {place: at for place, at in committed.items() if at is not None}
+        """What others of the group finished, where this member has nothing left."""
+        if time.monotonic() - self._looked_s >= LOOK_EVERY_S:
+            self._committed = dict(self._read_committed())
+            self._looked_s = time.monotonic()
+
+
+def left_of(offsets: Mapping[Place, int], ends: Mapping[Place, int]) -> int:
+    """How many offsets are between."""
+    return sum(max(0, end - offsets.get(place, 0)) for place, end in ends.items())
