@@ -45,7 +45,7 @@ class DemoComponents:
     @property
     def scorers(self) -> DemoScorers:
         """Who judges, where the agents do not."""
-        return DemoScorers(self.settings.reward, self.stack, self.scorer_port)
+        return DemoScorers(self.settings.reward, self.stack, self.scorer_port, f"http://127.0.0.1:{self.port}")
 
     @property
     def models(self) -> Path:

@@ -15,7 +15,7 @@ from pathlib import Path
 import orjson
 import structlog
 
-from claw.demo.components import GREEDY_EPISODES, GROUP_SIZE, GROUPS_PER_BATCH, SESSION_IDLE_S, DemoComponents
+from claw.demo.components import GREEDY_EPISODES, GROUP_SIZE, GROUPS_PER_BATCH, MODEL_ID, SESSION_IDLE_S, DemoComponents
 from claw.demo.display import Display
 from claw.demo.observer import WATCHED, DemoProgress, Observer, calls_captured, trajectories
 from claw.demo.report import Result, of_batches, plot, reward_first, targets
@@ -95,7 +95,7 @@ class Demo:
         key = self._session_key() if settings.online else ""
         port, scorer_port = free_ports(2)
         self._components = DemoComponents(settings, stack, port, key, scorer_port)
-        self._observer = Observer(self._components.run_id, log_settings.catalogue())
+        self._observer = Observer(self._components.run_id, log_settings.catalogue(), MODEL_ID)
 
     @classmethod
     def open(cls, settings: DemoSettings, resources: ExitStack, display: Display) -> "Demo":
@@ -187,7 +187,7 @@ class Demo:
             return
         scorers = self._components.scorers
         if (maker := scorers.make_model()) is not None:
-            self._display.say("making the tiny reward model (a minute; kept for the next run)")
+            self._display.say("making the tiny model that judges (a minute; kept for the next run)")
             self._processes.start(maker)
             self._processes.wait_finished(maker.name, MODEL_TIMEOUT_S)
         if (server := scorers.server()) is not None:

@@ -9,48 +9,62 @@ import yaml
 from claw.demo.settings import RewardFrom
 from claw.home import claw_home
 from claw.local.stack import Stack, answers
+from claw.workers.places import WorkerPlace
 from eventlog.errors import LogError
 from eventlog.kafka.log import KafkaLog
 from eventlog.settings import LogSettings
 from schemas.http import Channel
 from schemas.runtime.component import Component
-from schemas.topics import TRAJECTORIES
+from schemas.topics import CALLS, TRAJECTORIES
 
 READY_TIMEOUT_S = 300.0
-SLOTS = {RewardFrom.RULE: "rule/exact", RewardFrom.MODEL: "model/solved"}
+SLOTS = {RewardFrom.RULE: "rule/exact", RewardFrom.MODEL: "model/solved", RewardFrom.JUDGE: "judge/verbs"}
 """The only slot of each."""
+MAKERS = {RewardFrom.MODEL: "examples.verbs.reward_model", RewardFrom.JUDGE: "examples.verbs.judge"}
+JUDGE_WEIGHT = 0.4
+"""Of each call that is right: an episode has two or three, so that a solved one returns about 1."""
+JUDGE_TIMEOUT_S = 120.0
+"""Of one verdict: the judge's engine may still be starting."""
 
 
 @dataclass(frozen=True, slots=True)
 class DemoScorers:
-    """Of one run. `port`: of the reward model, where there is one."""
+    """Of one run. `port`: of the reward model, where there is one; `gateway`: through which a judge is asked."""
 
     reward: RewardFrom
     stack: Stack
     port: int
+    gateway: str = ""
 
     @property
     def spec(self) -> dict[str, object]:
         """Of the batches: an episode waits for its verdict."""
-        return {"rewards_required": [SLOTS[self.reward]]} if self.reward in SLOTS else {}
+        if (slot := SLOTS.get(self.reward)) is None:
+            return {}
+        weights = {"reward_weights": {slot: JUDGE_WEIGHT}} if self.reward is RewardFrom.JUDGE else {}
+        return {"rewards_required": [slot], **weights}
 
     def make_model(self) -> Component | None:
-        """Makes the reward model, where it is needed and not kept already."""
-        if self.reward is not RewardFrom.MODEL:
+        """Makes the model that judges, where there is one and it is not kept already."""
+        if (maker := MAKERS.get(self.reward)) is None:
             return None
-        arguments = ("--out", str(claw_home() / "cache" / "models"))
-        return self.stack.room(
-            "reward-maker", "examples.verbs.reward_model", *arguments, may_finish=True, restarts_max=0
-        )
+        arguments = ("--out", str(self._models))
+        return self.stack.room("reward-maker", maker, *arguments, may_finish=True, restarts_max=0)
 
     def server(self) -> Component | None:
-        """Serves the reward model that was made."""
+        """Serves the model that was made: a reward model to whoever asks, a judge as a worker of the gateway's."""
+        # The example's, which only a demo needs.
+        if self.reward is RewardFrom.JUDGE:
+            from examples.verbs.judge import MODEL, make_judge
+
+            small = ("--kv-cache-bytes", "64M", "--drain-timeout-s", "1")
+            return self.stack.rollout(WorkerPlace("rollout-judge"), make_judge(self._models), MODEL, *small)
         if self.reward is not RewardFrom.MODEL:
             return None
-        from examples.verbs.reward_model import ensure  # the example's, which only a demo needs
+        from examples.verbs.reward_model import ensure
 
-        model = ensure(claw_home() / "cache" / "models")
-        flags = ("--model", str(model), "--port", str(self.port), "--log-file", str(self._log("vllm-reward")))
+        log = self.stack.run_dir / "logs" / "vllm-reward.log"
+        flags = ("--model", str(ensure(self._models)), "--port", str(self.port), "--log-file", str(log))
         ready = answers(f"http://127.0.0.1:{self.port}/health")
         server = self.stack.room("reward-model", "rollout.rewards", *flags, ready=ready)
         device = {"CLAW_REWARD_SERVER_DEVICE": self.stack.device} if self.stack.device != "auto" else {}
@@ -65,14 +79,22 @@ class DemoScorers:
 
     def entry(self) -> dict[str, object]:
         """The slot's settings in rewards.yaml."""
-        shared = {"version": 1, "scope": "trajectory", "since": "now", "channels": [str(Channel.TRAIN)]}
+        live = {"since": "now", "channels": [str(Channel.TRAIN)]}
+        if self.reward is RewardFrom.JUDGE:
+            from examples.verbs.judge import SLOT, scorers
+
+            judge: dict[str, object] = scorers(self.gateway, timeout_s=JUDGE_TIMEOUT_S, **live)["scorers"][SLOT]
+            return judge
+        shared = {"version": 1, "scope": "trajectory", **live}
         if self.reward is RewardFrom.RULE:
             return {**shared, "use": "examples.verbs.scorers:returned", "timeout_s": 5}
         url = f"http://127.0.0.1:{self.port}"
         return {**shared, "use": "pooling", "url": url, "model": "reward", "scale": [-2, 2]}
 
-    def _log(self, name: str) -> Path:
-        return self.stack.run_dir / "logs" / f"{name}.log"
+    @property
+    def _models(self) -> Path:
+        """Where tiny models are kept for the next run."""
+        return claw_home() / "cache" / "models"
 
 
 def _begun(log: LogSettings, slot: str) -> Callable[[], bool]:
@@ -81,7 +103,7 @@ def _begun(log: LogSettings, slot: str) -> Callable[[], bool]:
 
     def probe() -> bool:
         try:
-            offsets = KafkaLog(log).committed_offsets(group, (TRAJECTORIES,), list(range(log.partitions)))
+            offsets = KafkaLog(log).committed_offsets(group, (TRAJECTORIES, CALLS), list(range(log.partitions)))
         except LogError:
             return False
         return any(offset is not None for offset in offsets.values())

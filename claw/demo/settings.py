@@ -22,6 +22,7 @@ class RewardFrom(StrEnum):
     AGENT = "agent"
     RULE = "rule"
     MODEL = "model"
+    JUDGE = "judge"
 
     @property
     def is_exact(self) -> bool:

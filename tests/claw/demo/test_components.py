@@ -101,7 +101,7 @@ def test_bounds_that_contradict_each_other_are_refused() -> None:
         DemoSettings(batches_min=9, batches_max=3)
 
 
-@pytest.mark.parametrize("reward", [RewardFrom.RULE, RewardFrom.MODEL], ids=str)
+@pytest.mark.parametrize("reward", [RewardFrom.RULE, RewardFrom.MODEL, RewardFrom.JUDGE], ids=str)
 def test_silent_agents_wait_for_the_only_scorer(tmp_path: Path, reward: RewardFrom) -> None:
     """The file is one that the scorers read; the trainer waits for its slot; only what is trained is judged."""
     (tmp_path / "demo-1").mkdir()
