@@ -76,7 +76,8 @@ def chat(group: str, trajectory: str, number: int, messages: list[dict[str, str]
     request = orjson.dumps({"model": "bench", "messages": messages})
     reply = {"role": "assistant", "content": " ".join(dice.choices(WORDS, k=REPLY_WORDS))}
     messages.append(reply)
-    prompt = pack_ids([dice.randrange(150_000) for _ in range(TOKENS)])
+    length = TOKENS * (len(messages) - 1)  # it grows, as a conversation does
+    prompt = pack_ids([dice.randrange(150_000) for _ in range(length)])
     response = pack_ids([dice.randrange(150_000) for _ in range(TOKENS)])
     now_us = time.time_ns() // 1000
     return CallCaptured(
@@ -84,7 +85,7 @@ def chat(group: str, trajectory: str, number: int, messages: list[dict[str, str]
         group_id=group,
         trajectory_id=trajectory,
         call_id=f"{trajectory}-{number}",
-        prompt=Edge(suffix=prompt, full_length=TOKENS, full_digest=hashlib.sha256(prompt).hexdigest()),
+        prompt=Edge(suffix=prompt, full_length=length, full_digest=hashlib.sha256(prompt).hexdigest()),
         response_ids=response,
         response_logprobs=pack_floats([-0.5] * TOKENS),
         spans=(VersionSpan(run_id="bench", version=1, start=0, end=TOKENS),),
@@ -96,7 +97,7 @@ def chat(group: str, trajectory: str, number: int, messages: list[dict[str, str]
         upstream="bench",
         status="completed",
         http_status=200,
-        usage=Usage(prompt_tokens=TOKENS, completion_tokens=TOKENS),
+        usage=Usage(prompt_tokens=length, completion_tokens=TOKENS),
         timings=Timings(received_us=now_us, dispatched_us=now_us, done_us=now_us),
         integrity=Integrity(complete=True),
     )

@@ -66,9 +66,9 @@ def judged_call(
 
 
 def judged_calls(
-    calls: Sequence[CallCaptured], requests: Mapping[str, bytes], *, bytes_max: int
+    calls: Sequence[CallCaptured], requests: Mapping[str, bytes], after: Mapping[str, str], *, bytes_max: int
 ) -> dict[str, JudgedCall]:
-    """All calls of a trajectory by id, each with what came after it. calls: in order. Raises Unjudgeable."""
+    """All calls of a trajectory by id, each with what came after it. calls: in order; after: their `successors`. Raises Unjudgeable."""
     judged: dict[str, JudgedCall] = {}
     responses: dict[str, list[Message]] = {}
     for call in calls:
@@ -76,7 +76,7 @@ def judged_calls(
         one = judged_call(call, requests.get(call.call_id), bytes_max=bytes_max, before=before)
         judged[call.call_id] = one
         responses[_word(call.response_body, "id", call.protocol)] = said(one)
-    for call_id, next_id in successors(calls).items():
+    for call_id, next_id in after.items():
         if call_id in judged and next_id in judged:
             judged[call_id] = replace(judged[call_id], after=tuple(added(judged[call_id], judged[next_id].messages)))
     return judged
@@ -88,9 +88,8 @@ def successors(calls: Sequence[CallCaptured]) -> dict[str, str]:
     return {base: call_id for call_id, base in parents([step for step in steps if step is not None]).items()}
 
 
-def main_line(calls: Sequence[CallCaptured]) -> list[str]:
-    """Ids of the line that the first call begins. calls: in order."""
-    after = successors(calls)
+def main_line(calls: Sequence[CallCaptured], after: Mapping[str, str]) -> list[str]:
+    """Ids of the line that the first call begins. calls: in order; after: their `successors`."""
     line = [call.call_id for call in calls[:1]]
     while line and (next_id := after.get(line[-1])) is not None and next_id not in line:
         line.append(next_id)

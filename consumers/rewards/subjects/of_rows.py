@@ -79,9 +79,14 @@ class RowSubjects:
         self.forget()
 
     def add(self, record: Record) -> None:
-        """One more row. Undecodable ones are of a fold that this program does not know: logged, and nothing to judge."""
+        """One more row. Of those with one key until the next `take` only the last is read."""
+        if record.value is not None:
+            self._unread[record.topic, record.key] = record
+
+    def _read(self, record: Record) -> None:
+        """Undecodable rows are of a fold that this program does not know: logged, and nothing to judge."""
         try:
-            event = record.event() if record.value is not None else None
+            event = record.event()
         except UndecodableRecord as error:
             log.warning("rewards_undecodable", slot=self._slot.name, position=str(record.position), reason=error.reason)
             return
@@ -104,6 +109,9 @@ class RowSubjects:
 
         Raises LogError; Retryable where a row is not to be seen yet. Who asks again gets the same ones.
         """
+        for record in self._unread.values():
+            self._read(record)
+        self._unread.clear()
         news = {ids: row.row for ids, row in self._due_rows.items() if self._is_news(ids, row.row)}
         groups = {ids: group.row for ids, group in self._due_groups.items() if self._is_due(group.row)}
         members = {ids: self._members(ids, self._due_groups[ids]) for ids in groups}
@@ -128,6 +136,7 @@ class RowSubjects:
         self._rows: OrderedDict[Ids, TrajectoryRow] = OrderedDict()
         self._groups: OrderedDict[Ids, GroupRow] = OrderedDict()
         self._judged: OrderedDict[Hashable, Hashable] = OrderedDict()
+        self._unread: dict[tuple[str, bytes | None], Record] = {}
         self._due_rows: dict[Ids, TrajectoryRow] = {}
         self._due_groups: dict[Ids, GroupRow] = {}
         self._waits: dict[Ids, int] = {}

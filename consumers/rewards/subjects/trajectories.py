@@ -4,7 +4,7 @@ Of a row that counts an end are judged: completed or failed, with exactly the ca
 is never trained, and not judged.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -47,11 +47,20 @@ class TrajectoryFacts:
     subject_bytes_max: int = 64 << 20
     memo: dict[str, JudgedCall] = field(default_factory=dict, compare=False)
     """Its texts, once they were put together: each turn of a long trajectory asks for them."""
+    links: dict[str, str] = field(default_factory=dict, compare=False)
+    """Its `successors`, once they were computed."""
 
     @property
     def counted(self) -> list[CallCaptured]:
         """Calls that are judged."""
         return [call for call in self.calls if counts(call)]
+
+    @property
+    def after(self) -> Mapping[str, str]:
+        """Call -> the call that goes on with it, of those that are judged."""
+        if not self.links:
+            self.links.update(successors(self.counted))
+        return self.links
 
     @property
     def task(self) -> str | None:
@@ -93,13 +102,13 @@ class TrajectoryFacts:
             raise Unjudgeable("too_large", f"{size} bytes of calls, and at most {self.subject_bytes_max} are judged")
         if not self.memo:
             requests = bodies({call.call_id: call for call in self.calls})
-            self.memo.update(judged_calls(self.counted, requests, bytes_max=self.call_bytes_max))
+            self.memo.update(judged_calls(self.counted, requests, self.after, bytes_max=self.call_bytes_max))
         return self.memo
 
     def whole(self, scope: Scope) -> Judged:
         """It as one conversation. Raises Unjudgeable."""
         texts = self.texts()
-        return self._judged(scope, tuple(texts.values()), texts[main_line(self.counted)[-1]])
+        return self._judged(scope, tuple(texts.values()), texts[main_line(self.counted, self.after)[-1]])
 
     def turn(self, call_id: str, scope: Scope) -> Judged:
         """One call, for `next` with what came after it. Raises Unjudgeable."""
@@ -154,9 +163,8 @@ def _turns(facts: TrajectoryFacts, scope: Scope, over: bool) -> Iterator[Subject
         yield from (_turn(facts, call_id, None, None, scope) for call_id in (facts.row.calls if over else ()))
         return
     calls = {call.call_id: call for call in facts.counted}
-    after = successors(facts.counted)
     for call_id, call in calls.items():
-        later = calls.get(after.get(call_id, ""))
+        later = calls.get(facts.after.get(call_id, ""))
         if over or (later is not None and later.prompt.base_call_id == call_id):
             yield _turn(facts, call_id, call, later, scope)
 
