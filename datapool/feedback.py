@@ -169,10 +169,7 @@ def preference_event(comparison: Comparison, by: Signature) -> PreferenceGiven:
 
 
 def undo_events(facts: Sequence[FeedbackFact], by: Signature) -> list[FeedbackFact]:
-    """What takes these words back, each by an event above it, whatever the clocks said. Raises InvalidFeedback.
-
-    facts: words that stand (`datapool.standing`), all of the person who signs.
-    """
+    """What takes these words of the signer back, each by an event above it, whatever the clocks said. Raises InvalidFeedback."""
     return [_undo(fact, by) for fact in facts]
 
 

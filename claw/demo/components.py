@@ -5,7 +5,8 @@ from pathlib import Path
 
 import yaml
 
-from claw.demo.settings import DemoSettings
+from claw.demo.scorers import DemoScorers
+from claw.demo.settings import DemoSettings, RewardFrom
 from claw.home import claw_home
 from claw.local.stack import Stack
 from claw.workers.places import WorkerPlace, worker_places
@@ -14,6 +15,7 @@ from schemas.runtime.component import Component
 
 MODEL_ID = "verbs-tiny"
 FLOW = "examples.verbs.flow:VerbsFlow"
+SILENT_FLOW = "examples.verbs.flow:SilentVerbsFlow"
 GROUP_SIZE = 8
 GROUPS_PER_BATCH = 8
 CONCURRENCY = 64
@@ -33,10 +35,17 @@ class DemoComponents:
     port: int
     key: str = ""
     """Of the agents of `--online`."""
+    scorer_port: int = 0
+    """Of the reward model."""
 
     @property
     def run_id(self) -> str:
         return self.stack.run_dir.name
+
+    @property
+    def scorers(self) -> DemoScorers:
+        """Who judges, where the agents do not."""
+        return DemoScorers(self.settings.reward, self.stack, self.scorer_port, f"http://127.0.0.1:{self.port}")
 
     @property
     def models(self) -> Path:
@@ -87,12 +96,12 @@ class DemoComponents:
         if self.settings.online:
             return {"preset": "reinforce_pp", "order": "newest", "staleness_max": self.settings.staleness_max}
         sizes = {"groups_per_batch": GROUPS_PER_BATCH, "group_size": GROUP_SIZE}
-        return {**sizes, "staleness_max": self.settings.staleness_max}
+        return {**sizes, "staleness_max": self.settings.staleness_max, **self.scorers.spec}
 
     def evaluation(self, when: str) -> Component:
-        """Greedy episodes through the gateway on the val channel, `before` or `after` training."""
+        """Greedy episodes through the gateway on the val channel, `before` or `after` training; their agents say what they earned."""
         out = ("--episodes", str(GREEDY_EPISODES), "--out", str(self.evaluation_file(when)))
-        return self._job(f"greedy-{when}", "agentflow", "eval", *out, *self._agent_arguments())
+        return self._job(f"greedy-{when}", "agentflow", "eval", *out, *self._agent_arguments(FLOW))
 
     def agents(self) -> Component:
         """Groups of episodes on the train channel, or people with conversations, until they are stopped."""
@@ -100,7 +109,8 @@ class DemoComponents:
             return self._people()
         files = ("--stats", str(self.agents_file()), "--replied", str(self.stack.run_dir / "replied.txt"))
         groups = ("--group-size", str(GROUP_SIZE), "--channel", Channel.TRAIN)
-        return self.stack.room("agents", "agentflow", "run", *self._agent_arguments(), *files, *groups)
+        flow = FLOW if self.settings.reward is RewardFrom.AGENT else SILENT_FLOW
+        return self.stack.room("agents", "agentflow", "run", *self._agent_arguments(flow), *files, *groups)
 
     def _people(self) -> Component:
         """They are told what an agent in production is told."""
@@ -121,9 +131,9 @@ class DemoComponents:
         """A process that ends by itself, and is not started again when it fails."""
         return self.stack.room(name, module, *arguments, may_finish=True, restarts_max=0)
 
-    def _agent_arguments(self) -> tuple[str, ...]:
+    def _agent_arguments(self, flow: str) -> tuple[str, ...]:
         return (
-            *("--flow", FLOW, "--gateway", f"http://127.0.0.1:{self.port}"),
+            *("--flow", flow, "--gateway", f"http://127.0.0.1:{self.port}"),
             *("--run-id", self.run_id, "--model", MODEL_ID),
             *("--concurrency", str(CONCURRENCY), "--seed", str(self.settings.seed)),
         )

@@ -37,6 +37,8 @@ class DemoProgress:
     """Counts of one run, updated record by record."""
 
     run_id: str
+    model_id: str | None = None
+    """Whose workers count; None: all."""
     calls: int = 0
     ready: set[str] = field(default_factory=set)
     opened: set[str] = field(default_factory=set)
@@ -67,7 +69,7 @@ class DemoProgress:
                 self.ended = event
             case WeightsPublished(run_id=self.run_id):
                 self.version = max(self.version or 0, event.version)  # exports are announced later
-            case WorkerReported() if event.run_id in (None, self.run_id):
+            case WorkerReported() if event.run_id in (None, self.run_id) and self.model_id in (None, event.model_id):
                 self.workers[event.worker_id] = event
                 self.reports.append(event)
             case _:
@@ -89,8 +91,8 @@ class DemoProgress:
 class Observer:
     """Progress that other threads may wait on."""
 
-    def __init__(self, run_id: str, catalogue: Catalogue) -> None:
-        self.progress = DemoProgress(run_id)
+    def __init__(self, run_id: str, catalogue: Catalogue, model_id: str | None = None) -> None:
+        self.progress = DemoProgress(run_id, model_id)
         self._catalogue = catalogue
         self._changed = threading.Condition()
 
@@ -116,7 +118,11 @@ def trajectories(settings: LogSettings, offsets: Mapping[Place, int]) -> list[Tr
 
 
 def calls_captured(settings: LogSettings, offsets: Mapping[Place, int]) -> dict[str, int]:
-    """Number of distinct calls captured since the offsets, by worker: the agents must have got as many replies."""
+    """Number of distinct calls captured since the offsets, by worker, a judge's own aside: the agents must have got as many replies."""
     events = readable(read_topics(settings, [CALLS], offsets))
-    calls = {event.call_id: event.worker_id or event.upstream for event in events if isinstance(event, CallCaptured)}
+    calls = {
+        event.call_id: event.worker_id or event.upstream
+        for event in events
+        if isinstance(event, CallCaptured) and event.channel != Channel.JUDGE
+    }
     return dict(sorted(Counter(calls.values()).items()))

@@ -15,11 +15,11 @@ from pathlib import Path
 import orjson
 import structlog
 
-from claw.demo.components import GREEDY_EPISODES, GROUP_SIZE, GROUPS_PER_BATCH, SESSION_IDLE_S, DemoComponents
+from claw.demo.components import GREEDY_EPISODES, GROUP_SIZE, GROUPS_PER_BATCH, MODEL_ID, SESSION_IDLE_S, DemoComponents
 from claw.demo.display import Display
 from claw.demo.observer import WATCHED, DemoProgress, Observer, calls_captured, trajectories
 from claw.demo.report import Result, of_batches, plot, reward_first, targets
-from claw.demo.settings import DemoSettings
+from claw.demo.settings import DemoSettings, RewardFrom
 from claw.demo.summary import print_summary
 from claw.errors import CannotRun
 from claw.home import claw_home
@@ -62,7 +62,9 @@ def run_demo(settings: DemoSettings, *, as_json: bool) -> int:
     except KeyboardInterrupt:
         print("claw demo: interrupted, everything is stopped", file=sys.stderr)
         return 130
-    reached = targets(result, control=settings.control, staleness_max=settings.staleness_max)
+    reached = targets(
+        result, control=settings.control, staleness_max=settings.staleness_max, exact=settings.reward.is_exact
+    )
     if as_json:
         print(orjson.dumps(result).decode(), flush=True)
     print_summary(result, reached, demo.episodes(), demo.stack.run_dir, prefix=settings.prefix, to_stderr=as_json)
@@ -91,8 +93,9 @@ class Demo:
         self._display = display
         self._start_offsets = end_offsets(log_settings, TOPICS)
         key = self._session_key() if settings.online else ""
-        self._components = DemoComponents(settings, stack, free_ports(1)[0], key)
-        self._observer = Observer(self._components.run_id, log_settings.catalogue())
+        port, scorer_port = free_ports(2)
+        self._components = DemoComponents(settings, stack, port, key, scorer_port)
+        self._observer = Observer(self._components.run_id, log_settings.catalogue(), MODEL_ID)
 
     @classmethod
     def open(cls, settings: DemoSettings, resources: ExitStack, display: Display) -> "Demo":
@@ -136,6 +139,7 @@ class Demo:
         """All acts in order. Raises CannotRun or ComponentDied that names what did not come."""
         with self._observed():
             model = self._make_model()
+            self._start_scorers()
             self._start_stack(model)
             greedy_before = self._evaluate("before")
             self._train()
@@ -174,6 +178,22 @@ class Demo:
         count = self.settings.workers
         self._wait("every worker with version 0", lambda p: p.workers_with(0) == count, READY_TIMEOUT_S)
         self._processes.wait_ready("gateway", READY_TIMEOUT_S)
+        if self.settings.reward is not RewardFrom.AGENT:
+            self._processes.wait_ready("rewards", READY_TIMEOUT_S)
+
+    def _start_scorers(self) -> None:
+        """They are ready before the agents play; a reward model is made first, and starts beside the worker."""
+        if self.settings.reward is RewardFrom.AGENT:
+            return
+        scorers = self._components.scorers
+        if (maker := scorers.make_model()) is not None:
+            self._display.say("making the tiny model that judges (a minute; kept for the next run)")
+            self._processes.start(maker)
+            self._processes.wait_finished(maker.name, MODEL_TIMEOUT_S)
+        if (server := scorers.server()) is not None:
+            self._processes.start(server)
+            self._processes.wait_ready(server.name, READY_TIMEOUT_S)
+        self._processes.start(scorers.scorer(self._log))
 
     def _evaluate(self, when: str) -> float:
         """Greedy episodes through the gateway on the val channel. Returns their mean reward."""
@@ -228,6 +248,7 @@ class Demo:
         stats = (self._components.agents_file(), *self.episodes())
         calls = calls_captured(self._log, self._start_offsets)
         return Result(
+            reward=str(self.settings.reward),
             reward_first=reward_first(trajectories(self._log, self._start_offsets), self._components.run_id),
             greedy_before=greedy_before,
             greedy_after=greedy_after,

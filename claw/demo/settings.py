@@ -1,6 +1,7 @@
 """What `claw demo` takes."""
 
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Annotated
 
 import typer
@@ -13,6 +14,20 @@ ONLINE_STALENESS_MAX = 4
 """Nobody holds people back until the trainer has room, and a conversation is data only when it has been silent for a while."""
 NAMES_OF_A_RUN = ("--model-dir=model", "--model-id=model", "--run-id=run", "--out-dir=out")
 """Whatever they are: so much a trainer must be given before it can say what it thinks of the rest."""
+
+
+class RewardFrom(StrEnum):
+    """Who judges the episodes of a demo."""
+
+    AGENT = "agent"
+    RULE = "rule"
+    MODEL = "model"
+    JUDGE = "judge"
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether what is trained is what the environment pays; else the demo's targets are not its own."""
+        return self in (RewardFrom.AGENT, RewardFrom.RULE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,11 +47,16 @@ class DemoSettings:
     online: Annotated[
         bool, typer.Option("--online", help="Agents with a base URL and a key: no groups, no registration, no ends.")
     ] = False
+    reward: Annotated[
+        RewardFrom, typer.Option(help="Who judges: the agent itself, or with silent agents a reader of the log.")
+    ] = RewardFrom.AGENT
     workers: Annotated[int, typer.Option(min=1, help="Rollout workers.")] = 1
     prefix: Prefix = "claw"
     device: Device = "auto"
 
     def __post_init__(self) -> None:
+        if self.online and self.reward is not RewardFrom.AGENT:
+            raise CannotRun(f"--online has people who judge; --reward {self.reward} is for silent agents")
         if self.batches_min > self.batches_max:
             raise CannotRun(f"--batches-min {self.batches_min} is above --batches-max {self.batches_max}")
         if self.set:

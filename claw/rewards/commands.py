@@ -46,6 +46,24 @@ def stats(prefix: Prefix = "claw", as_json: AsJson = False) -> None:
     raise typer.Exit(run_stats(prefix=prefix, as_json=as_json))
 
 
+@rewards.command()
+def agree(
+    left: Annotated[str, typer.Argument(metavar="A", help="Slot SOURCE/NAME, or a quoted pattern: 'human:*/style'.")],
+    right: Annotated[
+        str | None,
+        typer.Argument(metavar="[B]", help="As A; without it the raters of A are compared among themselves."),
+    ] = None,
+    resamples: Annotated[int, typer.Option(min=0, help="Of the bootstrap; 0 makes no intervals.")] = 1000,
+    seed: Annotated[int, typer.Option(help="Of the bootstrap.")] = 0,
+    prefix: Prefix = "claw",
+    as_json: AsJson = False,
+) -> None:
+    """Show how far a scorer agrees with people, or people with each other. Exit 1 when no subject has two ratings."""
+    from claw.rewards.agree import run_agree
+
+    raise typer.Exit(run_agree(left, right, resamples=resamples, seed=seed, prefix=prefix, as_json=as_json))
+
+
 @rewards.command("backfill")
 @spread
 def score_again(

@@ -11,13 +11,13 @@ Policy, which every dataset states by its manifest:
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
 from statistics import fmean
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from consumers.export.choose import Chosen
+from datapool.batch.spec import matches
 from datapool.feedback import OVERALL, FeedbackSubject
 from datapool.standing import PersonalWord
 from schemas.events import PreferenceGiven, RewardSlot
@@ -170,7 +170,7 @@ def _of_slot(slots: Iterable[RewardSlot], pattern: str, subject: FeedbackSubject
     values = [
         (slot.value, slot.source)
         for slot in slots
-        if slot.value is not None and fnmatchcase(f"{slot.source}/{slot.name}", pattern)
+        if slot.value is not None and matches(pattern, f"{slot.source}/{slot.name}")
     ]
     sources = tuple(sorted({source for _, source in values}))
     return [(fmean(value for value, _ in values), subject, sources)] if values else []

@@ -1,41 +1,39 @@
 """What the page is told, as JSON. Blind: what others and scorers said of a thing, who has not judged it is not told."""
 
+from itertools import islice
 from typing import Any
 
 from consumers.feedback.bodies import QueueQuery
 from consumers.feedback.differences import ShownTurn, beside, plain
-from consumers.feedback.queue import QueueItem, is_open, ordered, pair_items, progress, sides, single_items
+from consumers.feedback.queue import QueueItem, heard, is_open, progress, sides
 from consumers.feedback.view import FeedbackView
 from consumers.web.problems import PageProblem
 from datapool.feedback import HUMAN
 from datapool.standing import PersonalWord
-from datapool.view.query import PoolFilter, find_trajectories
 from eventlog.errors import HistoryCut
 from schemas.events import TrajectoryRecord
 
 
 def queue_answer(view: FeedbackView, query: QueueQuery, who: str) -> dict[str, Any]:  # JSON
     """What this person is asked next. Raises PageProblem, ViewFailed."""
-    changes = view.changes
-    if query.since == changes:
-        return {"changes": changes, "unchanged": True}
     try:
-        pool_filter = query.filter()
+        kept = view.queues.get(query)
     except ValueError as error:
         raise PageProblem(422, f"score: {error}") from error
-    every, rows = view.pool.ask(lambda rows: (list(rows.trajectory_rows()), find_trajectories(rows, pool_filter)))
     voices = view.voices()
-    items = pair_items(rows, voices) if query.mode == "pair" else single_items(rows, every, voices)
-    waiting = [item for item in ordered(items, query.order, query.seed) if is_open(item, who, query.overlap)]
+    changes = f"{kept.changes}.{view.changes}.{view.caught_up}"
+    if query.since == changes:
+        return {"changes": changes, "unchanged": True}
+    items, spoken = heard(kept.queue, voices)
+    waiting = (item for item in items if is_open(item, who, query.overlap))
     return {
         "changes": changes,
         "unchanged": False,
         "reading": not view.caught_up,
-        "items": [_item(item, who) for item in waiting[: query.limit]],
-        "open": len(waiting),
-        "total": len(items),
-        "progress": progress(items),
-        "filtered": pool_filter != PoolFilter(),
+        "items": [_item(item, who) for item in islice(waiting, query.limit)],
+        "open": len(kept.queue.items) - sum(not is_open(item, who, query.overlap) for item in spoken),
+        "total": len(kept.queue.items),
+        "progress": progress(spoken),
     }
 
 

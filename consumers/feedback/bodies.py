@@ -48,7 +48,7 @@ class QueueQuery(_Strict):
         return PoolFilter(**self.model_dump(exclude=own), tags=tuple(self.tag), scores=score_bounds(self.score))
 
 
-class Judge(_Strict):
+class JudgementBody(_Strict):
     """POST /api/v1/judgements"""
 
     group_id: Id
@@ -73,7 +73,7 @@ class Judge(_Strict):
         return FeedbackSubject(self.group_id, self.trajectory_id, self.call_id), remark
 
 
-class Prefer(_Strict):
+class PreferenceBody(_Strict):
     """POST /api/v1/preferences; of a tie, and of two bad ones, the order says nothing."""
 
     group_id: Id

@@ -8,14 +8,16 @@ Doubt of a pair, 0 to 2: 1 - |votes for one - votes for the other| / votes (0 be
 returns / the distance of the highest and the lowest in the group (0.5 where one has no return).
 """
 
+import heapq
 import math
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from hashlib import sha256
 from typing import Literal, NamedTuple
 
-from consumers.feedback.voices import Voices
+from consumers.feedback.voices import Pair, Place, Voices
 from datapool.batch.candidates import OVER
 from datapool.feedback import HUMAN
 from schemas.events import TrajectoryRecord
@@ -29,26 +31,58 @@ class QueueItem(NamedTuple):
     group_id: str
     trajectory_id: str
     other_id: str | None
-    judges: frozenset[str]
     doubt: float
     at_us: int
     """When the later of them ended."""
+    judges: frozenset[str] = frozenset()
+
+    @property
+    def place(self) -> Place | Pair:
+        """What people's words name it by."""
+        two = self.other_id is not None
+        return (self.group_id, frozenset({self.trajectory_id, self.other_id or ""}) if two else self.trajectory_id)  # type: ignore[return-value]
 
 
-def single_items(
-    rows: Iterable[TrajectoryRecord], every: Iterable[TrajectoryRecord], said_by: Voices
-) -> list[QueueItem]:
+class Silent(NamedTuple):
+    """A queue as if nobody had spoken, in its order: what costs much, and does not change with each word."""
+
+    items: list[QueueItem]
+    at: Mapping[Place | Pair, QueueItem]
+    order: Order
+    seed: int
+
+
+def silent(items: Sequence[QueueItem], order: Order, seed: int) -> Silent:
+    """The same for everybody who asks for the same."""
+    ordered = sorted(items, key=partial(_sort_key, order, seed))
+    return Silent(ordered, {item.place: item for item in items}, order, seed)
+
+
+def heard(queue: Silent, voices: Voices) -> tuple[Iterator[QueueItem], list[QueueItem]]:
+    """All items with what people said, in order, as far as they are looked at; and those of which somebody spoke."""
+    spoken: dict[Place | Pair, QueueItem] = {}
+    for place, judges in voices.judges.items():
+        if (item := queue.at.get(place)) is not None:
+            doubt = item.doubt + voices.spread.get(place, 0.0)
+            spoken[place] = item._replace(judges=frozenset(judges), doubt=doubt)
+    for pair, votes in voices.pair_judges.items():
+        if (item := queue.at.get(pair)) is not None:
+            ahead = sum((each == item.trajectory_id) - (each == item.other_id) for each in votes.values())
+            doubt = item.doubt + 1 - abs(ahead) / len(votes)
+            spoken[pair] = item._replace(judges=frozenset(votes), doubt=doubt)
+    key = partial(_sort_key, queue.order, queue.seed)
+    rest = (item for item in queue.items if item.place not in spoken)
+    return heapq.merge(rest, sorted(spoken.values(), key=key), key=key), list(spoken.values())
+
+
+def single_items(rows: Iterable[TrajectoryRecord], every: Iterable[TrajectoryRecord]) -> list[QueueItem]:
     """Trajectories that are over and hold a call. every: all of the pool, for the ranks."""
     apart = scorers_apart(every)
-    items = []
-    for row in filter(_can_be_judged, rows):
-        place = (row.group_id, row.trajectory_id)
-        doubt = said_by.spread.get(place, 0.0) + apart.get(place, 0.0)
-        items.append(QueueItem(*place, None, frozenset(said_by.judges.get(place, ())), doubt, row.status_us))
-    return items
+    places = ((row, (row.group_id, row.trajectory_id)) for row in rows if _can_be_judged(row))
+    return [QueueItem(*place, None, apart.get(place, 0.0), row.status_us) for row, place in places]
 
 
-def pair_items(rows: Iterable[TrajectoryRecord], said_by: Voices) -> list[QueueItem]:
+def pair_items(rows: Iterable[TrajectoryRecord]) -> list[QueueItem]:
     """Of each group as many pairs as members, each member in two of them; a group of two has one."""
     groups: dict[str, list[TrajectoryRecord]] = defaultdict(list)
     for row in filter(_can_be_judged, rows):
@@ -60,30 +94,21 @@ def pair_items(rows: Iterable[TrajectoryRecord], said_by: Voices) -> list[QueueI
         width = max(returns) - min(returns) if returns else 0.0
         ring = zip(members, members[1:] + members[:1], strict=True)
         pairs = list(ring)[: len(members) if len(members) > 2 else len(members) - 1]
-        items += [_pair(one, other, width, said_by) for one, other in pairs]
+        items += [_pair(one, other, width) for one, other in pairs]
     return items
 
 
-def _pair(one: TrajectoryRecord, other: TrajectoryRecord, width: float, said_by: Voices) -> QueueItem:
-    votes = said_by.pair_judges.get((one.group_id, frozenset({one.trajectory_id, other.trajectory_id})), {})
-    ahead = sum((choice == one.trajectory_id) - (choice == other.trajectory_id) for choice in votes.values())
-    divided = 1 - abs(ahead) / len(votes) if votes else 0.0
+def _pair(one: TrajectoryRecord, other: TrajectoryRecord, width: float) -> QueueItem:
     near = 0.5
     if one.return_total is not None and other.return_total is not None:
         near = 1 - abs(one.return_total - other.return_total) / width if width else 1.0
     at_us = max(one.status_us, other.status_us)
-    return QueueItem(one.group_id, one.trajectory_id, other.trajectory_id, frozenset(votes), divided + near, at_us)
+    return QueueItem(one.group_id, one.trajectory_id, other.trajectory_id, near, at_us)
 
 
-def ordered(items: Iterable[QueueItem], order: Order, seed: int) -> list[QueueItem]:
-    """The same for everybody who asks for the same."""
-
-    def draw(item: QueueItem) -> bytes:
-        return _draw(seed, *item[:2], item.other_id or "")
-
-    if order == "newest":
-        return sorted(items, key=lambda item: (-item.at_us, draw(item)))
-    return sorted(items, key=lambda item: (-item.doubt if order == "doubt" else 0, draw(item)))
+def _sort_key(order: Order, seed: int, item: QueueItem) -> tuple[float, bytes]:
+    first = {"doubt": -item.doubt, "newest": -item.at_us, "draw": 0}[order]
+    return first, _draw(seed, item.group_id, item.trajectory_id, item.other_id or "")
 
 
 def is_open(item: QueueItem, who: str, overlap: int) -> bool:

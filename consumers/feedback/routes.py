@@ -6,7 +6,7 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Query, Request, Response
 
 from consumers.feedback.answers import queue_answer, row_of, subject_answer, word_answer
-from consumers.feedback.bodies import Id, Judge, Prefer, QueueQuery
+from consumers.feedback.bodies import Id, JudgementBody, PreferenceBody, QueueQuery
 from consumers.feedback.view import FeedbackView
 from consumers.web.problems import PageProblem, SafeJson
 from consumers.web.sessions import Judging, Looking, PageSession
@@ -48,7 +48,7 @@ def subject(group_id: Id, trajectory_id: Id, view: View, session: Looking, other
 
 
 @routes.post("/judgements", summary="Thumb, scores, comment or a better reply, on claw.rewards.")
-def judge(body: Judge, view: View, session: Judging) -> Response:
+def judge(body: JudgementBody, view: View, session: Judging) -> Response:
     """Answered once the log has it."""
     about, remark = body.remark()
     row = row_of(view, about.group_id, about.trajectory_id)
@@ -58,7 +58,7 @@ def judge(body: Judge, view: View, session: Judging) -> Response:
 
 
 @routes.post("/preferences", summary="Which of two members of a group is better, on claw.rewards.")
-def prefer(body: Prefer, view: View, session: Judging) -> Response:
+def prefer(body: PreferenceBody, view: View, session: Judging) -> Response:
     """Answered once the log has it."""
     comparison = body.comparison()
     for side in (comparison.chosen, comparison.rejected):

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from typing import NamedTuple, Protocol, TypeVar
 
+from consumers.feedback.queues import Queues
 from consumers.feedback.voices import Voices, voices
 from datapool.batch.deltas import bodies
 from datapool.errors import ViewFailed
@@ -46,7 +47,7 @@ class FeedbackView:
     """Followers of the topics, and a producer. `start` comes first."""
 
     def __init__(self, log: PageLog, pool: PoolView) -> None:
-        self.pool = pool
+        self.pool, self.queues = pool, Queues(pool)
         self.caught_up = False
         """Whether everything that stood in the log at the start was read; until then answers grow."""
         self._log = log
@@ -54,14 +55,10 @@ class FeedbackView:
         self._lookup = log.lookup()
         self._lookup_lock, self._lock = threading.Lock(), threading.Lock()
         self._feedback = Feedback()
-        self._changes = 0
+        self.changes = 0
+        """Words of people that were read."""
         self._voices: tuple[int, Voices] | None = None
         self._follower: Follower | None = None
-
-    @property
-    def changes(self) -> str:
-        """Equal while nothing new was read."""
-        return f"{self.pool.changes}.{self._changes}.{self.caught_up}"
 
     def start(self) -> None:
         """Raises BrokerUnreachable, TopicMissing."""
@@ -89,8 +86,8 @@ class FeedbackView:
         """What people said, summed up; made again when something new was said. Raises ViewFailed."""
         self._check()
         with self._lock:
-            if self._voices is None or self._voices[0] != self._changes:
-                self._voices = (self._changes, voices(self._feedback.standing()))
+            if self._voices is None or self._voices[0] != self.changes:
+                self._voices = (self.changes, voices(self._feedback.standing()))
             return self._voices[1]
 
     def append(self, events: Sequence[FeedbackFact]) -> None:
@@ -130,7 +127,7 @@ class FeedbackView:
 
     def _add(self, events: Iterable[Event]) -> None:
         with self._lock:
-            self._changes += sum(self._feedback.add(event) for event in events)
+            self.changes += sum(self._feedback.add(event) for event in events)
 
     def _catch_up(self, follower: Follower) -> None:
         with suppress(LogError):  # whoever asks next hears of it

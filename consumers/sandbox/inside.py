@@ -42,6 +42,9 @@ def first(program: Program, ends: Ends, report: int, sync: int, setup: Mapping[s
         if setup["namespaces"]:
             build_root(setup["readable"], program["files_bytes"])
         fill(program["files"], setup)
+        kernel.prctl(
+            kernel.PR_SET_DUMPABLE, 0
+        )  # nobody of our own user looks into us; the program's exec takes it back
         pid = os.fork()
         if pid == 0:
             become(program, ends, report, setup)

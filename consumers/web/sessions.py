@@ -23,7 +23,7 @@ from schemas.api_keys import Role
 from schemas.envelopes import now_us
 
 SESSIONS_MAX = 1000
-TOKEN_HEADER = "x-claw-token"  # noqa: S105  # the name of a header
+TOKEN_HEADER = "x-page-token"  # noqa: S105  # the name of a header
 NO_WORD = re.compile(r"[^A-Za-z0-9]")
 PageAct = Literal["look", "judge"]
 MAY_ON_PAGES: Mapping[PageAct, tuple[Role, ...]] = {

@@ -105,7 +105,7 @@ def member_of(
     tags = frozenset((*group.tags, *row.tags))
     member = PooledTrajectory(row, tuple(steps), None, tags)
     own: Slots = tuple(slot for slot in row.rewards if slot.step_index is None)
-    of_steps: list[Slots] = [winners(step.rewards, ()) for step in steps]
+    of_steps: list[Slots] = [winners(step.rewards, ()) if len(step.rewards) > 1 else step.rewards for step in steps]
     if spec.rewards_required:
         judged = [n for n, step in enumerate(steps) if is_trained(step, member, spec)] or list(range(len(steps)))
         calls = [of_steps[n] for n in judged]

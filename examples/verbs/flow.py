@@ -39,6 +39,21 @@ class VerbsFlow(AgentFlow):
             await episode.reward(turn.reward, call_id=reply.call_id)
 
 
+class SilentVerbsFlow(VerbsFlow):
+    """The same agent, which says nothing of what it earned: readers of the log judge it (`claw demo --reward`)."""
+
+    async def run(self, episode: Episode) -> None:
+        """As many calls; no reward."""
+        observations = episode.task["observations"]
+        task, messages = Task(tuple(observations)), list[JsonObject]()
+        for index, observation in enumerate(observations):
+            messages.append(shown(index, observation))
+            reply = await episode.chat(messages, **SAMPLING)
+            messages.append(reply.message)
+            if judge(task, index, reply.text).observation is None:
+                return
+
+
 def shown(index: int, observation: str) -> JsonObject:
     """The message of an observation: the user asks, afterwards a tool answers."""
     if index == 0:

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from consumers.export.choose import Chosen, choose
 from consumers.export.pair_rows import PairedEpisode, pair_row
 from consumers.export.pairs import PairSettings, pairs_of, preferred, rewarded
+from datapool.batch.spec import BatchSpec
 from datapool.feedback import Comparison, FeedbackSubject, Remark, Signature, feedback_events, preference_event
 from datapool.fold.fold import fold
 from datapool.standing import Feedback
@@ -69,13 +70,29 @@ def test_what_goes_out_never_contradicts_itself(votes):
             assert not all(two in order[one] for one, two in steps)
 
 
-def folded(history: list[Event], subject_group: str = "g") -> list[Chosen]:
+def folded(history: list[Event], spec: BatchSpec | None = None) -> list[Chosen]:
     state = None
     for offset, fact in enumerate(history):
         state = fold(state, fact, FactPosition(topic="claw.calls", partition=0, offset=offset))
-    members = choose(state, None)
+    members = choose(state, spec)
     assert isinstance(members, list)
     return members
+
+
+def test_a_spec_gives_the_reward_and_leaves_members_out():
+    """Its weights decide who is better; without it the plain return does."""
+    history = [
+        facts.opened("g", expected_size=2),
+        *(fact for name, value in (("a", 1.0), ("b", 0.0)) for fact in episode("g", name, value, calls=1)),
+        facts.reward("g", "b", 0.5, source="judge", name="style"),
+    ]
+    plain, weighted = folded(history), folded(history, BatchSpec(group_size=2, reward_weights={"judge/style": 10.0}))
+    settings = PairSettings(sources=("rewards",))
+    best = [
+        [(pair.chosen.trajectory_id, pair.margin) for pair in rewarded(members, settings)]
+        for members in (plain, weighted)
+    ]
+    assert best == [[("a", 0.5)], [("b", 4.0)]]
 
 
 def paired(history: list[Event], *words: Event, **settings):

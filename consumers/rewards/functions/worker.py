@@ -7,6 +7,7 @@ A frame is four bytes of length (big endian), then messages of msgpack, one behi
 """
 
 import asyncio
+import ctypes
 import importlib
 import inspect
 import mmap
@@ -32,7 +33,7 @@ LENGTH = struct.Struct(">I")
 PROGRESS = struct.Struct("=qd")
 """Which subject of the batch is in work (-1: none), and since when in seconds of the monotonic clock."""
 FLUSH_S = 0.005
-STACK_BYTES = 8 << 20
+PR_SET_CHILD_SUBREAPER = 36
 
 
 class Setup(msgspec.Struct, frozen=True, kw_only=True):
@@ -73,6 +74,9 @@ def main(setup: Setup) -> None:
     peer = socket.socket(fileno=setup.socket_fd)
     peer.set_inheritable(False)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    ctypes.CDLL(None).prctl(
+        PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0
+    )  # what the rule starts stays ours, so that it can be ended with us
     try:
         rule = load(setup)
     except BaseException as error:  # noqa: BLE001 - of the module, whatever it is: the parent says it
@@ -81,10 +85,10 @@ def main(setup: Setup) -> None:
         return
     resource.setrlimit(resource.RLIMIT_AS, (setup.memory_bytes, setup.memory_bytes))
     send(peer, [Answer(-1)])
-    Judge(peer, rule, progress).serve()
+    RuleRunner(peer, rule, progress).serve()
 
 
-class Judge:
+class RuleRunner:
     """One rule, one subject after the other."""
 
     def __init__(self, peer: socket.socket, rule: Rule, progress: mmap.mmap) -> None:

@@ -14,7 +14,7 @@ import sys
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from concurrent.futures import Future
+from concurrent.futures import CancelledError, Future
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -33,7 +33,6 @@ BATCH_MAX = 64
 BATCH_BYTES_MAX = 4 << 20
 START_S = 60.0
 """For loading the rule's module."""
-CRASHES_AT_START_MAX = 3
 ENVIRONMENT = ("PATH", "HOME", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "TMPDIR", "PYTHONPATH", "LD_LIBRARY_PATH")
 """What a worker sees of ours, beside what its settings name: nothing that holds a key."""
 
@@ -103,7 +102,7 @@ class WorkerPool:
         return futures
 
     def close(self) -> None:
-        """Kills the processes. What was not judged is cancelled."""
+        """Kills the processes. What was not judged is cancelled, or raises CancelledError: it is no verdict of the rule."""
         self._closed.set()
         for _ in self._threads:
             self._batches.put(None)
@@ -185,6 +184,8 @@ class _Worker:
         """Answers all of a batch."""
         rest = [task for task in batch if task.future.set_running_or_notify_cancel()]
         while rest:
+            if self._closed.is_set():
+                raise CancelledError("the scorer was closed")
             if self._process is None:
                 self.open()
             rest = self._tried(rest)
@@ -200,6 +201,8 @@ class _Worker:
         at, _ = PROGRESS.unpack_from(self._progress)
         number = at if at in open_numbers else min(open_numbers)
         code = self.kill()
+        if self._closed.is_set():  # nothing was judged, and nothing is to be said of it
+            raise CancelledError("the scorer was closed")
         reason, detail = fatal or ("crashed", f"the rule's process ended {describe_exit(code)}")
         tasks[number].future.set_exception(GaveUp(reason, detail))
         return [tasks[other] for other in sorted(open_numbers - {number})]
@@ -212,12 +215,7 @@ class _Worker:
             self._peer.sendall(frame_of([task.subject for task in tasks]))
             while open_numbers:
                 if not self._wait():
-                    limit_s = self._limits.timeout_s
-                    return (
-                        ("closed", "the scorer was closed")
-                        if self._closed.is_set()
-                        else ("deadline", f"no answer within {limit_s:g} s")
-                    )
+                    return ("deadline", f"no answer within {self._limits.timeout_s:g} s")
                 if (frame := receive(self._peer)) is None:
                     return ()
                 for message in messages(frame):

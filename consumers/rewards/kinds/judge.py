@@ -105,18 +105,18 @@ class JudgeScorer:
         self._http.close()
 
     async def _opinion(self, subject: Judged) -> Opinion:
-        asked = self._questions(subject)
+        posed = self._questions(subject)
         async with self._places:
-            trail = JudgeTrail(self._trajectory_id(subject), time.monotonic() + self._settings.timeout_s)
+            trail = JudgeTrail(self._trajectory_id(subject, posed), time.monotonic() + self._settings.timeout_s)
             try:
                 async with asyncio.TaskGroup() as tasks:
-                    running = [tasks.create_task(self._settle(trail, question)) for question in asked]
+                    running = [tasks.create_task(self._settle(trail, question)) for question in posed]
             except BaseExceptionGroup as failures:  # the first has ended the others
                 failure = failures.exceptions[0]
                 if not isinstance(failure, GaveUp):
                     raise
                 raise GaveUp(failure.reason, failure.detail, tokens=trail.tokens, calls=tuple(trail.calls)) from failure
-        return self._of(subject, asked, [task.result() for task in running], trail)
+        return self._of(subject, posed, [task.result() for task in running], trail)
 
     def _questions(self, subject: Judged) -> list[Question]:
         """Raises GaveUp where they cannot be asked."""
@@ -124,19 +124,20 @@ class JudgeScorer:
         if not has_text(subject):
             raise GaveUp("text_lost", "nothing of its reply can be read")
         try:
-            asked = questions(
+            posed = questions(
                 subject, self._rubric, opponents_max=s.opponents_max, both_ways=s.both_ways, task=s.show_task
             )
         except (TypeError, ValueError) as error:
             raise GaveUp("unreadable", f"the conversation is no text: {error}") from error
-        longest = max((len(question.messages[-1]["content"]) for question in asked), default=0)
+        longest = max((len(question.messages[-1]["content"]) for question in posed), default=0)
         if longest > s.characters_max:
             raise GaveUp("too_long", f"{longest:,} characters, above characters_max {s.characters_max:,}")
-        return asked
+        return posed
 
-    def _trajectory_id(self, subject: Judged) -> str:
+    def _trajectory_id(self, subject: Judged, posed: list[Question]) -> str:
         """The same for the same subject, and not of its group: calls about one are no member of the other."""
-        digest = hashlib.sha256(msgspec.msgpack.encode(subject)).hexdigest()
+        names = subject.group_id, subject.trajectory_id, *(call.call_id for call in subject.calls)
+        digest = hashlib.sha256(repr((names, posed)).encode("utf-8", "surrogatepass")).hexdigest()
         return f"judge-{self._settings.source}-{self._settings.name}@{self._settings.version}-{digest[:32]}"[-256:]
 
     async def _settle(self, trail: JudgeTrail, question: Question) -> MergedAnswer:
@@ -164,11 +165,11 @@ class JudgeScorer:
                 return self._read(reply)
             except Unparsable as error:
                 problem = str(error)
-            said = answers.without_thought(reply.text)[:ECHO_CHARACTERS_MAX]
+            echo = answers.without_thought(reply.text)[:ECHO_CHARACTERS_MAX]
             again = f"That is no answer: {problem} {reminder(self._rubric)}"
             messages = [
                 *question.messages,
-                {"role": "assistant", "content": said},
+                {"role": "assistant", "content": echo},
                 {"role": "user", "content": again},
             ]
         raise GaveUp("unparsable", f"asked {self._settings.asks_max} times: {problem}")
@@ -188,10 +189,10 @@ class JudgeScorer:
             raise GaveUp("no_logprobs", "soft needs log-probabilities, and the server sent none")
         return answers.soft(self._rubric, reply.tokens)
 
-    def _of(self, subject: Judged, asked: list[Question], settled: list[MergedAnswer], trail: JudgeTrail) -> Opinion:
+    def _of(self, subject: Judged, posed: list[Question], settled: list[MergedAnswer], trail: JudgeTrail) -> Opinion:
         raw: list[float | None] = [one.value for one in settled]
         if subject.scope == "group":
-            pairs = [question.pair for question in asked if question.pair is not None]
+            pairs = [question.pair for question in posed if question.pair is not None]
             raw = shares_of_wins(pairs, [one.value for one in settled], len(subject.members))
         spreads = [one.spread for one in settled if one.spread is not None]
         return Opinion(

@@ -28,6 +28,8 @@ from consumers.rewards.opinions import GaveUp, Opinion
 
 TOO_LONG = re.compile(r"maximum context length|max_model_len|too long|too large", re.IGNORECASE)
 """What servers say of an input that they cannot take whole."""
+OTHER_TASK = "pooling_task"
+"""What vLLM says where it serves the model for the other endpoint."""
 Row = list[float]
 
 
@@ -89,13 +91,13 @@ class RewardModel:
 
     def judge(self, subjects: Sequence[Judged]) -> Sequence["Future[Opinion]"]:
         """At once, as many as `concurrency`; the time of a subject runs from its turn on."""
-        return [self._client.submit(self._opinion(subject)) for subject in subjects]
+        return [self._client.submit(self._judged(subject)) for subject in subjects]
 
     def close(self) -> None:
         """Ends requests and connections. Idempotent."""
         self._client.close()
 
-    async def _opinion(self, subject: Judged) -> Opinion:
+    async def _judged(self, subject: Judged) -> Opinion:
         if not subject.answers:
             return Opinion(values=())
         async with self._turns:
@@ -105,7 +107,7 @@ class RewardModel:
                 if len(rows) != subject.answers:
                     detail = f"{len(rows)} rows for {subject.answers} steps; is step_tag one token of the model?"
                     raise GaveUp("wrong_length", detail, tokens=tokens)
-                return self._said(rows, tokens)
+                return self._opinion_of(rows, tokens)
             conversations = _conversations(subject)
             results = await asyncio.gather(
                 *(self._rows(messages, deadline_s) for messages in conversations), return_exceptions=True
@@ -121,7 +123,7 @@ class RewardModel:
             failure.tokens += tokens
         if failure is not None:
             raise failure
-        return self._said(rows, tokens)
+        return self._opinion_of(rows, tokens)
 
     async def _rows(self, messages: Sequence[Message], deadline_s: float) -> tuple[list[Row], int]:
         """The model's rows on one conversation, at least one, and the tokens that it read. Raises GaveUp."""
@@ -139,12 +141,12 @@ class RewardModel:
         except Refused as refused:
             if TOO_LONG.search(refused.body) and refused.status in (400, 413, 422):
                 raise GaveUp("too_long", refused.detail) from refused
-            if refused.status in (404, 405) or "Unsupported task" in refused.body:
+            if refused.status in (404, 405) or OTHER_TASK in refused.body:
                 raise GaveUp("wrong_shape", f"{url} is not what this server has: {refused.detail}") from refused
             raise
         return _rows_of(answer, settings.endpoint), _tokens_of(answer)
 
-    def _said(self, rows: Sequence[Row], tokens: int) -> Opinion:
+    def _opinion_of(self, rows: Sequence[Row], tokens: int) -> Opinion:
         return Opinion(values=tuple(self._value(row, tokens) for row in rows), tokens=tokens)
 
     def _value(self, row: Row, tokens: int) -> float:

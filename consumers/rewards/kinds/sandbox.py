@@ -8,7 +8,7 @@ import re
 import sys
 import threading
 from collections.abc import Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -102,6 +102,7 @@ class SandboxScorer:
         self._lock = threading.Lock()
         self._threads = ThreadPoolExecutor(settings.parallel, thread_name_prefix="sandbox")
         self._own = threading.local()
+        self._closed = threading.Event()
 
     def judge(self, subjects: Sequence[Judged]) -> Sequence["Future[Opinion]"]:
         """See `RewardScorer`."""
@@ -109,6 +110,7 @@ class SandboxScorer:
 
     def close(self) -> None:
         """Ends the sandboxes with what runs in them."""
+        self._closed.set()
         self._threads.shutdown(wait=False, cancel_futures=True)
         with self._lock:
             sandboxes, self._sandboxes = self._sandboxes, []
@@ -125,12 +127,19 @@ class SandboxScorer:
         code = code_of(last_text(judged), self._settings.code)
         if code is None:
             return Opinion(values=(0.0,), detail="the reply has no fenced block of code")
-        try:
-            return self._scored(self._run(code, tests))
-        except BrokenTests as error:
-            raise GaveUp("tests_broken", one_line(str(error))) from error
-        except SandboxRefused as error:
-            raise GaveUp("sandbox", one_line(str(error))) from error
+        for last_try in (False, True):
+            try:
+                return self._scored(self._run(code, tests))
+            except BrokenTests as error:
+                raise GaveUp("tests_broken", one_line(str(error))) from error
+            except (
+                SandboxRefused
+            ) as error:  # its keeper was killed, or the machine was short of something: a new one may do
+                if self._closed.is_set():
+                    raise CancelledError("the scorer was closed") from error
+                if last_try:
+                    raise GaveUp("sandbox", one_line(str(error))) from error
+        raise AssertionError("the last try returns or raises")
 
     def _scored(self, tested: CodeResult) -> Opinion:
         whole = bool(tested.tests) and tested.passed == tested.tests and not tested.reason
@@ -160,6 +169,9 @@ class SandboxScorer:
                 sandbox = Sandbox(isolation=self._settings.isolation, readable=self._settings.readable)
                 with self._lock:
                     self._sandboxes.append(sandbox)
+                    if self._closed.is_set():  # while this one was made: nobody else would close it
+                        sandbox.close()
+                        raise CancelledError("the scorer was closed")
             self._own.sandbox = sandbox
         own: Sandbox = self._own.sandbox
         return own

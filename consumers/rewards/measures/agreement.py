@@ -9,7 +9,6 @@ import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
-from fnmatch import fnmatchcase
 from itertools import combinations, product
 from typing import NamedTuple
 
@@ -20,7 +19,7 @@ from msgspec.structs import replace
 from numpy.typing import NDArray
 from scipy import stats
 
-from schemas.events import Event, RewardAssigned, ScoringFailed
+from consumers.rewards.measures.ratings import RatedSubject, Rating
 
 CATEGORIES_MAX = 20
 """Distinct values up to which they are categories, with kappas and a confusion."""
@@ -29,20 +28,7 @@ DOMAIN_MAX = 100
 RATERS_MAX = 50
 """Pairs of raters that are listed."""
 INTERVAL = (2.5, 97.5)
-Subject = tuple[str, str, str | None, int | None]
-"""Group, trajectory, call, step index."""
 Numbers = NDArray[np.float64]
-
-
-class Rating(NamedTuple):
-    """What stands of one rater on one subject."""
-
-    subject: Subject
-    rater: str
-    value: float
-    version: int | None
-    """Of a scorer."""
-    at_us: int
 
 
 class Observation(NamedTuple):
@@ -90,33 +76,6 @@ class AgreementReport(Struct, frozen=True, kw_only=True):
     """ISO week (UTC) of the later of the two."""
     raters: dict[str, AgreementFigures] = {}
     """Each two raters, `one with other`, the first so many by name."""
-
-
-def ratings(events: Iterable[Event], pattern: str) -> list[Rating]:
-    """What stands of the slots that match, from all facts of claw.rewards. A slot without a value says nothing."""
-    highest: dict[tuple[Subject, str], RewardAssigned | ScoringFailed] = {}
-    for event in events:
-        if not isinstance(event, RewardAssigned | ScoringFailed):
-            continue
-        rater = f"{event.source}/{event.name}"
-        if fnmatchcase(rater, pattern):
-            index = event.step_index if isinstance(event, RewardAssigned) and event.call_id is None else None
-            place = (event.group_id, event.trajectory_id, event.call_id, index), rater
-            highest[place] = max(highest.get(place, event), event, key=_rank)
-    standing = sorted(
-        highest.items(), key=lambda item: ([part or "" for part in item[0][0][:3]], item[0][0][3] or 0, item[0][1])
-    )
-    return [
-        Rating(
-            subject, rater, event.value, event.verdict.version if event.verdict else None, event.envelope.occurred_at_us
-        )
-        for (subject, rater), event in standing
-        if isinstance(event, RewardAssigned) and event.value is not None
-    ]
-
-
-def _rank(event: RewardAssigned | ScoringFailed) -> tuple[int, int, str]:
-    return event.revision, event.envelope.occurred_at_us, event.envelope.event_id
 
 
 def agreement(
@@ -220,8 +179,8 @@ def _spearman(left: Numbers, right: Numbers) -> float | None:
     return float(stats.spearmanr(left, right).statistic)
 
 
-def _by_subject(side: Iterable[Rating]) -> dict[Subject, list[Rating]]:
-    by_subject: dict[Subject, list[Rating]] = defaultdict(list)
+def _by_subject(side: Iterable[Rating]) -> dict[RatedSubject, list[Rating]]:
+    by_subject: dict[RatedSubject, list[Rating]] = defaultdict(list)
     for rating in side:
         by_subject[rating.subject].append(rating)
     return by_subject

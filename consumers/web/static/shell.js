@@ -19,7 +19,7 @@ export class Problem extends Error {
 
 /** A request to our API. Throws Problem. */
 export async function api(method, path, body) {
-  const headers = session.value ? { "x-claw-token": session.value.token } : {};
+  const headers = session.value ? { "x-page-token": session.value.token } : {};
   if (body !== undefined) headers["content-type"] = "application/json";
   let response;
   try {

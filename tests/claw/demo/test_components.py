@@ -5,11 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from claw.demo.components import GROUP_SIZE, GROUPS_PER_BATCH, LINGER_S, MODEL_ID, DemoComponents
+from claw.demo.components import GROUP_SIZE, GROUPS_PER_BATCH, LINGER_S, MODEL_ID, SILENT_FLOW, DemoComponents
 from claw.demo.run import SETTLE_TIMEOUT_S
-from claw.demo.settings import ONLINE_STALENESS_MAX, DemoSettings
+from claw.demo.settings import ONLINE_STALENESS_MAX, DemoSettings, RewardFrom
 from claw.errors import CannotRun
 from claw.local.stack import Stack
+from consumers.rewards.config import load as load_rewards
+from eventlog.settings import LogSettings
 from schemas.runtime.component import Component
 from trainer.settings import load
 
@@ -97,3 +99,23 @@ def test_bounds_that_contradict_each_other_are_refused() -> None:
     """The demo could neither stop nor go on between them."""
     with pytest.raises(CannotRun, match="--batches-min 9 is above --batches-max 3"):
         DemoSettings(batches_min=9, batches_max=3)
+
+
+@pytest.mark.parametrize("reward", [RewardFrom.RULE, RewardFrom.MODEL, RewardFrom.JUDGE], ids=str)
+def test_silent_agents_wait_for_the_only_scorer(tmp_path: Path, reward: RewardFrom) -> None:
+    """The file is one that the scorers read; the trainer waits for its slot; only what is trained is judged."""
+    (tmp_path / "demo-1").mkdir()
+    stack = Stack(run_dir=tmp_path / "demo-1", bootstrap="kafka:9092")
+    made = DemoComponents(DemoSettings(reward=reward), stack, 8001, scorer_port=8002)
+    component = made.scorers.scorer(LogSettings(bootstrap_servers="kafka:9092"))
+    (slot,) = load_rewards(Path(flags(component)["--config"]))
+    spec = load(made.trainer(tmp_path / "model").argv[3:]).spec
+    assert [str(pattern) for pattern in spec.rewards_required] == [slot.name]
+    assert (slot.options.channels, slot.options.since) == (("train",), "now")
+    assert flags(made.agents())["--flow"] == SILENT_FLOW
+    assert flags(made.evaluation("before"))["--flow"] != SILENT_FLOW
+
+
+def test_people_who_judge_and_silent_agents_are_not_one_demo() -> None:
+    with pytest.raises(CannotRun, match="silent"):
+        DemoSettings(online=True, reward=RewardFrom.RULE)

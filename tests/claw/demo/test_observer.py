@@ -65,6 +65,14 @@ def test_counts_are_of_this_run() -> None:
     assert progress.workers == {}
 
 
+def test_the_engine_of_a_judge_is_no_worker_of_the_run() -> None:
+    """It serves another model, never has the run's version, and would be waited for until the end of days."""
+    observer = Observer("r", CATALOGUE, model_id="m")
+    for each in (worker(0), replace(worker(0, worker_id="j"), model_id="judge", run_id=None)):
+        observer.on_record(record(WORKERS, encode(each)))
+    assert set(observer.progress.workers) == {"w"}
+
+
 def test_the_end_waits_for_every_worker_that_takes_calls() -> None:
     """At the start all must be there; at the end those that were drained, killed or are not there yet are not waited for."""
     published = WeightsPublished(

@@ -10,6 +10,7 @@ from claw.demo.report import Result, of_batches, plot, reward_first, targets
 from tests.claw.events import played, trained
 
 GOOD = Result(
+    reward="agent",
     reward_first=0.12,
     reward_last=0.96,
     greedy_before=0.0,
@@ -94,3 +95,20 @@ def test_a_run_without_batches_has_a_result(tmp_path: Path) -> None:
     """Nothing trained is reported as such, and still has a plot."""
     assert of_batches([])["reward_last"] is None
     assert plot([], tmp_path / "reward.png", title="nothing").stat().st_size > 0
+
+
+def test_a_model_that_judges_owes_a_doubled_greedy_score_and_no_reward_of_its_own() -> None:
+    """Its scale is not the environment's; from next to nothing, double is double of what the demo starts at most with."""
+    judged = replace(GOOD, reward="model", reward_first=0.5, reward_last=None, greedy_before=0.05)
+    by_model = [
+        target.name
+        for target in targets(replace(judged, greedy_after=0.2), control=False, exact=False)
+        if not target.met
+    ]
+    assert by_model == []
+    short = [
+        target.name
+        for target in targets(replace(judged, greedy_after=0.19), control=False, exact=False)
+        if not target.met
+    ]
+    assert short == ["greedy after"]

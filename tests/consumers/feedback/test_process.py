@@ -73,7 +73,7 @@ def test_a_judgement_reaches_the_real_log(log_settings: LogSettings, tmp_path: P
         page(log_settings, tmp_path / "log") as (url, process),
         httpx.Client(base_url=f"{url}/api/v1/", timeout=30) as http,
     ):
-        http.headers["x-claw-token"] = http.get("session").json()["token"]
+        http.headers["x-page-token"] = http.get("session").json()["token"]
         while http.get("queue").json()["reading"]:
             pass
         (item,) = http.get("queue").json()["items"]

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from consumers.feedback.queue import is_open, ordered, pair_items, scorers_apart, sides, single_items
+from consumers.feedback.queue import heard, is_open, pair_items, scorers_apart, sides, silent, single_items
 from consumers.feedback.voices import Voices
 from schemas.events import RewardSlot, TrajectoryRecord
 
@@ -41,15 +41,15 @@ def test_what_people_are_divided_on_comes_before_what_scorers_are() -> None:
         row("people", judge=0.5, model=0.5),
         row("scorers", judge=0.0, model=1.0),
     ]
-    voices = Voices(spread={("g", "people"): 1.0})
-    items = single_items(rows, rows, voices)
-    assert [item.trajectory_id for item in ordered(items, "doubt", 0)] == ["people", "scorers", "calm"]
+    voices = Voices(judges={("g", "people"): {"ann", "bob"}}, spread={("g", "people"): 1.0})
+    items, _ = heard(silent(single_items(rows, rows), "doubt", 0), voices)
+    assert [item.trajectory_id for item in items] == ["people", "scorers", "calm"]
 
 
 @given(st.integers(0, 9))
 def test_every_member_is_in_two_pairs(members: int) -> None:
     """As many pairs as members, from three on; two make one, one makes none; no pair is asked twice."""
-    items = pair_items([row(str(n), float(n)) for n in range(members)], Voices())
+    items = pair_items([row(str(n), float(n)) for n in range(members)])
     pairs = {frozenset({item.trajectory_id, item.other_id}) for item in items}
     assert len(pairs) == len(items) == {0: 0, 1: 0, 2: 1}.get(members, members)
     assert members < 3 or all(sum(str(n) in pair for pair in pairs) == 2 for n in range(members))
@@ -58,12 +58,12 @@ def test_every_member_is_in_two_pairs(members: int) -> None:
 def test_a_divided_vote_and_near_returns_are_doubt() -> None:
     """Before any vote the nearest returns lead; one vote each way outweighs that."""
     rows = [row("a", 0.0), row("b", 1.0), row("c", 1.1), row("e", 10.0)]
-    first = ordered(pair_items(rows, Voices()), "doubt", 0)[0]
+    first = silent(pair_items(rows), "doubt", 0).items[0]
     assert {first.trajectory_id, first.other_id} in ({"b", "c"}, {"a", "b"}, {"a", "c"})
-    far = ("g", frozenset({"a", "b"}))
     two = [row("a", 0.0, "h"), row("b", 9.0, "h")]
-    divided = pair_items(two, Voices(pair_judges={("h", far[1]): {"ann": "a", "bob": "b"}}))[0]
-    agreed = pair_items(two, Voices(pair_judges={("h", far[1]): {"ann": "a", "bob": "a"}}))[0]
+    pair, queue = ("h", frozenset({"a", "b"})), silent(pair_items(two), "doubt", 0)
+    (divided,), _ = heard(queue, Voices(pair_judges={pair: {"ann": "a", "bob": "b"}}))
+    (agreed,), _ = heard(queue, Voices(pair_judges={pair: {"ann": "a", "bob": "a"}}))
     assert (divided.doubt, agreed.doubt) == (1.0, 0.0)
     assert is_open(divided, "cid", 3)
     assert not is_open(divided, "ann", 3)

@@ -35,7 +35,7 @@ class Person:
         answer = self.http.get("session") if who is None else self.http.post("session", json={"who": who})
         assert answer.status_code == 200, answer.text
         self.session = answer.json()
-        self.http.headers["x-claw-token"] = self.session["token"]
+        self.http.headers["x-page-token"] = self.session["token"]
 
     def get(self, path: str, **query: Any) -> Any:
         answer = self.http.get(path, params=query)
@@ -223,7 +223,7 @@ def test_who_may_what_by_key(stage: Stage) -> None:
                 entered = http.post("session", json={"key": key})
                 token = entered.json().get("token", "")
                 body = {"group_id": "a", "trajectory_id": "a0", "thumb": True}
-                written = http.post("judgements", json=body, headers={"x-claw-token": token})
+                written = http.post("judgements", json=body, headers={"x-page-token": token})
                 statuses[role] = (entered.status_code, http.get("queue").status_code, written.status_code)
         assert statuses == {
             "agent": (403, 401, 401),

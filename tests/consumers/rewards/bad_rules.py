@@ -36,6 +36,19 @@ def fork_and_return():
     return 0.5
 
 
+def daemonise():
+    """Leaves a process behind that is in another session, and nobody's child."""
+    if os.fork() == 0:
+        os.setsid()
+        if os.fork() == 0:
+            os.execv(
+                sys.executable, [sys.executable, "-I", "-S", "-c", "import time; time.sleep(99)", "claw-rule-daemon"]
+            )
+        os._exit(0)
+    os.wait()
+    return 0.5
+
+
 def segfault():
     os.kill(os.getpid(), signal.SIGSEGV)
 
@@ -78,6 +91,7 @@ BAD = {
     "busy": hang_against_signals,
     "leave": leave,
     "fork": fork_and_return,
+    "daemon": daemonise,
     "segfault": segfault,
     "eat": eat,
     "shout": shout,

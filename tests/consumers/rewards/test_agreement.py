@@ -4,7 +4,8 @@ from datetime import UTC, datetime
 
 import pytest
 
-from consumers.rewards.measures.agreement import Rating, agreement, kappa, ratings
+from consumers.rewards.measures.agreement import agreement, kappa
+from consumers.rewards.measures.ratings import Rating, ratings
 from schemas.events import VerdictRef
 from tests import facts
 

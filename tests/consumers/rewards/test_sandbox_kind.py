@@ -2,6 +2,7 @@
 
 import threading
 import time
+from concurrent.futures import CancelledError
 
 import pytest
 
@@ -117,7 +118,17 @@ def test_closing_while_code_runs_takes_no_time(opened) -> None:
     timer.start()
     timer.join()
     assert time.monotonic() - begun_s < 10
-    assert all(future.cancelled() or future.exception(5) is not None for future in futures)
+    for future in futures:
+        with pytest.raises(CancelledError):  # and not GaveUp: nobody judged it
+            future.result(5)
+
+
+def test_a_keeper_that_is_killed_costs_no_verdict(opened) -> None:
+    """Its run is tried once more, with a new one."""
+    scorer = opened("python")
+    threading.Timer(1.0, lambda: scorer._sandboxes[0]._process.kill()).start()
+    slow = subject("```python\nimport time; time.sleep(2)\nx = 1\n```", {"tests": "assert x == 1"})
+    assert answers(scorer, slow) == [1.0]
 
 
 def test_what_cannot_work_is_refused_at_opening(opened, tmp_path) -> None:

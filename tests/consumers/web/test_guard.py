@@ -44,8 +44,8 @@ def test_a_write_needs_session_token_and_site(url: str) -> None:
         assert http.post("/api/v1/judgements", json=BODY).status_code == 401
         token = http.get("/api/v1/session").json()["token"]
         assert http.post("/api/v1/judgements", json=BODY).status_code == 403
-        assert http.post("/api/v1/judgements", json=BODY, headers={"x-claw-token": "x"}).status_code == 403
-        good = {"x-claw-token": token}
+        assert http.post("/api/v1/judgements", json=BODY, headers={"x-page-token": "x"}).status_code == 403
+        good = {"x-page-token": token}
         assert http.post("/api/v1/undo", headers={**good, "sec-fetch-site": "cross-site"}).status_code == 403
         while http.get("/api/v1/queue").json()["reading"]:
             pass
@@ -80,7 +80,7 @@ def test_every_answer_has_the_headers(url: str, path: str) -> None:
 def test_a_body_has_a_bound(url: str) -> None:
     """More than `body_bytes_max` is refused before it is read, and so is one of unknown length."""
     with httpx.Client(base_url=url) as http:
-        http.headers["x-claw-token"] = http.get("/api/v1/session").json()["token"]
+        http.headers["x-page-token"] = http.get("/api/v1/session").json()["token"]
         assert http.post("/api/v1/judgements", content=b"x" * (3 << 20)).status_code == 413
         assert http.post("/api/v1/judgements", content=iter([b"{}"])).status_code == 411
 

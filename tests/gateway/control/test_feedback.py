@@ -79,6 +79,16 @@ async def test_a_list_is_stored_whole_or_not_at_all(house: House) -> None:
     assert len(house.events(RewardAssigned, REWARDS)) == 3
 
 
+async def test_what_is_withdrawn_no_longer_stands(house: House) -> None:
+    """By name, of that person alone; what is withdrawn and said at once is refused."""
+    both = [{"thumb": "up", "scores": {"style": 1}, "who": who} for who in ("ada", "ben")]
+    assert (await post(house, FEEDBACK, both))[0] == 200
+    assert (await post(house, FEEDBACK, {"withdraw": ["thumb", "style"], **ADA}))[0] == 200
+    assert {(word.who, word.name) for word in words(house).standing()} == {("ben", "thumb"), ("ben", "style")}
+    status, reply, _ = await post(house, FEEDBACK, {"withdraw": ["thumb"], "thumb": "up", **ADA})
+    assert (status, "withdraw contradicts" in reply["error"]["message"]) == (422, True)
+
+
 async def test_preferences_of_a_group(house: House) -> None:
     """Trajectories by their ids, calls by both; ties, withdrawals and a list; ids with a slash are quoted."""
     calls = [{"trajectory_id": name, "call_id": "c"} for name in ("t", "u")]

@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
+from bench.judge_attempts import ATTEMPTS
 from consumers.errors import ConsumerError
-from consumers.rewards.judged import Judged
+from consumers.rewards.judged import Judged, JudgedCall
 from consumers.rewards.kinds import kind_of
 from consumers.rewards.kinds.judge import JudgeScorer
 from consumers.rewards.opinions import GaveUp, Opinion
@@ -314,10 +315,30 @@ def test_large_groups_are_compared_with_neighbours(tmp_path: Path) -> None:
         assert one(scorer, group("x")).values == (None,)
 
 
+def test_whatever_a_text_holds_it_is_asked(tmp_path: Path) -> None:
+    """Lone surrogates, NUL, control tokens: in texts, roles, arguments, tasks and ids."""
+    calls = [
+        call(
+            text,
+            message(text, text),
+            {"role": "assistant", "tool_calls": [{"function": {"name": text, "arguments": text}}]},
+        )
+        for text in ("\ud800", "\x00\x1b", *ATTEMPTS.values())
+    ]
+    subjects = [
+        Judged(scope="call", group_id="g\ud800", calls=(one_call,), task=[one_call.reply]) for one_call in calls
+    ]
+    with scripted(script(says("7"))) as server, judging(tmp_path, server.url, show_task=True) as scorer:
+        assert [future.result(30).values for future in scorer.judge(subjects)] == [(7.0,)] * len(subjects)
+    assert len(server.requests) == len(subjects)
+
+
 def test_what_cannot_be_asked_is_given_up(tmp_path: Path) -> None:
-    """A reply that is lost, and a message above the limit; nothing is sent."""
+    """A reply that is lost, or what it replied to, and a message above the limit; nothing is sent."""
     with scripted(script(says("7"))) as server, judging(tmp_path, server.url, characters_max=1000) as scorer:
         assert failure(scorer, subject(None)).reason == "text_lost"
+        baseless = JudgedCall(call_id="c", reply=message("get c"))
+        assert failure(scorer, Judged(scope="call", group_id="g", calls=(baseless,))).reason == "text_lost"
         assert failure(scorer, subject("x" * 2_000_000)).reason == "too_long"
     assert server.requests == []
 

@@ -1,0 +1,58 @@
+"""Queues that were made a moment ago, so that neither a poll nor a judgement reads the whole pool again.
+
+Invariant: what people said always counts at once; what the pool shows may be older by `SHARE` times what reading it took.
+"""
+
+import threading
+import time
+from collections import OrderedDict
+from dataclasses import dataclass
+
+from consumers.feedback.bodies import QueueQuery
+from consumers.feedback.queue import Silent, pair_items, silent, single_items
+from datapool.view.query import find_trajectories
+from datapool.view.view import PoolView
+
+SHARE = 20
+"""At most one part in so many of a core goes into reading the pool for one queue."""
+QUEUES_MAX = 16
+
+
+@dataclass(frozen=True, slots=True)
+class KeptQueue:
+    """A queue as if nobody had spoken, and how long it is used."""
+
+    queue: Silent
+    changes: int
+    """Of the pool, when it was read."""
+    until_s: float
+
+
+class Queues:
+    """The latest queues by what was asked for. Safe from any thread."""
+
+    def __init__(self, pool: PoolView) -> None:
+        self._pool = pool
+        self._lock = threading.Lock()
+        self._kept: OrderedDict[str, KeptQueue] = OrderedDict()
+
+    def get(self, query: QueueQuery) -> KeptQueue:
+        """Raises ValueError for a filter that is none, ViewFailed."""
+        pool_filter = query.filter()
+        name = query.model_dump_json(exclude={"limit", "since", "overlap"})
+        with self._lock:
+            kept = self._kept.get(name)
+            stale = kept is None or (kept.changes != self._pool.changes and kept.until_s < time.monotonic())
+            if kept is None or stale:
+                began, changes = time.monotonic(), self._pool.changes
+                every, rows = self._pool.ask(
+                    lambda rows: (list(rows.trajectory_rows()), find_trajectories(rows, pool_filter))
+                )
+                items = pair_items(rows) if query.mode == "pair" else single_items(rows, every)
+                queue = silent(items, query.order, query.seed)
+                now = time.monotonic()
+                kept = self._kept[name] = KeptQueue(queue, changes, now + SHARE * (now - began))
+            self._kept.move_to_end(name)
+            while len(self._kept) > QUEUES_MAX:
+                self._kept.popitem(last=False)
+        return kept
