@@ -129,7 +129,7 @@ class SlotThread(threading.Thread):
         scoring = SlotScoring(
             self.slot,
             scorer,
-            Verdicts(kafka, self.slot),
+            Verdicts(kafka, self.slot, stop=self._halt),
             source := self._sources(kafka, self.slot, settings),
             self._metrics,
             stop=self._halt,

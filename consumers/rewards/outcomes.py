@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from consumers.rewards.config import ScoredSlot
 from consumers.rewards.opinions import Opinion
 from consumers.rewards.subjects.subject import ATTEMPTS_MAX, Subject, Target
+from datapool.fold.validation import REWARD_MAX
 from schemas.envelopes import decision_id
 from schemas.events import Envelope, RewardAssigned, ScoringFailed, VerdictKept, VerdictRef
 
@@ -87,6 +88,8 @@ def flaw_of(opinion: Opinion, subject: Subject) -> tuple[str, str] | None:
     for value in values:
         if value is not None and (isinstance(value, bool) or not isinstance(value, int | float)):
             return "not_a_number", f"{value!r} is no number"[:200]
-        if value is not None and not math.isfinite(value):
+        if isinstance(value, float) and not math.isfinite(value):
             return "not_finite", f"{value} is not finite"
+        if value is not None and abs(value) > REWARD_MAX:
+            return "number_too_large", f"a value is beyond {REWARD_MAX:g}, which nobody could add up"
     return None

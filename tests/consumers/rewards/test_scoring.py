@@ -84,6 +84,8 @@ ANSWERS = {
     "no value": ((), "wrong_length"),
     "a string": (("1",), "not_a_number"),
     "a bool": ((True,), "not_a_number"),
+    "too large": ((-2e30,), "number_too_large"),
+    "an endless int": ((10**400,), "number_too_large"),
 }
 
 
