@@ -3,6 +3,8 @@
 import math
 from collections.abc import Iterator
 
+from msgspec.structs import replace
+
 from consumers.rewards.config import ScoredSlot
 from consumers.rewards.opinions import Opinion
 from consumers.rewards.subjects.subject import ATTEMPTS_MAX, Subject, Target
@@ -15,18 +17,26 @@ REVISIONS, VERSIONS_MAX = 1000, 61
 """Of a generation; of them each version has `ATTEMPTS_MAX`."""
 
 
-def revision(slot: ScoredSlot, attempt: int) -> int:
-    """A higher generation wins, in it a higher version (of the first 61), in it what knew more of the subject."""
+def revision(slot: ScoredSlot, attempt: int, *, failed: bool) -> int:
+    """A higher generation wins, in it a higher version (of the first 61), in it what knew more of the subject.
+
+    A failure says nothing against what was said before: it is below every value, of whatever version and generation.
+    """
+    if failed:
+        return min(slot.generation, ATTEMPTS_MAX - 1)
     return slot.generation * REVISIONS + min(slot.scorer.version, VERSIONS_MAX) * ATTEMPTS_MAX + attempt
 
 
 def events_of(slot: ScoredSlot, subject: Subject, verdict: VerdictKept) -> Iterator[RewardAssigned | ScoringFailed]:
-    """What a kept verdict says of a subject: a reward per value, none for a value of None, or one failure per target."""
+    """What a kept verdict says of a subject: a reward per value, none for a value of None, or one failure per target.
+
+    The first one has the cost and the calls, so that sums over rewards are those over verdicts.
+    """
+    rank, reference = revision(slot, subject.attempt, failed=verdict.failed is not None), _reference(subject, verdict)
     for at, target in enumerate(subject.targets):
         if verdict.failed is None and verdict.values[at] is None:
             continue
         head = _envelope(subject, verdict, target)
-        rank, reference = revision(slot, subject.attempt), _reference(subject, verdict)
         if verdict.failed is None:
             yield RewardAssigned(
                 envelope=head,
@@ -52,6 +62,7 @@ def events_of(slot: ScoredSlot, subject: Subject, verdict: VerdictKept) -> Itera
                 detail=verdict.detail,
                 verdict=reference,
             )
+        reference = replace(reference, tokens=0, seconds=0.0, price=None, calls=())
 
 
 def _envelope(subject: Subject, verdict: VerdictKept, target: Target) -> Envelope:

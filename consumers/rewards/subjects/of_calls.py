@@ -93,7 +93,7 @@ class CallSubjects:
             trajectory_id=call.trajectory_id,
             call_id=call.call_id,
             targets=(Target(call.trajectory_id, call.call_id),),
-            digest=digest_of(["call", task, metadata, *tags, *call_content(call), *ids]),
+            digest=digest_of(["call", task, metadata, str(len(tags)), *tags, *call_content(call), *ids]),
             occurred_at_us=call.timings.received_us,
             run_id=call.envelope.run_id,
             assemble=partial(self._assemble, call, at, registration),
@@ -101,7 +101,8 @@ class CallSubjects:
 
     def _assemble(self, call: CallCaptured, at: Position, registration: Registered) -> Judged:
         self._bodies.add(call)  # again: later ones may have crowded it out
-        one = judged_call(call, self._bodies.body(call, at), bytes_max=self._settings.call_bytes_max)
+        pure, bytes_max = self._slot.scorer.pure, self._settings.call_bytes_max
+        one = judged_call(call, self._bodies.body(call, at), bytes_max=bytes_max, pure=pure)
         task, metadata, tags = registration
         return Judged(
             scope="call",

@@ -19,6 +19,7 @@ REFUSED = {
     "scorers: {rule: {use: m:f, version: 1, scope: call}}": "rule: a slot is source/name",
     "scorers: {'human:ann/style': {use: m:f, version: 1, scope: call}}": "a slot is source/name",
     "scorers: {agent/completion: {use: m:f, version: 1, scope: call}}": "the completion's own",
+    "scorers: {rule/a.g1: {use: m:f, version: 1, scope: call}}": "without .g1 at its end",
     "scorers: {rule/a: 1}": "rule/a: its settings are a mapping",
     "scorers: {rule/a: {use: m:f, version: 1, scope: word}}": "rule/a: scope:",
     ONE.format(more=", colour: red"): "rule/exact: colour: there is no such setting",
