@@ -158,7 +158,9 @@ class Verdicts:
                 if at > end:
                     end, deadline = at, time.monotonic() + RESTORE_TIMEOUT_S
                 if self._stop.is_set() or time.monotonic() > deadline:
-                    raise BrokerUnreachable(f"{place[0]} partition {partition} was read to {at} of {mark} and no further")
+                    raise BrokerUnreachable(
+                        f"{place[0]} partition {partition} was read to {at} of {mark} and no further"
+                    )
                 for record in reader.poll(POLL_S):
                     count += self._take(partition, record)
         return count

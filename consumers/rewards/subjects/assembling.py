@@ -71,7 +71,12 @@ def judged_call(
 
 
 def judged_calls(
-    calls: Sequence[CallCaptured], requests: Mapping[str, bytes], after: Mapping[str, str], *, bytes_max: int, pure: bool
+    calls: Sequence[CallCaptured],
+    requests: Mapping[str, bytes],
+    after: Mapping[str, str],
+    *,
+    bytes_max: int,
+    pure: bool,
 ) -> dict[str, JudgedCall]:
     """All calls of a trajectory by id, each with what came after it. calls: in order; after: their `successors`. Raises Unjudgeable."""
     judged: dict[str, JudgedCall] = {}
