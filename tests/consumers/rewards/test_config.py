@@ -1,8 +1,12 @@
 """rewards.yaml: what it says is what runs, and what cannot run is one line with file, slot and field."""
 
 import pytest
+from structlog.testing import capture_logs
 
+from consumers.rewards.app import warn_of_timeouts
 from consumers.rewards.config import ConfigRefused, load
+from consumers.rewards.settings import RewardsSettings
+from tests.consumers.rewards.in_memory import slot_of
 
 GOOD = """
 scorers:
@@ -61,3 +65,12 @@ def test_a_file_that_is_not_there_is_one_line(tmp_path):
     """And names it."""
     with pytest.raises(ConfigRefused, match=r"nothing\.yaml"):
         load(tmp_path / "nothing.yaml")
+
+
+def test_a_verdict_that_may_take_longer_than_its_poll_is_warned_of():
+    """The group would give the partitions away before it comes, and every owner after it, too."""
+    with capture_logs() as lines:
+        warn_of_timeouts(
+            [slot_of("call", timeout_s=50), slot_of("next", timeout_s=51)], RewardsSettings(work_timeout_s=100)
+        )
+    assert [(line["event"], line["slot"]) for line in lines] == [("rewards_timeout_too_long", "rule/next")]
