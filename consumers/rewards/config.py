@@ -114,10 +114,8 @@ def slot_named(slots: tuple[ScoredSlot, ...], name: str) -> ScoredSlot:
 
 def _slot(path: Path, name: str, fields: object) -> ScoredSlot:
     if not SLOT.fullmatch(name) or name == RESERVED:
-        _refuse(
-            path,
-            f"{name}: a slot is source/name, of letters, digits, _ and -, without .g1 at its end; {RESERVED} is the completion's own",
-        )
+        rule = "a slot is source/name, of letters, digits, _ and -, without .g1 at its end"
+        _refuse(path, f"{name}: {rule}; {RESERVED} is the completion's own")
     if not isinstance(fields, Mapping):
         _refuse(path, f"{name}: its settings are a mapping: {{use: …, version: 1, scope: …}}")
     use = fields.get("use")
