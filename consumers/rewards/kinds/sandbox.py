@@ -26,7 +26,8 @@ from consumers.sandbox.sandbox import Isolation, Sandbox, SandboxLimits, Sandbox
 from consumers.sandbox.tested import BrokenTests, CodeResult, by_cases, by_tests
 
 FORMS = ("pytest", "python", "command")
-BLOCK = re.compile(r"^[ \t]*```[^\n`]*\n(.*?)^[ \t]*```[ \t]*$", re.MULTILINE | re.DOTALL)
+FENCE = re.compile(r"^[ \t]*```([^\n`]*)$", re.MULTILINE)
+"""A line that opens a block; it closes one where nothing follows the marks."""
 PYTHON = "python"
 
 
@@ -193,8 +194,13 @@ def code_of(text: str, form: str) -> str | None:
     text = text.rpartition("</think>")[2]
     if form == "reply":
         return text
-    blocks = BLOCK.findall(text)
-    return blocks[-1] if blocks else None
+    block, begin = None, None
+    for fence in FENCE.finditer(text):  # and no pattern of a whole block: one that never closes takes it quadratic time
+        if begin is None:
+            begin = fence.end() + 1
+        elif not fence[1].strip(" \t"):
+            block, begin = text[begin : fence.start()], None
+    return block
 
 
 def script_of(tests: Any) -> str:
