@@ -31,6 +31,10 @@ AGAIN = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 529})
 PAUSE_FIRST_S, PAUSE_MAX_S = 0.1, 5.0
 ANSWER_BYTES_MAX = 64 << 20
 DETAIL_CHARS = 300
+TOKENS_MAX = 1 << 40
+"""Of one request; a server that counts more does not count."""
+ODD = (ValueError, TypeError, AttributeError, LookupError, ArithmeticError, RecursionError)
+"""What reading JSON that others wrote may raise, where it is not what it should be."""
 
 
 class Refused(GaveUp):
@@ -112,6 +116,13 @@ class HttpClient:
         await self._session.close()
 
 
+def tokens_of(answer: Mapping[str, Any]) -> int:
+    """Of its prompt and its completion; 0 where the server does not say, or says nothing possible."""
+    usage = answer.get("usage")
+    counts = [usage.get(name) for name in ("prompt_tokens", "completion_tokens")] if isinstance(usage, dict) else []
+    return sum(count for count in counts if isinstance(count, int) and 0 <= count < TOKENS_MAX)
+
+
 def line_of(text: str) -> str:
     """One short line for a person."""
     return " ".join(text[: 4 * DETAIL_CHARS].split())[:DETAIL_CHARS]
@@ -122,7 +133,10 @@ async def _answer(response: aiohttp.ClientResponse) -> Any:
     if response.status >= 300:
         raise Refused(response.status, content.decode(errors="replace"))
     try:
-        return json.loads(content)
+        answer = json.loads(content.decode("utf-8-sig"))
+        if b"\\u" in content:  # of a pair of these one alone is no character, and nothing that we write may hold it
+            answer = json.loads(json.dumps(answer, ensure_ascii=False).encode(errors="replace"))
+        return answer
     except (ValueError, RecursionError) as error:
         raise GaveUp("not_json", f"{response.url} answered: {line_of(content.decode(errors='replace'))}") from error
 
@@ -148,7 +162,7 @@ def _retry_after_s(headers: Mapping[str, str]) -> float:
     with suppress(ValueError):
         seconds = float(value)
         return seconds if 0 <= seconds < float("inf") else 0.0
-    with suppress(ValueError):
+    with suppress(*ODD):
         date = parsedate_to_datetime(value)
         return max(0.0, (date.replace(tzinfo=date.tzinfo or UTC) - datetime.now(UTC)).total_seconds())
     return 0.0

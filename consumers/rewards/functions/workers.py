@@ -89,8 +89,8 @@ class WorkerPool:
         for judged, future in zip(subjects, futures, strict=True):
             try:
                 subject = self._encoder.encode(judged)
-            except (TypeError, ValueError, OverflowError) as error:
-                future.set_exception(GaveUp("unreadable", f"the subject cannot be written down: {error}"[:500]))
+            except (TypeError, ValueError, OverflowError, RecursionError) as error:
+                future.set_exception(GaveUp("unreadable", f"the subject cannot be written down: {error}"))
                 continue
             if batch and (len(batch) >= size_max or size + len(subject) > BATCH_BYTES_MAX):
                 self._batches.put(batch)

@@ -21,7 +21,6 @@ from consumers.rewards.judged import Judged, Scope
 from consumers.rewards.kinds import Kind, ScorerSettings
 from consumers.rewards.kinds.function import Bytes
 from consumers.rewards.opinions import GaveUp, Opinion
-from consumers.rewards.values import one_line
 from consumers.sandbox.sandbox import Isolation, Sandbox, SandboxLimits, SandboxProgram, SandboxRefused
 from consumers.sandbox.tested import BrokenTests, CodeResult, by_cases, by_tests
 
@@ -132,14 +131,14 @@ class SandboxScorer:
             try:
                 return self._scored(self._run(code, tests))
             except BrokenTests as error:
-                raise GaveUp("tests_broken", one_line(str(error))) from error
+                raise GaveUp("tests_broken", str(error)) from error
             except (
                 SandboxRefused
             ) as error:  # its keeper was killed, or the machine was short of something: a new one may do
                 if self._closed.is_set():
                     raise CancelledError("the scorer was closed") from error
                 if last_try:
-                    raise GaveUp("sandbox", one_line(str(error))) from error
+                    raise GaveUp("sandbox", str(error)) from error
         raise AssertionError("the last try returns or raises")
 
     def _scored(self, tested: CodeResult) -> Opinion:
@@ -147,7 +146,7 @@ class SandboxScorer:
         share = tested.passed / tested.tests if tested.tests else 0.0
         value = share if self._settings.score == "share" else float(whole)
         words = (f"{tested.passed} of {tested.tests} passed", tested.reason, tested.detail)
-        return Opinion(values=(value,), detail=one_line("; ".join(filter(None, words))))
+        return Opinion(values=(value,), detail="; ".join(filter(None, words)))
 
     def _run(self, code: str, tests: Any) -> CodeResult:
         settings, sandbox = self._settings, self._sandbox()
@@ -221,7 +220,7 @@ def cases_of(tests: Any) -> list[tuple[str, str]]:
         else:
             pairs = [(case["input"], case["output"]) for case in data]
     except (ValueError, KeyError, TypeError) as error:
-        raise GaveUp("tests_broken", f"cases are a list of input and output: {one_line(repr(error), 200)}") from error
+        raise GaveUp("tests_broken", f"cases are a list of input and output: {error!r:.200}") from error
     if not pairs or not all(isinstance(text, str) for pair in pairs for text in pair):
         raise GaveUp("tests_broken", "cases are a list of texts `input` and `output`, and there is at least one")
     return pairs

@@ -147,6 +147,16 @@ def test_many_subjects_go_in_batches(rules) -> None:
     assert [outcome(end) for end in ends(rules("bad_rules:of_tag").judge(subjects))] == [float(n) for n in range(300)]
 
 
+def test_what_cannot_be_written_down_costs_itself_alone(rules) -> None:
+    """Lone surrogates, and nesting without end."""
+    deep: list[object] = []
+    for _ in range(5000):
+        deep = [deep]
+    subjects = [subject(1), subject(1, task=deep), subject(1, task="\ud800"), subject(2)]
+    ended = ends(rules("bad_rules:of_tag").judge(subjects))
+    assert [outcome(end) for end in ended] == [1.0, "unreadable", "unreadable", 2.0]
+
+
 def test_a_rule_sees_no_keys(rules, monkeypatch) -> None:
     """Variables are those of a list, and those that its settings name."""
     monkeypatch.setenv("OPENAI_API_KEY", "secret")

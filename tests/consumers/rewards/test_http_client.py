@@ -44,6 +44,23 @@ def test_the_server_s_own_pause_is_kept(client: HttpClient) -> None:
     assert times[1].at_s - times[0].at_s >= 1.0
 
 
+@pytest.mark.parametrize(
+    "value",
+    [
+        "Mon, 1 Jan 99999999999999999999 00:00:00 GMT",
+        "Mon, 1 Jan 1 00:00:00 +2300",
+        "1 Jan 24 0:0 +9" + "9" * 30,
+        "nan",
+        "-1",
+        "1e999",
+    ],
+)
+def test_a_pause_that_is_none_is_ours(client: HttpClient, value: str) -> None:
+    headers = {"retry-after": value}
+    with serving(lambda n: web.json_response({}, status=200 if n else 429, headers=headers)) as (url, _times):
+        assert post(client, url) == {}
+
+
 def test_a_pause_beyond_the_deadline_is_not_waited_for(client: HttpClient) -> None:
     with serving(lambda _: web.Response(status=503, text="busy", headers={"retry-after": "60"})) as (url, times):
         error = gave_up(client, url)
