@@ -136,8 +136,13 @@ class JudgeScorer:
         return posed
 
     def _trajectory_id(self, subject: Judged, posed: list[Question]) -> str:
-        """The same for the same subject, and not of its group: calls about one are no member of the other."""
-        names = subject.group_id, subject.trajectory_id, *(call.call_id for call in subject.calls)
+        """The same for the same subject in a generation, which is asked anew; not of its group: calls about one are no member of the other."""
+        names = (
+            self._settings.generation,
+            subject.group_id,
+            subject.trajectory_id,
+            *(call.call_id for call in subject.calls),
+        )
         digest = hashlib.sha256(repr((names, posed)).encode("utf-8", "surrogatepass")).hexdigest()
         return f"judge-{self._settings.source}-{self._settings.name}@{self._settings.version}-{digest[:32]}"[-256:]
 

@@ -103,7 +103,9 @@ def test_the_last_block_is_the_code() -> None:
     assert code_of("```python\nnever closed", "block") is None
 
 
-@given(st.lists(st.sampled_from(["```", " ```", "```py", "`", "x", " ", "\t", "\n", "\r", "````", "\u2028"])).map("".join))
+@given(
+    st.lists(st.sampled_from(["```", " ```", "```py", "`", "x", " ", "\t", "\n", "\r", "````", "\u2028"])).map("".join)
+)
 def test_blocks_are_what_a_pattern_of_whole_ones_says(text) -> None:
     """Found line by line."""
     whole = re.compile(r"^[ \t]*```[^\n`]*\n(.*?)^[ \t]*```[ \t]*$", re.MULTILINE | re.DOTALL)

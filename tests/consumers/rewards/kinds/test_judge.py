@@ -173,6 +173,16 @@ def test_whatever_json_a_server_answers_with_is_a_verdict_or_a_word(
         check_it_can_be_kept(future.exception(30) or future.result())
 
 
+def test_history_that_is_scored_again_is_asked_anew(tmp_path: Path) -> None:
+    """A gateway gives a reply that it holds to the generation that it was made for."""
+    with scripted(script(says("7"))) as server:
+        for generation in (0, 0, 1):
+            with judging(tmp_path, server.url, generation=generation) as scorer:
+                one(scorer)
+    live, again, history = (headers["x-claw-trajectory"] for _, headers in server.requests)
+    assert live == again != history
+
+
 def test_a_task_that_is_nested_too_deep_is_given_up(tmp_path: Path) -> None:
     """As unreadable, before anything is asked."""
     task: list[object] = []
