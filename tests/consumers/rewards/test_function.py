@@ -94,6 +94,18 @@ def test_what_is_odd_and_right_is_taken(rules) -> None:
     assert (ended[2].detail, ended[2].spread) == ("because of this", 0.1)
 
 
+def test_what_outlives_a_process_that_ended_by_itself_is_ended(rules) -> None:
+    """Also what left its group, its session and its parent."""
+    scorer = rules("bad_rules:of_tag")
+    assert [outcome(end) for end in ends(scorer.judge([subject("orphan"), subject(1)]))] == ["crashed", 1.0]
+    orphans = [one for one in psutil.process_iter(["cmdline"]) if "claw-rule-orphan" in (one.info["cmdline"] or ())]
+    psutil.wait_procs(orphans, timeout=5)
+    alive = [one for one in orphans if one.is_running() and one.status() != psutil.STATUS_ZOMBIE]
+    for one in alive:
+        one.kill()
+    assert not alive
+
+
 @pytest.mark.parametrize("then", [[], ["hang"]], ids=["closed", "killed"])
 def test_what_a_rule_leaves_behind_ends_with_its_process(rules, then) -> None:
     """Also what left its group, its session and its parent."""
