@@ -264,7 +264,7 @@ class _Worker:
         with suppress(psutil.Error):
             descendants = psutil.Process(process.pid).children(recursive=True)
         if has_ended(process):  # by itself, and what it had started is somebody else's
-            descendants += [one for one in psutil.process_iter() if _variable(one, MARK) == self._mark]
+            descendants += [one for one in psutil.process_iter() if _bears(one, self._mark)]
         code = reap(process)
         for descendant in descendants:
             with suppress(psutil.Error):
@@ -272,10 +272,10 @@ class _Worker:
         return code
 
 
-def _variable(process: psutil.Process, name: str) -> str | None:
+def _bears(process: psutil.Process, mark: str) -> bool:
     with suppress(psutil.Error):
-        return process.environ().get(name)
-    return None
+        return bool(process.environ().get(MARK) == mark)
+    return False
 
 
 def _settle(future: "Future[Opinion]", answer: Answer) -> None:

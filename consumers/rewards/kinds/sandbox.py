@@ -132,9 +132,7 @@ class SandboxScorer:
                 return self._scored(self._run(code, tests))
             except BrokenTests as error:
                 raise GaveUp("tests_broken", str(error)) from error
-            except (
-                SandboxRefused
-            ) as error:  # its keeper was killed, or the machine was short of something: a new one may do
+            except SandboxRefused as error:  # its keeper was killed, or the machine is short of something
                 if self._closed.is_set():
                     raise CancelledError("the scorer was closed") from error
                 if last_try:
