@@ -8,6 +8,7 @@ figures of its last run. What each figure means: docs/rewards.md.
 import argparse
 import importlib
 import json
+import signal
 import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
@@ -44,7 +45,7 @@ def parts(options: argparse.Namespace) -> Mapping[str, Callable[[str], Figures]]
 
 def sandbox() -> Figures:
     """Of `bench.rewards_sandbox`."""
-    return dict(importlib.import_module("bench.rewards_sandbox").measure())
+    return dict(importlib.import_module("bench.rewards_sandbox").measured(11, 40))
 
 
 def table(figures: Figures) -> str:
@@ -76,6 +77,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--kills", type=int, default=10, help="kill -9 under load (10)")
     options = parser.parse_args(argv)
     figures: Figures = {}
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # what was started here ends with it
     OUT.parent.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory() as folder, broker(Path(folder)) as bootstrap:
         for name, measure in parts(options).items():

@@ -28,6 +28,7 @@ from schemas.keys import group_key
 from schemas.topics import CALLS, REWARDS, VERDICTS
 
 RATE = 200
+WARM_CALLS = 200
 READY = "log_partitions_assigned"
 WAIT_S = 180.0
 Figures = dict[str, Any]  # numbers
@@ -128,14 +129,14 @@ def lag(bootstrap: str, seconds: float) -> Figures:
     settings = new_log(bootstrap)
     count = int(seconds * RATE)
     calls = list(single_calls(count, "lag"))
-    arrivals = Arrivals(settings, count)
+    arrivals = Arrivals(settings, count + WARM_CALLS)
     arrivals.start()
     arrivals.ready.wait()
     acknowledged: dict[str, float] = {}
     with scorers(settings, "noop") as fleet, closing(EventProducer(settings)) as producer:
         fleet.start()
         fleet.wait_assigned(1)
-        publish(settings, single_calls(200, "warm"))
+        publish(settings, single_calls(WARM_CALLS, "warm"))
         time.sleep(3)
         begin_s = time.monotonic()
         for number, call in enumerate(calls):

@@ -102,6 +102,7 @@ class SlotScoring:
         self._partitions = partitions
         self._subjects: list[Subject] = []
         self._kept_now: dict[tuple[int, str], VerdictKept] = {}
+        self._names: dict[str, str] = {}
         self._flying: dict[Future[Opinion], _Question] = {}
         self._unkept: dict[int, list[VerdictKept]] = defaultdict(list)
         self._grace_end: float | None = None
@@ -123,8 +124,11 @@ class SlotScoring:
                 self._verdicts.own(partition)
             self._settle()
             outputs = [output for subject in self._subjects for output in self._outputs(subject)]
+            age_s = (now_us() - self._subjects[-1].occurred_at_us) / 1e6
+            self._metrics.lag.labels(self._slot.name).set(max(0.0, age_s))
             self._subjects.clear()
             self._kept_now.clear()
+            self._names.clear()
         self._metrics.partitions.labels(self._slot.name).set(self._verdicts.partitions)
         return outputs
 
@@ -160,7 +164,7 @@ class SlotScoring:
         flying = {question.verdict_id for question in self._flying.values()}
         questions: dict[str, _Question] = {}
         for subject in self._subjects:
-            name = verdict_id(self._slot, subject.digest)
+            name = self._name(subject)
             if self._kept(subject) is not None:
                 self._metrics.cached.labels(self._slot.name).inc()
             elif (verdict := self._verdicts.elsewhere(name)) is not None and verdict.failed is None:
@@ -171,6 +175,12 @@ class SlotScoring:
         self._keep()
         return list(questions.values())
 
+    def _name(self, subject: Subject) -> str:
+        """Its `verdict_id`, computed once in a poll."""
+        if (name := self._names.get(subject.digest)) is None:
+            name = self._names[subject.digest] = verdict_id(self._slot, subject.digest)
+        return name
+
     def _kept(self, subject: Subject) -> VerdictKept | None:
         """A failure first: who was given up once stays so, whatever is said of equal content later."""
         failure = (
@@ -178,7 +188,7 @@ class SlotScoring:
             if self._verdicts.failures(subject.partition)
             else None
         )
-        return failure or self._look_up(subject.partition, verdict_id(self._slot, subject.digest))
+        return failure or self._look_up(subject.partition, self._name(subject))
 
     def _look_up(self, partition: int, name: str) -> VerdictKept | None:
         """What is in the log; once it was read, or written, it is in memory for the rest of the poll."""
@@ -308,7 +318,6 @@ class SlotScoring:
     def _outputs(self, subject: Subject) -> Iterator[Output]:
         verdict = self._kept(subject)
         assert verdict is not None  # `_settle` returned
-        self._metrics.lag.labels(self._slot.name).set(max(0.0, (now_us() - subject.occurred_at_us) / 1e6))
         for event in events_of(self._slot, subject, verdict):
             if event.envelope.event_id not in subject.slots:
                 yield REWARDS, group_key(subject.group_id), event

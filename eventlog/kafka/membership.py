@@ -54,6 +54,7 @@ class KafkaMembership:
         self._on_revoked = on_revoked
         self._positions: dict[Place, int | None] = {}
         self._member_id = ""
+        self._closing = False
         self._consumer = Consumer(member_config(settings, group_id, work_timeout_s))
         try:
             names = [settings.catalogue().name(topic) for topic in topics]
@@ -96,11 +97,14 @@ class KafkaMembership:
 
     def close(self) -> None:
         """Gives up all partitions (`on_revoked` is called) and leaves the group. Idempotent."""
+        self._closing = True
         with contextlib.suppress(RuntimeError):  # confluent's word for "closed already"
             self._consumer.close()
 
     def _assign(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         """A group that never committed begins at the beginning: only an explicit offset says so."""
+        if self._closing:  # whoever closes while it joins still gets its partitions, and no answers any more
+            return
         try:
             starts = consumer.committed(partitions, timeout=self._settings.connect_timeout_s) if partitions else []
         except KafkaException as raised:

@@ -120,6 +120,8 @@ def backfill(
         stop,
         sources=lambda kafka, each, limits: ChosenSubjects(source_of(kafka, each, limits), holds),
     )
+    if not span.records:
+        stop.set()  # nobody joins for nothing
     worker.run()  # in this thread: there is one slot
     if worker.error is not None:
         raise ScorerDied(f"{slot.name}: {worker.error or type(worker.error).__name__}") from worker.error

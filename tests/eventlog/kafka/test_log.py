@@ -419,3 +419,13 @@ def _nowhere(ack_timeout_ms: int = 1000) -> LogSettings:
         commit_timeout_s=1,
         partitions=2,
     )
+
+
+def test_a_member_that_closes_while_it_joins_leaves_in_silence(log_settings):
+    """Its partitions come during the close, when the broker answers it nothing any more: no error of that is anybody's."""
+    for number in range(8):
+        member = KafkaLog(log_settings).membership(
+            [CALLS], f"hasty{number}", on_revoked=lambda _: None, work_timeout_s=60
+        )
+        time.sleep(0.15 * number)
+        member.close()
