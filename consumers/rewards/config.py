@@ -131,7 +131,9 @@ def _slot(path: Path, name: str, fields: object) -> ScoredSlot:
     try:
         options = SlotOptions.model_validate(own)
         context = {"folder": path.parent}
-        scorer = kind.settings.model_validate({**rest, "source": source, "name": short}, context=context)
+        scorer = kind.settings.model_validate(
+            {**rest, "source": source, "name": short, "generation": 0}, context=context
+        )
     except ValidationError as error:
         problem = error.errors(include_url=False, include_input=False)[0]
         message = PROBLEMS.get(problem["type"]) or problem["msg"].removeprefix("Value error, ")
