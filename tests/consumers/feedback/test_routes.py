@@ -94,6 +94,16 @@ def test_undo_takes_the_last_act_back_and_then_the_one_before(stage: Stage, url:
     assert [event.value for event in stage.words() if isinstance(event, RewardAssigned)] == [1.0, 0.0, None, None]
 
 
+def test_a_reward_of_the_highest_revision_locks_nobody_out(stage: Stage, url: str) -> None:
+    """Its person judges and takes back as ever."""
+    stage.tell(facts.reward("a", "a0", 1.0, source="human:ann", name="thumb", revision=(1 << 63) - 1))
+    ann = Person(url)
+    ann.waiting()
+    ann.judge("a0", thumb=False)
+    assert [word["value"] for word in ann.post("undo")["undone"]] == [0.0]
+    ann.judge("a0", thumb=True)
+
+
 def test_nobody_sees_what_others_said_before_he_has_judged(stage: Stage, url: str) -> None:
     """Others' words and scorers' values come with one's own judgement, and not before."""
     stage.tell(facts.reward("a", "a0", 0.3, source="judge", name="style"))
