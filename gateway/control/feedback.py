@@ -18,6 +18,7 @@ from pydantic.types import StringConstraints
 from datapool.feedback import (
     HUMAN,
     OVERALL,
+    RESERVED,
     Comparison,
     FeedbackFact,
     FeedbackSubject,
@@ -179,22 +180,27 @@ def speaker(key: ApiKey | None, who: str | None) -> str:
 
 def as_speaker(body: AssignReward, key: ApiKey | None) -> AssignReward:
     """A reward as this key may give it: an annotator's is the annotator's own word, as feedback is. Raises Forbidden, Unusable."""
-    source = body.source
     if key is not None and key.role == "annotator":
-        source = _annotators_source(body, key)
-    if source.startswith(HUMAN) and body.revision > now_us() + AHEAD_MAX_US:
+        body = _annotators(body, key)
+    if body.source.startswith(HUMAN) and body.revision > now_us() + AHEAD_MAX_US:
         raise Unusable("revision must not be ahead: of a person's word it is the time in microseconds", param="revision")
-    return body if source == body.source else body.model_copy(update={"source": source})
+    return body
 
 
-def _annotators_source(body: AssignReward, key: ApiKey) -> str:
+def _annotators(body: AssignReward, key: ApiKey) -> AssignReward:
     try:
         source = HUMAN + speaker(key, None)
     except InvalidFeedback as refused:
         raise Unusable(f"the name of this key cannot stand in a reward: {refused}", param="source") from refused
     if "source" in body.model_fields_set and body.source != source:
         raise Forbidden(f"this key has the role annotator, whose rewards have the source {source}: leave source out")
-    return source
+    try:
+        if checked_name("name", body.name) in RESERVED:
+            raise InvalidFeedback("name", f"must not be {' or '.join(RESERVED)}: POST …/feedback says these")
+    except InvalidFeedback as refused:
+        raise Unusable(str(refused), param=refused.field) from refused
+    revision = body.revision if "revision" in body.model_fields_set else now_us()
+    return body.model_copy(update={"source": source, "revision": revision})
 
 
 def _remark(item: GiveFeedback) -> Remark:
