@@ -111,6 +111,21 @@ def test_judged_by_keyboard(sitting: Any) -> None:
     one.clean(page)
 
 
+def test_a_lost_session_does_not_change_who_speaks(sitting: Any) -> None:
+    """The name that was typed is signed in again before the judgement is repeated, never the login's."""
+    stage = Stage(group("a", "a cat"), group("b", "a dog"))
+    one = sitting(stage)
+    page = one.open()
+    page.on("dialog", lambda dialog: dialog.accept("bob"))
+    page.get_by_title("judge under another name").click()
+    expect(page.get_by_title("judge under another name")).to_have_text("bob")
+    expect(page.locator("article")).to_have_count(1)
+    one.context.clear_cookies()
+    page.keyboard.press("u")
+    expect(page.locator(".progress")).to_contain_text("1 waiting, you judged 1 of 2")
+    assert {getattr(event, "source", "") for event in stage.words()} == {"human:bob"}
+
+
 def test_a_comment_and_a_better_reply(sitting: Any) -> None:
     """c and e open a field that has the keyboard; Ctrl Enter saves; keys typed there judge nothing."""
     stage = Stage(group("a", "a cat"))
