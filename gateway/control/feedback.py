@@ -183,7 +183,9 @@ def as_speaker(body: AssignReward, key: ApiKey | None) -> AssignReward:
     if key is not None and key.role == "annotator":
         body = _annotators(body, key)
     if body.source.startswith(HUMAN) and body.revision > now_us() + AHEAD_MAX_US:
-        raise Unusable("revision must not be ahead: of a person's word it is the time in microseconds", param="revision")
+        raise Unusable(
+            "revision must not be ahead: of a person's word it is the time in microseconds", param="revision"
+        )
     return body
 
 
