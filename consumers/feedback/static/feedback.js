@@ -70,7 +70,7 @@ async function readQueue(force) {
   const asked = String(query);
   if (!force && queue.value) query.set("since", queue.value.changes);
   const answer = await ask("GET", `queue?${query}`);
-  if (answer.who && answer.who !== session.value.who) return loadSession();  // another tab signed somebody else in
+  if (answer.who && answer.who !== session.value?.who) return loadSession();  // another tab signed somebody else in
   if (answer.unchanged || asked !== String(queueParameters())) return;
   const words = (each) => each && each.changes.split(".")[1];
   const spoken = words(queue.value) !== words(answer);
