@@ -60,3 +60,9 @@ def test_a_file_that_is_not_there_is_one_line(tmp_path):
     """And names it."""
     with pytest.raises(ConfigRefused, match=r"nothing\.yaml"):
         load(tmp_path / "nothing.yaml")
+
+
+def test_a_file_that_is_not_there_is_told_with_where_one_is_shown(tmp_path) -> None:
+    """The first command of somebody who has none yet."""
+    with pytest.raises(ConfigRefused, match=r"rewards\.yaml: is not there; docs/rewards\.md shows one"):
+        load(tmp_path / "rewards.yaml")
