@@ -4,7 +4,7 @@ A slot that is fenced leaves its group and joins again; whatever else ends a thr
 """
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import closing
 
 import structlog
@@ -41,6 +41,7 @@ def serve(settings: RewardsSettings, log_settings: LogSettings) -> None:
     """Score until SIGTERM or SIGINT. Several processes of one file share the partitions. Raises ConsumerError, LogError."""
     log_to_stderr()
     slots = load(settings.config)
+    warn_of_timeouts(slots, settings)
     metrics = RewardsMetrics()
     if settings.metrics_port is not None:
         metrics.serve(settings.metrics_port)
@@ -59,6 +60,16 @@ def serve(settings: RewardsSettings, log_settings: LogSettings) -> None:
     for thread in threads:
         if thread.error is not None:
             raise ScorerDied(f"{thread.slot.name}: {thread.error or type(thread.error).__name__}") from thread.error
+
+
+def warn_of_timeouts(slots: Iterable[ScoredSlot], settings: RewardsSettings) -> None:
+    """No retry begins after half of `work_timeout_s`: a verdict should be there by then."""
+    for slot in slots:
+        if slot.scorer.timeout_s > settings.work_timeout_s / 2:
+            limits = {"timeout_s": slot.scorer.timeout_s, "work_timeout_s": settings.work_timeout_s}
+            log.warning(
+                "rewards_timeout_too_long", slot=slot.name, **limits, advice="raise work_timeout_s to twice timeout_s"
+            )
 
 
 def begin(kafka: KafkaLog, slot: ScoredSlot) -> None:
@@ -129,7 +140,7 @@ class SlotThread(threading.Thread):
         scoring = SlotScoring(
             self.slot,
             scorer,
-            Verdicts(kafka, self.slot),
+            Verdicts(kafka, self.slot, stop=self._halt),
             source := self._sources(kafka, self.slot, settings),
             self._metrics,
             stop=self._halt,

@@ -12,8 +12,8 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 from consumers.errors import ConsumerError
 from consumers.rewards.kinds import Kind, ScorerSettings, kind_of
 
-SLOT = re.compile(r"[A-Za-z0-9_-]+/[A-Za-z0-9_.-]+")
-"""Of what is safe in the name of a consumer group; a person's source (`human:…`) has a colon and is no scorer's."""
+SLOT = re.compile(r"(?!.*\.g\d+$)[A-Za-z0-9_-]+/[A-Za-z0-9_.-]+")
+"""`.g1` at the end is of a generation's group. Of what is safe in the name of a consumer group; a person's source (`human:…`) has a colon and is no scorer's."""
 RESERVED = "agent/completion"
 PROBLEMS = {"missing": "a value is required", "extra_forbidden": "there is no such setting"}
 SUFFIXES = {"k": 10**3, "M": 10**6, "G": 10**9}
@@ -116,7 +116,10 @@ def slot_named(slots: tuple[ScoredSlot, ...], name: str) -> ScoredSlot:
 
 def _slot(path: Path, name: str, fields: object) -> ScoredSlot:
     if not SLOT.fullmatch(name) or name == RESERVED:
-        _refuse(path, f"{name}: a slot is source/name, of letters, digits, _ and -; {RESERVED} is the completion's own")
+        _refuse(
+            path,
+            f"{name}: a slot is source/name, of letters, digits, _ and -, without .g1 at its end; {RESERVED} is the completion's own",
+        )
     if not isinstance(fields, Mapping):
         _refuse(path, f"{name}: its settings are a mapping: {{use: …, version: 1, scope: …}}")
     use = fields.get("use")

@@ -1,4 +1,7 @@
-"""What a scorer sees of its subject: plain values, put together once for all kinds. They cross process borders by msgpack."""
+"""What a scorer sees of its subject: plain values, put together once for all kinds. They cross process borders by msgpack.
+
+Ids are there to find it again and no content: a pure scorer, which is asked once for equal content, says nothing of them.
+"""
 
 from typing import Any, Literal
 
@@ -24,7 +27,7 @@ class JudgedCall(Struct, frozen=True, kw_only=True):
     finish_reason: str | None = None
     tags: tuple[str, ...] = ()
     logprob_mean: float | None = None
-    """Of the sampled tokens, in nats."""
+    """Of the sampled tokens, in nats. None for a pure scorer: equal words of two policies are equal content."""
 
 
 class Judged(Struct, frozen=True, kw_only=True):

@@ -3,9 +3,12 @@
 import math
 from collections.abc import Iterator
 
+from msgspec.structs import replace
+
 from consumers.rewards.config import ScoredSlot
 from consumers.rewards.opinions import Opinion
 from consumers.rewards.subjects.subject import ATTEMPTS_MAX, Subject, Target
+from datapool.fold.validation import REWARD_MAX
 from schemas.envelopes import decision_id
 from schemas.events import Envelope, RewardAssigned, ScoringFailed, VerdictKept, VerdictRef
 
@@ -14,18 +17,29 @@ REVISIONS, VERSIONS_MAX = 1000, 61
 """Of a generation; of them each version has `ATTEMPTS_MAX`."""
 
 
-def revision(slot: ScoredSlot, attempt: int) -> int:
-    """A higher generation wins, in it a higher version (of the first 61), in it what knew more of the subject."""
+def revision(slot: ScoredSlot, attempt: int, *, failed: bool) -> int:
+    """A higher generation wins, in it a higher version (of the first 61), in it what knew more of the subject.
+
+    A failure says nothing against what was said before: it is below every value, of whatever version and generation.
+    """
+    if failed:
+        return min(slot.generation, ATTEMPTS_MAX - 1)
     return slot.generation * REVISIONS + min(slot.scorer.version, VERSIONS_MAX) * ATTEMPTS_MAX + attempt
 
 
 def events_of(slot: ScoredSlot, subject: Subject, verdict: VerdictKept) -> Iterator[RewardAssigned | ScoringFailed]:
-    """What a kept verdict says of a subject: a reward per value, none for a value of None, or one failure per target."""
+    """What a kept verdict says of a subject: a reward per value, or one failure per target.
+
+    None takes back what a lower version or generation said; the first of all has nothing to take back and is no event.
+
+    The first one has the cost and the calls, so that sums over rewards are those over verdicts.
+    """
+    first = slot.generation == 0 and slot.scorer.version <= 1
+    rank, reference = revision(slot, subject.attempt, failed=verdict.failed is not None), _reference(subject, verdict)
     for at, target in enumerate(subject.targets):
-        if verdict.failed is None and verdict.values[at] is None:
+        if first and verdict.failed is None and verdict.values[at] is None:
             continue
         head = _envelope(subject, verdict, target)
-        rank, reference = revision(slot, subject.attempt), _reference(subject, verdict)
         if verdict.failed is None:
             yield RewardAssigned(
                 envelope=head,
@@ -51,6 +65,7 @@ def events_of(slot: ScoredSlot, subject: Subject, verdict: VerdictKept) -> Itera
                 detail=verdict.detail,
                 verdict=reference,
             )
+        reference = replace(reference, tokens=0, seconds=0.0, price=None, calls=())
 
 
 def _envelope(subject: Subject, verdict: VerdictKept, target: Target) -> Envelope:
@@ -87,6 +102,8 @@ def flaw_of(opinion: Opinion, subject: Subject) -> tuple[str, str] | None:
     for value in values:
         if value is not None and (isinstance(value, bool) or not isinstance(value, int | float)):
             return "not_a_number", f"{value!r} is no number"[:200]
-        if value is not None and not math.isfinite(value):
+        if isinstance(value, float) and not math.isfinite(value):
             return "not_finite", f"{value} is not finite"
+        if value is not None and abs(value) > REWARD_MAX:
+            return "number_too_large", f"a value is beyond {REWARD_MAX:g}, which nobody could add up"
     return None

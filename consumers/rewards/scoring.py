@@ -23,6 +23,7 @@ from consumers.rewards.outcomes import PRODUCER, events_of, flaw_of
 from consumers.rewards.subjects.subject import Subject, Unjudgeable
 from consumers.rewards.verdicts import DAY_US, Verdicts
 from eventlog.consume import Output
+from eventlog.errors import RecordTooLarge
 from eventlog.records import Place, Record
 from schemas.envelopes import decision_id, envelope, now_us
 from schemas.events import VerdictKept
@@ -311,9 +312,27 @@ class SlotScoring:
             verdicts = {verdict.verdict_id: verdict for verdict in self._unkept[partition]}
             fresh = [verdict for name, verdict in verdicts.items() if self._verdicts.get(partition, name) is None]
             if fresh:
-                self._verdicts.keep(partition, fresh)
-                self._kept_now |= {(partition, verdict.verdict_id): verdict for verdict in fresh}
+                self._kept_now |= {
+                    (partition, verdict.verdict_id): verdict for verdict in self._fitting(partition, fresh)
+                }
             del self._unkept[partition]
+
+    def _fitting(self, partition: int, verdicts: list[VerdictKept]) -> list[VerdictKept]:
+        """What is in the log of them now: in place of one that is larger than a record may be, that it is."""
+        try:
+            self._verdicts.keep(partition, verdicts)
+        except RecordTooLarge as error:
+            if len(verdicts) > 1:
+                return [kept for verdict in verdicts for kept in self._fitting(partition, [verdict])]
+            log.warning(
+                "rewards_verdict_too_large", slot=self._slot.name, subject=verdicts[0].subject, error=str(error)
+            )
+            self._metrics.failed.labels(self._slot.name, "too_large").inc()
+            small = replace(verdicts[0], failed="too_large", detail="its verdict", values=(), spread=None, calls=())
+            if small == verdicts[0]:
+                raise
+            return self._fitting(partition, [small])
+        return verdicts
 
     def _outputs(self, subject: Subject) -> Iterator[Output]:
         verdict = self._kept(subject)

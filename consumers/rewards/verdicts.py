@@ -4,11 +4,12 @@ Invariant: a partition is fenced before its verdicts are read, and read up to a 
 holds it knows every verdict that any owner before it kept, and nobody else can keep one. One transaction keeps all verdicts of
 one moment in one partition; what is in it is on disk here only after the log has it.
 
-Cost: an owner reads its partition of claw.rewards.verdicts once (the heads of other slots' verdicts, its own whole); they lie in
+Cost: an owner reads its partition of claw.rewards.verdicts once; its own verdicts lie in
 sqlite's own temporary file, as large as they are in the log, and one transactional client per partition stays open.
 """
 
 import sqlite3
+import threading
 import time
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence
@@ -31,7 +32,7 @@ log = structlog.get_logger()
 
 DAY_US = 86_400_000_000
 RESTORE_TIMEOUT_S = 120.0
-"""Another slot's transaction that nobody ends hides what comes after it for as long as the broker lets it stand: a minute."""
+"""Without a record more. Another slot's transaction that nobody ends hides what comes after it for as long as the broker lets it stand: a minute."""
 POLL_S = 0.5
 SCHEMA = """
 PRAGMA journal_mode = OFF;
@@ -67,8 +68,9 @@ class ScorerLog(Log, Protocol):
 class Verdicts:
     """Belongs to one thread."""
 
-    def __init__(self, scorer_log: ScorerLog, slot: ScoredSlot) -> None:
+    def __init__(self, scorer_log: ScorerLog, slot: ScoredSlot, *, stop: threading.Event | None = None) -> None:
         self._log = scorer_log
+        self._stop = stop or threading.Event()
         self._slot = slot
         self._own = (slot.scorer.source, slot.scorer.name, slot.scorer.version, slot.generation)
         self._producers: dict[int, VerdictTransactions] = {}
@@ -149,14 +151,15 @@ class Verdicts:
     def _restore(self, partition: int, mark: int) -> int:
         """Everything of this slot, version and generation up to the offset `mark`. Returns how many."""
         self._tokens[partition] = defaultdict(int)
-        count = 0
-        deadline = time.monotonic() + RESTORE_TIMEOUT_S
+        count, end, deadline = 0, -1, 0.0
         with closing(self._log.reader([VERDICTS], partitions=[partition])) as reader:
             place = (self._log.settings.catalogue().name(VERDICTS), partition)
-            while reader.positions().get(place, 0) <= mark:
-                if time.monotonic() > deadline:
+            while (at := reader.positions().get(place, 0)) <= mark:
+                if at > end:
+                    end, deadline = at, time.monotonic() + RESTORE_TIMEOUT_S
+                if self._stop.is_set() or time.monotonic() > deadline:
                     raise BrokerUnreachable(
-                        f"{place[0]} partition {partition} does not show what was written before offset {mark}"
+                        f"{place[0]} partition {partition} was read to {at} of {mark} and no further"
                     )
                 for record in reader.poll(POLL_S):
                     count += self._take(partition, record)
@@ -166,11 +169,10 @@ class Verdicts:
         if record.value is None:
             return False
         with suppress(UndecodableRecord):
-            head = codec.fields_before_lists(record.value)
-            if (head["source"], head["name"], head["version"], head["generation"]) != self._own:
-                return False
             verdict = record.event()
             assert isinstance(verdict, VerdictKept)  # the topic holds nothing else
+            if (verdict.source, verdict.name, verdict.version, verdict.generation) != self._own:
+                return False
             self._put(partition, verdict.verdict_id, record.value)
             self._count(partition, verdict)
             return True

@@ -29,7 +29,12 @@ def counts(call: CallCaptured) -> bool:
 
 
 def judged_call(
-    call: CallCaptured, request: bytes | None, *, bytes_max: int, before: Sequence[Message] | None = None
+    call: CallCaptured,
+    request: bytes | None,
+    *,
+    bytes_max: int,
+    pure: bool = True,
+    before: Sequence[Message] | None = None,
 ) -> JudgedCall:
     """One call without what came after it. Raises Unjudgeable.
 
@@ -61,19 +66,24 @@ def judged_call(
         tools=tuple(offered_tools(bodies)),
         finish_reason=call.finish_reason,
         tags=call.tags,
-        logprob_mean=_mean(call.response_logprobs),
+        logprob_mean=None if pure else _mean(call.response_logprobs),
     )
 
 
 def judged_calls(
-    calls: Sequence[CallCaptured], requests: Mapping[str, bytes], after: Mapping[str, str], *, bytes_max: int
+    calls: Sequence[CallCaptured],
+    requests: Mapping[str, bytes],
+    after: Mapping[str, str],
+    *,
+    bytes_max: int,
+    pure: bool,
 ) -> dict[str, JudgedCall]:
     """All calls of a trajectory by id, each with what came after it. calls: in order; after: their `successors`. Raises Unjudgeable."""
     judged: dict[str, JudgedCall] = {}
     responses: dict[str, list[Message]] = {}
     for call in calls:
         before = responses.get(_word(requests.get(call.call_id), "previous_response_id", call.protocol))
-        one = judged_call(call, requests.get(call.call_id), bytes_max=bytes_max, before=before)
+        one = judged_call(call, requests.get(call.call_id), bytes_max=bytes_max, pure=pure, before=before)
         judged[call.call_id] = one
         responses[_word(call.response_body, "id", call.protocol)] = said(one)
     for call_id, next_id in after.items():

@@ -4,10 +4,11 @@ from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
+from itertools import zip_longest
 
 from consumers.rewards.subjects.subject import Unjudgeable
 from consumers.rewards.verdicts import ScorerLog
-from datapool.view.request_bodies import backwards
+from datapool.view.request_bodies import BLOCK, backwards
 from eventlog.errors import HistoryCut
 from eventlog.protocols import Lookup
 from eventlog.records import Place, Position, Record
@@ -37,19 +38,27 @@ class LogHistory:
         begin = self.begins(topic)[place]
         return backwards(partial(self.log.read_range, topic), begin, Position(*place, offset))
 
-    def latest(self, topic: Topic, partition: int, keys: Collection[bytes], near_ms: int) -> dict[bytes, Record]:
-        """The latest record of each key that was written before `near_ms` or just after; keys without one are left out."""
+    def nearest(self, topic: Topic, partition: int, keys: Collection[bytes], near_ms: int) -> dict[bytes, Record]:
+        """A record of each key: the latest that was written before `near_ms` or just after, or the next one where that is nearer,
+        as it is once compaction left the last version alone. Keys without one are left out, after both ways to the end.
+        """
         place = (self.log.settings.catalogue().name(topic), partition)
-        end = self.offsets_at(topic, near_ms + NEAR_MS)[place]
-        latest: dict[bytes, Record] = {}
+        middle = self.offsets_at(topic, near_ms + NEAR_MS)[place]
+        nearest: dict[bytes, Record] = {}
         missing = set(keys)
-        for record in self.before(topic, partition, end):
+        both_ways = zip_longest(self.before(topic, partition, middle), self._after(topic, place, middle))
+        for record in (record for pair in both_ways for record in pair if record is not None):
             if record.key in missing and record.key is not None:
-                latest[record.key] = record
+                nearest[record.key] = record
                 missing.discard(record.key)
             if not missing:
                 break
-        return latest
+        return nearest
+
+    def _after(self, topic: Topic, place: Place, offset: int) -> Iterator[Record]:
+        end = self.log.end_offsets([topic])[place]
+        for start in range(offset, end, BLOCK):
+            yield from self.log.read_range(topic, place[1], start, min(end, start + BLOCK))
 
 
 class FetchedCalls:

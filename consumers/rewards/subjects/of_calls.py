@@ -1,13 +1,15 @@
 """Subjects of scope `call`, as claw.calls gives them.
 
 Invariant: a call that counts is one subject, whatever else is in the log. The task is what was registered before the call in
-its partition: what this process saw, or what stands up to `LOOK_BACK` records before the first record that it got.
+its partition: what this process saw, or what stands up to `LOOK_BACK` records before the first record that it got. Of a
+trajectory that is under way then, the log is read back to its registration, or `LOOK_BACK` records beyond its first call.
 """
 
 from collections import OrderedDict
 from collections.abc import Collection, Iterator
 from contextlib import suppress
 from functools import partial
+from itertools import islice
 
 import structlog
 
@@ -19,11 +21,12 @@ from consumers.rewards.subjects.history import LogHistory
 from consumers.rewards.subjects.subject import Subject, Target, call_content, digest_of
 from datapool.view.request_bodies import RequestBodies
 from eventlog.errors import HistoryCut
-from eventlog.records import Place, Position, Record
+from eventlog.records import Place, Position, Record, readable
 from schemas.codec import event_name
 from schemas.errors import UndecodableRecord
 from schemas.events import CallCaptured, Event, GroupOpened, TrajectoryStarted
 from schemas.http import Channel
+from schemas.keys import group_key
 from schemas.topics import CALLS
 
 log = structlog.get_logger()
@@ -50,8 +53,8 @@ class CallSubjects:
     def add(self, record: Record) -> None:
         """One more record. Undecodable ones are the streams' to report: nobody knows which call they were. Raises LogError."""
         if record.partition not in self._partitions:
+            self._look_back(self._earlier(record.position))
             self._partitions.add(record.partition)
-            self._look_back(record)
         try:
             event = record.event() if record.value is not None else None
         except UndecodableRecord as error:
@@ -60,6 +63,7 @@ class CallSubjects:
         self._register(event)
         if isinstance(event, CallCaptured):
             self._bodies.add(event)
+            self._find_registration(event, record.position)
             if self._is_subject(event):
                 self._subjects.append(self._subject(event, record.position))
 
@@ -93,7 +97,7 @@ class CallSubjects:
             trajectory_id=call.trajectory_id,
             call_id=call.call_id,
             targets=(Target(call.trajectory_id, call.call_id),),
-            digest=digest_of(["call", task, metadata, *tags, *call_content(call), *ids]),
+            digest=digest_of(["call", task, metadata, str(len(tags)), *tags, *call_content(call), *ids]),
             occurred_at_us=call.timings.received_us,
             run_id=call.envelope.run_id,
             assemble=partial(self._assemble, call, at, registration),
@@ -101,7 +105,8 @@ class CallSubjects:
 
     def _assemble(self, call: CallCaptured, at: Position, registration: Registered) -> Judged:
         self._bodies.add(call)  # again: later ones may have crowded it out
-        one = judged_call(call, self._bodies.body(call, at), bytes_max=self._settings.call_bytes_max)
+        pure, bytes_max = self._slot.scorer.pure, self._settings.call_bytes_max
+        one = judged_call(call, self._bodies.body(call, at), bytes_max=bytes_max, pure=pure)
         task, metadata, tags = registration
         return Judged(
             scope="call",
@@ -120,7 +125,8 @@ class CallSubjects:
         of_group = self._registered.get((call.group_id, ""), NOT_REGISTERED)
         return own[0] if own[0] is not None else of_group[0], own[1], tuple(sorted({*own[2], *of_group[2]}))
 
-    def _register(self, event: Event | None) -> None:
+    def _register(self, event: Event | None, *, earlier: bool = False) -> None:
+        """earlier: it is older than what is known."""
         registration: Registered
         if isinstance(event, GroupOpened):
             key, registration = (event.group_id, ""), (event.task, None, event.tags)
@@ -128,26 +134,45 @@ class CallSubjects:
             key, registration = (event.group_id, event.trajectory_id), (event.task, event.metadata, event.tags)
         else:
             return
+        if not earlier or self._registered.get(key, NOT_REGISTERED) is NOT_REGISTERED:
+            self._remember(key, registration)
+
+    def _remember(self, key: tuple[str, str], registration: Registered) -> None:
         self._registered[key] = registration
         self._registered.move_to_end(key)
         while len(self._registered) > REGISTRATIONS_MAX:
             self._registered.popitem(last=False)
 
-    def _look_back(self, first: Record) -> None:
-        """Registrations of before this process got the partition."""
-        earlier: list[Record] = []
-        for record in self._history.before(CALLS, first.partition, first.offset):
-            if len(earlier) == LOOK_BACK:
-                break
-            earlier.append(record)
-        for record in reversed(earlier):
+    def _look_back(self, earlier: Iterator[Record]) -> None:
+        """What was registered in `LOOK_BACK` records. earlier: the latest first."""
+        for record in islice(earlier, LOOK_BACK):
             with suppress(UndecodableRecord):
                 if event_name(record.value) in ("GroupOpened", "TrajectoryStarted"):
-                    self._register(record.event())
+                    self._register(record.event(), earlier=True)
+
+    def _find_registration(self, call: CallCaptured, at: Position) -> None:
+        """Once for each trajectory, and that there is none is remembered. The first call is the one that stands on no other."""
+        own = (call.group_id, call.trajectory_id)
+        if own not in self._registered and not _stands_alone(call):
+            earlier = self._earlier(at)
+            for event in readable(record for record in earlier if record.key == group_key(call.group_id)):
+                self._register(event, earlier=True)
+                if own in self._registered or _is_first(event, call.trajectory_id):
+                    break
+            self._look_back(earlier)
+        self._remember(own, self._registered.get(own, NOT_REGISTERED))
 
     def _earlier(self, at: Position) -> Iterator[Record]:
         with suppress(HistoryCut):
             yield from self._history.before(CALLS, at.partition, at.offset)
+
+
+def _is_first(event: Event, trajectory_id: str) -> bool:
+    return isinstance(event, CallCaptured) and event.trajectory_id == trajectory_id and _stands_alone(event)
+
+
+def _stands_alone(call: CallCaptured) -> bool:
+    return call.prompt.base_call_id is None and call.request.base_call_id is None
 
 
 def is_channel(channel: str, options_channels: Collection[str]) -> bool:

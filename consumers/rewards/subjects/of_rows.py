@@ -30,7 +30,7 @@ from datapool.fold.digests import row_digest
 from eventlog.errors import Retryable
 from eventlog.records import Place, Position, Record
 from schemas.errors import UndecodableRecord
-from schemas.events import GroupRecord, TrajectoryRecord
+from schemas.events import Event, GroupRecord, TrajectoryRecord
 from schemas.keys import group_key, trajectory_key
 from schemas.topics import CALLS, GROUPS, TRAJECTORIES
 
@@ -83,19 +83,23 @@ class RowSubjects:
         if record.value is not None:
             self._unread[record.topic, record.key] = record
 
-    def _read(self, record: Record) -> None:
+    def _event(self, record: Record) -> Event | None:
         """Undecodable rows are of a fold that this program does not know: logged, and nothing to judge."""
         try:
-            event = record.event()
+            return record.event() if record.value is not None else None
         except UndecodableRecord as error:
             log.warning("rewards_undecodable", slot=self._slot.name, position=str(record.position), reason=error.reason)
-            return
+            return None
+
+    def _read(self, record: Record) -> None:
+        event = self._event(record)
         of_groups = self._slot.scorer.scope == "group"
         if isinstance(event, GroupRecord):
             ids = (record.partition, event.group_id, "")
-            _remember(self._groups, ids, GroupRow(event, record.timestamp_ms), ROWS_MAX)
+            group = GroupRow(event, record.timestamp_ms)
+            _remember(self._groups, ids, group, ROWS_MAX)
             if of_groups:
-                self._due_groups[ids] = self._groups[ids]
+                self._due_groups[ids] = group
         elif isinstance(event, TrajectoryRecord):
             ids = (record.partition, event.group_id, event.trajectory_id)
             row = TrajectoryRow(event, row_digest(record.value or b"") if of_groups else "", record.timestamp_ms)
@@ -134,7 +138,7 @@ class RowSubjects:
     def forget(self, _: Collection[Place] = ()) -> None:
         """Another process may go on with a partition: what is remembered of it would be old when it comes back."""
         self._rows: OrderedDict[Ids, TrajectoryRow] = OrderedDict()
-        self._groups: OrderedDict[Ids, GroupRow] = OrderedDict()
+        self._groups: OrderedDict[Ids, GroupRow | None] = OrderedDict()
         self._judged: OrderedDict[Hashable, Hashable] = OrderedDict()
         self._unread: dict[tuple[str, bytes | None], Record] = {}
         self._due_rows: dict[Ids, TrajectoryRow] = {}
@@ -195,38 +199,42 @@ class RowSubjects:
         return trajectories
 
     def _look_up_groups(self, rows: Mapping[Ids, TrajectoryRecord], written: Mapping[Ids, TrajectoryRow]) -> None:
-        """Rows of groups that were written before this process got the partition. Each group has one as soon as it has a trajectory."""
-        missing: dict[int, dict[bytes, int]] = {}
+        """Rows of groups that passed by before this process got the partition; those that have none are remembered, too.
+
+        Each group has one as soon as it has a trajectory.
+        """
+        missing: dict[int, dict[bytes, Ids]] = {}
         for ids in rows:
             if (*ids[:2], "") not in self._groups:
-                missing.setdefault(ids[0], {})[group_key(ids[1])] = written[ids].timestamp_ms
+                missing.setdefault(ids[0], {})[group_key(ids[1])] = ids
         for partition, near in missing.items():
-            for record in self._history.latest(GROUPS, partition, near, max(near.values())).values():
-                if record.value is not None and isinstance(group := record.event(), GroupRecord):
-                    _remember(
-                        self._groups, (partition, group.group_id, ""), GroupRow(group, record.timestamp_ms), ROWS_MAX
-                    )
+            near_ms = max(written[ids].timestamp_ms for ids in near.values())
+            rows_by_key = self._history.nearest(GROUPS, partition, near, near_ms)
+            for key, ids in near.items():
+                record = rows_by_key.get(key)
+                group = self._event(record) if record is not None else None
+                pooled = GroupRow(group, record.timestamp_ms) if record and isinstance(group, GroupRecord) else None
+                _remember(self._groups, (*ids[:2], ""), pooled, ROWS_MAX)
 
     def _members(self, ids: Ids, group: GroupRow) -> list[TrajectoryRecord]:
         """Rows of the members that are over, by trajectory_id; none while one of them is still to come.
 
-        Raises Retryable where the log shows only a row that is older than the one that the group's row is made of.
+        Raises Retryable where the log shows no row yet, or only one that is older than that which the group's row is made of.
         """
         digests = {member.trajectory_id: member.digest for member in group.row.members if member.status in ATTEMPTS}
         rows = {name: self._rows.get((*ids[:2], name)) for name in digests}
-        stale = {
-            trajectory_key(ids[1], name): name
-            for name, row in rows.items()
-            if row is None or row.digest != digests[name]
-        }
+        stale = {trajectory_key(ids[1], name): name for name, row in rows.items() if _digest(row) != digests[name]}
         if stale:
-            latest = self._history.latest(TRAJECTORIES, ids[0], stale.keys(), group.timestamp_ms)
-            for key, record in latest.items():
-                if record.value is not None and isinstance(row := record.event(), TrajectoryRecord):
-                    pooled = TrajectoryRow(row, row_digest(record.value), record.timestamp_ms)
-                    rows[stale[key]] = pooled
-                    if pooled.digest != digests[stale[key]] and pooled.timestamp_ms < group.timestamp_ms:
-                        self._wait(ids)
+            nearest = self._history.nearest(TRAJECTORIES, ids[0], stale.keys(), group.timestamp_ms)
+            for key, name in stale.items():
+                record = nearest.get(key)
+                row = self._event(record) if record is not None else None
+                if record is not None and isinstance(row, TrajectoryRecord):
+                    rows[name] = TrajectoryRow(row, row_digest(record.value or b""), record.timestamp_ms)
+                if record is None or (
+                    record.timestamp_ms < group.timestamp_ms and _digest(rows[name]) != digests[name]
+                ):
+                    self._wait(ids)
         present = [row.row for _, row in sorted(rows.items()) if row is not None]
         over = [row for row in present if is_over(row)]
         return over if group.row.closed or len(over) == len(digests) else []
@@ -235,6 +243,10 @@ class RowSubjects:
         self._waits[ids] = self._waits.get(ids, 0) + 1
         if self._waits[ids] <= WAITS_MAX:
             raise Retryable(f"a member's row of group {ids[1]} is not to be seen yet")
+
+
+def _digest(row: TrajectoryRow | None) -> str | None:
+    return row.digest if row is not None else None
 
 
 def _signatures(rows: Iterable[TrajectoryRecord]) -> tuple[object, ...]:

@@ -17,6 +17,8 @@ from schemas.keys import step_key
 
 ATTEMPTS = {"failed": 1, "completed": 2}
 """Of a trajectory that is over; of two words on its end the fold keeps the higher, and so does its slot."""
+RANKS = {**ATTEMPTS, "continued": 3}
+"""And of a turn that another call is written against: it stays so, whatever the end."""
 ATTEMPTS_MAX = 16
 
 
@@ -25,7 +27,7 @@ def attempt_of(status: str, *, registered: bool, declared: bool) -> int:
 
     A verdict on more outranks one on less, in whatever order the facts came.
     """
-    return 4 * ATTEMPTS.get(status, 0) + 2 * registered + declared
+    return 4 * RANKS.get(status, 0) + 2 * registered + declared
 
 
 class Unjudgeable(ConsumerError):
@@ -71,15 +73,6 @@ class Subject:
         return step_key(self.group_id, self.trajectory_id, self.call_id or "").decode().rstrip("/")
 
 
-def unjudgeable(reason: str, detail: str) -> Callable[[], Judged]:
-    """What to put together where it is clear already that nothing can be."""
-
-    def refuse() -> Judged:
-        raise Unjudgeable(reason, detail)
-
-    return refuse
-
-
 def digest_of(parts: Iterable[str | bytes | None]) -> str:
     """sha256 hex over parts, each with its length in front, so that no two sequences run into the same bytes."""
     digest = hashlib.sha256()
@@ -97,4 +90,5 @@ def call_content(call: CallCaptured) -> Sequence[str | bytes | None]:
     not part of it: equal words of two policies are equal content.
     """
     reply = call.response_ids or call.response_body
-    return (call.protocol, call.request.full_digest, reply, str(call.choice), call.finish_reason, ",".join(call.tags))
+    request = call.request.full_digest
+    return (call.protocol, request, reply, str(call.choice), call.finish_reason, str(len(call.tags)), *call.tags)

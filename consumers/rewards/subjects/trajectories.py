@@ -84,12 +84,18 @@ class TrajectoryFacts:
 
     def registered(self) -> Sequence[str | bytes | None]:
         """What was said of it beside its calls."""
-        return (self.task, self.row.metadata, *self.tags)
+        return (self.task, self.row.metadata, str(len(self.tags)), *self.tags)
+
+    @property
+    def informed_us(self) -> int:
+        """Time of a verdict on all that is there, in microseconds: later with each call that is judged, and with a later end."""
+        counted = self.counted
+        return max(self.row.status_us, *(call.timings.received_us for call in counted), 0) + len(counted)
 
     def content(self) -> str:
         """sha256 hex of everything that a scorer may look at."""
         calls = [digest_of(call_content(call)) for call in self.counted]
-        return digest_of([*self.registered(), self.row.status, *calls, *self.identity()])
+        return digest_of([*self.registered(), self.row.status, str(len(calls)), *calls, *self.identity()])
 
     def texts(self) -> dict[str, JudgedCall]:
         """Its calls by id, in order. Raises Unjudgeable."""
@@ -102,7 +108,9 @@ class TrajectoryFacts:
             raise Unjudgeable("too_large", f"{size} bytes of calls, and at most {self.subject_bytes_max} are judged")
         if not self.memo:
             requests = bodies({call.call_id: call for call in self.calls})
-            self.memo.update(judged_calls(self.counted, requests, self.after, bytes_max=self.call_bytes_max))
+            self.memo.update(
+                judged_calls(self.counted, requests, self.after, bytes_max=self.call_bytes_max, pure=self.pure)
+            )
         return self.memo
 
     def whole(self, scope: Scope) -> Judged:
@@ -146,7 +154,7 @@ def subjects_of(facts: TrajectoryFacts, scope: Scope, *, over: bool | None = Non
             trajectory_id=row.trajectory_id,
             targets=steps if scope == "steps" else (Target(row.trajectory_id),),
             digest=digest_of([scope, facts.content()]),
-            occurred_at_us=row.status_us,
+            occurred_at_us=facts.informed_us,
             attempt=facts.attempt(row.status),
             run_id=row.run_id,
             slots=frozenset(slot.event_id for slot in row.rewards),
@@ -175,6 +183,7 @@ def _turn(
     row = facts.row
     content = call_content(call) if call is not None else (call_id,)
     end = later.request.full_digest if later is not None else row.status
+    certain = later is not None and later.prompt.base_call_id == call_id
     own = () if facts.pure and facts.flaw is None else (*facts.identity(), call_id)
     return Subject(
         partition=facts.partition,
@@ -183,8 +192,8 @@ def _turn(
         call_id=call_id,
         targets=(Target(row.trajectory_id, call_id),),
         digest=digest_of(["next", *facts.registered(), *content, end, *own]),
-        occurred_at_us=row.status_us if later is None else later.timings.received_us,
-        attempt=facts.attempt(row.status if later is None else ""),
+        occurred_at_us=later.timings.received_us if later is not None and certain else facts.informed_us,
+        attempt=facts.attempt("continued" if certain else row.status),
         run_id=row.run_id,
         assemble=partial(facts.turn, call_id, scope),
     )
@@ -201,13 +210,14 @@ def group_is_over(group: GroupRecord) -> bool:
 def group_subject(group: GroupRecord, partition: int, members: Sequence[TrajectoryFacts], *, pure: bool) -> Subject:
     """All members that are over beside each other. members: by trajectory_id."""
     ids = () if pure else (group.group_id,)
-    times = [facts.row.status_us for facts in members]
     return Subject(
         partition=partition,
         group_id=group.group_id,
         targets=tuple(Target(facts.row.trajectory_id) for facts in members),
-        digest=digest_of(["group", group.task, *group.tags, *(facts.content() for facts in members), *ids]),
-        occurred_at_us=max(times),
+        digest=digest_of(
+            ["group", group.task, str(len(group.tags)), *group.tags, *(facts.content() for facts in members), *ids]
+        ),
+        occurred_at_us=max(facts.informed_us for facts in members) + sum(1 + len(facts.counted) for facts in members),
         attempt=attempt_of("completed", registered=True, declared=group.declared),
         run_id=group.run_id,
         assemble=partial(_beside, group, members),

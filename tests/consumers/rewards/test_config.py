@@ -1,8 +1,12 @@
 """rewards.yaml: what it says is what runs, and what cannot run is one line with file, slot and field."""
 
 import pytest
+from structlog.testing import capture_logs
 
+from consumers.rewards.app import warn_of_timeouts
 from consumers.rewards.config import ConfigRefused, load
+from consumers.rewards.settings import RewardsSettings
+from tests.consumers.rewards.in_memory import slot_of
 
 GOOD = """
 scorers:
@@ -19,6 +23,7 @@ REFUSED = {
     "scorers: {rule: {use: m:f, version: 1, scope: call}}": "rule: a slot is source/name",
     "scorers: {'human:ann/style': {use: m:f, version: 1, scope: call}}": "a slot is source/name",
     "scorers: {agent/completion: {use: m:f, version: 1, scope: call}}": "the completion's own",
+    "scorers: {rule/a.g1: {use: m:f, version: 1, scope: call}}": "without .g1 at its end",
     "scorers: {rule/a: 1}": "rule/a: its settings are a mapping",
     "scorers: {rule/a: {use: m:f, version: 1, scope: word}}": "rule/a: scope:",
     ONE.format(more=", colour: red"): "rule/exact: colour: there is no such setting",
@@ -58,11 +63,14 @@ def test_what_cannot_run_is_one_line(tmp_path, text):
 
 def test_a_file_that_is_not_there_is_one_line(tmp_path):
     """And names it."""
-    with pytest.raises(ConfigRefused, match=r"nothing\.yaml"):
+    with pytest.raises(ConfigRefused, match=r"nothing\.yaml: is not there; docs/rewards\.md shows one"):
         load(tmp_path / "nothing.yaml")
 
 
-def test_a_file_that_is_not_there_is_told_with_where_one_is_shown(tmp_path) -> None:
-    """The first command of somebody who has none yet."""
-    with pytest.raises(ConfigRefused, match=r"rewards\.yaml: is not there; docs/rewards\.md shows one"):
-        load(tmp_path / "rewards.yaml")
+def test_a_verdict_that_may_take_longer_than_its_poll_is_warned_of():
+    """The group would give the partitions away before it comes, and every owner after it, too."""
+    with capture_logs() as lines:
+        warn_of_timeouts(
+            [slot_of("call", timeout_s=50), slot_of("next", timeout_s=51)], RewardsSettings(work_timeout_s=100)
+        )
+    assert [(line["event"], line["slot"]) for line in lines] == [("rewards_timeout_too_long", "rule/next")]

@@ -84,6 +84,8 @@ ANSWERS = {
     "no value": ((), "wrong_length"),
     "a string": (("1",), "not_a_number"),
     "a bool": ((True,), "not_a_number"),
+    "too large": ((-2e30,), "number_too_large"),
+    "an endless int": ((10**400,), "number_too_large"),
 }
 
 
@@ -105,6 +107,19 @@ def test_nothing_to_say_is_no_event_and_is_not_asked_again():
     judge_all(log, slot, lambda _: (None,))
     assert words(log) == []
     assert len(verdicts(log)) == 1
+
+
+@pytest.mark.parametrize("later", [{"version": 2}, {"generation": 1}])
+def test_nothing_to_say_of_a_later_word_takes_the_earlier_back(later):
+    """Else the reward of a rule that was mended away would stand for ever."""
+    log = pooled_log(episode("a", "t", None))
+    judge_all(log, slot_of("trajectory"), lambda _: (0.5,))
+    assert slots(log) == {("a", "t", None): 0.5}
+    slot = slot_of("trajectory", **later)
+    log.commit_offsets(slot.group_id("claw"), dict.fromkeys(log.end_offsets(ROW_TOPICS), 0))
+    judge_all(log, slot, lambda _: (None,))
+    assert [event.value for event in words(log)] == [0.5, None]
+    assert slots(log).get(("a", "t", None)) is None
 
 
 def give_up(_):
@@ -213,6 +228,46 @@ def test_what_a_process_took_over_from_its_other_partition_is_kept_in_both():
     assert partitions == {0, 1}
     assert len({verdict.verdict_id for verdict in verdicts(log)}) == 1
     assert sum(verdict.tokens for verdict in verdicts(log)) == 10
+
+
+def test_a_failure_says_nothing_against_what_was_said_before():
+    """An outage during a backfill, or of a new version: what was said stays."""
+    log = pooled_log(episode("a", "t", None))
+    judge_all(log, slot_of("trajectory"), lambda _: (0.5,))
+    for slot in (slot_of("trajectory", generation=2), slot_of("trajectory", version=3)):
+        log.commit_offsets(slot.group_id("claw"), dict.fromkeys(log.end_offsets(ROW_TOPICS), 0))
+        judge_all(log, slot, give_up)
+    assert sorted(type(event).__name__ for event in words(log)) == ["RewardAssigned", "ScoringFailed", "ScoringFailed"]
+    assert slots(log) == {("a", "t", None): 0.5}
+
+
+@pytest.mark.parametrize("answer", ["values", "failure"])
+def test_what_a_verdict_cost_stands_with_the_first_of_its_rewards(answer):
+    """Sums over rewards are sums over verdicts; who did the work is named once."""
+    log = pooled_log(episode("a", "t", None, calls=3))
+
+    def steps(judged):
+        if answer == "failure":
+            raise GaveUp("deadline", "", tokens=9, calls=("j-1",))
+        return Opinion(values=(None, 1.0, 0.5), tokens=9, calls=("j-1",))
+
+    judge_all(log, slot_of("steps", price_per_million=1.0), steps)
+    said = [event.verdict for event in words(log)]
+    assert len(said) == (3 if answer == "failure" else 2)
+    assert [(word.tokens, word.calls) for word in said] == [(9, ("j-1",))] + [(0, ())] * (len(said) - 1)
+    assert [word.price for word in said[1:]] == [None] * (len(said) - 1)
+
+
+def test_a_verdict_that_no_record_holds_is_too_large_and_the_others_of_its_poll_are_kept():
+    """Never a loop of crashes: what it said is lost, why is kept."""
+    log = pooled_log([*episode("a", "t", None), *episode("b", "t", None, calls=1)])
+    chatty = tuple(f"{at:>1000}" for at in range(9_000))
+
+    def chat(judged):
+        return Opinion(values=(1.0,), calls=chatty if judged.group_id == "a" else ())
+
+    judge_all(log, slot_of("trajectory"), chat)
+    assert slots(log) == {("a", "t", None): "too_large", ("b", "t", None): 1.0}
 
 
 def records_in(log):

@@ -11,6 +11,7 @@ from msgspec import msgpack
 from msgspec.structs import replace
 
 from consumers.rewards.settings import RewardsSettings
+from consumers.rewards.subjects.subject import call_content, digest_of
 from eventlog.records import Outgoing
 from schemas.arrays import pack_ids
 from schemas.events import Edge
@@ -236,3 +237,33 @@ def test_a_row_that_is_written_again_costs_nobody_anything():
     scorer = judge_all(again, slot_of("trajectory"), content)
     assert len(scorer.views) == 1
     assert before == 1
+
+
+@pytest.mark.parametrize("scope", ["next", "steps", "trajectory", "group"])
+@pytest.mark.parametrize("name", list("abcdef"))
+def test_a_verdict_that_knew_a_later_call_outranks_the_one_that_did_not(scope, name):
+    """Sessions that count no calls get one more after their end; the group was closed before. Ids do not decide."""
+    calls, end = dialogue(name, group=name)[:-1], facts.completed(name, name, envelope=facts.envelope(at_us=99))
+    log = pooled_log([*calls[:-1], end, facts.closed(name, (name,))])
+    judge_all(log, slot_of(scope), content)
+    early = slots(log)
+    add_to(log, [*calls[:-1], end, facts.closed(name, (name,)), calls[-1]])
+    judge_all(log, slot_of(scope), content)
+    whole = pooled_log([*calls, end, facts.closed(name, (name,))])
+    judge_all(whole, slot_of(scope), content)
+    assert early
+    assert slots(log) == slots(whole) != early
+
+
+def test_tags_are_told_apart_from_their_join():
+    """One tag with a comma is not two."""
+    contents = [call_content(turn("t", 0, [], "x", tags=tags)) for tags in (("a,b",), ("a", "b"))]
+    assert digest_of(contents[0]) != digest_of(contents[1])
+
+
+@pytest.mark.parametrize("pure", [True, False])
+@pytest.mark.parametrize("scope", ["call", "trajectory"])
+def test_a_pure_scorer_sees_no_log_probabilities(scope, pure):
+    """They are no content."""
+    scorer = judge_all(pooled_log(dialogue("t")), slot_of(scope, pure=pure), content)
+    assert {call.logprob_mean is None for view in scorer.views for call in view.calls} == {pure}

@@ -1,0 +1,63 @@
+"""What an owner reads of its partition when it gets it."""
+
+import threading
+
+import pytest
+
+from consumers.rewards import verdicts as module
+from consumers.rewards.verdicts import Verdicts
+from eventlog.errors import BrokerUnreachable
+from eventlog.memory import MemoryLog
+from eventlog.records import Outgoing
+from schemas.topics import VERDICTS
+from tests.consumers.rewards.in_memory import SETTINGS, slot_of
+
+MARKS = 5
+
+
+class SlowLog(MemoryLog):
+    """Hands out one record per poll; each takes a second of a clock that nobody else has."""
+
+    now_s = 0.0
+
+    def reader(self, topics, **options):
+        reader = super().reader(topics, **options)
+        poll, ahead = reader.poll, []
+        positions = reader.positions
+
+        def one(timeout_s):
+            self.now_s += 1.0
+            if not ahead:
+                ahead.extend(poll(timeout_s))
+            return [ahead.pop(0)] if ahead else []
+
+        reader.poll = one
+        reader.positions = lambda: {
+            place: ahead[0].offset if ahead else offset for place, offset in positions().items()
+        }
+        return reader
+
+
+@pytest.fixture
+def slow_log(monkeypatch):
+    log = SlowLog(SETTINGS)
+    log.append([Outgoing.tombstone(VERDICTS, b"%d" % at, 0) for at in range(MARKS)])
+    monkeypatch.setattr(module.time, "monotonic", lambda: log.now_s)
+    monkeypatch.setattr(module, "RESTORE_TIMEOUT_S", 2.5)
+    return log
+
+
+def test_a_long_restore_may_take_longer_than_the_limit_as_long_as_it_goes_on(slow_log):
+    """The limit is for standing still: a million verdicts are no reason to fail at every start."""
+    verdicts = Verdicts(slow_log, slot_of("call"))
+    verdicts.own(0)
+    assert slow_log.now_s > 2.5
+    assert verdicts.partitions == 1
+
+
+def test_a_restore_ends_at_a_stop(slow_log):
+    """Who is asked to stop does not read on."""
+    stop = threading.Event()
+    stop.set()
+    with pytest.raises(BrokerUnreachable):
+        Verdicts(slow_log, slot_of("call"), stop=stop).own(0)
