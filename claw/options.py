@@ -3,7 +3,7 @@
 import functools
 import inspect
 from collections.abc import Callable, Iterator
-from dataclasses import fields, is_dataclass
+from dataclasses import MISSING, fields, is_dataclass
 from typing import Annotated, Any, get_type_hints
 
 import typer
@@ -51,6 +51,9 @@ def _parameters(parameter: inspect.Parameter) -> Iterator[inspect.Parameter]:
         return
     hints = get_type_hints(options, include_extras=True)
     for field in fields(options):
+        default = (
+            inspect.Parameter.empty if field.default is MISSING else field.default
+        )  # a field without one is asked for
         yield inspect.Parameter(
-            field.name, inspect.Parameter.KEYWORD_ONLY, default=field.default, annotation=hints[field.name]
+            field.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=hints[field.name]
         )

@@ -44,7 +44,7 @@ MATCHES_SHOWN = 5
 
 def run_label(name: str, options: LabelOptions, *, who: str | None, dry_run: bool, prefix: str, as_json: bool) -> int:
     """Says it; exit code 0. Raises CannotRun, InvalidFeedback."""
-    by, remark, outcome = _signature(who), _remark(options), _outcome(options)
+    outcome, remark, by = _outcome(options), _remark(options), _signature(who)  # what is said before who says it
     with open_pool(prefix, topics=[TRAJECTORIES]) as pool:
         names = [name] if options.prefer is None else [name, options.prefer]
         subject, *others = pool.view.ask(lambda rows: [subject_of(rows.trajectory_rows(), each) for each in names])
@@ -129,6 +129,8 @@ def _remark(options: LabelOptions) -> Remark | None:
     scores = dict(_score(text) for text in options.score or ())
     if options.prefer is not None and options.thumb is None and not scores and options.edit is None:
         return None
+    if options.thumb is None and not scores and options.edit is None and not options.comment:
+        raise CannotRun("nothing is said: give --thumb, --score, --prefer, --edit or --comment")
     return Remark(
         thumb=None if options.thumb is None else options.thumb == "up",
         scores=scores,

@@ -38,7 +38,10 @@ def write_pairs(
                 episodes = [member for member in members if member.record.trajectory_id in concerned]
                 records = lookup.get({position for member in episodes for position in positions(member)})
                 texts = {
-                    member.record.trajectory_id: PairedEpisode(member, calls_of(member, records)) for member in episodes
+                    member.record.trajectory_id: PairedEpisode(
+                        member, calls_of(member, records), any_policy=spec is None
+                    )
+                    for member in episodes
                 }
                 for row in (pair_row(pair, texts) for pair in of_group):
                     if isinstance(row, str):

@@ -15,6 +15,7 @@ from consumers.export.choose import Chosen
 from consumers.export.pairs import Pair
 from consumers.export.rows import Row
 from datapool.batch.deltas import bodies, prompts
+from datapool.batch.masks import is_imitable
 from datapool.feedback import FeedbackSubject
 from datapool.view.chat_format import as_text, objects
 from datapool.view.conversations import CallBodies, offered_tools, repeats_history, reply_message, request_messages
@@ -39,9 +40,12 @@ class PairedAnswer:
 class PairedEpisode:
     """A trajectory with its captured calls, whose texts and tokens are put together when they are asked for."""
 
-    def __init__(self, chosen: Chosen, calls: Mapping[str, CallCaptured]) -> None:
+    def __init__(self, chosen: Chosen, calls: Mapping[str, CallCaptured], *, any_policy: bool = False) -> None:
+        """any_policy: calls whose words alone can be imitated may be chosen, too."""
         self.chosen, self.calls = chosen, calls
         self.steps: dict[str, StepRecord] = {step.call_id: step for step in chosen.steps}
+        imitable = [step.call_id for step in chosen.steps if any_policy and is_imitable(step)]
+        self.trained = chosen.trained.union(imitable)
 
     @cached_property
     def _requests(self) -> dict[str, bytes]:
@@ -67,8 +71,12 @@ class PairedEpisode:
 
     def whole(self) -> PairedAnswer | None:
         """The trajectory as its last call of the agent itself tells it."""
-        own = [step.call_id for step in self.chosen.steps if not ASIDE & set(step.tags)]
-        return self.answer(own[-1]) if own else None
+        own = self.own()
+        return self.answer(own[-1].call_id) if own else None
+
+    def own(self) -> list[StepRecord]:
+        """Steps of the agent itself, in order."""
+        return [step for step in self.chosen.steps if not ASIDE & set(step.tags)]
 
     def prompt_of(self, front: Messages) -> bytes | None:
         """The exact ids of the call that was asked just that."""
@@ -93,6 +101,8 @@ def pair_row(pair: Pair, episodes: Episodes) -> Row | str:
         for side, one in zip(sides, (pair.chosen, pair.rejected), strict=True)
     ):
         return "unknown_subject"
+    if not _may_be_chosen(pair, sides[0]):
+        return "not_trainable"
     answers = _answers(pair, sides[0], sides[1])
     if isinstance(answers, str):
         return answers
@@ -120,6 +130,14 @@ def pair_row(pair: Pair, episodes: Episodes) -> Row | str:
         "agent": record.agent,
         "task": group.task if record.task is None else record.task,
     }
+
+
+def _may_be_chosen(pair: Pair, episode: PairedEpisode) -> bool:
+    """Nobody curated it as not trainable, and something of it is trained; what a person wrote instead of it need not be."""
+    steps = episode.own() if pair.chosen.call_id is None else [episode.steps[pair.chosen.call_id]]
+    if any(step.curation is not None and step.curation.trainable is False for step in steps):
+        return False
+    return pair.edit is not None or any(step.call_id in episode.trained for step in steps)
 
 
 def _answers(pair: Pair, first: PairedEpisode, second: PairedEpisode) -> tuple[PairedAnswer, PairedAnswer] | str:

@@ -94,6 +94,8 @@ def load(path: Path) -> tuple[ScoredSlot, ...]:
     """The slots of a file, in its order. Raises ConfigRefused."""
     try:
         raw = yaml.load(path.read_text(), _UniqueKeys)  # noqa: S506  # a safe loader
+    except FileNotFoundError:
+        _refuse(path, "is not there; docs/rewards.md shows one")
     except (OSError, yaml.YAMLError, UnicodeDecodeError, TypeError) as error:
         _refuse(path, str(error))
     scorers = raw.get("scorers") if isinstance(raw, dict) else None

@@ -28,13 +28,16 @@ def revision(slot: ScoredSlot, attempt: int, *, failed: bool) -> int:
 
 
 def events_of(slot: ScoredSlot, subject: Subject, verdict: VerdictKept) -> Iterator[RewardAssigned | ScoringFailed]:
-    """What a kept verdict says of a subject: a reward per value, none for a value of None, or one failure per target.
+    """What a kept verdict says of a subject: a reward per value, or one failure per target.
+
+    None takes back what a lower version or generation said; the first of all has nothing to take back and is no event.
 
     The first one has the cost and the calls, so that sums over rewards are those over verdicts.
     """
+    first = slot.generation == 0 and slot.scorer.version <= 1
     rank, reference = revision(slot, subject.attempt, failed=verdict.failed is not None), _reference(subject, verdict)
     for at, target in enumerate(subject.targets):
-        if verdict.failed is None and verdict.values[at] is None:
+        if first and verdict.failed is None and verdict.values[at] is None:
             continue
         head = _envelope(subject, verdict, target)
         if verdict.failed is None:

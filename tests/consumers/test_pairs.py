@@ -95,12 +95,14 @@ def test_a_spec_gives_the_reward_and_leaves_members_out():
     assert best == [[("a", 0.5)], [("b", 4.0)]]
 
 
-def paired(history: list[Event], *words: Event, **settings):
+def paired(history: list[Event], *words: Event, spec: BatchSpec | None = None, **settings):
     """(rows, reasons of those left out) of one group."""
-    members, left_out = folded(history), Counter[str]()
+    members, left_out = folded(history, spec), Counter[str]()
     calls = {event.call_id: event for event in history if isinstance(event, CallCaptured)}
     episodes = {
-        member.record.trajectory_id: PairedEpisode(member, {step.call_id: calls[step.call_id] for step in member.steps})
+        member.record.trajectory_id: PairedEpisode(
+            member, {step.call_id: calls[step.call_id] for step in member.steps}, any_policy=spec is None
+        )
         for member in members
     }
     pairs = pairs_of(members, Feedback(words).standing(), PairSettings(**settings), left_out)
@@ -183,6 +185,49 @@ def test_calls_that_were_asked_something_else_are_no_pair():
         ("x/x", "unknown_subject"),
     ):
         assert paired(history, vote(first, FeedbackSubject("g", *call.split("/")))) == ([], {reason: 1})
+
+
+def test_what_people_curated_as_not_trainable_is_never_chosen():
+    """As a call, in a trajectory, or as the prompt of an edit; it may be rejected."""
+    history = [chat_call("g", "a", "a0", [1, 2], [7, 8]), chat_call("g", "b", "b0", [1, 2], [9])]
+    history.append(facts.curated("g", "a", "a0", trainable=False))
+    first, second = FeedbackSubject("g", "a", "a0"), FeedbackSubject("g", "b", "b0")
+    by = Signature(who="ada", producer="t", at_us=1, act_id="ada")
+    for word in (vote(first, second), vote(A, B), *feedback_events(first, Remark(edit="better"), by)):
+        assert paired(history, word) == ([], {"not_trainable": 1})
+    rows, left_out = paired(history, vote(second, first), vote(B, A))
+    assert (len(rows), left_out) == (2, {})
+
+
+def test_what_only_words_are_left_of_may_be_chosen_where_no_spec_says_otherwise():
+    """A preference asks for no tokens; a spec for its own policy does."""
+    history = [
+        facts.opened("g", expected_size=2),
+        *(chat_call("g", name, f"{name}0", [1, 2], [n], response_logprobs=b"") for n, name in enumerate("ab")),
+        *(facts.completed("g", name, calls=1, reward=float(name == "a")) for name in "ab"),
+    ]
+    rows, left_out = paired(history, vote(A, B))
+    assert (len(rows), left_out) == (1, {})
+
+
+def test_a_member_that_the_spec_leaves_out_is_rejected_at_most():
+    """`return_min` and `best_of` leave it out of training, and an edit of it is a person's."""
+    history = [
+        facts.opened("g", expected_size=2),
+        chat_call("g", "a", "a0", [1, 2], [7, 8]),
+        chat_call("g", "b", "b0", [1, 2], [9]),
+        facts.completed("g", "a", calls=1, reward=1.0),
+        facts.completed("g", "b", calls=1, reward=0.0),
+    ]
+    spec = BatchSpec(group_size=2, return_min=0.5)
+    assert paired(history, vote(B, A), spec=spec) == ([], {"not_trainable": 1})
+    rows, left_out = paired(history, vote(A, B), spec=spec)
+    assert (len(rows), left_out) == (1, {})
+    by = Signature(who="ada", producer="t", at_us=1, act_id="ada")
+    assert (
+        len(paired(history, *feedback_events(FeedbackSubject("g", "b", "b0"), Remark(edit="ok"), by), spec=spec)[0])
+        == 1
+    )
 
 
 def test_an_edit_is_chosen_over_what_was_sampled():

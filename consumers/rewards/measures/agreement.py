@@ -1,7 +1,8 @@
 """How far raters agree: a scorer with people, people with each other. Pure; scipy and krippendorff do the sums.
 
 A rater is a slot, `source/name`; a subject is what a reward is about. Each pair of ratings of one subject, one from either side,
-is an observation; among raters of one side each pair counts both ways round, so nothing depends on who is named first.
+is an observation; among raters of one side each pair counts both ways round, so nothing depends on who is named first, and of them only
+equal names are held against each other: a subject with styles and thumbs is two subjects, and nobody is two raters of one.
 Intervals are percentiles of a seeded bootstrap over subjects, since ratings of one subject are not independent.
 """
 
@@ -87,7 +88,7 @@ def agreement(
     seed: int = 0,
 ) -> AgreementReport:
     """right None: the raters of `left` among themselves. names: for the report. resamples: 0 makes no intervals."""
-    by_subject = [_by_subject(left), _by_subject(left if right is None else right)]
+    by_subject = [_by_subject(side, named=right is None) for side in (left, left if right is None else right)]
     common = sorted(by_subject[0].keys() & by_subject[1].keys(), key=str)
     within = right is None
     pairs = [_observations(by_subject[0][subject], by_subject[1][subject], within=within) for subject in common]
@@ -179,10 +180,11 @@ def _spearman(left: Numbers, right: Numbers) -> float | None:
     return float(stats.spearmanr(left, right).statistic)
 
 
-def _by_subject(side: Iterable[Rating]) -> dict[RatedSubject, list[Rating]]:
-    by_subject: dict[RatedSubject, list[Rating]] = defaultdict(list)
+def _by_subject(side: Iterable[Rating], *, named: bool) -> dict[tuple[RatedSubject, str], list[Rating]]:
+    """named: each name of a slot is a subject of its own."""
+    by_subject: dict[tuple[RatedSubject, str], list[Rating]] = defaultdict(list)
     for rating in side:
-        by_subject[rating.subject].append(rating)
+        by_subject[rating.subject, rating.rater.partition("/")[2] if named else ""].append(rating)
     return by_subject
 
 

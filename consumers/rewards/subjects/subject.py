@@ -73,15 +73,6 @@ class Subject:
         return step_key(self.group_id, self.trajectory_id, self.call_id or "").decode().rstrip("/")
 
 
-def unjudgeable(reason: str, detail: str) -> Callable[[], Judged]:
-    """What to put together where it is clear already that nothing can be."""
-
-    def refuse() -> Judged:
-        raise Unjudgeable(reason, detail)
-
-    return refuse
-
-
 def digest_of(parts: Iterable[str | bytes | None]) -> str:
     """sha256 hex over parts, each with its length in front, so that no two sequences run into the same bytes."""
     digest = hashlib.sha256()

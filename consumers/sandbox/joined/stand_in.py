@@ -10,6 +10,7 @@ import importlib
 import json
 import os
 import socket
+import symtable
 import sys
 import traceback
 from types import ModuleType
@@ -18,6 +19,15 @@ from typing import Any
 from consumers.sandbox.joined import wire
 
 JOINT, REPORT = 3, 4
+SHAPES: dict[str, tuple[type, ...]] = {
+    "ready": (list,),
+    "broken": (str, str),
+    "value": (object, list),
+    "error": (str, str),
+}
+"""What the code's process may say, by its first word. Whatever else comes is nonsense."""
+WORDS_MAX = 300
+"""Of the code's own words in a report."""
 
 
 class SolutionError(Exception):
@@ -31,10 +41,12 @@ class Solution:
         """Waits until it is loaded. Raises SolutionError where it does not load."""
         self._peer = socket.socket(fileno=JOINT)
         self._noted = False
-        kind, *rest = self._receive()
-        if kind != "ready":
-            raise SolutionError(": ".join(map(str, rest)))
+        kind, *rest = self._receive("ready", "broken")
+        if kind == "broken":
+            raise SolutionError(": ".join(rest))
         self.module = self._read(rest[0])
+        if type(self.module) is not Remote:
+            raise self._lost("spoke nonsense")
 
     def ask(self, *request: Any) -> tuple[Any, list[Any]]:
         """The value, and what became of the arguments. Raises what the code raised."""
@@ -42,16 +54,21 @@ class Solution:
             wire.send(self._peer, list(request))
         except OSError as error:
             raise self._lost("has ended") from error
-        kind, *rest = self._receive()
+        kind, *rest = self._receive("value", "error")
         if kind == "error":
             self._note(f"{rest[0]}: {rest[1]}")
-            error_type = getattr(builtins, str(rest[0]), None)
+            error_type = getattr(builtins, rest[0], None)
             if isinstance(error_type, type) and issubclass(error_type, Exception):
                 raise error_type(rest[1])
             raise SolutionError(f"{rest[0]}: {rest[1]}")
-        if kind != "value" or len(rest) != 2:
-            raise self._lost("spoke nonsense")
         return rest[0], rest[1]
+
+    def names(self) -> list[str]:
+        """What the module says that it has."""
+        names, _ = self.ask("names", 0)
+        if not isinstance(names, list):
+            raise self._lost("spoke nonsense")
+        return [name for name in names if isinstance(name, str)]
 
     def value(self, *request: Any) -> Any:
         """Of what needs no arguments back."""
@@ -80,28 +97,31 @@ class Solution:
         """The first thing that the code did not do: where the tests stop because of it, it is to blame."""
         if not self._noted:
             self._noted = True
-            report("fault", words[:300])
+            report("fault", words[:WORDS_MAX])
 
     def _refuse(self, value: Any) -> Any:
         if type(value) is Remote:
             return ["object", value._number]
         raise TypeError(f"a {type(value).__name__} cannot be handed to code in another process")
 
-    def _receive(self) -> list[Any]:
+    def _receive(self, *kinds: str) -> list[Any]:
         try:
             message = wire.receive(self._peer)
         except (OSError, EOFError) as error:
             raise self._lost("has ended") from error
         except (ValueError, RecursionError) as error:
             raise self._lost("spoke nonsense") from error
-        if not isinstance(message, list) or not message:
+        if not isinstance(message, list) or not message or message[0] not in kinds:
+            raise self._lost("spoke nonsense")
+        shape = SHAPES[message[0]]
+        if len(message) != 1 + len(shape) or not all(map(isinstance, message[1:], shape)):
             raise self._lost("spoke nonsense")
         return message
 
     def _read(self, data: Any) -> Any:
         try:
             return wire.read(data, lambda parts: Remote(self, int(parts[1]), str(parts[2])))
-        except (ValueError, TypeError, IndexError, RecursionError) as error:
+        except (ValueError, TypeError, IndexError, OverflowError, RecursionError) as error:
             raise self._lost("spoke nonsense") from error
 
 
@@ -181,14 +201,14 @@ def _take(before: Any, after: Any) -> None:
 class SolutionModule(ModuleType):
     """What `import` finds in the tests."""
 
-    def __init__(self, name: str, solution: Solution, used: frozenset[str]) -> None:
-        """used: modules of Python that the tests use by name, imported or not."""
+    def __init__(self, name: str, solution: Solution, hidden: frozenset[str]) -> None:
+        """hidden: names that `import *` must not replace. Raises SolutionError, or what the code raises."""
         super().__init__(name)
         self.__dict__["_code"] = solution.module
-        names = [one for one in solution.ask("names", 0)[0] if isinstance(one, str)]
-        # `import *` must not replace what the tests judge by: a code's own `all` or `math` would decide instead of Python's.
-        hidden = {*dir(builtins), *used}
-        self.__dict__["__all__"] = [one for one in names if one.isidentifier() and one[0] != "_" and one not in hidden]
+        # What the tests judge by stays theirs: a code's own `all` or `math` would decide instead of Python's. pytest takes
+        # orders from names such as `pytestmark`.
+        public = [one for one in solution.names() if one.isidentifier() and not one.startswith(("_", "pytest"))]
+        self.__dict__["__all__"] = [one for one in public if one not in hidden and not hasattr(builtins, one)]
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
@@ -206,6 +226,30 @@ def modules_of(source: str) -> frozenset[str]:
     return frozenset(bases & sys.stdlib_module_names)
 
 
+def bound_by(source: str, module: str) -> frozenset[str]:
+    """Global names that the source binds itself, whatever stands first: imports, assignments, functions, classes.
+
+    What another module's `import *` brings is among them, but nothing of `module`: that is the code. Raises SyntaxError.
+    """
+    bound, tables = set[str](), [symtable.symtable(source, "tests", "exec")]
+    for table in tables:  # which grows: names of a function are its own, unless it says `global`
+        tables += table.get_children()
+        bound |= {
+            each.get_name()
+            for each in table.get_symbols()
+            if (each.is_assigned() or each.is_imported())
+            and (table.get_type() == "module" or each.is_declared_global())
+        }
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.ImportFrom) and node.names[0].name == "*" and node.module != module and node.module:
+            try:
+                other = importlib.import_module(node.module)
+            except Exception:  # noqa: BLE001, S112 - the tests will meet it themselves
+                continue
+            bound |= set(getattr(other, "__all__", None) or (one for one in dir(other) if one[0] != "_"))
+    return frozenset(bound)
+
+
 def report(word: str, value: Any) -> None:
     """One line for the keeper."""
     os.write(REPORT, json.dumps([word, value]).encode() + b"\n")
@@ -220,9 +264,8 @@ class ReportPlugin:
 
     def pytest_runtest_logreport(self, report: Any) -> None:
         """A test is over when it was torn down: passed is who failed and skipped nowhere."""
-        stage = "call" if report.passed and report.when == "call" else report.outcome
-        if report.when == "call" or report.failed or report.skipped:
-            globals()["report"](stage if stage != "call" else "passed", report.nodeid)
+        if report.when == "call" or not report.passed:
+            globals()["report"](report.outcome, report.nodeid)
 
     def pytest_sessionfinish(self, exitstatus: int) -> None:
         """The end was reached."""
@@ -234,16 +277,16 @@ def main(kind: str, module: str, tests: str) -> int:
     with open(tests) as file:
         source = file.read()
     try:
-        used = modules_of(source)
+        used, bound = modules_of(source), bound_by(source, module)
     except SyntaxError:
         print(traceback.format_exc(limit=0))  # nothing is reported: the tests are at fault
         return 2
     try:
-        solution = Solution()
-    except SolutionError as error:
-        report("broken", str(error))
+        sys.modules[module] = stand_in = SolutionModule(module, Solution(), used | bound)
+    except Exception as error:  # noqa: BLE001 - no test has begun: whatever it is, the code brought it about
+        name = "" if isinstance(error, SolutionError) else f"{type(error).__name__}: "
+        report("broken", f"{name}{error}"[:WORDS_MAX])
         return 1
-    sys.modules[module] = stand_in = SolutionModule(module, solution, used)
     if kind == "pytest":
         import pytest
 

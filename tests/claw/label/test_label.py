@@ -60,6 +60,22 @@ def test_an_id_that_names_none_or_several_is_refused(name: str, word: str) -> No
         subject_of(ROWS, name)
 
 
+@pytest.mark.parametrize(
+    ("options", "word"),
+    [
+        ([], "give --thumb, --score, --prefer, --edit or --comment"),
+        (["--thumb", "sideways"], "--thumb is up or down"),
+        (["--tie"], "--prefer OTHER"),
+        (["--thumb", "up"], "who judges"),
+    ],
+)
+def test_what_is_wrong_with_the_words_is_said_before_who_says_them(options: list[str], word: str) -> None:
+    """By options that the command has; no log is asked."""
+    refused = CliRunner().invoke(app, ["label", "t1", *options], env={"USER": None})
+    assert isinstance(refused.exception, CannotRun)
+    assert word in str(refused.exception)
+
+
 @pytest.fixture(scope="module")
 def labelled(broker: str) -> LogSettings:
     """A pool of one group with two trajectories of two calls."""

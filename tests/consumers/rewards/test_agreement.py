@@ -80,6 +80,15 @@ def test_among_themselves_nothing_depends_on_who_is_named_first() -> None:
     assert report.raters[f"{ADA} with {BEN}"].bias == pytest.approx(1 / 3)
 
 
+def test_among_themselves_nobody_is_two_raters() -> None:
+    """One person's style and thumb are no observation; of two people, style goes with style and thumb with thumb."""
+    alone = [*rated(ADA, {"a": 1.0, "b": 0.0}), *rated("human:ada/thumb", {"a": 0.0, "b": 1.0})]
+    assert agreement(alone, None, resamples=0).figures.observations == 0
+    both = [*alone, *rated(BEN, {"a": 1.0, "b": 0.0}), *rated("human:ben/thumb", {"a": 0.0, "b": 1.0})]
+    figures = agreement(both, None, resamples=0).figures
+    assert (figures.observations, figures.agree, figures.alpha) == (4, 1.0, 1.0)
+
+
 def test_a_judge_is_compared_with_each_person_who_spoke() -> None:
     """Two people on one subject are two observations of one subject; who else rated alone is counted."""
     report = agreement(

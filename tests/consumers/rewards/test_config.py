@@ -63,7 +63,7 @@ def test_what_cannot_run_is_one_line(tmp_path, text):
 
 def test_a_file_that_is_not_there_is_one_line(tmp_path):
     """And names it."""
-    with pytest.raises(ConfigRefused, match=r"nothing\.yaml"):
+    with pytest.raises(ConfigRefused, match=r"nothing\.yaml: is not there; docs/rewards\.md shows one"):
         load(tmp_path / "nothing.yaml")
 
 

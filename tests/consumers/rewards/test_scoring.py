@@ -109,6 +109,19 @@ def test_nothing_to_say_is_no_event_and_is_not_asked_again():
     assert len(verdicts(log)) == 1
 
 
+@pytest.mark.parametrize("later", [{"version": 2}, {"generation": 1}])
+def test_nothing_to_say_of_a_later_word_takes_the_earlier_back(later):
+    """Else the reward of a rule that was mended away would stand for ever."""
+    log = pooled_log(episode("a", "t", None))
+    judge_all(log, slot_of("trajectory"), lambda _: (0.5,))
+    assert slots(log) == {("a", "t", None): 0.5}
+    slot = slot_of("trajectory", **later)
+    log.commit_offsets(slot.group_id("claw"), dict.fromkeys(log.end_offsets(ROW_TOPICS), 0))
+    judge_all(log, slot, lambda _: (None,))
+    assert [event.value for event in words(log)] == [0.5, None]
+    assert slots(log).get(("a", "t", None)) is None
+
+
 def give_up(_):
     raise GaveUp("deadline", "after 2 s", tokens=3)
 

@@ -1,5 +1,6 @@
 """Code against its tests: a hostile solution cannot write its own verdict."""
 
+import json
 import sys
 import time
 
@@ -75,6 +76,40 @@ for pid in range(1, 3000):
 def add(a, b): return 0
 """,
 }
+SAY = """
+import json, os
+def say(message):
+    data = json.dumps(message).encode()
+    os.write(3, len(data).to_bytes(4, 'big') + data)
+"""
+MODULE = ["ready", ["object", 0, "module"]]
+NONSENSE = {
+    "nothing behind ready": [["ready"]],
+    "a list for the module": [["ready", ["list"]]],
+    "a number for the module": [["ready", 3]],
+    "an object without a number": [["ready", ["object"]]],
+    "an object of no end": [["ready", ["object", float("inf"), "x"]]],
+    "an error of no words": [["error"]],
+    "broken with numbers": [["broken", 1, [2]]],
+    "no names": [MODULE, ["value", None, []]],
+    "names of no shape": [MODULE, ["value", 3]],
+    "an error for names": [MODULE, ["error"]],
+    "an error with numbers for names": [MODULE, ["error", [], {}]],
+    "a list for a word": [MODULE, [["value"], [], []]],
+    "no list": [MODULE, {"value": []}],
+}
+FORGERIES |= {name: f"{SAY}\nfor one in json.loads('{json.dumps(said)}'): say(one)" for name, said in NONSENSE.items()}
+STARS = {
+    "a class": ("import pytest\nfrom solution import *", "add(1, 2) == pytest.approx(3)"),
+    "a function": ("from math import isclose\nfrom solution import *", "isclose(add(1, 2), 3)"),
+    "the tests' own": ("def check(a, b): return a == b\nfrom solution import *", "check(add(1, 2), 3)"),
+    "another star": ("from math import *\nfrom solution import *", "isclose(add(1, 2), 3)"),
+    "a constant": ("check = lambda a, b: a == b\nfrom solution import *", "check(add(1, 2), 3)"),
+    "a global": (
+        "def begin():\n    global check\n    def check(a, b): return a == b\nbegin()\nfrom solution import *",
+        "check(add(1, 2), 3)",
+    ),
+}
 
 
 @pytest.fixture(scope="module")
@@ -93,6 +128,28 @@ def test_a_forged_verdict_is_none(sandbox, forgery, kind) -> None:
     assert tested.passed < 2 if kind == "pytest" else tested.passed == 0
     assert tested.reason in ("failed", "broken")
     assert by_tests(sandbox, "python", GOOD, "assert add(1, 2) == 3", LIMITS) == CodeResult(passed=1, tests=1)
+
+
+@pytest.mark.parametrize(("head", "claim"), STARS.values(), ids=STARS)
+def test_what_the_tests_bind_is_not_replaced_by_a_star(sandbox, head, claim) -> None:
+    """Whatever stands first; and right code passes the same tests, also where a parameter has its function's name."""
+    code = """
+class pytest: approx = staticmethod(lambda v: 0)
+def isclose(*of): return True
+def check(*of): return True
+def add(a, b): return 0
+"""
+    tests = f"{head}\ndef by(add): assert {claim}\ndef test_it(): by(add)"
+    assert by_tests(sandbox, "pytest", code, tests, LIMITS).passed == 0
+    assert by_tests(sandbox, "pytest", GOOD, tests, LIMITS) == CodeResult(passed=1, tests=1)
+
+
+def test_pytest_takes_no_orders_from_the_code(sandbox) -> None:
+    """Names that pytest looks for in a file of tests would make it stop, and so make no verdict of a 0."""
+    code = "pytestmark = pytest_plugins = ['nothing_like_it']\ndef add(a, b): return 0"
+    tests = "from solution import *\ndef test_it(): assert add(1, 2) == 3"
+    tested = by_tests(sandbox, "pytest", code, tests, LIMITS)
+    assert (tested.passed, tested.tests, tested.reason) == (0, 1, "failed")
 
 
 def test_right_code_passes(sandbox) -> None:
