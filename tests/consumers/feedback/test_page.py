@@ -179,6 +179,7 @@ def test_a_comment_and_a_better_reply(sitting: Any) -> None:
     page.keyboard.type("u d 1 is this a cat?")
     page.keyboard.press("Control+Enter")
     expect(page.locator(".words")).to_contain_text("is this a cat?")
+    expect(page.locator("textarea")).to_have_count(0)  # saved: the keyboard is the page's again
     page.keyboard.press("e")
     expect(page.locator("textarea")).to_have_value("a cat")
     page.keyboard.press("Control+a")
