@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, expect
 
-from schemas.events import Event, OutputEdited, PreferenceGiven, RewardAssigned
+from schemas.api_keys import new_key
+from schemas.events import Event, KeyRecorded, OutputEdited, PreferenceGiven, RewardAssigned
+from schemas.topics import KEYS
 from tests import facts
 from tests.browser import browser
 from tests.consumers.feedback.stage import Stage, episode
@@ -42,7 +44,7 @@ class Sitting:
         self.requests: list[str] = []
         self.complaints: list[str] = []
 
-    def open(self, path: str = "/") -> Page:
+    def open(self, path: str = "/", *, waits_for: str = "article, .empty p") -> Page:
         """A tab, once something is to be judged or nothing is."""
         page = self.context.new_page()
         page.on("request", lambda request: self.requests.append(request.url))
@@ -50,7 +52,7 @@ class Sitting:
         page.on("pageerror", lambda error: self.complaints.append(str(error)))
         page.on("dialog", lambda dialog: self.complaints.append(f"dialog {dialog.message}"))
         page.goto(self.url + path)
-        page.wait_for_selector("article, .empty p")
+        page.wait_for_selector(waits_for)
         return page
 
     def clean(self, page: Page) -> None:
@@ -66,8 +68,8 @@ def sitting(browser: Browser, request: pytest.FixtureRequest) -> Iterator[Any]:
     """`sitting(stage, **options)`: somebody at a browser before a page on that stage."""
     closing: list[Any] = []
 
-    def begin(stage: Stage, **options: Any) -> Sitting:
-        server = stage.served()
+    def begin(stage: Stage, *, keys: bool = False, **options: Any) -> Sitting:
+        server = stage.served(keys=keys)
         closing.append(lambda: server.__exit__(None, None, None))
         one = Sitting(browser, server.__enter__(), **options)
         closing.append(one.context.close)
@@ -142,6 +144,23 @@ def test_a_tab_follows_who_is_signed_in(sitting: Any) -> None:
     assert {getattr(event, "source", "") for event in stage.words()} == {"human:bob"}
 
 
+def test_signing_out_leaves_nothing_to_see(sitting: Any) -> None:
+    """With keys: the form is there again, and a sign-in shows what is asked of whoever signed in."""
+    stage = Stage(group("a", "a cat"))
+    secret, entry = new_key("annotator")
+    record = KeyRecorded(envelope=facts.envelope(), digest=entry.partition(":")[2], name="ann", role="annotator")
+    stage.log.producer().publish_now(KEYS, record.digest.encode(), record)
+    one = sitting(stage, keys=True)
+    page = one.open(waits_for="form.sign-in")
+    for _ in range(2):
+        page.locator("[type=password]").fill(secret)
+        page.keyboard.press("Enter")
+        expect(page.locator("article")).to_have_count(1)
+        page.get_by_text("Sign out").click()
+        expect(page.locator("form.sign-in")).to_be_visible()
+        expect(page.locator("article")).to_have_count(0)
+
+
 def test_bare_words_of_a_filter_are_one_text(sitting: Any) -> None:
     """As typed, words apart by spaces are looked for together."""
     page = sitting(Stage(group("a", "a cat"))).open()
@@ -160,6 +179,7 @@ def test_a_comment_and_a_better_reply(sitting: Any) -> None:
     page.keyboard.type("u d 1 is this a cat?")
     page.keyboard.press("Control+Enter")
     expect(page.locator(".words")).to_contain_text("is this a cat?")
+    expect(page.locator("textarea")).to_have_count(0)  # saved: the keyboard is the page's again
     page.keyboard.press("e")
     expect(page.locator("textarea")).to_have_value("a cat")
     page.keyboard.press("Control+a")
