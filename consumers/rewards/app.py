@@ -66,10 +66,8 @@ def warn_of_timeouts(slots: Iterable[ScoredSlot], settings: RewardsSettings) -> 
     """No retry begins after half of `work_timeout_s`: a verdict should be there by then."""
     for slot in slots:
         if slot.scorer.timeout_s > settings.work_timeout_s / 2:
-            limits = {"timeout_s": slot.scorer.timeout_s, "work_timeout_s": settings.work_timeout_s}
-            log.warning(
-                "rewards_timeout_too_long", slot=slot.name, **limits, advice="raise work_timeout_s to twice timeout_s"
-            )
+            advice = f"raise work_timeout_s from {settings.work_timeout_s:g} to twice its timeout_s"
+            log.warning("rewards_timeout_too_long", slot=slot.name, timeout_s=slot.scorer.timeout_s, advice=advice)
 
 
 def begin(kafka: KafkaLog, slot: ScoredSlot) -> None:

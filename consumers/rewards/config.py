@@ -116,10 +116,8 @@ def slot_named(slots: tuple[ScoredSlot, ...], name: str) -> ScoredSlot:
 
 def _slot(path: Path, name: str, fields: object) -> ScoredSlot:
     if not SLOT.fullmatch(name) or name == RESERVED:
-        _refuse(
-            path,
-            f"{name}: a slot is source/name, of letters, digits, _ and -, without .g1 at its end; {RESERVED} is the completion's own",
-        )
+        rule = "a slot is source/name, of letters, digits, _ and -, without .g1 at its end"
+        _refuse(path, f"{name}: {rule}; {RESERVED} is the completion's own")
     if not isinstance(fields, Mapping):
         _refuse(path, f"{name}: its settings are a mapping: {{use: …, version: 1, scope: …}}")
     use = fields.get("use")
@@ -135,7 +133,9 @@ def _slot(path: Path, name: str, fields: object) -> ScoredSlot:
     try:
         options = SlotOptions.model_validate(own)
         context = {"folder": path.parent}
-        scorer = kind.settings.model_validate({**rest, "source": source, "name": short}, context=context)
+        scorer = kind.settings.model_validate(
+            {**rest, "source": source, "name": short, "generation": 0}, context=context
+        )
     except ValidationError as error:
         problem = error.errors(include_url=False, include_input=False)[0]
         message = PROBLEMS.get(problem["type"]) or problem["msg"].removeprefix("Value error, ")

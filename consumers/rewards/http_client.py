@@ -30,14 +30,17 @@ AGAIN = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 529})
 """Statuses after which the same request may succeed."""
 PAUSE_FIRST_S, PAUSE_MAX_S = 0.1, 5.0
 ANSWER_BYTES_MAX = 64 << 20
-DETAIL_CHARS = 300
+TOKENS_MAX = 1 << 40
+"""Of one request; a server that counts more does not count."""
+ODD = (ValueError, TypeError, AttributeError, LookupError, ArithmeticError, RecursionError)
+"""What reading JSON that others wrote may raise, where it is not what it should be."""
 
 
 class Refused(GaveUp):
     """The server will not take this request (a 4xx): a kind may know a better word for it."""
 
     def __init__(self, status: int, body: str) -> None:
-        super().__init__("refused", f"HTTP {status}: {line_of(body)}")
+        super().__init__("refused", f"HTTP {status}: {body:.300}")
         self.status, self.body = status, body
 
 
@@ -77,13 +80,13 @@ class HttpClient:
                 ):
                     if reply.status not in AGAIN:
                         return await _answer(reply), reply.headers
-                    detail = line_of((await _read(reply)).decode(errors="replace"))
-                    trouble = GaveUp("unavailable", f"{url}: HTTP {reply.status}: {detail}")
+                    detail = (await _read(reply)).decode(errors="replace")
+                    trouble = GaveUp("unavailable", f"{url}: HTTP {reply.status}: {detail:.300}")
                     least_s = _retry_after_s(reply.headers)
             except TimeoutError as error:
                 raise GaveUp("deadline", f"{url} did not answer in time") from error
             except (aiohttp.ClientError, OSError, ValueError) as error:  # ValueError: a URL or header that is none
-                trouble = GaveUp("unavailable", f"{url}: {line_of(str(error)) or type(error).__name__}")
+                trouble = GaveUp("unavailable", f"{url}: {str(error) or type(error).__name__:.300}")
                 least_s = 0.0
             pause_s = max(least_s, _pause_s(tries))
             if time.monotonic() + pause_s >= deadline_s:
@@ -112,9 +115,11 @@ class HttpClient:
         await self._session.close()
 
 
-def line_of(text: str) -> str:
-    """One short line for a person."""
-    return " ".join(text[: 4 * DETAIL_CHARS].split())[:DETAIL_CHARS]
+def tokens_of(answer: Mapping[str, Any]) -> int:
+    """Of its prompt and its completion; 0 where the server does not say, or says nothing possible."""
+    usage = answer.get("usage")
+    counts = [usage.get(name) for name in ("prompt_tokens", "completion_tokens")] if isinstance(usage, dict) else []
+    return sum(count for count in counts if isinstance(count, int) and 0 <= count < TOKENS_MAX)
 
 
 async def _answer(response: aiohttp.ClientResponse) -> Any:
@@ -122,9 +127,12 @@ async def _answer(response: aiohttp.ClientResponse) -> Any:
     if response.status >= 300:
         raise Refused(response.status, content.decode(errors="replace"))
     try:
-        return json.loads(content)
+        answer = json.loads(content.decode("utf-8-sig"))
+        if b"\\u" in content:  # of a pair of these one alone is no character, and nothing that we write may hold it
+            answer = json.loads(json.dumps(answer, ensure_ascii=False).encode(errors="replace"))
+        return answer
     except (ValueError, RecursionError) as error:
-        raise GaveUp("not_json", f"{response.url} answered: {line_of(content.decode(errors='replace'))}") from error
+        raise GaveUp("not_json", f"{response.url} answered: {content.decode(errors='replace'):.300}") from error
 
 
 async def _read(response: aiohttp.ClientResponse) -> bytes:
@@ -148,7 +156,7 @@ def _retry_after_s(headers: Mapping[str, str]) -> float:
     with suppress(ValueError):
         seconds = float(value)
         return seconds if 0 <= seconds < float("inf") else 0.0
-    with suppress(ValueError):
+    with suppress(*ODD):
         date = parsedate_to_datetime(value)
         return max(0.0, (date.replace(tzinfo=date.tzinfo or UTC) - datetime.now(UTC)).total_seconds())
     return 0.0

@@ -5,9 +5,11 @@ from concurrent.futures import Future
 from typing import Protocol
 
 from msgspec import Struct
+from msgspec.structs import force_setattr
 
 from consumers.errors import ConsumerError
 from consumers.rewards.judged import Judged
+from consumers.rewards.values import one_line
 
 
 class Opinion(Struct, frozen=True, kw_only=True):
@@ -16,7 +18,7 @@ class Opinion(Struct, frozen=True, kw_only=True):
     values: tuple[float | None, ...]
     """`Judged.answers` of them; None: nothing to say."""
     detail: str = ""
-    """Reasons, for people."""
+    """Reasons, for people: one line of Unicode, whatever it was made of."""
     spread: float | None = None
     """Sample standard deviation of several votes."""
     tokens: int = 0
@@ -24,13 +26,16 @@ class Opinion(Struct, frozen=True, kw_only=True):
     calls: tuple[str, ...] = ()
     """The judge's own calls as captured: `group/trajectory/call`."""
 
+    def __post_init__(self) -> None:
+        force_setattr(self, "detail", one_line(self.detail))
+
 
 class GaveUp(ConsumerError):
     """The scorer cannot tell, and trying again would not help. Becomes a `ScoringFailed`."""
 
     def __init__(self, reason: str, detail: str, *, tokens: int = 0, calls: tuple[str, ...] = ()) -> None:
         """reason: a stable word, as in the table of docs/rewards.md; detail: a line for people; the rest: what it cost all the same."""
-        super().__init__(detail)
+        super().__init__(detail := one_line(detail))
         self.reason, self.detail, self.tokens, self.calls = reason, detail, tokens, calls
 
 

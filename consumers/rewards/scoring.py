@@ -312,21 +312,18 @@ class SlotScoring:
             verdicts = {verdict.verdict_id: verdict for verdict in self._unkept[partition]}
             fresh = [verdict for name, verdict in verdicts.items() if self._verdicts.get(partition, name) is None]
             if fresh:
-                self._kept_now |= {
-                    (partition, verdict.verdict_id): verdict for verdict in self._fitting(partition, fresh)
-                }
+                kept = self._fitting(partition, fresh)
+                self._kept_now |= {(partition, verdict.verdict_id): verdict for verdict in kept}
             del self._unkept[partition]
 
     def _fitting(self, partition: int, verdicts: list[VerdictKept]) -> list[VerdictKept]:
         """What is in the log of them now: in place of one that is larger than a record may be, that it is."""
         try:
             self._verdicts.keep(partition, verdicts)
-        except RecordTooLarge as error:
+        except RecordTooLarge:
             if len(verdicts) > 1:
                 return [kept for verdict in verdicts for kept in self._fitting(partition, [verdict])]
-            log.warning(
-                "rewards_verdict_too_large", slot=self._slot.name, subject=verdicts[0].subject, error=str(error)
-            )
+            log.warning("rewards_verdict_too_large", slot=self._slot.name, subject=verdicts[0].subject)
             self._metrics.failed.labels(self._slot.name, "too_large").inc()
             small = replace(verdicts[0], failed="too_large", detail="its verdict", values=(), spread=None, calls=())
             if small == verdicts[0]:

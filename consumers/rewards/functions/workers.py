@@ -13,6 +13,7 @@ import subprocess
 import sys
 import threading
 import time
+import uuid
 from collections.abc import Mapping, Sequence
 from concurrent.futures import CancelledError, Future
 from contextlib import suppress
@@ -26,7 +27,7 @@ from consumers.errors import ConsumerError
 from consumers.rewards.functions.worker import PROGRESS, Answer, Setup, frame_of, messages, receive
 from consumers.rewards.judged import Judged
 from consumers.rewards.opinions import GaveUp, Opinion
-from schemas.runtime.child import reap, start
+from schemas.runtime.child import has_ended, reap, start
 from schemas.runtime.errors import describe_exit
 
 BATCH_MAX = 64
@@ -35,6 +36,8 @@ START_S = 60.0
 """For loading the rule's module."""
 ENVIRONMENT = ("PATH", "HOME", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "TMPDIR", "PYTHONPATH", "LD_LIBRARY_PATH")
 """What a worker sees of ours, beside what its settings name: nothing that holds a key."""
+MARK = "RULE_WORKER"
+"""Variable by which a process is known that outlived the worker, when it is no longer its child."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,8 +92,8 @@ class WorkerPool:
         for judged, future in zip(subjects, futures, strict=True):
             try:
                 subject = self._encoder.encode(judged)
-            except (TypeError, ValueError, OverflowError) as error:
-                future.set_exception(GaveUp("unreadable", f"the subject cannot be written down: {error}"[:500]))
+            except (TypeError, ValueError, OverflowError, RecursionError) as error:
+                future.set_exception(GaveUp("unreadable", f"the subject cannot be written down: {error}"))
                 continue
             if batch and (len(batch) >= size_max or size + len(subject) > BATCH_BYTES_MAX):
                 self._batches.put(batch)
@@ -148,6 +151,7 @@ class _Worker:
         self._peer: socket.socket | None = None
         self._progress: mmap.mmap | None = None
         self._decoder = msgspec.msgpack.Decoder(Answer)
+        self._mark = uuid.uuid4().hex
 
     def open(self) -> None:
         """A process with the rule loaded. Raises ConsumerError."""
@@ -160,7 +164,7 @@ class _Worker:
         try:
             self._process = start(
                 argv,
-                env=clean_environment(os.environ, self._limits.environment),
+                env={**clean_environment(os.environ, self._limits.environment), MARK: self._mark},
                 pass_fds=(theirs.fileno(), progress_fd),
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
@@ -259,11 +263,19 @@ class _Worker:
         descendants: list[psutil.Process] = []
         with suppress(psutil.Error):
             descendants = psutil.Process(process.pid).children(recursive=True)
+        if has_ended(process):  # by itself, and what it had started is somebody else's
+            descendants += [one for one in psutil.process_iter() if _bears(one, self._mark)]
         code = reap(process)
         for descendant in descendants:
             with suppress(psutil.Error):
                 descendant.kill()
         return code
+
+
+def _bears(process: psutil.Process, mark: str) -> bool:
+    with suppress(psutil.Error):
+        return bool(process.environ().get(MARK) == mark)
+    return False
 
 
 def _settle(future: "Future[Opinion]", answer: Answer) -> None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 from urllib.parse import quote, unquote
 
-from consumers.rewards.http_client import HttpClient, Refused
+from consumers.rewards.http_client import ODD, HttpClient, Refused, tokens_of
 from consumers.rewards.opinions import GaveUp
 from schemas.http import (
     AGENT_HEADER,
@@ -89,13 +89,13 @@ class ChatClient:
                 if time.monotonic() + ABSENT_PAUSE_S > trail.deadline_s:
                     raise GaveUp("unavailable", refusal.detail) from refusal
                 await asyncio.sleep(ABSENT_PAUSE_S)
-        if call_id := headers.get(CALL_ID_HEADER):
-            group, trajectory = (unquote(headers.get(name, "")) for name in (GROUP_HEADER, TRAJECTORY_HEADER))
-            trail.calls.append(step_key(group, trajectory, call_id).decode())
         try:
-            choice, usage = fields["choices"][0], fields.get("usage") or {}
-            trail.tokens += int(usage.get("prompt_tokens") or 0) + int(usage.get("completion_tokens") or 0)
+            if call_id := headers.get(CALL_ID_HEADER):
+                group, trajectory = (unquote(headers.get(name, "")) for name in (GROUP_HEADER, TRAJECTORY_HEADER))
+                trail.calls.append(step_key(group, trajectory, call_id).decode())
+            choice = fields["choices"][0]
+            trail.tokens += tokens_of(fields)
             logprobs = choice.get("logprobs") or {}
             return JudgeReply(str(choice["message"].get("content") or ""), logprobs.get("content"))
-        except (LookupError, TypeError, AttributeError, ValueError) as error:
+        except ODD as error:
             raise GaveUp("not_json", f"{self._url} answered with no chat completion: {error!r}") from error

@@ -26,6 +26,8 @@ class ScorerSettings(BaseModel):
     """The kind, and what it needs to know at once: `judge`, `pooling`, `sandbox:pytest`, `my_module:function`, `trl:module:function`."""
     version: int = Field(ge=1)
     """Who changes what the scorer says raises it: verdicts are kept, and asked for, by it."""
+    generation: int = Field(default=0, ge=0)
+    """Of the history scored again, which sets it: 0 is live work."""
     scope: Scope
     """What one verdict is about."""
     pure: bool = True

@@ -18,12 +18,13 @@ import msgspec
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from consumers.errors import ConsumerError
-from consumers.rewards.http_client import HttpClient
+from consumers.rewards.http_client import ODD, HttpClient
 from consumers.rewards.judged import Judged
 from consumers.rewards.judging import answers
 from consumers.rewards.judging.answers import Merge, MergedAnswer, ParsedAnswer, Unparsable
 from consumers.rewards.judging.chat_client import ChatClient, JudgeReply, JudgeTrail
 from consumers.rewards.judging.prompts import Question, has_text, questions, reminder, shares_of_wins
+from consumers.rewards.judging.quoting import defused
 from consumers.rewards.judging.rubrics import Rubric, read_rubric
 from consumers.rewards.kinds import Kind, ScorerSettings
 from consumers.rewards.opinions import GaveUp, Opinion
@@ -127,7 +128,7 @@ class JudgeScorer:
             posed = questions(
                 subject, self._rubric, opponents_max=s.opponents_max, both_ways=s.both_ways, task=s.show_task
             )
-        except (TypeError, ValueError) as error:
+        except ODD as error:
             raise GaveUp("unreadable", f"the conversation is no text: {error}") from error
         longest = max((len(question.messages[-1]["content"]) for question in posed), default=0)
         if longest > s.characters_max:
@@ -135,8 +136,13 @@ class JudgeScorer:
         return posed
 
     def _trajectory_id(self, subject: Judged, posed: list[Question]) -> str:
-        """The same for the same subject, and not of its group: calls about one are no member of the other."""
-        names = subject.group_id, subject.trajectory_id, *(call.call_id for call in subject.calls)
+        """The same for the same subject in a generation, which is asked anew; not of its group: calls about one are no member of the other."""
+        names = (
+            self._settings.generation,
+            subject.group_id,
+            subject.trajectory_id,
+            *(call.call_id for call in subject.calls),
+        )
         digest = hashlib.sha256(repr((names, posed)).encode("utf-8", "surrogatepass")).hexdigest()
         return f"judge-{self._settings.source}-{self._settings.name}@{self._settings.version}-{digest[:32]}"[-256:]
 
@@ -165,7 +171,9 @@ class JudgeScorer:
                 return self._read(reply)
             except Unparsable as error:
                 problem = str(error)
-            echo = answers.without_thought(reply.text)[:ECHO_CHARACTERS_MAX]
+            except ODD as error:
+                raise GaveUp("not_json", f"its log-probabilities are none: {error!r}") from error
+            echo = defused(answers.without_thought(reply.text)[:ECHO_CHARACTERS_MAX])
             again = f"That is no answer: {problem} {reminder(self._rubric)}"
             messages = [
                 *question.messages,
@@ -209,7 +217,7 @@ class JudgeScorer:
         words = [one.reasons for one in settled if one.reasons]
         words += [f"{lost} votes could not be had"] if lost else []
         words += [f"probability of no allowed answer: up to {missing:.2g}"] if self._settings.soft and settled else []
-        return "\n".join(words)
+        return " ".join(words)
 
 
 def open_judge(settings: JudgeSettings) -> JudgeScorer:

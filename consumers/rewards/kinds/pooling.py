@@ -13,6 +13,7 @@ import asyncio
 import math
 import os
 import re
+import reprlib
 import time
 from collections.abc import Sequence
 from concurrent.futures import Future
@@ -21,7 +22,7 @@ from typing import Any, ClassVar, Literal, Self
 from pydantic import Field, model_validator
 
 from consumers.errors import ConsumerError
-from consumers.rewards.http_client import HttpClient, Refused
+from consumers.rewards.http_client import ODD, HttpClient, Refused, tokens_of
 from consumers.rewards.judged import Judged, JudgedCall, Message, Scope
 from consumers.rewards.kinds import Kind, ScorerSettings
 from consumers.rewards.opinions import GaveUp, Opinion
@@ -103,7 +104,11 @@ class RewardModel:
         async with self._turns:
             deadline_s = time.monotonic() + self._settings.timeout_s
             if self._settings.step_tag is not None:
-                rows, tokens = await self._rows(_tagged(subject, self._settings.step_tag), deadline_s)
+                try:
+                    messages = _tagged(subject, self._settings.step_tag)
+                except ODD as error:
+                    raise GaveUp("unreadable", f"the conversation is no text: {error}") from error
+                rows, tokens = await self._rows(messages, deadline_s)
                 if len(rows) != subject.answers:
                     detail = f"{len(rows)} rows for {subject.answers} steps; is step_tag one token of the model?"
                     raise GaveUp("wrong_length", detail, tokens=tokens)
@@ -144,7 +149,7 @@ class RewardModel:
             if refused.status in (404, 405) or OTHER_TASK in refused.body:
                 raise GaveUp("wrong_shape", f"{url} is not what this server has: {refused.detail}") from refused
             raise
-        return _rows_of(answer, settings.endpoint), _tokens_of(answer)
+        return _rows_of(answer, settings.endpoint), tokens_of(answer)
 
     def _opinion_of(self, rows: Sequence[Row], tokens: int) -> Opinion:
         return Opinion(values=tuple(self._value(row, tokens) for row in rows), tokens=tokens)
@@ -197,20 +202,13 @@ def _rows_of(answer: Any, endpoint: str) -> list[Row]:
         rows = [item["probs"]] if endpoint == "classify" else item["data"]
         if rows and all(isinstance(row, list) and row and all(map(_is_number, row)) for row in rows):
             return [[float(number) for number in row] for row in rows]
-    except (TypeError, KeyError, ValueError, OverflowError):
+    except ODD:
         pass
-    raise GaveUp("wrong_shape", f"no {endpoint} answer: {str(answer)[:200]}")
+    raise GaveUp("wrong_shape", f"no {endpoint} answer: {reprlib.repr(answer)}")
 
 
 def _is_number(value: object) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool)
-
-
-def _tokens_of(answer: Any) -> int:
-    """Of its usage; 0 where the server does not say."""
-    usage = answer.get("usage")
-    tokens = usage.get("prompt_tokens") if isinstance(usage, dict) else None
-    return tokens if isinstance(tokens, int) and 0 <= tokens < 1 << 40 else 0
 
 
 KIND = Kind(PoolingSettings, RewardModel)

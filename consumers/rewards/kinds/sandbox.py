@@ -21,12 +21,12 @@ from consumers.rewards.judged import Judged, Scope
 from consumers.rewards.kinds import Kind, ScorerSettings
 from consumers.rewards.kinds.function import Bytes
 from consumers.rewards.opinions import GaveUp, Opinion
-from consumers.rewards.values import one_line
 from consumers.sandbox.sandbox import Isolation, Sandbox, SandboxLimits, SandboxProgram, SandboxRefused
 from consumers.sandbox.tested import BrokenTests, CodeResult, by_cases, by_tests
 
 FORMS = ("pytest", "python", "command")
-BLOCK = re.compile(r"^[ \t]*```[^\n`]*\n(.*?)^[ \t]*```[ \t]*$", re.MULTILINE | re.DOTALL)
+FENCE = re.compile(r"^[ \t]*```([^\n`]*)$", re.MULTILINE)
+"""A line that opens a block; it closes one where nothing follows the marks."""
 PYTHON = "python"
 
 
@@ -131,14 +131,12 @@ class SandboxScorer:
             try:
                 return self._scored(self._run(code, tests))
             except BrokenTests as error:
-                raise GaveUp("tests_broken", one_line(str(error))) from error
-            except (
-                SandboxRefused
-            ) as error:  # its keeper was killed, or the machine was short of something: a new one may do
+                raise GaveUp("tests_broken", str(error)) from error
+            except SandboxRefused as error:  # its keeper was killed, or the machine is short of something
                 if self._closed.is_set():
                     raise CancelledError("the scorer was closed") from error
                 if last_try:
-                    raise GaveUp("sandbox", one_line(str(error))) from error
+                    raise GaveUp("sandbox", str(error)) from error
         raise AssertionError("the last try returns or raises")
 
     def _scored(self, tested: CodeResult) -> Opinion:
@@ -146,7 +144,7 @@ class SandboxScorer:
         share = tested.passed / tested.tests if tested.tests else 0.0
         value = share if self._settings.score == "share" else float(whole)
         words = (f"{tested.passed} of {tested.tests} passed", tested.reason, tested.detail)
-        return Opinion(values=(value,), detail=one_line("; ".join(filter(None, words))))
+        return Opinion(values=(value,), detail="; ".join(filter(None, words)))
 
     def _run(self, code: str, tests: Any) -> CodeResult:
         settings, sandbox = self._settings, self._sandbox()
@@ -193,8 +191,13 @@ def code_of(text: str, form: str) -> str | None:
     text = text.rpartition("</think>")[2]
     if form == "reply":
         return text
-    blocks = BLOCK.findall(text)
-    return blocks[-1] if blocks else None
+    block, begin = None, None
+    for fence in FENCE.finditer(text):  # and no pattern of a whole block: one that never closes takes it quadratic time
+        if begin is None:
+            begin = fence.end() + 1
+        elif not fence[1].strip(" \t"):
+            block, begin = text[begin : fence.start()], None
+    return block
 
 
 def script_of(tests: Any) -> str:
@@ -215,7 +218,7 @@ def cases_of(tests: Any) -> list[tuple[str, str]]:
         else:
             pairs = [(case["input"], case["output"]) for case in data]
     except (ValueError, KeyError, TypeError) as error:
-        raise GaveUp("tests_broken", f"cases are a list of input and output: {one_line(repr(error), 200)}") from error
+        raise GaveUp("tests_broken", f"cases are a list of input and output: {error!r:.200}") from error
     if not pairs or not all(isinstance(text, str) for pair in pairs for text in pair):
         raise GaveUp("tests_broken", "cases are a list of texts `input` and `output`, and there is at least one")
     return pairs

@@ -75,7 +75,7 @@ def slot_again(slot: ScoredSlot, generation: int) -> ScoredSlot:
         raise CannotRescore(
             f"{slot.name}: pure: false, so its verdicts need what was there at the time; history cannot be scored again"
         )
-    return replace(slot, generation=generation)
+    return replace(slot, generation=generation, scorer=slot.scorer.model_copy(update={"generation": generation}))
 
 
 def topics_of(slot: ScoredSlot) -> tuple[Topic, ...]:

@@ -199,10 +199,7 @@ class RowSubjects:
         return trajectories
 
     def _look_up_groups(self, rows: Mapping[Ids, TrajectoryRecord], written: Mapping[Ids, TrajectoryRow]) -> None:
-        """Rows of groups that passed by before this process got the partition; those that have none are remembered, too.
-
-        Each group has one as soon as it has a trajectory.
-        """
+        """Rows of groups that passed by before this process got the partition; those that have none are remembered, too."""
         missing: dict[int, dict[bytes, Ids]] = {}
         for ids in rows:
             if (*ids[:2], "") not in self._groups:
@@ -231,9 +228,8 @@ class RowSubjects:
                 row = self._event(record) if record is not None else None
                 if record is not None and isinstance(row, TrajectoryRecord):
                     rows[name] = TrajectoryRow(row, row_digest(record.value or b""), record.timestamp_ms)
-                if record is None or (
-                    record.timestamp_ms < group.timestamp_ms and _digest(rows[name]) != digests[name]
-                ):
+                old = record is None or record.timestamp_ms < group.timestamp_ms
+                if old and _digest(rows[name]) != digests[name]:
                     self._wait(ids)
         present = [row.row for _, row in sorted(rows.items()) if row is not None]
         over = [row for row in present if is_over(row)]

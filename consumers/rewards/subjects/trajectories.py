@@ -108,9 +108,8 @@ class TrajectoryFacts:
             raise Unjudgeable("too_large", f"{size} bytes of calls, and at most {self.subject_bytes_max} are judged")
         if not self.memo:
             requests = bodies({call.call_id: call for call in self.calls})
-            self.memo.update(
-                judged_calls(self.counted, requests, self.after, bytes_max=self.call_bytes_max, pure=self.pure)
-            )
+            counted, bytes_max = self.counted, self.call_bytes_max
+            self.memo.update(judged_calls(counted, requests, self.after, bytes_max=bytes_max, pure=self.pure))
         return self.memo
 
     def whole(self, scope: Scope) -> Judged:
@@ -209,14 +208,12 @@ def group_is_over(group: GroupRecord) -> bool:
 
 def group_subject(group: GroupRecord, partition: int, members: Sequence[TrajectoryFacts], *, pure: bool) -> Subject:
     """All members that are over beside each other. members: by trajectory_id."""
-    ids = () if pure else (group.group_id,)
+    ids, contents = () if pure else (group.group_id,), [facts.content() for facts in members]
     return Subject(
         partition=partition,
         group_id=group.group_id,
         targets=tuple(Target(facts.row.trajectory_id) for facts in members),
-        digest=digest_of(
-            ["group", group.task, str(len(group.tags)), *group.tags, *(facts.content() for facts in members), *ids]
-        ),
+        digest=digest_of(["group", group.task, str(len(group.tags)), *group.tags, *contents, *ids]),
         occurred_at_us=max(facts.informed_us for facts in members) + sum(1 + len(facts.counted) for facts in members),
         attempt=attempt_of("completed", registered=True, declared=group.declared),
         run_id=group.run_id,

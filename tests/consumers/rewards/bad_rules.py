@@ -36,17 +36,21 @@ def fork_and_return():
     return 0.5
 
 
-def daemonise():
+def daemonise(name="claw-rule-daemon"):
     """Leaves a process behind that is in another session, and nobody's child."""
     if os.fork() == 0:
         os.setsid()
         if os.fork() == 0:
-            os.execv(
-                sys.executable, [sys.executable, "-I", "-S", "-c", "import time; time.sleep(99)", "claw-rule-daemon"]
-            )
+            os.execv(sys.executable, [sys.executable, "-I", "-S", "-c", "import time; time.sleep(99)", name])
         os._exit(0)
     os.wait()
     return 0.5
+
+
+def daemonise_and_leave():
+    daemonise("claw-rule-orphan")
+    time.sleep(0.3)
+    os._exit(0)
 
 
 def segfault():
@@ -92,6 +96,7 @@ BAD = {
     "leave": leave,
     "fork": fork_and_return,
     "daemon": daemonise,
+    "orphan": daemonise_and_leave,
     "segfault": segfault,
     "eat": eat,
     "shout": shout,

@@ -94,6 +94,18 @@ def test_what_is_odd_and_right_is_taken(rules) -> None:
     assert (ended[2].detail, ended[2].spread) == ("because of this", 0.1)
 
 
+def test_what_outlives_a_process_that_ended_by_itself_is_ended(rules) -> None:
+    """Also what left its group, its session and its parent."""
+    scorer = rules("bad_rules:of_tag")
+    assert [outcome(end) for end in ends(scorer.judge([subject("orphan"), subject(1)]))] == ["crashed", 1.0]
+    orphans = [one for one in psutil.process_iter(["cmdline"]) if "claw-rule-orphan" in (one.info["cmdline"] or ())]
+    psutil.wait_procs(orphans, timeout=5)
+    alive = [one for one in orphans if one.is_running() and one.status() != psutil.STATUS_ZOMBIE]
+    for one in alive:
+        one.kill()
+    assert not alive
+
+
 @pytest.mark.parametrize("then", [[], ["hang"]], ids=["closed", "killed"])
 def test_what_a_rule_leaves_behind_ends_with_its_process(rules, then) -> None:
     """Also what left its group, its session and its parent."""
@@ -145,6 +157,16 @@ def test_many_subjects_go_in_batches(rules) -> None:
     """More than a batch holds, each with its own value; a large one too."""
     subjects = [subject(n, metadata={"text": "x" * (3 << 20 if n % 100 == 0 else 10)}) for n in range(300)]
     assert [outcome(end) for end in ends(rules("bad_rules:of_tag").judge(subjects))] == [float(n) for n in range(300)]
+
+
+def test_what_cannot_be_written_down_costs_itself_alone(rules) -> None:
+    """Lone surrogates, and nesting without end."""
+    deep: list[object] = []
+    for _ in range(5000):
+        deep = [deep]
+    subjects = [subject(1), subject(1, task=deep), subject(1, task="\ud800"), subject(2)]
+    ended = ends(rules("bad_rules:of_tag").judge(subjects))
+    assert [outcome(end) for end in ended] == [1.0, "unreadable", "unreadable", 2.0]
 
 
 def test_a_rule_sees_no_keys(rules, monkeypatch) -> None:

@@ -1,10 +1,13 @@
 """`use: sandbox:…`: the code of the last reply against the task's tests."""
 
+import re
 import threading
 import time
 from concurrent.futures import CancelledError
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from consumers.errors import ConsumerError
 from consumers.rewards.judged import Judged, JudgedCall
@@ -98,6 +101,20 @@ def test_the_last_block_is_the_code() -> None:
     assert code_of(text, "block") == "last\n"
     assert code_of("x</think>reply", "reply") == "reply"
     assert code_of("```python\nnever closed", "block") is None
+
+
+@given(
+    st.lists(st.sampled_from(["```", " ```", "```py", "`", "x", " ", "\t", "\n", "\r", "````", "\u2028"])).map("".join)
+)
+def test_blocks_are_what_a_pattern_of_whole_ones_says(text) -> None:
+    """Found line by line."""
+    whole = re.compile(r"^[ \t]*```[^\n`]*\n(.*?)^[ \t]*```[ \t]*$", re.MULTILINE | re.DOTALL)
+    assert code_of(text, "block") == (whole.findall(text) or [None])[-1]
+
+
+def test_fences_that_never_close_cost_their_length() -> None:
+    """1.2 MB of them: a pattern of whole blocks would hold the interpreter for hours."""
+    assert code_of("```a\n" * 250_000, "block") is None
 
 
 def test_cases_are_read_from_what_data_sets_have() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from aiohttp import web
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
@@ -16,6 +16,7 @@ from consumers.rewards.judged import Judged, JudgedCall, Message
 from consumers.rewards.kinds import kind_of
 from consumers.rewards.kinds.pooling import RewardModel
 from consumers.rewards.opinions import GaveUp, Opinion
+from tests.consumers.rewards.kinds.odd_json import ODD_JSON, check_it_can_be_kept
 from tests.consumers.rewards.scripted_http import Answerer, HttpRequest, serving
 
 BASE = {"source": "model", "name": "helpful", "use": "pooling", "version": 1, "scope": "trajectory", "timeout_s": 5}
@@ -163,6 +164,19 @@ def test_whatever_a_server_answers_is_a_word_and_the_next_subject_is_served(answ
     with asking(lambda n: classified(1.0) if n else answer(), timeout_s=0.5) as (scorer, _):
         assert failure(scorer).reason == reason
         assert opinion(scorer, subject()).values == (1.0,)
+
+
+@settings(max_examples=60, deadline=None)
+@given(odd=ODD_JSON, place=st.sampled_from(range(6)), endpoint=st.sampled_from(["classify", "pooling"]))
+def test_whatever_json_a_server_answers_with_is_a_verdict_or_a_word(odd: str, place: int, endpoint: str) -> None:
+    """In each place of an answer."""
+    row = '{"data": [{"probs": %s, "data": %s}]}'
+    counted = '{"data": [{"probs": [1], "data": [[1]]}], "usage": {"prompt_tokens": %s}}'
+    forms = ["%s", '{"data": %s}', '{"data": [%s]}', row % ("[%s]", "0"), row % ("0", "[%s]"), counted]
+    text = forms[place] % odd
+    with asking(lambda _: web.Response(text=text), endpoint=endpoint) as (scorer, _):
+        (future,) = scorer.judge([subject()])
+        check_it_can_be_kept(future.exception(30) or future.result())
 
 
 def test_words_that_are_lost_are_not_made_up() -> None:

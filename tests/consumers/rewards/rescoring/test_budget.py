@@ -5,8 +5,10 @@ from concurrent.futures import Future
 
 import pytest
 
+from consumers.rewards.config import ScoredSlot, SlotOptions
+from consumers.rewards.kinds import ScorerSettings, kind_of
 from consumers.rewards.opinions import GaveUp, Opinion
-from consumers.rewards.rescoring.backfill import BudgetedScorer, TokenBudget
+from consumers.rewards.rescoring.backfill import BudgetedScorer, TokenBudget, slot_again
 
 
 class Waiting:
@@ -47,3 +49,10 @@ def test_a_budget_of_nothing_asks_nobody(tokens):
     """It stops before the first question."""
     stop = threading.Event()
     assert TokenBudget(tokens, stop).is_spent is stop.is_set() is (tokens == 0)
+
+
+def test_a_scorer_knows_its_generation():
+    """So that its kind may ask anew."""
+    scorer = ScorerSettings(source="rule", name="it", use="a:b", version=1, scope="call")
+    again = slot_again(ScoredSlot(scorer, SlotOptions(), kind_of("a:b")), 2)
+    assert (again.scorer.generation, again.generation, scorer.generation) == (2, 2, 0)
