@@ -43,6 +43,7 @@ NAME_CHARACTERS_MAX = 128
 COMMENT_CHARACTERS_MAX = 10_000
 EDIT_BYTES_MAX = 1 << 20
 SCORES_MAX = 64
+REVISION_MAX = (1 << 63) - 1
 UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 UNPRINTABLE_IN_TEXT = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff]")
 FeedbackFact = RewardAssigned | OutputEdited | PreferenceGiven | StepCurated
@@ -73,10 +74,17 @@ class Signature(Struct, frozen=True, kw_only=True):
     who: str
     producer: str
     at_us: int
-    """UTC microseconds: time and revision of the events."""
+    """UTC microseconds: time of the events, and their revision unless `above` is higher."""
     act_id: str
     """A fresh id, or `keyed_act` of an idempotency key: event ids are functions of it."""
     traceparent: str | None = None
+    above: int = 0
+    """A revision that the events come after; after the highest that there is by their time alone."""
+
+    @property
+    def revision(self) -> int:
+        """Of the events."""
+        return min(max(self.at_us, self.above + 1), REVISION_MAX)
 
     @property
     def source(self) -> str:
@@ -132,7 +140,7 @@ def feedback_events(subject: FeedbackSubject, remark: Remark, by: Signature) -> 
                 message=None if remark.edit is None else checked_message(remark.edit),
                 comment=None if events else comment,
                 source=source,
-                revision=by.at_us,
+                revision=by.revision,
             )
         )
     if not events and comment is not None:
@@ -164,7 +172,7 @@ def preference_event(comparison: Comparison, by: Signature) -> PreferenceGiven:
         strength=strength,
         comment=checked_comment(comparison.comment),
         source=by.source,
-        revision=by.at_us,
+        revision=by.revision,
     )
 
 
@@ -248,7 +256,7 @@ def _reward(
         source=by.source,
         name=name,
         value=value,
-        revision=by.at_us,
+        revision=by.revision,
         metadata=None if comment is None else orjson.dumps({COMMENT: comment}).decode(),
     )
 
@@ -263,12 +271,12 @@ def _comment(subject: FeedbackSubject, comment: str, by: Signature) -> FeedbackF
         call_id=subject.call_id,
         note=comment,
         who=by.source.removeprefix(HUMAN),  # as `claw pool curate` signs
-        revision=by.at_us,
+        revision=by.revision,
     )
 
 
 def _undo(fact: FeedbackFact, by: Signature) -> FeedbackFact:
-    own = replace(by, at_us=max(by.at_us, fact.revision + 1))
+    own = replace(by, above=max(by.above, fact.revision))
     if isinstance(fact, PreferenceGiven):
         place = [FeedbackSubject(fact.group_id, ref.trajectory_id, ref.call_id) for ref in (fact.chosen, fact.rejected)]
         return preference_event(
@@ -285,7 +293,7 @@ def _undo(fact: FeedbackFact, by: Signature) -> FeedbackFact:
         trajectory_id=fact.trajectory_id,
         call_id=fact.call_id,
         who=own.source.removeprefix(HUMAN),
-        revision=own.at_us,
+        revision=own.revision,
         undoes=(fact.envelope.event_id,),
     )
 

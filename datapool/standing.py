@@ -218,6 +218,15 @@ def _object(text: str | None) -> dict[str, Any] | None:
     return value if isinstance(value, dict) else None
 
 
-def _rank(fact: FeedbackFact) -> tuple[int, int, str, bytes]:
+class _Content(Struct, frozen=True, eq=False):
+    """Decides between two facts of one event id; their bytes are made only then."""
+
+    fact: FeedbackFact
+
+    def __lt__(self, other: "_Content") -> bool:
+        return msgspec.json.encode(self.fact) < msgspec.json.encode(other.fact)
+
+
+def _rank(fact: FeedbackFact) -> tuple[int, int, str, _Content]:
     own = fact.envelope
-    return fact.revision, own.occurred_at_us, own.event_id, msgspec.json.encode(fact)
+    return fact.revision, own.occurred_at_us, own.event_id, _Content(fact)

@@ -18,7 +18,7 @@ from claw.pool.acts import append
 from claw.pool.reading import open_pool
 from claw.show.log import log_for_reading
 from claw.show.notice import notice
-from claw.show.rendering import as_plain
+from claw.show.rendering import as_plain, printable
 from datapool.feedback import (
     Comparison,
     FeedbackFact,
@@ -217,7 +217,7 @@ def as_line(word: PersonalWord) -> str:
     at = datetime.fromtimestamp(word.fact.envelope.occurred_at_us / 1e6, UTC).strftime("%Y-%m-%d %H:%M:%S")
     state = "stands" if word.stands else "withdraws" if word.is_withdrawal else "replaced"
     comment = f'  "{word.comment}"' if word.comment and word.kind != "comment" else ""
-    return f"{at}  {state:<9}  {word.who}  {saying(word)}{comment}"
+    return printable(f"{at}  {state:<9}  {word.who}  {saying(word)}{comment}")
 
 
 def saying(word: PersonalWord) -> str:

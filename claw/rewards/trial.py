@@ -8,6 +8,7 @@ import orjson
 
 from claw.errors import CannotRun
 from claw.show.log import as_on_broker, log_for_reading
+from claw.show.rendering import printable
 from consumers.rewards.config import load, slot_named
 from consumers.rewards.trial import Trial, rows_of, try_out
 
@@ -43,6 +44,5 @@ def as_line(trial: Trial) -> str:
     """The answer, and its reasons behind it."""
     words = trial.failed or ", ".join("nothing" if value is None else f"{value:g}" for value in trial.values)
     cost = f" ({trial.tokens} tokens)" if trial.tokens else ""
-    return f"{trial.scorer}  {trial.subject}: {words}{cost}" + (
-        f"  — {' '.join(trial.detail.split())}" if trial.detail else ""
-    )
+    detail = f"  — {' '.join(trial.detail.split())}" if trial.detail else ""
+    return printable(f"{trial.scorer}  {trial.subject}: {words}{cost}{detail}")

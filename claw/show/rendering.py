@@ -23,6 +23,11 @@ def as_plain(event: Event) -> dict[str, Plain]:
     return {"type": type(event).__name__, **{name: _plain(name, value) for name, value in as_dict(event).items()}}
 
 
+def printable(text: str) -> str:
+    """Somebody else's text for a terminal: what is not printable, line breaks too, stands there by its number."""
+    return "".join(each if each.isprintable() else f"<U+{ord(each):04X}>" for each in text)
+
+
 def _plain(name: str, value: Plain) -> Plain:
     if isinstance(value, bytes):
         return _numbers_or_body(name, value)

@@ -21,13 +21,14 @@ def queue_answer(view: FeedbackView, query: QueueQuery, who: str) -> dict[str, A
     except ValueError as error:
         raise PageProblem(422, f"score: {error}") from error
     voices = view.voices()
-    changes = f"{kept.changes}.{view.changes}.{view.caught_up}"
+    changes = f"{kept.changes}.{view.changes}.{view.caught_up}.{who}"
     if query.since == changes:
         return {"changes": changes, "unchanged": True}
     items, spoken = heard(kept.queue, voices)
     waiting = (item for item in items if is_open(item, who, query.overlap))
     return {
         "changes": changes,
+        "who": who,
         "unchanged": False,
         "reading": not view.caught_up,
         "items": [_item(item, who) for item in islice(waiting, query.limit)],
@@ -42,7 +43,7 @@ def _item(item: QueueItem, who: str) -> dict[str, Any]:  # JSON
     left, right = item.trajectory_id, item.other_id
     if right is not None:
         left, right = sides((item.group_id, left, right), who)
-    return {"group_id": item.group_id, "trajectory_id": left, "other_id": right, "judges": len(item.judges)}
+    return {"group_id": item.group_id, "trajectory_id": left, "other_id": right}
 
 
 def subject_answer(
@@ -62,7 +63,7 @@ def subject_answer(
     pair = [word_answer(word) for word in standing if word.other and {word.subject[1], word.other[1]} == {*ids}]
     columns = []
     for row, side, read in zip(rows, turns, conversations, strict=True):
-        sees = who in votes or who in voices.judges.get((group_id, row.trajectory_id), ())
+        sees = who in (votes if other_id else voices.judges.get((group_id, row.trajectory_id), ()))
         own = [word for word in standing if word.other is None and word.subject.trajectory_id == row.trajectory_id]
         columns.append(_side(row, side, own, who, sees=sees) | {"call_id": read.last_call_id, "reply": read.last_reply})
     return {
@@ -85,7 +86,6 @@ def _side(
     return {
         "trajectory_id": row.trajectory_id,
         "status": row.status,
-        "agent": row.agent,
         "task": row.task,
         "tags": row.tags,
         "calls": len(row.calls) + row.calls_left_out,
@@ -107,7 +107,6 @@ def word_answer(word: PersonalWord) -> dict[str, Any]:  # JSON
         "comment": word.comment,
         "edit": (word.message or {}).get("content"),
         "outcome": getattr(word.fact, "outcome", None),
-        "strength": getattr(word.fact, "strength", None),
         "group_id": word.subject.group_id,
         "trajectory_id": word.subject.trajectory_id,
         "other_id": word.other.trajectory_id if word.other else None,

@@ -34,10 +34,11 @@ def feedback_app(settings: FeedbackPageSettings, page_log: PageLog, pool: PoolVi
     """The page; its lifespan opens and closes what reads and writes the log."""
     view = FeedbackView(page_log, pool)
     keys = KnownKeys() if settings.keys else None
+    sessions = PageSessions(settings, keys)
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
-        follower = Follower(page_log.reader([KEYS]), keys.apply) if keys is not None else None
+        follower = Follower(page_log.reader([KEYS]), keys.apply, sessions.fail) if keys is not None else None
         try:
             view.start()
             if follower is not None:
@@ -52,7 +53,7 @@ def feedback_app(settings: FeedbackPageSettings, page_log: PageLog, pool: PoolVi
     return create_app(
         "claw feedback",
         settings,
-        PageSessions(settings, keys),
+        sessions,
         [routes],
         STATIC,
         state={"feedback": view},

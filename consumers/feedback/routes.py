@@ -79,7 +79,7 @@ def undo(view: View, session: Judging) -> Response:
 def _signature(view: FeedbackView, session: PageSession, about: FeedbackSubject) -> Signature:
     """Above whatever this person said of it before, whichever clock was in use."""
     before = view.latest_revision(about, HUMAN + session.who)
-    return Signature(who=session.who, producer=PRODUCER, at_us=max(now_us(), before + 1), act_id=new_id())
+    return Signature(who=session.who, producer=PRODUCER, at_us=now_us(), above=before, act_id=new_id())
 
 
 def _append(view: FeedbackView, events: Sequence[FeedbackFact]) -> Response:

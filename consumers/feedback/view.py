@@ -57,7 +57,8 @@ class FeedbackView:
         self._feedback = Feedback()
         self.changes = 0
         """Words of people that were read."""
-        self._voices: tuple[int, Voices] | None = None
+        self._voices, self._unheard = Voices(), set[str]()
+        """Summed up so far; groups of which something was said since."""
         self._follower: Follower | None = None
 
     def start(self) -> None:
@@ -83,12 +84,13 @@ class FeedbackView:
             return question(self._feedback)
 
     def voices(self) -> Voices:
-        """What people said, summed up; made again when something new was said. Raises ViewFailed."""
+        """What people said, summed up; again only of groups of which something was said. Raises ViewFailed."""
         self._check()
         with self._lock:
-            if self._voices is None or self._voices[0] != self.changes:
-                self._voices = (self.changes, voices(self._feedback.standing()))
-            return self._voices[1]
+            if self._unheard:
+                anew = voices(word for group in self._unheard for word in self._feedback.standing(group))
+                self._voices, self._unheard = self._voices.renewed(self._unheard, anew), set()
+            return self._voices
 
     def append(self, events: Sequence[FeedbackFact]) -> None:
         """Returns once all are acknowledged, and seen here. Raises LogError; the same events may be appended again."""
@@ -127,7 +129,10 @@ class FeedbackView:
 
     def _add(self, events: Iterable[Event]) -> None:
         with self._lock:
-            self.changes += sum(self._feedback.add(event) for event in events)
+            for event in events:
+                if isinstance(event, FeedbackFact) and self._feedback.add(event):
+                    self.changes += 1
+                    self._unheard.add(event.group_id)
 
     def _catch_up(self, follower: Follower) -> None:
         with suppress(LogError):  # whoever asks next hears of it

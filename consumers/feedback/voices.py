@@ -1,7 +1,7 @@
 """What people said so far, summed up for the queue. Pure: a function of the words that stand."""
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Set
 from dataclasses import dataclass, field
 
 from datapool.feedback import HUMAN
@@ -24,6 +24,16 @@ class Voices:
     """Who -> the trajectory that was chosen; empty for a tie or two bad ones."""
     spread: dict[Place, float] = field(default_factory=dict)
     """The largest distance of two people's values of one name on one subject, at most 1."""
+
+    def renewed(self, groups: Set[str], anew: "Voices") -> "Voices":
+        """Of these groups what `anew` has, of the others what stood here; this one stays as it is."""
+        return Voices(
+            *(
+                {place: each for place, each in getattr(self, name).items() if place[0] not in groups}
+                | getattr(anew, name)
+                for name in Voices.__slots__
+            )
+        )
 
 
 def voices(standing: Iterable[PersonalWord]) -> Voices:

@@ -63,7 +63,8 @@ class PageGuard:
             return None
         if headers.get("sec-fetch-site", "same-origin") != "same-origin":
             return problem(403, "this request comes from another site")
-        length = headers.get("content-length")
+        bodiless = method == "DELETE" and "transfer-encoding" not in headers
+        length = headers.get("content-length", "0" if bodiless else None)
         if length is None or not length.isdecimal():
             return problem(411, "a body needs its Content-Length")
         if int(length) > self._body_bytes_max:

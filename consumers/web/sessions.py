@@ -58,9 +58,15 @@ class PageSessions:
         self._settings = settings
         self._clock_s = clock_s
         self._sessions: OrderedDict[str, PageSession] = OrderedDict()
+        self._failure: BaseException | None = None
+
+    def fail(self, failure: BaseException) -> None:
+        """What the keys are read by ended: a revocation would not be heard of, so from now on nobody is let in."""
+        self._failure = failure
 
     def open(self, who: str | None, secret: str | None) -> tuple[str, PageSession]:
         """A new session and its cookie. Raises PageProblem where keys are asked for and this is none."""
+        self._check()
         role: Role = "operator"
         digest = None
         name = who or self._settings.who
@@ -83,7 +89,8 @@ class PageSessions:
         return cookie, session
 
     def of(self, request: Request) -> PageSession | None:
-        """The session of a request, if it has one that is still good."""
+        """The session of a request, if it has one that is still good. Raises PageProblem where that cannot be known."""
+        self._check()
         cookie = request.cookies.get(cookie_name(request), "")
         session = self._sessions.get(cookie)
         if session is None:
@@ -107,8 +114,12 @@ class PageSessions:
             raise PageProblem(403, f"this needs the role {' or '.join(MAY_ON_PAGES[act])}; yours is {session.role}")
         token = request.headers.get(TOKEN_HEADER, "")
         if act != "look" and not hmac.compare_digest(token.encode(), session.token.encode()):
-            raise PageProblem(403, f"a write carries the session's token in {TOKEN_HEADER}: GET /api/v1/session")
+            raise PageProblem(401, f"a write carries the session's token in {TOKEN_HEADER}: GET /api/v1/session")
         return session
+
+    def _check(self) -> None:
+        if self._failure is not None:
+            raise PageProblem(503, f"reading claw.keys ended ({self._failure}): start this page again")
 
     def _touch(self, cookie: str, session: PageSession) -> None:
         session.ends_s = self._clock_s() + self._settings.session_hours * 3600

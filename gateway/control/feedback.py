@@ -18,6 +18,7 @@ from pydantic.types import StringConstraints
 from datapool.feedback import (
     HUMAN,
     OVERALL,
+    RESERVED,
     Comparison,
     FeedbackFact,
     FeedbackSubject,
@@ -40,6 +41,8 @@ from schemas.events import Event
 from schemas.topics import REWARDS, Topic
 
 ITEMS_MAX = 1000
+AHEAD_MAX_US = 60_000_000
+"""How far the clock of whoever gives a person's reward may be ahead of ours: a higher revision would silence that person."""
 Publish = Callable[[Topic, str, Event], Awaitable[None]]
 Text = Annotated[str, StringConstraints(min_length=1)]
 Item = TypeVar("Item")
@@ -176,16 +179,30 @@ def speaker(key: ApiKey | None, who: str | None) -> str:
 
 
 def as_speaker(body: AssignReward, key: ApiKey | None) -> AssignReward:
-    """A reward as this key may give it: an annotator's is the annotator's own, `human:<name>`. Raises Forbidden, Unusable."""
-    if key is None or key.role != "annotator":
-        return body
+    """A reward as this key may give it: an annotator's is the annotator's own word, as feedback is. Raises Forbidden, Unusable."""
+    if key is not None and key.role == "annotator":
+        body = _annotators(body, key)
+    if body.source.startswith(HUMAN) and body.revision > now_us() + AHEAD_MAX_US:
+        raise Unusable(
+            "revision must not be ahead: of a person's word it is the time in microseconds", param="revision"
+        )
+    return body
+
+
+def _annotators(body: AssignReward, key: ApiKey) -> AssignReward:
     try:
         source = HUMAN + speaker(key, None)
     except InvalidFeedback as refused:
         raise Unusable(f"the name of this key cannot stand in a reward: {refused}", param="source") from refused
     if "source" in body.model_fields_set and body.source != source:
         raise Forbidden(f"this key has the role annotator, whose rewards have the source {source}: leave source out")
-    return body.model_copy(update={"source": source})
+    try:
+        if checked_name("name", body.name) in RESERVED:
+            raise InvalidFeedback("name", f"must not be {' or '.join(RESERVED)}: POST …/feedback says these")
+    except InvalidFeedback as refused:
+        raise Unusable(str(refused), param=refused.field) from refused
+    revision = body.revision if "revision" in body.model_fields_set else now_us()
+    return body.model_copy(update={"source": source, "revision": revision})
 
 
 def _remark(item: GiveFeedback) -> Remark:

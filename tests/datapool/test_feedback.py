@@ -3,11 +3,13 @@
 import itertools
 import math
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from datapool.feedback import (
+    REVISION_MAX,
     Comparison,
     FeedbackSubject,
     InvalidFeedback,
@@ -225,3 +227,13 @@ def test_of_one_event_id_with_two_contents_one_is_kept_in_any_order():
     """The higher revision, as in the pool."""
     twice = [remarked(thumb=up, at_us=at, act_id="k")[0] for up, at in ((True, 1), (False, 2))]
     assert [stand(events) for events in itertools.permutations(twice)] == [[("ada", "thumb", "thumb", 0.0, None)]] * 2
+
+
+def test_a_word_of_the_highest_revision_locks_nobody_out():
+    """Its person takes it back, and what comes after it by its time stands: nothing overflows."""
+    words = [msgspec.structs.replace(remarked(thumb=True)[0], revision=REVISION_MAX)]
+    words += undo_events(words, by(at_us=2000))
+    assert stand(words) == []
+    words += feedback_events(CALL, Remark(thumb=False), msgspec.structs.replace(by(at_us=3000), above=REVISION_MAX))
+    assert [(word[2], word[3]) for word in stand(words)] == [("thumb", 0.0)]
+    assert all(codec.encode(word) for word in words)

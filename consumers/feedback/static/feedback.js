@@ -2,7 +2,7 @@
 import { render } from "preact";
 import { useLayoutEffect, useRef, useState } from "preact/hooks";
 import { computed, signal } from "@preact/signals";
-import { SignIn, Text, Word, ask, html, loadSession, nextTheme, session, theme } from "/web/shell.js";
+import { SignIn, Text, Word, ask, html, loadSession, nextTheme, session, theme, visible } from "/web/shell.js";
 
 const POLL_MS = 2000;
 const OWN = ["mode", "order", "seed", "overlap", "name", "g", "t", "o"];
@@ -70,6 +70,7 @@ async function readQueue(force) {
   const asked = String(query);
   if (!force && queue.value) query.set("since", queue.value.changes);
   const answer = await ask("GET", `queue?${query}`);
+  if (answer.who && answer.who !== session.value?.who) return loadSession();  // another tab signed somebody else in
   if (answer.unchanged || asked !== String(queueParameters())) return;
   const words = (each) => each && each.changes.split(".")[1];
   const spoken = words(queue.value) !== words(answer);
@@ -206,7 +207,7 @@ const Turn = ({ turn }) => turn.branch
   </section>`;
 
 const Said = ({ word, who }) => html`<li>
-  ${who && html`<${Word}>${who}<//> `}<b>${inWords(word)}</b>
+  ${who && html`<${Word}>${who}<//> `}<b><${Word}>${inWords(word)}<//></b>
   ${word.comment && html`<${Text} text=${word.comment} />`}
   ${typeof word.edit === "string" && html`<details><summary>the reply</summary><${Text} text=${word.edit} /></details>`}
 </li>`;
@@ -287,7 +288,10 @@ function Actions() {
 /** `channel=val agent=coder "some words"`: options of `claw pool`, and words for its --text. */
 function filterOf(typed) {
   const fields = new URLSearchParams();
-  for (const [, name, quoted, bare] of typed.matchAll(/(?:([a-z_]+)=)?(?:"([^"]*)"|(\S+))/g)) fields.append(name || "text", quoted ?? bare);
+  const words = [];
+  for (const [, name, quoted, bare] of typed.matchAll(/(?:([a-z_]+)=)?(?:"([^"]*)"|(\S+))/g))
+    name && name !== "text" ? fields.append(name, quoted ?? bare) : words.push(quoted ?? bare);
+  if (words.length) fields.set("text", words.join(" "));
   return fields;
 }
 const filterTyped = () => [...address.value].filter(([name]) => !OWN.includes(name))
@@ -310,6 +314,8 @@ function rename() {
   if (who) attempt(async () => { session.value = await ask("POST", "session", { who: who.trim() }); await startOver(); });
 }
 
+const signOut = () => attempt(async () => { await ask("DELETE", "session"); session.value = null; });
+
 function Top() {
   const answer = queue.value;
   const mine = answer?.progress[session.value.who] || 0;
@@ -319,7 +325,7 @@ function Top() {
       <h1>claw feedback</h1>
       <span class="progress" aria-live="polite">${answer && html`<b>${answer.open}</b> waiting, you judged <b>${mine}</b> of ${answer.total}${answer.reading ? " (still reading the log)" : ""}`}</span>
       <span class="grow" />
-      ${session.value.keys ? html`<span class="quiet"><${Word}>${session.value.who}<//></span>` : html`<button onClick=${rename} title="judge under another name"><${Word}>${session.value.who}<//></button>`}
+      ${session.value.keys ? html`<span class="quiet"><${Word}>${session.value.who}<//></span> <button onClick=${signOut}>Sign out</button>` : html`<button onClick=${rename} title="judge under another name"><${Word}>${session.value.who}<//></button>`}
       <button onClick=${nextTheme} title=${`${theme.value} theme`} aria-label=${`${theme.value} theme, change`}>${THEME_SIGNS[theme.value]}</button>
       <button onClick=${KEYS.both.at(-1)[2]} aria-label="keys">?</button>
     </div>
@@ -362,7 +368,7 @@ function Page() {
   if (session.value === undefined) return html`<main class="empty quiet">${problem.value || "Reading…"}</main>`;
   if (session.value === null) return html`<${SignIn} title="claw feedback" />`;
   return html`<${Top} /><${Main} /><${Actions} />
-    <div class="toast" role="status">${toast.value && html`<span>${toast.value}</span>`}</div>`;
+    <div class="toast" role="status">${toast.value && html`<span>${visible(toast.value)}</span>`}</div>`;
 }
 
 /** What the address names, else the first of the queue. */
@@ -380,7 +386,7 @@ async function follow() {
       const waited = !subject.value && !(queue.value?.items.length);
       await readQueue(false);
       if (waited && queue.value?.items.length) await next();
-      if (problem.value && !queue.value?.lost) problem.value = problem.value.startsWith("the page's server") ? "" : problem.value;
+      if (problem.value) problem.value = problem.value.startsWith("the page's server") ? "" : problem.value;
     } catch (error) {
       problem.value = error.message;
     }
@@ -391,6 +397,13 @@ async function follow() {
 render(html`<${Page} />`, document.body);
 addEventListener("keydown", onKey);
 addEventListener("popstate", () => { address.value = new URLSearchParams(location.search); attempt(begin); });
-session.subscribe((value) => { if (value && !queue.value) attempt(begin); });
+let person = "";
+session.subscribe((value) => {
+  if (value && value.who !== person) {  // what the former was told is not for the next one
+    person = value.who;
+    [queue.value, subject.value, trail.value, at.value, panel.value] = [null, null, [], -1, ""];
+  }
+  if (value && !queue.value) attempt(begin);
+});
 loadSession().catch((error) => { problem.value = error.message; });
 follow();

@@ -32,26 +32,33 @@ export async function api(method, path, body) {
   throw new Problem(response.status, answer.detail || `the server answered ${response.status}`);
 }
 
-/** As `api`; where the session has ended (a server that was started again), it asks for a new one, once. */
+/** As `api`; where the session is another one now (a server that was started again, another tab), it takes
+ * that, once. Never under another name: without keys it signs in again as the same person, with keys it asks for the person's own doing. */
 export async function ask(method, path, body) {
   try {
     return await api(method, path, body);
   } catch (problem) {
     if (problem.status !== 401) throw problem;
-    await loadSession();
-    if (!session.value) throw problem;
+    const before = session.value?.who;
+    let now = await signedIn();
+    if (now && !now.keys && before && now.who !== before) now = await api("POST", "session", { who: before });
+    session.value = now;
+    if (!now) throw problem;
+    if (before && now.who !== before) throw new Problem(401, `${now.who} is signed in now, not ${before}: nothing was said`);
     return api(method, path, body);
   }
 }
 
-export async function loadSession() {
+async function signedIn() {
   try {
-    session.value = await api("GET", "session");
+    return await api("GET", "session");
   } catch (problem) {
     if (problem.status !== 401) throw problem;
-    session.value = null;
+    return null;
   }
 }
+
+export async function loadSession() { session.value = await signedIn(); }
 
 const THEMES = ["system", "light", "dark"];
 export const theme = signal(THEMES.includes(localStorage.theme) ? localStorage.theme : "system");

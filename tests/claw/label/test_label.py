@@ -9,7 +9,10 @@ from typer.testing import CliRunner
 
 from claw.cli import REFUSALS, app
 from claw.errors import CannotRun
+from claw.label.label import as_line as label_line
 from claw.label.label import is_of, subject_of
+from claw.rewards.trial import as_line as trial_line
+from consumers.rewards.trial import Trial
 from datapool.feedback import FeedbackSubject
 from datapool.standing import Feedback
 from eventlog.kafka.admin import create_topics
@@ -18,6 +21,7 @@ from eventlog.settings import LogSettings
 from schemas.events import TrajectoryRecord
 from schemas.topics import REWARDS
 from tests.claw import pooled
+from tests.facts import reward
 from tests.trainer.pooled import group
 
 Said = dict[str, object]
@@ -171,3 +175,14 @@ def test_what_cannot_be_said_is_refused_before_anything_is_published(
     before = len(list(read_topics(labelled, [REWARDS])))
     label(labelled, *arguments, code=2)
     assert len(list(read_topics(labelled, [REWARDS]))) == before
+
+
+def test_a_line_is_one_row_whatever_somebody_wrote() -> None:
+    """Escape codes and line breaks of others' words, and of a scorer's reasons, stand there by their number."""
+    evil = "ok\x1b[2J\nforged"
+    fact = reward("g", "t", 1.0, source="human:ann", name=evil, metadata=json.dumps({"comment": evil}))
+    (word,) = Feedback([fact]).history()
+    trial = Trial(scorer="judge/style", subject="g/t", values=(1.0,), failed=evil, detail=evil, tokens=0)
+    for line in (label_line(word), trial_line(trial)):
+        assert line.isprintable()
+        assert "ok<U+001B>[2J" in line

@@ -102,6 +102,8 @@ def test_judged_by_keyboard(sitting: Any) -> None:
     assert isinstance(score, RewardAssigned)
     assert (up.trajectory_id, up.source, up.name, up.value) == (first, "human:ann", "thumb", 1.0)
     assert (score.trajectory_id, score.name, score.value) == (second, "overall", 0.75)
+    expect(page.locator("article header .word").first).not_to_have_text(second)
+    expect(page.locator(".votes button").first).to_be_enabled()  # one act at a time
     page.keyboard.press("z")
     expect(page.locator("article header .word").first).to_have_text(second)
     expect(page.locator(".toast")).to_contain_text("taken back: overall 4 of 5")
@@ -109,6 +111,44 @@ def test_judged_by_keyboard(sitting: Any) -> None:
     expect(page.locator("article header .word").first).to_have_text(first)
     expect(page.locator(".words")).to_contain_text("thumb up")
     one.clean(page)
+
+
+def test_a_lost_session_does_not_change_who_speaks(sitting: Any) -> None:
+    """The name that was typed is signed in again before the judgement is repeated, never the login's."""
+    stage = Stage(group("a", "a cat"), group("b", "a dog"))
+    one = sitting(stage)
+    page = one.open()
+    page.on("dialog", lambda dialog: dialog.accept("bob"))
+    page.get_by_title("judge under another name").click()
+    expect(page.get_by_title("judge under another name")).to_have_text("bob")
+    expect(page.locator("article")).to_have_count(1)
+    one.context.clear_cookies()
+    page.keyboard.press("u")
+    expect(page.locator(".progress")).to_contain_text("1 waiting, you judged 1 of 2")
+    assert {getattr(event, "source", "") for event in stage.words()} == {"human:bob"}
+
+
+def test_a_tab_follows_who_is_signed_in(sitting: Any) -> None:
+    """Another tab signed somebody else in: this one begins anew under that name, which its next word has."""
+    stage = Stage(group("a", "a cat"), group("b", "a dog"))
+    one = sitting(stage)
+    page = one.open()
+    page.evaluate("""fetch('/api/v1/session',
+        {method: 'POST', headers: {'content-type': 'application/json'}, body: '{"who": "bob"}'})""")
+    expect(page.get_by_title("judge under another name")).to_have_text("bob", timeout=15_000)
+    expect(page.locator(".votes button").first).to_be_enabled(timeout=15_000)
+    page.keyboard.press("u")
+    expect(page.locator(".progress")).to_contain_text("1 waiting, you judged 1 of 2")
+    assert {getattr(event, "source", "") for event in stage.words()} == {"human:bob"}
+
+
+def test_bare_words_of_a_filter_are_one_text(sitting: Any) -> None:
+    """As typed, words apart by spaces are looked for together."""
+    page = sitting(Stage(group("a", "a cat"))).open()
+    page.locator(".settings summary").click()
+    page.locator("[name=filter]").fill("group=a  is it")
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/?*text=is+it*")
 
 
 def test_a_comment_and_a_better_reply(sitting: Any) -> None:

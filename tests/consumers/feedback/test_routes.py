@@ -1,11 +1,16 @@
 """`/api/v1` of the feedback page: what is asked next, what is told, and what a write leaves in claw.rewards."""
 
+import threading
 from collections.abc import Iterator
 from typing import Any
 
 import httpx
 import pytest
 
+from consumers.feedback.view import FeedbackView
+from datapool.view.view import PoolView
+from eventlog.known_keys import KnownKeys
+from eventlog.records import Record
 from schemas.api_keys import new_key
 from schemas.envelopes import envelope
 from schemas.events import Event, KeyRecorded, OutputEdited, PreferenceGiven, RewardAssigned
@@ -94,6 +99,16 @@ def test_undo_takes_the_last_act_back_and_then_the_one_before(stage: Stage, url:
     assert [event.value for event in stage.words() if isinstance(event, RewardAssigned)] == [1.0, 0.0, None, None]
 
 
+def test_a_reward_of_the_highest_revision_locks_nobody_out(stage: Stage, url: str) -> None:
+    """Its person judges and takes back as ever."""
+    stage.tell(facts.reward("a", "a0", 1.0, source="human:ann", name="thumb", revision=(1 << 63) - 1))
+    ann = Person(url)
+    ann.waiting()
+    ann.judge("a0", thumb=False)
+    assert [word["value"] for word in ann.post("undo")["undone"]] == [0.0]
+    ann.judge("a0", thumb=True)
+
+
 def test_nobody_sees_what_others_said_before_he_has_judged(stage: Stage, url: str) -> None:
     """Others' words and scorers' values come with one's own judgement, and not before."""
     stage.tell(facts.reward("a", "a0", 0.3, source="judge", name="style"))
@@ -106,6 +121,40 @@ def test_nobody_sees_what_others_said_before_he_has_judged(stage: Stage, url: st
     (side,) = bob.get("subject", group_id="a", trajectory_id="a0")["sides"]
     assert [(word["who"], word["comment"]) for word in side["others"]] == [("ann", "fine")]
     assert {"slot": "judge/style", "value": 0.3, "failed": None} in side["scorers"]
+
+
+def test_whoever_signs_in_next_is_told_nothing_by_the_former_answers(url: str) -> None:
+    """`since` of another person's answer is news, and says whose it is."""
+    ann, bob = Person(url), Person(url, "bob")
+    ann.waiting()
+    since = ann.get("queue")["changes"]
+    assert ann.get("queue", since=since)["unchanged"]
+    answer = bob.get("queue", since=since)
+    assert (answer["unchanged"], answer.get("who")) == (False, "bob")
+
+
+def test_a_pair_is_blind_for_whoever_judged_a_member(url: str) -> None:
+    """What others said of its members comes with one's own comparison."""
+    ann, bob = Person(url), Person(url, "bob")
+    ann.waiting()
+    ann.judge("a0", thumb=True, comment="fine")
+    bob.judge("a0", thumb=False)
+    pair = {"group_id": "a", "trajectory_id": "a0", "other_id": "a1"}
+    assert {side["others"] is None for side in bob.get("subject", **pair)["sides"]} == {True}
+    bob.post("preferences", group_id="a", chosen="a0", rejected="a1")
+    assert "fine" in str(bob.get("subject", **pair)["sides"])
+
+
+def test_a_word_sums_up_its_own_group_alone(stage: Stage) -> None:
+    """What stands of the others is not read again, and an answer under way keeps the sum that it has."""
+    view = FeedbackView(stage.log, PoolView(stage.log.settings, tokens=False, open_reader=lambda: stage.log.reader([])))
+    view.append([facts.reward("a", "a0", 1.0, source="human:ann"), facts.reward("b", "b0", 1.0, source="human:ann")])
+    before = view.voices()
+    view.append([facts.reward("b", "b0", 0.0, source="human:bob")])
+    after = view.voices()
+    assert after.judges["a", "a0"] is before.judges["a", "a0"]
+    assert (before.judges["b", "b0"], after.judges["b", "b0"]) == ({"ann"}, {"ann", "bob"})
+    assert after.spread["b", "b0"] == 1.0
 
 
 def test_each_item_goes_to_as_many_people_as_asked_for(url: str) -> None:
@@ -251,3 +300,25 @@ def test_a_revoked_key_ends_its_session(stage: Stage) -> None:
         while http.get("queue").status_code == 200:
             pass
         assert http.get("queue").status_code == 401
+
+
+def test_where_keys_are_read_no_more_nobody_is_let_in(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A revocation would not be heard of: 503 that says so, for who is signed in and for who comes."""
+    secret, entry = new_key("annotator")
+    record = KeyRecorded(envelope=envelope("test"), digest=entry.partition(":")[2], name="ann", role="annotator")
+    stage.log.producer().publish_now(KEYS, record.digest.encode(), record)
+    apply, broken = KnownKeys.apply, threading.Event()
+
+    def apply_until_broken(keys: KnownKeys, entry: Record) -> None:
+        if broken.is_set():
+            raise OSError("no more")
+        apply(keys, entry)
+
+    monkeypatch.setattr(KnownKeys, "apply", apply_until_broken)
+    with stage.served(keys=True) as url, httpx.Client(base_url=f"{url}/api/v1/", timeout=20) as http:
+        assert http.post("session", json={"key": secret}).status_code == 200
+        broken.set()
+        stage.log.producer().publish_now(KEYS, record.digest.encode(), record)
+        while http.get("session").status_code == 200:
+            pass
+        assert http.get("queue").status_code == http.post("session", json={"key": secret}).status_code == 503

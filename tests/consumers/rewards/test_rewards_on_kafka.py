@@ -5,7 +5,7 @@ import pytest
 from claw.data.lineage import answer_of, as_text
 from claw.rewards.stats import as_lines
 from consumers.rewards.config import load
-from consumers.rewards.totals import totals
+from consumers.rewards.measures.totals import totals
 from consumers.rewards.trial import rows_of, try_out
 from schemas.events import RewardAssigned
 from tests.consumers.published import group

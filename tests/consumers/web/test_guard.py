@@ -1,5 +1,6 @@
 """Requests of other sites reach no route, and every answer carries the policy."""
 
+import socket
 from collections.abc import Iterator
 
 import httpx
@@ -7,6 +8,7 @@ import pytest
 from pydantic import ValidationError
 
 from consumers.feedback.settings import FeedbackPageSettings
+from consumers.web.serve import bind_page, url_of
 from tests.consumers.feedback.stage import Stage, episode
 
 BODY = {"group_id": "a", "trajectory_id": "a0", "thumb": True}
@@ -39,12 +41,12 @@ def test_another_site_is_refused(url: str, headers: dict[str, str]) -> None:
 
 
 def test_a_write_needs_session_token_and_site(url: str) -> None:
-    """Without cookie 401; with it but without the token, or sent by another site's form, 403."""
+    """Without cookie or its token 401 (the page then asks for them anew); sent by another site's form 403."""
     with httpx.Client(base_url=url) as http:
         assert http.post("/api/v1/judgements", json=BODY).status_code == 401
         token = http.get("/api/v1/session").json()["token"]
-        assert http.post("/api/v1/judgements", json=BODY).status_code == 403
-        assert http.post("/api/v1/judgements", json=BODY, headers={"x-page-token": "x"}).status_code == 403
+        assert http.post("/api/v1/judgements", json=BODY).status_code == 401
+        assert http.post("/api/v1/judgements", json=BODY, headers={"x-page-token": "x"}).status_code == 401
         good = {"x-page-token": token}
         assert http.post("/api/v1/undo", headers={**good, "sec-fetch-site": "cross-site"}).status_code == 403
         while http.get("/api/v1/queue").json()["reading"]:
@@ -83,6 +85,14 @@ def test_a_body_has_a_bound(url: str) -> None:
         http.headers["x-page-token"] = http.get("/api/v1/session").json()["token"]
         assert http.post("/api/v1/judgements", content=b"x" * (3 << 20)).status_code == 413
         assert http.post("/api/v1/judgements", content=iter([b"{}"])).status_code == 411
+        assert http.request("DELETE", "/api/v1/session", content=iter([b"{}"])).status_code == 411
+        assert http.delete("/api/v1/session").status_code == 204
+
+
+def test_a_page_on_all_addresses_is_printed_by_this_machines_name() -> None:
+    """Nobody can open 0.0.0.0."""
+    with bind_page(FeedbackPageSettings(host="0.0.0.0", keys=True, port=0)) as listener:
+        assert url_of(listener) == f"http://{socket.gethostname()}:{listener.getsockname()[1]}"
 
 
 def test_without_keys_the_page_is_for_this_machine() -> None:

@@ -208,6 +208,28 @@ async def test_agents_and_operators_name_who_speaks_and_readers_say_nothing(
     assert {word.who for word in words(house).standing()} == {"agent", "operator"}
 
 
+async def test_an_annotators_reward_is_its_latest_word(guarded: tuple[House, dict[str, str]]) -> None:
+    """Without a revision it comes after what was said before; its name is one that feedback may have."""
+    house, keys = guarded
+    assert (await sent(house, keys["ada"], FEEDBACK, {"scores": {"style": 0.25}}))[0] == 200
+    assert (await sent(house, keys["ada"], "/t/g/v1/rewards", {"name": "style", "value": 0.75}))[0] == 200
+    assert [word.value for word in words(house).standing()] == [0.75]
+    for name in ("a/b", "thumb", "edit"):
+        status, text = await sent(house, keys["ada"], "/t/g/v1/rewards", {"name": name, "value": 1})
+        assert (status, json.loads(text)["error"]["param"]) == (422, "name"), text
+
+
+async def test_a_persons_reward_is_never_ahead_of_its_time(guarded: tuple[House, dict[str, str]]) -> None:
+    """A revision above now would silence that person; scorers' revisions are their own."""
+    house, keys = guarded
+    reward = {"name": "style", "value": 1, "revision": (1 << 63) - 1}
+    for key, source in (("agent", {"source": "human:ann"}), ("operator", {"source": "human:ann"}), ("ada", {})):
+        status, text = await sent(house, keys[key], "/t/g/v1/rewards", {**reward, **source})
+        assert (status, json.loads(text)["error"]["param"]) == (422, "revision"), text
+    assert (await sent(house, keys["agent"], "/t/g/v1/rewards", {**reward, "source": "judge"}))[0] == 200
+    assert words(house).history() == []
+
+
 async def test_feedback_that_cannot_be_stored_is_refused_and_may_be_sent_again(house: House) -> None:
     """As a reward is: 503 with Retry-After, no silent loss."""
     house.log.refusing = True
