@@ -70,10 +70,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     names = ("work", "lag", "fleet", "kills", "sandbox")
     parser = argparse.ArgumentParser(prog="bench.rewards", description=__doc__)
     parser.add_argument("--only", choices=names, action="append", help="measure this part (may be given again)")
-    parser.add_argument("--calls", type=int, default=20_000, help="calls that are scored (20000; the issue's: 100000)")
+    parser.add_argument("--calls", type=int, default=6_000, help="calls that are scored (6000; the issue's: 100000)")
     parser.add_argument("--repeats", type=int, default=3, help="interleaved repeats of ratios (3)")
-    parser.add_argument("--seconds", type=float, default=60, help="of 200 calls per second, for the lag (60)")
-    parser.add_argument("--fleet-seconds", type=float, default=20, help="of each fleet (20)")
+    parser.add_argument("--seconds", type=float, default=30, help="of 200 calls per second, for the lag (30)")
+    parser.add_argument("--fleet-seconds", type=float, default=8, help="of each fleet (8)")
     parser.add_argument("--kills", type=int, default=10, help="kill -9 under load (10)")
     options = parser.parse_args(argv)
     figures: Figures = {}
