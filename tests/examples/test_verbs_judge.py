@@ -47,6 +47,10 @@ def test_kappa_is_agreement_beyond_chance() -> None:
     ) == pytest.approx(0.4)
 
 
+MAKING = pytest.mark.timeout(1200)
+"""The judge is made first, two minutes of one core, and more where others use it."""
+
+
 @pytest.fixture(scope="module")
 def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """URL of a vLLM with the judge, started as our workers start it."""
@@ -72,6 +76,7 @@ def gateway(engine: str) -> Iterator[House]:
 
 @pytest.mark.vllm
 @pytest.mark.slow
+@MAKING
 def test_it_agrees_with_the_rule_and_each_verdict_has_its_evidence(gateway: House) -> None:
     """Kappa of at least 0.6; one captured call per verdict, on channel judge, held to its form by the engine."""
     with judge_at(gateway.url) as scorer:
@@ -91,6 +96,7 @@ def test_it_agrees_with_the_rule_and_each_verdict_has_its_evidence(gateway: Hous
 
 @pytest.mark.vllm
 @pytest.mark.slow
+@MAKING
 def test_its_soft_score_is_between_its_answers(gateway: House) -> None:
     """And agrees with the rule as well; the engine's probabilities come through the gateway."""
     with judge_at(gateway.url, soft=True) as scorer:
@@ -102,6 +108,7 @@ def test_its_soft_score_is_between_its_answers(gateway: House) -> None:
 
 @pytest.mark.vllm
 @pytest.mark.slow
+@MAKING
 def test_how_often_it_is_moved_is_measured(gateway: House) -> None:
     """Every attempt has a share; whatever it is, each question got an answer."""
     with judge_at(gateway.url) as scorer:
