@@ -51,9 +51,18 @@ const say = (text) => {
   toastTimer = setTimeout(() => { toast.value = ""; }, 4000);
 };
 
-/** Runs one act at a time; what goes wrong is said in the page. */
-async function attempt(act) {
-  if (busy.value) return;
+let underWay = null;
+
+/** One act at a time: others wait their turn, but a judgement, which would be of what nobody has seen yet. */
+async function attempt(act, waits = true) {
+  if (underWay && !waits) return;
+  while (underWay) await underWay;
+  underWay = perform(act);
+  await underWay;
+}
+
+/** What goes wrong is said in the page. */
+async function perform(act) {
   busy.value = true;
   try {
     await act();
@@ -62,6 +71,7 @@ async function attempt(act) {
     problem.value = error.message;
   } finally {
     busy.value = false;
+    underWay = null;
   }
 }
 
@@ -128,7 +138,7 @@ const judge = (said, words) => attempt(async () => {
   say(`${words} — z takes it back`);
   await readQueue(true);
   if (said.comment || said.edit) { panel.value = ""; await readSubject(); } else await next();
-});
+}, false);
 
 const prefer = (choice) => attempt(async () => {
   const item = current.value;
@@ -142,7 +152,7 @@ const prefer = (choice) => attempt(async () => {
   say(`${choice.long} — z takes it back`);
   await readQueue(true);
   await next();
-});
+}, false);
 
 const undo = () => attempt(async () => {
   const { undone } = await ask("POST", "undo", {});

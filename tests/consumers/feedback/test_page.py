@@ -115,6 +115,20 @@ def test_judged_by_keyboard(sitting: Any) -> None:
     one.clean(page)
 
 
+def test_undo_waits_its_turn_and_a_second_judgement_does_not(sitting: Any) -> None:
+    """Keys pressed at once: the second u would be of what nobody has seen; z takes back what the first said."""
+    stage = Stage(group("a", "a cat"), group("b", "a dog"))
+    one = sitting(stage)
+    page = one.open()
+    first = name_of(page)
+    for key in "uuz":
+        page.keyboard.press(key)
+    expect(page.locator(".toast")).to_contain_text("taken back: thumb up")
+    expect(page.locator("article header .word").first).to_have_text(first)
+    given = [event for event in stage.words() if isinstance(event, RewardAssigned)]
+    assert [(event.trajectory_id, event.value) for event in given] == [(first, 1.0), (first, None)]
+
+
 def test_a_lost_session_does_not_change_who_speaks(sitting: Any) -> None:
     """The name that was typed is signed in again before the judgement is repeated, never the login's."""
     stage = Stage(group("a", "a cat"), group("b", "a dog"))
