@@ -35,4 +35,4 @@ def bounds_of(texts: Iterable[str]) -> dict[str, Bounds]:
     try:
         return score_bounds(texts)
     except ValueError as error:
-        raise CannotRun(f"--score {error}") from error
+        raise CannotRun(f"--score: {error}") from error

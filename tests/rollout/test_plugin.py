@@ -176,7 +176,7 @@ async def handed_over(chunks: list[bytes], *, stream: bool, **wishes: Any) -> tu
     async def send(message: Message) -> None:
         sent.append(message)
 
-    scope = {"type": "http", "path": "/v1/messages", "headers": [(b"x-page-tokens", b"1")]}
+    scope = {"type": "http", "path": "/v1/messages", "headers": [(b"x-claw-tokens", b"1")]}
     await VersionSpans(app)(scope, None, send)  # type: ignore[arg-type]
     assert (seen == [None, None]) is own, "who asked for none sees none"
     assert asked == params(**wishes), "a route writes its parameters into its reply"
@@ -188,7 +188,7 @@ async def test_tokens_are_the_last_member_of_a_reply(wishes: Message) -> None:
     """With its length in a header; the body may come in pieces; lengths and log-probabilities are exact."""
     engine, (start, body) = await handed_over([b'{"a"', b":1}"], stream=False, **wishes)
     headers = dict(start["headers"])
-    length = int(headers[b"x-page-tokens"])
+    length = int(headers[b"x-claw-tokens"])
     assert int(headers[b"content-length"]) == len(body["body"]) == len(b'{"a":1}') + length
     assert body["body"][: -length - 1] + b"}" == b'{"a":1}'
     (generation,) = json.loads(body["body"])["claw_tokens"]

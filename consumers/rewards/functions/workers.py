@@ -178,6 +178,8 @@ class _Worker:
         if (frame := self._receive(deadline_s)) is None:
             late = time.monotonic() >= deadline_s
             code = self.kill()
+            if self._closed.is_set():
+                raise CancelledError("the scorer was closed")
             how = f"took longer than {START_S:g} s" if late else f"ended its process {describe_exit(code)}"
             raise ConsumerError(f"{self._setup.rule}: loading it {how}")
         if (answer := self._decoder.decode(messages(frame)[0])).reason:

@@ -133,7 +133,7 @@ def test_every_knob_and_preset_is_explained() -> None:
         (["batch", "--preset", "grpo", "--spec", "x.yaml"], "--spec and --preset: name one"),
         (["batch", "--spec", "SPEC"], "spec.yaml: scores: 'entropy' is no name@version"),
         (["why", "x", "--preset", "gropo"], "preset: 'gropo'"),
-        (["steps", "--score", "entropy>=0.3"], "--score takes 'SCORER@VERSION>=NUMBER'"),
+        (["steps", "--score", "entropy>=0.3"], "--score: takes 'SCORER@VERSION>=NUMBER'"),
         (["steps", "--score", "entropy@1"], "in quotes, not 'entropy@1'"),
         (["curate", "c", "--set-score", "entropy@1"], "--set-score takes SCORER@VERSION=NUMBER"),
         (["curate", "c", "--set-score", "entropy=0.1", "--who", "ann"], "not 'entropy=0.1'"),

@@ -81,7 +81,10 @@ def test_a_fleet_grows_and_shrinks_under_load(log_settings, tmp_path):
         until(lambda: {slot[:3] for slot in scorers.values()} == calls)
         time.sleep(1.0)
         check(scorers, calls, 4 * IN_FLIGHT)
-        assert [process.wait(30) for process in scorers.processes[:2]] == [0, 0]
+        assert {process.wait(30) for process in scorers.processes[:2]} <= {
+            0,
+            -signal.SIGTERM,
+        }  # it may not have begun yet
 
 
 def test_an_owner_that_slept_through_its_succession_writes_nothing_more(log_settings, tmp_path):

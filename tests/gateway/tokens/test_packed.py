@@ -199,4 +199,4 @@ def test_a_request_that_is_adapted_goes_out_so() -> None:
 
 def test_the_words_are_what_the_plugin_writes() -> None:
     """Header, member and comment stand in one place, read by both sides."""
-    assert (TOKENS_HEADER, TOKENS_MEMBER, TOKENS_COMMENT) == ("x-page-tokens", '"claw_tokens":', ": claw.tokens=")
+    assert (TOKENS_HEADER, TOKENS_MEMBER, TOKENS_COMMENT) == ("x-claw-tokens", '"claw_tokens":', ": claw.tokens=")
