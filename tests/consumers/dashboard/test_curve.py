@@ -51,7 +51,7 @@ def test_curves_are_drawn_walked_and_told(one: Sitting) -> None:
         until(page, f"({INK})() > 20")
     plot.focus()
     page.keyboard.press("Home")
-    expect(plot).to_have_attribute("aria-valuetext", f"batch 0: a run 0.1, {PAYLOADS['script']} –")
+    expect(plot).to_have_attribute("aria-valuetext", f"batch 0: a run 0.1, {PAYLOADS['script']} \u2013")
     page.keyboard.press("ArrowRight")
     page.keyboard.press("ArrowRight")
     page.keyboard.press("Enter")
