@@ -37,17 +37,19 @@ class PoolView:
         tokens: bool = True,
         group: str | None = None,
         topics: Sequence[Topic] = TOPICS,
+        listed: bool = False,
         open_reader: Callable[[], Reader] | None = None,
     ) -> None:
         """keep: decides for each version of a group whether it is kept (default: all are); one that is once not kept is forgotten.
 
         What nobody will ask for need not be taken in. tokens: whether tokens are. group: its rows alone. topics: without
-        `STEPS` no group is whole, but `group_rows` and `trajectory_rows` of `ask` are there.
+        `STEPS` no group is whole, but `group_rows` and `trajectory_rows` of `ask` are there. listed: for the questions of
+        `datapool.view.listing.pages`; groups and trajectories then lie on disk, too.
         """
         wants = partial(_wants, settings.catalogue().name(STEPS), tokens, group)
         self._open_reader: Callable[[], Reader] = open_reader or (lambda: LogReader(settings, topics, wants=wants))
         self._names = {settings.catalogue().name(topic): topic.name for topic in TOPICS}
-        self._rows = PoolRows(keep, tokens=tokens)
+        self._rows = PoolRows(keep, tokens=tokens, listed=listed)
         self._lock = threading.Lock()
         self._follower: Follower | None = None
         self.changes = 0
