@@ -74,7 +74,7 @@ def page(
     """
     if not 1 <= limit <= ROWS_MAX or offset < 0:
         raise ValueError(f"a page has 1 to {ROWS_MAX} rows and begins at 0 or later, not {limit} from {offset}")
-    told = [
+    names = [
         name for name in (COLUMNS.get(kind, ()) if columns is None else columns) if column(kind, name).type != "ids"
     ]
     order = _Order(rows, kind, pool_filter, sort, descending=descending)
