@@ -29,6 +29,8 @@ class ScriptedEngine:
     def __init__(self, load_s: float = 0.0) -> None:
         self.load_s = load_s
         self.labels: list[str] = []
+        self.unloadable: set[str] = set()
+        """Digests of versions with which the engine ends."""
         self.in_flight = 0
         self.is_paused = False
         self.hangs = False
@@ -49,10 +51,11 @@ class ScriptedEngine:
         self.is_paused = {"/pause": True, "/resume": False}.get(request.path, self.is_paused)
         return web.json_response({})
 
-    async def _update(self, _: web.Request) -> web.Response:
+    async def _update(self, request: web.Request) -> web.Response:
+        digest = (await request.json())["update_info"]["manifest"]["digest"]
         async with self._busy:
             await asyncio.sleep(self.load_s)
-        return web.json_response({})
+        return web.json_response({}, status=500 if digest in self.unloadable else 200)
 
     async def _finish(self, request: web.Request) -> web.Response:
         self.labels.append((await request.json())["weight_version"])
@@ -93,7 +96,9 @@ class Trainer:
         self.transfer = TransferServer()
         self._queue: asyncio.Queue[WeightsPublished] = asyncio.Queue()
 
-    def publish(self, version: int, *, offer_url: str | None = None, staleness_max: int | None = None) -> None:
+    def publish(
+        self, version: int, *, offer_url: str | None = None, staleness_max: int | None = None
+    ) -> WeightsPublished:
         tensors = [("t", torch.full((4,), float(version)))]
         manifest = WeightsManifest.of(tensors)
         self.transfer.stage("run", version, WeightsSnapshot.of(tensors, 1 << 10))
@@ -109,6 +114,7 @@ class Trainer:
             staleness_max=staleness_max,
         )
         self._queue.put_nowait(event)
+        return event
 
     async def run(self, on_event: Callable[[WeightsPublished], None], caught_up: asyncio.Event) -> None:
         while not self._queue.empty():
