@@ -12,8 +12,9 @@ import torch
 from aiohttp import web
 
 from rollout.process.server import VllmServer
+from rollout.reporter import ReportSink
 from rollout.settings import RolloutSettings
-from rollout.supervisor import Stop, Supervisor
+from rollout.supervisor import Stop, Supervisor, WeightsFeed
 from schemas.envelopes import envelope
 from schemas.events import TensorSpec, WeightsPublished, WorkerReported
 from weights.manifest import WeightsManifest
@@ -32,6 +33,8 @@ class ScriptedEngine:
         self.unloadable: set[str] = set()
         """Digests of versions with which the engine ends."""
         self.in_flight = 0
+        self.looks = 0
+        """How often the supervisor asked how the engine is."""
         self.is_paused = False
         self.hangs = False
         self.wishes: list[str] = []
@@ -65,6 +68,7 @@ class ScriptedEngine:
         async with self._busy:
             while self.hangs:  # noqa: ASYNC110  # the test sets a plain flag
                 await asyncio.sleep(0.01)
+            self.looks += 1
             wishes, self.wishes = self.wishes, []
             return web.json_response({**INFO, "in_flight": self.in_flight, "wishes": wishes})
 
@@ -145,14 +149,22 @@ class ScriptedWorker:
 
 @asynccontextmanager
 async def scripted_worker(
-    engine: ScriptedEngine, trainer: Trainer, directory: Path, **settings: Any
+    engine: ScriptedEngine,
+    trainer: Trainer,
+    directory: Path,
+    *,
+    feed: WeightsFeed | None = None,
+    sink: ReportSink | None = None,
+    **settings: Any,
 ) -> AsyncIterator[ScriptedWorker]:
-    """Runs until the block ends."""
+    """Runs until the block ends. feed: in place of the trainer's own; sink: gets the reports, too."""
     reports: list[WorkerReported] = []
 
     class Sink:
         async def report(self, event: WorkerReported) -> None:
             reports.append(event)
+            if sink is not None:
+                await sink.report(event)
 
     runner = web.AppRunner(engine.app(), shutdown_timeout=0.1)
     await runner.setup()
@@ -164,7 +176,7 @@ async def scripted_worker(
         model=directory, model_id="m", worker_id="w", copies_dir=directory / "copies", **{**fast, **settings}
     )
     async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(force_close=True)) as http:
-        supervisor = Supervisor(chosen, http, cast("VllmServer", server), trainer, Sink())
+        supervisor = Supervisor(chosen, http, cast("VllmServer", server), feed or trainer, Sink())
         worker = ScriptedWorker(supervisor, server, reports)
         try:
             yield worker
