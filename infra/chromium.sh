@@ -29,14 +29,16 @@ missing=$(apt install --print-uris -y --no-install-recommends chromium fonts-dej
 (cd "$work/debs" && apt download chromium chromium-common fonts-dejavu-core $missing >&2)
 for package in "$work"/debs/*.deb; do dpkg-deb -x "$package" "$work/root"; done
 
-cat >"$work/root/fonts.conf" <<CONF
+cat >"$work/root/fonts.conf" <<'CONF'
 <?xml version="1.0"?>
-<fontconfig><dir>$home/usr/share/fonts</dir><dir>/usr/share/fonts</dir><cachedir>$home/font-cache</cachedir></fontconfig>
+<fontconfig><dir prefix="relative">usr/share/fonts</dir><dir>/usr/share/fonts</dir><cachedir prefix="xdg">fontconfig</cachedir></fontconfig>
 CONF
-cat >"$work/root/chromium" <<PROGRAM
+cat >"$work/root/chromium" <<'PROGRAM'
 #!/bin/sh
-export LD_LIBRARY_PATH="$home/usr/lib/x86_64-linux-gnu:$home/usr/lib/x86_64-linux-gnu/pulseaudio\${LD_LIBRARY_PATH:+:\$LD_LIBRARY_PATH}" FONTCONFIG_FILE="$home/fonts.conf"
-exec "$home/usr/lib/chromium/chromium" "\$@"
+home=$(dirname "$(readlink -f "$0")")  # the folder may be moved or copied
+libraries=$home/usr/lib/x86_64-linux-gnu
+export LD_LIBRARY_PATH="$libraries:$libraries/pulseaudio${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}" FONTCONFIG_FILE="$home/fonts.conf" XDG_CACHE_HOME="$home/cache"
+exec "$home/usr/lib/chromium/chromium" "$@"
 PROGRAM
 chmod +x "$work/root/chromium"
 chmod 755 "$work/root"

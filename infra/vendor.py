@@ -18,6 +18,7 @@ FILES = {
     "htm": [("dist/htm.mjs", "htm.js")],
     "@preact/signals-core": [("dist/signals-core.mjs", "signals-core.js")],
     "@preact/signals": [("dist/signals.mjs", "signals.js")],
+    "uplot": [("dist/uPlot.esm.js", "uplot.js"), ("dist/uPlot.min.css", "uplot.css")],
 }
 """Package -> (path in it, name here)."""
 

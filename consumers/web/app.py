@@ -51,12 +51,14 @@ def create_app(
     routers: Sequence[APIRouter],
     static: Path,
     *,
+    addresses: Sequence[str] = (),
     state: Mapping[str, object] | None = None,
     checked_name: Callable[[str], str] = str,
     lifespan: Lifespan | None = None,
 ) -> PageGuard:
     """The page behind its guard. static: its folder, with `index.html`. state: what the routes work with, on `app.state`.
 
+    addresses: paths beside `/` under which the page itself finds its way.
     checked_name: raises ValueError for a name of no person.
     """
     app = FastAPI(
@@ -71,9 +73,11 @@ def create_app(
         app.include_router(router)
     index = static / "index.html"
 
-    @app.get("/", include_in_schema=False)
     def page() -> Response:
         return FileResponse(index)
+
+    for address in ("/", *addresses):
+        app.add_api_route(address, page, include_in_schema=False)
 
     @app.get("/live", summary="Whether the process answers.")
     def live() -> dict[str, bool]:

@@ -25,11 +25,14 @@ from schemas.envelopes import now_us
 SESSIONS_MAX = 1000
 TOKEN_HEADER = "x-page-token"  # noqa: S105  # the name of a header
 NO_WORD = re.compile(r"[^A-Za-z0-9]")
-PageAct = Literal["look", "judge"]
+PageAct = Literal["look", "judge", "watch", "operate"]
 MAY_ON_PAGES: Mapping[PageAct, tuple[Role, ...]] = {
     "look": ("annotator", "reader", "operator"),
     "judge": ("annotator", "operator"),
+    "watch": ("reader", "operator"),
+    "operate": ("operator",),
 }
+WRITES = ("judge", "operate")
 """Act -> the roles that may do it on a page."""
 SIGN_IN = "sign in: POST /api/v1/session with a key of `claw keys create NAME --role annotator`"
 
@@ -113,7 +116,7 @@ class PageSessions:
         if session.role not in MAY_ON_PAGES[act]:
             raise PageProblem(403, f"this needs the role {' or '.join(MAY_ON_PAGES[act])}; yours is {session.role}")
         token = request.headers.get(TOKEN_HEADER, "")
-        if act != "look" and not hmac.compare_digest(token.encode(), session.token.encode()):
+        if act in WRITES and not hmac.compare_digest(token.encode(), session.token.encode()):
             raise PageProblem(401, f"a write carries the session's token in {TOKEN_HEADER}: GET /api/v1/session")
         return session
 
@@ -148,6 +151,14 @@ async def _judging(request: Request) -> PageSession:
     return _sessions(request).require(request, "judge")
 
 
+async def _watching(request: Request) -> PageSession:
+    return _sessions(request).require(request, "watch")
+
+
+async def _operating(request: Request) -> PageSession:
+    return _sessions(request).require(request, "operate")
+
+
 def _sessions(request: Request) -> PageSessions:
     sessions: PageSessions = request.app.state.sessions
     return sessions
@@ -157,3 +168,7 @@ Looking = Annotated[PageSession, Depends(_looking)]
 """Parameter of a route for whoever may look."""
 Judging = Annotated[PageSession, Depends(_judging)]
 """Parameter of a route for whoever may judge."""
+Watching = Annotated[PageSession, Depends(_watching)]
+"""Parameter of a route for whoever may see how the system is run."""
+Operating = Annotated[PageSession, Depends(_operating)]
+"""Parameter of a route for operators."""

@@ -38,16 +38,19 @@ class PoolView:
         group: str | None = None,
         topics: Sequence[Topic] = TOPICS,
         open_reader: Callable[[], Reader] | None = None,
+        heard: Callable[[str, bytes], None] = lambda _topic, _key: None,
     ) -> None:
         """keep: decides for each version of a group whether it is kept (default: all are); one that is once not kept is forgotten.
 
         What nobody will ask for need not be taken in. tokens: whether tokens are. group: its rows alone. topics: without
-        `STEPS` no group is whole, but `group_rows` and `trajectory_rows` of `ask` are there.
+        `STEPS` no group is whole, but `group_rows` and `trajectory_rows` of `ask` are there. heard: called in the follower's
+        thread after each row that was taken in, with `Topic.name` and the row's key.
         """
         wants = partial(_wants, settings.catalogue().name(STEPS), tokens, group)
         self._open_reader: Callable[[], Reader] = open_reader or (lambda: LogReader(settings, topics, wants=wants))
         self._names = {settings.catalogue().name(topic): topic.name for topic in TOPICS}
         self._rows = PoolRows(keep, tokens=tokens)
+        self._heard = heard
         self._lock = threading.Lock()
         self._follower: Follower | None = None
         self.changes = 0
@@ -102,9 +105,11 @@ class PoolView:
         return self._rows
 
     def _apply(self, record: Record) -> None:
+        name, key = self._names[record.topic], record.key or b""
         with self._lock:
-            self._rows.apply(self._names[record.topic], record.key or b"", record.value)
+            self._rows.apply(name, key, record.value)
             self.changes += 1
+        self._heard(name, key)
 
 
 def _wants(steps: str, tokens: bool, group: str | None, topic: str, key: bytes | None) -> bool:

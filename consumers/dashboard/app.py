@@ -1,0 +1,92 @@
+"""The composition root: the dashboard on the real log."""
+
+import asyncio
+import json
+import webbrowser
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
+
+import structlog
+from fastapi import FastAPI
+
+from consumers.dashboard.routes import state
+from consumers.dashboard.settings import DashboardSettings
+from consumers.dashboard.source import DashboardSource, pool_change
+from consumers.web.app import create_app
+from consumers.web.guard import PageGuard
+from consumers.web.serve import bind_page, run_page, url_of
+from consumers.web.sessions import PageSessions
+from consumers.web.stream import LiveStream, stream_routes
+from datapool.feedback import checked_name
+from datapool.view.view import PoolView
+from eventlog.follower import Follower
+from eventlog.kafka.admin import as_on_broker, check_broker, check_catalogue
+from eventlog.kafka.log import KafkaLog
+from eventlog.known_keys import KnownKeys
+from eventlog.settings import LogSettings
+from schemas.runtime.logs import log_to_stderr
+from schemas.topics import KEYS
+
+STATIC = Path(__file__).parent / "static"
+KEYS_TIMEOUT_S = 30.0
+ROUTES = (state.routes,)
+"""One router per view, in the order of the views."""
+ADDRESSES = tuple(f"/{path.stem}" for path in sorted((STATIC / "views").glob("*.js")))
+log = structlog.get_logger()
+
+
+def dashboard_app(settings: DashboardSettings, source: DashboardSource) -> PageGuard:
+    """The page; its lifespan opens and closes what reads and writes the log."""
+    keys = KnownKeys() if settings.keys else None
+    sessions = PageSessions(settings, keys)
+
+    @asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        follower = Follower(source.log.reader([KEYS]), keys.apply, sessions.fail) if keys is not None else None
+        telling = asyncio.create_task(source.live.run())
+        try:
+            source.start()
+            if follower is not None:
+                follower.start()
+                follower.wait_caught_up(KEYS_TIMEOUT_S)
+            yield
+        finally:
+            telling.cancel()
+            if follower is not None:
+                follower.stop()
+            source.stop()
+
+    return create_app(
+        "claw dashboard",
+        settings,
+        sessions,
+        [stream_routes(source.live), *ROUTES],
+        STATIC,
+        addresses=ADDRESSES,
+        state={"dashboard": source, "feedback": source.feedback, "settings": settings},
+        checked_name=partial(checked_name, "who"),
+        lifespan=lifespan,
+    )
+
+
+def serve(settings: DashboardSettings, log_settings: LogSettings) -> None:
+    """Serve until SIGTERM or SIGINT. Raises PortTaken, LogError."""
+    log_to_stderr()
+    listener = bind_page(settings)
+    check_broker(log_settings, log_settings.connect_timeout_s)
+    log_settings = as_on_broker(log_settings)
+    check_catalogue(log_settings)
+    live = LiveStream()
+    source = DashboardSource(KafkaLog(log_settings), PoolView(log_settings, heard=pool_change(live)), live)
+    app = dashboard_app(settings, source)
+    url = url_of(listener)
+    print(
+        json.dumps({"url": url, "state": "reading", "keys": settings.keys}) if settings.as_json else f"open {url}",
+        flush=True,
+    )
+    log.info("dashboard_listening", url=url, keys=settings.keys)
+    if settings.open:
+        webbrowser.open(url)
+    run_page(app, listener)

@@ -1,0 +1,29 @@
+"""What every route of the dashboard takes."""
+
+from typing import Annotated
+
+from fastapi import Depends, Query, Request
+
+from consumers.dashboard.source import DashboardSource
+from consumers.web.problems import PageProblem
+from schemas.events import TrajectoryRecord
+
+
+async def _source(request: Request) -> DashboardSource:
+    source: DashboardSource = request.app.state.dashboard
+    return source
+
+
+Source = Annotated[DashboardSource, Depends(_source)]
+GroupId = Annotated[str, Query(alias="g", min_length=1, max_length=512, description="group_id")]
+TrajectoryId = Annotated[str, Query(alias="t", min_length=1, max_length=512, description="trajectory_id")]
+CallId = Annotated[str, Query(alias="c", min_length=1, max_length=512, description="call_id")]
+
+
+def trajectory_of(source: DashboardSource, group_id: str, trajectory_id: str) -> TrajectoryRecord:
+    """Its latest row. Raises PageProblem 404 that says what to do."""
+    row = source.pool.ask(lambda rows: rows.trajectory(group_id, trajectory_id))
+    if row is None:
+        reading = "" if source.feedback.caught_up else "; the pool is still being read, so it may come"
+        raise PageProblem(404, f"the pool has no trajectory {trajectory_id} in group {group_id}{reading}")
+    return row

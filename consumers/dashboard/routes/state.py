@@ -1,0 +1,17 @@
+"""How far the dashboard has read, and where."""
+
+from fastapi import APIRouter, Response
+
+from consumers.dashboard.routes.source import Source
+from consumers.web.problems import SafeJson
+from consumers.web.sessions import Looking
+
+routes = APIRouter(prefix="/api/v1", tags=["state"])
+
+
+@routes.get("/state", summary="Whether everything that stood in the log at the start was read, and of which log.")
+def state(source: Source, _: Looking) -> Response:
+    """Until `caught_up`, answers grow."""
+    settings = source.log.settings
+    caught_up = source.feedback.caught_up and source.runs_caught_up
+    return SafeJson({"caught_up": caught_up, "prefix": settings.prefix, "generation": settings.generation})

@@ -1,0 +1,20 @@
+"""Settings of the dashboard."""
+
+from pathlib import Path
+
+from pydantic_settings import SettingsConfigDict
+
+from consumers.web.settings import PageSettings
+
+
+class DashboardSettings(PageSettings):
+    """Environment: `CLAW_DASHBOARD_<FIELD>`."""
+
+    model_config = SettingsConfigDict(env_prefix="CLAW_DASHBOARD_", cli_shortcuts={"as-json": "json"})
+
+    tokenizer: Path | None = None
+    """Folder with the `tokenizer.json` that tokens are read by; default: that of the model that a trajectory's run names."""
+    open: bool = False
+    """Open the page in a browser."""
+    as_json: bool = False
+    """Print address and state as one JSON object."""

@@ -1,0 +1,123 @@
+"""What the routes read: the pool, the runs, the workers, what people said, and facts by their position. Safe from any thread.
+
+Input: the pool's topics, claw.rewards, claw.training.batches, claw.weights, claw.rollout.workers. Delivery: each is followed
+from its beginning, answers are there from the first second and say how far they are; a restart reads everything anew.
+"""
+
+import threading
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from consumers.feedback.view import FeedbackView, PageLog
+from consumers.runs.fold import ObservedRun
+from consumers.web.stream import LiveStream
+from datapool.errors import ViewFailed
+from datapool.view.runs import RunIndex
+from datapool.view.view import PoolView
+from eventlog.errors import LogError
+from eventlog.follower import Follower
+from eventlog.partitioner import partition_of
+from eventlog.records import Position, Record, readable
+from schemas.events import CallCaptured, TrajectoryRecord, WorkerReported
+from schemas.keys import group_key, parts
+from schemas.topics import BATCHES, CALLS, GROUPS, WEIGHTS, WORKERS
+
+Answer = TypeVar("Answer")
+CATCH_UP_TIMEOUT_S = 3600.0
+
+
+@dataclass(slots=True)
+class RunsState:
+    """Everything about runs and workers that was read. Use it inside `DashboardSource.ask_runs`."""
+
+    runs: dict[str, ObservedRun] = field(default_factory=dict)
+    index: RunIndex = field(default_factory=RunIndex)
+    """Who trained and who skipped which group."""
+    workers: dict[str, WorkerReported] = field(default_factory=dict)
+    """The newest report of each."""
+
+
+class DashboardSource:
+    """Followers of the topics. `start` comes first."""
+
+    def __init__(self, log: PageLog, pool: PoolView, live: LiveStream) -> None:
+        """pool: its `heard` is `pool_change` of this module on `live`."""
+        self.log, self.pool, self.live = log, pool, live
+        self.feedback = FeedbackView(log, pool)
+        """What people said; it starts and stops the pool's view, too."""
+        self.runs_caught_up = False
+        self._runs = RunsState()
+        self._lookup = log.lookup()
+        self._lookup_lock, self._runs_lock = threading.Lock(), threading.Lock()
+        self._follower: Follower | None = None
+
+    def start(self) -> None:
+        """Raises BrokerUnreachable, TopicMissing."""
+        self.feedback.start()
+        self._follower = Follower(self.log.reader([BATCHES, WEIGHTS, WORKERS]), self._apply)
+        self._follower.start()
+        threading.Thread(target=self._catch_up, args=(self._follower,), name="dashboard-start", daemon=True).start()
+
+    def stop(self) -> None:
+        """Ends the threads, and waits for what is not acknowledged yet."""
+        self.feedback.stop()
+        if self._follower is not None:
+            self._follower.stop()
+        with self._lookup_lock:
+            self._lookup.close()
+
+    def ask_runs(self, question: Callable[[RunsState], Answer]) -> Answer:
+        """The answer to a question about runs and workers at one moment. Raises ViewFailed, and whatever the question raises."""
+        if self._follower is not None and self._follower.error is not None:
+            raise ViewFailed(f"reading the runs ended ({self._follower.error}): start the dashboard again")
+        with self._runs_lock:
+            return question(self._runs)
+
+    def records(self, positions: Iterable[Position]) -> dict[Position, Record]:
+        """Records of the log at these positions. Raises LogError, HistoryCut where retention took some."""
+        with self._lookup_lock:
+            return self._lookup.get(positions)
+
+    def calls(self, row: TrajectoryRecord) -> dict[str, CallCaptured]:
+        """The captured calls of a trajectory by call_id, in the order of its row. Raises LogError, HistoryCut."""
+        settings = self.log.settings
+        partition = partition_of(group_key(row.group_id), settings.partitions)
+        name = settings.catalogue().name(CALLS)
+        places = [Position(name, partition, offset) for offset in row.offsets if offset >= 0]
+        records = self.records(places)
+        facts = readable(records[place] for place in places)
+        return {fact.call_id: fact for fact in facts if isinstance(fact, CallCaptured)}
+
+    def _apply(self, record: Record) -> None:
+        name = (record.key or b"").decode(errors="replace")
+        with self._runs_lock:
+            for event in readable([record]):
+                if isinstance(event, WorkerReported):
+                    self._runs.workers[event.worker_id] = event
+                    self.live.changed("worker", event.worker_id)
+                    continue
+                run_id = getattr(event, "run_id", name)
+                run = self._runs.runs.setdefault(run_id, ObservedRun(run_id))
+                run.seen_us = max(run.seen_us, record.timestamp_ms * 1000)
+                run.take(event)
+                self._runs.index.apply(event)
+                self.live.changed("run", run_id)
+
+    def _catch_up(self, follower: Follower) -> None:
+        with suppress(LogError):  # whoever asks next hears of it
+            follower.wait_caught_up(CATCH_UP_TIMEOUT_S)
+            self.runs_caught_up = True
+
+
+def pool_change(live: LiveStream) -> Callable[[str, bytes], None]:
+    """`PoolView(heard=…)`: each row becomes a change of its kind: group (g), trajectory (g, t); steps and tokens are their trajectory's."""
+
+    def heard(topic: str, key: bytes) -> None:
+        if topic == GROUPS.name:
+            live.changed("group", key.decode("utf-8", "surrogatepass"))
+        else:
+            live.changed("trajectory", *parts(key)[:2])
+
+    return heard

@@ -1,0 +1,71 @@
+// The frame of the dashboard: which view is open, the way to the others, who is signed in, and whether what is shown is live.
+import { render } from "preact";
+import { useEffect } from "preact/hooks";
+import { SignIn, Word, html, loadSession, nextTheme, session, theme } from "/web/shell.js";
+import { Link, go, link, params, view } from "./parts/address.js";
+import { useAnswer } from "./parts/answers.js";
+import { KeyHelp, helpOpen, useKeys } from "./parts/keys.js";
+import { listen, liveState } from "./parts/live.js";
+import overview from "./views/overview.js";
+import explorer from "./views/explorer.js";
+import group from "./views/group.js";
+import trajectory from "./views/trajectory.js";
+import tokens from "./views/tokens.js";
+import curation from "./views/curation.js";
+import lab from "./views/lab.js";
+import runs from "./views/runs.js";
+import rewards from "./views/rewards.js";
+import operations from "./views/operations.js";
+
+/** A view: {name, title, key (after `g`; none: it is reached from others), roles (who may see it; default all), View}. */
+const VIEWS = [overview, explorer, group, trajectory, tokens, curation, lab, runs, rewards, operations].filter(Boolean);
+const STATES = { starting: "connecting…", live: "live", lost: "the dashboard's server does not answer: what you see may be old" };
+const TEST_MS = 1000;
+
+const open = (who) => VIEWS.filter(({ roles }) => !roles || roles.includes(who.role));
+
+function Bar({ who }) {
+  const state = useAnswer("state");
+  useEffect(() => {
+    if (!state.data || state.data.caught_up) return undefined;
+    const timer = setTimeout(state.again, TEST_MS);
+    return () => clearTimeout(timer);
+  }, [state.data]);
+  return html`<header class="bar">
+    <nav aria-label="Views">${open(who).filter(({ key }) => key).map(({ name, title, key }) => html`
+      <${Link} to=${name} aria-current=${name === view.value ? "page" : null} title=${`g ${key}`}>${title}<//>`)}</nav>
+    <span class=${`live ${liveState.value}`} role="status">${liveState.value === "lost" ? "lost" : STATES[liveState.value]}</span>
+    ${state.data && !state.data.caught_up && html`<span class="warn" role="status">still reading the log: answers grow</span>`}
+    ${state.data && html`<span class="quiet where">${state.data.prefix}${state.data.generation > 1 && ` · generation ${state.data.generation}`}</span>`}
+    <span class="who"><${Word}>${who.who}<//> <small class="quiet">${who.role}</small></span>
+    <button onClick=${nextTheme} title="light, dark or the system's">${theme.value}</button>
+    <button onClick=${() => { helpOpen.value = true; }} title="keys" aria-label="Keys">?</button>
+  </header>`;
+}
+
+function Frame({ who }) {
+  const views = open(who);
+  const letters = Object.fromEntries(views.filter(({ key }) => key).map(({ name, title, key }) => [`g ${key}`, { does: title, act: () => go(link(name)) }]));
+  useKeys("Everywhere", {
+    ...letters,
+    "?": { does: "these keys", act: () => { helpOpen.value = !helpOpen.value; } },
+    Escape: { does: "close", act: () => { if (!helpOpen.value) return false; helpOpen.value = false; return true; } },
+  });
+  useEffect(listen, []);
+  const current = views.find(({ name }) => name === view.value);
+  useEffect(() => { document.title = `${current ? current.title : "nothing"} · claw`; }, [current]);
+  return html`<${Bar} who=${who} />
+    ${liveState.value === "lost" && html`<p class="banner" role="alert">${STATES.lost}</p>`}
+    <main class=${`view-${view.value}`}>${current
+      ? html`<${current.View} params=${params.value} key=${current.name} />`
+      : html`<p class="problem">There is no view ${view.value}${VIEWS.some(({ name }) => name === view.value) ? " for your role" : ""}. <${Link} to=${views[0]?.name || ""}>${views[0]?.title}<//></p>`}</main>
+    <${KeyHelp} />`;
+}
+
+function Page() {
+  const who = session.value;
+  if (who === undefined) return html`<p class="quiet reading" role="status">Reading…</p>`;
+  return who === null ? html`<${SignIn} title="claw dashboard" />` : html`<${Frame} who=${who} />`;
+}
+
+loadSession().then(() => render(html`<${Page} />`, document.body), (problem) => render(html`<p class="problem" role="alert">${problem.message}</p>`, document.body));

@@ -1,0 +1,59 @@
+// What the API answers, read again when it changes.
+import { useEffect, useRef, useState } from "preact/hooks";
+import { Problem, ask, html } from "/web/shell.js";
+import { onChange } from "./live.js";
+
+const AGAIN_MS = 400;
+const TIMEOUT_MS = 30000;
+
+/** GET of an address of the API. Throws Problem, also when no answer comes. */
+export function read(path) {
+  let timer;
+  const late = new Promise((_, refuse) => {
+    timer = setTimeout(() => refuse(new Problem(0, "no answer came within 30 seconds; reload to ask again")), TIMEOUT_MS);
+  });
+  return Promise.race([ask("GET", path), late]).finally(() => clearTimeout(timer));
+}
+
+/** The answer of `path` (null: nothing is asked): {data, problem, reading, again}. `about(update)`: whether a change concerns it; it is
+ * then read again, at most every 0.4 s, and what was there stays until the answer comes. */
+export function useAnswer(path, about = () => false) {
+  const [answer, setAnswer] = useState({ path: null, data: null, problem: null });
+  const latest = useRef({});
+  latest.current.about = about;
+  useEffect(() => {
+    if (path === null) return undefined;
+    let [alive, busy, due, timer] = [true, false, false, null];
+    const load = async () => {
+      timer = null;
+      if (busy) { due = true; return; }
+      [busy, due] = [true, false];
+      let next;
+      try {
+        next = { path, data: await read(path), problem: null };
+      } catch (problem) {
+        next = { path, data: null, problem };
+      }
+      busy = false;
+      if (!alive) return;
+      setAnswer((before) => (next.problem && before.path === path && next.problem.status === 0 ? { ...before, problem: next.problem } : next));
+      if (due) later();
+    };
+    const later = () => { timer ??= setTimeout(load, AGAIN_MS); };
+    latest.current.again = load;
+    load();
+    const end = onChange((update) => { if (update === null || latest.current.about(update)) later(); });
+    return () => { alive = false; clearTimeout(timer); end(); };
+  }, [path]);
+  const own = answer.path === path ? answer : { data: null, problem: null };
+  return { data: own.data, problem: own.problem, reading: path !== null && !own.data && !own.problem, again: () => latest.current.again?.() };
+}
+
+/** What stands where an answer is awaited or went wrong: never nothing. */
+export function Awaited({ answer, children }) {
+  const { data, problem, reading, again } = answer;
+  return html`
+    ${problem && html`<p class="problem" role="alert">${problem.message} <button onClick=${again}>Ask again</button></p>`}
+    ${reading && html`<p class="quiet reading" role="status">Reading…</p>`}
+    ${data && children(data)}`;
+}

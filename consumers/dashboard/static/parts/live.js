@@ -1,0 +1,72 @@
+// What changed, as it happens. One connection per browser: a browser has six to a host, and every tab needs one to read with. The
+// tab that holds the lock listens and tells the others.
+import { signal } from "@preact/signals";
+
+const LOCK = "claw dashboard: the tab that listens";
+const RETRY_MS = [250, 500, 1000, 2000, 4000];
+
+/** "starting", "live", or "lost": what is shown may be old. */
+export const liveState = signal("starting");
+const listeners = new Set();
+const channel = new BroadcastChannel("claw dashboard: live");
+let lastId = "";
+
+/** Calls `listener` with each update: kind -> list of ids (each a list), or null where more changed than one update names. With
+ * null as the update itself: anything may have changed. Returns what ends it. */
+export function onChange(listener) {
+  listeners.add(listener);
+  return () => listeners.delete(listener);
+}
+
+/** Whether an update concerns a kind, or one row of it by the beginning of its ids. */
+export function concerns(update, kind, ...ids) {
+  if (update === null) return true;
+  const changed = update[kind];
+  return changed !== undefined && (changed === null || changed.some((each) => ids.every((id, at) => each[at] === id)));
+}
+
+const tell = (update) => { for (const listener of [...listeners]) listener(update); };
+
+function take(message) {
+  if (message.state) {
+    const back = message.state === "live" && liveState.value === "lost";
+    liveState.value = message.state;
+    if (back) tell(null);
+  }
+  if (message.id) lastId = message.id;
+  if (message.update !== undefined) tell(message.update);
+}
+
+function say(message) {
+  channel.postMessage(message);
+  take(message);
+}
+
+channel.onmessage = ({ data }) => {
+  if (data.question) {
+    if (leads) channel.postMessage({ state: liveState.value, id: lastId });
+  } else take(data);
+};
+let leads = false;
+
+/** Begins to listen. */
+export function listen() {
+  channel.postMessage({ question: true });
+  navigator.locks.request(LOCK, () => new Promise(() => {
+    leads = true;
+    connect(0);
+  }));
+}
+
+function connect(tries) {
+  const source = new EventSource(`/api/v1/live${lastId ? `?after=${encodeURIComponent(lastId)}` : ""}`);
+  const ended = () => {
+    source.close();
+    say({ state: "lost" });
+    setTimeout(connect, RETRY_MS[Math.min(tries, RETRY_MS.length - 1)], tries + 1);
+  };
+  source.addEventListener("ready", (event) => { tries = 0; say({ state: "live", id: event.lastEventId }); });
+  source.addEventListener("again", (event) => { tries = 0; say({ state: "live", id: event.lastEventId, update: null }); });
+  source.addEventListener("changed", (event) => say({ id: event.lastEventId, update: JSON.parse(event.data) }));
+  source.onerror = ended;
+}

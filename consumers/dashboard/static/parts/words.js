@@ -1,0 +1,43 @@
+// Numbers, times and ids as people read them.
+import { html, Word } from "/web/shell.js";
+import { Link } from "./address.js";
+
+export const count = (value) => (value === null || value === undefined ? "–" : value.toLocaleString("en"));
+export const number = (value, digits = 3) => (value === null || value === undefined ? "–" : Number.isInteger(value) ? count(value) : value.toLocaleString("en", { maximumFractionDigits: digits }));
+export const percent = (part) => (part === null || part === undefined ? "–" : `${(100 * part).toFixed(part < 0.1 ? 1 : 0)} %`);
+
+/** Seconds as one unit: 0.4 s, 12 s, 3 min, 5 h, 2 d. */
+export function span(seconds) {
+  if (seconds === null || seconds === undefined) return "–";
+  if (seconds < 10) return `${seconds.toFixed(1)} s`;
+  if (seconds < 120) return `${Math.round(seconds)} s`;
+  if (seconds < 7200) return `${Math.round(seconds / 60)} min`;
+  return seconds < 172800 ? `${Math.round(seconds / 3600)} h` : `${Math.round(seconds / 86400)} d`;
+}
+
+/** A moment in microseconds of UTC: how long ago, with the date as its title. */
+export function Ago({ us }) {
+  if (!us) return "–";
+  const moment = new Date(us / 1000);
+  return html`<time dateTime=${moment.toISOString()} title=${moment.toISOString()}>${span(Math.max(0, (Date.now() - moment) / 1000))} ago</time>`;
+}
+
+/** Ids that lead to their view. */
+export const GroupLink = ({ g }) => html`<${Link} to="group" values=${{ g }}><${Word}>${g}<//><//>`;
+export const TrajectoryLink = ({ g, t, c, children }) => html`<${Link} to="trajectory" values=${{ g, t, c }}>${children || html`<${Word}>${t}<//>`}<//>`;
+
+/** Copies a text; the button says that it did. */
+export function Copy({ text, label = "copy" }) {
+  const copy = async ({ currentTarget }) => {
+    await navigator.clipboard.writeText(text);
+    currentTarget.textContent = "copied";
+    setTimeout(() => { currentTarget.textContent = label; }, 1500);
+  };
+  return html`<button class="copy" onClick=${copy} title=${text.slice(0, 300)}>${label}</button>`;
+}
+
+/** A command to type, with a button that copies it. */
+export const Command = ({ text }) => html`<p class="command"><code>${text}</code> <${Copy} text=${text} /></p>`;
+
+/** A cell for a spreadsheet: one that begins as a formula does is text. */
+export const cell = (text) => (/^[=+\-@\t\r]/.test(text) && !/^-?\d+(\.\d+)?(e-?\d+)?$/i.test(text) ? `'${text}` : text);
