@@ -1,6 +1,7 @@
 """A worker whose engine is a script: real supervisor, real HTTP, real transfer; only vLLM is played."""
 
 import asyncio
+import struct
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -21,6 +22,7 @@ from weights.manifest import WeightsManifest
 from weights.snapshot import WeightsSnapshot
 from weights.transfer_server import TransferServer
 
+PROBE = (5, 6, 7)
 INFO = {"capabilities": ["spans_json"], "kv_usage": 0.25, "seconds": {"idle": 1.0}}
 
 
@@ -32,6 +34,8 @@ class ScriptedEngine:
         self.labels: list[str] = []
         self.unloadable: set[str] = set()
         """Digests of versions with which the engine ends."""
+        self.score = -1.0
+        """The log-probability that it gives each token of a prompt."""
         self.in_flight = 0
         self.looks = 0
         """How often the supervisor asked how the engine is."""
@@ -47,6 +51,7 @@ class ScriptedEngine:
         app.router.add_post("/update_weights", self._update)
         app.router.add_post("/finish_weight_update", self._finish)
         app.router.add_get("/claw/info", self._info)
+        app.router.add_post("/v1/completions", self._score)
         app.router.add_get("/health", self._step)
         return app
 
@@ -63,6 +68,11 @@ class ScriptedEngine:
     async def _finish(self, request: web.Request) -> web.Response:
         self.labels.append((await request.json())["weight_version"])
         return web.json_response({})
+
+    async def _score(self, request: web.Request) -> web.Response:
+        _, *ids = (await request.json())["prompt"]
+        scores = [{str(token): {"logprob": self.score}} for token in ids]
+        return web.json_response({"choices": [{"prompt_logprobs": [None, *scores]}]})
 
     async def _info(self, _: web.Request) -> web.Response:
         async with self._busy:
@@ -116,6 +126,8 @@ class Trainer:
             manifest=tuple(TensorSpec(name=t.name, dtype=t.dtype, shape=t.shape) for t in manifest.tensors),
             offer_url=offer_url or self.transfer.url,
             staleness_max=staleness_max,
+            probe_ids=struct.pack("<3i", *PROBE),
+            probe_logprobs=struct.pack("<2f", -1.0, -1.0),
         )
         self._queue.put_nowait(event)
         return event

@@ -169,6 +169,27 @@ async def test_a_drain_waits_for_running_replies(tmp_path: Path, how: str) -> No
         assert worker.reports[-1].state == "dead"
 
 
+async def test_a_probe_that_a_person_asks_for_is_made_between_two_loads(tmp_path: Path) -> None:
+    """What it measures joins the phases of the last sync; an engine that has drifted since is taken out, and says why."""
+    engine, trainer = ScriptedEngine(), Trainer()
+    async with scripted_worker(engine, trainer, tmp_path) as worker:
+        trainer.publish(0)
+        report = await worker.until(is_at(0))
+        assert report.sync_ms["probe_gap"] == 0
+        engine.score = -1.0005
+        engine.wishes = ["probe"]
+        report = await worker.until(lambda report: report.sync_ms.get("probe_gap"))
+        assert report.sync_ms["probe_gap"] == pytest.approx(0.0005)
+        assert {"fetch", "load", "paused"} <= set(report.sync_ms)
+        engine.score = -2.0
+        engine.wishes = ["probe"]
+        report = await worker.until(lambda report: report.state == "starting")
+        assert "does not serve run/0" in (report.detail or "")
+        engine.score = -1.0
+        await worker.until(is_at(0))
+        assert worker.server.starts == 2
+
+
 async def test_a_second_signal_does_not_wait(tmp_path: Path) -> None:
     """Replies that run on are given up when the operator says so again."""
     engine, trainer = ScriptedEngine(), Trainer()
