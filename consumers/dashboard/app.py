@@ -66,7 +66,12 @@ def dashboard_app(settings: DashboardSettings, source: DashboardSource) -> PageG
         [stream_routes(source.live), *ROUTES],
         STATIC,
         addresses=ADDRESSES,
-        state={"dashboard": source, "log_state": LogState(source.log), "feedback": source.feedback, "settings": settings},
+        state={
+            "dashboard": source,
+            "log_state": LogState(source.log),
+            "feedback": source.feedback,
+            "settings": settings,
+        },
         checked_name=partial(checked_name, "who"),
         lifespan=lifespan,
     )
@@ -80,7 +85,7 @@ def serve(settings: DashboardSettings, log_settings: LogSettings) -> None:
     log_settings = as_on_broker(log_settings)
     check_catalogue(log_settings)
     live = LiveStream()
-    source = DashboardSource(KafkaLog(log_settings), PoolView(log_settings, heard=pool_change(live)), live)
+    source = DashboardSource(KafkaLog(log_settings), PoolView(log_settings, listed=True, heard=pool_change(live)), live)
     app = dashboard_app(settings, source)
     url = url_of(listener)
     print(

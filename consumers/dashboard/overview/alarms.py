@@ -42,7 +42,12 @@ def alarms(pool: Json, run: Json | None, workers: Sequence[Json], *, caught_up: 
     if useless * 2 > calls["total"]:
         reasons = ", ".join(f"{word} ({number:,})" for word, number in list(calls["not_trainable"].items())[:3])
         what = f"{useless:,} of {calls['total']:,} calls cannot be trained: {reasons}."
-        yield alarm("problem", what, "`claw pool why CALL` says it of one.", to=("explorer", {"kind": "steps", "trainable": "false"}))
+        yield alarm(
+            "problem",
+            what,
+            "`claw pool why CALL` says it of one.",
+            to=("explorer", {"kind": "steps", "trainable": "false"}),
+        )
     if run is None and pool["groups"]["ready"]:
         what = f"Nobody trains: {pool['groups']['ready']:,} groups are ready, and no run has begun."
         yield alarm("note", what, "Start one:", "claw train --config FILE", to=("explorer", READY))
@@ -62,7 +67,9 @@ def _of_run(run: Json, now_us: int) -> Iterator[Json]:
     name, here = run["run"], ("runs", {"run": run["run"]})
     if run["state"] == "ended":
         if run["why_ended"].startswith("failed"):
-            yield alarm("problem", f"Run {name} failed: {run['why_ended']}.", "Its trainer's log has the rest.", to=here)
+            yield alarm(
+                "problem", f"Run {name} failed: {run['why_ended']}.", "Its trainer's log has the rest.", to=here
+            )
         return
     idle_s = (now_us - (run["last_batch_us"] or run["started_us"])) / 1e6
     waiting = run["waiting"]
@@ -74,19 +81,33 @@ def _of_run(run: Json, now_us: int) -> Iterator[Json]:
         return
     what, lacking = f"Nobody trains for {_span(idle_s)}", plain(waiting["reasons"])
     if not waiting["groups"]:
-        yield alarm("problem", f"{what}: no group is ready that the run has not used.", to=("explorer", {"kind": "groups", "ready": "false"}))
+        yield alarm(
+            "problem",
+            f"{what}: no group is ready that the run has not used.",
+            to=("explorer", {"kind": "groups", "ready": "false"}),
+        )
     elif lacking:
         some = "" if waiting["looked_at"] >= waiting["groups"] else f" (of the newest {waiting['looked_at']})"
-        reasons = ", ".join(f"{number} {'groups ' if at == 0 else ''}{words}" for at, (words, number) in enumerate(lacking.items()))
+        reasons = ", ".join(
+            f"{number} {'groups ' if at == 0 else ''}{words}" for at, (words, number) in enumerate(lacking.items())
+        )
         what = f"{what}: {waiting['groups']:,} groups wait{some}; {reasons}."
-        yield alarm("problem", what, "What the next batch lacks, group by group:", "claw pool batch --verbose", ("explorer", READY))
+        yield alarm(
+            "problem",
+            what,
+            "What the next batch lacks, group by group:",
+            "claw pool batch --verbose",
+            ("explorer", READY),
+        )
 
 
 def plain(reasons: Sequence[Json]) -> dict[str, int]:
     """Groups by what they do: "lack judge/style": 7; the most frequent first."""
     words: Counter[str] = Counter()
     for each in reasons:
-        said = (re.sub(pattern, text, each["reason"]) for pattern, text in WORDS if re.fullmatch(pattern, each["reason"]))
+        said = (
+            re.sub(pattern, text, each["reason"]) for pattern, text in WORDS if re.fullmatch(pattern, each["reason"])
+        )
         words[next(said, f"are left out: {each['reason']}")] += each["groups"]
     return dict(words.most_common())
 
@@ -96,7 +117,13 @@ def _of_workers(workers: Sequence[Json]) -> Iterator[Json]:
     silent = [worker for worker in workers if worker["silent"] and worker["age_s"] < OLD_S]
     if silent:
         what = f"{_workers(silent)} silent for {_span(min(worker['age_s'] for worker in silent))}."
-        yield alarm("problem", what, "See whether the process lives, and whether it reaches the broker:", "claw workers list", to)
+        yield alarm(
+            "problem",
+            what,
+            "See whether the process lives, and whether it reaches the broker:",
+            "claw workers list",
+            to,
+        )
     for worker in workers:
         if worker["state"] == "behind" and not worker["silent"]:
             what = f"Worker {worker['worker']} serves version {worker['version']}, {worker['versions_behind']} behind"

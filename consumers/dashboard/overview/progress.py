@@ -50,27 +50,30 @@ def plans(index: RunIndex, run_id: str) -> Json:
     groups, trajectories, trained = 0, 0, 0
     sequences: set[int] = set()
     left_out: Counter[tuple[object, ...]] = Counter()
-    sentences: dict[tuple[object, ...], str] = {}
+    examples: dict[tuple[object, ...], tuple[Planned, str]] = {}
     for batch in _planned(index, run_id):
         groups += 1
         trajectories += len(batch.reward)
         sequences.add(batch.sequence)
-        trains = [name for name, calls in batch.trained.items() if calls]
-        trained += len(trains) if index.version_made(batch) is not None else 0
-        for name in batch.reward.keys() - trains if len(trains) < len(batch.reward) else ():
-            least = _return_min(batch.spec)
-            too_low = least is not None and batch.reward[name] < least
-            kind = (batch.spec, batch.oldest_version, bool(batch.masked[name]), too_low)
-            if kind not in sentences:
-                sentences[kind] = OWN_RETURN.sub("its return was", why_left_out(batch, name) or "")
-            left_out[sentences[kind]] += 1
+        idle = [name for name, calls in batch.trained.items() if not calls]
+        trained += len(batch.reward) - len(idle) if index.version_made(batch) is not None else 0
+        least = _return_min(batch.spec) if idle else None
+        kinds = {name: (bool(batch.masked[name]), least is not None and batch.reward[name] < least) for name in idle}
+        for kind, number in Counter(kinds.values()).items():
+            left_out[batch.spec, batch.oldest_version, kind] += number
+            if (batch.spec, batch.oldest_version, kind) not in examples:
+                name = next(name for name in idle if kinds[name] == kind)
+                examples[batch.spec, batch.oldest_version, kind] = batch, name
     state = index.runs.get(run_id)
     made = state.versions.keys() if state else ()
+    sentences: Counter[str] = Counter()
+    for kind, number in left_out.items():
+        sentences[OWN_RETURN.sub("its return was", why_left_out(*examples[kind]) or "")] += number
     return {
         "groups": groups,
         "trajectories": trajectories,
         "trained": trained,
-        "left_out": dict(left_out.most_common(20)),
+        "left_out": dict(sentences.most_common(20)),
         "batches": len(sequences),
         "batches_waiting": len(sequences.difference(made)),
     }

@@ -5,10 +5,9 @@ from typing import Annotated, Any
 import numpy as np
 from fastapi import APIRouter, Query, Request, Response
 
-from consumers.dashboard.kept import KeptAnswers
 from consumers.dashboard.overview.alarms import alarms
 from consumers.dashboard.overview.log_state import LogState
-from consumers.dashboard.overview.progress import spec_of, standing, settled_by, waiting
+from consumers.dashboard.overview.progress import settled_by, spec_of, standing, waiting
 from consumers.dashboard.overview.tally import ready_groups, tally
 from consumers.dashboard.routes.source import Source
 from consumers.dashboard.source import DashboardSource, RunsState
@@ -49,7 +48,7 @@ def _overview(source: DashboardSource, run_id: str | None, span_s: int | None) -
     moment = now_us()
     caught_up = source.feedback.caught_up and source.runs_caught_up
     runs, workers, observed, settled, spec = source.ask_runs(lambda state: _of_runs(state, run_id, moment))
-    pool, groups, waits = source.pool.ask(lambda rows: _of_pool(rows, observed, settled, spec, moment, span_s))
+    pool, waits = source.pool.ask(lambda rows: _of_pool(rows, observed, settled, spec, moment, span_s))
     current = observed and {**observed, "waiting": waits}
     return {
         "now_us": moment,

@@ -48,18 +48,18 @@ function boxes({ pool, run, workers }, behind) {
   const late = live.filter(({ versions_behind: several }) => several > 0);
   return [
     { title: "Collect", big: count(calls.total), of: "calls", rate: `${number(rate.calls, 1)} calls a minute`, us: last.call,
-      waits: trajectories.open, what: "trajectories are being played", to: ["explorer", UNREADY],
+      waits: trajectories.open, what: "being played", to: ["explorer", UNREADY],
       more: [`${count(trajectories.total)} trajectories`, trajectories.evaluation > 0 && `${count(trajectories.evaluation)} more of evaluations`, behind > 0 && `${count(behind)} facts not folded yet`] },
     { title: "Reward", big: count(trajectories.rewarded), of: "trajectories have a return", rate: `${number(rate.ended, 1)} end a minute`, us: last.ended,
-      waits: trajectories.over_without_reward, what: "are over and have no reward", to: ["explorer", UNREADY], more: [`${percent(over ? trajectories.rewarded / over : null)} of those that are over`] },
-    { title: "Curate", big: count(calls.trainable), of: "calls can be trained", waits: calls.total - calls.trainable, what: "calls cannot", to: ["explorer", { kind: "steps", trainable: "false" }],
+      waits: trajectories.over_without_reward, what: "over without a reward", to: ["explorer", UNREADY], more: [`${percent(over ? trajectories.rewarded / over : null)} of those that are over`] },
+    { title: "Curate", big: count(calls.trainable), of: "calls can be trained", waits: calls.total - calls.trainable, what: "calls cannot be", to: ["explorer", { kind: "steps", trainable: "false" }],
       more: [`${count(calls.curated)} judged by people or scorers`] },
     { title: "Batch", big: count(run?.planned.batches ?? 0), of: "batches planned", waits: run ? run.waiting.groups : groups.ready, what: "ready groups wait", to: ["explorer", { kind: "groups", ready: "true", ...NEWEST }],
       more: [`${count(groups.ready)} of ${count(groups.total)} groups were ready`] },
     { title: "Train", big: count(run?.batches ?? 0), of: "batches trained", rate: run?.batches_per_hour && `${number(run.batches_per_hour, 1)} an hour`, us: run?.last_batch_us,
-      waits: run?.planned.batches_waiting ?? 0, what: "planned and not trained", to: ["runs", { run: run?.run }], more: [run ? html`<${Word}>${run.run}<//> ${run.state}` : "no run yet"] },
-    { title: "Weights", big: run?.version ?? "–", of: "is the newest version", us: run?.versions.find(({ published }) => published)?.made_us, waits: late.length, what: "workers have an older one",
-      to: ["operations", { tab: "workers" }], more: [`${count(live.length)} workers report`] },
+      waits: run?.planned.batches_waiting ?? 0, what: "planned, not trained", to: ["runs", { run: run?.run }], more: [run ? html`<${Word}>${run.run}<//> ${run.state}` : "no run yet"] },
+    { title: "Weights", big: run?.version ?? "–", of: "is the newest version", us: run?.versions.find(({ published }) => published)?.made_us, waits: late.length, what: "workers with an older one",
+      to: ["operations", { tab: "workers" }], more: [`workers that report: ${count(live.length)}`] },
   ];
 }
 
@@ -73,7 +73,7 @@ function Way({ data, behind }) {
   </li>`)}</ol>`;
 }
 
-const Reasons = ({ reasons, of }) => html`<ul class="reasons">${Object.entries(reasons).slice(0, 12).map(([reason, several]) => html`<li><b class="number">${count(several)}</b> <${Word}>${reason}<//>${of && ` ${of}`}</li>`)}</ul>`;
+const Reasons = ({ reasons }) => html`<ul class="reasons">${Object.entries(reasons).slice(0, 12).map(([reason, several]) => html`<li><b class="number">${count(several)}</b> <span dir="auto">${visible(reason.slice(0, 300))}</span></li>`)}</ul>`;
 
 function Funnel({ data: { pool: { trajectories, groups }, run } }) {
   const waits = Object.fromEntries((run?.waiting.reasons || []).map(({ kind, reason, groups: several }) => [kind === "next" ? "complete, in the next batch" : reason, several]));
