@@ -2,6 +2,7 @@
 // tab that holds the lock listens and tells the others.
 import { signal } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";
+import { ask } from "/web/shell.js";
 
 const LOCK = "claw dashboard: the tab that listens";
 const RETRY_MS = [250, 500, 1000, 2000, 4000];
@@ -59,12 +60,18 @@ export function listen() {
   }));
 }
 
+/** A server that was started again knows no session of before: `ask` gets one, which a stream cannot. */
+async function again(tries) {
+  await ask("GET", "state").catch(() => null);
+  connect(tries);
+}
+
 function connect(tries) {
   const source = new EventSource(`/api/v1/live${lastId ? `?after=${encodeURIComponent(lastId)}` : ""}`);
   const ended = () => {
     source.close();
     say({ state: "lost" });
-    setTimeout(connect, RETRY_MS[Math.min(tries, RETRY_MS.length - 1)], tries + 1);
+    setTimeout(again, RETRY_MS[Math.min(tries, RETRY_MS.length - 1)], tries + 1);
   };
   source.addEventListener("ready", (event) => { tries = 0; say({ state: "live", id: event.lastEventId }); });
   source.addEventListener("again", (event) => { tries = 0; say({ state: "live", id: event.lastEventId, update: null }); });
