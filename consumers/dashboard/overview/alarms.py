@@ -105,10 +105,10 @@ def plain(reasons: Sequence[Json]) -> dict[str, int]:
     """Groups by what they do: "lack judge/style": 7; the most frequent first."""
     words: Counter[str] = Counter()
     for each in reasons:
-        said = (
+        phrases = (
             re.sub(pattern, text, each["reason"]) for pattern, text in WORDS if re.fullmatch(pattern, each["reason"])
         )
-        words[next(said, f"are left out: {each['reason']}")] += each["groups"]
+        words[next(phrases, f"are left out: {each['reason']}")] += each["groups"]
     return dict(words.most_common())
 
 

@@ -65,17 +65,17 @@ def plans(index: RunIndex, run_id: str) -> Json:
                 name = next(name for name in idle if kinds[name] == kind)
                 examples[batch.spec, batch.oldest_version, kind] = batch, name
     state = index.runs.get(run_id)
-    made = state.versions.keys() if state else ()
+    trained_batches = state.versions.keys() if state else ()
     sentences: Counter[str] = Counter()
-    for kind, number in left_out.items():
-        sentences[OWN_RETURN.sub("its return was", why_left_out(*examples[kind]) or "")] += number
+    for case, number in left_out.items():
+        sentences[OWN_RETURN.sub("its return was", why_left_out(*examples[case]) or "")] += number
     return {
         "groups": groups,
         "trajectories": trajectories,
         "trained": trained,
         "left_out": dict(sentences.most_common(20)),
         "batches": len(sequences),
-        "batches_waiting": len(sequences.difference(made)),
+        "batches_waiting": len(sequences.difference(trained_batches)),
     }
 
 
@@ -147,15 +147,15 @@ def versions(run: ObservedRun, workers: Iterable[WorkerReported]) -> list[Json]:
     for worker in workers:
         if worker.run_id == run.run_id and worker.version is not None and worker.state != "dead":
             holders.setdefault(worker.version, []).append(worker.worker_id)
-    made = {batch.version: batch for batch in run.trained.values()}
-    newest = sorted(run.versions.keys() | made.keys() | holders.keys(), reverse=True)
+    batches = {batch.version: batch for batch in run.trained.values()}
+    newest = sorted(run.versions.keys() | batches.keys() | holders.keys(), reverse=True)
     chosen = [*newest[:VERSIONS_MAX], *sorted(holders.keys() & set(newest[VERSIONS_MAX:]), reverse=True)]
     return [
         {
             "version": number,
-            "made_us": made[number].at_us if number in made else None,
-            "batch": made[number].sequence if number in made else None,
-            "reward": made[number].metrics.get("reward") if number in made else None,
+            "made_us": batches[number].at_us if number in batches else None,
+            "batch": batches[number].sequence if number in batches else None,
+            "reward": batches[number].metrics.get("reward") if number in batches else None,
             "published": number in run.versions,
             "workers": sorted(holders.get(number, [])),
         }

@@ -65,7 +65,8 @@ def _last(times: Floats) -> int | None:
 
 def ready_groups(groups: ColumnTable) -> Mask:
     """Which groups could be trained, by number."""
-    return _played(groups) & (groups.values("ready") == 1)
+    mask: Mask = _played(groups) & (groups.values("ready") == 1)
+    return mask
 
 
 def _played(table: ColumnTable) -> Mask:
@@ -105,8 +106,8 @@ def _curves(called: Floats, ended: Floats, returns: Floats, now_us: int, span_s:
         with np.errstate(invalid="ignore"):
             places = np.floor(values / (width_s * 1e6)) - first
         inside = (places >= 0) & (places < size) & (True if weights is None else ~np.isnan(weights))
-        sums: Floats = np.bincount(places[inside].astype(np.int64), None if weights is None else weights[inside], size)
-        return sums
+        sums = np.bincount(places[inside].astype(np.int64), None if weights is None else weights[inside], size)
+        return sums.astype(np.float64)
 
     sums, counts = placed(ended, returns), placed(np.where(np.isnan(returns), np.nan, ended))
     means = [round(float(total / count), 6) if count else None for total, count in zip(sums, counts, strict=True)]

@@ -70,11 +70,11 @@ def _of_runs(
         raise PageProblem(404, f"the log has no run {run_id}; `claw runs list` names those it has")
     run = state.runs[run_id] if run_id is not None else next(iter(by_time), None)
     newest = {(each.model_id, each.run_id): each.version for each in by_time}
-    known = [
+    latest = [
         KnownWorker(report, newest.get((report.model_id, report.run_id or "")), age_s(report, moment))
         for _, report in sorted(state.workers.items())
     ]
-    workers = sorted(map(worker_row, known), key=lambda each: (each["state"] == "dead", each["silent"]))
+    workers = sorted(map(worker_row, latest), key=lambda each: (each["state"] == "dead", each["silent"]))
     rows = [row(each, moment) for each in by_time[:RUNS_MAX]]
     if run is None:
         return rows, workers, None, set(), None
