@@ -119,7 +119,7 @@ function Curves({ data: { pool: { curves }, run }, seconds }) {
   const open = isOpen("runs") ? ({ point }) => point[2] !== undefined && go(link("runs", { run: run.run, batch: point[2] })) : undefined;
   const each = `per ${span(curves.bucket_s)}`;
   return html`<section class="panel"><div class="curve-head"><h2>Over time</h2>
-    <label class="picks">of the last <select value=${seconds} onChange=${({ target }) => change({ span: target.value })}>${Object.entries(SPANS).sort(([a], [b]) => a - b).map(([value, text]) => html`<option value=${value} selected=${value === seconds}>${text}</option>`)}</select></label></div>
+    <label class="picks">of the last <select value=${seconds} onChange=${({ target }) => change({ span: target.value })}>${Object.entries(SPANS).sort(([a], [b]) => Number(a) - Number(b)).map(([value, text]) => html`<option value=${value} selected=${value === seconds}>${text}</option>`)}</select></label></div>
     <div class="curves">
       <${Curve} label="reward" x="time" onPoint=${open} series=${[{ label: "of batches", points: made("reward") }, { label: `return, mean ${each}`, points: at(curves.returns), dashed: true }]} />
       <${Curve} label="throughput per minute" x="time" series=${[{ label: "calls", points: minute(curves.calls) }, { label: "trajectories over", points: minute(curves.ended) }]} />
