@@ -11,9 +11,10 @@ from pathlib import Path
 import structlog
 from fastapi import FastAPI
 
-from consumers.dashboard.routes import state
+from consumers.dashboard.routes import acts, state
 from consumers.dashboard.settings import DashboardSettings
 from consumers.dashboard.source import DashboardSource, pool_change
+from consumers.feedback.routes import routes as feedback_routes
 from consumers.web.app import create_app
 from consumers.web.guard import PageGuard
 from consumers.web.serve import bind_page, run_page, url_of
@@ -31,7 +32,7 @@ from schemas.topics import KEYS
 
 STATIC = Path(__file__).parent / "static"
 KEYS_TIMEOUT_S = 30.0
-ROUTES = (state.routes,)
+ROUTES = (state.routes, acts.routes, feedback_routes)
 """One router per view, in the order of the views."""
 ADDRESSES = tuple(f"/{path.stem}" for path in sorted((STATIC / "views").glob("*.js")))
 log = structlog.get_logger()
