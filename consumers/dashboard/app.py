@@ -11,9 +11,10 @@ from pathlib import Path
 import structlog
 from fastapi import FastAPI
 
-from consumers.dashboard.routes import groups, state
+from consumers.dashboard.routes import acts, explorer, groups, state
 from consumers.dashboard.settings import DashboardSettings
 from consumers.dashboard.source import DashboardSource, pool_change
+from consumers.feedback.routes import routes as feedback_routes
 from consumers.web.app import create_app
 from consumers.web.guard import PageGuard
 from consumers.web.serve import bind_page, run_page, url_of
@@ -31,7 +32,7 @@ from schemas.topics import KEYS
 
 STATIC = Path(__file__).parent / "static"
 KEYS_TIMEOUT_S = 30.0
-ROUTES = (state.routes, groups.routes)
+ROUTES = (state.routes, explorer.routes, groups.routes, acts.routes, feedback_routes)
 """One router per view, in the order of the views."""
 ADDRESSES = tuple(f"/{path.stem}" for path in sorted((STATIC / "views").glob("*.js")))
 log = structlog.get_logger()
@@ -65,7 +66,12 @@ def dashboard_app(settings: DashboardSettings, source: DashboardSource) -> PageG
         [stream_routes(source.live), *ROUTES],
         STATIC,
         addresses=ADDRESSES,
-        state={"dashboard": source, "feedback": source.feedback, "settings": settings},
+        state={
+            "dashboard": source,
+            "orders": explorer.StandingOrders(),
+            "feedback": source.feedback,
+            "settings": settings,
+        },
         checked_name=partial(checked_name, "who"),
         lifespan=lifespan,
     )
@@ -79,7 +85,7 @@ def serve(settings: DashboardSettings, log_settings: LogSettings) -> None:
     log_settings = as_on_broker(log_settings)
     check_catalogue(log_settings)
     live = LiveStream()
-    source = DashboardSource(KafkaLog(log_settings), PoolView(log_settings, heard=pool_change(live)), live)
+    source = DashboardSource(KafkaLog(log_settings), PoolView(log_settings, listed=True, heard=pool_change(live)), live)
     app = dashboard_app(settings, source)
     url = url_of(listener)
     print(
