@@ -82,7 +82,7 @@ function Away({ value, group }) {
   return html`<span class="away" title=${`${number(away, 2)} deviations from the mean`}><i class=${away < 0 ? "below" : "above"} style=${{ width }}></i></span>`;
 }
 
-function Member({ member, rank, group, marks, current, f }) {
+function Member({ member, rank, group, marks, current }) {
   const { trajectory_id: t } = member;
   const g = group.group_id;
   const expected = member.calls_expected === null ? "" : `/${count(member.calls_expected)}`;
@@ -105,7 +105,7 @@ function Member({ member, rank, group, marks, current, f }) {
 
 const HEADS = [["", "rank"], ["pair", "marks"], ["trajectory", "name"], ["return", "number"], ["from mean", "wide"], ["status", "wide"], ["calls", "number wide"], ["versions", "wide"], ["readiness", "state"], ["changed", "wide"]];
 
-function Members({ group, marks, at, f }) {
+function Members({ group, marks, at }) {
   const missing = group.expected_size === null ? 0 : Math.max(0, group.expected_size - group.count);
   const rows = group.members.length;
   const height = `${Math.max(1, Math.min(rows, ROWS_MAX)) * ROW + 2}px`;
@@ -113,7 +113,7 @@ function Members({ group, marks, at, f }) {
     <h2>Members</h2>
     ${rows > 0 && html`<div class="member heads" role="row">${HEADS.map(([name, where]) => html`<span role="columnheader" class=${`quiet ${where}`}>${name}</span>`)}</div>
       <div class="member-list" style=${{ height }}><${Windowed} count=${rows} height=${ROW} at=${at} label="Members" row=${(index) => html`
-      <${Member} member=${group.members[index]} rank=${index + 1} group=${group} marks=${marks} current=${index === at} f=${f} />`} /></div>`}
+      <${Member} member=${group.members[index]} rank=${index + 1} group=${group} marks=${marks} current=${index === at} />`} /></div>`}
     ${missing > 0 && html`<p class="quiet waiting">${Array.from({ length: Math.min(missing, 16) }, () => html`<i class="slot" aria-hidden="true"></i>`)} ${count(missing)} of ${count(group.expected_size)} have not begun</p>`}
     ${group.left_out > 0 && html`<p class="quiet">${count(group.left_out)} more are not listed here.</p>`}
   </section>`;
@@ -186,7 +186,7 @@ function Board({ group, params, beside, f }) {
   });
   const marks = { a: a?.trajectory_id, b: b?.trajectory_id };
   return html`<${Head} group=${group} a=${marks.a} b=${marks.b} beside=${beside} f=${f} />
-    <${Members} group=${group} marks=${marks} at=${at} f=${f} />
+    <${Members} group=${group} marks=${marks} at=${at} />
     ${unknown ? html`<p class="problem">The pair names a member that is not in this group: mark two of the list with A and B.</p>`
       : a && b && html`<section class="panel pair" id="comparison"><h2>Side by side</h2>
       <div class="beside"><${Side} name="a" member=${a} g=${g} /><${Side} name="b" member=${b} g=${g} /></div>
