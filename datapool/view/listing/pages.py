@@ -84,7 +84,7 @@ def page(
     """
     if not 1 <= limit <= ROWS_MAX or offset < 0:
         raise ValueError(f"a page has 1 to {ROWS_MAX} rows and begins at 0 or later, not {limit} from {offset}")
-    told = [
+    names = [
         name for name in (COLUMNS.get(kind, ()) if columns is None else columns) if column(kind, name).type != "ids"
     ]
     order = Order(rows, kind, pool_filter, sort, descending=descending)
@@ -94,7 +94,7 @@ def page(
     ends = [(int(numbers[-1]), False), (int(numbers[0]), True)] if len(numbers) else []
     cursors = [_encoded(Cursor(kind, sort, descending, backwards, *order.place(at))) for at, backwards in ends]
     return Page(
-        order.rows(numbers, told),
+        order.rows(numbers, names),
         cursors[0] if before + len(numbers) < len(order.numbers) and cursors else None,
         cursors[1] if before else None,
         before,
@@ -114,7 +114,7 @@ def neighbours(
     """Beside a row within filter and order, whether the filter finds it itself or not. Raises ValueError for an unknown column."""
     order = Order(rows, kind, pool_filter, sort, descending=descending)
     number = order.table.number_of(ids)
-    if number < 0:
+    if number < 0 or not order.table.alive[number]:
         return Neighbours(None, None, None, len(order.numbers))
     value, _ = order.place(number)
     sides = [order.beside(Cursor(kind, sort, descending, back, value, ids), 0, 1) for back in (True, False)]

@@ -126,10 +126,10 @@ class ColumnTable:
         return np.isin(self.values(name), wanted_codes)
 
     def number_of(self, ids: Sequence[str]) -> int:
-        """-1 where there is none. Of groups and trajectories: a step that came back has a second number."""
-        at = int(self.place_of_ids(ids, behind=False) + 0.5)
-        number = int(self._order[at]) if at < len(self._order) else -1
-        return number if number >= 0 and self._keys[number] == key_of(ids) else -1
+        """-1 where there is none. A step that was dropped and came back has a second number, which counts."""
+        first, behind = (int(self.place_of_ids(ids, behind=side) + 0.5) for side in (False, True))
+        numbers = self._order[first:behind].tolist()
+        return max(numbers, key=lambda number: bool(self._alive[number]), default=-1)
 
     def ending_with(self, name: str) -> list[int]:
         """Numbers of those whose last id this is."""

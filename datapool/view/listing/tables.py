@@ -182,38 +182,38 @@ class PoolTables:
             if of_scorer and slot.value is not None and math.isfinite(slot.value):
                 self._scored.setdefault((slot.source, slot.name), {})[number] = slot.value
 
-    def _tests(self, kind: Kind, asked: "PoolFilter") -> Iterator[Mask]:
+    def _tests(self, kind: Kind, terms: "PoolFilter") -> Iterator[Mask]:
         """One for each field of a filter that asks something."""
         table, reward = self.table(kind), "reward" if kind == "steps" else "return"
         tests: list[tuple[Any, Callable[[Any], Mask]]] = [
-            (asked.group, lambda value: self.groups_of(kind) == self.groups.number_of((value,))),
-            (asked.trajectory, lambda value: self._named(kind, value)),
-            (asked.channel, lambda value: table.holding("channel", [value])),
-            (asked.agent, lambda value: self._played_by(kind, value)),
-            (None if kind == "steps" else asked.ready, lambda value: table.values("ready") == value),
-            (asked.reward_min, lambda value: table.values(reward) >= value),
-            (asked.reward_max, lambda value: table.values(reward) <= value),
-            (asked.version_min, lambda value: table.values("version_max") >= value),
-            (asked.version_max, lambda value: table.values("version_min") <= value),
-            (asked.text, lambda value: self._saying(kind, value)),
+            (terms.group, lambda value: self.groups_of(kind) == self.groups.number_of((value,))),
+            (terms.trajectory, lambda value: self._named(kind, value)),
+            (terms.channel, lambda value: table.holding("channel", [value])),
+            (terms.agent, lambda value: self._played_by(kind, value)),
+            (None if kind == "steps" else terms.ready, lambda value: table.values("ready") == value),
+            (terms.reward_min, lambda value: table.values(reward) >= value),
+            (terms.reward_max, lambda value: table.values(reward) <= value),
+            (terms.version_min, lambda value: table.values("version_max") >= value),
+            (terms.version_max, lambda value: table.values("version_min") <= value),
+            (terms.text, lambda value: self._saying(kind, value)),
         ]
         yield from (test(value) for value, test in tests if value is not None)
-        judged = self._judged(asked)
+        judged = self._judged(terms)
         if kind == "steps":
             yield from judged
-            yield from (self._carrying("steps", tag) for tag in asked.tags)
-        elif judged or asked.tags:
-            yield self._holding(kind, judged, asked.tags)
+            yield from (self._carrying("steps", tag) for tag in terms.tags)
+        elif judged or terms.tags:
+            yield self._holding(kind, judged, terms.tags)
 
-    def _judged(self, asked: "PoolFilter") -> list[Mask]:
+    def _judged(self, terms: "PoolFilter") -> list[Mask]:
         """What steps alone have."""
         tests: list[tuple[Any, Callable[[Any], Mask]]] = [
-            (asked.trainable, lambda value: self.steps.values("trainable") == value),
-            (asked.quality_min, lambda value: self.steps.values("quality") >= value),
-            (asked.quality_max, lambda value: self.steps.values("quality") <= value),
+            (terms.trainable, lambda value: self.steps.values("trainable") == value),
+            (terms.quality_min, lambda value: self.steps.values("quality") >= value),
+            (terms.quality_max, lambda value: self.steps.values("quality") <= value),
         ]
         masks = [test(value) for value, test in tests if value is not None]
-        for scorer, bounds in asked.scores.items():
+        for scorer, bounds in terms.scores.items():
             for sign, value in ((">=", bounds.min), ("<=", bounds.max)):
                 if value is not None:
                     masks.append(self._at("steps", self._store.numbers(f"scores ->> ? {sign} ?", [scorer, value])))

@@ -41,7 +41,11 @@ def random_facts(seed: int, count_: int = 60):
     """Facts of few ids, so that they meet; some rows come without a call, some are evicted."""
     dice = random.Random(seed)
     for _ in range(count_):
-        group, trajectory, call = dice.choice(["g", "h", "a/b"]), dice.choice(["t", "u", "Löng"]), dice.choice(["c", "d"])
+        group, trajectory, call = (
+            dice.choice(["g", "h", "a/b"]),
+            dice.choice(["t", "u", "Löng"]),
+            dice.choice(["c", "d"]),
+        )
         tags = tuple(dice.sample(TAGS[:3], dice.randint(0, 2)))
         agent, channel = dice.choice([None, "ann", "bob"]), dice.choice(["train", "probe", ""])
         number = dice.choice([0.0, 0.25, 0.5, 1.0])
