@@ -1,22 +1,28 @@
 """`claw dlq list|show|redrive`: records that nobody could read or fold, and their way back once the cause is mended."""
 
+from contextlib import closing
 from datetime import UTC, datetime
-from typing import Any
 
 import orjson
-from msgspec.structs import asdict
 
-from claw.data.dead_letters import Letter, letters, letters_named, redrive, redriven, routes_of
 from claw.data.settings import LetterQuery
 from claw.errors import CannotRun
 from claw.show.log import log_for_reading
 from claw.show.notice import notice
-from claw.show.rendering import as_plain
+from consumers.pool.dead_letters import (
+    Json,
+    Letter,
+    letters,
+    letters_named,
+    pending,
+    redrive_letters,
+    summary,
+    whole,
+)
+from eventlog.kafka.producer import EventProducer
 from eventlog.settings import LogSettings
-from schemas.errors import UndecodableRecord
 
 HEX_PER_LINE = 32
-Json = dict[str, Any]  # what JSON can hold
 
 
 def run_dlq(action: str, query: LetterQuery, *, prefix: str, as_json: bool) -> int:
@@ -35,9 +41,7 @@ def run_dlq(action: str, query: LetterQuery, *, prefix: str, as_json: bool) -> i
 def _list(settings: LogSettings, query: LetterQuery, as_json: bool) -> int:
     chosen = letters(settings, query.reason, query.source)
     if query.pending:
-        routes, _ = routes_of(settings, chosen)
-        copied = redriven(settings, routes)
-        chosen = [letter for letter in chosen if letter.id not in copied]
+        chosen = pending(settings, chosen)
     for letter in chosen:
         print(orjson.dumps(summary(letter)).decode() if as_json else _line(letter))
     if not chosen:
@@ -45,22 +49,6 @@ def _list(settings: LogSettings, query: LetterQuery, as_json: bool) -> int:
         every = "there are no dead letters: every record could be read and folded"
         notice("no dead letter meets the options; `claw dlq list` shows all" if narrowed else every)
     return 0
-
-
-def summary(letter: Letter) -> Json:
-    """A letter without its bytes."""
-    source = letter.source
-    return {
-        "id": letter.id,
-        "reason": letter.header("reason"),
-        "error": letter.header("error"),
-        "reader": letter.header("reader"),
-        "source": source and asdict(source),
-        "key": None if letter.record.key is None else letter.record.key.decode("utf-8", "replace"),
-        "failed_at": letter.header("failed_at"),
-        "attempt": letter.header("attempt"),
-        "bytes": len(letter.record.value or b""),
-    }
 
 
 def _line(letter: Letter) -> str:
@@ -72,29 +60,16 @@ def _line(letter: Letter) -> str:
 
 def _show(settings: LogSettings, query: LetterQuery, as_json: bool) -> int:
     for letter in letters_named(letters(settings), query.ids or ()):
-        whole = {
-            **summary(letter),
-            "headers": dict(letter.headers),
-            "value": attempt(letter),
-            "hex": None if letter.record.value is None else letter.record.value.hex(),
-        }
-        print(orjson.dumps(whole).decode() if as_json else _whole_text(letter, whole))
+        answer = whole(letter)
+        print(orjson.dumps(answer).decode() if as_json else _whole_text(letter, answer))
     return 0
 
 
-def attempt(letter: Letter) -> Json:
-    """The value decoded as an event, or why that cannot be done."""
-    try:
-        return as_plain(letter.record.event())
-    except UndecodableRecord as broken:
-        return {"undecodable": broken.reason, "error": str(broken)}
-
-
-def _whole_text(letter: Letter, whole: Json) -> str:
+def _whole_text(letter: Letter, answer: Json) -> str:
     value = letter.record.value
-    lines = [_line(letter), f"  key {whole['key']!r}"]
-    lines += [f"  header {name}: {text}" for name, text in whole["headers"].items()]
-    lines += [f"  value {orjson.dumps(whole['value']).decode()}"]
+    lines = [_line(letter), f"  key {answer['key']!r}"]
+    lines += [f"  header {name}: {text}" for name, text in answer["headers"].items()]
+    lines += [f"  value {orjson.dumps(answer['value']).decode()}"]
     lines += ["  no bytes: the value is null"] if value is None else []
     for at in range(0, len(value or b""), HEX_PER_LINE):
         lines.append(f"  {at:08x}  {(value or b'')[at : at + HEX_PER_LINE].hex(' ', 4)}")
@@ -103,19 +78,14 @@ def _whole_text(letter: Letter, whole: Json) -> str:
 
 def _redrive(settings: LogSettings, query: LetterQuery, as_json: bool) -> int:
     chosen = letters(settings, query.reason, query.source)
-    routes, refused = routes_of(settings, letters_named(chosen, query.ids) if query.ids else chosen)
-    done = redriven(settings, routes) if routes else set()
-    fresh = [route for route in routes if route.letter.id not in done]
-    if not query.dry_run:
-        redrive(settings, fresh)
-    answer = {
-        "redriven": [] if query.dry_run else [route.letter.id for route in fresh],
-        "would_redrive": [route.letter.id for route in fresh] if query.dry_run else [],
-        "already": sorted(done),
-        "refused": refused,
-    }
+    chosen = letters_named(chosen, query.ids) if query.ids else chosen
+    if query.dry_run:
+        answer = redrive_letters(settings, chosen, None)
+    else:
+        with closing(EventProducer(settings)) as producer:
+            answer = redrive_letters(settings, chosen, producer)
     print(orjson.dumps(answer).decode() if as_json else _answer_text(answer, dry_run=query.dry_run))
-    return 1 if refused else 0
+    return 1 if answer["refused"] else 0
 
 
 def _answer_text(answer: Json, *, dry_run: bool) -> str:

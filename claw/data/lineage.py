@@ -9,11 +9,11 @@ from typing import Any
 import orjson
 
 from claw.show.log import log_for_reading
-from claw.show.rendering import as_plain
 from consumers.lineage import requests
 from consumers.lineage.history import TracedVersion
 from consumers.lineage.trace import DataTrace, TracedBatch, trace_data, trace_version
 from consumers.lineage.verdicts import TracedVerdict, trace_verdict
+from consumers.pool.plain import as_plain
 from datapool.batch.masks import ID_FLAWS
 from eventlog.kafka.reader import FactLookup
 from eventlog.settings import LogSettings

@@ -19,7 +19,8 @@ from claw.data.settings import ReplaySettings
 from claw.errors import CannotRun
 from claw.show.log import log_for_reading
 from claw.show.notice import notice
-from claw.show.rendering import as_plain, one_line
+from claw.show.rendering import one_line
+from consumers.pool.plain import as_plain
 from eventlog.records import Record
 from eventlog.settings import LogSettings
 from schemas.errors import UndecodableRecord

@@ -18,7 +18,8 @@ from claw.pool.acts import append
 from claw.pool.reading import open_pool
 from claw.show.log import log_for_reading
 from claw.show.notice import notice
-from claw.show.rendering import as_plain, printable
+from claw.show.rendering import printable
+from consumers.pool.plain import as_plain
 from datapool.feedback import (
     Comparison,
     FeedbackFact,

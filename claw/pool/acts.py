@@ -1,23 +1,14 @@
-"""Acts of a person on the pool: all facts of one act carry one correlation id, by which the act is found again."""
+"""A person's act, appended by a producer that lives as long as the command."""
 
 from collections.abc import Sequence
 from contextlib import closing
 
-from msgspec.structs import replace
-
+from consumers.pool import acts
 from datapool.feedback import FeedbackFact
 from eventlog.kafka.producer import EventProducer
-from eventlog.records import Outgoing
 from eventlog.settings import LogSettings
-from schemas.envelopes import envelope
-from schemas.events import Envelope, TrajectoryEvicted
-from schemas.keys import group_key
+from schemas.events import TrajectoryEvicted
 from schemas.topics import Topic
-
-
-def act_envelope(producer: str, act_id: str, *, cause: str | None = None) -> Envelope:
-    """The envelope of one fact of the act. cause: id of the act or event that it answers."""
-    return replace(envelope(producer, causation_id=cause), correlation_id=act_id)
 
 
 def append(settings: LogSettings, topic: Topic, facts: Sequence[FeedbackFact | TrajectoryEvicted]) -> None:
@@ -25,6 +16,4 @@ def append(settings: LogSettings, topic: Topic, facts: Sequence[FeedbackFact | T
     if not facts:
         return
     with closing(EventProducer(settings)) as producer:
-        sent = [producer.produce(Outgoing.of(topic, group_key(fact.group_id), fact)) for fact in facts]
-        for future in sent:
-            future.result()
+        acts.append(producer, topic, facts)

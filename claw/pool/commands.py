@@ -107,8 +107,9 @@ def curate(
     as_json: AsJson = False,
 ) -> None:
     """Judge steps by id or by filter, which is resolved to ids first. Exit 1 when no step is concerned."""
-    from claw.pool.curation import CurationRequest, check_alone, run_curation, run_undo
+    from claw.pool.curation import check_alone, run_curation, run_undo
     from claw.pool.filter import filter_of, scores_of
+    from consumers.pool.curation import CurationRequest
 
     judgement = CurationRequest(
         trainable=set_trainable,

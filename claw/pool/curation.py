@@ -1,47 +1,25 @@
-"""`claw pool curate`: a person's judgement of steps, published as StepCurated on claw.rewards, and its undoing.
+"""`claw pool curate`: a person's judgement of steps, published as StepCurated on claw.rewards, and its undoing."""
 
-A filter is resolved to ids here, before anything is published, so that the event names its steps,
-whatever the pool becomes. One curation is one correlation id over all its events: `--undo` takes either.
-"""
-
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import closing
-from dataclasses import dataclass, field
-from functools import partial
 
 import orjson
 
 from claw.errors import CannotRun
-from claw.pool.acts import act_envelope, append
-from claw.pool.listing import find_steps
+from claw.pool.acts import append
 from claw.pool.reading import open_pool
 from claw.show.log import log_for_reading
-from claw.show.rendering import as_plain
-from datapool.errors import UnusableFact
-from datapool.fold.curation import undoing
-from datapool.fold.validation import usable
+from consumers.pool.curation import CurationRequest, check_curator, curations, curations_undone, resolve
+from consumers.pool.plain import as_plain
 from datapool.view.query import PoolFilter
-from datapool.view.rows import PoolRows, as_step
-from datapool.view.store import as_bytes
 from eventlog.kafka.reader import FactLookup, read_topics
 from eventlog.records import readable
 from eventlog.settings import LogSettings
-from schemas.envelopes import new_id, now_us
-from schemas.events import StepCurated, StepRecord
+from schemas.envelopes import new_id
+from schemas.events import StepCurated
 from schemas.topics import REWARDS
 
 PRODUCER = "claw pool curate"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CurationRequest:
-    """A person's judgement of steps; None leaves what was judged before."""
-
-    trainable: bool | None = None
-    quality: float | None = None
-    scores: Mapping[str, float | None] = field(default_factory=dict)
-    tags: tuple[str, ...] | None = None
-    note: str | None = None
 
 
 def run_curation(
@@ -54,13 +32,12 @@ def run_curation(
     prefix: str,
     as_json: bool,
 ) -> int:
-    """Judges the steps of the ids that meet the filter; exit code 1 when there is none. Raises CannotRun."""
+    """Judges the steps of the ids that meet the filter; exit code 1 when there is none. Raises CannotRun, PoolRefusal."""
     who = _checked(ids, filters, judgement, who)
     with open_pool(prefix) as pool, closing(FactLookup(pool.settings)) as facts:
         steps = pool.view.ask(lambda rows: resolve(rows, ids, filters, facts))
-        curation_id, revision = new_id(), now_us()
-        events = [_event(step, judgement, who, revision, curation_id) for step in steps]
-        _refuse_unusable(events)
+        curation_id = new_id()
+        events = curations(steps, judgement, who=who, producer=PRODUCER, act_id=curation_id)
         return _publish(pool.settings, events, curation_id, dry_run=dry_run, as_json=as_json)
 
 
@@ -78,29 +55,10 @@ def run_undo(undone: str, *, who: str | None, dry_run: bool, prefix: str, as_jso
     if not who:
         raise CannotRun("who judges? --who NAME")
     with log_for_reading(prefix) as settings:
-        history = [event for event in readable(read_topics(settings, [REWARDS])) if isinstance(event, StepCurated)]
+        history = readable(read_topics(settings, [REWARDS]))
         curation_id = new_id()
-        events = undoing(
-            history,
-            lambda fact: undone in (fact.envelope.event_id, fact.envelope.correlation_id),
-            who=who,
-            revision=now_us(),
-            make_envelope=partial(act_envelope, PRODUCER, curation_id, cause=undone),
-        )
+        events = curations_undone(history, undone, who=who, producer=PRODUCER, act_id=curation_id)
         return _publish(settings, events, curation_id, dry_run=dry_run, as_json=as_json)
-
-
-def resolve(rows: PoolRows, ids: Sequence[str], filters: PoolFilter, facts: FactLookup) -> list[StepRecord]:
-    """Steps that are, or belong to, one of the ids (no ids: all) and meet the filter, in order."""
-    if not ids:
-        return find_steps(rows, filters, (), None, facts)
-    named: dict[tuple[str, str, str], StepRecord] = {}
-    for name in ids:
-        for place, value in rows.store.select("? IN (g, t, c)", [as_bytes(name)], None, None):
-            named[place] = as_step(value)
-    matches = find_steps(rows, filters, (), None, facts) if filters != PoolFilter() else list(named.values())
-    places = {(step.group_id, step.trajectory_id, step.call_id) for step in matches}
-    return [named[place] for place in sorted(named) if place in places]
 
 
 def _checked(ids: Sequence[str], filters: PoolFilter, judgement: CurationRequest, who: str | None) -> str:
@@ -112,33 +70,8 @@ def _checked(ids: Sequence[str], filters: PoolFilter, judgement: CurationRequest
         raise CannotRun("which steps? name ids, or a filter such as --channel")
     if not who:
         raise CannotRun("who judges? --who NAME")
-    if who.startswith("scorer/"):
-        raise CannotRun("scorer/… is how scorers sign; a person has another name")
+    check_curator(who)
     return who
-
-
-def _event(step: StepRecord, judgement: CurationRequest, who: str, revision: int, curation_id: str) -> StepCurated:
-    return StepCurated(
-        envelope=act_envelope(PRODUCER, curation_id),
-        group_id=step.group_id,
-        trajectory_id=step.trajectory_id,
-        call_id=step.call_id,
-        trainable=judgement.trainable,
-        quality=judgement.quality,
-        scores=judgement.scores,
-        tags=judgement.tags,
-        note=judgement.note,
-        who=who,
-        revision=revision,
-    )
-
-
-def _refuse_unusable(events: Sequence[StepCurated]) -> None:
-    try:
-        for event in events:
-            usable(event)
-    except UnusableFact as error:
-        raise CannotRun(str(error)) from error
 
 
 def _publish(

@@ -2,29 +2,21 @@
 
 from collections.abc import Callable
 from contextlib import closing
-from dataclasses import replace
-from typing import Any
 
 import orjson
 
-from claw.errors import CannotRun
 from claw.pool.options import PageOptions
 from claw.pool.reading import open_pool
-from claw.pool.text import Conversations
 from claw.show.notice import notice
-from claw.show.rendering import as_plain
+from consumers.pool.listing import Row, find, place_of, stats_of, step_key_of
+from consumers.pool.plain import as_plain
 from datapool.batch.rewards import emptied, slot_text
 from datapool.view import query
 from datapool.view.query import PoolFilter
-from datapool.view.rows import PoolRows
 from datapool.view.view import TOPICS
 from eventlog.kafka.reader import FactLookup
-from eventlog.protocols import Lookup
 from schemas.events import GroupRecord, StepRecord, TrajectoryRecord
-from schemas.keys import parts, step_key
 from schemas.topics import GROUPS, TRAJECTORIES
-
-Row = StepRecord | TrajectoryRecord | GroupRecord
 
 
 def show_stats(filters: PoolFilter, *, prefix: str, as_json: bool) -> int:
@@ -42,15 +34,9 @@ def show_stats(filters: PoolFilter, *, prefix: str, as_json: bool) -> int:
     return 0
 
 
-def stats_of(rows: PoolRows, filters: PoolFilter, facts: Lookup) -> dict[str, Any]:  # JSON
-    """Counts; a text is sought in the conversations of steps, too."""
-    steps = None if filters.text is None else find_steps(rows, filters, (), None, facts)
-    return query.stats(rows, filters, steps)
-
-
 def show_page(kind: str, filters: PoolFilter, page: PageOptions, *, prefix: str, as_json: bool) -> int:
-    """Prints one page and, on its last line, what the next one starts behind. Raises CannotRun for a bad key."""
-    place = _place(kind, page.after)
+    """Prints one page and, on its last line, what the next one starts behind. Raises PoolRefusal for a bad key."""
+    place = place_of(kind, page.after)
     topics = TOPICS if kind == "steps" or query.asks_steps(filters) else (TRAJECTORIES, GROUPS)
     with open_pool(prefix, group=filters.group, topics=topics) as pool, closing(FactLookup(pool.settings)) as facts:
         rows = pool.view.ask(lambda rows: find(kind, rows, filters, place, page.limit + 1, facts))
@@ -71,45 +57,6 @@ def _empty(kind: str, filters: PoolFilter, after: str | None) -> str:
     if filters != PoolFilter():
         return f"no {kind} of the pool meet the filter; `claw pool stats` without options counts what there is"
     return f"the pool has no {kind} yet: agents that call the gateway fill it, and `claw streams` has to run (`claw status`)"
-
-
-def find(
-    kind: str, rows: PoolRows, filters: PoolFilter, after: tuple[str, ...], limit: int | None, facts: Lookup
-) -> list[Row]:
-    """Rows of one kind that meet the filter. Text is sought in the conversations of steps, too."""
-    if kind == "trajectories":
-        return list(query.find_trajectories(rows, filters, after, limit))
-    if kind == "groups":
-        return list(query.find_groups(rows, filters, after, limit))
-    return list(find_steps(rows, filters, after, limit, facts))
-
-
-def find_steps(
-    rows: PoolRows, filters: PoolFilter, after: tuple[str, ...], limit: int | None, facts: Lookup
-) -> list[StepRecord]:
-    """Steps that meet the filter; a text is sought in their conversations, too."""
-    if filters.text is None:
-        return query.find_steps(rows, filters, after, limit)
-    text, conversations = filters.text, Conversations(rows, facts)
-    return query.find_steps(rows, replace(filters, text=None), after, limit, lambda step: conversations.say(step, text))
-
-
-def step_key_of(row: Row) -> str:
-    """A row's key as `--after` takes it."""
-    ids = [getattr(row, name) for name in ("group_id", "trajectory_id", "call_id") if hasattr(row, name)]
-    return "/".join(step_key(part, "", "").decode().split("/")[0] for part in ids)
-
-
-def _place(kind: str, after: str | None) -> tuple[str, ...]:
-    if after is None:
-        return ()
-    ids = parts(after.encode())
-    length = {"steps": 3, "trajectories": 2, "groups": 1}[kind]
-    if len(ids) != length:
-        raise CannotRun(
-            f"--after takes a key of {length} parts for {kind}, as the last line of the page before names it, not {after!r}"
-        )
-    return ids
 
 
 def _versions(row: Row) -> str:

@@ -8,7 +8,8 @@ import orjson
 
 from claw.errors import CannotRun
 from claw.pool.options import PerspectiveOptions
-from claw.pool.reading import named_spec, open_pool, perspective_of
+from claw.pool.reading import named_spec, open_pool
+from consumers.pool.perspective import perspective_of
 from datapool.view.preview import previewed
 
 KINDS = {
@@ -27,7 +28,9 @@ def preview(options: PerspectiveOptions, *, prefix: str, verbose: bool, as_json:
     spec = named_spec(options)
     with open_pool(prefix, tokens=True) as pool:
         runs = pool.runs()
-        perspective = perspective_of(pool, runs, spec, options)
+        perspective = pool.view.ask(
+            lambda rows: perspective_of(rows, runs, spec, run_id=options.run, version=options.version)
+        )
         if perspective is None:
             raise CannotRun("no run has a spec yet: name one by --spec FILE or --preset NAME")
         answer = pool.view.ask(lambda rows: previewed(rows, runs, perspective))

@@ -3,10 +3,9 @@
 import orjson
 
 from claw.pool.options import PerspectiveOptions
-from claw.pool.reading import named_spec, open_pool, perspective_of
+from claw.pool.reading import named_spec, open_pool
 from claw.show.notice import notice
-from datapool.batch.rewards import unheard_of
-from datapool.view.why import why
+from consumers.pool.perspective import explained, perspective_of
 
 
 def explain(name: str, options: PerspectiveOptions, *, prefix: str, as_json: bool) -> int:
@@ -14,10 +13,12 @@ def explain(name: str, options: PerspectiveOptions, *, prefix: str, as_json: boo
     spec = named_spec(options)
     with open_pool(prefix) as pool:
         runs = pool.runs()
-        perspective = perspective_of(pool, runs, spec, options)
-        answers = pool.view.ask(lambda rows: why(rows, runs, perspective, name))
-        slots = pool.view.ask(lambda rows: rows.reward_slots)
-    for warning in unheard_of(perspective.spec, slots) if perspective is not None else ():
+        answers, warnings = pool.view.ask(
+            lambda rows: explained(
+                rows, runs, perspective_of(rows, runs, spec, run_id=options.run, version=options.version), name
+            )
+        )
+    for warning in warnings:
         notice(f"warning: {warning}")
     for answer in answers:
         print(orjson.dumps(answer).decode() if as_json else "\n".join((*answer.lines, f"  → {answer.state}")))

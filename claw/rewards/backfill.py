@@ -11,10 +11,10 @@ from typing import Any
 import orjson
 
 from claw.data.replay_range import bound
-from claw.pool.listing import find
 from claw.pool.reading import open_pool
 from claw.show.log import log_for_reading
 from claw.show.notice import Progress, notice
+from consumers.pool.listing import find
 from consumers.rewards.config import ScoredSlot, load, slot_named
 from consumers.rewards.rescoring.backfill import (
     BackfillOutcome,

@@ -1,99 +1,45 @@
 """`claw inspect`: one trajectory as the pool sees it, and its conversation as the facts have it. It writes nothing."""
 
-from collections.abc import Callable
 from contextlib import closing
-from dataclasses import dataclass
-from typing import Any
 
 import orjson
 
-from claw.errors import CannotRun
+from claw.pool.reading import pool_of
 from claw.show.log import log_for_reading
-from claw.show.rendering import as_plain
-from datapool.batch.deltas import bodies
+from consumers.pool.inspection import Inspected, as_json_object, inspected, steps_of, trajectory_of, turns
 from datapool.batch.rewards import slot_text
-from datapool.view.conversations import CallBodies, ConversationTurn, conversation
-from eventlog.kafka.reader import FactLookup, read_topics
-from eventlog.records import Position
+from datapool.view.conversations import ConversationTurn
+from eventlog.kafka.reader import FactLookup
 from eventlog.settings import LogSettings
-from schemas.events import CallCaptured, Event, StepRecord, TrajectoryRecord
-from schemas.keys import is_tokens_key, parts
-from schemas.topics import STEPS, TRAJECTORIES, Topic
-
-
-@dataclass(frozen=True, slots=True)
-class Inspected:
-    """A trajectory, its steps in the trajectory's order, and the facts of those that have one."""
-
-    trajectory: TrajectoryRecord
-    steps: list[StepRecord]
-    facts: list[CallCaptured]
+from schemas.events import StepRecord, TrajectoryRecord
+from schemas.topics import STEPS, TRAJECTORIES
 
 
 def inspect(trajectory_id: str, group_id: str | None, *, prefix: str, as_json: bool) -> int:
-    """Prints the trajectory; exit code 1 when the pool has none of that name."""
+    """Prints the trajectory; exit code 1 when the pool has none of that name. Raises PoolRefusal where several groups have one."""
     with log_for_reading(prefix) as settings:
-        inspected = find(settings, trajectory_id, group_id)
-        if inspected is None:
-            print(orjson.dumps({"found": False}).decode() if as_json else f"the pool has no trajectory {trajectory_id}")
-            return 1
-        print(orjson.dumps(as_json_object(inspected)).decode() if as_json else as_text(inspected))
+        answer = _find(settings, trajectory_id, group_id)
+    if answer is None:
+        print(orjson.dumps({"found": False}).decode() if as_json else f"the pool has no trajectory {trajectory_id}")
+        return 1
+    print(orjson.dumps(as_json_object(answer)).decode() if as_json else as_text(answer))
     return 0
 
 
-def find(settings: LogSettings, trajectory_id: str, group_id: str | None) -> Inspected | None:
-    """Looks the trajectory up. Raises CannotRun when several groups have one of that name."""
-    trajectory = _trajectory(settings, trajectory_id, group_id)
+def _find(settings: LogSettings, trajectory_id: str, group_id: str | None) -> Inspected | None:
+    """Its group first: of the steps, which are most of the pool, only those of one group are taken in."""
+    with pool_of(settings, group=group_id, topics=[TRAJECTORIES]) as pool:
+        trajectory = pool.view.ask(lambda rows: trajectory_of(rows, trajectory_id, group_id))
     if trajectory is None:
         return None
-    steps = _steps(settings, trajectory)
-    positions = [Position.of(step.position) for step in steps if step.position]
-    with closing(FactLookup(settings)) as lookup:
-        facts = lookup.get(positions)
-    events = [facts[position].event() for position in positions]
-    return Inspected(trajectory, steps, [event for event in events if isinstance(event, CallCaptured)])
+    with pool_of(settings, group=trajectory.group_id, topics=[STEPS]) as pool, closing(FactLookup(settings)) as facts:
+        return inspected(trajectory, pool.view.ask(lambda rows: steps_of(rows, trajectory)), facts)
 
 
-def _trajectory(settings: LogSettings, trajectory_id: str, group_id: str | None) -> TrajectoryRecord | None:
-    def belongs(key: bytes) -> bool:
-        group, trajectory = parts(key)
-        return trajectory == trajectory_id and group_id in (None, group)
-
-    matches = [event for event in _latest(settings, TRAJECTORIES, belongs) if isinstance(event, TrajectoryRecord)]
-    if len(matches) > 1:
-        groups = ", ".join(trajectory.group_id for trajectory in matches)
-        raise CannotRun(f"several groups have a trajectory {trajectory_id}: name one by --group ({groups})")
-    return matches[0] if matches else None
-
-
-def _steps(settings: LogSettings, trajectory: TrajectoryRecord) -> list[StepRecord]:
-    place = (trajectory.group_id, trajectory.trajectory_id)
-    events = _latest(settings, STEPS, lambda key: not is_tokens_key(key) and parts(key)[:2] == place)
-    order = {call_id: number for number, call_id in enumerate(trajectory.calls)}
-    steps = [event for event in events if isinstance(event, StepRecord)]
-    return sorted(steps, key=lambda step: order.get(step.call_id, len(order)))
-
-
-def _latest(settings: LogSettings, topic: Topic, belongs: Callable[[bytes], bool]) -> list[Event]:
-    """The latest event of each key that belongs here; tombstones are none."""
-    latest = {key: record for record in read_topics(settings, [topic]) if belongs(key := record.key or b"")}
-    return [record.event() for record in latest.values() if record.value is not None]
-
-
-def as_json_object(inspected: Inspected) -> dict[str, Any]:  # JSON
-    return {
-        "found": True,
-        "trajectory": as_plain(inspected.trajectory),
-        "steps": [as_plain(step) for step in inspected.steps],
-        "conversation": conversation(_calls(inspected)),
-        "calls": [as_plain(fact) for fact in inspected.facts],
-    }
-
-
-def as_text(inspected: Inspected) -> str:
+def as_text(answer: Inspected) -> str:
     """The trajectory on a few lines: state, steps, conversation."""
-    lines = [*_heading(inspected.trajectory), "", *map(_step_line, inspected.steps), ""]
-    lines += [line for turn in conversation(_calls(inspected)) for line in _turn_lines(turn)]
+    lines = [*_heading(answer.trajectory), "", *map(_step_line, answer.steps), ""]
+    lines += [line for turn in turns(answer) for line in _turn_lines(turn)]
     return "\n".join(lines)
 
 
@@ -120,8 +66,3 @@ def _step_line(step: StepRecord) -> str:
 def _turn_lines(turn: ConversationTurn) -> list[str]:
     reasoning = [f"  reasoning  {turn['reasoning']}"] if turn["reasoning"] else []
     return [*reasoning, f"  {turn['role']:>9}  {turn['content']}"]
-
-
-def _calls(inspected: Inspected) -> list[CallBodies]:
-    requests = bodies({fact.call_id: fact for fact in inspected.facts})
-    return [CallBodies.of(fact, requests.get(fact.call_id, b"")) for fact in inspected.facts]

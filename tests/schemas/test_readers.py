@@ -62,8 +62,10 @@ def constants(path: Path) -> set[str]:
 
 
 def party(path: Path) -> str:
-    """The room of a file; each consumer is one of its own."""
+    """The room of a file; each consumer is one of its own. `consumers/pool` opens nothing: it reads what `claw` hands it."""
     parts = path.relative_to(ROOT).parts
+    if parts[:2] == ("consumers", "pool"):
+        return "claw"
     return parts[1].removesuffix(".py") if parts[0] == "consumers" else parts[0]
 
 

@@ -1,14 +1,18 @@
 """Dead letters on a real log: listed, shown, and redriven exactly once."""
 
 import json
+from collections.abc import Sequence
+from contextlib import closing
 
 import pytest
 
-from claw.data.dead_letters import LETTER, Letter, letters, redrive, redriven, routes_of
-from claw.data.dlq import attempt, run_dlq, summary
+from claw.data.dlq import run_dlq
 from claw.data.settings import LetterQuery
-from claw.errors import CannotRun
+from consumers.pool import dead_letters
+from consumers.pool.dead_letters import LETTER, Letter, RedriveRoute, attempt, letters, redriven, routes_of, summary
+from consumers.pool.errors import PoolRefusal
 from eventlog.dead_letters import dead_letter
+from eventlog.kafka.producer import EventProducer
 from eventlog.kafka.reader import LogReader
 from eventlog.records import Outgoing, Record
 from eventlog.settings import LogSettings
@@ -23,6 +27,11 @@ pytestmark = pytest.mark.kafka
 def read(settings: LogSettings, topic: Topic) -> list[Record]:
     with LogReader(settings, [topic]) as reader:
         return list(reader.read_to_end())
+
+
+def redrive(settings: LogSettings, routes: Sequence[RedriveRoute]) -> None:
+    with closing(EventProducer(settings)) as producer:
+        dead_letters.redrive(producer, routes)
 
 
 @pytest.fixture
@@ -141,7 +150,7 @@ def test_the_command_says_what_it_did(
     assert answer(LetterQuery(ids=ids[:1]))["redriven"] == ids[:1]
     assert answer(LetterQuery(every=True))["already"] == ids[:1]
     assert answer(LetterQuery(every=True))["redriven"] == []
-    with pytest.raises(CannotRun, match="no dead letter 9@9"):
+    with pytest.raises(PoolRefusal, match="no dead letter 9@9"):
         run_dlq("show", LetterQuery(ids=["9@9"]), prefix=log_settings.prefix, as_json=True)
     assert run_dlq("list", LetterQuery(pending=True), prefix=log_settings.prefix, as_json=True) == 0
     shown = capsys.readouterr()

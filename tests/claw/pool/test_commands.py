@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from typer.testing import CliRunner
 
 from claw.cli import REFUSALS, app
-from claw.pool.evict import not_evicted, rows_of
+from consumers.pool.eviction import not_evicted, rows_of
 from datapool.batch.plan import assemble
 from datapool.batch.selection import select
 from datapool.batch.spec import BatchSpec

@@ -5,7 +5,8 @@ import json
 
 import pytest
 
-from claw.pool.listing import LINES, find_steps
+from claw.pool.listing import LINES
+from consumers.pool.listing import find_steps
 from datapool.view.query import PoolFilter
 from schemas.events import Edge
 from tests import facts

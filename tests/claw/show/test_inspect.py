@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from claw.errors import CannotRun
 from claw.show.inspect import inspect
+from consumers.pool.errors import PoolRefusal
 from eventlog.settings import LogSettings
 from tests import facts
 from tests.claw import pooled
@@ -70,7 +70,7 @@ def test_an_unknown_or_ambiguous_name_is_told_apart(settings: LogSettings, capsy
     """No such trajectory is exit code 1; one of several groups is a refusal that names them; --group decides."""
     assert inspect("nobody", None, prefix=settings.prefix, as_json=True) == 1
     assert json.loads(capsys.readouterr().out) == {"found": False}
-    with pytest.raises(CannotRun, match=r"--group \((a, b|b, a)\)"):
+    with pytest.raises(PoolRefusal, match=r"--group \((a, b|b, a)\)"):
         inspect("same", None, prefix=settings.prefix, as_json=True)
     assert inspect("same", "b", prefix=settings.prefix, as_json=True) == 0
     assert json.loads(capsys.readouterr().out)["trajectory"]["group_id"] == "b"

@@ -2,7 +2,8 @@
 
 import orjson
 
-from claw.show.rendering import as_plain, one_line
+from claw.show.rendering import one_line
+from consumers.pool.plain import as_plain
 from tests.claw.events import captured
 
 

@@ -8,21 +8,26 @@ fold takes once; and where both fail again, their letters tell of one failure an
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import closing
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
-from claw.errors import CannotRun
+from msgspec.structs import asdict
+
+from consumers.pool.errors import PoolRefusal
+from consumers.pool.plain import as_plain
 from eventlog.dead_letters import MARK
 from eventlog.kafka.admin import begin_offsets, end_offsets
-from eventlog.kafka.producer import EventProducer
 from eventlog.kafka.reader import LogReader
 from eventlog.partitioner import partition_of
+from eventlog.protocols import Producer
 from eventlog.records import Outgoing, Place, Position, Record
 from eventlog.settings import LogSettings
+from schemas.errors import UndecodableRecord
 from schemas.topics import CALLS, DEAD_LETTERS, REWARDS, Topic
 
 FACTS = (CALLS, REWARDS)
+Json = dict[str, Any]  # what JSON can hold
 LETTER = f"{MARK}letter"
 KEPT = tuple(f"{MARK}{name}" for name in ("source_topic", "source_partition", "source_offset", "failed_at", "attempt"))
 """What a letter of the same record, should it fail again, takes over (`eventlog.dead_letters`)."""
@@ -104,10 +109,10 @@ def _is_of(letter: Letter, source: str | None, settings: LogSettings) -> bool:
 
 
 def letters_named(candidates: Sequence[Letter], ids: Iterable[str]) -> list[Letter]:
-    """The letters of these ids. Raises CannotRun for an id that no letter has."""
+    """The letters of these ids. Raises PoolRefusal for an id that no letter has."""
     by_id = {letter.id: letter for letter in candidates}
     if missing := [name for name in ids if name not in by_id]:
-        raise CannotRun(f"no dead letter {missing[0]}; `claw dlq list` shows their ids (PARTITION@OFFSET)")
+        raise PoolRefusal(f"no dead letter {missing[0]}; `claw dlq list` shows their ids (PARTITION@OFFSET)")
     return [by_id[name] for name in ids]
 
 
@@ -148,8 +153,65 @@ def redriven(settings: LogSettings, routes: Sequence[RedriveRoute]) -> set[str]:
     return copies & ids
 
 
-def redrive(settings: LogSettings, routes: Sequence[RedriveRoute]) -> None:
+def redrive(producer: Producer, routes: Sequence[RedriveRoute]) -> None:
     """Appends the letters; returns when all are acknowledged. Raises LogError: whoever repeats it does no harm."""
-    with closing(EventProducer(settings)) as producer:
-        for future in [producer.produce(route.outgoing()) for route in routes]:
-            future.result()
+    for future in [producer.produce(route.outgoing()) for route in routes]:
+        future.result()
+
+
+def pending(settings: LogSettings, candidates: Sequence[Letter]) -> list[Letter]:
+    """Those whose copy does not stand in a fact topic yet."""
+    routes, _ = routes_of(settings, candidates)
+    copied = redriven(settings, routes)
+    return [letter for letter in candidates if letter.id not in copied]
+
+
+def redrive_letters(settings: LogSettings, candidates: Sequence[Letter], producer: Producer | None) -> Json:
+    """Redrives what was not redriven before and says what became of each. producer: None for a dry run. Raises LogError."""
+    routes, refused = routes_of(settings, candidates)
+    done = redriven(settings, routes) if routes else set()
+    fresh = [route for route in routes if route.letter.id not in done]
+    if producer is not None:
+        redrive(producer, fresh)
+    ids = [route.letter.id for route in fresh]
+    return {
+        "redriven": [] if producer is None else ids,
+        "would_redrive": ids if producer is None else [],
+        "already": sorted(done),
+        "refused": refused,
+    }
+
+
+def summary(letter: Letter) -> Json:
+    """A letter without its bytes."""
+    source = letter.source
+    return {
+        "id": letter.id,
+        "reason": letter.header("reason"),
+        "error": letter.header("error"),
+        "reader": letter.header("reader"),
+        "source": source and asdict(source),
+        "key": None if letter.record.key is None else letter.record.key.decode("utf-8", "replace"),
+        "failed_at": letter.header("failed_at"),
+        "attempt": letter.header("attempt"),
+        "bytes": len(letter.record.value or b""),
+    }
+
+
+def whole(letter: Letter) -> Json:
+    """A letter with headers, value and bytes."""
+    value = letter.record.value
+    return {
+        **summary(letter),
+        "headers": dict(letter.headers),
+        "value": attempt(letter),
+        "hex": None if value is None else value.hex(),
+    }
+
+
+def attempt(letter: Letter) -> Json:
+    """The value decoded as an event, or why that cannot be done."""
+    try:
+        return as_plain(letter.record.event())
+    except UndecodableRecord as broken:
+        return {"undecodable": broken.reason, "error": str(broken)}

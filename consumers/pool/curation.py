@@ -1,0 +1,96 @@
+"""A person's judgement of steps, as StepCurated on claw.rewards, and its undoing.
+
+A filter is resolved to ids here, before anything is published, so that the event names its steps,
+whatever the pool becomes. One curation is one correlation id over all its events: an undo takes either.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+
+from consumers.pool.acts import act_envelope
+from consumers.pool.errors import PoolRefusal
+from consumers.pool.listing import find_steps
+from datapool.errors import UnusableFact
+from datapool.fold.curation import undoing
+from datapool.fold.validation import usable
+from datapool.view.query import PoolFilter
+from datapool.view.rows import PoolRows, as_step
+from datapool.view.store import as_bytes
+from eventlog.protocols import Lookup
+from schemas.envelopes import now_us
+from schemas.events import Envelope, Event, StepCurated, StepRecord
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CurationRequest:
+    """A person's judgement of steps; None leaves what was judged before."""
+
+    trainable: bool | None = None
+    quality: float | None = None
+    scores: Mapping[str, float | None] = field(default_factory=dict)
+    tags: tuple[str, ...] | None = None
+    note: str | None = None
+
+
+def check_curator(who: str) -> None:
+    """Raises PoolRefusal for a name of no person."""
+    if who.startswith("scorer/"):
+        raise PoolRefusal("scorer/… is how scorers sign; a person has another name")
+
+
+def curations(
+    steps: Sequence[StepRecord], judgement: CurationRequest, *, who: str, producer: str, act_id: str
+) -> list[StepCurated]:
+    """The events of one curation, in order of the steps. Raises PoolRefusal for what no fold would take."""
+    check_curator(who)
+    revision = now_us()
+    events = [_event(step, judgement, who, revision, act_envelope(producer, act_id)) for step in steps]
+    try:
+        for event in events:
+            usable(event)
+    except UnusableFact as error:
+        raise PoolRefusal(str(error)) from error
+    return events
+
+
+def curations_undone(
+    history: Iterable[Event], undone: str, *, who: str, producer: str, act_id: str
+) -> list[StepCurated]:
+    """The events that take back a curation, or one event of it; none where nothing of it stands any more."""
+    return undoing(
+        [event for event in history if isinstance(event, StepCurated)],
+        lambda fact: undone in (fact.envelope.event_id, fact.envelope.correlation_id),
+        who=who,
+        revision=now_us(),
+        make_envelope=partial(act_envelope, producer, act_id, cause=undone),
+    )
+
+
+def resolve(rows: PoolRows, ids: Sequence[str], filters: PoolFilter, facts: Lookup) -> list[StepRecord]:
+    """Steps that are, or belong to, one of the ids (no ids: all) and meet the filter, in order."""
+    if not ids:
+        return find_steps(rows, filters, (), None, facts)
+    named: dict[tuple[str, str, str], StepRecord] = {}
+    for name in ids:
+        for place, value in rows.store.select("? IN (g, t, c)", [as_bytes(name)], None, None):
+            named[place] = as_step(value)
+    matches = find_steps(rows, filters, (), None, facts) if filters != PoolFilter() else list(named.values())
+    places = {(step.group_id, step.trajectory_id, step.call_id) for step in matches}
+    return [named[place] for place in sorted(named) if place in places]
+
+
+def _event(step: StepRecord, judgement: CurationRequest, who: str, revision: int, own: Envelope) -> StepCurated:
+    return StepCurated(
+        envelope=own,
+        group_id=step.group_id,
+        trajectory_id=step.trajectory_id,
+        call_id=step.call_id,
+        trainable=judgement.trainable,
+        quality=judgement.quality,
+        scores=judgement.scores,
+        tags=judgement.tags,
+        note=judgement.note,
+        who=who,
+        revision=revision,
+    )

@@ -1,0 +1,7 @@
+"""Why a question to the pool, or an act on it, is refused."""
+
+from consumers.errors import ConsumerError
+
+
+class PoolRefusal(ConsumerError):
+    """What was meant is not clear, or cannot be done: the message says what to do."""

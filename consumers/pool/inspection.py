@@ -1,0 +1,63 @@
+"""One trajectory as the pool sees it, and its conversation as the facts have it."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from consumers.pool.errors import PoolRefusal
+from consumers.pool.plain import as_plain
+from datapool.batch.deltas import bodies
+from datapool.view.conversations import CallBodies, ConversationTurn, conversation
+from datapool.view.query import PoolFilter, find_steps
+from datapool.view.rows import PoolRows
+from eventlog.protocols import Lookup
+from eventlog.records import Position
+from schemas.events import CallCaptured, StepRecord, TrajectoryRecord
+
+
+@dataclass(frozen=True, slots=True)
+class Inspected:
+    """A trajectory, its steps in the trajectory's order, and the facts of those that have one."""
+
+    trajectory: TrajectoryRecord
+    steps: list[StepRecord]
+    facts: list[CallCaptured]
+
+
+def trajectory_of(rows: PoolRows, trajectory_id: str, group_id: str | None) -> TrajectoryRecord | None:
+    """The trajectory of that name. Raises PoolRefusal when several groups have one."""
+    matches = [row for row in rows.trajectories_named(trajectory_id) if group_id in (None, row.group_id)]
+    if len(matches) > 1:
+        groups = ", ".join(row.group_id for row in matches)
+        raise PoolRefusal(f"several groups have a trajectory {trajectory_id}: name one by --group ({groups})")
+    return matches[0] if matches else None
+
+
+def steps_of(rows: PoolRows, trajectory: TrajectoryRecord) -> list[StepRecord]:
+    """Its steps in its order; those that were never called come last."""
+    order = {call_id: number for number, call_id in enumerate(trajectory.calls)}
+    steps = find_steps(rows, PoolFilter(group=trajectory.group_id, trajectory=trajectory.trajectory_id))
+    return sorted(steps, key=lambda step: order.get(step.call_id, len(order)))
+
+
+def inspected(trajectory: TrajectoryRecord, steps: list[StepRecord], facts: Lookup) -> Inspected:
+    """The trajectory with the facts behind its steps. Raises HistoryCut where retention took some."""
+    positions = [Position.of(step.position) for step in steps if step.position]
+    records = facts.get(positions)
+    events = [records[position].event() for position in positions]
+    return Inspected(trajectory, steps, [event for event in events if isinstance(event, CallCaptured)])
+
+
+def turns(answer: Inspected) -> list[ConversationTurn]:
+    """What was said, each message once."""
+    requests = bodies({fact.call_id: fact for fact in answer.facts})
+    return conversation([CallBodies.of(fact, requests.get(fact.call_id, b"")) for fact in answer.facts])
+
+
+def as_json_object(answer: Inspected) -> dict[str, Any]:  # JSON
+    return {
+        "found": True,
+        "trajectory": as_plain(answer.trajectory),
+        "steps": [as_plain(step) for step in answer.steps],
+        "conversation": turns(answer),
+        "calls": [as_plain(fact) for fact in answer.facts],
+    }

@@ -1,0 +1,61 @@
+"""Pages and counts of the pool's rows; a text is sought in whole conversations of steps, too."""
+
+from dataclasses import replace
+from typing import Any
+
+from consumers.pool.errors import PoolRefusal
+from consumers.pool.text import Conversations
+from datapool.view import query
+from datapool.view.query import PoolFilter
+from datapool.view.rows import PoolRows
+from eventlog.protocols import Lookup
+from schemas.events import GroupRecord, StepRecord, TrajectoryRecord
+from schemas.keys import parts, step_key
+
+Row = StepRecord | TrajectoryRecord | GroupRecord
+
+
+def stats_of(rows: PoolRows, filters: PoolFilter, facts: Lookup) -> dict[str, Any]:  # JSON
+    """Counts; a text is sought in the conversations of steps, too."""
+    steps = None if filters.text is None else find_steps(rows, filters, (), None, facts)
+    return query.stats(rows, filters, steps)
+
+
+def find(
+    kind: str, rows: PoolRows, filters: PoolFilter, after: tuple[str, ...], limit: int | None, facts: Lookup
+) -> list[Row]:
+    """Rows of one kind that meet the filter. Text is sought in the conversations of steps, too."""
+    if kind == "trajectories":
+        return list(query.find_trajectories(rows, filters, after, limit))
+    if kind == "groups":
+        return list(query.find_groups(rows, filters, after, limit))
+    return list(find_steps(rows, filters, after, limit, facts))
+
+
+def find_steps(
+    rows: PoolRows, filters: PoolFilter, after: tuple[str, ...], limit: int | None, facts: Lookup
+) -> list[StepRecord]:
+    """Steps that meet the filter; a text is sought in their conversations, too."""
+    if filters.text is None:
+        return query.find_steps(rows, filters, after, limit)
+    text, conversations = filters.text, Conversations(rows, facts)
+    return query.find_steps(rows, replace(filters, text=None), after, limit, lambda step: conversations.say(step, text))
+
+
+def step_key_of(row: Row) -> str:
+    """A row's key as `--after` takes it."""
+    ids = [getattr(row, name) for name in ("group_id", "trajectory_id", "call_id") if hasattr(row, name)]
+    return "/".join(step_key(part, "", "").decode().split("/")[0] for part in ids)
+
+
+def place_of(kind: str, after: str | None) -> tuple[str, ...]:
+    """The ids that a page starts behind, of a key of `step_key_of`. Raises PoolRefusal."""
+    if after is None:
+        return ()
+    ids = parts(after.encode())
+    length = {"steps": 3, "trajectories": 2, "groups": 1}[kind]
+    if len(ids) != length:
+        raise PoolRefusal(
+            f"--after takes a key of {length} parts for {kind}, as the last line of the page before names it, not {after!r}"
+        )
+    return ids

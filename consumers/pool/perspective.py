@@ -1,0 +1,49 @@
+"""Whose question it is: the run, the version and the spec from which a group is looked at."""
+
+from pydantic import ValidationError
+
+from consumers.pool.errors import PoolRefusal
+from datapool.batch.rewards import unheard_of
+from datapool.batch.spec import BatchSpec, first_problem
+from datapool.view.rows import PoolRows
+from datapool.view.runs import RunIndex
+from datapool.view.why import Explanation, Perspective, why
+
+
+def perspective_of(
+    rows: PoolRows, runs: RunIndex, spec: BatchSpec | None, *, run_id: str | None = None, version: int | None = None
+) -> Perspective | None:
+    """Run, version and spec that a question is about; None when nobody named a spec and no run has one.
+
+    spec: None for the run's own. Without a run, the samples say whose they are: the policy run of most groups' members.
+    Raises PoolRefusal when the run's own spec is of another version.
+    """
+    run_id = run_id or runs.latest
+    run = runs.runs.get(run_id) if run_id is not None else None
+    if spec is None and run is not None and run.spec:
+        spec = _spec_of(run.spec)
+    if spec is None:
+        return None
+    trajectories = list(rows.trajectory_rows())
+    if run_id is None:
+        policies = sorted(t.policy_run_id for t in trajectories if t.policy_run_id not in (None, "mixed"))
+        run_id = max(policies, key=policies.count, default="")
+    if version is None:
+        versions = [t.max_version for t in trajectories if t.policy_run_id == run_id and t.max_version is not None]
+        version = run.version if run else max(versions, default=0)
+    return Perspective(run_id=run_id, version=version, spec=spec)
+
+
+def explained(
+    rows: PoolRows, runs: RunIndex, perspective: Perspective | None, name: str
+) -> tuple[list[Explanation], list[str]]:
+    """Why each thing of that id is as it is, and what the spec asks for that nobody ever said."""
+    warnings = [] if perspective is None else list(unheard_of(perspective.spec, rows.reward_slots))
+    return why(rows, runs, perspective, name), warnings
+
+
+def _spec_of(run: str) -> BatchSpec:
+    try:
+        return BatchSpec.model_validate_json(run)
+    except ValidationError as error:
+        raise PoolRefusal(f"the run's own spec is of another version ({first_problem(error)}): --spec FILE") from error
