@@ -11,9 +11,10 @@ from pathlib import Path
 import structlog
 from fastapi import FastAPI
 
-from consumers.dashboard.routes import state
+from consumers.dashboard.routes import record, state, tokens
 from consumers.dashboard.settings import DashboardSettings
 from consumers.dashboard.source import DashboardSource, pool_change
+from consumers.dashboard.tokens.vocabularies import Vocabularies
 from consumers.web.app import create_app
 from consumers.web.guard import PageGuard
 from consumers.web.serve import bind_page, run_page, url_of
@@ -31,7 +32,7 @@ from schemas.topics import KEYS
 
 STATIC = Path(__file__).parent / "static"
 KEYS_TIMEOUT_S = 30.0
-ROUTES = (state.routes,)
+ROUTES = (state.routes, tokens.routes, record.routes)
 """One router per view, in the order of the views."""
 ADDRESSES = tuple(f"/{path.stem}" for path in sorted((STATIC / "views").glob("*.js")))
 log = structlog.get_logger()
@@ -65,7 +66,12 @@ def dashboard_app(settings: DashboardSettings, source: DashboardSource) -> PageG
         [stream_routes(source.live), *ROUTES],
         STATIC,
         addresses=ADDRESSES,
-        state={"dashboard": source, "feedback": source.feedback, "settings": settings},
+        state={
+            "dashboard": source,
+            "feedback": source.feedback,
+            "settings": settings,
+            "vocabularies": Vocabularies(settings.tokenizer),
+        },
         checked_name=partial(checked_name, "who"),
         lifespan=lifespan,
     )
