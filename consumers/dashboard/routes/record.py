@@ -12,7 +12,7 @@ from consumers.dashboard.tokens.facts import position_of, request_body
 from consumers.pool.plain import as_plain
 from consumers.web.problems import PageProblem, SafeJson
 from consumers.web.sessions import Watching
-from eventlog.errors import HistoryCut
+from eventlog.errors import HistoryCut, LogError, Retryable
 from eventlog.records import Position, Record
 from schemas.codec import event_name, schema_id_of
 from schemas.errors import EmptyValue, MalformedDatum, UndecodableRecord, UnknownSchemaId
@@ -44,10 +44,7 @@ def record(
         place = _checked(source, Position(topic, partition, offset))
     else:
         raise PageProblem(422, "name a record: topic, partition and offset, or a captured call by g, t and c")
-    try:
-        stored = source.records([place])[place]
-    except HistoryCut as cut:
-        raise PageProblem(404, f"{cut}: retention or compaction took it, or the place is a transaction's mark") from cut
+    stored = _stored(source, place)
     event, problem = _event(stored)
     return SafeJson(
         {
@@ -79,6 +76,16 @@ def _checked(source: DashboardSource, place: Position) -> Position:
     if place.partition >= settings.partitions:
         raise PageProblem(404, f"{place.topic} has {settings.partitions} partitions, from 0 on")
     return place
+
+
+def _stored(source: DashboardSource, place: Position) -> Record:
+    try:
+        return source.records([place])[place]
+    except Retryable:
+        raise
+    except LogError as gone:
+        why = "it was not written yet, retention or compaction took it, or a transaction's mark stands there"
+        raise PageProblem(404, f"{gone}: {why}") from gone
 
 
 def _event(stored: Record) -> tuple[Event | None, str | None]:

@@ -109,4 +109,4 @@ def sampling_runs(stretches: Sequence[SampledStretch]) -> list[str]:
     """Runs whose model may have sampled this, the likeliest first."""
     steps = [stretch.step for stretch in reversed(stretches)]
     named = [run for step in steps for run in (step.policy_run_id, step.run_id)]
-    return list(dict.fromkeys(run for run in named if run not in (None, "", "base", "mixed")))  # type: ignore[misc]  # none is None
+    return list(dict.fromkeys(run for run in named if run not in (None, "", "base", "mixed")))

@@ -31,7 +31,9 @@ def test_the_pieces_of_a_text_are_its_bytes(tmp_path: Path, corpus: tuple[str, .
         assert b"".join(tokens) == text.encode()
         parts = [[piece] if isinstance(piece, str) else piece for piece in answer.pieces]
         shown_bytes = b"".join(
-            part.encode() if place % 2 == 0 else bytes.fromhex(part) for each in parts for place, part in enumerate(each)
+            part.encode() if place % 2 == 0 else bytes.fromhex(part)
+            for each in parts
+            for place, part in enumerate(each)
         )
         assert shown_bytes == text.encode()
         for first, last, character in answer.characters:
@@ -71,11 +73,10 @@ def asked(stage: DashboardStage, path: str, **query: Any) -> Any:
 
 def test_tokens_of_earlier_calls_are_known_in_a_prompt(scene: Any) -> None:
     """What a prompt repeats of an earlier reply has its log-probabilities, versions and training."""
-    stage, tokenizer = scene
+    stage, _tokenizer = scene
     stage.report(planned(["c2"], masked=["c1"], oldest=4))
     answer = asked(stage, "tokens", g="g", t="t")
     assert (answer["c"], answer["previous"], answer["next"], answer["call"]) == ("c2", "c1", None, 1)
-    assert "sampled" in answer, answer
     earlier, own = answer["sampled"]
     assert [earlier["c"], own["c"]] == ["c1", "c2"]
     assert own["start"] == answer["prompt_length"]
@@ -92,7 +93,13 @@ def test_tokens_of_earlier_calls_are_known_in_a_prompt(scene: Any) -> None:
     assert own["versions"][1][:2] == ["run", 4]
     assert answer["batches"][0]["return"] == 1.0
     assert answer["pieces"][-2:] == [["", "E2"], ["", "82"]]  # cut off: no character
-    assert [each[2] for each in answer["characters"] if each[0] >= own["start"]] == ["👨", "\u200d", "👩", "\u200d", "👧"]
+    assert [each[2] for each in answer["characters"] if each[0] >= own["start"]] == [
+        "👨",
+        "\u200d",
+        "👩",
+        "\u200d",
+        "👧",
+    ]
     raw = "".join(piece if isinstance(piece, str) else "" for piece in answer["pieces"])
     assert "<|user|>" in raw
     assert answer["special"]
@@ -113,14 +120,14 @@ def test_a_range_is_exact_at_its_edges(scene: Any) -> None:
 
 def test_without_its_tokenizer_ids_and_messages_are_told(scene: Any, tmp_path: Path) -> None:
     """No tokenizer, one of another model, none that can be read: a sentence, never another model's text."""
-    stage, tokenizer = scene
+    stage, _tokenizer = scene
     stage.report(run_started(tmp_path / "gone"))
     answer = asked(stage, "tokens", g="g", t="t")
     assert answer["pieces"] is None
     assert "--tokenizer DIR" in answer["note"]
     small = write_tokenizer(tmp_path / "model")
-    small.add_tokens(["x"])
-    call = sampled(small, "c3", "x", "x")
+    small.add_tokens(["xyzzy"])
+    call = sampled(small, "c3", "xyzzy", "xyzzy", received_us=20)
     stage.report(run_started(tmp_path / "model"))
     stage.tell(call)
     answer = asked(stage, "tokens", g="g", t="t", c="c3")

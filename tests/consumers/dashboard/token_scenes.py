@@ -32,7 +32,12 @@ def write_tokenizer(folder: Path, corpus: Sequence[str] = ()) -> Tokenizer:
 
 
 def sampled(
-    tokenizer: Tokenizer, call_id: str, question: str, reply: str | bytes, base: CallCaptured | None = None, **changes: object
+    tokenizer: Tokenizer,
+    call_id: str,
+    question: str,
+    reply: str | bytes,
+    base: CallCaptured | None = None,
+    **changes: object,
 ) -> CallCaptured:
     """A call of trajectory g/t, with a prompt that goes on from its base. reply: bytes may end inside a character."""
     added = tokenizer.encode(f"<|user|>{question}{END}<|assistant|>").ids
@@ -97,7 +102,9 @@ def run_started(model_dir: Path, run_id: str = "run") -> RunStarted:
     )
 
 
-def planned(trained: Sequence[str], masked: Sequence[str] = (), *, advantage: float = 0.5, oldest: int | None = None) -> BatchAssembled:
+def planned(
+    trained: Sequence[str], masked: Sequence[str] = (), *, advantage: float = 0.5, oldest: int | None = None
+) -> BatchAssembled:
     """Batch 0 of the run, with trajectory g/t."""
     place = FactPosition(topic="claw.calls", partition=0, offset=0)
     steps = [PlannedStep(call_id=c, position=place, digest="", trained=c in trained) for c in (*trained, *masked)]
