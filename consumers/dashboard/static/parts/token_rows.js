@@ -83,6 +83,7 @@ const widthOfNodes = (nodes) => nodes.reduce((sum, node) => sum + (typeof node =
 /** Runs of tokens that nobody sampled, but for the last few before a reply: [first, behind]. Of a line without replies, none.
  * @returns {[number, number][]} */
 export function foldsOf(model) {
+  /** @type {[number, number][]} */
   const folds = [];
   for (let at = 0; at < model.count && model.versions.length + model.answer.sampled.length; at += 1) {
     if (model.stretch[at] >= 0) continue;
