@@ -78,7 +78,13 @@ function wide(text) {
   return known.get(text);
 }
 
-const widthOfNodes = (nodes) => nodes.reduce((sum, node) => sum + (typeof node === "string" ? wide(node) : widthOfNodes([].concat(node.props.children).filter(Boolean).flat().map(String)) + 8), 0);
+// Of what stands in a mark: its font's part of the line's, and the px that its edges add, as tokens.css and shell.css have them.
+const MARKS = { "bytes": [0.86, 0], "made": [1, 7], "version-begins": [0.78, 3], "hidden-character": [0.76, 6] };
+const widthOf = (nodes) => [nodes].flat(3).reduce((sum, node) => {
+  if (typeof node === "string") return sum + wide(node);
+  const [scale, edges] = MARKS[node.props.class];
+  return sum + scale * widthOf(node.props.children) + edges;
+}, 0);
 
 /** Runs of tokens that nobody sampled, but for the last few before a reply: [first, behind]. Of a line without replies, none.
  * @returns {[number, number][]} */
@@ -112,7 +118,7 @@ export function linesOf(model, room, open, withIds) {
       at = from - 1;
       continue;
     }
-    const own = widthOfNodes(nodesOf(model, at, false)) + GAP;
+    const own = widthOf(nodesOf(model, at, false)) + GAP;
     model.width[at] = Math.min(room, withIds && pieces ? Math.max(own, 0.78 * wide(String(ids[at])) + GAP) : own);
     if (used + model.width[at] > room) end(at);
     used += model.width[at];

@@ -188,7 +188,7 @@ function Summary({ model, unlikely, params, withIds, opened, jumps, jump }) {
     <span>${count(answer.prompt_length)} of prompt + ${count(answer.length - answer.prompt_length)} of reply</span>
     ${size < answer.length && html`<span>${count(answer.from)}–${count(answer.to)} are here
       ${answer.from > 0 && range(Math.max(0, answer.from - size), answer.from, "before")} ${answer.to < answer.length && range(answer.to, Math.min(answer.length, answer.to + size), "after")}</span>`}
-    ${mean !== null && html`<span>mean log-probability ${number(mean)} of ${count(own.length)} sampled · ${count(rare)} unlikely
+    ${mean !== null && html`<span>mean log-probability ${number(mean)} of ${count(own.length)} sampled · ${count(rare)} unlikely${" "}
       <select aria-label="Unlikely below" value=${params.get("unlikely") || "0.01"} onChange=${(event) => change({ unlikely: event.target.value })}>
         ${UNLIKELY.map((bound) => html`<option value=${bound}>below ${percent(Number(bound))}</option>`)}</select></span>`}
     <${Batch} answer=${answer} />
@@ -219,7 +219,7 @@ function Detail({ model, at: chosen, hover, unlikely, word, fold }) {
   if (fold && at === chosen) return html`<aside class="panel token-detail" aria-live="polite" aria-label="Token"><p>${count(fold.to - fold.from)} tokens of context, folded: <kbd>Enter</kbd> unfolds them.</p><p>${word}</p></aside>`;
   const { answer } = model;
   const [logprob, stretch, made, version] = [answer.logprobs[at], answer.sampled[model.stretch[at]], character(model, at), model.versions[model.version[at]]];
-  const row = (name, value) => value !== null && value !== undefined && value !== "" && html`<div><dt>${name}</dt><dd>${value}</dd></div>`;
+  const row = (name, value) => value !== null && value !== undefined && value !== false && value !== "" && html`<div><dt>${name}</dt><dd>${value}</dd></div>`;
   const place = at + model.first;
   return html`<aside class="panel token-detail" aria-live="polite" aria-label="Token"><p class="token-text">${answer.pieces ? pieceText(answer.pieces[at]) : answer.ids[at]}</p><dl>
     ${row("place", `${count(place)} of the line${stretch ? `, ${count(place - stretch.start)} of its reply` : ", context"}`)}
@@ -233,8 +233,8 @@ function Detail({ model, at: chosen, hover, unlikely, word, fold }) {
     ${stretch && row("reward of the call", stretch.rewards.length ? visible(stretch.rewards.join(", ")) : "none")}
     ${row("return", answer.return === null ? null : number(answer.return))}
     ${stretch && row("quality", stretch.quality === null ? null : number(stretch.quality))}
-    ${stretch && row("scores", visible(Object.entries(stretch.scores).map(([name, score]) => `${name} ${score === null ? "–" : number(score)}`).join(", ")))}
-    ${stretch && row("tags", stretch.tags.length ? stretch.tags.map((tag) => html`<span class="chip"><${Word}>${tag}<//></span> `) : null)}
+    ${stretch && Object.keys(stretch.scores).length > 0 && row("scores", visible(Object.entries(stretch.scores).map(([name, score]) => `${name} ${number(score)}`).join(", ")))}
+    ${stretch && row("tags", stretch.tags.length ? stretch.tags.map((tag, at) => html`${at > 0 && ", "}<${Word}>${tag}<//>`) : null)}
     ${stretch && row("sampled by", html`<${TrajectoryLink} g=${answer.g} t=${answer.t} c=${stretch.c}><${Word}>${stretch.c}<//><//>${stretch.temperature !== null && ` at temperature ${number(stretch.temperature)}`}`)}
     </dl><p role="status">${word}</p></aside>`;
 }
