@@ -2,7 +2,8 @@
 
 from collections.abc import Sequence
 from difflib import SequenceMatcher
-from typing import Annotated, Any, NamedTuple
+from functools import partial
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Response
 
@@ -12,12 +13,11 @@ from consumers.feedback.differences import ShownTurn, beside, plain
 from consumers.pool.perspective import explained, perspective_of
 from consumers.web.problems import PageProblem, SafeJson
 from consumers.web.sessions import Looking
-from datapool.batch.deltas import chain, resolve_all
 from datapool.view.conversations import ConversationTurn
 from datapool.view.rows import PoolRows
-from datapool.view.store import TokenRow
+from datapool.view.token_lines import TokenLine, token_line
 from eventlog.errors import HistoryCut
-from schemas.arrays import ITEM_BYTES, unpack_floats, unpack_ids
+from schemas.arrays import unpack_floats, unpack_ids
 from schemas.events import GroupMember, GroupRecord, TrajectoryRecord
 
 routes = APIRouter(prefix="/api/v1", tags=["groups"])
@@ -174,53 +174,22 @@ def tokens(
 ) -> Response:
     """Of one call of each side, as [id, log-probability (null: of the prompt), whether the other side has it not]."""
     rows = [trajectory_of(source, g, each) for each in (a, b)]
-    by_call = source.pool.ask(lambda view: view.tokens_of_group(g))
-    calls = [_Calls(row, by_call) for row in rows]
     most = max(1, min(CALLS_MAX, *(len(row.calls) for row in rows)))
     for number in range(most) if k is None else (k,):
-        sides = [each.read(number) for each in calls]
+        sides = source.pool.ask(partial(_lines, rows, number))
         one, other = (side and side.ids for side in sides)
         if one is None or one != other:
             break
     return SafeJson({"k": number, "calls": [len(row.calls) for row in rows], **_apart(sides)})
 
 
-class Sampled(NamedTuple):
-    """One call's packed ids and log-probabilities."""
-
-    call_id: str
-    prompt: bytes
-    reply: bytes
-    logprobs: bytes
-
-    @property
-    def ids(self) -> bytes:
-        """Of prompt and reply."""
-        return self.prompt + self.reply
+def _lines(rows: Sequence[TrajectoryRecord], number: int, pool: PoolRows) -> list[TokenLine | None]:
+    """None where there is no such call, or its tokens or what its prompt is written against are missing."""
+    lines = [token_line(pool, row, row.calls[number]) if number < len(row.calls) else None for row in rows]
+    return [line if line and line.stretches and not line.broken else None for line in lines]
 
 
-class _Calls:
-    """The calls of a trajectory one after the other; whole prompts are put together as far as they are read."""
-
-    def __init__(self, row: TrajectoryRecord, by_call: dict[tuple[str, str], TokenRow]) -> None:
-        names = [call for call in row.calls[:CALLS_MAX] if (row.trajectory_id, call) in by_call]
-        self._calls, self._tokens = row.calls, {call: by_call[row.trajectory_id, call].tokens for call in names}
-        self._edges = {call: each.prompt for call, each in self._tokens.items()}
-        self._replies = {call: each.response_ids for call, each in self._tokens.items()}
-        self._prompts: dict[str, bytes] = {}
-
-    def read(self, number: int) -> Sampled | None:
-        """None where there is no such call, or its tokens or what its prompt is written against are missing."""
-        name = self._calls[number] if number < len(self._calls) else ""
-        links = {link: self._edges[link] for link in chain(self._edges, name, self._prompts)}
-        self._prompts = resolve_all(links, ITEM_BYTES, self._replies, self._prompts)
-        if name not in self._prompts:
-            return None
-        tokens = self._tokens[name]
-        return Sampled(name, self._prompts[name], tokens.response_ids, tokens.response_logprobs)
-
-
-def _apart(sides: Sequence[Sampled | None]) -> Json:
+def _apart(sides: Sequence[TokenLine | None]) -> Json:
     """Both around the first token that differs; `parts_at` counts from the beginning of the prompt."""
     both = [unpack_ids(side.ids) if side else [] for side in sides]
     pairs = zip(*both, strict=False)
@@ -236,15 +205,15 @@ def _apart(sides: Sequence[Sampled | None]) -> Json:
     return {"parts_at": parts_at, "from": first, "sides": [_window(*each, first) for each in shown]}
 
 
-def _window(side: Sampled | None, ids: list[int], window: list[int], differs: list[bool], first: int) -> Json | None:
+def _window(side: TokenLine | None, ids: list[int], window: list[int], differs: list[bool], first: int) -> Json | None:
     if side is None:
         return None
-    prompt = len(side.prompt) // ITEM_BYTES
-    chances = unpack_floats(side.logprobs)
+    prompt, own = side.prompt_length, side.stretches[-1]
+    chances = unpack_floats(own.tokens.response_logprobs)
     at = [place - prompt for place in range(first, first + len(window))]
     values = [round(chances[each], 4) if 0 <= each < len(chances) else None for each in at]
     return {
-        "call_id": side.call_id,
+        "call_id": own.step.call_id,
         "prompt": prompt,
         "length": len(ids),
         "tokens": list(zip(window, values, differs, strict=True)),

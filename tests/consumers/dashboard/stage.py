@@ -29,13 +29,12 @@ class DashboardStage(stage.Stage):
         return dashboard_app(DashboardSettings(**{"who": "ann", "port": 0, **settings}), self.source)
 
     def tell(self, *events: Event) -> None:
-        """As there, and the tokens of calls."""
+        """Facts, with the tokens of calls, which pass by the fold."""
         super().tell(*events)
         for call in events:
             if isinstance(call, CallCaptured):
                 key = tokens_key(call.group_id, call.trajectory_id, call.call_id)
-                row = tokens(call, call_digest(call))
-                self.log.append([Outgoing(topic=STEPS, key=key, value=encode(row))])
+                self.log.append([Outgoing(topic=STEPS, key=key, value=encode(tokens(call, call_digest(call))))])
 
     def report(self, *events: Event) -> None:
         """Events of runs, weights and workers."""

@@ -1,6 +1,6 @@
 // One group: its members as they fill up, and two of them side by side from where they part.
 import { useEffect, useState } from "preact/hooks";
-import { Text, Word, html } from "/web/shell.js";
+import { Text, Word, html, visible } from "/web/shell.js";
 import { Link, change, go, link } from "../parts/address.js";
 import { Awaited, useAnswer } from "../parts/answers.js";
 import { useKeys } from "../parts/keys.js";
@@ -140,6 +140,20 @@ function Pair({ g, a, b }) {
     ${sides.map((side) => side.left_out > 0 && html`<p class="quiet">${count(side.left_out)} more turns in <${TrajectoryLink} g=${g} t=${side.trajectory_id} />.</p>`)}`}<//>`;
 }
 
+/** A token's text, its bytes where they are part of a character; without a tokenizer its id. */
+const pieceOf = (piece) => (typeof piece === "string" ? visible(piece.replaceAll("\n", "↵").replaceAll("\t", "⇥") || "∅") : piece.map((part, at) => (at % 2 ? `⟨${part.slice(0, 60)}⟩` : visible(part))));
+
+function Ids({ g, t, side, from, name, parts }) {
+  const [to, c] = [from + side.tokens.length, side.call_id];
+  const text = useAnswer(side.tokens.length ? `tokens?${new URLSearchParams({ g, t, c, from, to })}` : null);
+  const pieces = text.data?.length === side.length ? text.data.pieces : null;
+  return html`<div class="ids" role="group" aria-label=${`tokens of ${name}`}>${from > 0 && html`<span class="quiet">… ${count(from)} before </span>`}
+    ${side.tokens.map(([id, chance, differs], place) => html`<span class=${`id ${differs ? "differs" : ""} ${chance === null ? "context" : ""}`}
+      title=${`token ${from + place + 1}, id ${id}${chance === null ? ", of the prompt" : `, log-probability ${number(chance)} (${number(100 * Math.exp(chance), 1)} %)`}`}>${pieces ? pieceOf(pieces[place]) : id}</span>${!pieces && " "}`)}
+    ${to < side.length && html`<span class="quiet"> ${count(side.length - to)} more</span>`}
+    <${Link} to="tokens" values=${{ g, t, c, from: parts }}>in the token view<//></div>`;
+}
+
 function Tokens({ g, a, b, k }) {
   const path = `group/tokens?${new URLSearchParams({ g, a, b, ...(k ? { k } : {}) })}`;
   const answer = useAnswer(path, (update) => [a, b].some((t) => concerns(update, "trajectory", g, t)));
@@ -149,11 +163,7 @@ function Tokens({ g, a, b, k }) {
       : sides.every((side) => side && side.length === parts) ? "all tokens are the same" : `the prompt is the same, ${count(parts)} tokens in all are; they part at token ${count(parts - first.prompt + 1)} of the reply`;
     return html`<p class="calls"><button disabled=${at === 0} onClick=${() => change({ k: at - 1 })} aria-label="the call before">‹</button> <span>call ${at + 1} of ${calls.map(count).join(" and ")}</span> <button disabled=${at + 1 >= Math.max(...calls)} onClick=${() => change({ k: at + 1 })} aria-label="the next call">›</button>
         ${k && html` <button onClick=${() => change({ k: "" })}>where they part</button>`} <span class="quiet">${where}</span></p>
-      <div class="beside">${sides.map((side, index) => (side ? html`<div class="ids" key=${index} role="group" aria-label=${`tokens of ${"AB"[index]}`}>${from > 0 && html`<span class="quiet">… ${count(from)} before </span>`}
-        ${side.tokens.map(([id, chance, differs], place) => html`<span class=${`id ${differs ? "differs" : ""} ${chance === null ? "context" : ""}`}
-          title=${`token ${from + place + 1}, id ${id}${chance === null ? ", of the prompt" : `, log-probability ${number(chance)} (${number(100 * Math.exp(chance), 1)} %)`}`}>${id}</span> `)}
-        ${from + side.tokens.length < side.length && html`<span class="quiet">${count(side.length - from - side.tokens.length)} more</span>`}
-        <${Link} to="tokens" values=${{ g, t: [a, b][index], c: side.call_id, from: parts }}>in the token view<//></div>`
+      <div class="beside">${sides.map((side, index) => (side ? html`<${Ids} key=${index} g=${g} t=${[a, b][index]} side=${side} from=${from} name=${"AB"[index]} parts=${parts} />`
         : html`<p class="quiet" key=${index}>It has no such call, or its tokens are not in the pool.</p>`))}</div>`;
   }}<//>`;
 }
