@@ -12,7 +12,7 @@ import structlog
 from fastapi import FastAPI
 
 from consumers.dashboard.overview.log_state import LogState
-from consumers.dashboard.routes import overview, state
+from consumers.dashboard.routes import operations, overview, state
 from consumers.dashboard.settings import DashboardSettings
 from consumers.dashboard.source import DashboardSource, pool_change
 from consumers.web.app import create_app
@@ -32,7 +32,7 @@ from schemas.topics import KEYS
 
 STATIC = Path(__file__).parent / "static"
 KEYS_TIMEOUT_S = 30.0
-ROUTES = (state.routes, overview.routes)
+ROUTES = (state.routes, overview.routes, operations.routes)
 """One router per view, in the order of the views."""
 ADDRESSES = tuple(f"/{path.stem}" for path in sorted((STATIC / "views").glob("*.js")))
 log = structlog.get_logger()
