@@ -6,10 +6,10 @@ import { Awaited, useAnswer } from "../parts/answers.js";
 import { useBeat } from "../parts/live.js";
 import { Command, count, number, percent, span } from "../parts/words.js";
 
-const TABS = { groups: ["Consumer groups", Groups], topics: ["Topics", Topics], workers: ["Workers", Workers], letters: ["Dead letters", Letters], generations: ["Generations", Generations] };
+const TABS = { workers: ["Workers", Workers], groups: ["Consumer groups", Groups], topics: ["Topics", Topics], letters: ["Dead letters", Letters], generations: ["Generations", Generations] };
 
 function Operations({ params: shown }) {
-  const tab = TABS[shown.get("tab")] ? shown.get("tab") : "groups";
+  const tab = TABS[shown.get("tab")] ? shown.get("tab") : "workers";
   const View = TABS[tab][1];
   return html`<h1 class="sr-only">Operations</h1>
     <nav class="tabs" aria-label="Operations">${Object.entries(TABS).map(([name, [title]]) => html`<${Link} to="operations" values=${{ tab: name }} aria-current=${name === tab ? "page" : null}>${title}<//>`)}</nav>
