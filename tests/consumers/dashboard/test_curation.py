@@ -120,14 +120,14 @@ def test_by_filter_counts_first(seat: Seat) -> None:
     page.get_by_label("Quality").fill("0.2")
     judge = page.get_by_role("button", name="Judge")
     expect(judge).to_be_disabled()
-    page.get_by_role("button", name="Count").first.click()
-    expect(page.locator(".said").first).to_contain_text("2 steps would be judged")
+    page.get_by_role("button", name="Count", exact=True).first.click()
+    expect(page.locator(".said").first).to_contain_text("would judge 2 steps")
     expect(page.locator(".command code")).to_have_text("claw pool curate --quality 0.2 --group=g")
     page.get_by_label("Note").fill("again")
     expect(judge).to_be_disabled()
-    page.get_by_role("button", name="Count").first.click()
+    page.get_by_role("button", name="Count", exact=True).first.click()
     judge.click()
-    expect(page.locator(".said").first).to_contain_text("2 steps judged")
+    expect(page.locator(".said").first).to_contain_text("judged 2 steps")
     assert [event.trajectory_id for event in stage.words()] == ["t0", "t1"]  # type: ignore[attr-defined]
     page.get_by_role("link", name="History").click()
     expect(page.locator("tbody tr")).to_contain_text("quality 0.2; note again")
@@ -144,12 +144,12 @@ def test_an_operator_evicts(seat: Seat) -> None:
     page = one.open("/curation?tab=filter", waits_for="h2")
     page.get_by_label("Ids of trajectories").fill("u0\nnobody")
     page.get_by_label("Why").fill("asked to")
-    page.get_by_role("button", name="Count").last.click()
+    page.get_by_role("button", name="Count", exact=True).last.click()
     expect(page.locator(".said")).to_contain_text("the pool has no nobody: nothing would be evicted")
     page.get_by_label("Ids of trajectories").fill("u0")
-    page.get_by_role("button", name="Count").last.click()
+    page.get_by_role("button", name="Count", exact=True).last.click()
     page.get_by_role("button", name="Evict 1").click()
-    expect(page.locator(".said")).to_contain_text("1 trajectories are evicted")
+    expect(page.locator(".said")).to_contain_text("evicted 1 trajectory")
     expect(other.locator("tbody tr")).to_contain_text("evicted: asked to")
     one.clean(page)
 
@@ -174,7 +174,7 @@ def test_payloads_are_text_everywhere(browser: Browser) -> None:
                 f"g {payload}",
                 payload,
                 1.0,
-                source="human:ann",
+                source="human:zoe",
                 name=f"n{number}",
                 metadata='{"comment": "<img src=x>"}',
             ),

@@ -104,6 +104,7 @@ export function Judge({ subject, quiet = false, judged }) {
   const body = (data) => {
     const { mixed, calls } = data;
     const now = { ...data.curation, ...hope };
+    /** @type {Record<string, any>} */
     const own = { ...Object.fromEntries(data.mine.filter(({ value }) => value !== null).map(({ name, value }) => [name, value])), ...hope };
     const text = (name, value) => (mixed.includes(name) && !(name in hope) ? null : value ?? "");
     return html`<div class="row" role="group" aria-label="overall score">

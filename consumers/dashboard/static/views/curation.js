@@ -12,6 +12,7 @@ const TABS = { queue: "Review", filter: "By filter", history: "History" };
 const FILTERS = ["channel", "group", "trajectory", "agent", "tag", "trainable", "ready", "quality_min", "quality_max", "score", "reward_min", "reward_max", "version_min", "version_max", "text"];
 const LISTS = ["tag", "score"];
 const TURNS = 30;
+/** @type {[string, string, number, string, number | null][]} key, words, side that is chosen, outcome, strength */
 const PAIR = [
   ["1", "◀◀ left, clearly", 0, "chosen", 1], ["2", "◀ left, barely", 0, "chosen", 0.25], ["3", "= a tie", 0, "tie", null],
   ["4", "right, barely ▶", 1, "chosen", 0.25], ["5", "right, clearly ▶▶", 1, "chosen", 1], ["x", "both bad", 0, "both_bad", null],
@@ -38,13 +39,13 @@ function FilterField({ params }) {
   useEffect(() => setTyped(now), [now]);
   const apply = (event) => {
     event.preventDefault();
-    change({ ...Object.fromEntries(FILTERS.map((name) => [name, ""])), ...filterOf(typed), g: "", t: "", o: "" }, {});
+    change({ ...Object.fromEntries(FILTERS.map((name) => [name, ""])), ...filterOf(typed), g: "", t: "", o: "" }, { replace: false });
   };
   return html`<form class="row grow" onSubmit=${apply}><label class="grow">Filter <input value=${typed} placeholder='channel=val agent=coder "some words"'
     onInput=${({ target }) => setTyped(target.value)} /></label><button disabled=${typed === now}>Apply</button></form>`;
 }
 
-const Choice = ({ label, name, value, options }) => html`<label>${label} <select value=${value} onChange=${({ target }) => change({ [name]: target.value, g: "", t: "", o: "" }, {})}>
+const Choice = ({ label, name, value, options }) => html`<label>${label} <select value=${value} onChange=${({ target }) => change({ [name]: target.value, g: "", t: "", o: "" }, { replace: false })}>
   ${options.map((each) => html`<option value=${each} selected=${each === value}>${each}</option>`)}</select></label>`;
 
 function Conversation({ side }) {
@@ -74,6 +75,8 @@ function Pair({ shown, done }) {
       <button disabled=${!session.value.may_judge} onClick=${() => undo()}>Undo <kbd>u</kbd></button></div><${Said} /></section>`;
 }
 
+const steps = (number) => `${count(number)} ${number === 1 ? "step" : "steps"}`;
+const trajectories = (number) => `${count(number)} ${number === 1 ? "trajectory" : "trajectories"}`;
 const keyOf = ({ group_id, trajectory_id, other_id }) => JSON.stringify([group_id, ...[trajectory_id, other_id || ""].sort()]);
 
 function Queue({ params }) {
@@ -87,7 +90,7 @@ function Queue({ params }) {
   const at = current ? items.findIndex((each) => keyOf(each) === keyOf(current)) : -1;
   const open = (item, options) => change(item ? { g: item.group_id, t: item.trajectory_id, o: item.other_id } : { g: "", t: "", o: "" }, options);
   const beside = (step) => { const item = items[Math.max(0, Math.min(items.length - 1, (at < 0 ? -1 : at) + step))]; if (item) open(item); };
-  const next = () => open(items[at + 1] || items.find((each) => keyOf(each) !== keyOf(current)), {});
+  const next = () => open(items[at + 1] || items.find((each) => keyOf(each) !== keyOf(current)), { replace: false });
   useKeys("Review", { j: { does: "the next one", act: () => beside(1) }, k: { does: "the one before", act: () => beside(-1) } });
   const path = current && link("subject", { group_id: current.group_id, trajectory_id: current.trajectory_id, other_id: current.other_id }).slice(1);
   const subject = useAnswer(path ?? null);
@@ -114,7 +117,7 @@ function useCounted(path, body, counted, doing) {
   const asked = JSON.stringify(body);
   const ready = answer !== null && answer.asked === asked;
   const send = async (dry_run) => {
-    const told = await act(path, { ...body, dry_run }, (data) => (dry_run ? counted(data) : `${doing(data)}`));
+    const told = await act(path, { ...body, dry_run }, (data) => (dry_run ? counted(data) : doing(data)));
     setAnswer(dry_run && told ? { asked, ...told } : null);
   };
   return { answer: ready ? answer : null, count: () => send(true), go: () => send(false) };
@@ -124,6 +127,7 @@ function Subjects({ subjects }) {
   return html`<ul class="subjects">${subjects.map(({ g, t, c }) => html`<li><${TrajectoryLink} g=${g} t=${t} c=${c}><${Word}>${g}<//> / <${Word}>${t}<//>${c && html` / <${Word}>${c}<//>`}<//></li>`)}</ul>`;
 }
 
+/** @type {[string, string, string, (text: string) => any][]} */
 const FIELDS = [["quality", "Quality", "0 to 1", quality], ["tags", "Tags", "leak, good (they replace the others)", words], ["scores", "Scores", "entropy@1=0.9", scores], ["note", "Note", "why", String]];
 
 function ByFilter({ params }) {
@@ -139,7 +143,7 @@ function ByFilter({ params }) {
       wrong = problem.message;
     }
   }
-  const run = useCounted("curations", body, (data) => `${count(data.steps)} steps would be judged`, (data) => `${count(data.steps)} steps judged — u takes it back`);
+  const run = useCounted("curations", body, (data) => `would judge ${steps(data.steps)}`, (data) => `judged ${steps(data.steps)} — u takes it back`);
   const passive = !session.value.may_judge || Boolean(wrong);
   useKeys("By filter", { u: { does: "take your latest act back", act: () => { undo(); } } });
   return html`<section class="panel"><h2>Judge what meets a filter</h2>
@@ -150,7 +154,7 @@ function ByFilter({ params }) {
         ${FIELDS.map(([name, label, hint]) => html`<label>${label} <input dir="auto" placeholder=${hint} value=${texts[name] || ""} onInput=${({ target }) => setTexts({ ...texts, [name]: target.value })} /></label>`)}</div>
       ${wrong && html`<p class="problem">${wrong}</p>`}
       <div class="row"><button disabled=${passive} onClick=${run.count}>Count</button>
-        <button class="primary" disabled=${passive || !run.answer?.steps} onClick=${run.go}>Judge ${run.answer ? `${count(run.answer.steps)} steps` : "(count first)"}</button>
+        <button class="primary" disabled=${passive || !run.answer?.steps} onClick=${run.go}>Judge ${run.answer ? steps(run.answer.steps) : "(count first)"}</button>
         <button disabled=${!session.value.may_judge} onClick=${() => undo()}>Undo <kbd>u</kbd></button></div>
       <${Said} />
       ${run.answer && html`<${Subjects} subjects=${run.answer.subjects} />${run.answer.command && html`<p class="quiet">The same as a command:</p><${Command} text=${run.answer.command} />`}`}
@@ -162,8 +166,8 @@ function Evict({ chosen }) {
   const [ids, setIds] = useState(chosen.join("\n"));
   const [why, setWhy] = useState("");
   const body = { ids: ids.split("\n").map((each) => each.trim()).filter(Boolean), why };
-  const run = useCounted("evictions", body, (data) => (data.unknown.length ? `the pool has no ${data.unknown.join(", ")}: nothing would be evicted` : `${count(data.trajectories)} trajectories would be evicted`),
-    (data) => `${count(data.trajectories)} trajectories are evicted`);
+  const run = useCounted("evictions", body, (data) => (data.unknown.length ? `the pool has no ${data.unknown.join(", ")}: nothing would be evicted` : `would evict ${trajectories(data.trajectories)}`),
+    (data) => `evicted ${trajectories(data.trajectories)}`);
   return html`<section class="panel"><h2>Erase trajectories from the pool</h2><p class="quiet">Their facts stay in the log. It cannot be undone.</p>
     <div class="row"><label class="grow">Ids of trajectories or groups, one a line <textarea rows="2" value=${ids} onInput=${({ target }) => setIds(target.value)} /></label>
       <label>Why <input dir="auto" value=${why} onInput=${({ target }) => setWhy(target.value)} /></label></div>
@@ -177,13 +181,13 @@ function History({ params }) {
   const answer = useAnswer(link("acts", { kind: kind === "all" ? "" : kind, who, before: params.get("before") }).slice(1), (update) => concerns(update, "act"));
   useKeys("History", { u: { does: "take your latest act back", act: () => { undo(); } } });
   return html`<div class="row"><${Choice} label="Show" name="kind" value=${kind} options=${["all", "judged", "preferred", "curated", "undone", "evicted"]} />
-      <label><input type="checkbox" checked=${who !== ""} onChange=${({ target }) => change({ who: target.checked ? session.value.who : "", before: "" }, {})} /> only mine</label></div><${Said} />
+      <label><input type="checkbox" checked=${who !== ""} onChange=${({ target }) => change({ who: target.checked ? session.value.who : "", before: "" }, { replace: false })} /> only mine</label></div><${Said} />
     <${Awaited} answer=${answer}>${(data) => html`<div class="scrolled" tabindex="0" role="region" aria-label="Acts"><table><thead><tr><th>When</th><th>Who</th><th>What</th><th>Of</th><th class="number">Events</th><th></th></tr></thead>
       <tbody>${data.acts.map((each) => html`<tr key=${each.act_id} class=${each.stands ? "" : "fallen"}><td><${Ago} us=${each.at_us} /></td><td>${each.who === null ? "operator" : html`<${Word}>${each.who}<//>`}${each.through && html` <small class="quiet">${each.through}</small>`}</td>
         <td>${each.says.map((text) => html`<div><${Text} text=${text} /></div>`)}${!each.stands && html`<small class="quiet">does not stand any more</small>`}</td><td><${Subjects} subjects=${each.subjects} /></td><td class="number">${count(each.events)}</td>
         <td>${each.may_undo && session.value.may_judge && html`<button onClick=${() => undo(each.act_id)}>Take back</button>`}</td></tr>`)}</tbody></table></div>
       ${data.acts.length === 0 && html`<p class="quiet">Nobody did any of this yet.</p>`}
-      ${data.next && html`<button onClick=${() => change({ before: data.next }, {})}>older ones (${count(data.total)} in all)</button>`}`}<//>`;
+      ${data.next && html`<button onClick=${() => change({ before: data.next }, { replace: false })}>older ones (${count(data.total)} in all)</button>`}`}<//>`;
 }
 
 function Curation({ params }) {
