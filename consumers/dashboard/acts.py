@@ -1,7 +1,7 @@
 """What people did to the pool, by act, as it comes from the log. Safe from any thread.
 
-Invariant: a function of the set of events; what stands of an act is decided where everybody decides it (`datapool.fold.curation`
-for curations, `datapool.standing` for words).
+Invariant: a function of the set of events. What stands of an act is asked elsewhere: `datapool.fold.curation` decides it for
+curations, `datapool.standing` for words.
 """
 
 import threading
@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from datapool.feedback import HUMAN, FeedbackFact
-from datapool.fold.curation import annotated, counting
+from datapool.fold.curation import annotated
 from schemas.events import (
     Curation,
     Event,
@@ -96,16 +96,6 @@ class PersonalActs:
         for fact in self.curations([place]):
             pooled = annotated(pooled, fact)
         return pooled
-
-    def standing(self, act: PersonalAct) -> list[StepCurated]:
-        """Its curations that nobody took back."""
-        own = [fact for fact in act.facts.values() if isinstance(fact, StepCurated)]
-        standing: list[StepCurated] = []
-        for fact in own:
-            curation = self.curation((fact.group_id, fact.trajectory_id, fact.call_id), None)
-            ids = {judgement.event_id for judgement in counting(curation.judgements if curation else ())}
-            standing += [fact] if fact.envelope.event_id in ids else []
-        return standing
 
 
 def person_of(event: Event) -> str | None:

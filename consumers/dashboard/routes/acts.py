@@ -232,14 +232,14 @@ def _undoing(source: DashboardSource, act: PersonalAct, who: str) -> list[Feedba
     words = _words(source, act)
     if words and act.who != who:
         raise PageProblem(403, f"these are words of {act.who}, who alone can take them back")
-    places = {
-        (fact.group_id, fact.trajectory_id, fact.call_id)
-        for fact in act.facts.values()
-        if isinstance(fact, StepCurated)
-    }
-    events: list[FeedbackFact] = []
-    events += curations_undone(source.acts.curations(places), act.act_id, who=who, producer=PRODUCER, act_id=by.act_id)
-    return events + undo_events([word.fact for word in words], by)
+    return [*_uncurated(source, act, by), *undo_events([word.fact for word in words], by)]
+
+
+def _uncurated(source: DashboardSource, act: PersonalAct, by: Signature) -> list[StepCurated]:
+    """What takes back the curations of the act that stand."""
+    facts = (fact for fact in act.facts.values() if isinstance(fact, StepCurated))
+    history = source.acts.curations({(fact.group_id, fact.trajectory_id, fact.call_id) for fact in facts})
+    return curations_undone(history, act.act_id, who=by.who, producer=by.producer, act_id=by.act_id)
 
 
 def _words(source: DashboardSource, act: PersonalAct) -> list[PersonalWord]:
@@ -255,7 +255,8 @@ def _answer(act_id: str, events: list[Any], *, dry_run: bool) -> dict[str, Any]:
 
 def _act(source: DashboardSource, act: PersonalAct, who: str) -> dict[str, Any]:  # JSON
     facts: list[ActFact] = list(act.facts.values())
-    stands = act.kind == "evicted" or bool(source.acts.standing(act) or _words(source, act))
+    by = Signature(who=who, producer=PRODUCER, at_us=now_us(), act_id="")
+    stands = act.kind == "evicted" or bool(_uncurated(source, act, by) or _words(source, act))
     mine = act.who == who or all(isinstance(fact, StepCurated) for fact in facts)
     return {
         "act_id": act.act_id,

@@ -128,7 +128,7 @@ def test_by_filter_counts_first(seat: Seat) -> None:
     page.get_by_role("button", name="Count", exact=True).first.click()
     judge.click()
     expect(page.locator(".said").first).to_contain_text("judged 2 steps")
-    assert [event.trajectory_id for event in stage.words()] == ["t0", "t1"]  # type: ignore[attr-defined]
+    assert [event.trajectory_id for event in stage.words()] == ["t0", "t1"]
     page.get_by_role("link", name="History").click()
     expect(page.locator("tbody tr")).to_contain_text("quality 0.2; note again")
     page.get_by_role("button", name="Take back").click()
