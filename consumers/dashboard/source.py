@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from consumers.dashboard.acts import PersonalActs
+from consumers.dashboard.kept import KeptAnswers
 from consumers.feedback.view import FeedbackView, PageLog
 from consumers.pool.acts import append
 from consumers.runs.fold import ObservedRun
@@ -69,6 +70,7 @@ class DashboardSource:
         self.acts = PersonalActs()
         self.feedback = FeedbackView(log, pool, self._did)
         """What people said; it starts and stops the pool's view, too."""
+        self.kept = KeptAnswers()
         self.runs_caught_up = False
         self._runs = RunsState()
         self.facts = LockedLookup(log.lookup())

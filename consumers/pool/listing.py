@@ -1,5 +1,6 @@
 """Pages and counts of the pool's rows; a text is sought in whole conversations of steps, too."""
 
+from collections.abc import Iterable
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -51,6 +52,11 @@ def trajectory_steps(rows: PoolRows, group_id: str, trajectory_id: str) -> list[
 def step_key_of(row: Row) -> str:
     """A row's key as `--after` takes it."""
     ids = [getattr(row, name) for name in ("group_id", "trajectory_id", "call_id") if hasattr(row, name)]
+    return key_text(ids)
+
+
+def key_text(ids: Iterable[str]) -> str:
+    """As `step_key_of`, of a row's ids."""
     return "/".join(step_key(part, "", "").decode().split("/")[0] for part in ids)
 
 
