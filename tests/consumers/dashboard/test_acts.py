@@ -121,6 +121,14 @@ def test_what_was_judged_is_there_before_the_pool_has_it(stage: DashboardStage, 
     assert ann.get("judged", g="g", t="t0")["mixed"] == ["quality", "note"]
 
 
+def test_words_of_a_later_version_stand_in_the_history(stage: DashboardStage, ann: Person) -> None:
+    """An outcome that this version does not know is called by its name."""
+    stage.tell(facts.preferred("g", "t0", "t1", outcome="unknown"))
+    while not (page := ann.get("acts"))["acts"]:
+        pass
+    assert page["acts"][0]["says"] == ["unknown"]
+
+
 def test_only_who_spoke_takes_words_back(ann: Person) -> None:
     """A curation is everybody's to undo, as with `claw pool curate --undo`."""
     ann.post("judgements", group_id="g", trajectory_id="t0", scores={"overall": 0.0})

@@ -3,14 +3,15 @@ import { useEffect, useState } from "preact/hooks";
 import { Text, Word, html, session } from "/web/shell.js";
 import { Link, change, link } from "../parts/address.js";
 import { Awaited, useAnswer } from "../parts/answers.js";
+import { FILTERS, filterOf } from "../parts/filters.js";
 import { Judge, Said, act, quality, scores, undo, words } from "../parts/judge.js";
 import { useKeys } from "../parts/keys.js";
 import { concerns } from "../parts/live.js";
 import { Ago, Command, GroupLink, TrajectoryLink, count } from "../parts/words.js";
 
 const TABS = { queue: "Review", filter: "By filter", history: "History" };
-const FILTERS = ["channel", "group", "trajectory", "agent", "tag", "trainable", "ready", "quality_min", "quality_max", "score", "reward_min", "reward_max", "version_min", "version_max", "text"];
-const LISTS = ["tag", "score"];
+const NAMES = Object.keys(FILTERS);
+const isList = (name) => FILTERS[name]?.type === "list";
 const TURNS = 30;
 /** @type {[string, string, number, string, number | null][]} key, words, side that is chosen, outcome, strength */
 const PAIR = [
@@ -19,18 +20,17 @@ const PAIR = [
 ];
 
 /** `channel=val agent=coder "some words"`: options of `claw pool`, and words for its text. */
-function filterOf(typed) {
+function typedFilter(typed) {
   const fields = {};
   const rest = [];
   for (const [, name, quoted, bare] of typed.matchAll(/(?:([a-z_]+)=)?(?:"([^"]*)"|(\S+))/g)) {
-    if (name && name !== "text") fields[name] = LISTS.includes(name) ? [...(fields[name] || []), quoted ?? bare] : quoted ?? bare;
+    if (name && name !== "text") fields[name] = isList(name) ? [...(fields[name] || []), quoted ?? bare] : quoted ?? bare;
     else rest.push(quoted ?? bare);
   }
   if (rest.length) fields.text = rest.join(" ");
   return fields;
 }
-const typedOf = (params) => FILTERS.flatMap((name) => params.getAll(name).map((value) => (/\s/.test(value) ? `${name}="${value}"` : `${name}=${value}`))).join(" ");
-const valuesOf = (params) => Object.fromEntries(FILTERS.filter((name) => params.has(name)).map((name) => [name, LISTS.includes(name) ? params.getAll(name) : params.get(name)]));
+const typedOf = (params) => NAMES.flatMap((name) => params.getAll(name).map((value) => (/\s/.test(value) ? `${name}="${value}"` : `${name}=${value}`))).join(" ");
 
 /** The filter in the address, to be typed. A name that is no filter stays in the address, and the answer says so. */
 function FilterField({ params }) {
@@ -39,7 +39,7 @@ function FilterField({ params }) {
   useEffect(() => setTyped(now), [now]);
   const apply = (event) => {
     event.preventDefault();
-    change({ ...Object.fromEntries(FILTERS.map((name) => [name, ""])), ...filterOf(typed), g: "", t: "", o: "" }, { replace: false });
+    change({ ...Object.fromEntries(NAMES.map((name) => [name, ""])), ...typedFilter(typed), g: "", t: "", o: "" }, { replace: false });
   };
   return html`<form class="row grow" onSubmit=${apply}><label class="grow">Filter <input value=${typed} placeholder='channel=val agent=coder "some words"'
     onInput=${({ target }) => setTyped(target.value)} /></label><button disabled=${typed === now}>Apply</button></form>`;
@@ -66,10 +66,7 @@ function Pair({ shown, done }) {
     const body = { group_id: shown.group_id, chosen: ids[side], rejected: ids[1 - side], outcome: result, ...(strength === null ? {} : { strength }) };
     if (session.value.may_judge && await act("preferences", body, `${label} — u takes it back`)) done();
   };
-  useKeys("Prefer", {
-    ...Object.fromEntries(PAIR.map((each) => [each[0], { does: each[1], act: () => { prefer(each); } }])),
-    u: { does: "take your latest act back", act: () => { undo(); } },
-  });
+  useKeys("Prefer", Object.fromEntries(PAIR.map((each) => [each[0], { does: each[1], act: () => { prefer(each); } }])));
   return html`<section class="panel judge" aria-label="Prefer"><h2>Which is better?</h2>
     <div class="row">${PAIR.map((each) => html`<button disabled=${!session.value.may_judge} onClick=${() => prefer(each)}>${each[1]} <kbd>${each[0]}</kbd></button>`)}
       <button disabled=${!session.value.may_judge} onClick=${() => undo()}>Undo <kbd>u</kbd></button></div><${Said} /></section>`;
@@ -82,7 +79,7 @@ const keyOf = ({ group_id, trajectory_id, other_id }) => JSON.stringify([group_i
 function Queue({ params }) {
   const mode = params.get("mode") === "pair" ? "pair" : "single";
   const order = params.get("order") || "doubt";
-  const queue = useAnswer(link("queue", { mode, order, seed: params.get("seed"), overlap: params.get("overlap"), limit: 50, ...valuesOf(params) }).slice(1),
+  const queue = useAnswer(link("queue", { mode, order, seed: params.get("seed"), overlap: params.get("overlap"), limit: 50, ...filterOf(params) }).slice(1),
     (update) => concerns(update, "act") || concerns(update, "trajectory"));
   const items = queue.data?.items || [];
   const address = { group_id: params.get("g"), trajectory_id: params.get("t"), other_id: params.get("o") };
@@ -98,7 +95,7 @@ function Queue({ params }) {
       <${FilterField} params=${params} /></div>
     <div class="review">
       <aside class="panel"><${Awaited} answer=${queue}>${(data) => html`<p role="status"><b>${count(data.open)}</b> waiting, you judged <b>${count(data.progress[data.who] || 0)}</b> of ${count(data.total)}</p>
-        <ol class="queue">${data.items.map((item) => html`<li key=${keyOf(item)}><${Link} to="curation" values=${{ ...Object.fromEntries([...params].filter(([name]) => !FILTERS.includes(name))), ...valuesOf(params), g: item.group_id, t: item.trajectory_id, o: item.other_id }}
+        <ol class="queue">${data.items.map((item) => html`<li key=${keyOf(item)}><${Link} to="curation" values=${{ ...Object.fromEntries([...params].filter(([name]) => !NAMES.includes(name))), ...filterOf(params), g: item.group_id, t: item.trajectory_id, o: item.other_id }}
           aria-current=${current && keyOf(item) === keyOf(current) ? "true" : null}><${Word}>${item.trajectory_id}<//>${item.other_id && html` · <${Word}>${item.other_id}<//>`}<//></li>`)}</ol>`}<//></aside>
       <div class="subject">${current ? html`<${Awaited} answer=${subject}>${(data) => html`
           <p class="quiet">group <${GroupLink} g=${data.group_id} /> · <${TrajectoryLink} g=${data.group_id} t=${current.trajectory_id}>all of it<//></p>
@@ -134,7 +131,7 @@ function ByFilter({ params }) {
   const [trainable, setTrainable] = useState("");
   const [texts, setTexts] = useState({});
   const kind = KINDS[params.get("kind")] ? params.get("kind") : "steps";
-  const body = { kind, ids: params.getAll("id"), where: valuesOf(params), ...(trainable ? { trainable: trainable === "train" } : {}) };
+  const body = { kind, ids: params.getAll("id"), where: filterOf(params), ...(trainable ? { trainable: trainable === "train" } : {}) };
   let wrong = "";
   for (const [name, , , parse] of FIELDS) {
     try {
@@ -145,7 +142,6 @@ function ByFilter({ params }) {
   }
   const run = useCounted("curations", body, (data) => `would judge ${steps(data.steps)}`, (data) => `judged ${steps(data.steps)} — u takes it back`);
   const passive = !session.value.may_judge || Boolean(wrong);
-  useKeys("By filter", { u: { does: "take your latest act back", act: () => { undo(); } } });
   return html`<section class="panel"><h2>Judge what meets a filter</h2>
       <div class="row"><${Choice} label="Of" name="kind" value=${kind} options=${Object.keys(KINDS)} /> <span class="quiet">${KINDS[kind]}</span></div>
       <${FilterField} params=${params} />
@@ -179,7 +175,6 @@ function Evict({ chosen }) {
 function History({ params }) {
   const [kind, who] = [params.get("kind") || "all", params.get("who") || ""];
   const answer = useAnswer(link("acts", { kind: kind === "all" ? "" : kind, who, before: params.get("before") }).slice(1), (update) => concerns(update, "act"));
-  useKeys("History", { u: { does: "take your latest act back", act: () => { undo(); } } });
   return html`<div class="row"><${Choice} label="Show" name="kind" value=${kind} options=${["all", "judged", "preferred", "curated", "undone", "evicted"]} />
       <label><input type="checkbox" checked=${who !== ""} onChange=${({ target }) => change({ who: target.checked ? session.value.who : "", before: "" }, { replace: false })} /> only mine</label></div><${Said} />
     <${Awaited} answer=${answer}>${(data) => html`<div class="scrolled" tabindex="0" role="region" aria-label="Acts"><table><thead><tr><th>When</th><th>Who</th><th>What</th><th>Of</th><th class="number">Events</th><th></th></tr></thead>
@@ -192,9 +187,10 @@ function History({ params }) {
 
 function Curation({ params }) {
   const tab = TABS[params.get("tab")] ? params.get("tab") : "queue";
+  useKeys("Curation", { u: { does: "take your latest act back", act: () => { undo(); } } });
   const Shown = { queue: Queue, filter: ByFilter, history: History }[tab];
   return html`<h1>Curation and labels</h1>
-    <nav class="tabs" aria-label="Curation">${Object.entries(TABS).map(([name, title]) => html`<${Link} to="curation" values=${{ tab: name === "queue" ? "" : name, ...valuesOf(params) }} aria-current=${name === tab ? "page" : null}>${title}<//>`)}</nav>
+    <nav class="tabs" aria-label="Curation">${Object.entries(TABS).map(([name, title]) => html`<${Link} to="curation" values=${{ tab: name === "queue" ? "" : name, ...filterOf(params) }} aria-current=${name === tab ? "page" : null}>${title}<//>`)}</nav>
     <${Shown} params=${params} />`;
 }
 
