@@ -11,11 +11,12 @@ from consumers.dashboard.routes.acts import CurationBody, command
 from consumers.pool.curation import CurationRequest, curations, resolve
 from consumers.pool.eviction import evictions, rows_of
 from datapool.view.query import PoolFilter
-from eventlog.records import readable
+from eventlog.records import Outgoing, readable
 from schemas.api_keys import Role, new_key
 from schemas.envelopes import envelope
 from schemas.events import KeyRecorded, StepCurated, TrajectoryEvicted
-from schemas.topics import CALLS, KEYS
+from schemas.keys import group_key
+from schemas.topics import CALLS, KEYS, REWARDS
 from tests import facts
 from tests.consumers.dashboard.stage import DashboardStage
 from tests.consumers.feedback.stage import episode
@@ -123,7 +124,7 @@ def test_what_was_judged_is_there_before_the_pool_has_it(stage: DashboardStage, 
 
 def test_words_of_a_later_version_stand_in_the_history(stage: DashboardStage, ann: Person) -> None:
     """An outcome that this version does not know is called by its name."""
-    stage.tell(facts.preferred("g", "t0", "t1", outcome="unknown"))
+    stage.log.append([Outgoing.of(REWARDS, group_key("g"), facts.preferred("g", "t0", "t1", outcome="unknown"))])
     while not (page := ann.get("acts"))["acts"]:
         pass
     assert page["acts"][0]["says"] == ["unknown"]
