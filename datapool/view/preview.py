@@ -4,27 +4,62 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from datapool.batch.candidates import PooledGroup, all_equal
+from datapool.batch.candidates import Members, Pool, PooledGroup, all_equal
 from datapool.batch.masks import mask_at
 from datapool.batch.members import baseline_only, trained_members
 from datapool.batch.rewards import unheard_of
-from datapool.batch.selection import Selection, select
+from datapool.batch.selection import Selection, ordered, select
 from datapool.batch.sequences import TrainingRow
 from datapool.errors import PromptBroken
 from datapool.view.rows import PoolRows
 from datapool.view.runs import RunIndex
 from datapool.view.training_rows import assemble_rows
 from datapool.view.why import Perspective
+from schemas.events import GroupRecord
 
 CHANGING = "rows_changing"
 
 
-def previewed(rows: PoolRows, runs: RunIndex, perspective: Perspective) -> dict[str, Any]:  # JSON
-    """Counts of the batch that would be chosen now, and a reason for each group that is not in it."""
+class FirstGroups:
+    """A pool that begins as another one does in a spec's order, and ends after so many members. What the first groups make up is
+    the same in both, so a batch that is whole here is the batch."""
+
+    def __init__(self, rows: PoolRows, perspective: Perspective, settled: set[str], trajectories_max: int) -> None:
+        self._rows, self._groups = rows, list[GroupRecord]()
+        self.beyond: set[str] = set()
+        """Groups that were not looked at."""
+        open_groups = (record for record in rows.group_rows() if record.group_id not in settled)
+        room = trajectories_max
+        for record in ordered(open_groups, perspective.spec):
+            if room <= 0:
+                self.beyond.add(record.group_id)
+                continue
+            room -= max(len(record.members), 1)
+            whole = rows.group(record.group_id)
+            self._groups += [] if whole is None else [whole]
+
+    def groups(self) -> list[GroupRecord]:
+        """Those that are whole."""
+        return self._groups
+
+    def members(self, record: GroupRecord) -> Members | None:
+        """As the whole pool has them."""
+        return self._rows.members(record)
+
+
+def previewed(
+    rows: PoolRows, runs: RunIndex, perspective: Perspective, trajectories_max: int | None = None
+) -> dict[str, Any]:  # JSON
+    """Counts of the batch that would be chosen now, and a reason for each group that is not in it.
+
+    trajectories_max: after so many, in the spec's order, no more are looked at; `not_looked_at` counts the groups of the others.
+    """
     run = runs.runs.get(perspective.run_id)
     settled = run.settled if run else set()
-    selection, broken = _selected(rows, perspective, settled)
-    others = {name: why for name, why in _others(rows, runs, perspective, selection).items() if name not in broken}
+    bounded = None if trajectories_max is None else FirstGroups(rows, perspective, settled, trajectories_max)
+    selection, broken = _selected(rows, bounded or rows, perspective, settled)
+    unspoken = broken.keys() | (bounded.beyond if bounded else set())
+    others = {name: why for name, why in _others(rows, runs, perspective, selection).items() if name not in unspoken}
     left_out = {**selection.left_out, **{name: CHANGING for name, why in others.items() if why is None}}
     reasons = {
         "waits": {name: why for name, why in left_out.items() if name not in selection.foreign},
@@ -43,14 +78,17 @@ def previewed(rows: PoolRows, runs: RunIndex, perspective: Perspective) -> dict[
         "chosen": [group.record.group_id for group in selection.chosen],
         "left_out": dict(sorted({name: why for named in reasons.values() for name, why in named.items()}.items())),
         "reasons": {kind: _counted(named.values()) for kind, named in reasons.items() if named},
+        "not_looked_at": len(bounded.beyond) if bounded else 0,
     }
 
 
-def _selected(rows: PoolRows, perspective: Perspective, settled: set[str]) -> tuple[Selection, dict[str, str]]:
+def _selected(
+    rows: PoolRows, pool: Pool, perspective: Perspective, settled: set[str]
+) -> tuple[Selection, dict[str, str]]:
     """As a trainer does it: groups whose prompts cannot be put together have that reason, others take their places."""
     broken: dict[str, str] = {}
     while True:
-        selection = select(rows, perspective.spec, perspective.version, perspective.run_id, settled | broken.keys())
+        selection = select(pool, perspective.spec, perspective.version, perspective.run_id, settled | broken.keys())
         newly_broken = {
             group.record.group_id: why for group in selection.chosen if (why := _broken(rows, group, perspective))
         }
