@@ -17,6 +17,10 @@ Device = Annotated[
         help="auto, cpu or cuda, for trainer and workers; auto leaves it to the settings of each.",
     ),
 ]
+ServesDashboard = Annotated[
+    bool,
+    typer.Option("--dashboard", help="Also serve the dashboard, at port 8200 or, where that is taken, a free one."),
+]
 PASS_ON = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
 """Context settings of a command that hands all its arguments on, `--help` included."""
 

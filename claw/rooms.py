@@ -28,7 +28,6 @@ ROOMS = (
     Room("rollout", "rollout", ENGINEERS, "Run a rollout worker (`claw rollout --model M`)."),
     Room("quality", "consumers.quality", DATA, "Score captured calls by pure functions (`claw quality --help`)."),
     Room("feedback", "consumers.feedback", DATA, "A page on which people judge (`claw feedback --help`)."),
-    Room("dashboard", "consumers.dashboard", DATA, "The pool and the runs on a page, live (`claw dashboard --help`)."),
     Room("streams", "streams", OPERATORS, "Run a stream processor (`claw streams --help`)."),
 )
 rooms = typer.Typer()

@@ -1,11 +1,14 @@
 #!/usr/bin/env bash
-# Format, lint, strict types and import contracts; needs the environment that claw/bootstrap.py makes. Changes nothing.
+# Format, lint, strict types and import contracts, lint and types of the pages' JavaScript; needs the environment that claw/bootstrap.py makes. Changes nothing.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 .venv/bin/ruff format --check .
 .venv/bin/ruff check .
 .venv/bin/mypy
 .venv/bin/lint-imports
+export DENO_DIR=.deno_cache  # our pages; nothing is fetched
+.venv/bin/deno lint --quiet
+.venv/bin/deno check --quiet consumers/*/static/*.js
 
 echo "Lines of Python per room (schemas/events.py, which is generated, left out):"
 git ls-files -z -- '*.py' ':!schemas/events.py' | xargs -0 wc -l | awk '
@@ -17,3 +20,7 @@ git ls-files -z -- '*.py' ':!schemas/events.py' | xargs -0 wc -l | awk '
     close("sort -rn")
     printf "%7d in all rooms, without tests, bench and examples\n", source
   }'
+
+echo "Lines of the pages' own JavaScript and CSS:"
+git ls-files -z -- 'consumers/*/static/*' ':!consumers/web/static/vendor' | xargs -0 wc -l | awk '{ split($2, path, "/"); lines[path[2]] += $1 }
+  END { for (page in lines) if (page != "") printf "%7d %s\n", lines[page], page }'

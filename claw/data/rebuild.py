@@ -9,9 +9,9 @@ import orjson
 
 from claw.data.settings import RebuildSettings
 from claw.errors import CannotRun
-from claw.show.log import as_on_broker, log_for_reading
+from claw.show.log import log_for_reading
 from claw.show.notice import Progress
-from eventlog.kafka.admin import end_offsets, offsets_at
+from eventlog.kafka.admin import as_on_broker, end_offsets, offsets_at
 from eventlog.records import Place
 from eventlog.settings import LogSettings
 from streams.rebuild import Rebuilt, rebuild

@@ -6,10 +6,11 @@ from pathlib import Path
 import orjson
 
 from claw.errors import CannotRun
-from claw.show.log import as_on_broker, log_for_reading
+from claw.show.log import log_for_reading
 from claw.show.notice import Progress
 from consumers.verify.report import Report
 from consumers.verify.verify import verify
+from eventlog.kafka.admin import as_on_broker
 from eventlog.settings import LogSettings
 
 PROGRESS = "claw verify: {done} of {total} partitions"

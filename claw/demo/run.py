@@ -26,7 +26,7 @@ from claw.home import claw_home
 from claw.keys.records import create
 from claw.local.broker import resolve_broker
 from claw.local.ports import free_ports
-from claw.local.stack import DEMO_PARTITIONS, Stack, remember
+from claw.local.stack import DEMO_PARTITIONS, Stack, dashboard_port, remember
 from claw.local.status_file import write_status
 from claw.workers.idle import idle_shares
 from claw.workers.places import refuse_device
@@ -138,6 +138,12 @@ class Demo:
     def run(self) -> Result:
         """All acts in order. Raises CannotRun or ComponentDied that names what did not come."""
         with self._observed():
+            if self.settings.dashboard:
+                port = dashboard_port()
+                self._processes.start(self.stack.dashboard(port))
+                self._display.say(
+                    f"the dashboard: http://127.0.0.1:{port} (as long as the demo; `claw dashboard` later)"
+                )
             model = self._make_model()
             self._start_scorers()
             self._start_stack(model)

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from claw.errors import CannotRun
-from claw.options import Device, Prefix
+from claw.options import Device, Prefix, ServesDashboard
 
 STALENESS, STALENESS_MAX = "spec.staleness_max", 1
 ONLINE_STALENESS_MAX = 4
@@ -51,6 +51,7 @@ class DemoSettings:
         RewardFrom, typer.Option(help="Who judges: the agent itself, or with silent agents a reader of the log.")
     ] = RewardFrom.AGENT
     workers: Annotated[int, typer.Option(min=1, help="Rollout workers.")] = 1
+    dashboard: ServesDashboard = False
     prefix: Prefix = "claw"
     device: Device = "auto"
 

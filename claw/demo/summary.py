@@ -40,9 +40,9 @@ def print_summary(
 
 
 def further(trajectory_id: str, prefix: str) -> list[str]:
-    """Three commands that can be typed as they stand."""
+    """Commands that can be typed as they stand; the last shows all of it on a page."""
     option = "" if prefix == DEFAULT_PREFIX else f" --prefix {prefix}"
-    typed = ("topics describe", "replay --topic calls --limit 3", f"inspect {trajectory_id}")
+    typed = ("topics describe", "replay --topic calls --limit 3", f"inspect {trajectory_id}", "dashboard")
     return [f"  {command()} {arguments}{option}" for arguments in typed]
 
 

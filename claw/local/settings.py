@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from claw.options import Device, Prefix
+from claw.options import Device, Prefix, ServesDashboard
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,5 +27,6 @@ class UpSettings:
     ] = None
     tp: Annotated[int, typer.Option(min=1, help="Tensor-parallel ranks of each worker's engine.")] = 1
     port: Annotated[int, typer.Option(help="Port of the gateway; 0 takes a free one.")] = 8000
+    dashboard: ServesDashboard = False
     prefix: Prefix = "claw"
     device: Device = "auto"

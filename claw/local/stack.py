@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from claw.home import claw_home
+from claw.local.ports import free_ports, is_free
 from claw.workers.places import WorkerPlace
 from eventlog.settings import LogSettings
 from schemas.runtime.component import Component
@@ -22,6 +23,7 @@ TRAINER_WARNINGS = "trainer-warnings.json"
 PROBE_TIMEOUT_S = 1.0
 CANNOT_START = 2
 DEMO_PARTITIONS = 8
+DASHBOARD_PORT = 8200
 WORKER_BUDGET = RestartBudget(window_s=600)  # a worker takes up to a minute to start: in 120 s it could die for ever
 WORKER_WAIT_S = 120  # while the only worker restarts (20-60 s) calls wait instead of failing their episodes
 
@@ -81,6 +83,11 @@ class Stack:
     def streams(self) -> Component:
         return self.room("streams", "streams")
 
+    def dashboard(self, port: int) -> Component:
+        """The page of the pool and the runs."""
+        arguments = ("--port", str(port))
+        return self.room("dashboard", "consumers.dashboard", *arguments, ready=answers(f"http://127.0.0.1:{port}/live"))
+
     def rollout(self, place: WorkerPlace, model: Path, model_id: str, *arguments: str) -> Component:
         """One worker. It is not started again after it was drained; by its id a successor replaces one that was killed."""
         names = ("--model-id", model_id, "--served-name", model_id, "--worker-id", self.worker_id(place))
@@ -96,6 +103,11 @@ class Stack:
 
     def trainer(self, config: Path, *arguments: str) -> Component:
         return self.room("trainer", "trainer", "--config", str(config), *arguments, may_finish=True)
+
+
+def dashboard_port() -> int:
+    """The one that people know, or where something else listens a free one."""
+    return DASHBOARD_PORT if is_free(DASHBOARD_PORT) else free_ports(1)[0]
 
 
 def answers(url: str) -> Callable[[], bool]:

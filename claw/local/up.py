@@ -12,7 +12,7 @@ from claw.home import claw_home
 from claw.local.broker import resolve_broker
 from claw.local.ports import free_ports, is_free
 from claw.local.settings import UpSettings
-from claw.local.stack import DEMO_PARTITIONS, Stack, remember, remembered
+from claw.local.stack import DEMO_PARTITIONS, Stack, dashboard_port, remember, remembered
 from claw.local.status_file import STATUS_FILE, read_manager, read_status, write_status
 from claw.workers.places import WorkerPlace, refuse_device, refuse_model, worker_places
 from eventlog.kafka.admin import create_topics, describe_topics
@@ -112,6 +112,10 @@ def _serve(settings: UpSettings, trainer: "TrainerSettings | None", places: list
             processes.start(component)
         remember(run_dir, LogSettings(bootstrap_servers=broker.bootstrap, prefix=settings.prefix))
         parts = [f"broker {broker.bootstrap}", f"gateway http://127.0.0.1:{port}", f"logs {run_dir / 'logs'}"]
+        if settings.dashboard:
+            page_port = dashboard_port()
+            processes.start(stack.dashboard(page_port))
+            parts.append(f"dashboard http://127.0.0.1:{page_port}")
         if trainer:  # agents must name this run and this model, or the trainer does not take what they play
             parts.append(f"run {trainer.run_id} trains {trainer.model_id}")
         print(", ".join(parts), flush=True)
@@ -159,6 +163,7 @@ def _detach(settings: UpSettings) -> int:
     (run_dir / STATUS_FILE).unlink(missing_ok=True)
     options = ["--foreground", "--port", str(settings.port), "--prefix", settings.prefix]
     options += ["--device", settings.device, "--tp", str(settings.tp)]
+    options += ["--dashboard"] if settings.dashboard else []
     options += ["--workers", str(settings.workers)] if settings.workers else []
     options += ["--gpus", settings.gpus] if settings.gpus else []
     options += ["--model", str(settings.model)] if settings.model else []

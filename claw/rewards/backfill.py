@@ -12,7 +12,7 @@ import orjson
 
 from claw.data.replay_range import bound
 from claw.pool.reading import open_pool
-from claw.show.log import as_on_broker, log_for_reading
+from claw.show.log import log_for_reading
 from claw.show.notice import Progress, notice
 from consumers.pool.listing import find
 from consumers.rewards.config import ScoredSlot, load, slot_named
@@ -29,6 +29,7 @@ from consumers.rewards.rescoring.forecast import Forecast, forecast
 from consumers.rewards.settings import RewardsSettings
 from datapool.view.query import PoolFilter
 from eventlog.consume import stop_on_signals
+from eventlog.kafka.admin import as_on_broker
 from eventlog.kafka.reader import FactLookup
 from eventlog.records import Place
 from eventlog.settings import LogSettings

@@ -4,8 +4,9 @@ from typing import Any
 
 import orjson
 
-from claw.show.log import as_on_broker, log_for_reading
+from claw.show.log import log_for_reading
 from consumers.rewards.measures.totals import totals
+from eventlog.kafka.admin import as_on_broker
 
 Json = dict[str, Any]  # what JSON can hold
 

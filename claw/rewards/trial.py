@@ -7,10 +7,11 @@ from typing import Any
 import orjson
 
 from claw.errors import CannotRun
-from claw.show.log import as_on_broker, log_for_reading
+from claw.show.log import log_for_reading
 from claw.show.rendering import printable
 from consumers.rewards.config import load, slot_named
 from consumers.rewards.trial import Trial, rows_of, try_out
+from eventlog.kafka.admin import as_on_broker
 
 Json = dict[str, Any]  # what JSON can hold
 

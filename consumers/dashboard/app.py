@@ -22,7 +22,7 @@ from consumers.web.stream import LiveStream, stream_routes
 from datapool.feedback import checked_name
 from datapool.view.view import PoolView
 from eventlog.follower import Follower
-from eventlog.kafka.admin import check_broker, check_catalogue
+from eventlog.kafka.admin import as_on_broker, check_broker, check_catalogue
 from eventlog.kafka.log import KafkaLog
 from eventlog.known_keys import KnownKeys
 from eventlog.settings import LogSettings
@@ -76,6 +76,7 @@ def serve(settings: DashboardSettings, log_settings: LogSettings) -> None:
     log_to_stderr()
     listener = bind_page(settings)
     check_broker(log_settings, log_settings.connect_timeout_s)
+    log_settings = as_on_broker(log_settings)
     check_catalogue(log_settings)
     live = LiveStream()
     source = DashboardSource(KafkaLog(log_settings), PoolView(log_settings, heard=pool_change(live)), live)

@@ -18,7 +18,7 @@ from consumers.web.sessions import PageSessions
 from datapool.feedback import checked_name
 from datapool.view.view import PoolView
 from eventlog.follower import Follower
-from eventlog.kafka.admin import check_broker, check_catalogue
+from eventlog.kafka.admin import as_on_broker, check_broker, check_catalogue
 from eventlog.kafka.log import KafkaLog
 from eventlog.known_keys import KnownKeys
 from eventlog.settings import LogSettings
@@ -67,6 +67,7 @@ def serve(settings: FeedbackPageSettings, log_settings: LogSettings) -> None:
     log_to_stderr()
     listener = bind_page(settings)
     check_broker(log_settings, log_settings.connect_timeout_s)
+    log_settings = as_on_broker(log_settings)
     check_catalogue(log_settings)
     app = feedback_app(settings, KafkaLog(log_settings), PoolView(log_settings, tokens=False))
     print(f"open {url_of(listener)}", flush=True)

@@ -20,7 +20,7 @@ from eventlog.kafka.librdkafka import admin_config, consumer_config, error_of, r
 from eventlog.kafka.offsets import offsets_of, places_of
 from eventlog.records import Place
 from eventlog.settings import LogSettings
-from schemas.topics import Topic
+from schemas.topics import CALLS, Topic
 
 METADATA_TIMEOUT_S = 30.0
 METADATA_POLL_S = 0.05
@@ -134,6 +134,15 @@ def check_catalogue(settings: LogSettings) -> None:
                 f"{name} has {count} partitions, the settings say {settings.partitions}: "
                 f"set CLAW_LOG_PARTITIONS={count} (or --partitions) or take another prefix; the count of one is never changed"
             )
+
+
+def as_on_broker(settings: LogSettings) -> LogSettings:
+    """With the partitions and replicas that the facts have there, whatever these settings say. Raises TopicMissing, BrokerUnreachable."""
+    name = settings.catalogue().name(CALLS)
+    for state in describe_topics(settings):
+        if state.name == name:
+            return settings.model_copy(update={"partitions": state.partitions, "replication": state.replication})
+    raise TopicMissing(name)
 
 
 def end_offsets(settings: LogSettings, topics: Sequence[Topic]) -> dict[Place, int]:

@@ -199,6 +199,7 @@ function onKey(event) {
   const typing = event.target.closest("input, textarea, select");
   if (typing || event.ctrlKey || event.metaKey || event.altKey || !session.value) return;
   const key = ARROWS[event.key] || event.key;
+  /** @type {any} */
   const entry = [...KEYS[mode.value], ...KEYS.both].find(([each]) => each === key);
   if (!entry) return;
   event.preventDefault();

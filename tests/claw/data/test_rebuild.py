@@ -9,8 +9,7 @@ import pytest
 from claw.cli import REFUSALS
 from claw.data.rebuild import run_rebuild, vector
 from claw.data.settings import RebuildSettings
-from claw.show.log import as_on_broker
-from eventlog.kafka.admin import delete_records, end_offsets
+from eventlog.kafka.admin import as_on_broker, delete_records, end_offsets
 from eventlog.kafka.producer import EventProducer
 from eventlog.settings import LogSettings
 from schemas.keys import group_key

@@ -9,6 +9,7 @@ const shown = signal([]);
 let prefix = "";
 let prefixTimer = 0;
 
+/** @param {any} target */
 const inField = (target) => target.closest?.("input, textarea, select, [contenteditable]");
 
 /** Keys while a component is there: {"j": {does: "next row", act: fn}, "g r": …}. The newest component that has a key gets it; an `act` that
@@ -29,8 +30,9 @@ export function useKeys(title, keys) {
 
 addEventListener("keydown", (event) => {
   if (event.ctrlKey || event.metaKey || event.altKey || event.isComposing) return;
-  if (inField(event.target)) {
-    if (event.key === "Escape") event.target.blur();
+  const field = inField(event.target);
+  if (field) {
+    if (event.key === "Escape") field.blur();
     return;
   }
   const key = prefix ? `${prefix} ${event.key}` : event.key;

@@ -1,0 +1,28 @@
+"""`claw dashboard`: the page on the broker that is named or runs, else on the kept one, which is open as long as the page."""
+
+import os
+import signal
+import sys
+from collections.abc import Sequence
+
+from claw.local.broker import resolve_broker
+from schemas.runtime import child
+
+MODULE = "consumers.dashboard"
+STOP_S = 10.0
+HELP = ("--help", "-h")
+
+
+def run_dashboard(arguments: Sequence[str]) -> int:
+    """The page's exit code. Raises CannotRun where there is no broker."""
+    argv = (sys.executable, "-m", MODULE, *arguments)
+    if any(each in HELP or each.startswith("--bootstrap") for each in arguments):
+        os.execv(argv[0], argv)  # nothing of ours is needed
+    with resolve_broker() as broker:
+        process = child.start(argv, env={**os.environ, "KAFKA_BOOTSTRAP_SERVERS": broker.bootstrap})
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, lambda each, _: process.send_signal(each))
+        try:
+            return process.wait()
+        finally:
+            child.end(process, (signal.SIGTERM, STOP_S), (signal.SIGKILL, STOP_S))
