@@ -7,6 +7,7 @@ from fastapi import APIRouter, Query, Response
 from consumers.dashboard.batch_rows import drawn
 from consumers.dashboard.routes.source import Source
 from consumers.dashboard.source import RunsState
+from consumers.pool.errors import PoolRefusal
 from consumers.pool.knobs import knobs
 from consumers.pool.perspective import perspective_of
 from consumers.web.problems import PageProblem, SafeJson
@@ -88,11 +89,11 @@ def preview(
 
 
 def _own(rows: PoolRows, state: RunsState, perspective: Perspective) -> Perspective | None:
-    """The same run and version with the spec of the run's newest plan; None: it has planned nothing."""
-    run = state.index.runs.get(perspective.run_id)
-    if run is None or not run.spec:
+    """The same run and version with the spec of the run's newest plan; None: it has planned nothing, or with another version's spec."""
+    try:
+        return perspective_of(rows, state.index, None, run_id=perspective.run_id, version=perspective.version)
+    except PoolRefusal:
         return None
-    return perspective_of(rows, state.index, None, run_id=perspective.run_id, version=perspective.version)
 
 
 def _set(spec: BatchSpec) -> Json:
