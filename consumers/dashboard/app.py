@@ -79,7 +79,7 @@ def serve(settings: DashboardSettings, log_settings: LogSettings) -> None:
     log_settings = as_on_broker(log_settings)
     check_catalogue(log_settings)
     live = LiveStream()
-    source = DashboardSource(KafkaLog(log_settings), PoolView(log_settings, heard=pool_change(live)), live)
+    source = DashboardSource(KafkaLog(log_settings), PoolView(log_settings, listed=True, heard=pool_change(live)), live)
     app = dashboard_app(settings, source)
     url = url_of(listener)
     print(
