@@ -11,7 +11,8 @@ from pathlib import Path
 import structlog
 from fastapi import FastAPI
 
-from consumers.dashboard.routes import lab, lineage, runs, state
+from consumers.dashboard.overview.log_state import LogState
+from consumers.dashboard.routes import lab, lineage, overview, runs, state
 from consumers.dashboard.settings import DashboardSettings
 from consumers.dashboard.source import DashboardSource, pool_change
 from consumers.web.app import create_app
@@ -31,7 +32,7 @@ from schemas.topics import KEYS
 
 STATIC = Path(__file__).parent / "static"
 KEYS_TIMEOUT_S = 30.0
-ROUTES = (state.routes, lab.routes, runs.routes, lineage.routes)
+ROUTES = (state.routes, overview.routes, lab.routes, runs.routes, lineage.routes)
 """One router per view, in the order of the views."""
 ADDRESSES = tuple(f"/{path.stem}" for path in sorted((STATIC / "views").glob("*.js")))
 log = structlog.get_logger()
@@ -65,7 +66,12 @@ def dashboard_app(settings: DashboardSettings, source: DashboardSource) -> PageG
         [stream_routes(source.live), *ROUTES],
         STATIC,
         addresses=ADDRESSES,
-        state={"dashboard": source, "feedback": source.feedback, "settings": settings},
+        state={
+            "dashboard": source,
+            "log_state": LogState(source.log),
+            "feedback": source.feedback,
+            "settings": settings,
+        },
         checked_name=partial(checked_name, "who"),
         lifespan=lifespan,
     )

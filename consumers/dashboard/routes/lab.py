@@ -18,7 +18,7 @@ from datapool.view.preview import previewed
 from datapool.view.rows import PoolRows
 from datapool.view.why import Perspective
 
-TRAJECTORIES_MAX = 2000
+TRAJECTORIES_MAX = 1000
 """Looked at for one preview, in the spec's order: with more the page would wait, and all others with it."""
 SPEC_CHARACTERS_MAX = 20_000
 Json = dict[str, Any]  # what JSON can hold

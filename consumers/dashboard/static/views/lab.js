@@ -34,7 +34,8 @@ function View({ params }) {
   const answer = useAnswer(`lab/preview${query.size ? `?${query}` : ""}`, (update) => concerns(update, "group") || concerns(update, "run"));
   const last = useRef(null);
   if (answer.data) last.current = answer.data;
-  const own = answer.data?.own?.spec || last.current?.own?.spec;
+  const [latest, own] = [answer.data || last.current, last.current?.own?.spec];
+  const mistake = answer.problem?.status === 422;
   const current = text === null ? lineText(answer.data?.spec || {}) : text;
   const write = (next) => change({ spec: next === null ? null : next.trim() ? next : "{}" });
   useKeys("Batch lab", {
@@ -46,7 +47,9 @@ function View({ params }) {
       <p class="quiet">What the next batch would be. Nothing is written: it is the answer of <code>claw pool batch</code>.</p></div>
     <div class="lab">
       <section class="panel lab-spec" aria-label="Spec"><${Spec} text=${current} isOwn=${text === null} own=${own} params=${params} write=${write} problem=${answer.problem} /></section>
-      <section class="lab-batch" aria-label="Batch"><${Awaited} answer=${answer}>${(data) => html`<${Batch} data=${data} text=${current} params=${params} />`}<//></section>
+      <section class=${`lab-batch${answer.data ? "" : " before"}`} aria-label="Batch" aria-busy=${answer.reading}>
+        ${(!latest || (answer.problem && !mistake)) && html`<${Awaited} answer=${answer}>${() => null}<//>`}
+        ${latest && html`<${Batch} data=${latest} text=${current} params=${params} />`}</section>
     </div>`;
 }
 
@@ -72,10 +75,10 @@ function Spec({ text, isOwn, own, params, write, problem }) {
       <button onClick=${() => write(null)} disabled=${isOwn || !own} title="0">the run's own</button></div>
     ${fields.data && html`<p class="lab-presets"><span class="quiet">begin with</span> ${Object.keys(fields.data.presets).map((name) => html`
       <button class="chip" onClick=${() => write(`preset: ${name}\n`)}>${name}</button> `)}</p>`}
-    ${problem && problem.status === 422 && html`<p class="problem lab-problem">${problem.message}</p>`}
+    ${problem?.status === 422 && html`<p class="problem lab-problem">${problem.message}</p>`}
     ${asText ? html`<${TextSpec} text=${text} write=${write} />`
       : html`<${Awaited} answer=${fields}>${(data) => lines
-        ? html`<${Form} knobs=${data.knobs} schema=${data.schema} lines=${lines} write=${(next) => write(linesText(next))} />`
+        ? html`<${Form} knobs=${data.knobs} schema=${data.schema} presets=${data.presets} lines=${lines} write=${(next) => write(linesText(next))} />`
         : html`<p class="quiet">The form shows what can be read: mend the text first. <button onClick=${() => change({ as: "text" })}>YAML</button></p>`}<//>`}`;
 }
 
@@ -113,7 +116,7 @@ function TextSpec({ text, write }) {
   return html`<textarea class="mono lab-text" aria-label="Batch spec, YAML" spellcheck=${false} rows="24" value=${value} onInput=${typed} onBlur=${left}></textarea>`;
 }
 
-function Form({ knobs, schema, lines, write }) {
+function Form({ knobs, schema, presets, lines, write }) {
   const [only, setOnly] = useState(false);
   const set = (name, raw) => {
     const next = new Map(lines);
@@ -122,16 +125,16 @@ function Form({ knobs, schema, lines, write }) {
     write(next);
   };
   const preset = lines.get("preset");
+  const standard = (knob) => flow(presets[preset]?.[knob.name] ?? knob.default);
   return html`<label class="lab-only"><input type="checkbox" checked=${only} onChange=${({ currentTarget }) => setOnly(currentTarget.checked)} /> only what is set (${lines.size})</label>
     ${preset !== undefined && html`<p>preset <b class="mono"><${Word}>${preset}<//></b>: its fields are where the others start
       <button class="lab-reset" aria-label="without the preset" onClick=${() => set("preset", null)}>✕</button></p>`}
     <div class="lab-form">${knobs.filter(({ name }) => !only || lines.has(name)).map((knob) => html`
-      <${Field} key=${knob.name} knob=${knob} schema=${schema.properties[knob.name]} raw=${lines.get(knob.name)} set=${(raw) => set(knob.name, raw)} />`)}</div>`;
+      <${Field} key=${knob.name} knob=${knob} standard=${standard(knob)} schema=${schema.properties[knob.name]} raw=${lines.get(knob.name)} set=${(raw) => set(knob.name, raw)} />`)}</div>`;
 }
 
-function Field({ knob, schema, raw, set }) {
+function Field({ knob, standard, schema, raw, set }) {
   const { name, does, takes } = knob;
-  const standard = flow(knob.default);
   const [value, typed, left] = useTyping(raw ?? "", (next) => set(next.trim() ? next.replace(/[\r\n]+/g, " ") : null));
   const types = (schema.anyOf || [schema]).map(({ type }) => type);
   const numeric = types.some((type) => type === "integer" || type === "number") && types.every((type) => ["integer", "number", "null"].includes(type));

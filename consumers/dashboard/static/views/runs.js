@@ -68,7 +68,7 @@ function Curves({ names, all, params }) {
   const pick = (name) => change({ m: metrics.includes(name) ? metrics.filter((each) => each !== name) : [...metrics, name] });
   const opened = ({ series, point }) => change({ run: [series.run, ...names.filter((each) => each !== series.run)], batch: point[2], after: null }, { replace: false });
   return html`<section class="panel" aria-label="Curves"><div class="runs-tools"><h2>Curves</h2>
-      <label>over <select value=${x} onChange=${({ currentTarget }) => change({ x: currentTarget.value === "batch" ? null : currentTarget.value })}>${Object.entries(AXES).map(([name, label]) => html`<option value=${name}>${label}</option>`)}</select></label>
+      <label>over <select aria-label="x axis" value=${x} onChange=${({ currentTarget }) => change({ x: currentTarget.value === "batch" ? null : currentTarget.value })}>${Object.entries(AXES).map(([name, label]) => html`<option value=${name}>${label}</option>`)}</select></label>
       <details class="runs-metrics"><summary>${metrics.length} of ${all.length} metrics</summary><p><button onClick=${() => change({ m: "*" })}>all</button> <button onClick=${() => change({ m: null })}>the usual ones</button></p>
         <div>${all.map((name) => html`<label><input type="checkbox" checked=${metrics.includes(name)} onChange=${() => pick(name)} /> <${Word}>${name}<//></label>`)}</div></details></div>
     ${!metrics.length && html`<p class="quiet">No batch was trained yet: curves begin with the first.</p>`}
