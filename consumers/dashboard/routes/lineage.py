@@ -1,7 +1,6 @@
 """Lineage both ways: call, batch, version, next calls. The words of `claw lineage`."""
 
-from collections.abc import Iterable, Iterator, Sequence
-from itertools import islice
+from collections.abc import Iterable, Sequence
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Response
@@ -13,14 +12,16 @@ from consumers.lineage.answer import of_data, of_version
 from consumers.lineage.history import Runs, TracedRun
 from consumers.lineage.trace import data_trace, last_batch, version_trace
 from consumers.web.sessions import Looking
+from datapool.view.query import PoolFilter, find_trajectories
 from datapool.view.rows import PoolRows
 from datapool.view.store import as_bytes
 from eventlog.records import Position, Record
-from schemas.events import TrajectoryRecord
 
 PLANS_MAX = 20
 """Read for one answer; of an id that more batches name, the others are counted."""
 STEPS_MAX = 500
+NEXT_MAX = 500
+"""Trajectories of a version number that are looked at, of whatever run."""
 Json = dict[str, Any]  # what JSON can hold
 Version = tuple[str, int]
 """run_id, version"""
@@ -115,23 +116,17 @@ def _pooled(rows: PoolRows, name: str) -> list[tuple[str, ...]]:
 def _next(source: DashboardSource, versions: Sequence[Version], limit: int) -> list[Json]:
     """Trajectories that these versions sampled a part of: what came of the training."""
 
-    def sampled(row: TrajectoryRecord, version: Version) -> bool:
-        run_id, number = version
-        spans = row.min_version is not None and row.max_version is not None
-        return row.policy_run_id == run_id and spans and (row.min_version or 0) <= number <= (row.max_version or 0)
-
     def question(rows: PoolRows) -> list[Json]:
-        return list(islice(_matches(rows), limit))
+        return [
+            {
+                "group_id": row.group_id,
+                "trajectory_id": row.trajectory_id,
+                "by": f"{run_id}/{version}",
+                "return": row.return_total,
+            }
+            for run_id, version in versions
+            for row in find_trajectories(rows, PoolFilter(version_min=version, version_max=version), (), NEXT_MAX)
+            if row.policy_run_id == run_id
+        ][:limit]
 
-    def _matches(rows: PoolRows) -> Iterator[Json]:
-        for row in rows.trajectory_rows():
-            for version in versions:
-                if sampled(row, version):
-                    yield {
-                        "group_id": row.group_id,
-                        "trajectory_id": row.trajectory_id,
-                        "by": f"{version[0]}/{version[1]}",
-                        "return": row.return_total,
-                    }
-
-    return source.pool.ask(question) if versions else []
+    return source.pool.ask(question)

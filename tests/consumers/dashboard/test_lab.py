@@ -15,15 +15,19 @@ from claw.pool.options import PerspectiveOptions
 from claw.pool.preview import preview
 from consumers.dashboard.batch_rows import common_prefix
 from consumers.dashboard.routes import lab
+from datapool.batch.selection import ordered
 from datapool.batch.spec import BatchSpec
+from datapool.view.preview import ids_in_order
+from datapool.view.rows import PoolRows
 from datapool.view.runs import RunIndex
 from datapool.view.view import TOPICS, PoolView
+from eventlog.memory import MemoryLog
 from eventlog.records import readable
 from schemas.topics import BATCHES
 from tests.consumers.dashboard.training import TrainingStage, world
 from tests.consumers.feedback.test_routes import Person
 from tests.consumers.runs.observed import planned
-from tests.trainer.pooled import group
+from tests.trainer.pooled import SETTINGS, group, rows_of
 
 
 class Reader(Person):
@@ -156,6 +160,20 @@ def test_a_pool_too_large_to_look_at_is_begun_with(monkeypatch: pytest.MonkeyPat
         assert newest["chosen"] == ["g11", "g10"]
         cut = reader.get("lab/preview", spec=spec, limit=1)["preview"]
         assert (len(cut["chosen"]), len(cut["left_out"]), cut["left_out_groups"]) == (1, 1, 1)
+
+
+@pytest.mark.parametrize("order", ["fifo", "newest", "priority"])
+def test_a_listed_view_knows_the_order_of_groups_without_reading_them(order: str) -> None:
+    """As the rows themselves have it, ties by id, tags that are no number aside."""
+    tags = [(), ("priority:2",), ("priority:10", "x"), ("priority:x",), ("priority:-1",), ()]
+    history = [fact for n, each in enumerate(tags) for fact in group(f"g{n}", [0.0, 1.0], at_us=(n % 3), tags=each)]
+    plain, listed = PoolRows(), PoolRows(listed=True)
+    for _, name, key, value in list(rows_of(history, lambda item: MemoryLog(SETTINGS).append([item])[0])):
+        plain.apply(name, key, value)
+        listed.apply(name, key, value)
+    spec = BatchSpec(order=order)
+    assert ids_in_order(listed, spec) == ids_in_order(plain, spec)
+    assert ids_in_order(plain, spec) == [row.group_id for row in ordered(plain.group_rows(), spec)]
 
 
 @pytest.mark.parametrize(
