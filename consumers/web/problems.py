@@ -64,7 +64,7 @@ def answer_problems(app: FastAPI) -> None:
         return problem(422 if isinstance(error, ValueError) else 503, str(error))
 
     @app.exception_handler(ConsumerError)
-    async def of_question(_: Request, error: ConsumerError) -> Response:
+    async def of_consumer(_: Request, error: ConsumerError) -> Response:
         return problem(422, str(error))
 
     @app.exception_handler(Exception)

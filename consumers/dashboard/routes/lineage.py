@@ -15,7 +15,7 @@ from consumers.web.sessions import Looking
 from datapool.view.query import PoolFilter, find_trajectories
 from datapool.view.rows import PoolRows
 from datapool.view.store import as_bytes
-from eventlog.records import Position, Record
+from eventlog.records import Position
 
 PLANS_MAX = 20
 """Read for one answer; of an id that more batches name, the others are counted."""
@@ -27,20 +27,6 @@ Version = tuple[str, int]
 """run_id, version"""
 
 routes = APIRouter(prefix="/api/v1", tags=["lineage"])
-
-
-class _Facts:
-    """The dashboard's lookup of facts, as lineage takes one."""
-
-    def __init__(self, source: DashboardSource) -> None:
-        self._source = source
-
-    def get(self, positions: Iterable[Position]) -> dict[Position, Record]:
-        """As `Lookup.get`."""
-        return self._source.records(positions)
-
-    def close(self) -> None:
-        """It is the dashboard's."""
 
 
 @routes.get(
@@ -75,7 +61,7 @@ def _of_version(source: DashboardSource, name: str, version: Version, limit: int
     trace = version_trace(runs, *version)
     if trace is None:
         return None
-    answer = of_version(name, trace, _Facts(source), limit)
+    answer = of_version(name, trace, source.facts, limit)
     return {**answer, "next": _next(source, [version], limit), "plans_left_out": 0}
 
 
@@ -88,7 +74,7 @@ def _of_data(source: DashboardSource, name: str, limit: int) -> Json:
     runs, places = source.ask_runs(question)
     _add_plans(source, runs, places[:PLANS_MAX])
     trace = data_trace(runs, name, lambda: source.pool.ask(lambda rows: _pooled(rows, name)))
-    answer = of_data(name, trace, _Facts(source), limit)
+    answer = of_data(name, trace, source.facts, limit)
     made = [(each.run_id, each.made_version) for each in trace.batches if each.made_version is not None]
     return {**answer, "next": _next(source, made, limit), "plans_left_out": len(places[PLANS_MAX:])}
 

@@ -1,14 +1,14 @@
-// A batch spec as lines `name: value`, each value YAML of one line; and words for a shell.
+// A batch spec as lines `name: value`, each value YAML of one line.
 
 const PLAIN = /^[A-Za-z_][\w/@.:*-]*$/;
 const WORDS = /^(true|false|null|yes|no|on|off|y|n|\.?nan|\.?inf)$/i;
 
 /** A text in double quotes; what YAML takes for a line break, or for nothing, by its number. */
-const quoted = (text) => JSON.stringify(text).replace(/[\u007f-\u009f\u2028\u2029\ufeff]/g, (each) => `\\u${each.charCodeAt(0).toString(16).padStart(4, "0")}`);
+const inQuotes = (text) => JSON.stringify(text).replace(/[\u007f-\u009f\u2028\u2029\ufeff]/g, (each) => `\\u${each.charCodeAt(0).toString(16).padStart(4, "0")}`);
 
 /** A value of JSON as YAML in one line. */
 export function flow(value) {
-  if (typeof value === "string") return PLAIN.test(value) && !WORDS.test(value) && !value.endsWith(":") ? value : quoted(value);
+  if (typeof value === "string") return PLAIN.test(value) && !WORDS.test(value) && !value.endsWith(":") ? value : inQuotes(value);
   if (Array.isArray(value)) return `[${value.map(flow).join(", ")}]`;
   if (value && typeof value === "object") return `{${Object.entries(value).map(([name, each]) => `${flow(name)}: ${flow(each)}`).join(", ")}}`;
   return JSON.stringify(value ?? null);
@@ -27,12 +27,4 @@ export function linesOf(text) {
     lines.set(name, raw);
   }
   return lines;
-}
-
-/** A word that a shell takes as it is, whatever stands in it: what a terminal would act on is written by its number. */
-export function shellWord(text) {
-  if (/^[\w@%+=:,./-]+$/.test(text)) return text;
-  if (/^[\x20-\x7e]*$/.test(text)) return `'${text.replaceAll("'", "'\\''")}'`;
-  const bytes = [...new TextEncoder().encode(text)];
-  return `$'${bytes.map((byte) => (byte < 0x20 || byte > 0x7e || byte === 0x27 || byte === 0x5c ? `\\x${byte.toString(16).padStart(2, "0")}` : String.fromCharCode(byte))).join("")}'`;
 }

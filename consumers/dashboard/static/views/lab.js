@@ -5,8 +5,8 @@ import { change } from "../parts/address.js";
 import { Awaited, useAnswer } from "../parts/answers.js";
 import { useKeys } from "../parts/keys.js";
 import { concerns } from "../parts/live.js";
-import { flow, lineText, linesOf, shellWord } from "../parts/spec.js";
-import { Command, Copy, GroupLink, TrajectoryLink, count, number, percent } from "../parts/words.js";
+import { flow, lineText, linesOf } from "../parts/spec.js";
+import { Command, Copy, GroupLink, TrajectoryLink, count, number, percent, quoted } from "../parts/words.js";
 
 const TYPING_MS = 300;
 const LISTED = 40;
@@ -237,11 +237,11 @@ function LeftOut({ now }) {
 }
 
 function Commands({ now, spec, text, isOwn }) {
-  const run = now.run_id ? ` --run ${shellWord(now.run_id)} --version ${now.version}` : "";
+  const run = now.run_id ? ` --run ${quoted(now.run_id)} --version ${now.version}` : "";
   return html`<div class="panel"><h2>To type</h2>
     <p class="quiet">With the text saved as <code>spec.yaml</code>; <code>train.yaml</code> holds the run's other settings, and fields of its own <code>spec</code> that are not set here count on.</p>
     <${Command} text=${`claw pool batch${isOwn ? "" : " --spec spec.yaml"}${run}`} />
-    <${Command} text=${`claw train --config train.yaml --set ${shellWord(`spec=${JSON.stringify(spec)}`)}`} />
+    <${Command} text=${`claw train --config train.yaml --set ${quoted(`spec=${JSON.stringify(spec)}`)}`} />
     <${Command} text="claw export --spec spec.yaml --out dataset" />
     <details><summary class="quiet">spec.yaml</summary><pre class="mono lab-file">${text}</pre></details></div>`;
 }
