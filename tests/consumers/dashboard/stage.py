@@ -21,7 +21,7 @@ class DashboardStage(stage.Stage):
         """The app."""
         self.live = LiveStream()
         heard = pool_change(self.live)
-        pool = PoolView(self.log.settings, open_reader=lambda: self.log.reader(TOPICS), heard=heard)
+        pool = PoolView(self.log.settings, listed=True, open_reader=lambda: self.log.reader(TOPICS), heard=heard)
         self.source = DashboardSource(self.log, pool, self.live)
         return dashboard_app(DashboardSettings(**{"who": "ann", "port": 0, **settings}), self.source)
 

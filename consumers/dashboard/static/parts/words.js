@@ -19,7 +19,7 @@ export function span(seconds) {
 export function Ago({ us }) {
   if (!us) return "–";
   const moment = new Date(us / 1000);
-  return html`<time dateTime=${moment.toISOString()} title=${moment.toISOString()}>${span(Math.max(0, (Date.now() - moment) / 1000))} ago</time>`;
+  return html`<time dateTime=${moment.toISOString()} title=${moment.toISOString()}>${span(Math.max(0, (Date.now() - moment.getTime()) / 1000))} ago</time>`;
 }
 
 /** Ids that lead to their view. */
