@@ -50,12 +50,13 @@ class ReadConversation(NamedTuple):
 class FeedbackView:
     """Followers of the topics, and a producer. `start` comes first."""
 
-    def __init__(self, log: PageLog, pool: PoolView) -> None:
+    def __init__(self, log: PageLog, pool: PoolView, heard: Callable[[Event], object] = lambda _: None) -> None:
+        """heard: called with each event of claw.rewards, in the follower's thread, and with each that is appended here."""
         self.pool, self.queues = pool, Queues(pool)
         self.caught_up = False
         """Whether everything that stood in the log at the start was read; until then answers grow."""
-        self._log = log
-        self._producer = log.producer()
+        self._log, self._heard = log, heard
+        self.producer = log.producer()
         self._lookup = log.lookup()
         self._lookup_lock, self._lock = threading.Lock(), threading.Lock()
         self._feedback = Feedback()
@@ -77,7 +78,7 @@ class FeedbackView:
         self.pool.stop()
         if self._follower is not None:
             self._follower.stop()
-        self._producer.close()
+        self.producer.close()
         with self._lookup_lock:
             self._lookup.close()
 
@@ -98,7 +99,7 @@ class FeedbackView:
 
     def append(self, events: Sequence[FeedbackFact]) -> None:
         """Returns once all are acknowledged, and seen here. Raises LogError; the same events may be appended again."""
-        futures = [self._producer.produce(Outgoing.of(REWARDS, group_key(e.group_id), e)) for e in events]
+        futures = [self.producer.produce(Outgoing.of(REWARDS, group_key(e.group_id), e)) for e in events]
         for future in futures:
             future.result()
         self._add(events)
@@ -137,6 +138,7 @@ class FeedbackView:
                 if isinstance(event, FeedbackFact) and self._feedback.add(event):
                     self.changes += 1
                     self._unheard.add(event.group_id)
+                self._heard(event)
 
     def _catch_up(self, follower: Follower) -> None:
         with suppress(LogError):  # whoever asks next hears of it

@@ -15,7 +15,7 @@ import pytest
 from playwright.sync_api import Browser
 
 from consumers.dashboard.app import STATIC
-from schemas.events import Event, SubjectRef
+from schemas.events import Event
 from tests import facts
 from tests.browser import ROOT, browser
 from tests.consumers.dashboard.stage import DashboardStage
@@ -71,10 +71,10 @@ def scene() -> list[Event]:
         facts.failure(group, trajectory, "failed", message=HOSTILE),
         facts.reward(group, trajectory, 0.5, source=f"judge{HOSTILE}", name=f"style{HOSTILE}", call_id=call_id),
         facts.curated(group, trajectory, call_id, who=HOSTILE, note=HOSTILE, tags=(HOSTILE,), scores={f"{HOSTILE}@1": 0.5}),
-        facts.preferred(group, trajectory, "u", source=f"human:{HOSTILE}", comment=HOSTILE, rejected=SubjectRef(trajectory_id="u")),
+        facts.preferred(group, trajectory, "u", source=f"human:{HOSTILE}", comment=HOSTILE),
         facts.edited(group, trajectory, call_id, source=f"human:{HOSTILE}", message=json.dumps(message)),
         facts.completed(group, trajectory, calls=1, reward=1.0),
-        facts.completed(group, "u", calls=1, reward=0.0, status="failed", reason=HOSTILE),
+        facts.completed(group, "u", calls=1, reward=0.0, status="failed"),
     ]  # fmt: skip
 
 
