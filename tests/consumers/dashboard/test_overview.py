@@ -108,6 +108,14 @@ def test_facts_without_streams_and_dead_letters() -> None:
     assert state.answer()["dead_letters"] == 1
 
 
+def test_a_metric_that_is_no_number_is_none() -> None:
+    """JSON has no NaN and no infinity; the page draws a gap."""
+    stage = scene()
+    stage.report(observed.at(observed.trained(2, float("nan"), staleness_mean=float("inf")), now_us() / 1e6))
+    run = overview(stage)["run"]
+    assert [run["curves"][name][-1][1] for name in ("reward", "staleness_mean")] == [None, None]
+
+
 def test_an_unknown_run_is_a_sentence() -> None:
     """Problem details that name the command."""
     answer = overview(scene(), run="nope")
