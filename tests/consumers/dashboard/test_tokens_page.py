@@ -74,8 +74,8 @@ def test_a_person_reads_a_reply_token_by_token(scene: tuple[DashboardStage, Sitt
     for _ in range(60):
         page.keyboard.press("ArrowRight")
     expect(detail).to_contain_text("make no whole character here")
-    until(page, "new URLSearchParams(location.search).get('at') !== null")
     last = page.locator(".token.here").get_attribute("data-at")
+    until(page, f"new URLSearchParams(location.search).get('at') === '{last}'")
     page.reload()
     page.wait_for_selector(".token.here")
     assert page.locator(".token.here").get_attribute("data-at") == last

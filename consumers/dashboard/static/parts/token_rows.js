@@ -81,7 +81,7 @@ function wide(text) {
 // Of what stands in a mark: its font's part of the line's, and the px that its edges add, as tokens.css and shell.css have them.
 const MARKS = { "bytes": [0.86, 0], "made": [1, 7], "version-begins": [0.78, 3], "hidden-character": [0.76, 6] };
 const widthOf = (nodes) => [nodes].flat(3).reduce((sum, node) => {
-  if (typeof node === "string") return sum + wide(node);
+  if (typeof node !== "object") return sum + wide(String(node));
   const [scale, edges] = MARKS[node.props.class];
   return sum + scale * widthOf(node.props.children) + edges;
 }, 0);
