@@ -13,7 +13,7 @@ export function modelOf(answer) {
   const count = answer.ids.length;
   const model = {
     answer, count, first: answer.from, stretch: new Int32Array(count).fill(-1), trained: new Uint8Array(count), version: new Int32Array(count).fill(-1),
-    heat: new Int8Array(count).fill(-1), versions: [], part: new Map(), made: new Map(), width: new Float32Array(count), special: new Set(answer.special),
+    heat: new Int8Array(count).fill(-1), versions: [], part: new Map(), made: new Map(), width: new Float32Array(count), widths: new Map(), special: new Set(answer.special),
   };
   const within = (start, end) => [Math.max(0, start - model.first), Math.min(count, end - model.first)];
   answer.sampled.forEach((stretch, number) => {
@@ -86,6 +86,14 @@ const widthOf = (nodes) => [nodes].flat(3).reduce((sum, node) => {
   return sum + scale * widthOf(node.props.children) + edges;
 }, 0);
 
+/** Of a token as it is drawn; of most, the same wherever they stand. */
+function widthAt(model, at) {
+  const piece = model.answer.pieces ? model.answer.pieces[at] : null;
+  if (typeof piece !== "string" || model.made.has(at) || versionBegins(model, at)) return widthOf(nodesOf(model, at, false));
+  if (!model.widths.has(piece)) model.widths.set(piece, widthOf(nodesOf(model, at, false)));
+  return model.widths.get(piece);
+}
+
 /** Runs of tokens that nobody sampled, but for the last few before a reply: [first, behind]. Of a line without replies, none.
  * @returns {[number, number][]} */
 export function foldsOf(model) {
@@ -118,7 +126,7 @@ export function linesOf(model, room, open, withIds) {
       at = from - 1;
       continue;
     }
-    const own = widthOf(nodesOf(model, at, false)) + GAP;
+    const own = widthAt(model, at) + GAP;
     model.width[at] = Math.min(room, withIds && pieces ? Math.max(own, 0.78 * wide(String(ids[at])) + GAP) : own);
     if (used + model.width[at] > room) end(at);
     used += model.width[at];
