@@ -89,14 +89,14 @@ class PoolRows:
         group = self._groups.get(group_id)
         if group is None and not self.store.is_forgotten(group_id):
             group = self._groups[group_id] = GroupRows()
-            group.number = self.tables.groups.reserve((group_id,)) if self.tables is not None else 0
+            group.number = self.tables.reserve("groups", (group_id,)) if self.tables is not None else 0
         return group
 
     def _make_rows(self, group: GroupRows, ids: tuple[str, ...]) -> TrajectoryRows:
         rows = group.trajectories.get(ids[1])
         if rows is None:
             rows = group.trajectories[ids[1]] = TrajectoryRows()
-            rows.number = self.tables.trajectories.reserve(ids[:2], group.number) if self.tables is not None else 0
+            rows.number = self.tables.reserve("trajectories", ids[:2], group.number) if self.tables is not None else 0
         return rows
 
     def _apply_group(self, group: GroupRows, group_id: str, value: bytes | None) -> None:
@@ -205,6 +205,15 @@ class PoolRows:
     def tokens_of_group(self, group_id: str) -> dict[tuple[str, str], TokenRow]:
         """Token rows of a group by (trajectory_id, call_id)."""
         return self.store.tokens_of_group(group_id)
+
+    def tokens(self, group_id: str, trajectory_id: str, call_id: str) -> TokenRow | None:
+        """The token row of one call."""
+        return self.store.tokens((group_id, trajectory_id, call_id))
+
+    def step(self, group_id: str, trajectory_id: str, call_id: str) -> StepRecord | None:
+        """The step row of one call, captured or not."""
+        value = self.store.step((group_id, trajectory_id, call_id))
+        return None if value is None else as_step(value)
 
     def group_rows(self) -> Iterator[GroupRecord]:
         """The latest row of every group, whole or not, in order of id."""
