@@ -11,7 +11,20 @@ from pathlib import Path
 import structlog
 from fastapi import FastAPI
 
-from consumers.dashboard.routes import acts, explorer, groups, record, state, tokens
+from consumers.dashboard.overview.log_state import LogState
+from consumers.dashboard.routes import (
+    acts,
+    explorer,
+    groups,
+    lab,
+    lineage,
+    operations,
+    overview,
+    record,
+    runs,
+    state,
+    tokens,
+)
 from consumers.dashboard.settings import DashboardSettings
 from consumers.dashboard.source import DashboardSource, pool_change
 from consumers.dashboard.tokens.vocabularies import Vocabularies
@@ -33,7 +46,20 @@ from schemas.topics import KEYS
 
 STATIC = Path(__file__).parent / "static"
 KEYS_TIMEOUT_S = 30.0
-ROUTES = (state.routes, explorer.routes, groups.routes, tokens.routes, record.routes, acts.routes, feedback_routes)
+ROUTES = (
+    state.routes,
+    overview.routes,
+    explorer.routes,
+    groups.routes,
+    tokens.routes,
+    record.routes,
+    acts.routes,
+    operations.routes,
+    lab.routes,
+    runs.routes,
+    lineage.routes,
+    feedback_routes,
+)
 """One router per view, in the order of the views."""
 ADDRESSES = tuple(f"/{path.stem}" for path in sorted((STATIC / "views").glob("*.js")))
 log = structlog.get_logger()
@@ -69,6 +95,7 @@ def dashboard_app(settings: DashboardSettings, source: DashboardSource) -> PageG
         addresses=ADDRESSES,
         state={
             "dashboard": source,
+            "log_state": LogState(source.log),
             "orders": explorer.StandingOrders(),
             "feedback": source.feedback,
             "settings": settings,

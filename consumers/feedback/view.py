@@ -17,11 +17,11 @@ from eventlog.errors import LogError
 from eventlog.follower import Follower
 from eventlog.partitioner import partition_of
 from eventlog.protocols import Log, Lookup
-from eventlog.records import Outgoing, Position, Record, readable
+from eventlog.records import Outgoing, Place, Position, Record, readable
 from eventlog.settings import LogSettings
 from schemas.events import CallCaptured, Event, TrajectoryRecord
 from schemas.keys import group_key
-from schemas.topics import CALLS, REWARDS
+from schemas.topics import CALLS, REWARDS, Topic
 
 Answer = TypeVar("Answer")
 CATCH_UP_TIMEOUT_S = 3600.0
@@ -33,6 +33,10 @@ class PageLog(Log, Protocol):
     settings: LogSettings
 
     def lookup(self) -> Lookup: ...
+
+    def committed_offsets(
+        self, group_id: str, topics: Sequence[Topic], partitions: Iterable[int]
+    ) -> dict[Place, int | None]: ...
 
 
 class ReadConversation(NamedTuple):

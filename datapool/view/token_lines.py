@@ -91,16 +91,16 @@ class _Reading:
                 yield cursor, start, end
             base = cursor.prompt.base_call_id
             kept = min(kept, start if base is None else cursor.prompt.keep)
-            cursor = self.row(base) if base is not None else self._beginning(cursor, kept)
+            cursor = self.row(base) if base is not None else self._beginning(cursor)
 
-    def _beginning(self, row: StepTokens, kept: int) -> StepTokens | None:
+    def _beginning(self, row: StepTokens) -> StepTokens | None:
         """The call before it that its prompt, written in full, begins with."""
         calls = self._trajectory.calls
         before = calls[: calls.index(row.call_id)] if row.call_id in calls else ()
-        head = (self.prompt(row.call_id) or b"")[: kept * ITEM_BYTES]
+        whole = self.prompt(row.call_id) or b""
         for call_id in reversed(before[-BASES_TRIED:]):
             tokens, prompt = self.row(call_id), self.prompt(call_id)
-            if tokens is not None and prompt is not None and head.startswith(prompt + tokens.response_ids):
+            if tokens is not None and prompt is not None and whole.startswith(prompt + tokens.response_ids):
                 return tokens
         return None
 

@@ -1,11 +1,16 @@
 """`/api/v1/tokens` and `/api/v1/record`: ids as exact text, what sampled and what trained them, and records as they stand."""
 
+import json
 import subprocess
+import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import orjson
 import pytest
 
+from consumers.dashboard.tokens.copies import curl_replay
 from consumers.dashboard.tokens.pieces import Vocabulary, pieces_of
 from eventlog.records import Outgoing
 from schemas.codec import HEADER
@@ -50,32 +55,46 @@ def test_a_character_of_several_tokens_is_bytes_and_told_once() -> None:
     assert (cut.pieces, cut.characters) == (["a", ["", "E2"], ["", "82"]], [])
 
 
-@pytest.fixture
-def scene(tmp_path: Path) -> tuple[DashboardStage, Path]:
-    """Two calls of one trajectory: the second goes on from the first and ends inside a character."""
-    model = tmp_path / "model"
-    tokenizer = write_tokenizer(model)
-    first = sampled(tokenizer, "c1", "日本?", "שלום")
-    second = sampled(tokenizer, "c2", "go on", f"{FAMILY} ".encode() + "€".encode()[:2], base=first, received_us=9)
-    stage = DashboardStage([first, second, facts.completed("g", "t", calls=2, reward=1.0)])
-    stage.report(run_started(model))
-    return stage, tokenizer  # type: ignore[return-value]
+class Scene:
+    """Two calls of one trajectory, of which the second goes on from the first and ends inside a character; and who asks."""
 
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.tokenizer = write_tokenizer(folder)
+        first = sampled(self.tokenizer, "c1", "日本?", "שלום")
+        cut = f"{FAMILY} ".encode() + "€".encode()[:2]
+        second = sampled(self.tokenizer, "c2", "go on", cut, base=first, received_us=9)
+        self.stage = DashboardStage([first, second, facts.completed("g", "t", calls=2, reward=1.0)])
+        self.stage.report(run_started(folder))
+        self.person: Person
 
-def asked(stage: DashboardStage, path: str, **query: Any) -> Any:
-    with stage.served() as url:
-        person = Person(url)
-        while not person.get("state")["caught_up"]:
-            pass
-        answer = person.http.get(path, params=query)
+    def ask(self, path: str, **query: Any) -> Any:
+        answer = self.person.http.get(path, params=query)
         return {"status": answer.status_code, **answer.json()}
 
+    def ask_until(self, word: str, path: str, **query: Any) -> Any:
+        """The answer, once the word stands in it: what was written last is read soon."""
+        deadline = time.monotonic() + 20
+        while word not in json.dumps(answer := self.ask(path, **query)):
+            assert time.monotonic() < deadline, answer
+            time.sleep(0.05)
+        return answer
 
-def test_tokens_of_earlier_calls_are_known_in_a_prompt(scene: Any) -> None:
+
+@pytest.fixture
+def scene(tmp_path: Path) -> Iterator[Scene]:
+    scene = Scene(tmp_path / "model")
+    with scene.stage.served() as url:
+        scene.person = Person(url)
+        while not scene.person.get("state")["caught_up"]:
+            time.sleep(0.02)
+        yield scene
+
+
+def test_tokens_of_earlier_calls_are_known_in_a_prompt(scene: Scene) -> None:
     """What a prompt repeats of an earlier reply has its log-probabilities, versions and training."""
-    stage, _tokenizer = scene
-    stage.report(planned(["c2"], masked=["c1"], oldest=4))
-    answer = asked(stage, "tokens", g="g", t="t")
+    scene.stage.report(planned(["c2"], masked=["c1"], oldest=4))
+    answer = scene.ask_until('"batch": ["run", 0]', "tokens", g="g", t="t")
     assert (answer["c"], answer["previous"], answer["next"], answer["call"]) == ("c2", "c1", None, 1)
     earlier, own = answer["sampled"]
     assert [earlier["c"], own["c"]] == ["c1", "c2"]
@@ -105,12 +124,11 @@ def test_tokens_of_earlier_calls_are_known_in_a_prompt(scene: Any) -> None:
     assert answer["special"]
 
 
-def test_a_range_is_exact_at_its_edges(scene: Any) -> None:
+def test_a_range_is_exact_at_its_edges(scene: Scene) -> None:
     """A range that begins inside a character tells the same of its tokens as the whole."""
-    stage, _ = scene
-    whole = asked(stage, "tokens", g="g", t="t")
+    whole = scene.ask("tokens", g="g", t="t")
     for first in range(whole["prompt_length"] - 3, whole["length"] - 1):
-        part = asked(stage, "tokens", g="g", t="t", **{"from": first, "to": first + 2})
+        part = scene.ask("tokens", g="g", t="t", **{"from": first, "to": first + 2})
         assert part["pieces"] == whole["pieces"][first : first + 2]
         assert part["logprobs"] == whole["logprobs"][first : first + 2]
         if first % 7:
@@ -118,45 +136,39 @@ def test_a_range_is_exact_at_its_edges(scene: Any) -> None:
         assert part["characters"] == [each for each in whole["characters"] if each[0] < first + 2 and each[1] >= first]
 
 
-def test_without_its_tokenizer_ids_and_messages_are_told(scene: Any, tmp_path: Path) -> None:
+def test_without_its_tokenizer_ids_and_messages_are_told(scene: Scene) -> None:
     """No tokenizer, one of another model, none that can be read: a sentence, never another model's text."""
-    stage, _tokenizer = scene
-    stage.report(run_started(tmp_path / "gone"))
-    answer = asked(stage, "tokens", g="g", t="t")
+    scene.stage.report(run_started(scene.folder / "gone"))
+    answer = scene.ask_until("No text", "tokens", g="g", t="t")
     assert answer["pieces"] is None
     assert "--tokenizer DIR" in answer["note"]
-    small = write_tokenizer(tmp_path / "model")
-    small.add_tokens(["xyzzy"])
-    call = sampled(small, "c3", "xyzzy", "xyzzy", received_us=20)
-    stage.report(run_started(tmp_path / "model"))
-    stage.tell(call)
-    answer = asked(stage, "tokens", g="g", t="t", c="c3")
+    scene.tokenizer.add_tokens(["xyzzy"])
+    call = sampled(scene.tokenizer, "c3", "xyzzy", "xyzzy", received_us=20)
+    scene.stage.report(run_started(scene.folder))
+    scene.stage.tell(call)
+    answer = scene.ask_until("another model", "tokens", g="g", t="t", c="c3")
     assert answer["pieces"] is None
     assert "another model" in answer["note"]
-    said = asked(stage, "tokens/messages", g="g", t="t", c="c2")
+    said = scene.ask("tokens/messages", g="g", t="t", c="c2")
     assert [turn["role"] for turn in said["messages"]] == ["user", "assistant"]
     assert said["messages"][0]["content"] == "go on"
-    (tmp_path / "model" / "tokenizer.json").write_text("{}")
-    assert "can be read" in asked(stage, "tokens", g="g", t="t")["note"]
+    (scene.folder / "tokenizer.json").write_text("{}")
+    assert "can be read" in scene.ask("tokens", g="g", t="t")["note"]
 
 
-def test_what_is_not_there_is_a_sentence(scene: Any) -> None:
-    stage, _ = scene
-    assert asked(stage, "tokens", g="g", t="t", c="none")["status"] == 404
-    assert asked(stage, "tokens", g="g", t="none")["status"] == 404
-    stage.tell(facts.call("g", "t", "c9", ids=(), prompt=facts.edge(()), received_us=99))
-    assert "No token ids" in asked(stage, "tokens", g="g", t="t", c="c9")["note"]
+def test_what_is_not_there_is_a_sentence(scene: Scene) -> None:
+    assert scene.ask("tokens", g="g", t="t", c="none")["status"] == 404
+    assert scene.ask("tokens", g="g", t="none")["status"] == 404
+    scene.stage.tell(facts.call("g", "t", "c9", ids=(), prompt=facts.edge(()), received_us=99))
+    assert scene.ask_until("No token ids", "tokens", g="g", t="t", c="c9")["length"] == 0
 
 
-def test_a_record_is_told_and_can_be_pasted(scene: Any, tmp_path: Path) -> None:
+def test_a_record_is_told_and_can_be_pasted(scene: Scene) -> None:
     """The fixture decodes to the event; the request of the shell's command is the client's."""
-    stage, _ = scene
-    answer = asked(stage, "record", g="g", t="t", c="c2")
+    answer = scene.ask("record", g="g", t="t", c="c2")
     assert (answer["schema"], answer["topic"], answer["key"]) == ("CallCaptured", "claw.calls", "g")
     assert answer["value"]["call_id"] == "c2"
     assert f"--partition {answer['partition']} --offset {answer['offset']} " in answer["copies"]["consumer"]
-    test = tmp_path / "test_it.py"
-    test.write_text(answer["copies"]["pytest"] + "\n\ndef test_it(record):\n    assert record.call_id == 'c2'\n")
     space: dict[str, Any] = {}
     exec(answer["copies"]["pytest"].replace("@pytest.fixture", ""), space)
     assert space["record"]().call_id == "c2"
@@ -164,10 +176,6 @@ def test_a_record_is_told_and_can_be_pasted(scene: Any, tmp_path: Path) -> None:
 
 def test_a_hostile_request_is_pasted_as_data(tmp_path: Path) -> None:
     """Whatever a client sent, the shell hands to curl what is read on the page, in ASCII, and nothing is run."""
-    import orjson
-
-    from consumers.dashboard.tokens.copies import curl_replay
-
     text = "'; touch pwned; echo '\n$(touch pwned)\u202e\x1b[201~\x9b é"
     content = orjson.dumps({"messages": [{"role": "user", "content": text}]})
     call = facts.call("g'\n$(touch pwned)", "t", "c'`touch pwned`")
@@ -184,14 +192,13 @@ def test_a_hostile_request_is_pasted_as_data(tmp_path: Path) -> None:
     assert "authorization: Bearer k" in (tmp_path / "arguments").read_text()
 
 
-def test_records_that_cannot_be_read_are_sentences(scene: Any) -> None:
+def test_records_that_cannot_be_read_are_sentences(scene: Scene) -> None:
     """A schema of the future, bytes of somebody else, a tombstone, a place that is none, a topic that is none, keys."""
-    stage, _ = scene
     values = [HEADER.pack(0, 999_999) + b"x", b"what?", None, HEADER.pack(0, 999_999)[:3]]
-    places = stage.log.append([Outgoing(topic=CALLS, key=group_key("g"), value=value) for value in values])
+    places = scene.stage.log.append([Outgoing(topic=CALLS, key=group_key("g"), value=value) for value in values])
     sentences = []
     for at in places:
-        answer = asked(stage, "record", topic=at.topic, partition=at.partition, offset=at.offset)
+        answer = scene.ask("record", topic=at.topic, partition=at.partition, offset=at.offset)
         assert answer["status"] == 200
         sentences.append(answer["problem"])
     assert "newer version" in sentences[0]
@@ -205,4 +212,4 @@ def test_records_that_cannot_be_read_are_sentences(scene: Any) -> None:
         (403, {"topic": "claw.keys", "partition": 0, "offset": 0}),
         (422, {"topic": "claw.calls"}),
     ):
-        assert asked(stage, "record", **query)["status"] == status
+        assert scene.ask("record", **query)["status"] == status

@@ -7,6 +7,7 @@ from pathlib import Path
 import orjson
 from tokenizers import Tokenizer
 
+from consumers.dashboard.tokens.pieces import SYMBOLS
 from examples.tokenizer import END, build_tokenizer
 from schemas.arrays import pack_floats, pack_ids
 from schemas.events import (
@@ -42,12 +43,8 @@ def sampled(
     """A call of trajectory g/t, with a prompt that goes on from its base. reply: bytes may end inside a character."""
     added = tokenizer.encode(f"<|user|>{question}{END}<|assistant|>").ids
     if isinstance(reply, bytes):  # an id of this tokenizer without a corpus is a byte
-        letters = {bytes([b]): tokenizer.encode(chr(b)).ids[0] for b in range(32, 127)}
-        symbols = tokenizer.get_vocab()
-        from consumers.dashboard.tokens.pieces import SYMBOLS
-
-        by_byte = {SYMBOLS[symbol]: number for symbol, number in symbols.items() if symbol in SYMBOLS}
-        ids = [letters.get(bytes([b]), by_byte[b]) for b in reply]
+        by_byte = {SYMBOLS[word]: number for word, number in tokenizer.get_vocab().items() if word in SYMBOLS}
+        ids = [by_byte[each] for each in reply]
     else:
         ids = tokenizer.encode(reply + END).ids
     before = b"" if base is None else _whole(base)
