@@ -12,7 +12,19 @@ import structlog
 from fastapi import FastAPI
 
 from consumers.dashboard.overview.log_state import LogState
-from consumers.dashboard.routes import acts, explorer, groups, lab, lineage, overview, record, runs, state, tokens
+from consumers.dashboard.routes import (
+    acts,
+    explorer,
+    groups,
+    lab,
+    lineage,
+    operations,
+    overview,
+    record,
+    runs,
+    state,
+    tokens,
+)
 from consumers.dashboard.settings import DashboardSettings
 from consumers.dashboard.source import DashboardSource, pool_change
 from consumers.dashboard.tokens.vocabularies import Vocabularies
@@ -42,6 +54,7 @@ ROUTES = (
     tokens.routes,
     record.routes,
     acts.routes,
+    operations.routes,
     lab.routes,
     runs.routes,
     lineage.routes,
