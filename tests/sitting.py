@@ -46,9 +46,9 @@ class Sitting:
     def clean(self, page: Page) -> None:
         """Nothing ran, nothing was reported, nothing left this host."""
         assert page.evaluate("window.pwned") is None
-        assert page.evaluate("window.reports") == []
+        assert page.evaluate("window.reports") == [], page.evaluate("window.reports")
         assert [url for url in self.requests if not url.startswith((self.url, "data:"))] == []
-        assert self.complaints == []
+        assert self.complaints == [], self.complaints
 
 
 def until(page: Page, expression: str, timeout_s: float = 15.0) -> None:

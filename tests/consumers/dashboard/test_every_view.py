@@ -28,7 +28,12 @@ pytestmark = [pytest.mark.process, pytest.mark.slow]
 AXE = (Path(axe_playwright_python.__file__).parent / "axe.min.js").read_text()
 SCREENSHOTS = ROOT / ".tools/screenshots"
 HOSTILE = "".join(PAYLOADS.values())
-IDS = {"g": f"g{HOSTILE}", "t": f"t{HOSTILE}", "c": f"c{HOSTILE}"}
+IDS = {
+    "g": "g" + PAYLOADS["script"] + PAYLOADS["bidi"],
+    "t": "t" + PAYLOADS["link"] + PAYLOADS["control"],
+    "c": "c" + PAYLOADS["svg"] + PAYLOADS["template"],
+}
+RUN = "run" + PAYLOADS["style"]
 FINISHED = [
     path.stem for path in sorted((STATIC / "views").glob("*.js")) if "export default null" not in path.read_text()
 ]
@@ -37,7 +42,7 @@ QUERIES: dict[str, dict[str, str]] = {
     "trajectory": {"g": IDS["g"], "t": IDS["t"]},
     "tokens": {"g": IDS["g"], "t": IDS["t"], "c": IDS["c"]},
     "explorer": {"kind": "trajectories", "text": "<script>"},
-    "runs": {"run": f"run{HOSTILE}"},
+    "runs": {"run": RUN},
 }
 
 
@@ -81,9 +86,8 @@ def scene() -> list[Event]:
 @pytest.fixture(scope="module")
 def url() -> Iterator[str]:
     stage = DashboardStage(scene())
-    run = f"run{HOSTILE}"
     stage.report(
-        observed.started(run, json.dumps({"model_dir": HOSTILE, "note": HOSTILE})), observed.trained(1, 0.5, run)
+        observed.started(RUN, json.dumps({"model_dir": HOSTILE, "note": HOSTILE})), observed.trained(1, 0.5, RUN)
     )
     with stage.served() as address:
         yield address

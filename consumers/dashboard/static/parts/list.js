@@ -41,7 +41,7 @@ export function Windowed({ count, height, row, seen, at, label, role = "rowgroup
   const rows = [];
   for (let index = first; index < last; index += 1) rows.push(row(index));
   const shift = Math.max(0, place.top - (top - first * height));
-  return html`<div class="windowed" ref=${box} tabindex="0" role=${role} aria-label=${label} aria-rowcount=${count}>
+  return html`<div class="windowed" ref=${box} tabindex="0" role=${role} aria-label=${label}>
     <div class="windowed-all" style=${{ height: `${Math.min(total, PIXELS_MAX)}px` }}>
       <div class="windowed-rows" style=${{ transform: `translateY(${shift}px)` }}>${rows}</div>
     </div>
