@@ -64,9 +64,9 @@ def ids_in_order(rows: PoolRows, spec: BatchSpec) -> list[str]:
     if spec.order == "newest":
         numbers = numbers[::-1]
     elif spec.order == "priority":
-        by_rank = np.array([*map(tag_priority, table.words("tags")), 0.0])  # the last of groups without tags
-        places = np.nan_to_num(table.sortable("tags")[numbers], nan=len(by_rank) - 1).astype(int)
-        numbers = numbers[np.argsort(-by_rank[places], kind="stable")]
+        by_code = np.array([*map(tag_priority, table.words["tags"]), 0.0])  # the last of groups without tags
+        codes = np.nan_to_num(table.values("tags")[numbers], nan=len(by_code) - 1).astype(int)
+        numbers = numbers[np.argsort(-by_code[codes], kind="stable")]
     return [table.ids(number)[0] for number in numbers.tolist()]
 
 
