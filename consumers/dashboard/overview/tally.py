@@ -5,8 +5,10 @@ from typing import Any
 
 import numpy as np
 
+from datapool.view.listing.columns import Kind
 from datapool.view.listing.table import ColumnTable, Floats, Mask
 from datapool.view.listing.tables import PoolTables
+from datapool.view.query import EVERYTHING
 
 RATE_S = 300
 """Rates are those of the last so many seconds."""
@@ -20,17 +22,17 @@ Json = dict[str, Any]  # what JSON can hold
 def tally(tables: PoolTables, now_us: int, span_s: int | None = None) -> Json:
     """Everything but evaluation (channel val), which is counted once. span_s: of the curves; None: all, at most a day."""
     trajectories, groups, calls = tables.trajectories, tables.groups, tables.steps
-    played = _played(trajectories)
+    played, grouped, called_for = (_played(tables, kind) for kind in ("trajectories", "groups", "steps"))
     is_open = trajectories.holding("status", ["open"])
     rewarded = ~np.isnan(trajectories.values("return"))
     ready = trajectories.values("ready") == 1
     ended = np.where(played & ~is_open, trajectories.values("ended"), np.nan)
-    called = np.where(_played(calls), calls.values("started"), np.nan)
+    called = np.where(called_for, calls.values("started"), np.nan)
     return {
         "groups": {
-            "total": int(_played(groups).sum()),
-            "ready": int(ready_groups(groups).sum()),
-            "not_ready": _reasons(groups, _played(groups) & (groups.values("ready") == 0)),
+            "total": int(grouped.sum()),
+            "ready": int((grouped & (groups.values("ready") == 1)).sum()),
+            "not_ready": _reasons(groups, grouped & (groups.values("ready") == 0)),
         },
         "trajectories": {
             "total": int(played.sum()),
@@ -62,15 +64,15 @@ def _last(times: Floats) -> int | None:
     return None if np.isnan(times).all() else int(np.nanmax(times))
 
 
-def ready_groups(groups: ColumnTable) -> Mask:
+def ready_groups(tables: PoolTables) -> Mask:
     """Which groups could be trained, by number."""
-    mask: Mask = _played(groups) & (groups.values("ready") == 1)
+    mask: Mask = _played(tables, "groups") & (tables.groups.values("ready") == 1)
     return mask
 
 
-def _played(table: ColumnTable) -> Mask:
-    """Rows for training, by number."""
-    mask: Mask = table.alive & ~table.holding("channel", ["val"])
+def _played(tables: PoolTables, kind: Kind) -> Mask:
+    """Rows for training, by number; what came in since the last question is among them."""
+    mask: Mask = tables.mask(kind, EVERYTHING) & ~tables.table(kind).holding("channel", ["val"])
     return mask
 
 
@@ -79,9 +81,8 @@ def _reasons(table: ColumnTable, mask: Mask) -> dict[str, int]:
     codes = table.values("reasons")[mask]
     counts = np.bincount(codes[~np.isnan(codes)].astype(np.int64))
     words: Counter[str] = Counter()
-    for code, several in enumerate(table.words["reasons"]):
-        if code < len(counts) and counts[code]:
-            words.update(dict.fromkeys(several, int(counts[code])))
+    for several, number in zip(table.words["reasons"], counts.tolist(), strict=False):  # rare words have none here
+        words.update(dict.fromkeys(several, number) if number else ())
     return dict(words.most_common(50))
 
 
