@@ -42,8 +42,6 @@ class Vocabulary:
         """Raises NoTokenizer."""
         self.folder = folder
         path = folder / "tokenizer.json"
-        if not path.is_file():
-            raise NoTokenizer(f"there is no {path} on this machine: start the dashboard with --tokenizer DIR")
         try:
             self._tokenizer = Tokenizer.from_file(str(path))
         except Exception as error:  # the library raises nothing narrower
@@ -92,8 +90,9 @@ def pieces_of(tokens: Sequence[bytes]) -> Pieces:
         except UnicodeDecodeError:
             split.append(token)  # and whoever shares its character is beside it, and no text either
             continue
-        _put(done, split)
-        split = []
+        if split:
+            _put(done, split)
+            split = []
         done.pieces.append(text)
     _put(done, split)
     return done

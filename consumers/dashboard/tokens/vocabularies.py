@@ -34,7 +34,7 @@ class Vocabularies:
         file = folder / "tokenizer.json"
         try:
             changed = file.stat().st_mtime_ns
-        except OSError:
+        except (OSError, ValueError):  # ValueError: no name of a file
             raise NoTokenizer(f"there is no {file} on this machine: start the dashboard with --tokenizer DIR") from None
         with self._lock:
             if (folder, changed) not in self._read:

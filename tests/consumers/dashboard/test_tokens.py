@@ -147,6 +147,8 @@ def test_without_its_tokenizer_ids_and_messages_are_told(scene: Scene) -> None:
     answer = scene.ask_until("No text", "tokens", g="g", t="t")
     assert answer["pieces"] is None
     assert "--tokenizer DIR" in answer["note"]
+    scene.stage.report(run_started(Path("what\0ever")))
+    scene.ask_until("what\\u0000ever", "tokens", g="g", t="t")
     scene.tokenizer.add_tokens(["xyzzy"])
     call = sampled(scene.tokenizer, "c3", "xyzzy", "xyzzy", received_us=20)
     scene.stage.report(run_started(scene.folder))
