@@ -209,7 +209,7 @@ class Order:
         value = cursor.value
         if self._by_ids:
             return 0.0
-        if value is not None and self.sort in self.table.words:
+        if value is not None and self.sort in self.table.words_by_code:
             value = self.table.place_of_word(self.sort, tuple(value) if isinstance(value, list) else value)
         return float(self._key(np.array([np.nan if value is None else float(value)]))[0])
 

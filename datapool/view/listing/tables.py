@@ -135,7 +135,7 @@ class PoolTables:
         form, table = column(kind, name), self.table(kind)
         cells = (table.values(name) if form.read else self._derived(kind, name))[numbers].tolist()
         if form.type in ("word", "words"):
-            words = table.words[name]
+            words = table.words_by_code[name]
             return [None if cell != cell else words[int(cell)] for cell in cells]  # NaN
         plain = {"flag": bool, "number": float}.get(form.type, int)
         return [None if cell != cell else plain(cell) for cell in cells]
@@ -168,7 +168,7 @@ class PoolTables:
             sources.append((self.groups, self.groups_of(kind)))
         codes = np.stack([table.values(name)[owners[mask]] for table, owners in sources])
         combinations, times = np.unique(np.nan_to_num(codes, nan=-1), axis=1, return_counts=True)
-        words = [[*table.words[name], ()] for table, _ in sources]  # the last for none
+        words = [[*table.words_by_code[name], ()] for table, _ in sources]  # the last for none
         for combination, many in zip(combinations.T.astype(int).tolist(), times.tolist(), strict=True):
             yield frozenset(chain(*(each[rank] for each, rank in zip(words, combination, strict=True)))), many
 
@@ -184,8 +184,8 @@ class PoolTables:
                 continue
             numbers, table, records = list(rows), self._tables[kind], [record for record, _ in rows.values()]
             texts = ("\0".join(filter(None, _words(record))).lower() for record in records)
-            said = zip(numbers, texts, strict=True)
-            self._store.say(kind, [(at, as_bytes(text)) for at, text in said if text or table.has(at)])
+            texts_by_number = zip(numbers, texts, strict=True)
+            self._store.say(kind, [(at, as_bytes(text)) for at, text in texts_by_number if text or table.has(at)])
             if kind != "steps":
                 self._store.list_rows(kind, [(at, value) for at, (_, value) in rows.items()])
             for at, record in zip(numbers, records, strict=True) if kind == "trajectories" else ():
@@ -367,4 +367,4 @@ def _words(record: Row) -> Sequence[str | None]:
 
 def _tagged(table: ColumnTable, tag: str) -> Mask:
     """Rows that have it themselves."""
-    return table.holding("tags", [tags for tags in table.words["tags"] if tag in tags])
+    return table.holding("tags", [tags for tags in table.words_by_code["tags"] if tag in tags])
