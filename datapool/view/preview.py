@@ -14,7 +14,6 @@ from datapool.batch.selection import Selection, ordered, select, tag_priority
 from datapool.batch.sequences import TrainingRow
 from datapool.batch.spec import BatchSpec
 from datapool.errors import PromptBroken
-from datapool.view.query import EVERYTHING
 from datapool.view.rows import PoolRows
 from datapool.view.runs import RunIndex
 from datapool.view.training_rows import assemble_rows
@@ -59,13 +58,14 @@ def ids_in_order(rows: PoolRows, spec: BatchSpec) -> list[str]:
     """Ids of all groups as `selection.ordered` has them; of a listed view, without reading its rows."""
     if rows.tables is None:
         return [record.group_id for record in ordered(rows.group_rows(), spec)]
-    alive, table = np.flatnonzero(rows.tables.mask("groups", EVERYTHING)), rows.tables.groups
+    table = rows.tables.groups
+    alive = np.flatnonzero(table.alive)
     numbers = alive[np.lexsort((table.ranks()[alive], np.nan_to_num(table.values("changed")[alive])))]
     if spec.order == "newest":
         numbers = numbers[::-1]
     elif spec.order == "priority":
         by_code = np.array([*map(tag_priority, table.words["tags"]), 0.0])  # the last of groups without tags
-        codes = np.nan_to_num(table.values("tags")[numbers], nan=-1).astype(int)
+        codes = np.nan_to_num(table.values("tags")[numbers], nan=len(by_code) - 1).astype(int)
         numbers = numbers[np.argsort(-by_code[codes], kind="stable")]
     return [table.ids(number)[0] for number in numbers.tolist()]
 

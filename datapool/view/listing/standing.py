@@ -40,15 +40,11 @@ class StandingOrder:
         """Rows [offset, offset + limit), as they are now. Raises ValueError for an unknown column."""
         tables = tables_of(rows)
         table = tables.table(self._kind)
-        columns = {name: tables.values(self._kind, name) for name in names}
+        numbers = self._numbers[offset : offset + limit].astype(np.int64)
+        columns = [tables.cells(self._kind, name, numbers) for name in names]
         return [
-            StandingRow(
-                table.ids(number),
-                {name: tables.value(self._kind, name, values, number) for name, values in columns.items()}
-                if table.alive[number]
-                else None,
-            )
-            for number in self._numbers[offset : offset + limit].tolist()
+            StandingRow(table.ids(number), dict(zip(names, cells, strict=True)) if table.has(number) else None)
+            for number, *cells in zip(numbers.tolist(), *columns, strict=True)
         ]
 
     def new(self, rows: PoolRows) -> int:

@@ -178,7 +178,7 @@ function Acts({ kind, filter, marks, query, columns, total }) {
   return html`<details class="panel acts" open=${marks.length > 0}><summary>${marks.length ? `${marks.length} marked` : `all ${count(total)} of this filter`}: judge, evict, compare, export</summary>
     ${marks.length > 0 && html`<p>${pair ? html`<${Link} to="group" values=${pair}>Compare the two<//> <kbd>c</kbd>` : html`<span class="quiet">Two marked trajectories of one group can be compared.</span>`}
       <button onClick=${() => change({ m: "" })}>unmark all</button></p>`}
-    <p>${marks.length ? "Judge the calls of these:" : "Judge all calls that meet it:"}</p>
+    <p>${marks.length ? "Judge the calls of these" : "Judge all calls that meet it"}, <${Link} to="curation" values=${{ tab: "filter", kind, ...filter, id: ids.map(({ g, t, c }) => c ?? t ?? g) }}>here, counted first<//>, or by a command:</p>
     ${marks.length ? html`<${Command} text=${`claw pool curate ${own}${within} --quality=1 --why='…' --dry-run`} />`
       : !Object.keys(filter).length ? html`<p class="quiet">Name a filter first, or mark rows.</p>`
       : judging ? html`<${Command} text=${`claw pool curate ${optionsOf(filter)} --quality=1 --why='…' --dry-run`} />`
@@ -242,7 +242,7 @@ function List({ params, types, kind }) {
     <${Conversations} kind=${kind} query=${f} filter=${filter} f=${f} />
     <div class="found"><${Facets} query=${queryOf(filter, { kind })} order=${list.order} filter=${filter} />
     <section class="list" aria-label=${kind}>
-      <p class="count" role="status">${list.total === null ? "Reading…" : `${count(list.total)} ${kind}`}${list.growing && " so far"}
+      <p class="count" role="status">${list.total === null ? "Reading…" : `${count(list.total)} ${list.total === 1 ? kind.slice(0, -1) : kind}`}${list.growing && " so far"}
         ${list.fresh > 0 && html` <button class="fresh primary" onClick=${list.take}>${count(list.fresh)} new: take ${list.fresh === 1 ? "it" : "them"} in</button>`}</p>
       ${list.problem && html`<p class="problem" role="alert">${list.problem.message} <button onClick=${list.again}>Ask again</button></p>`}
       ${list.total === 0 && !list.problem && html`<p class="quiet empty">${Object.keys(filter).length ? `No ${kind} meet the filter. ` : `The pool has no ${kind} yet: agents that call the gateway fill it, and claw streams has to run.`}
