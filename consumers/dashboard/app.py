@@ -11,7 +11,7 @@ from pathlib import Path
 import structlog
 from fastapi import FastAPI
 
-from consumers.dashboard.routes import state
+from consumers.dashboard.routes import state, trajectory
 from consumers.dashboard.settings import DashboardSettings
 from consumers.dashboard.source import DashboardSource, pool_change
 from consumers.web.app import create_app
@@ -31,7 +31,7 @@ from schemas.topics import KEYS
 
 STATIC = Path(__file__).parent / "static"
 KEYS_TIMEOUT_S = 30.0
-ROUTES = (state.routes,)
+ROUTES = (state.routes, trajectory.routes)
 """One router per view, in the order of the views."""
 ADDRESSES = tuple(f"/{path.stem}" for path in sorted((STATIC / "views").glob("*.js")))
 log = structlog.get_logger()

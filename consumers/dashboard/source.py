@@ -10,6 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TypeVar
 
+from consumers.dashboard.outline import Outlines
 from consumers.feedback.view import FeedbackView, PageLog
 from consumers.runs.fold import ObservedRun
 from consumers.web.stream import LiveStream
@@ -47,6 +48,7 @@ class DashboardSource:
         self.log, self.pool, self.live = log, pool, live
         self.feedback = FeedbackView(log, pool)
         """What people said; it starts and stops the pool's view, too."""
+        self.outlines = Outlines()
         self.runs_caught_up = False
         self._runs = RunsState()
         self._lookup = log.lookup()

@@ -1,5 +1,7 @@
 """Whose question it is: the run, the version and the spec from which a group is looked at."""
 
+from collections import Counter
+
 from pydantic import ValidationError
 
 from consumers.pool.errors import PoolRefusal
@@ -24,13 +26,14 @@ def perspective_of(
         spec = _spec_of(run.spec)
     if spec is None:
         return None
-    trajectories = list(rows.trajectory_rows())
     if run_id is None:
-        policies = sorted(t.policy_run_id for t in trajectories if t.policy_run_id not in (None, "mixed"))
-        run_id = max(policies, key=policies.count, default="")
-    if version is None:
-        versions = [t.max_version for t in trajectories if t.policy_run_id == run_id and t.max_version is not None]
-        version = run.version if run else max(versions, default=0)
+        policies = Counter(t.policy_run_id for t in rows.trajectory_rows() if t.policy_run_id not in (None, "mixed"))
+        run_id = min(policies, key=lambda name: (-policies[name], name or ""), default="") or ""
+    if version is None and run is not None:
+        version = run.version
+    if version is None:  # no event of the run was read: its samples tell
+        versions = (t.max_version for t in rows.trajectory_rows() if t.policy_run_id == run_id)
+        version = max((each for each in versions if each is not None), default=0)
     return Perspective(run_id=run_id, version=version, spec=spec)
 
 
