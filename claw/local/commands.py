@@ -55,11 +55,3 @@ def broker(context: typer.Context) -> None:
     from claw.local.broker_command import run_broker
 
     raise typer.Exit(run_broker(context.args))
-
-
-@stack.command(rich_help_panel=STACK, context_settings=PASS_ON)
-def dashboard(context: typer.Context) -> None:
-    """Show the pool and the runs on a page, live, beside whatever runs (`claw dashboard --help`)."""
-    from claw.local.dashboard import run_dashboard
-
-    raise typer.Exit(run_dashboard(context.args))

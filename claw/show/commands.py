@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from claw.options import AsJson, Prefix
+from claw.options import PASS_ON, AsJson, Prefix
 from claw.panels import DATA, OPERATORS
 
 show = typer.Typer()
@@ -65,3 +65,11 @@ def registry(
     from schemas.topics import Catalogue
 
     raise typer.Exit(run_registry(host, port, Catalogue(prefix=prefix, generation=generation)))
+
+
+@show.command(rich_help_panel=DATA, context_settings=PASS_ON)
+def dashboard(context: typer.Context) -> None:
+    """Show the pool and the runs on a page, live, beside whatever runs (`claw dashboard --help`)."""
+    from claw.show.dashboard import run_dashboard
+
+    raise typer.Exit(run_dashboard(context.args))

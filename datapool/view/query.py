@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from operator import attrgetter
-from typing import Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from pydantic import ValidationError
 
@@ -21,6 +21,10 @@ from datapool.batch.spec import Bounds, first_problem
 from datapool.view.rows import PoolRows, as_step
 from datapool.view.store import Ids, Value, as_bytes, as_text, tag_list
 from schemas.events import GroupRecord, StepRecord, TrajectoryRecord
+
+if TYPE_CHECKING:
+    from datapool.view.listing.columns import Kind
+    from datapool.view.listing.tables import PoolTables
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,6 +106,11 @@ class Carriers(NamedTuple):
     groups: Mapping[str, tuple[str, ...]]
     trajectories: Sequence[TrajectoryRecord]
 
+    def carrying(self, tag: str) -> tuple[list[str], list[tuple[str, ...]]]:
+        """Ids of those that have a tag."""
+        groups = [group_id for group_id, tags in self.groups.items() if tag in tags]
+        return groups, [trajectory_id(row) for row in self.trajectories if tag in row.tags]
+
 
 def _carriers(rows: PoolRows) -> Carriers:
     return Carriers(
@@ -112,7 +121,7 @@ def _carriers(rows: PoolRows) -> Carriers:
 
 def conditions(rows: PoolRows, pool_filter: PoolFilter) -> tuple[str, list[Value]]:
     """SQL over the columns of `datapool.view.store`, and its values. The text is not in it: it reads the record."""
-    carriers = _carriers(rows) if pool_filter.tags else Carriers({}, ())
+    carriers = _carriers(rows) if pool_filter.tags and rows.tables is None else Carriers({}, ())
     comparisons: list[tuple[str, Value | None]] = [
         ("g = ?", _bytes(pool_filter.group)),
         ("t = ?", _bytes(pool_filter.trajectory)),
@@ -130,7 +139,8 @@ def conditions(rows: PoolRows, pool_filter: PoolFilter) -> tuple[str, list[Value
         (condition, [value]) for condition, value in comparisons if value is not None
     ]
     clauses += [clause for scorer, bounds in pool_filter.scores.items() for clause in _scored(scorer, bounds)]
-    clauses += [_tagged(carriers, tag) for tag in pool_filter.tags]
+    for tag in pool_filter.tags:
+        clauses.append(_tagged(*(rows.tables or carriers).carrying(tag), tag))
     return " AND ".join(condition for condition, _ in clauses) or "1", [
         value for _, values in clauses for value in values
     ]
@@ -142,10 +152,8 @@ def _scored(scorer: str, bounds: Bounds) -> Iterator[tuple[str, list[Value]]]:
             yield f"scores ->> ? {sign} ?", [scorer, value]
 
 
-def _tagged(carriers: Carriers, tag: str) -> tuple[str, list[Value]]:
+def _tagged(groups: Sequence[str], trajectories: Sequence[tuple[str, ...]], tag: str) -> tuple[str, list[Value]]:
     """The step's own tags stand beside it, those of its group and its trajectory do not."""
-    groups = [group_id for group_id, tags in carriers.groups.items() if tag in tags]
-    trajectories = [trajectory_id(row) for row in carriers.trajectories if tag in row.tags]
     clauses: list[tuple[str, Value]] = [("instr(tags, ?) > 0", tag_list([tag]))]
     if groups:
         clauses.append(("g IN (SELECT CAST(value AS BLOB) FROM json_each(?))", json.dumps(groups)))
@@ -159,6 +167,9 @@ def find_trajectories(
     rows: PoolRows, pool_filter: PoolFilter, after: tuple[str, ...] = (), limit: int | None = None
 ) -> list[TrajectoryRecord]:
     """Trajectories that meet the filter, behind `after` (group_id, trajectory_id)."""
+    if rows.tables is not None:
+        listed = rows.tables.select("trajectories", pool_filter, after, limit)
+        return [row for row in listed if isinstance(row, TrajectoryRecord)]
     tests = _set_tests(
         (after or None, lambda row: trajectory_id(row) > after),
         (pool_filter.trajectory, lambda row: row.trajectory_id == pool_filter.trajectory),
@@ -174,6 +185,8 @@ def find_groups(
     rows: PoolRows, pool_filter: PoolFilter, after: tuple[str, ...] = (), limit: int | None = None
 ) -> list[GroupRecord]:
     """Groups that meet the filter, whole or not, behind `after` (group_id,)."""
+    if rows.tables is not None:
+        return [row for row in rows.tables.select("groups", pool_filter, after, limit) if isinstance(row, GroupRecord)]
     tests = _set_tests(
         (after or None, lambda row: (row.group_id,) > after),
         (pool_filter.trajectory, lambda row: _has_member(rows, row, pool_filter.trajectory or "")),
@@ -307,12 +320,34 @@ def stats(
 
     steps: those that it finds, for who looks for a text elsewhere, too.
     """
-    trajectories, groups = find_trajectories(rows, pool_filter), find_groups(rows, pool_filter)
     return {
-        "groups": _summary(groups),
-        "trajectories": {**_summary(trajectories), "status": _counted(row.status for row in trajectories)},
+        **_summaries(rows, pool_filter),
         "steps": _step_stats(_tallies(rows, pool_filter) if steps is None else map(_tally, steps)),
     }
+
+
+def _summaries(rows: PoolRows, pool_filter: PoolFilter) -> dict[str, Any]:  # JSON
+    if rows.tables is not None:
+        return {kind: _listed_summary(rows.tables, kind, pool_filter) for kind in ("groups", "trajectories")}
+    trajectories = find_trajectories(rows, pool_filter)
+    return {
+        "groups": _summary(find_groups(rows, pool_filter)),
+        "trajectories": {**_summary(trajectories), "status": _counted(row.status for row in trajectories)},
+    }
+
+
+def _listed_summary(tables: "PoolTables", kind: "Kind", pool_filter: PoolFilter) -> dict[str, Any]:  # JSON
+    mask = tables.mask(kind, pool_filter)
+    counted = {name: tables.counted(kind, name, mask) for name in ("ready", "channel", "reasons")}
+    summary = {
+        "total": int(mask.sum()),
+        "ready": counted["ready"][True],
+        "channels": dict(sorted((channel or "unknown", many) for channel, many in counted["channel"].items())),
+        "not_ready": dict(sorted(counted["reasons"].items())),
+    }
+    if kind == "groups":
+        return summary
+    return {**summary, "status": dict(sorted(tables.counted(kind, "status", mask).items()))}
 
 
 def _summary(rows: list[TrajectoryRecord] | list[GroupRecord]) -> dict[str, Any]:  # JSON

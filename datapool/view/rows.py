@@ -1,5 +1,5 @@
 """Rows of the pool, by group, and whether a group's rows are of one moment: bytes in, records out. Steps and tokens
-stand in a store on disk, groups and trajectories in memory.
+stand in a store on disk, groups and trajectories in memory, or on disk, too, with columns that lists are made of.
 
 Invariant: a group is whole only when every member's row has the digest that the group names, that row names the digests
 of all its steps, and, for a group that is ready, each call has tokens with its step's digest (rows without tokens do not
@@ -8,28 +8,34 @@ ask for them).
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from datapool.batch.candidates import OVER
 from datapool.batch.deltas import resolve
 from datapool.batch.rewards import slot_name
 from datapool.errors import PromptBroken
 from datapool.fold.digests import record_digest, row_digest, rows_digest
-from datapool.view.store import Digests, StepStore, TokenRow
+from datapool.view.store import Digests, Ids, StepStore, TokenRow
 from schemas.arrays import ITEM_BYTES
 from schemas.codec import decode
 from schemas.events import Edge, GroupMember, GroupRecord, StepRecord, StepTokens, TrajectoryRecord
 from schemas.keys import TOKENS, is_tokens_key, parts
 from schemas.topics import GROUPS, STEPS, TRAJECTORIES
 
+if TYPE_CHECKING:
+    from datapool.view.listing.tables import PoolTables
+
 KeepGroup = Callable[[GroupRecord], bool]
 
 
 @dataclass(slots=True)
 class TrajectoryRows:
-    """The record, and the digest of its bytes as they stand in the log."""
+    """The record, unless it is listed, and the digest of its bytes as they stand in the log."""
 
     record: TrajectoryRecord | None = None
     digest: str = ""
+    number: int = 0
+    """By which it is listed."""
 
 
 @dataclass(slots=True)
@@ -38,14 +44,17 @@ class GroupRows:
     trajectories: dict[str, TrajectoryRows] = field(default_factory=dict)
     whole: bool | None = None
     """None: not looked at since the last change."""
+    number: int = 0
 
 
 class PoolRows:
     """The latest row per key, without those of groups that are not kept. Not thread-safe."""
 
-    def __init__(self, keep: KeepGroup | None = None, *, tokens: bool = True) -> None:
-        """tokens: whether token rows are taken in; they are most of the bytes, and few questions need them."""
+    def __init__(self, keep: KeepGroup | None = None, *, tokens: bool = True, listed: bool = False) -> None:
+        """tokens: whether token rows are taken in; they are most of the bytes, and few questions need them. listed: for
+        `datapool.view.listing`, which needs numpy; who selects batches reads records faster from memory."""
         self.store = StepStore()
+        self.tables = _tables(self.store) if listed else None
         self._keep = keep
         self._tokens = tokens
         self._groups: dict[str, GroupRows] = {}
@@ -67,9 +76,9 @@ class PoolRows:
             self._apply_group(group, ids[0], value)
             return
         if topic == TRAJECTORIES.name:
-            self._spoken(_apply_trajectory(group.trajectories.setdefault(ids[1], TrajectoryRows()), value))
+            self._spoken(self._apply_trajectory(self._make_rows(group, ids), value))
         elif topic == STEPS.name:
-            self._spoken(_apply_step(self.store, ids, value))
+            self._spoken(self._apply_step(group, ids, value))
 
     def _spoken(self, row: TrajectoryRecord | StepRecord | None) -> None:
         spoken = (slot for slot in row.rewards if (slot.value, slot.failed) != (None, None)) if row is not None else ()
@@ -80,20 +89,70 @@ class PoolRows:
         group = self._groups.get(group_id)
         if group is None and not self.store.is_forgotten(group_id):
             group = self._groups[group_id] = GroupRows()
+            group.number = self.tables.groups.reserve((group_id,)) if self.tables is not None else 0
         return group
+
+    def _make_rows(self, group: GroupRows, ids: tuple[str, ...]) -> TrajectoryRows:
+        rows = group.trajectories.get(ids[1])
+        if rows is None:
+            rows = group.trajectories[ids[1]] = TrajectoryRows()
+            rows.number = self.tables.trajectories.reserve(ids[:2], group.number) if self.tables is not None else 0
+        return rows
 
     def _apply_group(self, group: GroupRows, group_id: str, value: bytes | None) -> None:
         record = None if value is None else decode(value)
         assert record is None or isinstance(record, GroupRecord)  # the catalogue allows nothing else on this topic
-        group.record = record
+        if self.tables is None:
+            group.record = record
+        elif record is None or value is None:
+            self.tables.drop("groups", group.number)
+        else:
+            names = [(group_id, member.trajectory_id) for member in record.members]
+            members = [self._make_rows(group, ids).number for ids in names]
+            self.tables.put_group(group.number, record, value, members)
         if record is not None and self._keep is not None and not self._keep(record):
             self.forget(group_id)
 
     def forget(self, group_id: str) -> None:
         """Drop the group's rows, and whatever else comes for it."""
-        self._groups.pop(group_id, None)
+        group = self._groups.pop(group_id, None)
         self._offered = None
-        self.store.forget(group_id)
+        steps = self.store.forget(group_id)
+        if self.tables is not None and group is not None:
+            self.tables.drop("groups", group.number)
+            for rows in group.trajectories.values():
+                self.tables.drop("trajectories", rows.number)
+            for number in steps:
+                self.tables.drop("steps", number)
+
+    def _apply_trajectory(self, rows: TrajectoryRows, value: bytes | None) -> TrajectoryRecord | None:
+        record = None if value is None else decode(value)
+        assert record is None or isinstance(record, TrajectoryRecord)  # as above
+        rows.digest = "" if value is None else row_digest(value)
+        if self.tables is None:
+            rows.record = record
+        elif record is None or value is None:
+            self.tables.drop("trajectories", rows.number)
+        else:
+            self.tables.put_trajectory(rows.number, record, value)
+        return record
+
+    def _apply_step(self, group: GroupRows, ids: tuple[str, ...], value: bytes | None) -> StepRecord | None:
+        """The step, where the row is no tombstone and no tokens."""
+        place, is_tokens = (ids[0], ids[1], ids[2]), ids[3:] == (TOKENS,)
+        if is_tokens:
+            _apply_tokens(self.store, place, value)
+        elif value is None:
+            for number in self.store.drop_step(place):
+                if self.tables is not None:
+                    self.tables.drop("steps", number)
+        else:
+            step = as_step(value)
+            number = self.store.put_step(place, step, value, row_digest(value))
+            if self.tables is not None:
+                self.tables.put_step(number, step, self._make_rows(group, ids).number)
+            return step
+        return None
 
     def groups(self) -> list[GroupRecord]:
         """Whole groups in order of id."""
@@ -105,11 +164,15 @@ class PoolRows:
     def group(self, group_id: str) -> GroupRecord | None:
         """The group if it is whole."""
         group = self._groups.get(group_id)
-        if group is None or group.record is None:
+        if group is None or group.whole is False:
             return None
-        if group.whole is None:
-            group.whole = _whole(group.record, group.trajectories, self.store, tokens=self._tokens)
-        return group.record if group.whole else None
+        record = self._record(group)
+        if record is not None and group.whole is None:
+            rows = group.trajectories
+            if self.tables is not None:
+                rows = {name: self._read(each) for name, each in rows.items()}
+            group.whole = _whole(record, rows, self.store, tokens=self._tokens)
+        return record if group.whole else None
 
     def trajectory(self, group_id: str, trajectory_id: str) -> TrajectoryRecord | None:
         rows = self._rows(group_id, trajectory_id)
@@ -146,7 +209,7 @@ class PoolRows:
     def group_rows(self) -> Iterator[GroupRecord]:
         """The latest row of every group, whole or not, in order of id."""
         for group_id in sorted(self._groups):
-            record = self._groups[group_id].record
+            record = self._record(self._groups[group_id])
             if record is not None:
                 yield record
 
@@ -154,47 +217,56 @@ class PoolRows:
         """The latest row of every trajectory, in order of (group_id, trajectory_id)."""
         for _, group in sorted(self._groups.items()):
             for _, rows in sorted(group.trajectories.items()):
-                if rows.record is not None:
-                    yield rows.record
+                record = self._read(rows).record
+                if record is not None:
+                    yield record
 
     def group_row(self, group_id: str) -> GroupRecord | None:
         """The latest row, whole or not."""
         group = self._groups.get(group_id)
-        return group.record if group else None
+        return self._record(group) if group else None
 
     def trajectories_named(self, trajectory_id: str) -> list[TrajectoryRecord]:
         """The latest rows of that id, one for each group that has it, in order of group_id."""
         candidates = (group.trajectories.get(trajectory_id) for group in self._groups.values())
-        records = [rows.record for rows in candidates if rows is not None and rows.record is not None]
-        return sorted(records, key=lambda record: record.group_id)
+        records = [self._read(rows).record for rows in candidates if rows is not None]
+        return sorted(filter(None, records), key=lambda record: record.group_id)
 
     def _rows(self, group_id: str, trajectory_id: str) -> TrajectoryRows | None:
         group = self._groups.get(group_id)
-        return group.trajectories.get(trajectory_id) if group else None
+        rows = group.trajectories.get(trajectory_id) if group else None
+        return None if rows is None else self._read(rows)
+
+    def _record(self, group: GroupRows) -> GroupRecord | None:
+        """Of a group, from where it stands."""
+        if self.tables is None:
+            return group.record
+        record = self.tables.record("groups", group.number)
+        assert record is None or isinstance(record, GroupRecord)  # nothing else was put
+        return record
+
+    def _read(self, rows: TrajectoryRows) -> TrajectoryRows:
+        """With the record, from where it stands."""
+        if self.tables is None:
+            return rows
+        record = self.tables.record("trajectories", rows.number)
+        assert record is None or isinstance(record, TrajectoryRecord)  # as above
+        return TrajectoryRows(record, rows.digest, rows.number)
 
 
-def _apply_trajectory(rows: TrajectoryRows, value: bytes | None) -> TrajectoryRecord | None:
-    record = None if value is None else decode(value)
-    assert record is None or isinstance(record, TrajectoryRecord)  # as above
-    rows.record = record
-    rows.digest = "" if value is None else row_digest(value)
-    return record
+def _tables(store: StepStore) -> "PoolTables":
+    from datapool.view.listing.tables import PoolTables  # numpy, for those who list
+
+    return PoolTables(store)
 
 
-def _apply_step(store: StepStore, ids: tuple[str, ...], value: bytes | None) -> StepRecord | None:
-    """The step, where the row is no tombstone and no tokens."""
-    place, is_tokens = (ids[0], ids[1], ids[2]), ids[3:] == (TOKENS,)
+def _apply_tokens(store: StepStore, place: Ids, value: bytes | None) -> None:
     if value is None:
-        (store.drop_tokens if is_tokens else store.drop_step)(place)
-    elif is_tokens:
-        record = decode(value)
-        assert isinstance(record, StepTokens)  # by its key
-        store.put_tokens(place, record, whole=_is_whole(record.prompt))
-    else:
-        step = as_step(value)
-        store.put_step(place, step, value, row_digest(value))
-        return step
-    return None
+        store.drop_tokens(place)
+        return
+    record = decode(value)
+    assert isinstance(record, StepTokens)  # by its key
+    store.put_tokens(place, record, whole=_is_whole(record.prompt))
 
 
 def as_step(value: bytes) -> StepRecord:

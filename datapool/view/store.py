@@ -1,11 +1,11 @@
-"""Step and token rows on disk (sqlite), so that the memory of a view does not grow with tokens. Not thread-safe.
+"""Step and token rows on disk (sqlite), so that the memory of a view does not grow with tokens; of a view that lists its
+rows, those of trajectories and groups, too. Not thread-safe.
 
 Invariant: nothing here outlives the process. The database is sqlite's own temporary file (`""`): it has no name, spills
 to disk when its cache is full, and is gone with the connection. One transaction is never committed and no journal kept,
 because a view that dies is read again from the log. Ids are stored as bytes: they may hold what sqlite calls no text.
 """
 
-import itertools
 import sqlite3
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
@@ -29,6 +29,11 @@ CREATE TABLE tokens (
   g BLOB, t BLOB, c BLOB, digest BLOB, attempt INTEGER, base BLOB, keep INTEGER, full_length INTEGER, full_digest TEXT,
   spans BLOB, whole INTEGER, suffix BLOB, response_ids BLOB, response_logprobs BLOB,
   UNIQUE (g, t, c));
+CREATE TABLE groups (id INTEGER PRIMARY KEY, value BLOB);
+CREATE TABLE trajectories (id INTEGER PRIMARY KEY, value BLOB);
+CREATE TABLE words_of_groups (id INTEGER PRIMARY KEY, words BLOB);
+CREATE TABLE words_of_trajectories (id INTEGER PRIMARY KEY, words BLOB);
+CREATE TABLE words_of_steps (id INTEGER PRIMARY KEY, words BLOB);
 CREATE TABLE forgotten (g BLOB PRIMARY KEY) WITHOUT ROWID;
 BEGIN;
 """
@@ -71,10 +76,10 @@ class StepStore:
     def __init__(self) -> None:
         self._db = sqlite3.connect("", isolation_level=None, check_same_thread=False)
         self._db.executescript(SCHEMA)
-        self._fresh = itertools.count(1)
+        self._fresh = 0
 
-    def put_step(self, ids: Ids, record: StepRecord, value: bytes, row_digest: str) -> None:
-        """Take a step row in; `value` is its bytes in the log."""
+    def put_step(self, ids: Ids, record: StepRecord, value: bytes, row_digest: str) -> int:
+        """Take a step row in; `value` is its bytes in the log. Its number: it keeps it, and a new step has the next one."""
         curation = record.curation
         columns = (
             bytes.fromhex(row_digest), bytes.fromhex(record.digest), record.position is not None, record.trainable,
@@ -84,8 +89,10 @@ class StepStore:
             record.max_version, record.prompt_length, record.response_length, ",".join(record.reasons),
             tag_list((*record.tags, *(curation.tags if curation else ()))),
         )  # fmt: skip
-        ((number,),) = self._db.execute(PUT, (*map(as_bytes, ids), next(self._fresh), *columns)).fetchall()
+        ((number,),) = self._db.execute(PUT, (*map(as_bytes, ids), self._fresh, *columns)).fetchall()
+        self._fresh += number == self._fresh
         self._db.execute("INSERT OR REPLACE INTO bodies VALUES (?, ?)", (number, value))
+        return int(number)
 
     def put_tokens(self, ids: Ids, record: StepTokens, *, whole: bool) -> None:
         """Take a token row in. whole: as in `TokenRow`."""
@@ -98,22 +105,27 @@ class StepStore:
         )  # fmt: skip
         self._db.execute(f"INSERT OR REPLACE INTO tokens VALUES (?{', ?' * (len(columns) - 1)})", columns)  # noqa: S608
 
-    def drop_step(self, ids: Ids) -> None:
-        """A tombstone of the step; its tokens have one of their own."""
-        self._db.execute(f"DELETE FROM bodies WHERE id = (SELECT id FROM steps WHERE {PLACE})", _key(ids))  # noqa: S608
-        self._db.execute(f"DELETE FROM steps WHERE {PLACE}", _key(ids))  # noqa: S608
+    def drop_step(self, ids: Ids) -> list[int]:
+        """A tombstone of the step; its tokens have one of their own. Its number, if it was there."""
+        return self._drop_steps(PLACE, _key(ids))
 
     def drop_tokens(self, ids: Ids) -> None:
         """A tombstone of the tokens."""
         self._db.execute(f"DELETE FROM tokens WHERE {PLACE}", _key(ids))  # noqa: S608
 
-    def forget(self, group_id: str) -> None:
-        """Drop all rows of a group, and remember that; on disk, because a run trains more groups than memory should know."""
+    def forget(self, group_id: str) -> list[int]:
+        """Drop all rows of a group, and remember that; on disk, because a run trains more groups than memory should know.
+        Numbers of its steps."""
         key = (as_bytes(group_id),)
-        self._db.execute("DELETE FROM bodies WHERE id IN (SELECT id FROM steps WHERE g = ?)", key)
-        for table in ("steps", "tokens"):
-            self._db.execute(f"DELETE FROM {table} WHERE g = ?", key)  # noqa: S608
+        self._db.execute("DELETE FROM tokens WHERE g = ?", key)
         self._db.execute("INSERT OR IGNORE INTO forgotten VALUES (?)", key)
+        return self._drop_steps("g = ?", key)
+
+    def _drop_steps(self, where: str, values: Sequence[Value]) -> list[int]:
+        numbers = self.numbers(where, values)
+        self._db.executemany("DELETE FROM bodies WHERE id = ?", [(number,) for number in numbers])
+        self._db.execute(f"DELETE FROM steps WHERE {where}", values)  # noqa: S608
+        return numbers
 
     def is_forgotten(self, group_id: str) -> bool:
         """Whether `forget` was ever called for it."""
@@ -158,6 +170,36 @@ class StepStore:
         """(group_id, trajectory_id) of all that have a step which meets the condition."""
         pairs = self._db.execute(f"SELECT DISTINCT g, t FROM steps WHERE {where}", values)  # noqa: S608
         return {(as_text(g), as_text(t)) for g, t in pairs}
+
+    def numbers(self, where: str, values: Sequence[Value]) -> list[int]:
+        """Of the steps that meet the condition, in no order."""
+        return [number for (number,) in self._db.execute(f"SELECT id FROM steps WHERE {where}", values)]  # noqa: S608
+
+    def list_row(self, kind: str, number: int, value: bytes) -> None:
+        """Keep the bytes of a group or a trajectory by its number."""
+        self._db.execute(f"INSERT OR REPLACE INTO {kind} VALUES (?, ?)", (number, value))  # noqa: S608  # our own words
+
+    def listed(self, kind: str, number: int) -> bytes | None:
+        """The bytes of a group, a trajectory or a step, by its number."""
+        table = "bodies" if kind == "steps" else kind
+        row = self._db.execute(f"SELECT value FROM {table} WHERE id = ?", (number,)).fetchone()  # noqa: S608
+        return None if row is None else bytes(row[0])
+
+    def unlist(self, kind: str, number: int) -> None:
+        """Drop what `list_row` and `say` kept."""
+        for table in (f"words_of_{kind}", *(() if kind == "steps" else (kind,))):
+            self._db.execute(f"DELETE FROM {table} WHERE id = ?", (number,))  # noqa: S608
+
+    def say(self, kind: str, number: int, words: bytes) -> None:
+        """Keep the words of a row, in lower case, to look for a text in."""
+        self._db.execute(f"INSERT OR REPLACE INTO words_of_{kind} VALUES (?, ?)", (number, words))  # noqa: S608
+
+    def saying(self, kind: str, text: bytes) -> list[int]:
+        """Numbers of the rows of which some word holds the text, which is in lower case."""
+        return [
+            number
+            for (number,) in self._db.execute(f"SELECT id FROM words_of_{kind} WHERE instr(words, ?)", (text,))  # noqa: S608
+        ]
 
     def tally(self, columns: str, group_by: str, where: str, values: Sequence[Value]) -> Iterator[tuple[Value, ...]]:
         """`SELECT columns … GROUP BY group_by` over the steps that meet the condition."""

@@ -3,7 +3,7 @@
 Input: claw.datapool.{steps,trajectories,groups}, read_committed, from the beginning. The topics are read independently,
 so a group is offered only when its rows match the chain of digests; until then it is simply not there yet. Delivery: the
 latest row per key; a replay is a restart. Steps and tokens lie in a temporary file (`store.py`), groups and trajectories
-in memory: `keep` and `forget` bound them.
+in memory, where `keep` and `forget` bound them, or in that file, too.
 """
 
 import threading
@@ -12,6 +12,7 @@ from functools import partial
 from typing import TypeVar
 
 from datapool.errors import ViewFailed
+from datapool.view.progress import ReadProgress, WatchedReader
 from datapool.view.rows import KeepGroup, PoolRows
 from eventlog.follower import Follower
 from eventlog.kafka.reader import LogReader
@@ -37,34 +38,44 @@ class PoolView:
         tokens: bool = True,
         group: str | None = None,
         topics: Sequence[Topic] = TOPICS,
+        listed: bool = False,
         open_reader: Callable[[], Reader] | None = None,
         heard: Callable[[str, bytes], None] = lambda _topic, _key: None,
     ) -> None:
         """keep: decides for each version of a group whether it is kept (default: all are); one that is once not kept is forgotten.
 
         What nobody will ask for need not be taken in. tokens: whether tokens are. group: its rows alone. topics: without
-        `STEPS` no group is whole, but `group_rows` and `trajectory_rows` of `ask` are there. heard: called in the follower's
+        `STEPS` no group is whole, but `group_rows` and `trajectory_rows` of `ask` are there. listed: for the questions of
+        `datapool.view.listing.pages`; groups and trajectories then lie on disk, too. heard: called in the follower's
         thread after each row that was taken in, with `Topic.name` and the row's key.
         """
         wants = partial(_wants, settings.catalogue().name(STEPS), tokens, group)
         self._open_reader: Callable[[], Reader] = open_reader or (lambda: LogReader(settings, topics, wants=wants))
         self._names = {settings.catalogue().name(topic): topic.name for topic in TOPICS}
-        self._rows = PoolRows(keep, tokens=tokens)
+        self._rows = PoolRows(keep, tokens=tokens, listed=listed)
         self._heard = heard
         self._lock = threading.Lock()
         self._follower: Follower | None = None
+        self._reader: WatchedReader | None = None
         self.changes = 0
         """Rows taken in since the start: who has an answer of the same number need not ask again."""
 
     def start(self) -> None:
         """Start following. Raises BrokerUnreachable, TopicMissing."""
-        self._follower = Follower(self._open_reader(), self._apply)
+        self._reader = WatchedReader(self._open_reader())
+        self._follower = Follower(self._reader, self._apply)
         self._follower.start()
 
     def wait_caught_up(self, timeout_s: float) -> None:
         """Block until everything that stood in the topics at the call is applied. Raises BrokerUnreachable, LogError."""
         assert self._follower is not None, "start() comes first"
         self._follower.wait_caught_up(timeout_s)
+
+    def progress(self) -> ReadProgress:
+        """How far it has read, by the last look at the ends of the partitions; the next poll takes another. Waits for nothing."""
+        assert self._reader is not None, "start() comes first"
+        self._reader.look()
+        return ReadProgress(self.changes, self._reader.offsets, self._reader.ends)
 
     def groups(self) -> list[GroupRecord]:
         """Every whole group, ready or not, in order of group_id. Raises ViewFailed."""

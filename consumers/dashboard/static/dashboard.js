@@ -34,7 +34,7 @@ function Bar({ who }) {
   return html`<header class="bar">
     <nav aria-label="Views">${open(who).filter(({ key }) => key).map(({ name, title, key }) => html`
       <${Link} to=${name} aria-current=${name === view.value ? "page" : null} title=${`g ${key}`}>${title}<//>`)}</nav>
-    <span class=${`live ${liveState.value}`} role="status">${liveState.value === "lost" ? "lost" : STATES[liveState.value]}</span>
+    <span class=${`stream ${liveState.value}`} role="status">${liveState.value === "lost" ? "lost" : STATES[liveState.value]}</span>
     ${state.data && !state.data.caught_up && html`<span class="warn" role="status">still reading the log: answers grow</span>`}
     ${state.data && html`<span class="quiet where">${state.data.prefix}${state.data.generation > 1 && ` · generation ${state.data.generation}`}</span>`}
     <span class="who"><${Word}>${who.who}<//> <small class="quiet">${who.role}</small></span>

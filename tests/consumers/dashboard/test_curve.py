@@ -39,7 +39,7 @@ def one(browser: Browser) -> Iterator[Sitting]:
 
 def test_curves_are_drawn_walked_and_told(one: Sitting) -> None:
     """Both themes draw in their own colours; the arrows' value is said; Enter opens the point that was handed in."""
-    page = one.open("/", waits_for="header .live.live")
+    page = one.open("/", waits_for="header .stream.live")
     page.evaluate(DRAW, [PAYLOADS["script"], [[2, 0.25], [5, 1]]])
     plot = page.get_by_role("slider", name="reward")
     expect(plot).to_have_attribute("aria-valuenow", "3")

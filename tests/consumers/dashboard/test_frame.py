@@ -26,7 +26,7 @@ def sitting(browser: Browser) -> Iterator[tuple[DashboardStage, Sitting]]:
 def test_eight_tabs_share_one_stream_and_are_all_live(sitting: tuple[DashboardStage, Sitting]) -> None:
     """A browser opens six connections to a host; the eighth tab must hear, and read."""
     stage, one = sitting
-    pages = [one.open("/", waits_for="header .live.live") for _ in range(8)]
+    pages = [one.open("/", waits_for="header .stream.live") for _ in range(8)]
     assert len(stage.live._readers) == 1
     for page in pages:
         page.evaluate(
@@ -36,7 +36,7 @@ def test_eight_tabs_share_one_stream_and_are_all_live(sitting: tuple[DashboardSt
     for page in pages:
         until(page, "!!window.heard && window.heard.trajectory.some(([g, t]) => t === 't2')")
     pages[0].close()  # the one that listens: another takes over, without a gap
-    expect(pages[7].locator("header .live.live")).to_be_visible()
+    expect(pages[7].locator("header .stream.live")).to_be_visible()
     pages[7].evaluate("window.heard = null")
     stage.tell(*episode("g", "t3", "Which animal?", "a fox", 0.0))
     until(pages[7], "!!window.heard && window.heard.trajectory.some(([g, t]) => t === 't3')")
@@ -46,7 +46,7 @@ def test_eight_tabs_share_one_stream_and_are_all_live(sitting: tuple[DashboardSt
 def test_keys_and_unknown_views(sitting: tuple[DashboardStage, Sitting]) -> None:
     """`?` names the keys; an address that is no view says so."""
     _, one = sitting
-    page = one.open("/", waits_for="header .live.live")
+    page = one.open("/", waits_for="header .stream.live")
     page.keyboard.press("?")
     expect(page.get_by_role("dialog")).to_contain_text("these keys")
     page.keyboard.press("Escape")

@@ -16,6 +16,7 @@ from datapool.fold.fold import fold
 from datapool.fold.project import project
 from datapool.fold.state import GroupState
 from datapool.view.view import TOPICS, PoolView
+from eventlog.kafka.producer import EventProducer
 from eventlog.memory import MemoryLog
 from eventlog.records import Outgoing, readable
 from eventlog.settings import LogSettings
@@ -95,3 +96,22 @@ class Stage:
         finally:
             server.should_exit = True
             thread.join(20)
+
+
+def seed(settings: LogSettings, group: str = "g", trajectory: str = "t") -> None:
+    """A trajectory of one call on a real broker, and its rows in the pool."""
+    producer, state = EventProducer(settings), None
+    try:
+        for fact in episode(group, trajectory, "which?", "this one"):
+            at = producer.publish_now(CALLS, group_key(group), fact)
+            place = FactPosition(topic=at.topic, partition=at.partition, offset=at.offset)
+            state = fold(state, fact, place)
+        assert state is not None
+        rows = [
+            Outgoing(topic=NAMES[key.topic], key=key.key, value=encode(row), partition=at.partition)
+            for key, row in project(state).items()
+        ]
+        for sent in [producer.produce(row) for row in rows]:
+            sent.result()
+    finally:
+        producer.close()

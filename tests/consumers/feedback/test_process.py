@@ -13,39 +13,15 @@ import httpx
 import pytest
 
 from claw.local.ports import free_ports
-from datapool.fold.fold import fold
-from datapool.fold.project import project
-from eventlog.kafka.producer import EventProducer
 from eventlog.kafka.reader import read_topics
-from eventlog.records import Outgoing, readable
+from eventlog.records import readable
 from eventlog.settings import LogSettings
-from schemas.codec import encode
-from schemas.events import FactPosition, RewardAssigned
-from schemas.keys import group_key
-from schemas.topics import CALLS, REWARDS
+from schemas.events import RewardAssigned
+from schemas.topics import REWARDS
 from tests.children import end, start
-from tests.consumers.feedback.stage import NAMES, episode
+from tests.consumers.feedback.stage import seed
 
 COMMAND = (sys.executable, "-m", "consumers.feedback")
-
-
-def seed(settings: LogSettings) -> None:
-    """A trajectory of one call, and its rows in the pool."""
-    producer, state = EventProducer(settings), None
-    try:
-        for fact in episode("g", "t", "which?", "this one"):
-            at = producer.publish_now(CALLS, group_key("g"), fact)
-            place = FactPosition(topic=at.topic, partition=at.partition, offset=at.offset)
-            state = fold(state, fact, place)
-        assert state is not None
-        rows = [
-            Outgoing(topic=NAMES[key.topic], key=key.key, value=encode(row), partition=at.partition)
-            for key, row in project(state).items()
-        ]
-        for sent in [producer.produce(row) for row in rows]:
-            sent.result()
-    finally:
-        producer.close()
 
 
 @contextmanager

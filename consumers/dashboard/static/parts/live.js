@@ -1,6 +1,7 @@
 // What changed, as it happens. One connection per browser: a browser has six to a host, and every tab needs one to read with. The
 // tab that holds the lock listens and tells the others.
 import { signal } from "@preact/signals";
+import { ask } from "/web/shell.js";
 
 const LOCK = "claw dashboard: the tab that listens";
 const RETRY_MS = [250, 500, 1000, 2000, 4000];
@@ -58,12 +59,18 @@ export function listen() {
   }));
 }
 
+/** A server that was started again knows no session of before: `ask` gets one, which a stream cannot. */
+async function again(tries) {
+  await ask("GET", "state").catch(() => null);
+  connect(tries);
+}
+
 function connect(tries) {
   const source = new EventSource(`/api/v1/live${lastId ? `?after=${encodeURIComponent(lastId)}` : ""}`);
   const ended = () => {
     source.close();
     say({ state: "lost" });
-    setTimeout(connect, RETRY_MS[Math.min(tries, RETRY_MS.length - 1)], tries + 1);
+    setTimeout(again, RETRY_MS[Math.min(tries, RETRY_MS.length - 1)], tries + 1);
   };
   source.addEventListener("ready", (event) => { tries = 0; say({ state: "live", id: event.lastEventId }); });
   source.addEventListener("again", (event) => { tries = 0; say({ state: "live", id: event.lastEventId, update: null }); });

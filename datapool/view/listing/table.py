@@ -1,0 +1,183 @@
+"""The columns of one kind of row, by number, in memory: a question goes through arrays, and no row is decoded for it.
+
+Invariant: a row keeps its number, and its key says its place: keys sort as its ids do. What has no value is NaN; a word is
+its code, in the order in which words came; order among words is asked when it is needed.
+"""
+
+import re
+from bisect import bisect_left, bisect_right
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from datapool.view.listing.columns import Column
+from datapool.view.store import as_bytes, as_text
+
+Floats = NDArray[np.float64]
+Numbers = NDArray[np.int64]
+Mask = NDArray[np.bool_]
+Value = Any  # str | tuple[str, ...] | bool | int | float | None, as the column's type says
+FIRST_ROWS = 256
+MERGED_ROWS = 2000
+"""From so many new rows on all are sorted anew, which is quick for what is nearly in order."""
+BETWEEN = re.compile(rb"\0(?!\xff)")
+
+
+def key_of(ids: Sequence[str]) -> bytes:
+    """Keys sort as the ids do, whatever characters they have."""
+    return b"\0".join([as_bytes(each).replace(b"\0", b"\0\xff") for each in ids])
+
+
+def ids_of(key: bytes) -> tuple[str, ...]:
+    """The inverse of `key_of`."""
+    return tuple(as_text(part.replace(b"\0\xff", b"\0")) for part in BETWEEN.split(key))
+
+
+class ColumnTable:
+    """Rows are reserved, put and dropped by number. Not thread-safe."""
+
+    def __init__(self, columns: Mapping[str, Column]) -> None:
+        stored = {name: each for name, each in columns.items() if each.read is not None}
+        self._at = {name: at for at, name in enumerate(stored)}
+        self._readers = [each.read for each in stored.values() if each.read is not None]
+        self.codes: dict[str, dict[Any, int]] = {
+            name: {} for name, each in stored.items() if each.type in ("word", "words")
+        }
+        """Of each column of words, by word or tuple of words."""
+        self._coded = [(self._at[name], codes) for name, codes in self.codes.items()]
+        self._values: Floats = np.full((FIRST_ROWS, len(stored)), np.nan, order="F")
+        self._alive: Mask = np.zeros(FIRST_ROWS, bool)
+        self._owners: Numbers = np.zeros(FIRST_ROWS, np.int64)
+        self._keys: list[bytes] = []
+        self.lowered: list[bytes] = []
+        """Ids in lower case, to look for a text in."""
+        self._order: Numbers = np.empty(0, np.int64)
+        self._ranks: Numbers = np.empty(0, np.int64)
+        self._word_ranks: dict[str, tuple[list[Any], Floats]] = {}
+        self.changes = 0
+
+    def __len__(self) -> int:
+        """Numbers that were ever reserved."""
+        return len(self._keys)
+
+    def reserve(self, ids: Sequence[str], owner: int = 0) -> int:
+        """The next number, for a row that may come later. owner: the number of what it is in."""
+        number, key, text = len(self._keys), key_of(ids), "\0".join(ids)
+        if number == len(self._alive):
+            self._values = np.asfortranarray(np.concatenate([self._values, np.full_like(self._values, np.nan)]))
+            self._alive = np.concatenate([self._alive, np.zeros_like(self._alive)])
+            self._owners = np.concatenate([self._owners, np.zeros_like(self._owners)])
+        self._keys.append(key)
+        lowered = text.lower()
+        self.lowered.append(key if lowered == text and b"\xff" not in key else as_bytes(lowered))
+        self._owners[number] = owner
+        return number
+
+    def put(self, number: int, record: object) -> None:
+        """Take the row's columns in."""
+        values = [read(record) for read in self._readers]
+        for at, codes in self._coded:
+            if values[at] is not None:
+                values[at] = codes.setdefault(values[at], len(codes))
+        self._values[number] = values
+        self._alive[number] = True
+        self.changes += 1
+
+    def drop(self, number: int) -> None:
+        """The row is gone; its number may be put again."""
+        self._values[number] = np.nan
+        self._alive[number] = False
+        self.changes += 1
+
+    @property
+    def alive(self) -> Mask:
+        """Which numbers have a row."""
+        return self._alive[: len(self)]
+
+    @property
+    def owners(self) -> Numbers:
+        """By number, rows that are not there yet, too."""
+        return self._owners[: len(self)]
+
+    def values(self, name: str) -> Floats:
+        """A column by number, as stored."""
+        return self._values[: len(self), self._at[name]]
+
+    def words(self, name: str) -> list[Any]:
+        """The words, or tuples of words, of a column by rank."""
+        return self._words(name)[0]
+
+    def sortable(self, name: str) -> Floats:
+        """A column by number, in which words are their ranks."""
+        values = self.values(name)
+        return self._ranked(name, values) if name in self.codes else values
+
+    def place_of_word(self, name: str, word: Any) -> float:
+        """Where a word is among the ranks of those there are, itself among them or not."""
+        words, _ = self._words(name)
+        at = bisect_left(words, word)
+        return float(at) if at < len(words) and words[at] == word else at - 0.5
+
+    def holding(self, name: str, words: Sequence[Any]) -> Mask:
+        """Rows whose column has one of these words or tuples of words."""
+        wanted_codes = [self.codes[name][word] for word in words if word in self.codes[name]]
+        return np.isin(self.values(name), wanted_codes)
+
+    def number_of(self, ids: Sequence[str]) -> int:
+        """-1 where there is none. A step that was dropped and came back has a second number, which counts."""
+        first, behind = (int(self.place_of_ids(ids, behind=side) + 0.5) for side in (False, True))
+        numbers = self._order[first:behind].tolist()
+        return max(numbers, key=lambda number: bool(self._alive[number]), default=-1)
+
+    def ending_with(self, name: str) -> list[int]:
+        """Numbers of those whose last id this is."""
+        end = b"\0" + key_of([name])
+        return [number for number, key in enumerate(self._keys) if key.endswith(end)]
+
+    def ids(self, number: int) -> tuple[str, ...]:
+        return ids_of(self._keys[number])
+
+    def ranks(self) -> Numbers:
+        """By number, the place of each in the order of ids."""
+        self._sort()
+        return self._ranks
+
+    def order(self) -> Numbers:
+        """Numbers in order of ids."""
+        self._sort()
+        return self._order
+
+    def place_of_ids(self, ids: Sequence[str], *, behind: bool) -> float:
+        """Between which ranks ids are: behind a row that has them, or before."""
+        side = bisect_right if behind else bisect_left
+        return side(self.order(), key_of(ids), key=self._keys.__getitem__) - 0.5
+
+    def _sort(self) -> None:
+        before, key = len(self._order), self._keys.__getitem__
+        new = sorted(range(before, len(self)), key=key)
+        if len(new) > MERGED_ROWS:
+            self._order = np.array(sorted([*self._order.tolist(), *new], key=key), np.int64)
+        elif new:
+            places = [bisect_left(self._order, self._keys[number], key=key) for number in new]
+            self._order = np.insert(self._order, places, new)
+        if new:
+            self._ranks = np.empty_like(self._order)
+            self._ranks[self._order] = np.arange(len(self._order))
+
+    def _words(self, name: str) -> tuple[list[Any], Floats]:
+        """The words of a column in order, and the rank of each by its code; behind the last, that of no word."""
+        codes = self.codes[name]
+        words, ranks = self._word_ranks.get(name, ([], np.full(1, np.nan)))
+        if len(words) != len(codes):
+            words = sorted(codes)
+            ranks = np.full(len(words) + 1, np.nan)
+            ranks[[codes[word] for word in words]] = np.arange(len(words))
+            self._word_ranks[name] = words, ranks
+        return words, ranks
+
+    def _ranked(self, name: str, codes: Floats) -> Floats:
+        _, ranks = self._words(name)
+        ranked: Floats = ranks[np.nan_to_num(codes, nan=-1).astype(np.int64)]
+        return ranked

@@ -1,0 +1,335 @@
+"""The columns of all three kinds together: rows in, and which rows a filter finds.
+
+Invariant: a filter finds here what `datapool.view.query` finds by a scan. Bodies, and words to look for a text in, stand on
+disk in the view's store; numbers tie a step to its trajectory and that to its group, also before their own rows came.
+"""
+
+import math
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from datapool.feedback import HUMAN
+from datapool.view.listing.columns import COLUMNS, Kind, column
+from datapool.view.listing.table import ColumnTable, Floats, Mask, Numbers, Value
+from datapool.view.store import StepStore, as_bytes
+from schemas.codec import decode
+from schemas.events import GroupRecord, StepRecord, TrajectoryRecord
+
+if TYPE_CHECKING:
+    from datapool.view.query import PoolFilter
+
+Row = GroupRecord | TrajectoryRecord | StepRecord
+Slot = tuple[str, str]
+"""source and name of a reward."""
+
+
+class PoolTables:
+    """The listed rows of a view. Not thread-safe."""
+
+    def __init__(self, store: StepStore) -> None:
+        self._store = store
+        self.groups, self.trajectories, self.steps = (
+            ColumnTable(COLUMNS["groups"]),
+            ColumnTable(COLUMNS["trajectories"]),
+            ColumnTable(COLUMNS["steps"]),
+        )
+        self._members: dict[int, list[int]] = {}
+        """Numbers of the trajectories that a group's row names."""
+        self._is_member: Mask = np.zeros(1, bool)
+        self._left_out: set[int] = set()
+        """Groups whose rows have no room for all members."""
+        self._scored: dict[Slot, dict[int, float]] = {}
+        """What each scorer gave to which trajectory."""
+        self._made: dict[tuple[Kind, str], tuple[tuple[int, ...], Floats]] = {}
+
+    def table(self, kind: Kind) -> ColumnTable:
+        tables: dict[Kind, ColumnTable] = {
+            "groups": self.groups,
+            "trajectories": self.trajectories,
+            "steps": self.steps,
+        }
+        return tables[kind]
+
+    def put_group(self, number: int, record: GroupRecord, value: bytes, members: list[int]) -> None:
+        """members: numbers of the trajectories that the row names."""
+        self._put("groups", number, record, (record.task, *record.tags), value)
+        self._set_members(number, members)
+        (self._left_out.add if record.members_left_out else self._left_out.discard)(number)
+
+    def put_trajectory(self, number: int, record: TrajectoryRecord, value: bytes) -> None:
+        self._score(number, record)
+        self._put("trajectories", number, record, (record.task, record.metadata, *record.tags), value)
+
+    def put_step(self, number: int, record: StepRecord, trajectory: int) -> None:
+        """number: that of the store, which has its bytes."""
+        if number == len(self.steps):
+            self.steps.reserve((record.group_id, record.trajectory_id, record.call_id), trajectory)
+        note, tags = (record.curation.note, record.curation.tags) if record.curation else (None, ())
+        self._put("steps", number, record, (note, *record.tags, *tags))
+
+    def drop(self, kind: Kind, number: int) -> None:
+        """A tombstone, or a group that is forgotten."""
+        if kind == "groups":
+            self._set_members(number, [])
+            self._left_out.discard(number)
+        elif kind == "trajectories":
+            self._score(number, None)
+        self.table(kind).drop(number)
+        self._store.unlist(kind, number)
+
+    def record(self, kind: Kind, number: int) -> Row | None:
+        """A row decoded; None where there is none."""
+        value = self._store.listed(kind, number)
+        record = None if value is None else decode(value)
+        assert record is None or isinstance(record, Row)  # nothing else was put
+        return record
+
+    def values(self, kind: Kind, name: str) -> Floats:
+        """A column by number: a word is its rank, and what has none is NaN. Raises ValueError for a column that is none."""
+        if column(kind, name).type == "ids":
+            return self.table(kind).ranks().astype(np.float64)
+        return self.table(kind).sortable(name) if column(kind, name).read else self._derived(kind, name)
+
+    def mask(self, kind: Kind, pool_filter: "PoolFilter") -> Mask:
+        """Which rows a filter finds, by number."""
+        mask = self.table(kind).alive.copy()
+        for test in self._tests(kind, pool_filter):
+            mask &= test
+        return mask
+
+    def carrying(self, tag: str) -> tuple[list[str], list[tuple[str, ...]]]:
+        """Groups and trajectories that have a tag of their own, by their ids."""
+        groups, trajectories = (
+            map(each.ids, np.flatnonzero(_tagged(each, tag)).tolist()) for each in (self.groups, self.trajectories)
+        )
+        return [group_id for (group_id,) in groups], list(trajectories)
+
+    def select(self, kind: Kind, pool_filter: "PoolFilter", after: tuple[str, ...], limit: int | None) -> Iterator[Row]:
+        """What a filter finds behind `after`, in order of ids."""
+        table = self.table(kind)
+        order = table.order()[int(table.place_of_ids(after, behind=True) + 0.5) if after else 0 :]
+        for number in order[self.mask(kind, pool_filter)[order]][:limit].tolist():
+            row = self.record(kind, number)
+            if row is not None:
+                yield row
+
+    def value(self, kind: Kind, name: str, values: Floats, number: int) -> Value:
+        """The value of a row in a column, whose `values` these are; None where it has none."""
+        return None if np.isnan(values[number]) else self._value(kind, name, values[number])
+
+    def counted(self, kind: Kind, name: str, mask: Mask) -> Counter[Value]:
+        """How many of these rows have each value of a column, or each word; no value is none."""
+        counts: Counter[Value] = Counter()
+        if column(kind, name).type == "words":
+            for words, many in self._several(kind, name, mask):
+                counts.update(dict.fromkeys(words, many))
+            return counts
+        values = self.values(kind, name)[mask]
+        distinct, times = np.unique(values[~np.isnan(values)], return_counts=True)
+        return Counter(dict(zip((self._value(kind, name, each) for each in distinct), times.tolist(), strict=True)))
+
+    def groups_of(self, kind: Kind) -> Numbers:
+        """By number of a row, that of its group."""
+        if kind == "groups":
+            return np.arange(len(self.groups))
+        return self.trajectories.owners if kind == "trajectories" else self.trajectories.owners[self.steps.owners]
+
+    def _value(self, kind: Kind, name: str, value: np.float64) -> Value:
+        form = column(kind, name).type
+        if form in ("word", "words"):
+            return self.table(kind).words(name)[int(value)]
+        return bool(value) if form == "flag" else float(value) if form == "number" else int(value)
+
+    def _several(self, kind: Kind, name: str, mask: Mask) -> Iterator[tuple[frozenset[str], int]]:
+        """The words of rows, and how many have just these; tags are those of what a row is in, too."""
+        sources = [(self.table(kind), np.arange(len(mask)))]
+        if name == "tags" and kind == "steps":
+            sources.append((self.trajectories, self.steps.owners))
+        if name == "tags" and kind != "groups":
+            sources.append((self.groups, self.groups_of(kind)))
+        ranks = np.stack([table.sortable(name)[owners[mask]] for table, owners in sources])
+        combinations, times = np.unique(np.nan_to_num(ranks, nan=-1), axis=1, return_counts=True)
+        words = [[*table.words(name), ()] for table, _ in sources]  # the last for none
+        for combination, many in zip(combinations.T.astype(int).tolist(), times.tolist(), strict=True):
+            yield frozenset(chain(*(each[rank] for each, rank in zip(words, combination, strict=True)))), many
+
+    def _put(
+        self, kind: Kind, number: int, record: Row, words: Iterable[str | None], value: bytes | None = None
+    ) -> None:
+        table, text = self.table(kind), "\0".join(filter(None, words)).lower()
+        if text or table.alive[number]:
+            self._store.say(kind, number, as_bytes(text))
+        if value is not None:
+            self._store.list_row(kind, number, value)
+        table.put(number, record)
+
+    def _set_members(self, number: int, members: list[int]) -> None:
+        if len(self._is_member) < len(self.trajectories):
+            self._is_member = np.concatenate([self._is_member, np.zeros(len(self.trajectories), bool)])
+        self._is_member[self._members.get(number, [])] = False
+        self._is_member[members] = True
+        self._members[number] = members
+
+    def _score(self, number: int, record: TrajectoryRecord | None) -> None:
+        for values in self._scored.values() if self.trajectories.alive[number] else ():
+            values.pop(number, None)
+        for slot in record.rewards if record is not None else ():
+            of_scorer = slot.step_index is None and not slot.source.startswith(HUMAN)
+            if of_scorer and slot.value is not None and math.isfinite(slot.value):
+                self._scored.setdefault((slot.source, slot.name), {})[number] = slot.value
+
+    def _tests(self, kind: Kind, terms: "PoolFilter") -> Iterator[Mask]:
+        """One for each field of a filter that asks something."""
+        table, reward = self.table(kind), "reward" if kind == "steps" else "return"
+        tests: list[tuple[Any, Callable[[Any], Mask]]] = [
+            (terms.group, lambda value: self.groups_of(kind) == self.groups.number_of((value,))),
+            (terms.trajectory, lambda value: self._named(kind, value)),
+            (terms.channel, lambda value: table.holding("channel", [value])),
+            (terms.agent, lambda value: self._played_by(kind, value)),
+            (None if kind == "steps" else terms.ready, lambda value: table.values("ready") == value),
+            (terms.reward_min, lambda value: table.values(reward) >= value),
+            (terms.reward_max, lambda value: table.values(reward) <= value),
+            (terms.version_min, lambda value: table.values("version_max") >= value),
+            (terms.version_max, lambda value: table.values("version_min") <= value),
+            (terms.text, lambda value: self._saying(kind, value)),
+        ]
+        yield from (test(value) for value, test in tests if value is not None)
+        judged = self._judged(terms)
+        if kind == "steps":
+            yield from judged
+            yield from (self._carrying("steps", tag) for tag in terms.tags)
+        elif judged or terms.tags:
+            yield self._holding(kind, judged, terms.tags)
+
+    def _judged(self, terms: "PoolFilter") -> list[Mask]:
+        """What steps alone have."""
+        tests: list[tuple[Any, Callable[[Any], Mask]]] = [
+            (terms.trainable, lambda value: self.steps.values("trainable") == value),
+            (terms.quality_min, lambda value: self.steps.values("quality") >= value),
+            (terms.quality_max, lambda value: self.steps.values("quality") <= value),
+        ]
+        masks = [test(value) for value, test in tests if value is not None]
+        for scorer, bounds in terms.scores.items():
+            for sign, value in ((">=", bounds.min), ("<=", bounds.max)):
+                if value is not None:
+                    masks.append(self._at("steps", self._store.numbers(f"scores ->> ? {sign} ?", [scorer, value])))
+        return masks
+
+    def _holding(self, kind: Kind, judged: Sequence[Mask], tags: Sequence[str]) -> Mask:
+        """Trajectories or groups of which one step meets all of that; of tags alone those suffice that it has itself."""
+        meeting = self.steps.alive.copy()
+        for test in (*judged, *(self._carrying("steps", tag) for tag in tags)):
+            meeting &= test
+        trajectories = self._at("trajectories", self.steps.owners[meeting])
+        if not judged:
+            trajectories |= np.all([self._carrying("trajectories", tag) for tag in tags], axis=0)
+        if kind == "trajectories":
+            return trajectories
+        groups = self._at("groups", self.trajectories.owners[trajectories])
+        return groups if judged else groups | np.all([self._carrying("groups", tag) for tag in tags], axis=0)
+
+    def _carrying(self, kind: Kind, tag: str) -> Mask:
+        """Rows that have a tag, or are in what has it."""
+        mask = _tagged(self.table(kind), tag)
+        if kind == "steps":
+            mask |= _tagged(self.trajectories, tag)[self.steps.owners]
+        return mask if kind == "groups" else mask | _tagged(self.groups, tag)[self.groups_of(kind)]
+
+    def _named(self, kind: Kind, name: str) -> Mask:
+        numbers = self.trajectories.ending_with(name)
+        if kind == "groups":
+            alive, left_out = self.trajectories.alive, self._left_out
+            owners = self.trajectories.owners
+            members = [n for n in numbers if self._of_members()[n] or (int(owners[n]) in left_out and bool(alive[n]))]
+            return self._at("groups", owners[members])
+        mask = self._at("trajectories", numbers)
+        return mask if kind == "trajectories" else mask[self.steps.owners]
+
+    def _played_by(self, kind: Kind, agent: str) -> Mask:
+        """A group is played by the declared agent, and by those of its members."""
+        mask = self.table(kind).holding("agent", [agent])
+        if kind != "groups":
+            return mask
+        members = self.trajectories.holding("agent", [agent]) & self._of_members()
+        return mask | self._at("groups", self.trajectories.owners[members])
+
+    def _of_members(self) -> Mask:
+        """By number of a trajectory, whether its group's row names it."""
+        missing = len(self.trajectories) - len(self._is_member)
+        return np.pad(self._is_member, (0, max(0, missing)))[: len(self.trajectories)]
+
+    def _saying(self, kind: Kind, text: str) -> Mask:
+        needle = as_bytes(text.lower())
+        mask = np.fromiter((needle in ids for ids in self.table(kind).lowered), bool, len(self.table(kind)))
+        return mask | self._at(kind, self._store.saying(kind, needle))
+
+    def _at(self, kind: Kind, numbers: Sequence[int] | Numbers) -> Mask:
+        mask = np.zeros(len(self.table(kind)), bool)
+        mask[numbers] = True
+        return mask
+
+    def _derived(self, kind: Kind, name: str) -> Floats:
+        """A column that other rows make, made anew when a row has changed."""
+        changes = (self.groups.changes, self.trajectories.changes, self.steps.changes)
+        made_at, values = self._made.get((kind, name), ((), np.empty(0)))
+        if made_at != changes or len(values) != len(self.table(kind)):
+            makers: dict[str, Callable[[Kind], Floats]] = {
+                "calls": lambda _: self._sum("groups", self.values("trajectories", "calls"), self.trajectories),
+                "tokens": self._tokens,
+                "quality": self._quality,
+                "doubt": self._doubt,
+                "started": self._started,
+            }
+            values = makers[name](kind)
+            values[~self.table(kind).alive] = np.nan
+            self._made[kind, name] = changes, values
+        return values
+
+    def _sum(self, kind: Kind, values: Floats, of: ColumnTable) -> Floats:
+        """Over the rows of another table that are in each row of this kind."""
+        owners = self.groups_of("steps") if (kind, of) == ("groups", self.steps) else of.owners
+        return np.bincount(owners, np.nan_to_num(values), len(self.table(kind))).astype(np.float64)
+
+    def _tokens(self, kind: Kind) -> Floats:
+        return self._sum(kind, self.steps.values("tokens"), self.steps)
+
+    def _quality(self, kind: Kind) -> Floats:
+        values = self.steps.values("quality")
+        with np.errstate(invalid="ignore"):  # of none: NaN
+            return self._sum(kind, values, self.steps) / self._sum(kind, (~np.isnan(values)).astype(float), self.steps)
+
+    def _started(self, _: Kind) -> Floats:
+        first = np.full(len(self.trajectories), np.inf)
+        np.minimum.at(first, self.steps.owners, np.nan_to_num(self.steps.values("started"), nan=np.inf))
+        registered = self.trajectories.values("registered")
+        return np.where(np.isnan(registered), np.where(np.isinf(first), np.nan, first), registered)
+
+    def _doubt(self, kind: Kind) -> Floats:
+        if kind == "groups":
+            most = np.zeros(len(self.groups))
+            np.maximum.at(most, self.trajectories.owners, np.nan_to_num(self._derived("trajectories", "doubt")))
+            return most
+        people = np.nan_to_num(self.trajectories.values("people_apart"))
+        np.maximum.at(people, self.steps.owners, np.nan_to_num(self.steps.values("doubt")))
+        return people + self._scorers_apart()
+
+    def _scorers_apart(self) -> Floats:
+        """The distance between the highest and the lowest rank that scorers give; a rank is the share below, half of those beside."""
+        low, high = np.full(len(self.trajectories), np.inf), np.full(len(self.trajectories), -np.inf)
+        for scores in self._scored.values():
+            numbers = np.fromiter(scores.keys(), np.int64, len(scores))
+            values = np.fromiter(scores.values(), np.float64, len(scores))
+            ordered = np.sort(values)
+            beside = np.searchsorted(ordered, values, "left") + np.searchsorted(ordered, values, "right")
+            ranks = beside / 2 / max(1, len(values))
+            low[numbers], high[numbers] = np.minimum(low[numbers], ranks), np.maximum(high[numbers], ranks)
+        return np.where(high > low, high - low, 0.0)
+
+
+def _tagged(table: ColumnTable, tag: str) -> Mask:
+    """Rows that have it themselves."""
+    return table.holding("tags", [tags for tags in table.codes["tags"] if tag in tags])

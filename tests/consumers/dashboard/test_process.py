@@ -1,0 +1,83 @@
+"""`claw dashboard` as a process on a real broker: what it prints, and what open pages see when it is killed and comes back."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx
+import pytest
+from playwright.sync_api import Browser, expect
+
+from claw.local.ports import free_ports
+from eventlog.settings import LogSettings
+from tests.browser import browser
+from tests.children import end, start
+from tests.consumers.feedback.stage import seed
+from tests.sitting import Sitting, until
+
+__all__ = ["browser"]
+
+
+@contextmanager
+def dashboard(settings: LogSettings, log: Path, port: int = 0) -> Iterator[tuple[str, "subprocess.Popen[bytes]"]]:
+    """Its address and process. It is not told how many partitions there are: the broker knows."""
+    flags = ["dashboard", "--json", "--port", str(port), "--prefix", settings.prefix]
+    with log.open("ab") as errors:
+        process = start(
+            [sys.executable, "-m", "claw", *flags, "--bootstrap-servers", settings.bootstrap_servers],
+            stdout=subprocess.PIPE,
+            stderr=errors,
+        )
+    try:
+        assert process.stdout is not None
+        words = json.loads(process.stdout.readline() or "{}")
+        assert words.get("state") == "reading", log.read_text()
+        yield words["url"], process
+    finally:
+        end(process)
+
+
+@pytest.mark.kafka
+def test_killed_and_back_under_an_open_page(log_settings: LogSettings, tmp_path: Path, browser: Browser) -> None:
+    """A banner while it is away; then live again, and what happened meanwhile is read."""
+    seed(log_settings)
+    (port,) = free_ports(1)
+    with dashboard(log_settings, tmp_path / "log", port) as (url, process):
+        one = Sitting(browser, url)
+        page = one.open("/", waits_for="header .stream.live")
+        page.evaluate(
+            "import('/page/parts/live.js').then(({onChange}) => onChange((update) => { window.heard = update; }))"
+        )
+        process.kill()
+        process.wait()
+        expect(page.get_by_role("alert").first).to_contain_text("does not answer")
+    seed(log_settings, "h", "u")
+    with dashboard(log_settings, tmp_path / "log", port) as (url, _):
+        expect(page.locator("header .stream.live")).to_be_visible(timeout=30_000)
+        expect(page.locator(".banner")).to_have_count(0)
+        until(page, "window.heard === null")  # it is told to read again
+        with httpx.Client(base_url=f"{url}/api/v1/", timeout=30) as http:
+            http.get("session")
+            while not (state := http.get("state").json())["caught_up"]:
+                pass
+        assert (state["prefix"], state["generation"]) == (log_settings.prefix, 1)
+        one.context.close()
+    assert "Traceback" not in (tmp_path / "log").read_text()
+
+
+@pytest.mark.kafka
+def test_ends_when_asked_with_a_stream_open(log_settings: LogSettings, tmp_path: Path) -> None:
+    """SIGTERM to `claw dashboard`: exit 0, though a page listens."""
+    with (
+        dashboard(log_settings, tmp_path / "log") as (url, process),
+        httpx.Client(base_url=f"{url}/api/v1/", timeout=30) as http,
+    ):
+        http.get("session")
+        with http.stream("GET", "live") as listening:
+            assert next(listening.iter_lines()).startswith("id: ")
+            process.terminate()
+            assert process.wait(20) == 0
+    assert "Traceback" not in (tmp_path / "log").read_text()

@@ -1,0 +1,157 @@
+"""A listed view answers what a bare one answers, whatever the rows and the filter are."""
+
+import random
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from consumers.feedback.queue import scorers_apart
+from datapool.batch.spec import Bounds
+from datapool.feedback import HUMAN
+from datapool.view.listing.pages import count, facets, page
+from datapool.view.query import PoolFilter, find_groups, find_steps, find_trajectories, stats
+from datapool.view.rows import PoolRows
+from eventlog.memory import MemoryLog
+from tests import facts
+from tests.trainer.pooled import SETTINGS, rows_of
+
+TAGS = ["hard", "har", "Maths", "of-people", "nobody's"]
+FINDERS = {"groups": find_groups, "trajectories": find_trajectories, "steps": find_steps}
+FILTERS = st.builds(
+    PoolFilter,
+    channel=st.sampled_from([None, None, None, "train", "probe"]),
+    group=st.sampled_from([None, None, None, "g", "a/b", "x"]),
+    trajectory=st.sampled_from([None, None, None, "t", "u", "nobody"]),
+    agent=st.sampled_from([None, None, None, "ann", "bob"]),
+    tags=st.lists(st.sampled_from(TAGS), max_size=2).map(tuple),
+    trainable=st.sampled_from([None, None, True, False]),
+    ready=st.sampled_from([None, None, True, False]),
+    quality_min=st.sampled_from([None, None, 0.2, 0.5]),
+    quality_max=st.sampled_from([None, None, 0.3]),
+    scores=st.sampled_from([{}, {}, {"s@1": Bounds(min=0.3)}, {"s@1": Bounds(max=0.6, min=0.0)}]),
+    reward_min=st.sampled_from([None, None, 0.0, 0.5]),
+    reward_max=st.sampled_from([None, None, 0.5]),
+    version_min=st.sampled_from([None, None, 0, 2]),
+    version_max=st.sampled_from([None, None, 1]),
+    text=st.sampled_from([None, None, None, "", "T", "HARD", "löng", "a/", "nötE"]),
+)
+
+
+def random_facts(seed: int, count_: int = 60):
+    """Facts of few ids, so that they meet; some rows come without a call, some are evicted."""
+    dice = random.Random(seed)
+    for _ in range(count_):
+        group, trajectory, call = (
+            dice.choice(["g", "h", "a/b"]),
+            dice.choice(["t", "u", "Löng"]),
+            dice.choice(["c", "d"]),
+        )
+        tags = tuple(dice.sample(TAGS[:3], dice.randint(0, 2)))
+        agent, channel = dice.choice([None, "ann", "bob"]), dice.choice(["train", "probe", ""])
+        number = dice.choice([0.0, 0.25, 0.5, 1.0])
+        source = dice.choice(["judge", "rule", f"{HUMAN}ann", f"{HUMAN}bob"])
+        yield dice.choice(
+            [
+                facts.call(group, trajectory, call, agent=agent, channel=channel or "train", tags=tags),
+                facts.call(group, trajectory, call, agent=agent, received_us=dice.randint(0, 9)),
+                facts.opened(group, tags=tags, agent=agent, task=dice.choice([None, '"hard task"'])),
+                facts.started(group, trajectory, tags=tags, metadata=dice.choice([None, '{"a": "nötE"}'])),
+                facts.completed(group, trajectory, calls=dice.randint(0, 2), reward=number),
+                facts.reward(group, trajectory, number, source=source, name="style"),
+                facts.reward(group, trajectory, number, source=source, call_id=call, name="thumb"),
+                facts.curated(group, trajectory, call, quality=number, note="a nöte", scores={"s@1": number}),
+                facts.curated(group, trajectory, call, trainable=False, tags=("of-people",)),
+                facts.evicted(group, trajectory) if dice.random() < 0.3 else facts.call(group, trajectory, call),
+            ]
+        )
+
+
+def both(history, dice: random.Random) -> tuple[PoolRows, PoolRows]:
+    """The same rows in a bare view and a listed one; topics run ahead of each other, and some groups are forgotten."""
+    bare, listed = PoolRows(), PoolRows(listed=True)
+    log = MemoryLog(SETTINGS)
+    written = list(rows_of(history, lambda item: log.append([item])[0]))
+    lag = {topic: dice.choice([0, 0, 40]) for topic in sorted({row[1] for row in written})}
+    late = sorted(range(len(written)), key=lambda n: n + lag[written[n][1]])
+    for n in late[: dice.choice([len(late), len(late) // 2])]:
+        _, topic, key, value = written[n]
+        for rows in (bare, listed):
+            rows.apply(topic, key, value)
+    if dice.random() < 0.2:
+        for rows in (bare, listed):
+            rows.forget("h")
+    return bare, listed
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.integers(0, 10_000), st.lists(FILTERS, min_size=1, max_size=8))
+def test_a_listed_view_finds_what_a_scan_finds(seed, filters):
+    """Rows, their order, pages behind a row and all counts, with rows that are late, tombstones and forgotten groups."""
+    bare, listed = both(random_facts(seed), random.Random(seed))
+    for each in filters:
+        assert stats(listed, each) == stats(bare, each)
+        for kind, find in FINDERS.items():
+            rows = find(bare, each)
+            assert find(listed, each) == rows
+            assert count(listed, kind, each) == len(rows)
+            assert [row.record for row in page(listed, kind, each).rows] == rows
+            for row in rows[:2]:
+                names = ("group_id", "trajectory_id", "call_id")[: {"groups": 1, "trajectories": 2, "steps": 3}[kind]]
+                ids = tuple(getattr(row, name) for name in names)
+                assert find(listed, each, ids, 3) == find(bare, each, ids, 3)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 10_000))
+def test_a_listed_view_has_the_rows_of_a_bare_one(seed):
+    """Whole groups, members, steps and rows by name: where they stand does not change them."""
+    bare, listed = both(random_facts(seed), random.Random(seed))
+    assert listed.groups() == bare.groups()
+    assert list(listed.group_rows()) == list(bare.group_rows())
+    assert list(listed.trajectory_rows()) == list(bare.trajectory_rows())
+    assert listed.trajectories_named("t") == bare.trajectories_named("t")
+    for group in bare.groups():
+        assert listed.members(group) == bare.members(group)
+        assert listed.trajectories(group) == bare.trajectories(group)
+    assert listed.group_row("g") == bare.group_row("g")
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 10_000))
+def test_columns_that_other_rows_make(seed):
+    """Tokens, quality, the start and doubt of a trajectory are those of its calls and of its scorers' ranks."""
+    bare, listed = both(random_facts(seed), random.Random(seed))
+    records = list(bare.trajectory_rows())
+    apart = scorers_apart(records)
+    for row, record in zip(page(listed, "trajectories").rows, records, strict=True):
+        steps = find_steps(bare, PoolFilter(group=record.group_id, trajectory=record.trajectory_id))
+        steps = [step for step in steps if step.trajectory_id == record.trajectory_id]
+        qualities = [s.curation.quality for s in steps if s.curation and s.curation.quality is not None]
+        assert row.columns["tokens"] == sum(step.prompt_length + step.response_length for step in steps)
+        assert (row.columns["quality"] is None) == (not qualities)
+        assert abs((row.columns["quality"] or 0) - sum(qualities) / max(1, len(qualities))) < 1e-9
+        people = max([_spread(record.rewards), *(_spread(step.rewards) for step in steps)])
+        assert abs(row.columns["doubt"] - people - apart.get(row.ids, 0.0)) < 1e-9
+
+
+def _spread(slots) -> float:
+    names = {}
+    for slot in slots:
+        if slot.source.startswith(HUMAN) and slot.value is not None:
+            names.setdefault((slot.step_index, slot.name), []).append(slot.value)
+    return min(1.0, max((max(values) - min(values) for values in names.values()), default=0.0))
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 10_000), FILTERS)
+def test_counts_per_value_are_those_of_the_filter_with_it(seed, each):
+    """A number beside a value of a filter is how many rows that filter finds with it."""
+    _, listed = both(random_facts(seed), random.Random(seed))
+    for kind in FINDERS:
+        for name in ("channel", "agent") if kind != "groups" else ("channel",):
+            if getattr(each, name) is None:
+                for value, many in facets(listed, kind, each, name).items():
+                    fields = {field: getattr(each, field) for field in PoolFilter.__slots__}
+                    assert count(listed, kind, PoolFilter(**{**fields, name: value})) == many
+    steps = facets(listed, "steps", PoolFilter(), "tags")
+    assert steps == {tag: count(listed, "steps", PoolFilter(tags=(tag,))) for tag in TAGS if tag in steps}
