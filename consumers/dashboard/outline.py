@@ -27,19 +27,21 @@ class Outline(NamedTuple):
 
 
 class Outlines:
-    """The latest ones; one is made again when a row of its steps is another one. Belongs to whoever holds the rows."""
+    """The latest ones; where rows of steps changed, these are read again and no others. Safe from any thread."""
 
     def __init__(self) -> None:
-        self._kept: OrderedDict[tuple[str, str], tuple[int, Outline]] = OrderedDict()
+        self._kept: OrderedDict[tuple[str, str], tuple[dict[str, bytes], Outline]] = OrderedDict()
         self._lock = threading.Lock()
 
     def get(self, rows: PoolRows, row: TrajectoryRecord) -> Outline:
         """Of a trajectory as the rows have it now."""
         name = row.group_id, row.trajectory_id
-        digest = hash((row.calls, tuple(each.row for each in rows.store.digests(*name))))
+        digests = {each.call_id: each.row for each in rows.store.digests(*name)}
         with self._lock:
-            if name not in self._kept or self._kept[name][0] != digest:
-                self._kept[name] = digest, outline(steps_of(rows, row))
+            before, kept = self._kept.get(name, ({}, Outline([], [], {})))
+            if before != digests or name not in self._kept:
+                same = {step.call_id: step for step in kept.steps if before[step.call_id] == digests.get(step.call_id)}
+                self._kept[name] = digests, outline(steps_of(rows, row, same))
             self._kept.move_to_end(name)
             while len(self._kept) > KEPT:
                 self._kept.popitem(last=False)

@@ -22,6 +22,7 @@ from consumers.web.problems import PageProblem, SafeJson
 from consumers.web.sessions import Looking
 from datapool.view.rows import PoolRows
 from datapool.view.runs import RunIndex
+from datapool.view.why import Explanation
 from eventlog.errors import HistoryCut
 from eventlog.protocols import Start
 from eventlog.records import Position, readable
@@ -52,7 +53,7 @@ def trajectory(source: Source, _: Looking, g: GroupId, t: TrajectoryId, c: str |
     """c: a call whose place in the tree is told as `at`. Of `calls` the first 500; `/calls` has the others."""
     row, tree = _outline(source, g, t)
     rewards = rewards_of(row, tree)
-    answer, warnings = _why(source, row)
+    answer, warnings = _why(source, row, tree)
     plain = as_plain(row)
     for name in ("calls", "offsets", "rewards"):
         del plain[name]
@@ -145,11 +146,15 @@ def _outline(source: DashboardSource, g: str, t: str) -> tuple[TrajectoryRecord,
     return row, source.pool.ask(lambda rows: source.outlines.get(rows, row))
 
 
-def _why(source: DashboardSource, row: TrajectoryRecord) -> tuple[dict[str, Any] | None, list[str]]:
+def _why(source: DashboardSource, row: TrajectoryRecord, tree: Outline) -> tuple[dict[str, Any] | None, list[str]]:
     """What `claw pool why` says of it, and its warnings."""
 
-    def question(rows: PoolRows, runs: RunIndex) -> tuple[list[Any], list[str]]:
-        return explained(rows, runs, perspective_of(rows, runs, None), row.trajectory_id)
+    steps = {
+        (row.group_id, row.trajectory_id): [tree.steps[tree.place[call]] for call in row.calls if call in tree.place]
+    }
+
+    def question(rows: PoolRows, runs: RunIndex) -> tuple[list[Explanation], list[str]]:
+        return explained(rows, runs, perspective_of(rows, runs, None), row.trajectory_id, steps)
 
     try:
         answers, warnings = source.pool.ask(lambda rows: source.ask_runs(lambda state: question(rows, state.index)))

@@ -84,9 +84,9 @@ class Speaker:
 
 
 def told(
-    count: int, group: str = "g", trajectory: str = "t", *, text: str = "step", **changes: object
+    count: int, group: str = "g", trajectory: str = "t", *, text: str = "step", window: int = 1 << 30, **changes: object
 ) -> list[CallCaptured]:
-    """An agent that uses a tool in every call but the last."""
+    """An agent that uses a tool in every call but the last. window: messages after which it begins again with the first two."""
     speaker = Speaker(group, trajectory, **changes)
     messages: list[Said] = [
         {"role": "system", "content": "You are careful."},
@@ -100,6 +100,8 @@ def told(
             "function": {"name": "search", "arguments": f'{{"q": "{text} {n}"}}'},
         }
         reply: Said = {"content": f"{text} {n}"} | ({"tool_calls": [asks]} if n < count - 1 else {})
+        if len(messages) > window:
+            messages = messages[:2]
         before = speaker.call(messages, reply, base=before).call_id
         messages += [
             {"role": "assistant", **reply},
